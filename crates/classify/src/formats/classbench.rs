@@ -1,0 +1,133 @@
+//! ClassBench filter sets and traces (Taylor and Turner, IEEE/ACM Transactions on Networking 15(3), 2007).
+//!
+//! A filter is a line of six columns:
+//! `@source/len  destination/len  low : high  low : high  protocol/mask  flags/mask`, numbers of the last two in
+//! hexadecimal. The flags column is 16 bits wide. Its high byte is the TCP flags of a TCP filter and the type of an ICMP
+//! filter, whose low byte is the code.
+//!
+//! A trace line is `source destination source-port destination-port protocol [flags [filter]]` in decimal.
+
+use packetloom_packet::protocol::{ICMP, TCP};
+use packetloom_packet::{KeyBits, MatchKey4};
+
+use super::number;
+use crate::rule::{Addresses, PortRange, Prefix4, Rule, TcpFlagMatch};
+
+/// Reads one filter; it has no action.
+pub(super) fn parse_rule(text: &str, ignore_flags: bool) -> Result<Rule, String> {
+    const EXPECTED: &str =
+        "expected @source/len destination/len low : high low : high protocol/mask [flags/mask]";
+    let mut words = text.split_ascii_whitespace();
+    let mut next = |what: &str| words.next().ok_or_else(|| format!("{what} is missing; {EXPECTED}"));
+    let source = next("the source")?;
+    let source = source.strip_prefix('@').ok_or_else(|| format!("{source:?} begins without '@'; {EXPECTED}"))?;
+    let source = prefix(source)?;
+    let destination = prefix(next("the destination")?)?;
+    let mut ports = |what: &str| {
+        let low = number(next(what)?, "port", 65_535)?;
+        match next(what)? {
+            ":" => {}
+            other => return Err(format!("{other:?} between two ports; expected \":\"")),
+        }
+        let high = number(next(what)?, "port", 65_535)?;
+        if low > high {
+            return Err(format!("{what} run from {low} down to {high}; expected low : high"));
+        }
+        Ok(PortRange { low, high })
+    };
+    let source_ports = ports("the source ports")?;
+    let destination_ports = ports("the destination ports")?;
+    let (number, mask) = hex_pair(next("the protocol")?, u8::MAX.into())?;
+    let protocol = match mask {
+        0 => None,
+        0xff => Some(number as u8),
+        _ => return Err(format!("protocol mask {mask:#04x}; expected 0x00 or 0xff")),
+    };
+    let mut rule = Rule {
+        addresses: Addresses::V4(source, destination),
+        protocol,
+        source_ports,
+        destination_ports,
+        ..Rule::any(None)
+    };
+    if let Some(flags) = words.next() {
+        let (value, mask) = hex_pair(flags, u16::MAX)?;
+        if !ignore_flags && mask != 0 {
+            set_flags(&mut rule, value, mask)?;
+        }
+    }
+    match words.next() {
+        Some(word) => Err(format!("{word:?} after the flags; {EXPECTED}")),
+        None => Ok(rule),
+    }
+}
+
+/// Gives the flags column its meaning, which depends on the protocol.
+fn set_flags(rule: &mut Rule, value: u16, mask: u16) -> Result<(), String> {
+    let (high, high_mask) = ((value >> 8) as u8, (mask >> 8) as u8);
+    let (low, low_mask) = (value as u8, mask as u8);
+    match (rule.protocol, high_mask, low_mask) {
+        (Some(TCP), _, 0) => rule.tcp_flags = Some(TcpFlagMatch { set: high & high_mask, mask: high_mask }),
+        (Some(ICMP), 0xff, 0 | 0xff) => {
+            rule.icmp_type = Some(high);
+            rule.icmp_code = (low_mask == 0xff).then_some(low);
+        }
+        _ => {
+            return Err(format!(
+                "flags {value:#06x}/{mask:#06x}; expected TCP flags in the high byte of a TCP filter, an ICMP type in \
+                 that of an ICMP filter, or a mask of 0 (--ignore-flags leaves the column out)"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn prefix(word: &str) -> Result<Prefix4, String> {
+    let parse = || {
+        let (address, len) = word.split_once('/')?;
+        let address: std::net::Ipv4Addr = address.parse().ok()?;
+        let len: u8 = number(len, "", 32).ok()?;
+        Some(Prefix4::new(address.into(), len))
+    };
+    parse().ok_or_else(|| format!("{word:?}; expected an IPv4 prefix such as 192.0.2.0/24"))
+}
+
+fn hex_pair(word: &str, max: u16) -> Result<(u16, u16), String> {
+    let hex = |word: &str| {
+        let digits = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X"))?;
+        let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u16::from_str_radix(digits, 16).ok().filter(|&value| plain && value <= max)
+    };
+    let parse = || {
+        let (value, mask) = word.split_once('/')?;
+        Some((hex(value)?, hex(mask)?))
+    };
+    parse().ok_or_else(|| format!("{word:?}; expected value/mask, each from 0x0 to {max:#x}"))
+}
+
+/// Reads one header of a trace. Its ports count as ports whatever the protocol.
+pub(super) fn parse_header(text: &str) -> Result<MatchKey4, String> {
+    let mut words = text.split_ascii_whitespace();
+    let mut next = |what: &str| {
+        words.next().ok_or_else(|| {
+            format!("the {what} is missing; expected source destination source-port destination-port protocol [flags [filter]], or \"tcp 192.0.2.1:1 > 192.0.2.2:2\"")
+        })
+    };
+    let key = MatchKey4 {
+        source: number(next("source")?, "source address", u32::MAX.into())?,
+        destination: number(next("destination")?, "destination address", u32::MAX.into())?,
+        source_port: number(next("source port")?, "port", 65_535)?,
+        destination_port: number(next("destination port")?, "port", 65_535)?,
+        protocol: number(next("protocol")?, "protocol", 255)?,
+        bits: KeyBits::PORTS.with(KeyBits::WHOLE),
+        ..MatchKey4::default()
+    };
+    // Flags and the filter that made the header: not used, but they must be numbers.
+    for word in words.by_ref().take(2) {
+        number::<u64>(word, "number", u64::from(u32::MAX))?;
+    }
+    match words.next() {
+        Some(word) => Err(format!("{word:?} after the filter; expected at most seven columns")),
+        None => Ok(key),
+    }
+}

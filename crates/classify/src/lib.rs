@@ -1,0 +1,84 @@
+//! Rules, their formats, and the classifiers that find the first rule to match a packet.
+//!
+//! - [`rule`]: what a rule can ask of a packet.
+//! - [`formats`]: rules and headers from text.
+//! - [`compiled`]: rules as comparisons over match keys, one form for IPv4 and IPv6.
+//! - [`linear`], [`tuple_merge`]: classifiers, a folder each, behind [`Classifier`].
+
+pub mod compiled;
+pub mod formats;
+pub mod linear;
+pub mod rule;
+pub mod tuple_merge;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use packetloom_packet::{MatchKey4, MatchKey6};
+
+pub use rule::{Action, Rule, RuleSet};
+
+/// What a classifier answers where no rule matches.
+pub const NO_RULE: u32 = u32::MAX;
+
+/// Finds, for each packet of a batch, the first rule that matches it.
+pub trait Classifier: Send + Sync + fmt::Debug {
+    /// Which one it is.
+    fn kind(&self) -> Kind;
+
+    /// Writes to `first` the position in the rule set of the first rule that matches each key, or [`NO_RULE`].
+    /// Both slices have the same length.
+    fn classify_v4(&self, keys: &[MatchKey4], first: &mut [u32]);
+
+    /// As [`Classifier::classify_v4`], for IPv6.
+    fn classify_v6(&self, keys: &[MatchKey6], first: &mut [u32]);
+}
+
+/// The classifiers there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Every rule in turn: the oracle of the others.
+    Linear,
+    /// One hash table for each group of rules with similar prefix lengths.
+    #[default]
+    TupleMerge,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Linear, Self::TupleMerge];
+
+    /// The name in chain files and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::TupleMerge => "tuple-merge",
+        }
+    }
+
+    /// Builds the index of `rules`.
+    pub fn build(self, rules: &RuleSet) -> Arc<dyn Classifier> {
+        match self {
+            Self::Linear => Arc::new(linear::Linear::build(rules)),
+            Self::TupleMerge => Arc::new(tuple_merge::TupleMerge::build(rules)),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("no classifier {name:?}; expected one of {names}")
+        })
+    }
+}

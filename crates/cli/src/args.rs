@@ -1,0 +1,334 @@
+//! The command line: one definition from which help, man pages and completions come.
+
+use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use packetloom_classify::Kind;
+use packetloom_engine::chain::Workers;
+use packetloom_nf::units::Span;
+
+/// Runs chains of network functions over batches of packets.
+#[derive(Debug, Parser)]
+#[command(name = "packetloom", version, about, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+const EXIT_CODES: &str = "\
+Paths may be \"-\" for standard input or output. Captures, rules and headers may be in gzip or xz.
+Exit codes: 0, 1 a run that failed, 2 wrong usage, 69 no such device or interface, 78 bad chain or rules.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Run a chain over a capture
+    Run(RunArgs),
+    /// Turn a capture into flow records
+    Meter(MeterArgs),
+    /// Work with access control lists
+    Acl(AclArgs),
+    /// Check a chain file and print the plan; exit 78 if it is bad
+    Check(CheckArgs),
+    /// Make traffic, rule sets and headers
+    Generate(GenerateArgs),
+    /// Measure
+    Bench(BenchArgs),
+    /// Print the JSON schema of chain files
+    Schema,
+    /// Print a man page
+    Man {
+        /// The verb it is about, such as "run" or "acl-classify"
+        page: Option<String>,
+    },
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Chain file
+    pub(crate) chain: PathBuf,
+    /// Read packets from this pcap or pcapng file instead of the chain file's source
+    #[arg(short = 'r', value_name = "CAPTURE")]
+    pub(crate) read: Option<PathBuf>,
+    /// Write packets that pass to this pcap file instead of the chain file's sink
+    #[arg(short = 'w', value_name = "CAPTURE")]
+    pub(crate) write: Option<PathBuf>,
+    /// Stop after this many packets
+    #[arg(short = 'c', value_name = "COUNT")]
+    pub(crate) count: Option<u64>,
+    /// Worker threads, 1 to 256
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<Workers>,
+    /// Write the summary to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) summary: Option<PathBuf>,
+    /// Leave the flags column of ClassBench rules out
+    #[arg(long)]
+    pub(crate) ignore_flags: bool,
+    /// Print the summary as JSON on standard output instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MeterArgs {
+    /// Read packets from this pcap or pcapng file
+    #[arg(short = 'r', value_name = "CAPTURE")]
+    pub(crate) read: PathBuf,
+    /// Write flow records to this file, as JSON lines with IPFIX element names
+    #[arg(short = 'o', value_name = "FLOWS", default_value = "-")]
+    pub(crate) output: PathBuf,
+    /// Stop after this many packets
+    #[arg(short = 'c', value_name = "COUNT")]
+    pub(crate) count: Option<u64>,
+    #[command(flatten)]
+    pub(crate) timeouts: Timeouts,
+    /// Flows held at a time; when there are more, the oldest is exported
+    #[arg(long, value_name = "N", default_value_t = packetloom_nf::meter::Config::default_max_flows())]
+    pub(crate) max_flows: NonZeroU32,
+    /// Worker threads, 1 to 256
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<Workers>,
+    /// Write the summary to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) summary: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Timeouts {
+    /// A record ends when its flow was silent for so long; 0 is never
+    #[arg(long, value_name = "TIME", default_value_t = packetloom_nf::meter::Config::default_idle_timeout())]
+    pub(crate) idle_timeout: Span,
+    /// A record ends when its flow has lasted so long; 0 is never
+    #[arg(long, value_name = "TIME", default_value_t = packetloom_nf::meter::Config::default_active_timeout())]
+    pub(crate) active_timeout: Span,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AclArgs {
+    #[command(subcommand)]
+    pub(crate) verb: AclVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AclVerb {
+    /// Print, for each header, the position of the first rule that matches it, from 0; -1 for none
+    ///
+    /// Rules and headers are Packetloom's own or ClassBench's, recognised by content. ClassBench's flags column is not
+    /// looked at.
+    Classify(ClassifyArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ClassifyArgs {
+    /// Rules
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules: PathBuf,
+    /// Headers
+    #[arg(long, value_name = "FILE")]
+    pub(crate) headers: PathBuf,
+    /// linear or tuple-merge
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub(crate) classifier: Kind,
+    /// Write the positions to this file
+    #[arg(short = 'o', value_name = "FILE", default_value = "-")]
+    pub(crate) output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Chain file
+    pub(crate) chain: PathBuf,
+    /// Leave the flags column of ClassBench rules out
+    #[arg(long)]
+    pub(crate) ignore_flags: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArgs {
+    #[command(subcommand)]
+    pub(crate) verb: GenerateVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GenerateVerb {
+    /// Write a capture with heavy-tailed flows, IPv4 and IPv6, VLANs, TCP, UDP and ICMP
+    Traffic(TrafficArgs),
+    /// Write a rule set with the structure of real ones
+    Rules(RulesArgs),
+    /// Write headers for a rule set, in random order
+    Headers(HeadersArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TrafficArgs {
+    /// Write to this pcap file
+    #[arg(short = 'w', value_name = "CAPTURE")]
+    pub(crate) write: PathBuf,
+    #[command(flatten)]
+    pub(crate) shape: TrafficShape,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TrafficShape {
+    /// Packets
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub(crate) packets: u64,
+    /// Bidirectional flows
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    pub(crate) flows: u64,
+    /// Bytes kept of each packet
+    #[arg(long, value_name = "BYTES", default_value_t = 65_535)]
+    pub(crate) snap: u32,
+    /// The same seed gives the same bytes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Time from the first packet to the last
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub(crate) duration: Span,
+    /// Percentage of flows that are IPv6
+    #[arg(long, value_name = "PERCENT", default_value_t = 25)]
+    pub(crate) ipv6_share: u8,
+    /// Percentage of flows with VLAN tags
+    #[arg(long, value_name = "PERCENT", default_value_t = 20)]
+    pub(crate) vlan_share: u8,
+}
+
+/// Styles of rule sets, after those of ClassBench.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Style {
+    /// Access control lists: both prefixes long, destination ports
+    Acl,
+    /// Firewalls: wildcards, ranges on both sides
+    Fw,
+    /// IP chains: many combinations of prefix lengths, any protocol
+    Ipc,
+}
+
+/// Formats of rules and headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// ClassBench's: IPv4 only, no actions
+    Classbench,
+    /// Packetloom's own
+    Native,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RulesArgs {
+    /// Write to this file
+    #[arg(short = 'o', value_name = "FILE", default_value = "-")]
+    pub(crate) output: PathBuf,
+    /// What kind of real set it is like
+    #[arg(long, value_enum, default_value_t = Style::Acl)]
+    pub(crate) style: Style,
+    /// Rules
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub(crate) rules: usize,
+    /// The same seed gives the same bytes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// IPv6 prefixes instead of IPv4
+    #[arg(long)]
+    pub(crate) ipv6: bool,
+    /// Format; ClassBench's unless the rules are IPv6
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<Format>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HeadersArgs {
+    /// Rules that the headers are for, in any format
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules: PathBuf,
+    /// Write to this file
+    #[arg(short = 'o', value_name = "FILE", default_value = "-")]
+    pub(crate) output: PathBuf,
+    /// Headers
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub(crate) headers: usize,
+    /// The same seed gives the same bytes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Take source, destination and ports of a header from different rules: mostly late matches, or none
+    #[arg(long)]
+    pub(crate) mix: bool,
+    /// Format; ClassBench's unless a rule is not plain IPv4
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<Format>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) verb: BenchVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchVerb {
+    /// A capture to flow records, file to file
+    ///
+    /// Medians over the rounds: mpps of wall time, mpps_cpu packets over user and system time, ns_per_packet of wall time
+    /// with its quartiles p25 and p75. Reading, parsing, metering and writing the records are all in it.
+    Meter(BenchMeterArgs),
+    /// Classifiers over headers in memory
+    ///
+    /// Loading is not in the times. Each classifier is compared with linear before it is timed. Medians over the rounds, as
+    /// of "bench meter".
+    Acl(BenchAclArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchMeterArgs {
+    /// Read this capture instead of making one
+    #[arg(short = 'r', value_name = "CAPTURE")]
+    pub(crate) read: Option<PathBuf>,
+    /// Write the records to this file; otherwise to a temporary one
+    #[arg(short = 'o', value_name = "FLOWS")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) shape: TrafficShape,
+    #[command(flatten)]
+    pub(crate) timeouts: Timeouts,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
+    /// Packets of a batch
+    #[arg(long, value_name = "N", default_value = "256")]
+    pub(crate) batch: NonZeroU16,
+    /// Worker threads, 1 to 256
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) workers: Workers,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchAclArgs {
+    /// Rules
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules: PathBuf,
+    /// Headers
+    #[arg(long, value_name = "FILE")]
+    pub(crate) headers: PathBuf,
+    /// linear or tuple-merge; the one that would be chosen unless given
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub(crate) classifier: Kind,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
+    /// Headers of a batch
+    #[arg(long, value_name = "N", default_value = "256")]
+    pub(crate) batch: NonZeroUsize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rounds {
+    /// Rounds that are timed
+    #[arg(long, value_name = "N", default_value = "7")]
+    pub(crate) rounds: NonZeroUsize,
+    /// Print JSON lines instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,59 @@
+//! `packetloom acl`.
+
+use std::path::Path;
+
+use packetloom_classify::formats::{self, Headers, Options};
+use packetloom_classify::{NO_RULE, RuleSet};
+use packetloom_io::input::open_text;
+use packetloom_io::output::Output;
+
+use crate::args::ClassifyArgs;
+use crate::failure::Failure;
+use crate::{Done, talk};
+
+/// Headers classified between two looks at the progress bar.
+const BATCH: usize = 1024;
+
+/// Reads a rule file.
+pub(super) fn read_rules(path: &Path, options: Options) -> Result<RuleSet, Failure> {
+    let mut reader = open_text(path)?;
+    formats::read_rules(&path.display().to_string(), &mut *reader, options).map_err(Failure::rules)
+}
+
+/// Reads a file of headers.
+pub(super) fn read_headers(path: &Path) -> Result<Headers, Failure> {
+    let mut reader = open_text(path)?;
+    formats::read_headers(&path.display().to_string(), &mut *reader).map_err(|e| Failure::Run(e.into()))
+}
+
+pub(crate) fn classify(args: ClassifyArgs) -> Done {
+    let rules = read_rules(&args.rules, Options { ignore_flags: true })?;
+    let headers = read_headers(&args.headers)?;
+    let mut output = Output::create(&args.output)?;
+    let classifier = args.classifier.build(&rules);
+    let bar = talk::bar(Some(headers.len() as u64), "classifying", talk::Template::Count);
+    let mut v4 = vec![NO_RULE; headers.v4.len()];
+    for (keys, first) in headers.v4.chunks(BATCH).zip(v4.chunks_mut(BATCH)) {
+        classifier.classify_v4(keys, first);
+        bar.inc(keys.len() as u64);
+    }
+    let mut v6 = vec![NO_RULE; headers.v6.len()];
+    for (keys, first) in headers.v6.chunks(BATCH).zip(v6.chunks_mut(BATCH)) {
+        classifier.classify_v6(keys, first);
+        bar.inc(keys.len() as u64);
+    }
+    bar.finish_and_clear();
+    let (mut v4, mut v6) = (v4.into_iter(), v6.into_iter());
+    let mut line = String::new();
+    for &is_v6 in &headers.is_v6 {
+        let next = if is_v6 { v6.next() } else { v4.next() };
+        line.clear();
+        match next {
+            Some(position) if position != NO_RULE => line.push_str(&position.to_string()),
+            _ => line.push_str("-1"),
+        }
+        line.push('\n');
+        output.write(line.as_bytes())?;
+    }
+    Ok(output.finish()?)
+}

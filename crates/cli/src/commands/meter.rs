@@ -1,0 +1,39 @@
+//! `packetloom meter`: a chain of one meter through which everything passes.
+
+use std::path::Path;
+
+use packetloom_engine::chain::{PolicyAction, Run, Settings};
+use packetloom_engine::{Chain, Plan};
+use packetloom_nf::{Config, Context, meter};
+
+use super::{execute, one_on_stdout, write_json};
+use crate::args::MeterArgs;
+use crate::{Done, talk};
+
+pub(crate) fn run(args: MeterArgs) -> Done {
+    one_on_stdout([Some(&*args.output), args.summary.as_deref()])?;
+    let config = meter::Config {
+        idle_timeout: args.timeouts.idle_timeout,
+        active_timeout: args.timeouts.active_timeout,
+        max_flows: args.max_flows,
+        output: Some(args.output),
+    };
+    let run = Run {
+        workers: args.workers.unwrap_or_default(),
+        non_ip: PolicyAction::Pass,
+        malformed: PolicyAction::Pass,
+        ..Run::default()
+    };
+    let chain = Chain {
+        settings: Settings { run, ..Settings::default() },
+        functions: vec![config.prepare(&Context { folder: Path::new(""), ignore_flags: false })?],
+    };
+    let outcome = execute(&Plan::new(chain), &args.read, args.count)?;
+    if let Some(path) = &args.summary {
+        let mut summary = outcome.functions[0].1.json();
+        summary["truncated"] = outcome.truncation.is_some().into();
+        write_json(path, &summary)?;
+    }
+    eprint!("{}", talk::outcome(outcome));
+    Ok(())
+}

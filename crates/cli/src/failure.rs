@@ -1,0 +1,85 @@
+//! Failures and their exit codes.
+
+use std::process::ExitCode;
+
+use packetloom_classify::formats;
+
+/// Why the program ends without having done what was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A run that failed: 1.
+    Run(anyhow::Error),
+    /// Arguments that contradict each other: 2.
+    Usage(String),
+    /// A bad chain, or bad rules: 78.
+    Config(String),
+    /// Whoever read our output has gone away: nothing to say.
+    ClosedPipe,
+}
+
+impl Failure {
+    /// Says what went wrong and picks the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        let (message, code) = match self {
+            Self::ClosedPipe => return ExitCode::SUCCESS,
+            Self::Run(error) => (format!("{error:#}"), 1),
+            Self::Usage(message) => (message, 2),
+            Self::Config(message) => (message, 78),
+        };
+        eprintln!("packetloom: {message}");
+        ExitCode::from(code)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Run(error)
+    }
+}
+
+impl From<packetloom_io::Error> for Failure {
+    fn from(error: packetloom_io::Error) -> Self {
+        if error.is_broken_pipe() { Self::ClosedPipe } else { Self::Run(error.into()) }
+    }
+}
+
+impl From<packetloom_engine::Error> for Failure {
+    fn from(error: packetloom_engine::Error) -> Self {
+        match error {
+            packetloom_engine::Error::Io(error) => error.into(),
+            error => Self::Run(error.into()),
+        }
+    }
+}
+
+impl From<packetloom_engine::ConfigError> for Failure {
+    fn from(error: packetloom_engine::ConfigError) -> Self {
+        Self::Config(error.to_string())
+    }
+}
+
+impl From<packetloom_nf::Error> for Failure {
+    fn from(error: packetloom_nf::Error) -> Self {
+        Self::Config(error.to_string())
+    }
+}
+
+impl From<packetloom_bench::Error> for Failure {
+    fn from(error: packetloom_bench::Error) -> Self {
+        match error {
+            packetloom_bench::Error::Engine(error) => error.into(),
+            packetloom_bench::Error::Io(error) => error.into(),
+            error => Self::Run(error.into()),
+        }
+    }
+}
+
+impl Failure {
+    /// Rules that could not be read.
+    pub(crate) fn rules(error: formats::Error) -> Self {
+        match error {
+            error @ formats::Error::Io { .. } => Self::Run(error.into()),
+            error => Self::Config(error.to_string()),
+        }
+    }
+}

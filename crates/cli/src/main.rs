@@ -1,0 +1,40 @@
+//! The `packetloom` command: a thin face over the library crates.
+//!
+//! Data go to standard output, talk to standard error. Exit codes: 0, 1 for a run that failed, 2 for wrong usage, 69 for an
+//! absent device or interface, 78 for a bad chain or bad rules.
+
+mod args;
+mod commands;
+mod failure;
+mod talk;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{AclVerb, Cli, Verb};
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.verb {
+        Verb::Run(args) => commands::run::run(args),
+        Verb::Meter(args) => commands::meter::run(args),
+        Verb::Acl(acl) => match acl.verb {
+            AclVerb::Classify(args) => commands::acl::classify(args),
+        },
+        Verb::Check(args) => commands::check::run(&args),
+        Verb::Generate(args) => commands::generate::run(args.verb),
+        Verb::Bench(args) => commands::bench::run(args.verb),
+        Verb::Schema => commands::docs::schema(),
+        Verb::Man { page } => commands::docs::man(page.as_deref()),
+        Verb::Completions { shell } => commands::docs::completions(shell),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// What every verb returns.
+type Done = Result<(), Failure>;

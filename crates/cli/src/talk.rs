@@ -1,0 +1,98 @@
+//! What is said on standard error: progress and tables.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use packetloom_engine::Outcome;
+use packetloom_packet::FlowRecord;
+
+/// A bar for long work; nothing is drawn unless standard error is a terminal.
+pub(crate) fn bar(total: Option<u64>, what: &str, template: Template) -> ProgressBar {
+    let bar = match total {
+        Some(total) => ProgressBar::new(total),
+        None => ProgressBar::no_length(),
+    };
+    let template = match (total, template) {
+        (Some(_), Template::Bytes) => {
+            "{prefix} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left, {msg}"
+        }
+        (None, Template::Bytes) => "{prefix} {spinner} {bytes} {bytes_per_sec} {elapsed}, {msg}",
+        (_, Template::Count) => "{prefix} {wide_bar} {human_pos}/{human_len} {per_sec} {eta} left",
+    };
+    // The templates are constants: one that is wrong shows in the first test that draws it.
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_prefix(what.to_owned());
+    bar
+}
+
+/// What a bar counts.
+#[derive(Clone, Copy)]
+pub(crate) enum Template {
+    /// Bytes read.
+    Bytes,
+    /// Things made.
+    Count,
+}
+
+/// Rows of a name and a value, values aligned.
+pub(crate) fn table(rows: &[(String, String)]) -> String {
+    let width = |text: &str| text.chars().count();
+    let names = rows.iter().map(|(name, _)| width(name)).max().unwrap_or(0);
+    let values = rows.iter().map(|(_, value)| width(value)).max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, value) in rows {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {name}{:pad$}  {value:>values$}", "", pad = names - width(name));
+    }
+    text
+}
+
+/// The table at the end of a run.
+pub(crate) fn outcome(outcome: Outcome) -> String {
+    let mut rows = vec![("received".into(), outcome.verdicts.received().to_string())];
+    rows.push(("passed".into(), outcome.verdicts.passed.to_string()));
+    let dropped = outcome.verdicts.dropped().filter(|&(_, count)| count > 0);
+    rows.extend(dropped.map(|(reason, count)| (format!("dropped: {}", reason.name()), count.to_string())));
+    let mut text = format!("packets\n{}", table(&rows));
+    for (name, report) in &outcome.functions {
+        let _ = write!(text, "{name}\n{}", table(&report.rows()));
+    }
+    let top_flows = outcome.top_flows.into_sorted();
+    if !top_flows.is_empty() {
+        let rows: Vec<_> = top_flows.iter().map(flow_row).collect();
+        let _ = write!(text, "top flows\n{}", table(&rows));
+    }
+    let _ = write!(text, "{}", rates(outcome.verdicts.received(), outcome.wire_bytes, outcome.elapsed));
+    text
+}
+
+fn flow_row(flow: &FlowRecord) -> (String, String) {
+    let end = |address: std::net::IpAddr, port: u16| match port {
+        0 => address.to_string(),
+        port => std::net::SocketAddr::new(address, port).to_string(),
+    };
+    let protocol = packetloom_packet::protocol::name(flow.protocol)
+        .map_or_else(|| flow.protocol.to_string(), str::to_owned);
+    let source = end(flow.source, flow.source_port);
+    let destination = end(flow.destination, flow.destination_port);
+    (
+        format!("{protocol} {source} > {destination}"),
+        format!(
+            "{} packets, {} bytes",
+            flow.forward.packets + flow.reverse.packets,
+            flow.forward.bytes + flow.reverse.bytes
+        ),
+    )
+}
+
+/// A line with the time a run took and its rates.
+pub(crate) fn rates(packets: u64, bytes: u64, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64().max(1e-9);
+    format!(
+        "{:.3} s, {:.3} Mpps, {:.3} Gb/s on the wire\n",
+        seconds,
+        packets as f64 / seconds / 1e6,
+        bytes as f64 * 8.0 / seconds / 1e9
+    )
+}

@@ -1,0 +1,294 @@
+//! The chain file.
+//!
+//! ```toml
+//! [source]
+//! capture = "in.pcap"
+//!
+//! [[chain]]
+//! nf = "acl"
+//! rules = "edge.rules"
+//!
+//! [sink]
+//! capture = "permitted.pcap"
+//!
+//! [run]
+//! workers = 2
+//! ```
+//!
+//! Paths are relative to the chain file's folder; `-` is standard input or output.
+
+use std::num::NonZeroU16;
+use std::path::{Path, PathBuf};
+
+use packetloom_nf::{Context, Prepared};
+use packetloom_nf::registry::{FUNCTIONS, Registration};
+use packetloom_packet::batch::Policy;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+use crate::ConfigError;
+
+/// A chain that was read and whose functions are ready to run.
+pub struct Chain {
+    /// Where packets come from and go to, and how they are run.
+    pub settings: Settings,
+    /// The functions, in order.
+    pub functions: Vec<Box<dyn Prepared>>,
+}
+
+/// Everything of a chain file but the functions.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The capture to read.
+    pub source: Option<PathBuf>,
+    /// The capture to write the packets to that pass.
+    pub sink: Option<PathBuf>,
+    /// How it is run.
+    pub run: Run,
+}
+
+/// Where packets come from.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "source")]
+pub struct Source {
+    /// A pcap or pcapng file, plain or in gzip or xz; "-" is standard input.
+    pub capture: Option<PathBuf>,
+}
+
+/// Where packets go that passed the chain.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "sink")]
+pub struct Sink {
+    /// A pcap file to be written; "-" is standard output. Without it, packets that pass are only counted.
+    pub capture: Option<PathBuf>,
+}
+
+/// How a chain is run.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "run")]
+pub struct Run {
+    /// What runs the functions.
+    pub device: Device,
+    /// Worker threads.
+    pub workers: Workers,
+    /// Packets of a batch, 1 to 65,535.
+    pub batch: NonZeroU16,
+    /// What happens to frames that are not IP, such as ARP.
+    pub non_ip: PolicyAction,
+    /// What happens to frames whose headers cannot be parsed.
+    pub malformed: PolicyAction,
+    /// The file for the summary, as JSON; "-" is standard output.
+    pub summary: Option<PathBuf>,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            device: Device::Cpu,
+            workers: Workers::default(),
+            batch: const { NonZeroU16::new(256).unwrap() },
+            non_ip: PolicyAction::Pass,
+            malformed: PolicyAction::Drop,
+            summary: None,
+        }
+    }
+}
+
+impl Run {
+    /// The policy for frames without a match key.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            pass_non_ip: self.non_ip == PolicyAction::Pass,
+            pass_malformed: self.malformed == PolicyAction::Pass,
+        }
+    }
+}
+
+/// What runs the functions of a chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Device {
+    /// The processor's cores, in batches.
+    #[default]
+    Cpu,
+    /// The slow, obvious form of each function, packet by packet, to compare with.
+    Oracle,
+}
+
+impl Device {
+    /// The name in chain files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Oracle => "oracle",
+        }
+    }
+}
+
+/// A number of worker threads, 1 to 256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(try_from = "u64")]
+pub struct Workers(#[schemars(range(min = 1, max = 256))] usize);
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl Workers {
+    /// How many.
+    pub const fn get(self) -> usize {
+        self.0
+    }
+}
+
+impl TryFrom<u64> for Workers {
+    type Error = String;
+
+    fn try_from(count: u64) -> Result<Self, String> {
+        match count {
+            1..=256 => Ok(Self(count as usize)),
+            _ => Err(format!("{count} workers; expected 1 to 256")),
+        }
+    }
+}
+
+impl std::str::FromStr for Workers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let count: u64 = text.parse().map_err(|_| format!("{text:?}; expected a number from 1 to 256"))?;
+        Self::try_from(count)
+    }
+}
+
+/// What a policy does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyAction {
+    /// Lets frames pass.
+    Pass,
+    /// Drops them.
+    Drop,
+}
+
+/// Keys of the file's top level.
+const TOP_LEVEL: [&str; 4] = ["source", "chain", "sink", "run"];
+
+/// The text of a chain file, to turn what went wrong into a place.
+struct File<'a> {
+    name: &'a str,
+    text: &'a str,
+    context: Context<'a>,
+}
+
+impl File<'_> {
+    fn error(&self, offset: usize, message: impl Into<String>) -> ConfigError {
+        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
+        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+        ConfigError { file: self.name.into(), line, message: message.into() }
+    }
+
+    fn toml_error(&self, error: &toml::de::Error, fallback: usize) -> ConfigError {
+        // Its text spreads over lines; one line is what a compiler's error looks like.
+        let message = error.message().lines().map(str::trim).collect::<Vec<_>>().join(", ");
+        self.error(error.span().map_or(fallback, |span| span.start), message)
+    }
+
+    fn section<'d, T: Deserialize<'d> + Default>(
+        &self,
+        table: &mut DeTable<'d>,
+        key: &str,
+    ) -> Result<T, ConfigError> {
+        let Some(value) = table.remove(key) else { return Ok(T::default()) };
+        let start = value.span().start;
+        T::deserialize(ValueDeserializer::from(value)).map_err(|e| self.toml_error(&e, start))
+    }
+
+    fn function(&self, value: Spanned<DeValue<'_>>) -> Result<Box<dyn Prepared>, ConfigError> {
+        let span = value.span();
+        let names = || FUNCTIONS.iter().map(|f| format!("{:?}", f.name)).collect::<Vec<_>>().join(" or ");
+        let DeValue::Table(mut table) = value.into_inner() else {
+            return Err(self.error(span.start, "expected a table: [[chain]]"));
+        };
+        let Some(nf) = table.remove("nf") else {
+            return Err(self.error(span.start, format!("[[chain]] without nf; expected nf = {}", names())));
+        };
+        let (nf_start, nf) = (nf.span().start, nf.into_inner());
+        let Some(registration) = nf.as_str().and_then(Registration::by_name) else {
+            let found = nf.as_str().map_or_else(|| nf.type_str().into(), |name| format!("{name:?}"));
+            return Err(self.error(nf_start, format!("nf is {found}; expected {}", names())));
+        };
+        let keys = ValueDeserializer::from(Spanned::new(span.clone(), DeValue::Table(table)));
+        let prepare = (registration.parse)(keys).map_err(|e| self.toml_error(&e, span.start))?;
+        prepare(&self.context).map_err(|e| self.error(nf_start, format!("{}: {e}", registration.name)))
+    }
+}
+
+impl Chain {
+    /// Reads the chain file at `path` and prepares its functions; `ignore_flags` as in [`Context`].
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for the first thing that is wrong in the file, or in a file that it names.
+    pub fn load(path: &Path, ignore_flags: bool) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        let bytes = std::fs::read(path).map_err(|e| ConfigError {
+            file: name.clone(),
+            line: 1,
+            message: format!("cannot be read: {e}; expected a chain file"),
+        })?;
+        let text = String::from_utf8(bytes).map_err(|e| {
+            let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count();
+            ConfigError { file: name.clone(), line, message: "not UTF-8 text; expected a chain file".into() }
+        })?;
+        let context = Context { folder: path.parent().unwrap_or(Path::new("")), ignore_flags };
+        Self::parse(&name, &text, context)
+    }
+
+    /// Reads a chain from text; `name` is its file's name in messages.
+    ///
+    /// # Errors
+    ///
+    /// As [`Chain::load`].
+    pub fn parse(name: &str, text: &str, context: Context<'_>) -> Result<Self, ConfigError> {
+        let file = File { name, text, context };
+        let mut table = DeTable::parse(text).map_err(|e| file.toml_error(&e, 0))?.into_inner();
+        if let Some(key) = table.keys().find(|key| !TOP_LEVEL.contains(&&*key.get_ref().as_ref())) {
+            let message = format!("unknown key {:?}; expected one of {}", key.get_ref(), TOP_LEVEL.join(", "));
+            return Err(file.error(key.span().start, message));
+        }
+        let mut source: Source = file.section(&mut table, "source")?;
+        let mut sink: Sink = file.section(&mut table, "sink")?;
+        let mut run: Run = file.section(&mut table, "run")?;
+        for path in [&mut source.capture, &mut sink.capture, &mut run.summary].into_iter().flatten() {
+            if path.as_os_str() != "-" {
+                *path = context.folder.join(&*path);
+            }
+        }
+        let functions = match table.remove("chain").map(|value| (value.span().start, value.into_inner())) {
+            None => Vec::new(),
+            Some((_, DeValue::Array(functions))) => {
+                functions.into_iter().map(|function| file.function(function)).collect::<Result<_, _>>()?
+            }
+            Some((start, other)) => {
+                let message = format!("chain is a {}; expected tables: [[chain]]", other.type_str());
+                return Err(file.error(start, message));
+            }
+        };
+        Ok(Self { settings: Settings { source: source.capture, sink: sink.capture, run }, functions })
+    }
+}
+
+impl std::fmt::Debug for Chain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let functions: Vec<_> = self.functions.iter().map(|function| function.name()).collect();
+        f.debug_struct("Chain").field("settings", &self.settings).field("functions", &functions).finish()
+    }
+}

@@ -1,0 +1,25 @@
+//! What can go wrong before and while a chain runs.
+
+/// A chain that cannot be run as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {message}")]
+pub struct ConfigError {
+    /// The chain file.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// What stands there and what was expected.
+    pub message: String,
+}
+
+/// A run that failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Reading packets or writing results failed.
+    #[error(transparent)]
+    Io(#[from] packetloom_io::Error),
+    /// A worker thread panicked: a defect of this program.
+    #[error("a worker failed; this is a defect of packetloom")]
+    Worker,
+}

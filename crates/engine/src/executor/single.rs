@@ -1,0 +1,77 @@
+//! One worker, in the thread that reads.
+
+use packetloom_nf::{Function, Prepared, Report};
+use packetloom_packet::Batch;
+
+use super::{ENCODED, Encoder, Intake, Outlet, expiry_time};
+use crate::Error;
+use crate::chain::Run;
+use crate::outcome::TopFlows;
+
+/// A chain's functions with the state of one worker.
+pub(super) struct Stages(Vec<(Box<dyn Function>, Encoder)>);
+
+impl Stages {
+    pub(super) fn new(functions: &[Box<dyn Prepared>], workers: usize) -> Self {
+        Self(functions.iter().map(|f| (f.function(workers), Encoder::new(&**f))).collect())
+    }
+
+    /// Takes a parsed batch through the chain.
+    pub(super) fn process(&mut self, batch: &mut Batch, expire: bool) {
+        let now = if expire { expiry_time(batch) } else { None };
+        for (function, encoder) in &mut self.0 {
+            function.process(batch, &mut |record| encoder.record(record));
+            if let Some(now) = now {
+                function.expire(now, batch.len(), &mut |record| encoder.record(record));
+            }
+        }
+    }
+
+    /// Hands out what the functions still hold.
+    pub(super) fn finish(&mut self) {
+        for (function, encoder) in &mut self.0 {
+            function.finish(&mut |record| encoder.record(record));
+        }
+    }
+
+    /// The records encoded so far, function by function.
+    pub(super) fn encoded(&mut self) -> impl Iterator<Item = &mut String> {
+        self.0.iter_mut().map(|(_, encoder)| &mut encoder.lines)
+    }
+
+    pub(super) fn report(self) -> (Vec<Box<dyn Report>>, TopFlows) {
+        let mut top_flows = TopFlows::default();
+        let reports = self.0.into_iter().map(|(function, encoder)| {
+            top_flows.merge(&encoder.top_flows);
+            function.report()
+        });
+        let reports = reports.collect();
+        (reports, top_flows)
+    }
+}
+
+pub(super) fn run(
+    functions: &[Box<dyn Prepared>],
+    settings: &Run,
+    intake: &mut Intake<'_>,
+    outlet: &mut Outlet,
+) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
+    let mut stages = Stages::new(functions, 1);
+    let mut batch = Batch::new(settings.batch.get().into());
+    let expire = intake.source.is_stream();
+    while intake.fill(&mut batch)? {
+        batch.parse(settings.policy());
+        stages.process(&mut batch, expire);
+        outlet.deliver(&batch)?;
+        for (index, lines) in stages.encoded().enumerate() {
+            if lines.len() >= ENCODED || expire {
+                outlet.write_records(index, lines)?;
+            }
+        }
+    }
+    stages.finish();
+    for (index, lines) in stages.encoded().enumerate() {
+        outlet.write_records(index, lines)?;
+    }
+    Ok(stages.report())
+}

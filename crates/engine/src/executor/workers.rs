@@ -1,0 +1,197 @@
+//! Several workers: the reading thread parses a batch and deals its packets out by flow; each worker takes its part
+//! through its own copy of the chain; the parts come back and are merged in order of arrival.
+//!
+//! Every worker gets a part of every batch, perhaps an empty one, and handles its parts in order. So the parts of the
+//! oldest batch under way are always the next to come out of each worker, and nothing has to be matched or sorted.
+
+use std::collections::VecDeque;
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use packetloom_nf::{Prepared, Report};
+use packetloom_packet::batch::Parsed;
+use packetloom_packet::{Batch, FlowKey};
+
+use super::single::Stages;
+use super::{Intake, Outlet};
+use crate::Error;
+use crate::chain::Run;
+use crate::outcome::TopFlows;
+
+/// Batches under way: enough that no worker waits while another is slow on its part.
+const UNDER_WAY: usize = 8;
+
+/// Packets are dealt out in batches of this many for each worker, so that their parts are worth sending.
+const SPREAD_BATCHES: usize = 4;
+
+/// A part of a batch, and the records that came of it.
+struct Part {
+    batch: Batch,
+    encoded: Vec<String>,
+}
+
+/// What a worker leaves behind: its last records, its reports.
+type Remains = (Vec<String>, Vec<Box<dyn Report>>, TopFlows);
+
+/// A batch under way: where each of its packets went.
+struct Dealt {
+    whole: Batch,
+    to: Vec<u16>,
+}
+
+struct Worker {
+    give: Sender<Part>,
+    take: Receiver<Part>,
+    thread: thread::JoinHandle<Remains>,
+}
+
+impl Worker {
+    fn start(functions: &[Box<dyn Prepared>], workers: usize, expire: bool) -> Self {
+        let (give, incoming) = bounded::<Part>(UNDER_WAY);
+        let (outgoing, take) = bounded::<Part>(UNDER_WAY);
+        let mut stages = Stages::new(functions, workers);
+        let thread = thread::spawn(move || {
+            for mut part in incoming {
+                stages.process(&mut part.batch, expire);
+                for (lines, encoded) in stages.encoded().zip(&mut part.encoded) {
+                    std::mem::swap(lines, encoded);
+                }
+                if outgoing.send(part).is_err() {
+                    break;
+                }
+            }
+            stages.finish();
+            let encoded = stages.encoded().map(std::mem::take).collect();
+            let (reports, top_flows) = stages.report();
+            (encoded, reports, top_flows)
+        });
+        Self { give, take, thread }
+    }
+}
+
+pub(super) fn run(
+    functions: &[Box<dyn Prepared>],
+    settings: &Run,
+    workers: usize,
+    intake: &mut Intake<'_>,
+    outlet: &mut Outlet,
+) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
+    let expire = intake.source.is_stream();
+    let threads: Vec<_> = (0..workers).map(|_| Worker::start(functions, workers, expire)).collect();
+    let size = usize::from(settings.batch.get()) * workers * SPREAD_BATCHES;
+    let mut spare: Vec<Dealt> =
+        (0..UNDER_WAY).map(|_| Dealt { whole: Batch::new(size), to: Vec::with_capacity(size) }).collect();
+    let mut spare_parts: Vec<Part> = (0..UNDER_WAY * workers)
+        .map(|_| Part { batch: Batch::new(size), encoded: vec![String::new(); functions.len()] })
+        .collect();
+    let mut under_way: VecDeque<Dealt> = VecDeque::new();
+    loop {
+        if let Some(mut dealt) = spare.pop() {
+            if intake.fill(&mut dealt.whole)? {
+                dealt.whole.parse(settings.policy());
+                deal(&mut dealt, &threads, &mut spare_parts)?;
+                under_way.push_back(dealt);
+                // On a live source nobody waits for the next batch to get the verdicts on this one.
+                if !expire {
+                    continue;
+                }
+            } else {
+                spare.clear();
+            }
+        }
+        match under_way.pop_front() {
+            Some(mut dealt) => {
+                collect(&mut dealt, &threads, &mut spare_parts, outlet)?;
+                spare.push(dealt);
+            }
+            None => break,
+        }
+    }
+    join(threads, outlet)
+}
+
+/// Sends each worker its part of a batch.
+fn deal(dealt: &mut Dealt, threads: &[Worker], spare_parts: &mut Vec<Part>) -> Result<(), Error> {
+    let mut parts = spare_parts.split_off(spare_parts.len() - threads.len());
+    for part in &mut parts {
+        part.batch.reset(dealt.whole.arena().clone());
+    }
+    dealt.to.clear();
+    for (index, parsed) in dealt.whole.parsed().iter().enumerate() {
+        let flow = match *parsed {
+            Parsed::V4(at) => FlowKey::from_v4(&dealt.whole.v4().keys[at as usize]).0,
+            Parsed::V6(at) => FlowKey::from_v6(&dealt.whole.v6().keys[at as usize]).0,
+            // Frames without a key have no flow; any worker will do, as long as it is always the same.
+            Parsed::Rejected(_) => {
+                dealt.to.push(0);
+                parts[0].batch.push_from(&dealt.whole, index);
+                continue;
+            }
+        };
+        // The upper half of the hash times the number of workers: no division.
+        let to = ((flow.hash(0) >> 32) * threads.len() as u64 >> 32) as usize;
+        dealt.to.push(to as u16);
+        parts[to].batch.push_from(&dealt.whole, index);
+    }
+    for (worker, part) in threads.iter().zip(parts) {
+        worker.give.send(part).map_err(|_| Error::Worker)?;
+    }
+    Ok(())
+}
+
+/// Takes the parts of the oldest batch back and delivers it.
+fn collect(
+    dealt: &mut Dealt,
+    threads: &[Worker],
+    spare_parts: &mut Vec<Part>,
+    outlet: &mut Outlet,
+) -> Result<(), Error> {
+    let mut parts =
+        threads.iter().map(|worker| worker.take.recv().map_err(|_| Error::Worker)).collect::<Result<Vec<_>, _>>()?;
+    {
+        let mut verdicts: Vec<_> = parts.iter().map(|part| part.batch.verdicts().iter()).collect();
+        let (whole, _, _) = dealt.whole.judge();
+        for (verdict, &to) in whole.iter_mut().zip(&dealt.to) {
+            if let Some(&decided) = verdicts[usize::from(to)].next() {
+                *verdict = decided;
+            }
+        }
+    }
+    outlet.deliver(&dealt.whole)?;
+    for part in &mut parts {
+        for (function, encoded) in part.encoded.iter_mut().enumerate() {
+            outlet.write_records(function, encoded)?;
+        }
+        part.batch.reset(packetloom_packet::batch::empty_arena());
+    }
+    spare_parts.append(&mut parts);
+    Ok(())
+}
+
+/// Lets the workers finish and adds up what they counted.
+fn join(threads: Vec<Worker>, outlet: &mut Outlet) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
+    let mut totals: Vec<Box<dyn Report>> = Vec::new();
+    let mut top_flows = TopFlows::default();
+    let running: Vec<_> = threads
+        .into_iter()
+        .map(|worker| {
+            drop(worker.give);
+            worker.thread
+        })
+        .collect();
+    for thread in running {
+        let (encoded, reports, flows) = thread.join().map_err(|_| Error::Worker)?;
+        for (function, mut lines) in encoded.into_iter().enumerate() {
+            outlet.write_records(function, &mut lines)?;
+        }
+        top_flows.merge(&flows);
+        if totals.is_empty() {
+            totals = reports;
+        } else {
+            for (total, report) in totals.iter_mut().zip(&reports) {
+                total.merge(&**report);
+            }
+        }
+    }
+    Ok((totals, top_flows))
+}

@@ -1,0 +1,20 @@
+//! Chains: read from a file, planned, run.
+//!
+//! - [`chain`]: the chain file, with an error for every key that is wrong: file, line, what was expected.
+//! - [`schema`]: the chain file's JSON schema.
+//! - [`plan`]: what will run where, and what holds with several workers.
+//! - [`executor`]: the runs themselves: the oracle, one worker, several.
+//! - [`outcome`]: what a run counted.
+
+pub mod chain;
+mod error;
+pub mod executor;
+pub mod outcome;
+pub mod plan;
+pub mod schema;
+
+pub use chain::Chain;
+pub use error::{ConfigError, Error};
+pub use executor::run;
+pub use outcome::Outcome;
+pub use plan::Plan;

@@ -1,0 +1,131 @@
+//! What a run counted.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use packetloom_io::capture::Truncation;
+use packetloom_nf::Report;
+use packetloom_packet::FlowRecord;
+use packetloom_packet::verdict::VerdictCounts;
+use serde_json::{Map, Value, json};
+
+/// Flows shown at the end of a run.
+const TOP_FLOWS: usize = 5;
+
+/// What a run counted, and what its functions did.
+pub struct Outcome {
+    /// Every packet in exactly one counter.
+    pub verdicts: VerdictCounts,
+    /// Bytes on the wire of the packets received.
+    pub wire_bytes: u64,
+    /// The functions' reports, in the chain's order, with their names.
+    pub functions: Vec<(&'static str, Box<dyn Report>)>,
+    /// The flow records with the most bytes.
+    pub top_flows: TopFlows,
+    /// Where and why the capture could not be read further.
+    pub truncation: Option<Truncation>,
+    /// Whether it was stopped before the end of its input.
+    pub stopped: bool,
+    /// Time from the first packet to the end.
+    pub elapsed: Duration,
+}
+
+/// The flow records with the most bytes in both directions together.
+#[derive(Clone, Debug, Default)]
+pub struct TopFlows(BinaryHeap<Reverse<Ranked>>);
+
+#[derive(Clone, Debug)]
+struct Ranked(FlowRecord);
+
+impl Ranked {
+    /// More bytes first; what is left only makes the order total.
+    fn rank(&self) -> impl Ord {
+        let flow = &self.0;
+        let bytes = flow.forward.bytes + flow.reverse.bytes;
+        (bytes, flow.forward.packets, flow.source, flow.destination, flow.source_port, flow.destination_port)
+    }
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ranked {}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+impl TopFlows {
+    /// Takes a record into account.
+    pub fn add(&mut self, record: &FlowRecord) {
+        let bytes = |record: &FlowRecord| record.forward.bytes + record.reverse.bytes;
+        if self.0.len() == TOP_FLOWS {
+            if self.0.peek().is_some_and(|Reverse(least)| bytes(record) < bytes(&least.0)) {
+                return;
+            }
+            self.0.push(Reverse(Ranked(*record)));
+            self.0.pop();
+        } else {
+            self.0.push(Reverse(Ranked(*record)));
+        }
+    }
+
+    /// Takes another worker's flows into account.
+    pub fn merge(&mut self, other: &Self) {
+        for Reverse(Ranked(record)) in &other.0 {
+            self.add(record);
+        }
+    }
+
+    /// The records, most bytes first.
+    pub fn into_sorted(self) -> Vec<FlowRecord> {
+        self.0.into_sorted_vec().into_iter().map(|Reverse(Ranked(record))| record).collect()
+    }
+}
+
+impl Outcome {
+    /// The summary for machines. Times and rates are left out: the same packets give the same summary.
+    pub fn json(&self) -> Value {
+        let dropped: Map<_, _> =
+            self.verdicts.dropped().map(|(reason, count)| (reason.name().into(), count.into())).collect();
+        let functions: Vec<_> = self
+            .functions
+            .iter()
+            .map(|(name, report)| {
+                let mut object = Map::new();
+                object.insert("nf".into(), (*name).into());
+                if let Value::Object(fields) = report.json() {
+                    object.extend(fields);
+                }
+                object
+            })
+            .collect();
+        json!({
+            "received": self.verdicts.received(),
+            "passed": self.verdicts.passed,
+            "dropped": dropped,
+            "wire_bytes": self.wire_bytes,
+            "functions": functions,
+            "truncated": self.truncation.is_some(),
+            "stopped": self.stopped,
+        })
+    }
+}
+
+impl std::fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outcome").field("verdicts", &self.verdicts).finish_non_exhaustive()
+    }
+}

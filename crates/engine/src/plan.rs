@@ -1,0 +1,86 @@
+//! What will run where, decided before the first packet.
+
+use std::fmt;
+
+use crate::Chain;
+use crate::chain::Device;
+
+/// How packets are spread over workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// There is one worker.
+    None,
+    /// By a hash of the bidirectional flow, so that all packets of a flow meet the same worker, in order.
+    Flow,
+}
+
+/// A chain with the decisions that running it needs.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) chain: Chain,
+    spread: Spread,
+    workers: usize,
+}
+
+impl Plan {
+    /// Decides how `chain` is run.
+    pub fn new(chain: Chain) -> Self {
+        // The oracle is one loop over packets by definition.
+        let workers = if chain.settings.run.device == Device::Oracle { 1 } else { chain.settings.run.workers.get() };
+        let spread = if workers == 1 { Spread::None } else { Spread::Flow };
+        Self { chain, spread, workers }
+    }
+
+    /// The chain.
+    pub fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    /// How packets are spread.
+    pub fn spread(&self) -> Spread {
+        self.spread
+    }
+
+    /// Worker threads; with one, packets are handled by the thread that reads them.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = &self.chain.settings;
+        let path = |path: &Option<std::path::PathBuf>, none: &str| {
+            path.as_ref().map_or_else(|| none.into(), |path| path.display().to_string())
+        };
+        writeln!(f, "source    {}", path(&settings.source, "to be given with -r"))?;
+        writeln!(
+            f,
+            "policy    non-IP: {:?}, malformed: {:?}",
+            settings.run.non_ip, settings.run.malformed
+        )?;
+        for (index, function) in self.chain.functions.iter().enumerate() {
+            for (line, text) in function.describe().iter().enumerate() {
+                let head = if line == 0 { format!("{} {}", index + 1, function.name()) } else { String::new() };
+                writeln!(f, "{head:<9} {text}")?;
+            }
+        }
+        writeln!(f, "sink      {}", path(&settings.sink, "none: packets that pass are counted"))?;
+        writeln!(f, "device    {}, batches of {}", settings.run.device.name(), settings.run.batch)?;
+        let per_flow = self.chain.functions.iter().any(|function| function.is_per_flow());
+        let spread = match (self.spread, per_flow) {
+            (Spread::None, _) => "1 worker: results as of a loop over packets".into(),
+            (Spread::Flow, true) => format!(
+                "{} workers, packets spread by flow: each flow's state is exact, order in files is kept; max_flows is \
+                 divided among the workers",
+                self.workers
+            ),
+            (Spread::Flow, false) => format!(
+                "{} workers, packets spread by flow: no function keeps state, results are exact, order in files is \
+                 kept",
+                self.workers
+            ),
+        };
+        write!(f, "workers   {spread}")
+    }
+}

@@ -1,0 +1,24 @@
+//! Synthetic traffic, rule sets and headers for Packetloom, with the structure of real ones.
+//!
+//! - [`traffic`]: captures with an exact number of packets and flows.
+//! - [`rules`]: ordered rule sets with the structure that ClassBench reports of real ones.
+//! - [`headers`]: headers that meet the rules of a set.
+//!
+//! Everything here is reproducible for ever: one seed gives the same bytes on every platform and
+//! with every compiler. So only integers decide, and nothing depends on an order of hashing.
+
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod headers;
+mod random;
+pub mod rules;
+mod seen;
+mod shape;
+pub mod traffic;
+
+pub use error::GenerateError;
+pub use headers::{Header, HeaderOptions, HeaderTransport, Headers, Popularity, write_headers};
+pub use rules::{Action, Rule, RuleOptions, Style, generate_rules, write_rules};
+pub use shape::{FlagMatch, PortRange, Prefix, RuleShape, TextFormat};
+pub use traffic::{Frame, Traffic, TrafficOptions, TrafficSummary, write_pcap};

@@ -1,0 +1,88 @@
+//! Capture files: pcap and pcapng, from a mapped file or a stream, into batches; and pcap out again.
+
+mod pcap;
+mod pcapng;
+mod reader;
+mod writer;
+
+pub use reader::{CaptureReader, Truncation};
+pub use writer::CaptureWriter;
+
+use packetloom_packet::FrameRef;
+
+/// How finely a capture's timestamps are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// Microseconds.
+    Micros,
+    /// Nanoseconds, or anything else that microseconds would not hold.
+    Nanos,
+}
+
+/// What a decoder found at the start of the bytes it was shown.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// A frame, its offset counted from the start of the bytes, and the bytes its record takes.
+    Frame(FrameRef, usize),
+    /// Something else than a frame, of this many bytes, perhaps more than were shown.
+    Skip(u64),
+    /// The record is not whole yet.
+    NeedMore,
+    /// What stands here is no record: reading ends.
+    Broken(&'static str),
+}
+
+/// A capture format and what its headers said so far.
+#[derive(Debug)]
+enum Decoder {
+    Pcap(pcap::Decoder),
+    Pcapng(pcapng::Decoder),
+}
+
+/// Bytes that suffice to recognise any format and to read a pcap file header.
+const HEADER_LEN: usize = pcap::HEADER_LEN;
+
+impl Decoder {
+    fn step(&mut self, bytes: &[u8]) -> Step {
+        match self {
+            Self::Pcap(decoder) => decoder.step(bytes),
+            Self::Pcapng(decoder) => decoder.step(bytes),
+        }
+    }
+
+    fn resolution(&self) -> Resolution {
+        match self {
+            Self::Pcap(decoder) => decoder.resolution(),
+            Self::Pcapng(decoder) => decoder.resolution(),
+        }
+    }
+}
+
+/// Byte order of a file's own integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Little,
+    Big,
+}
+
+impl Order {
+    /// The 16-bit integer at `at`; 0 where the bytes end before it, which callers rule out by a length check.
+    #[inline]
+    fn u16(self, bytes: &[u8], at: usize) -> u16 {
+        let Some(&raw) = bytes.get(at..).and_then(|rest| rest.first_chunk()) else { return 0 };
+        match self {
+            Self::Little => u16::from_le_bytes(raw),
+            Self::Big => u16::from_be_bytes(raw),
+        }
+    }
+
+    /// The 32-bit integer at `at`, as [`Order::u16`].
+    #[inline]
+    fn u32(self, bytes: &[u8], at: usize) -> u32 {
+        let Some(&raw) = bytes.get(at..).and_then(|rest| rest.first_chunk()) else { return 0 };
+        match self {
+            Self::Little => u32::from_le_bytes(raw),
+            Self::Big => u32::from_be_bytes(raw),
+        }
+    }
+}

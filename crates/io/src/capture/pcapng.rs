@@ -1,0 +1,226 @@
+//! pcapng (draft-ietf-opsawg-pcapng): enhanced, simple and obsolete packet blocks, several sections and interfaces.
+
+use packetloom_packet::{FrameRef, LinkType, Timestamp};
+
+use super::{Order, Resolution, Step};
+
+/// Section header block; the same in both byte orders.
+pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+const INTERFACE_DESCRIPTION: u32 = 1;
+const PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const ENHANCED_PACKET: u32 = 6;
+
+const OPTION_END: u16 = 0;
+const OPTION_TSRESOL: u16 = 9;
+const OPTION_TSOFFSET: u16 = 14;
+
+/// Type and length of a block.
+const BLOCK_HEADER: usize = 8;
+/// The shortest block: header and the length once more.
+const MIN_BLOCK: usize = 12;
+/// A block that must be seen whole may not be longer: it bounds the memory a stream can ask for.
+const MAX_BLOCK: usize = 16 << 20;
+/// Interfaces of one section, as many as a port number can name.
+const MAX_INTERFACES: usize = 1 << 16;
+
+#[derive(Debug)]
+pub(super) struct Decoder {
+    order: Order,
+    interfaces: Vec<Interface>,
+    /// The latest frame's time: simple packet blocks have none of their own.
+    time: Timestamp,
+    /// Whether microseconds hold every interface's stamps so far.
+    micros: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interface {
+    link: LinkType,
+    snap: u32,
+    ticks: Ticks,
+    offset_nanos: i64,
+}
+
+/// How a 64-bit count of ticks becomes nanoseconds.
+#[derive(Clone, Copy, Debug)]
+enum Ticks {
+    /// 10^-n seconds, n <= 9: nanoseconds a tick.
+    Multiply(u64),
+    /// 10^-n seconds, n > 9: ticks a nanosecond; 0 where that number has over 38 digits.
+    Divide(u128),
+    /// 2^-n seconds.
+    Binary(u32),
+}
+
+impl Ticks {
+    /// From the value of `if_tsresol`.
+    fn new(tsresol: u8) -> Self {
+        let exponent = u32::from(tsresol & 0x7f);
+        if tsresol & 0x80 != 0 {
+            Self::Binary(exponent)
+        } else if exponent <= 9 {
+            Self::Multiply(10u64.pow(9 - exponent))
+        } else {
+            Self::Divide(10u128.checked_pow(exponent - 9).unwrap_or(0))
+        }
+    }
+
+    fn nanos(self, ticks: u64) -> u64 {
+        match self {
+            Self::Multiply(factor) => ticks.saturating_mul(factor),
+            Self::Divide(divisor) => u128::from(ticks).checked_div(divisor).unwrap_or(0) as u64,
+            Self::Binary(shift) => {
+                let nanos = (u128::from(ticks) * 1_000_000_000).checked_shr(shift).unwrap_or(0);
+                u64::try_from(nanos).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+impl Interface {
+    fn time(&self, high: u32, low: u32) -> Timestamp {
+        let nanos = self.ticks.nanos(u64::from(high) << 32 | u64::from(low));
+        Timestamp::from_nanos(nanos.saturating_add_signed(self.offset_nanos))
+    }
+}
+
+impl Decoder {
+    /// Whether these are the first bytes of a pcapng file.
+    pub(super) fn recognise(bytes: &[u8]) -> bool {
+        bytes.starts_with(&SECTION_HEADER.to_be_bytes())
+    }
+
+    pub(super) fn new() -> Self {
+        Self { order: Order::Little, interfaces: Vec::new(), time: Timestamp::default(), micros: true }
+    }
+
+    pub(super) fn resolution(&self) -> Resolution {
+        if self.micros { Resolution::Micros } else { Resolution::Nanos }
+    }
+
+    pub(super) fn step(&mut self, bytes: &[u8]) -> Step {
+        if bytes.len() < MIN_BLOCK {
+            return Step::NeedMore;
+        }
+        let mut kind = self.order.u32(bytes, 0);
+        if Self::recognise(bytes) {
+            // A section may change the byte order, so its length can be read only after its magic.
+            self.order = if Order::Little.u32(bytes, 8) == BYTE_ORDER_MAGIC { Order::Little } else { Order::Big };
+            self.interfaces.clear();
+            kind = SECTION_HEADER;
+        }
+        let len = self.order.u32(bytes, 4) as usize;
+        if len < MIN_BLOCK || !len.is_multiple_of(4) {
+            return Step::Broken("a block's length is impossible");
+        }
+        let is_read = matches!(kind, INTERFACE_DESCRIPTION | PACKET | SIMPLE_PACKET | ENHANCED_PACKET);
+        if !is_read && kind != SECTION_HEADER {
+            return Step::Skip(len as u64);
+        }
+        if len > MAX_BLOCK {
+            return Step::Broken("a block is longer than 16 MiB");
+        }
+        if bytes.len() < len {
+            return Step::NeedMore;
+        }
+        let body = &bytes[BLOCK_HEADER..len - 4];
+        let frame = match kind {
+            INTERFACE_DESCRIPTION => {
+                if body.len() < 8 {
+                    return Step::Broken("an interface description is too short");
+                }
+                if self.interfaces.len() >= MAX_INTERFACES {
+                    return Step::Broken("a section has more than 65,536 interfaces");
+                }
+                let interface = self.interface(body);
+                self.interfaces.push(interface);
+                None
+            }
+            ENHANCED_PACKET | PACKET => {
+                if body.len() < 20 {
+                    return Step::Broken("a packet block is too short");
+                }
+                let id = if kind == PACKET {
+                    u32::from(self.order.u16(body, 0))
+                } else {
+                    self.order.u32(body, 0)
+                };
+                self.packet(body, id)
+            }
+            SIMPLE_PACKET => {
+                if body.len() < 4 {
+                    return Step::Broken("a simple packet block is too short");
+                }
+                self.simple_packet(body)
+            }
+            _ => None,
+        };
+        match frame {
+            Some(frame) => Step::Frame(frame, len),
+            None => Step::Skip(len as u64),
+        }
+    }
+
+    fn packet(&mut self, body: &[u8], id: u32) -> Option<FrameRef> {
+        // A packet of an interface that was never described cannot be read: no link type is known.
+        let interface = self.interfaces.get(id as usize)?;
+        self.time = interface.time(self.order.u32(body, 4), self.order.u32(body, 8));
+        let captured = self.order.u32(body, 12).min((body.len() - 20) as u32);
+        Some(FrameRef {
+            offset: (BLOCK_HEADER + 20) as u64,
+            time: self.time,
+            len: captured,
+            wire_len: self.order.u32(body, 16),
+            link: interface.link,
+            port: id as u16,
+        })
+    }
+
+    fn simple_packet(&self, body: &[u8]) -> Option<FrameRef> {
+        let interface = self.interfaces.first()?;
+        let wire_len = self.order.u32(body, 0);
+        let snap = if interface.snap == 0 { u32::MAX } else { interface.snap };
+        Some(FrameRef {
+            offset: (BLOCK_HEADER + 4) as u64,
+            time: self.time,
+            len: wire_len.min(snap).min((body.len() - 4) as u32),
+            wire_len,
+            link: interface.link,
+            port: 0,
+        })
+    }
+
+    fn interface(&mut self, body: &[u8]) -> Interface {
+        let mut interface = Interface {
+            link: LinkType(self.order.u16(body, 0)),
+            snap: self.order.u32(body, 4),
+            ticks: Ticks::new(6),
+            offset_nanos: 0,
+        };
+        let mut options = &body[8..];
+        while options.len() >= 4 {
+            let (code, len) = (self.order.u16(options, 0), usize::from(self.order.u16(options, 2)));
+            let Some(value) = options.get(4..4 + len) else { break };
+            match (code, value) {
+                (OPTION_END, _) => break,
+                (OPTION_TSRESOL, &[tsresol]) => {
+                    interface.ticks = Ticks::new(tsresol);
+                    self.micros &= tsresol <= 6;
+                }
+                (OPTION_TSOFFSET, &[_, _, _, _, _, _, _, _]) => {
+                    let (first, second) = (self.order.u32(value, 0), self.order.u32(value, 4));
+                    let (high, low) =
+                        if self.order == Order::Big { (first, second) } else { (second, first) };
+                    let seconds = (u64::from(high) << 32 | u64::from(low)) as i64;
+                    interface.offset_nanos = seconds.saturating_mul(1_000_000_000);
+                }
+                _ => {}
+            }
+            // Values are padded to 32 bits.
+            options = options.get(4 + len.next_multiple_of(4)..).unwrap_or_default();
+        }
+        interface
+    }
+}

@@ -1,0 +1,334 @@
+//! Reads a capture into batches.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use packetloom_packet::batch::empty_arena;
+use packetloom_packet::{Batch, FrameRef};
+
+use super::{Decoder, HEADER_LEN, Resolution, Step, pcap, pcapng};
+use crate::Error;
+use crate::input::{self, Input, Stop, Stream};
+use crate::map::Map;
+
+/// Bytes of a stream that are read ahead.
+const CHUNK: usize = 1 << 18;
+
+/// Why a capture ended before its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Truncation {
+    /// Offset in the (decompressed) file of the record that could not be read.
+    pub offset: u64,
+    /// What was wrong with it.
+    pub reason: String,
+}
+
+/// A capture being read: from a mapped file, whose frames are never copied, or from a stream, chunk by chunk.
+pub struct CaptureReader {
+    name: String,
+    window: Window,
+    decoder: Decoder,
+    /// Offset in the file of the window's first byte.
+    base: u64,
+    /// Offset in the window of the next record.
+    position: usize,
+    /// Bytes still to be skipped before the next record.
+    skip: u64,
+    truncation: Option<Truncation>,
+    done: bool,
+    stop: Stop,
+}
+
+/// The bytes that can be seen at once.
+enum Window {
+    Mapped { map: Arc<Map>, present: usize },
+    Stream(Chunks),
+}
+
+/// A stream's bytes, in chunks that batches share; a chunk is used again when no batch holds it any more.
+struct Chunks {
+    stream: Stream,
+    current: Arc<Vec<u8>>,
+    filled: usize,
+    pool: Vec<Arc<Vec<u8>>>,
+}
+
+/// What reading more of a stream came to.
+enum More {
+    Bytes,
+    End,
+    /// The decompressor gave up.
+    Corrupt(String),
+}
+
+impl Chunks {
+    /// Forgets the bytes before `keep`, which moves to the start of a chunk, and reads more behind the others.
+    fn read_more(&mut self, keep: usize) -> std::io::Result<More> {
+        if keep > 0 || self.filled == self.current.len() || Arc::get_mut(&mut self.current).is_none() {
+            self.start_chunk(keep);
+        }
+        let Some(buffer) = Arc::get_mut(&mut self.current) else { unreachable!("a chunk nobody else holds") };
+        loop {
+            match self.stream.reader.read(&mut buffer[self.filled..]) {
+                Ok(0) => return Ok(More::End),
+                Ok(n) => {
+                    self.filled += n;
+                    return Ok(More::Bytes);
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                // An error that no system call raised is the decompressor's.
+                Err(e) if self.stream.compressed && e.raw_os_error().is_none() => {
+                    return Ok(More::Corrupt(e.to_string()));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Puts the bytes from `keep` on at the start of a chunk that no batch holds, with room behind them.
+    fn start_chunk(&mut self, keep: usize) {
+        let rest = self.filled - keep;
+        // Room for the bytes there are and as many again: what a stream makes us hold grows with what it sent,
+        // not with the lengths it claims.
+        let size = CHUNK.max((rest * 2).next_power_of_two());
+        let free = self.pool.iter_mut().position(|chunk| Arc::get_mut(chunk).is_some_and(|c| c.len() >= size));
+        let mut next = match free {
+            Some(index) => self.pool.swap_remove(index),
+            None => Arc::new(vec![0; size]),
+        };
+        let Some(buffer) = Arc::get_mut(&mut next) else { unreachable!("a chunk nobody else holds") };
+        buffer[..rest].copy_from_slice(&self.current[keep..self.filled]);
+        let last = std::mem::replace(&mut self.current, next);
+        // Chunks grown for one long record are not kept.
+        self.pool.retain(|chunk| chunk.len() == CHUNK);
+        if last.len() == CHUNK {
+            self.pool.push(last);
+        }
+        self.filled = rest;
+    }
+}
+
+impl CaptureReader {
+    /// Opens the capture at `path`, or on standard input where that is `-`.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, is empty, is not a capture, or ends within its file header.
+    pub fn open(path: &Path, stop: &Stop) -> Result<Self, Error> {
+        let name = input::display_name(path);
+        let mut window = match input::open(path, stop)? {
+            Input::Mapped(map) => Window::Mapped { map, present: 0 },
+            Input::Stream(stream) => {
+                Window::Stream(Chunks { stream, current: Arc::new(Vec::new()), filled: 0, pool: Vec::new() })
+            }
+        };
+        // Enough for the file header, or all there is.
+        if let Window::Stream(chunks) = &mut window {
+            while chunks.filled < HEADER_LEN {
+                match chunks.read_more(0).map_err(|e| Error::io(name.clone(), e))? {
+                    More::Bytes => {}
+                    More::End => break,
+                    More::Corrupt(reason) if chunks.filled == 0 => {
+                        let source = std::io::Error::new(std::io::ErrorKind::InvalidData, reason);
+                        return Err(Error::io(name, source));
+                    }
+                    More::Corrupt(_) => break,
+                }
+            }
+        }
+        let head = window.bytes();
+        let (decoder, position) = if let Some(order) = pcap::Decoder::recognise(head) {
+            let Some(header) = head.first_chunk() else {
+                return Err(Error::HeaderCut { path: name, format: "pcap" });
+            };
+            (Decoder::Pcap(pcap::Decoder::new(order, header)), HEADER_LEN)
+        } else if pcapng::Decoder::recognise(head) {
+            (Decoder::Pcapng(pcapng::Decoder::new()), 0)
+        } else if head.is_empty() {
+            return Err(Error::Empty { path: name });
+        } else {
+            let found = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+            return Err(Error::NotACapture { path: name, found });
+        };
+        let mut reader = Self {
+            name,
+            window,
+            decoder,
+            base: 0,
+            position,
+            skip: 0,
+            truncation: None,
+            done: false,
+            stop: stop.clone(),
+        };
+        reader.first_block()?;
+        Ok(reader)
+    }
+
+    /// A pcapng file whose first block is not whole is no capture yet.
+    fn first_block(&mut self) -> Result<(), Error> {
+        if !matches!(self.decoder, Decoder::Pcapng(_)) {
+            return Ok(());
+        }
+        loop {
+            match self.decoder.step(self.window.bytes()) {
+                Step::Skip(len) => {
+                    self.skip = len;
+                    return Ok(());
+                }
+                Step::NeedMore if self.read_more()? => {}
+                _ => return Err(Error::HeaderCut { path: self.name.clone(), format: "pcapng" }),
+            }
+        }
+    }
+
+    /// Fills `batch` with the frames that come next, until it is full or more would have to be waited for.
+    /// Returns `false` at the end of the capture, when no frame was left.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] where reading fails. A broken tail is no error: see [`CaptureReader::truncation`].
+    pub fn fill(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        if self.done {
+            batch.reset(empty_arena());
+            return Ok(false);
+        }
+        batch.reset(self.window.arena(self.position));
+        while !batch.is_full() {
+            if self.skip > 0 {
+                let step = (self.window.len() - self.position).min(usize::try_from(self.skip).unwrap_or(usize::MAX));
+                self.position += step;
+                self.skip -= step as u64;
+            }
+            let step = if self.skip > 0 {
+                Step::NeedMore
+            } else {
+                self.decoder.step(&self.window.bytes()[self.position..])
+            };
+            match step {
+                Step::Frame(frame, len) => {
+                    batch.push(FrameRef { offset: frame.offset + self.position as u64, ..frame });
+                    self.position += len;
+                }
+                Step::Skip(len) => self.skip = len,
+                Step::NeedMore if !batch.is_empty() && matches!(self.window, Window::Stream(_)) => break,
+                Step::NeedMore => {
+                    // The batch must not hold the chunk that is to be used again.
+                    if batch.is_empty() {
+                        batch.reset(empty_arena());
+                    }
+                    if !self.read_more()? {
+                        self.end();
+                        break;
+                    }
+                    if batch.is_empty() {
+                        batch.reset(self.window.arena(self.position));
+                    }
+                }
+                Step::Broken(reason) => {
+                    self.truncate(reason);
+                    break;
+                }
+            }
+        }
+        Ok(!batch.is_empty() || !self.done)
+    }
+
+    /// Reads on in a stream; `false` where there is nothing more, as in a mapped file.
+    fn read_more(&mut self) -> Result<bool, Error> {
+        let Window::Stream(chunks) = &mut self.window else { return Ok(false) };
+        let keep = self.position;
+        let outcome = chunks.read_more(keep).map_err(|e| Error::io(self.name.clone(), e))?;
+        self.base += keep as u64;
+        self.position = 0;
+        match outcome {
+            More::Bytes => Ok(true),
+            More::End => Ok(false),
+            More::Corrupt(reason) => {
+                self.truncate(&format!("the compressed data are broken: {reason}"));
+                Ok(false)
+            }
+        }
+    }
+
+    /// Notes the end of the file: bytes that are left over belong to a record that was cut, unless reading was
+    /// stopped on purpose.
+    fn end(&mut self) {
+        self.done = true;
+        let left = self.skip > 0 || self.position < self.window.len();
+        if left && !self.stop.load(Ordering::Relaxed) {
+            self.truncate("the file ends within a record");
+        }
+    }
+
+    /// Notes that nothing can be read from here on; the first reason counts.
+    fn truncate(&mut self, reason: &str) {
+        self.done = true;
+        let offset = self.position();
+        self.truncation.get_or_insert_with(|| Truncation { offset, reason: reason.into() });
+    }
+
+    /// How finely the timestamps read so far are divided.
+    pub fn resolution(&self) -> Resolution {
+        self.decoder.resolution()
+    }
+
+    /// Where and why reading ended before the end of the file, if it did.
+    pub fn truncation(&self) -> Option<&Truncation> {
+        self.truncation.as_ref()
+    }
+
+    /// The name used in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes read so far.
+    pub fn position(&self) -> u64 {
+        self.base + self.position as u64
+    }
+
+    /// Bytes there are in all, where that is known beforehand.
+    pub fn len(&self) -> Option<u64> {
+        match &self.window {
+            Window::Mapped { map, .. } => Some((**map).as_ref().len() as u64),
+            Window::Stream(_) => None,
+        }
+    }
+
+    /// Whether frames come as somebody sends them, so that waiting for more may take for ever.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.window, Window::Stream(_))
+    }
+}
+
+impl Window {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Mapped { map, .. } => (**map).as_ref(),
+            Self::Stream(chunks) => &chunks.current[..chunks.filled],
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    /// The memory to which a batch's offsets refer; pages soon to be read are brought in.
+    fn arena(&mut self, position: usize) -> packetloom_packet::Arena {
+        match self {
+            Self::Mapped { map, present } => {
+                *present = map.read_ahead(position, *present);
+                map.clone()
+            }
+            Self::Stream(chunks) => chunks.current.clone(),
+        }
+    }
+}
+
+impl std::fmt::Debug for CaptureReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CaptureReader").field("name", &self.name).field("position", &self.position()).finish()
+    }
+}

@@ -1,0 +1,63 @@
+//! What can go wrong at the edge of the program.
+
+use std::io;
+
+/// An input or output that failed; the text names the file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call on a file failed.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file, or "standard input" or "standard output".
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file holds nothing.
+    #[error("{path}: empty; expected a pcap or pcapng capture")]
+    Empty {
+        /// The file.
+        path: String,
+    },
+    /// The file does not begin like a capture.
+    #[error("{path}: not a capture: it begins with {found}; expected pcap or pcapng, plain or in gzip or xz")]
+    NotACapture {
+        /// The file.
+        path: String,
+        /// The first bytes in hexadecimal.
+        found: String,
+    },
+    /// The file ends within the header that says how to read it.
+    #[error("{path}: cut within its {format} file header")]
+    HeaderCut {
+        /// The file.
+        path: String,
+        /// "pcap" or "pcapng".
+        format: &'static str,
+    },
+    /// A pcap file has one link type for all its frames.
+    #[error(
+        "{path}: a pcap file holds frames of one link type; this one has {first}, and a frame of link type {other} is to be written"
+    )]
+    MixedLinkTypes {
+        /// The file to be written.
+        path: String,
+        /// Link type of the frames so far.
+        first: u16,
+        /// Link type of the frame that does not fit.
+        other: u16,
+    },
+}
+
+impl Error {
+    /// Attaches a file's name to what the system said.
+    pub fn io(path: impl Into<String>, source: io::Error) -> Self {
+        Self::Io { path: path.into(), source }
+    }
+
+    /// Whether the reader of our output has gone away: no error to speak of.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+}

@@ -1,0 +1,147 @@
+//! Outputs: a file that appears under its name only when it is whole, or standard output.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+use crate::input::is_standard;
+
+/// A buffered output.
+///
+/// A regular file is written beside its final name and renamed by [`Output::finish`]; dropped before that, it is
+/// removed. Devices, pipes and standard output (`-`) are written directly.
+#[derive(Debug)]
+pub struct Output {
+    name: String,
+    writer: Option<BufWriter<Target>>,
+    pending: Option<Pending>,
+}
+
+#[derive(Debug)]
+enum Target {
+    Standard(io::Stdout),
+    File(File),
+}
+
+impl Write for Target {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Standard(stdout) => stdout.write(buffer),
+            Self::File(file) => file.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Standard(stdout) => stdout.flush(),
+            Self::File(file) => file.flush(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Pending {
+    part: PathBuf,
+    path: PathBuf,
+}
+
+impl Output {
+    /// Opens `path` for writing, or standard output where it is `-`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] where the file, or its part file beside it, cannot be made.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        if is_standard(path) {
+            return Ok(Self::new("standard output".into(), Target::Standard(io::stdout()), None));
+        }
+        let name = path.display().to_string();
+        let fail = |source| Error::io(name.clone(), source);
+        // A link is followed, so that the file it names is replaced and not the link.
+        let path = match fs::canonicalize(path) {
+            Ok(real) => real,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => path.to_path_buf(),
+            Err(e) => return Err(fail(e)),
+        };
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => {
+                return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
+            }
+            Ok(metadata) if !metadata.is_file() => {
+                let file = OpenOptions::new().write(true).open(&path).map_err(fail)?;
+                return Ok(Self::new(name, Target::File(file), None));
+            }
+            // An existing file that may not be written is not replaced either.
+            Ok(_) => drop(OpenOptions::new().append(true).open(&path).map_err(fail)?),
+            Err(_) => {}
+        }
+        let Some(file_name) = path.file_name() else {
+            return Err(fail(io::Error::from(io::ErrorKind::InvalidInput)));
+        };
+        let mut part_name = std::ffi::OsString::from(".");
+        part_name.push(file_name);
+        part_name.push(format!(".{}.part", std::process::id()));
+        let part = path.with_file_name(part_name);
+        let file = File::create(&part).map_err(fail)?;
+        Ok(Self::new(name, Target::File(file), Some(Pending { part, path })))
+    }
+
+    fn new(name: String, target: Target, pending: Option<Pending>) -> Self {
+        Self { name, writer: Some(BufWriter::with_capacity(1 << 18, target)), pending }
+    }
+
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] with the file's name.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        writer.write_all(bytes).map_err(|e| Error::io(self.name.clone(), e))
+    }
+
+    /// Hands everything so far to the system.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] with the file's name.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        writer.flush().map_err(|e| Error::io(self.name.clone(), e))
+    }
+
+    /// The name used in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Writes what is buffered and gives the file its name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]; the file then does not appear.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.flush()?;
+        self.writer = None;
+        if let Some(pending) = self.pending.take()
+            && let Err(e) = fs::rename(&pending.part, &pending.path)
+        {
+            let _ = fs::remove_file(&pending.part);
+            return Err(Error::io(self.name.clone(), e));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            // What is still buffered belongs to an output that failed.
+            let _ = writer.into_parts();
+        }
+        if let Some(pending) = self.pending.take() {
+            let _ = fs::remove_file(pending.part);
+        }
+    }
+}

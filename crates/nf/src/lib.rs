@@ -1,0 +1,126 @@
+//! The network functions, a folder each, and what they have in common.
+//!
+//! A function is configured from its part of a chain file ([`Config`]), prepared once (files read, indexes built:
+//! [`Prepared`]), and then made once for each worker ([`Function`]). Beside the batch form stands an [`Oracle`]: slow,
+//! obvious, packet by packet, over a parser and maps of its own. Every fast path is held to it.
+//!
+//! To add a function, copy a folder and add a line to [`registry::FUNCTIONS`].
+
+pub mod acl;
+pub mod meter;
+pub mod oracle;
+pub mod registry;
+pub mod units;
+
+use std::any::Any;
+use std::path::Path;
+
+use packetloom_packet::{Batch, FlowRecord, Timestamp, Verdict};
+use serde::de::DeserializeOwned;
+
+use crate::oracle::OraclePacket;
+
+/// Where a function hands its flow records.
+pub type Records<'a> = dyn FnMut(&FlowRecord) + 'a;
+
+/// A function's keys in a chain file.
+pub trait Config: DeserializeOwned + schemars::JsonSchema {
+    /// What `nf = "…"` calls it.
+    const NAME: &'static str;
+
+    /// Reads files and builds indexes.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, or does not hold what it should.
+    fn prepare(self, context: &Context<'_>) -> Result<Box<dyn Prepared>, Error>;
+}
+
+/// What a function's keys are read in the light of.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The chain file's folder, from which relative paths count.
+    pub folder: &'a Path,
+    /// Whether ClassBench's flags column is left out whatever the chain file says.
+    pub ignore_flags: bool,
+}
+
+/// A function ready to run.
+pub trait Prepared: Send + Sync {
+    /// The function's name.
+    fn name(&self) -> &'static str;
+
+    /// What it will do, in a line or several, for the plan.
+    fn describe(&self) -> Vec<String>;
+
+    /// Whether it keeps state for each bidirectional flow, so that all packets of a flow must meet the same worker.
+    fn is_per_flow(&self) -> bool;
+
+    /// The file its flow records are to be written to.
+    fn records_path(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Makes the batch form for one worker of `workers`.
+    fn function(&self, workers: usize) -> Box<dyn Function>;
+
+    /// Makes the oracle.
+    fn oracle(&self) -> Box<dyn Oracle>;
+}
+
+/// The batch form of a function, owned by one worker.
+pub trait Function: Send {
+    /// Judges the packets of a batch that still pass, in their order; packets dropped before are not looked at.
+    fn process(&mut self, batch: &mut Batch, records: &mut Records<'_>);
+
+    /// Lets state expire that has been idle until `now`; called after a batch of `packets` where input comes as it is
+    /// sent. Bounded work; what is not reached now is reached by later calls.
+    fn expire(&mut self, now: Timestamp, packets: usize, records: &mut Records<'_>) {
+        let _ = (now, packets, records);
+    }
+
+    /// Hands out what is still held, at the end of the input.
+    fn finish(&mut self, records: &mut Records<'_>);
+
+    /// What it counted.
+    fn report(&self) -> Box<dyn Report>;
+}
+
+/// The slow, obvious form of a function.
+pub trait Oracle {
+    /// Judges one packet.
+    fn step(&mut self, packet: &OraclePacket, records: &mut Records<'_>) -> Verdict;
+
+    /// Hands out what is still held, at the end of the input.
+    fn finish(&mut self, records: &mut Records<'_>);
+
+    /// What it counted, in the same form as the function's.
+    fn report(&self) -> Box<dyn Report>;
+}
+
+/// What a function counted.
+pub trait Report: Any + Send {
+    /// Adds what the same function counted in another worker.
+    fn merge(&mut self, other: &dyn Report);
+
+    /// For machines.
+    fn json(&self) -> serde_json::Value;
+
+    /// For people: pairs of a name and a value, most important first.
+    fn rows(&self) -> Vec<(String, String)>;
+}
+
+/// Why a function could not be prepared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be read.
+    #[error(transparent)]
+    Io(#[from] packetloom_io::Error),
+    /// Rules could not be read.
+    #[error(transparent)]
+    Rules(#[from] packetloom_classify::formats::Error),
+    /// Keys that contradict each other.
+    #[error("{0}")]
+    Invalid(String),
+}

@@ -1,0 +1,60 @@
+//! The keys of `meter` in a chain file.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Meter;
+use crate::units::Span;
+use crate::{Context, Error, Prepared};
+
+/// Bidirectional flow records.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "meter")]
+pub struct Config {
+    /// A record ends when its flow was silent for so long; "0" is never.
+    #[serde(default = "Config::default_idle_timeout")]
+    pub idle_timeout: Span,
+    /// A record ends when its flow has lasted so long; "0" is never.
+    #[serde(default = "Config::default_active_timeout")]
+    pub active_timeout: Span,
+    /// Flows held at a time, over all workers, 128 bytes each; when there are more, the oldest is exported.
+    #[serde(default = "Config::default_max_flows")]
+    pub max_flows: NonZeroU32,
+    /// The file for the records, as JSON lines; "-" is standard output. Without it they are only counted.
+    pub output: Option<PathBuf>,
+}
+
+impl Config {
+    /// 30 s.
+    pub fn default_idle_timeout() -> Span {
+        Span::from_secs(30)
+    }
+
+    /// 300 s.
+    pub fn default_active_timeout() -> Span {
+        Span::from_secs(300)
+    }
+
+    /// About four million.
+    pub fn default_max_flows() -> NonZeroU32 {
+        const { NonZeroU32::new(1 << 22).unwrap() }
+    }
+}
+
+impl crate::Config for Config {
+    const NAME: &'static str = "meter";
+
+    fn prepare(self, context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
+        let output = self.output.map(|path| if path.as_os_str() == "-" { path } else { context.folder.join(path) });
+        Ok(Box::new(Meter {
+            idle: self.idle_timeout,
+            active: self.active_timeout,
+            max_flows: self.max_flows.get() as usize,
+            output,
+        }))
+    }
+}

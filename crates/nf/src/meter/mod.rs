@@ -1,0 +1,166 @@
+//! `meter`: packets to bidirectional flow records (RFC 5103).
+//!
+//! A flow is an IP version, a protocol and an unordered pair of (address, port). A record's source is the sender of its
+//! first packet; packets the other way count as reverse. Only TCP, UDP, SCTP, ICMP and ICMPv6 are metered; ports are 0 for
+//! ICMP and for fragments other than the first.
+//!
+//! A record ends, judged when the flow's next packet comes, when the time since its latest packet has reached the idle
+//! timeout or the time since its first packet the active timeout. Time comes from the packets; time that runs backwards
+//! counts as 0. At capacity the flow that was created first is exported to make room. All other records end with the
+//! input.
+//!
+//! - Shape: one entry a flow, 128 bytes and about 10 bytes of index.
+//! - Verdict: always pass.
+
+mod config;
+mod cpu;
+mod oracle;
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::path::{Path, PathBuf};
+
+use packetloom_packet::reject::RejectCounts;
+use packetloom_packet::{EndReason, FlowRecord};
+use serde_json::json;
+
+pub use config::Config;
+
+use crate::units::Span;
+use crate::{Function, Oracle, Prepared, Report};
+
+/// A meter ready to run.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    idle: Span,
+    active: Span,
+    max_flows: usize,
+    output: Option<PathBuf>,
+}
+
+impl Prepared for Meter {
+    fn name(&self) -> &'static str {
+        "meter"
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let limit = |span: Span| if span.limit().is_some() { span.to_string() } else { "none".into() };
+        vec![
+            "flow: IP version, protocol, unordered pair of (address, port)".into(),
+            format!("timeouts: idle {}, active {}", limit(self.idle), limit(self.active)),
+            format!("at most {} flows, then the oldest is exported", self.max_flows),
+            match &self.output {
+                Some(path) => format!("records to {}", path.display()),
+                None => "records are counted only".into(),
+            },
+        ]
+    }
+
+    fn is_per_flow(&self) -> bool {
+        true
+    }
+
+    fn records_path(&self) -> Option<&Path> {
+        self.output.as_deref()
+    }
+
+    fn function(&self, workers: usize) -> Box<dyn Function> {
+        let share = self.max_flows.div_ceil(workers.max(1));
+        Box::new(cpu::MeterCpu::new(self.idle, self.active, share))
+    }
+
+    fn oracle(&self) -> Box<dyn Oracle> {
+        Box::new(oracle::MeterOracle::new(self.idle, self.active, self.max_flows))
+    }
+}
+
+/// What a meter counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MeterReport {
+    /// Frames that reached the meter.
+    pub frames: u64,
+    /// Packets that became part of a flow.
+    pub counted_packets: u64,
+    /// Their IP bytes.
+    pub counted_ip_bytes: u64,
+    /// Frames that did not.
+    pub not_counted: RejectCounts,
+    /// Flow records.
+    pub biflows: u64,
+    /// Directions with a packet, over all records.
+    pub uniflows: u64,
+    /// Records by why they ended.
+    pub ended: EndCounts,
+}
+
+/// Records by why they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndCounts {
+    idle_timeout: u64,
+    active_timeout: u64,
+    forced_end: u64,
+    lack_of_resources: u64,
+}
+
+impl MeterReport {
+    fn count_record(&mut self, record: &FlowRecord) {
+        self.biflows += 1;
+        self.uniflows += record.directions();
+        match record.end_reason {
+            EndReason::IdleTimeout => self.ended.idle_timeout += 1,
+            EndReason::ActiveTimeout => self.ended.active_timeout += 1,
+            EndReason::ForcedEnd => self.ended.forced_end += 1,
+            EndReason::LackOfResources => self.ended.lack_of_resources += 1,
+        }
+    }
+}
+
+impl Report for MeterReport {
+    fn merge(&mut self, other: &dyn Report) {
+        let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
+        self.frames += other.frames;
+        self.counted_packets += other.counted_packets;
+        self.counted_ip_bytes += other.counted_ip_bytes;
+        self.not_counted.merge(&other.not_counted);
+        self.biflows += other.biflows;
+        self.uniflows += other.uniflows;
+        self.ended.idle_timeout += other.ended.idle_timeout;
+        self.ended.active_timeout += other.ended.active_timeout;
+        self.ended.forced_end += other.ended.forced_end;
+        self.ended.lack_of_resources += other.ended.lack_of_resources;
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let not_counted: serde_json::Map<_, _> =
+            self.not_counted.iter().map(|(reject, count)| (reject.name().into(), count.into())).collect();
+        json!({
+            "frames": self.frames,
+            "counted_packets": self.counted_packets,
+            "counted_ip_bytes": self.counted_ip_bytes,
+            "not_counted": not_counted,
+            "biflows": self.biflows,
+            "uniflows": self.uniflows,
+            "ended": {
+                "idle_timeout": self.ended.idle_timeout,
+                "active_timeout": self.ended.active_timeout,
+                "forced_end": self.ended.forced_end,
+                "lack_of_resources": self.ended.lack_of_resources,
+            },
+        })
+    }
+
+    fn rows(&self) -> Vec<(String, String)> {
+        let mut rows = vec![
+            ("flow records".into(), self.biflows.to_string()),
+            ("counted packets".into(), self.counted_packets.to_string()),
+            ("counted IP bytes".into(), self.counted_ip_bytes.to_string()),
+        ];
+        let not_counted = self.not_counted.iter().filter(|&(_, count)| count > 0);
+        rows.extend(not_counted.map(|(reject, count)| (format!("not counted: {}", reject.name()), count.to_string())));
+        if self.ended.lack_of_resources > 0 {
+            rows.push(("exported early, table full".into(), self.ended.lack_of_resources.to_string()));
+        }
+        rows
+    }
+}

@@ -1,0 +1,46 @@
+//! The functions there are, one line each.
+
+use schemars::{Schema, SchemaGenerator};
+
+use crate::{Config, Context, Error, Prepared, acl, meter};
+
+/// Every function a chain file can name.
+pub const FUNCTIONS: &[Registration] = &[
+    Registration::of::<acl::Config>("ordered rules, first match wins"),
+    Registration::of::<meter::Config>("bidirectional flow records"),
+];
+
+/// How a function is made from its part of a chain file.
+#[derive(Debug)]
+pub struct Registration {
+    /// What `nf = "…"` calls it.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub summary: &'static str,
+    /// The schema of its keys.
+    pub schema: fn(&mut SchemaGenerator) -> Schema,
+    /// Reads its keys.
+    pub parse: fn(toml::de::ValueDeserializer<'_>) -> Result<Prepare, toml::de::Error>,
+}
+
+/// Keys that were read, to be prepared.
+pub type Prepare = Box<dyn FnOnce(&Context<'_>) -> Result<Box<dyn Prepared>, Error>>;
+
+impl Registration {
+    const fn of<C: Config + 'static>(summary: &'static str) -> Self {
+        Self {
+            name: C::NAME,
+            summary,
+            schema: C::json_schema,
+            parse: |keys| {
+                let config = C::deserialize(keys)?;
+                Ok(Box::new(move |context| config.prepare(context)))
+            },
+        }
+    }
+
+    /// The function called `name`.
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        FUNCTIONS.iter().find(|function| function.name == name)
+    }
+}

@@ -1,0 +1,139 @@
+//! Values with units, as chain files and the command line write them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserialize, Deserializer};
+
+/// A span of time: `"30s"`, `"1.5s"`, `"200ms"`, `"5m"`, `"2h"`; `"0"` is none. A number without a unit is seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    nanos: u64,
+}
+
+const UNITS: [(&str, u64); 6] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+impl Span {
+    /// A span of whole seconds.
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self { nanos: seconds.saturating_mul(1_000_000_000) }
+    }
+
+    /// Its length in nanoseconds.
+    pub const fn as_nanos(self) -> u64 {
+        self.nanos
+    }
+
+    /// Its length in nanoseconds; `None` where it is 0, which means "no limit".
+    pub const fn limit(self) -> Option<u64> {
+        if self.nanos == 0 { None } else { Some(self.nanos) }
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("{text:?}; expected a time such as \"30s\", \"200ms\", \"5m\" or \"0\"");
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let nanos_per_unit = match unit {
+            "" => 1_000_000_000,
+            unit => UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(expected)?.1,
+        };
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+        if fraction.is_empty() || fraction.len() > 9 {
+            return Err(expected());
+        }
+        let whole: u64 = whole.parse().map_err(|_| expected())?;
+        let scale = 10u128.pow(fraction.len() as u32);
+        let fraction: u64 = fraction.parse().map_err(|_| expected())?;
+        let nanos = u128::from(whole) * u128::from(nanos_per_unit)
+            + u128::from(fraction) * u128::from(nanos_per_unit) / scale;
+        let nanos = u64::try_from(nanos).map_err(|_| format!("{text:?} is longer than 584 years"))?;
+        Ok(Self { nanos })
+    }
+}
+
+/// In the largest unit that needs no fraction.
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nanos == 0 {
+            return f.write_str("0");
+        }
+        match UNITS.iter().rev().find(|(_, nanos)| self.nanos.is_multiple_of(*nanos)) {
+            Some((unit, nanos)) => write!(f, "{}{unit}", self.nanos / nanos),
+            None => write!(f, "{}ns", self.nanos),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Span;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a time in quotes, such as \"30s\"")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Visitor)
+    }
+}
+
+impl JsonSchema for Span {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Span".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A span of time, such as \"30s\", \"200ms\", \"5m\"; \"0\" is none.",
+            "pattern": r"^[0-9]+(\.[0-9]{1,9})?(ns|us|ms|s|m|h)?$"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read_and_shown() {
+        for (text, nanos, shown) in [
+            ("0", 0, "0"),
+            ("30s", 30_000_000_000, "30s"),
+            ("30", 30_000_000_000, "30s"),
+            ("1.5s", 1_500_000_000, "1500ms"),
+            ("300s", 300_000_000_000, "5m"),
+            ("2h", 7_200_000_000_000, "2h"),
+            ("7ns", 7, "7ns"),
+            ("0.000000001s", 1, "1ns"),
+        ] {
+            let span: Span = text.parse().unwrap();
+            assert_eq!((span.as_nanos(), span.to_string().as_str()), (nanos, shown), "{text}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["", "s", "-1s", "1.s", ".5s", "1.2.3s", "1 s", "30 seconds", "1e3s", "99999999999h", "1.0000000001s"]
+        {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Batches: structure of arrays, sized once, reused for ever.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{DropReason, Headers, Key, LinkType, MatchKey4, MatchKey6, Reject, Timestamp, Verdict, dissect};
+
+/// Memory that holds frames: a mapped file, a read buffer, later a ring shared with a device.
+///
+/// Frames are named by their offset in it, so that a device that maps the same memory elsewhere needs only the
+/// base address.
+pub type Arena = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// Where one frame lies, and what the capture says about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameRef {
+    /// Offset of its first byte in the batch's arena.
+    pub offset: u64,
+    /// Nanoseconds since the epoch.
+    pub time: Timestamp,
+    /// Captured bytes.
+    pub len: u32,
+    /// Bytes the frame had on the wire.
+    pub wire_len: u32,
+    /// What the frame begins with.
+    pub link: LinkType,
+    /// The port it came in by: the interface number in a pcapng file, else 0.
+    pub port: u16,
+}
+
+/// What the headers of one frame said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// IPv4; its key is at this place of [`Batch::v4`].
+    V4(u32),
+    /// IPv6; its key is at this place of [`Batch::v6`].
+    V6(u32),
+    /// No match key.
+    Rejected(Reject),
+}
+
+/// IPv4 or IPv6 keys of a batch, with what belongs to them.
+#[derive(Debug)]
+pub struct Keys<K> {
+    /// The match keys, in order of arrival.
+    pub keys: Vec<K>,
+    /// For each key the frame it came from: an index into the batch's frames.
+    pub frames: Vec<u32>,
+    /// For each key the packet's IP bytes.
+    pub bytes: Vec<u32>,
+}
+
+impl<K> Default for Keys<K> {
+    fn default() -> Self {
+        Self { keys: Vec::new(), frames: Vec::new(), bytes: Vec::new() }
+    }
+}
+
+impl<K> Keys<K> {
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.frames.clear();
+        self.bytes.clear();
+    }
+
+    fn push(&mut self, key: K, frame: u32, bytes: u32) -> u32 {
+        self.keys.push(key);
+        self.frames.push(frame);
+        self.bytes.push(bytes);
+        (self.keys.len() - 1) as u32
+    }
+}
+
+/// Packets that go through a chain together.
+///
+/// Columns of one length: frames, what their headers said, verdicts. The keys of IPv4 and IPv6 packets are kept
+/// apart, so that IPv4's stay small.
+pub struct Batch {
+    arena: Arena,
+    frames: Vec<FrameRef>,
+    parsed: Vec<Parsed>,
+    verdicts: Vec<Verdict>,
+    v4: Keys<MatchKey4>,
+    v6: Keys<MatchKey6>,
+    capacity: usize,
+}
+
+/// An arena without bytes, for batches that hold no frame yet.
+pub fn empty_arena() -> Arena {
+    Arc::new([0u8; 0])
+}
+
+impl Batch {
+    /// An empty batch for up to `capacity` frames.
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            arena: empty_arena(),
+            frames: Vec::with_capacity(capacity),
+            parsed: Vec::with_capacity(capacity),
+            verdicts: Vec::with_capacity(capacity),
+            v4: Keys::default(),
+            v6: Keys::default(),
+            capacity,
+        }
+    }
+
+    /// Forgets the frames and takes `arena` for those to come; allocations are kept.
+    pub fn reset(&mut self, arena: Arena) {
+        self.arena = arena;
+        self.frames.clear();
+        self.parsed.clear();
+        self.verdicts.clear();
+        self.v4.clear();
+        self.v6.clear();
+    }
+
+    /// Appends a frame. Its bytes must lie within the arena; what does not is cut off at the arena's end.
+    pub fn push(&mut self, frame: FrameRef) {
+        self.frames.push(frame);
+    }
+
+    /// Forgets the frames from `len` on; for batches that are not parsed yet.
+    pub fn truncate(&mut self, len: usize) {
+        self.frames.truncate(len);
+    }
+
+    /// Appends the verdict on the next frame: for a loop over frames that parses them by itself.
+    pub fn push_verdict(&mut self, verdict: Verdict) {
+        self.verdicts.push(verdict);
+    }
+
+    /// Appends a frame of `other`, a batch over the same arena, with what its headers said.
+    pub fn push_from(&mut self, other: &Self, index: usize) {
+        let frame = self.frames.len() as u32;
+        self.frames.push(other.frames[index]);
+        self.verdicts.push(other.verdicts[index]);
+        self.parsed.push(match other.parsed[index] {
+            Parsed::V4(i) => {
+                let i = i as usize;
+                Parsed::V4(self.v4.push(other.v4.keys[i], frame, other.v4.bytes[i]))
+            }
+            Parsed::V6(i) => {
+                let i = i as usize;
+                Parsed::V6(self.v6.push(other.v6.keys[i], frame, other.v6.bytes[i]))
+            }
+            rejected @ Parsed::Rejected(_) => rejected,
+        });
+    }
+
+    /// Walks the headers of every frame and fills in keys; frames without a key get the verdict of `policy`.
+    pub fn parse(&mut self, policy: Policy) {
+        let arena = self.arena.clone();
+        let arena = (*arena).as_ref();
+        for (index, frame) in self.frames.iter().enumerate().skip(self.parsed.len()) {
+            let parsed = match dissect(frame.link, bytes_of(arena, frame), frame.wire_len) {
+                Ok(Headers { key: Key::V4(key), ip_bytes }) => Parsed::V4(self.v4.push(key, index as u32, ip_bytes)),
+                Ok(Headers { key: Key::V6(key), ip_bytes }) => Parsed::V6(self.v6.push(key, index as u32, ip_bytes)),
+                Err(reject) => Parsed::Rejected(reject),
+            };
+            self.verdicts.push(match parsed {
+                Parsed::Rejected(reject) => policy.verdict(reject),
+                _ => Verdict::Pass,
+            });
+            self.parsed.push(parsed);
+        }
+    }
+
+    /// Frames it may hold.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Frames it holds.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether it holds no frame.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Whether no further frame should be added.
+    pub fn is_full(&self) -> bool {
+        self.frames.len() >= self.capacity
+    }
+
+    /// The memory its frames lie in.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// The frames, in order of arrival.
+    pub fn frames(&self) -> &[FrameRef] {
+        &self.frames
+    }
+
+    /// The captured bytes of a frame.
+    pub fn bytes(&self, index: usize) -> &[u8] {
+        bytes_of((*self.arena).as_ref(), &self.frames[index])
+    }
+
+    /// What the headers of each frame said, once parsed.
+    pub fn parsed(&self) -> &[Parsed] {
+        &self.parsed
+    }
+
+    /// The verdict on each frame so far, once parsed.
+    pub fn verdicts(&self) -> &[Verdict] {
+        &self.verdicts
+    }
+
+    /// The verdicts to be changed, beside the keys that decide them.
+    pub fn judge(&mut self) -> (&mut [Verdict], &Keys<MatchKey4>, &Keys<MatchKey6>) {
+        (&mut self.verdicts, &self.v4, &self.v6)
+    }
+
+    /// The IPv4 packets' keys.
+    pub fn v4(&self) -> &Keys<MatchKey4> {
+        &self.v4
+    }
+
+    /// The IPv6 packets' keys.
+    pub fn v6(&self) -> &Keys<MatchKey6> {
+        &self.v6
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("frames", &self.frames.len()).field("capacity", &self.capacity).finish()
+    }
+}
+
+fn bytes_of<'a>(arena: &'a [u8], frame: &FrameRef) -> &'a [u8] {
+    let start = usize::try_from(frame.offset).map_or(arena.len(), |offset| offset.min(arena.len()));
+    let end = start.saturating_add(frame.len as usize).min(arena.len());
+    &arena[start..end]
+}
+
+/// What happens to frames that have no match key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Frames that carry something else than IP pass (ARP, for one).
+    pub pass_non_ip: bool,
+    /// Frames whose headers cannot be parsed pass.
+    pub pass_malformed: bool,
+}
+
+impl Policy {
+    /// Everything passes.
+    pub const PASS: Self = Self { pass_non_ip: true, pass_malformed: true };
+
+    /// The verdict on a frame that was rejected.
+    pub const fn verdict(self, reject: Reject) -> Verdict {
+        match (reject.is_non_ip(), self.pass_non_ip, self.pass_malformed) {
+            (true, false, _) => Verdict::Drop(DropReason::NonIp),
+            (false, _, false) => Verdict::Drop(DropReason::Malformed),
+            _ => Verdict::Pass,
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! From the bytes of a frame to its match key.
+//!
+//! Only the outermost IP header counts: tunnels are packets of the tunnel's protocol. No checksum is verified.
+//! Lengths are believed as far as the bytes were captured.
+
+use crate::key::{KeyBits, MatchKey4, MatchKey6};
+use crate::wire::ethernet::{self, Ethernet, MplsLabel, PppoeSession, VlanTag};
+use crate::wire::ip::{Extension, Ipv4, Ipv6};
+use crate::wire::link::{Loopback, Sll, Sll2};
+use crate::wire::transport::{Icmp, Ports, TcpFlags};
+use crate::{LinkType, Reject, protocol};
+
+/// The match key of an IP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// Of an IPv4 packet.
+    V4(MatchKey4),
+    /// Of an IPv6 packet.
+    V6(MatchKey6),
+}
+
+/// What the headers of a frame said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    /// The fields that rules look at.
+    pub key: Key,
+    /// Bytes of the IP packet, by its own length field; where that is 0 (segmentation left to the interface),
+    /// the bytes on the wire after layer 2.
+    pub ip_bytes: u32,
+}
+
+/// Walks the headers of a frame.
+///
+/// `data` holds the captured bytes, `wire_len` the bytes the frame had on the wire.
+///
+/// # Errors
+///
+/// The reason why the frame has no match key.
+#[inline]
+pub fn dissect(link: LinkType, data: &[u8], wire_len: u32) -> Result<Headers, Reject> {
+    // Bytes before the IP header are at most data.len(), so no subtraction below can wrap but the saturating one.
+    let packet = network_layer(link, data)?;
+    let wire_len = wire_len.saturating_sub((data.len() - packet.len()) as u32);
+    match packet.first().ok_or(Reject::LinkTruncated)? >> 4 {
+        4 => ipv4(packet, wire_len),
+        6 => ipv6(packet, wire_len),
+        _ => Err(Reject::IpMalformed),
+    }
+}
+
+/// The captured bytes from the outermost IP header on.
+fn network_layer(link: LinkType, data: &[u8]) -> Result<&[u8], Reject> {
+    let (ethertype, len) = match link {
+        LinkType::ETHERNET => {
+            (Ethernet::new_checked(data).ok_or(Reject::LinkTruncated)?.ethertype(), Ethernet::LEN)
+        }
+        LinkType::SLL => (Sll::new_checked(data).ok_or(Reject::LinkTruncated)?.ethertype(), Sll::LEN),
+        LinkType::SLL2 => (Sll2::new_checked(data).ok_or(Reject::LinkTruncated)?.ethertype(), Sll2::LEN),
+        LinkType::RAW | LinkType::RAW_BSD | LinkType::RAW_OPENBSD | LinkType::IPV4 | LinkType::IPV6 => {
+            return Ok(data);
+        }
+        LinkType::NULL | LinkType::LOOP => {
+            let header = Loopback::new_checked(data).ok_or(Reject::LinkTruncated)?;
+            return if header.carries_ip(link == LinkType::LOOP) {
+                Ok(&data[Loopback::LEN..])
+            } else {
+                Err(Reject::NotIp)
+            };
+        }
+        _ => return Err(Reject::LinkType),
+    };
+    let rest = &data[len..];
+    match ethertype {
+        ethernet::TYPE_IPV4 | ethernet::TYPE_IPV6 => Ok(rest),
+        _ => tagged(ethertype, rest),
+    }
+}
+
+/// Steps over VLAN tags, MPLS labels and PPPoE.
+fn tagged(mut ethertype: u16, mut rest: &[u8]) -> Result<&[u8], Reject> {
+    while ethernet::is_vlan(ethertype) {
+        ethertype = VlanTag::new_checked(rest).ok_or(Reject::LinkTruncated)?.ethertype();
+        rest = &rest[VlanTag::LEN..];
+    }
+    match ethertype {
+        ethernet::TYPE_IPV4 | ethernet::TYPE_IPV6 => Ok(rest),
+        ethernet::TYPE_MPLS | ethernet::TYPE_MPLS_MULTICAST => {
+            loop {
+                let bottom = MplsLabel::new_checked(rest).ok_or(Reject::LinkTruncated)?.is_bottom();
+                rest = &rest[MplsLabel::LEN..];
+                if bottom {
+                    break;
+                }
+            }
+            // MPLS does not say what it carries (RFC 4928 section 3): the first nibble must look like IP.
+            match rest.first().ok_or(Reject::LinkTruncated)? >> 4 {
+                4 | 6 => Ok(rest),
+                _ => Err(Reject::NotIp),
+            }
+        }
+        ethernet::TYPE_PPPOE_SESSION => {
+            let session = PppoeSession::new_checked(rest).ok_or(Reject::LinkTruncated)?;
+            if session.carries_ip() { Ok(&rest[PppoeSession::LEN..]) } else { Err(Reject::NotIp) }
+        }
+        _ => Err(Reject::NotIp),
+    }
+}
+
+/// What the transport header adds to a key.
+#[derive(Clone, Copy, Default)]
+struct Transport {
+    source_port: u16,
+    destination_port: u16,
+    tcp_flags: u8,
+    bits: KeyBits,
+}
+
+/// Reads the transport header at the start of `payload`, the captured bytes inside the IP length.
+#[inline]
+fn transport(protocol: u8, payload: &[u8]) -> Result<Transport, Reject> {
+    if protocol::has_ports(protocol) {
+        let ports = Ports::new_checked(payload).ok_or(Reject::TransportTruncated)?;
+        let mut transport = Transport {
+            source_port: ports.source(),
+            destination_port: ports.destination(),
+            tcp_flags: 0,
+            bits: KeyBits::PORTS,
+        };
+        if protocol == protocol::TCP
+            && let Some(tcp) = TcpFlags::new_checked(payload)
+        {
+            transport.tcp_flags = tcp.flags();
+            transport.bits = transport.bits.with(KeyBits::TCP_FLAGS);
+        }
+        return Ok(transport);
+    }
+    if protocol::has_type_and_code(protocol)
+        && let Some(icmp) = Icmp::new_checked(payload)
+    {
+        return Ok(Transport {
+            source_port: icmp.message_type().into(),
+            destination_port: icmp.code().into(),
+            tcp_flags: 0,
+            bits: KeyBits::ICMP,
+        });
+    }
+    Ok(Transport::default())
+}
+
+#[inline]
+fn ipv4(packet: &[u8], wire_len: u32) -> Result<Headers, Reject> {
+    let ip = Ipv4::new_checked(packet).ok_or(Reject::IpTruncated)?;
+    let header_len = ip.header_len();
+    if header_len < Ipv4::LEN {
+        return Err(Reject::IpMalformed);
+    }
+    if packet.len() < header_len {
+        return Err(Reject::IpTruncated);
+    }
+    let ip_bytes = match ip.total_len() {
+        0 => wire_len.max(header_len as u32),
+        len => u32::from(len),
+    };
+    if (ip_bytes as usize) < header_len {
+        return Err(Reject::IpMalformed);
+    }
+    let (transport, fragment) = if ip.fragment_offset() > 0 {
+        (Transport::default(), KeyBits::LATER_FRAGMENT)
+    } else {
+        let payload = &packet[header_len..packet.len().min(ip_bytes as usize)];
+        let fragment = if ip.more_fragments() { KeyBits::FIRST_FRAGMENT } else { KeyBits::WHOLE };
+        (transport(ip.protocol(), payload)?, fragment)
+    };
+    let key = MatchKey4 {
+        source: ip.source(),
+        destination: ip.destination(),
+        source_port: transport.source_port,
+        destination_port: transport.destination_port,
+        protocol: ip.protocol(),
+        tcp_flags: transport.tcp_flags,
+        bits: transport.bits.with(fragment),
+        reserved: 0,
+    };
+    Ok(Headers { key: Key::V4(key), ip_bytes })
+}
+
+fn ipv6(packet: &[u8], wire_len: u32) -> Result<Headers, Reject> {
+    let ip = Ipv6::new_checked(packet).ok_or(Reject::IpTruncated)?;
+    let ip_bytes = match ip.payload_len() {
+        0 => wire_len.max(Ipv6::LEN as u32),
+        len => Ipv6::LEN as u32 + u32::from(len),
+    };
+    let mut rest = &packet[Ipv6::LEN..packet.len().min(ip_bytes as usize)];
+    let mut protocol = ip.next_header();
+    let mut fragment = KeyBits::WHOLE;
+    loop {
+        if Extension::is_walked(protocol) {
+            let extension = Extension::new_checked(rest).ok_or(Reject::ExtensionChain)?;
+            rest = rest.get(extension.header_len(protocol)..).ok_or(Reject::ExtensionChain)?;
+            protocol = extension.next_header();
+        } else if protocol == protocol::FRAGMENT {
+            let header = Extension::new_checked(rest).ok_or(Reject::ExtensionChain)?;
+            rest = &rest[Extension::LEN..];
+            protocol = header.next_header();
+            if header.fragment_offset() > 0 {
+                fragment = KeyBits::LATER_FRAGMENT;
+                break;
+            }
+            // An "atomic" fragment (RFC 6946) is a whole packet.
+            if header.more_fragments() {
+                fragment = KeyBits::FIRST_FRAGMENT;
+            }
+        } else {
+            break;
+        }
+    }
+    let transport =
+        if fragment == KeyBits::LATER_FRAGMENT { Transport::default() } else { transport(protocol, rest)? };
+    let key = MatchKey6 {
+        source: ip.source(),
+        destination: ip.destination(),
+        source_port: transport.source_port,
+        destination_port: transport.destination_port,
+        protocol,
+        tcp_flags: transport.tcp_flags,
+        bits: transport.bits.with(fragment),
+        reserved: 0,
+    };
+    Ok(Headers { key: Key::V6(key), ip_bytes })
+}

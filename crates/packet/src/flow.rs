@@ -1,0 +1,72 @@
+//! Flow records: what a meter exports.
+
+use std::net::IpAddr;
+
+use crate::Timestamp;
+
+/// The packets of one direction of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HalfFlow {
+    /// Time of the first packet; meaningless while `packets` is 0.
+    pub first: Timestamp,
+    /// Latest time of any packet.
+    pub last: Timestamp,
+    /// Packets.
+    pub packets: u64,
+    /// IP bytes: total length (IPv4) or 40 + payload length (IPv6).
+    pub bytes: u64,
+    /// OR over the packets' TCP flags.
+    pub tcp_flags: u8,
+}
+
+/// Why a record ended (IPFIX `flowEndReason`, element 136).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EndReason {
+    /// No packet for the idle timeout.
+    IdleTimeout = 1,
+    /// The active timeout passed while packets kept coming.
+    ActiveTimeout = 2,
+    /// The meter was stopped, or its input ended.
+    ForcedEnd = 4,
+    /// The table was full and this was its oldest flow.
+    LackOfResources = 5,
+}
+
+/// One bidirectional flow (RFC 5103), seen from the sender of its first packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowRecord {
+    /// Sender of the first packet.
+    pub source: IpAddr,
+    /// Receiver of the first packet.
+    pub destination: IpAddr,
+    /// Port of `source`, or 0.
+    pub source_port: u16,
+    /// Port of `destination`, or 0.
+    pub destination_port: u16,
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Packets from `source` to `destination`; never empty.
+    pub forward: HalfFlow,
+    /// Packets the other way; may be empty.
+    pub reverse: HalfFlow,
+    /// Why the record ended.
+    pub end_reason: EndReason,
+}
+
+impl FlowRecord {
+    /// Time of the record's first packet.
+    pub fn start(&self) -> Timestamp {
+        self.forward.first
+    }
+
+    /// Latest time of any packet of the record.
+    pub fn end(&self) -> Timestamp {
+        if self.reverse.packets == 0 { self.forward.last } else { self.forward.last.max(self.reverse.last) }
+    }
+
+    /// Directions in which a packet was seen: 1 or 2.
+    pub fn directions(&self) -> u64 {
+        1 + u64::from(self.reverse.packets > 0)
+    }
+}

@@ -1,0 +1,189 @@
+//! Match keys and flow keys.
+
+/// What is known about a packet beyond its addresses and numbers.
+///
+/// A set of bits, one byte wide so that an IPv4 match key stays at 16 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyBits(pub u8);
+
+impl KeyBits {
+    /// The port fields hold ports.
+    pub const PORTS: Self = Self(1);
+    /// The port fields hold an ICMP type (source) and code (destination).
+    pub const ICMP: Self = Self(1 << 1);
+    /// `tcp_flags` was captured.
+    pub const TCP_FLAGS: Self = Self(1 << 2);
+    /// The first fragment of several.
+    pub const FIRST_FRAGMENT: Self = Self(1 << 3);
+    /// A fragment other than the first: it has neither ports nor flags.
+    pub const LATER_FRAGMENT: Self = Self(1 << 4);
+    /// Not a fragment. Kept as a bit of its own so that "any of these" is one AND.
+    pub const WHOLE: Self = Self(1 << 5);
+
+    /// Whether all bits of `other` are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any bit of `other` is set.
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// The bits of both.
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// The fields of an IPv4 packet that rules look at: 16 bytes, host order.
+///
+/// For ICMP, `source_port` is the type and `destination_port` the code ([`KeyBits::ICMP`] is set).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(C)]
+pub struct MatchKey4 {
+    /// Source address.
+    pub source: u32,
+    /// Destination address.
+    pub destination: u32,
+    /// Source port, or ICMP type, or 0.
+    pub source_port: u16,
+    /// Destination port, or ICMP code, or 0.
+    pub destination_port: u16,
+    /// IP protocol number.
+    pub protocol: u8,
+    /// The low eight TCP flags, CWR to FIN (RFC 9293 section 3.1), or 0.
+    pub tcp_flags: u8,
+    /// Which of the fields hold something, and fragmentation.
+    pub bits: KeyBits,
+    /// Keeps the size explicit.
+    pub reserved: u8,
+}
+
+/// The fields of an IPv6 packet that rules look at: 40 bytes, host order; as [`MatchKey4`] but for the
+/// addresses, each two 64-bit halves, the high one first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(C)]
+pub struct MatchKey6 {
+    /// Source address.
+    pub source: [u64; 2],
+    /// Destination address.
+    pub destination: [u64; 2],
+    /// Source port, or ICMPv6 type, or 0.
+    pub source_port: u16,
+    /// Destination port, or ICMPv6 code, or 0.
+    pub destination_port: u16,
+    /// IP protocol number: the one after the last extension header that was walked.
+    pub protocol: u8,
+    /// The low eight TCP flags, CWR to FIN, or 0.
+    pub tcp_flags: u8,
+    /// Which of the fields hold something, and fragmentation.
+    pub bits: KeyBits,
+    /// Keeps the size explicit.
+    pub reserved: u8,
+}
+
+const _: () = assert!(size_of::<MatchKey4>() == 16 && size_of::<MatchKey6>() == 40);
+
+/// The two 64-bit halves of an IPv6 address, the high one first.
+pub const fn halves(address: u128) -> [u64; 2] {
+    [(address >> 64) as u64, address as u64]
+}
+
+/// The IPv6 address of two 64-bit halves.
+pub const fn join(halves: [u64; 2]) -> u128 {
+    (halves[0] as u128) << 64 | halves[1] as u128
+}
+
+/// A bidirectional flow: IP version, protocol and an unordered pair of (address, port): 40 bytes.
+///
+/// Endpoint `a` is the lower one, by address and then port. IPv4 addresses stand in the low 32 bits. Ports are
+/// 0 for ICMP, for later fragments and for protocols without ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(C)]
+pub struct FlowKey {
+    /// Address of the lower endpoint.
+    pub a: [u64; 2],
+    /// Address of the higher endpoint.
+    pub b: [u64; 2],
+    /// Port of the lower endpoint.
+    pub a_port: u16,
+    /// Port of the higher endpoint.
+    pub b_port: u16,
+    /// IP protocol number.
+    pub protocol: u8,
+    /// 4 or 6.
+    pub version: u8,
+    /// Keeps the size explicit.
+    pub reserved: [u8; 2],
+}
+
+const _: () = assert!(size_of::<FlowKey>() == 40);
+
+impl FlowKey {
+    /// The flow of an IPv4 packet, and whether the packet was sent by endpoint `a`.
+    ///
+    /// A packet whose two endpoints are the same counts as sent by `a`.
+    #[inline]
+    pub fn from_v4(key: &MatchKey4) -> (Self, bool) {
+        let (source_port, destination_port) =
+            if key.bits.contains(KeyBits::PORTS) { (key.source_port, key.destination_port) } else { (0, 0) };
+        let source = (u64::from(key.source), source_port);
+        let destination = (u64::from(key.destination), destination_port);
+        let from_a = source <= destination;
+        let (a, b) = if from_a { (source, destination) } else { (destination, source) };
+        let key = Self {
+            a: [0, a.0],
+            b: [0, b.0],
+            a_port: a.1,
+            b_port: b.1,
+            protocol: key.protocol,
+            version: 4,
+            reserved: [0; 2],
+        };
+        (key, from_a)
+    }
+
+    /// The flow of an IPv6 packet, and whether the packet was sent by endpoint `a`.
+    #[inline]
+    pub fn from_v6(key: &MatchKey6) -> (Self, bool) {
+        let (source_port, destination_port) =
+            if key.bits.contains(KeyBits::PORTS) { (key.source_port, key.destination_port) } else { (0, 0) };
+        let source = (key.source, source_port);
+        let destination = (key.destination, destination_port);
+        let from_a = source <= destination;
+        let (a, b) = if from_a { (source, destination) } else { (destination, source) };
+        let key = Self {
+            a: a.0,
+            b: b.0,
+            a_port: a.1,
+            b_port: b.1,
+            protocol: key.protocol,
+            version: 6,
+            reserved: [0; 2],
+        };
+        (key, from_a)
+    }
+
+    /// The same value for both directions of a flow; keyed by `seed`, so that a sender who does not know it
+    /// cannot aim flows at one bucket.
+    #[inline]
+    pub fn hash(&self, seed: u64) -> u64 {
+        // The 64x64 -> 128-bit multiply with its halves folded together mixes every input bit into every
+        // output bit; two rounds over three words, each keyed, as in the wyhash family.
+        #[inline]
+        fn fold(x: u64, y: u64) -> u64 {
+            let product = u128::from(x) * u128::from(y);
+            (product as u64) ^ (product >> 64) as u64
+        }
+        let tail = u64::from(self.a_port)
+            | u64::from(self.b_port) << 16
+            | u64::from(self.protocol) << 32
+            | u64::from(self.version) << 40;
+        let mut hash = fold(self.a[1] ^ seed, self.b[1] ^ 0x9e37_79b9_7f4a_7c15);
+        if self.version == 6 {
+            hash ^= fold(self.a[0] ^ seed.rotate_left(17), self.b[0] ^ 0xd6e8_feb8_6659_fd93);
+        }
+        fold(hash ^ 0xa076_1d64_78bd_642f, tail ^ seed.rotate_left(32))
+    }
+}

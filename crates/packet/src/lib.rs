@@ -1,0 +1,27 @@
+//! Frames, header views, keys and batches: the ground floor of Packetloom.
+//!
+//! A frame goes through this crate once: [`dissect()`] walks its headers and yields the match key that
+//! every function reads, or the [`Reject`] that says why it has none. Views in [`wire`] check their
+//! length when they are made; after that no accessor can panic.
+//!
+//! All integers in keys are in host order; all times are nanoseconds since the Unix epoch.
+
+pub mod batch;
+pub mod dissect;
+pub mod flow;
+pub mod key;
+pub mod link;
+pub mod protocol;
+pub mod reject;
+pub mod time;
+pub mod verdict;
+pub mod wire;
+
+pub use batch::{Arena, Batch, FrameRef};
+pub use dissect::{Headers, Key, dissect};
+pub use flow::{EndReason, FlowRecord, HalfFlow};
+pub use key::{FlowKey, KeyBits, MatchKey4, MatchKey6};
+pub use link::LinkType;
+pub use reject::Reject;
+pub use time::Timestamp;
+pub use verdict::{DropReason, Verdict};

@@ -1,0 +1,75 @@
+//! Why a frame has no match key, or is not metered.
+
+macro_rules! rejects {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Why a frame was not counted by a meter. All but [`Reject::Protocol`] also mean that the frame has
+        /// no match key, so that a chain's policy for such frames decides.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Reject { $($(#[$doc])* $variant,)* }
+
+        impl Reject {
+            /// Every reason, in the order of their numbers.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// The name used in summaries.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+rejects! {
+    /// The capture's link type is not one that can be parsed.
+    LinkType = "unsupported_link_type",
+    /// The frame ends within its layer-2 headers (or a PPPoE, MPLS or VLAN header is cut).
+    LinkTruncated = "link_truncated",
+    /// Layer 2 carries something else than IP.
+    NotIp = "not_ip",
+    /// The frame ends within the fixed IP header or its options.
+    IpTruncated = "ip_truncated",
+    /// A version that is neither 4 nor 6, or lengths that contradict each other.
+    IpMalformed = "ip_malformed",
+    /// The chain of IPv6 extension headers runs past the packet's end.
+    ExtensionChain = "extension_chain",
+    /// TCP, UDP or SCTP without room for its ports.
+    TransportTruncated = "transport_truncated",
+    /// IP, but a protocol that is not metered.
+    Protocol = "protocol",
+}
+
+impl Reject {
+    /// Whether the frame is simply something else than IP, and not a broken packet.
+    pub const fn is_non_ip(self) -> bool {
+        matches!(self, Self::LinkType | Self::NotIp)
+    }
+}
+
+/// One counter for each [`Reject`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RejectCounts([u64; Reject::ALL.len()]);
+
+impl RejectCounts {
+    /// Counts one frame.
+    pub fn add(&mut self, reject: Reject) {
+        self.0[reject as usize] += 1;
+    }
+
+    /// Adds another set of counters to this one.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+
+    /// Frames over all reasons.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Every reason with its count, zeros included.
+    pub fn iter(&self) -> impl Iterator<Item = (Reject, u64)> + '_ {
+        Reject::ALL.into_iter().zip(self.0)
+    }
+}

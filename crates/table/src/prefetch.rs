@@ -1,0 +1,18 @@
+//! Bringing memory into the cache before it is needed: the one place of this crate with unsafe code.
+#![allow(unsafe_code)]
+
+/// Asks for the cache lines of `slice[index]`; does nothing for an index past the end.
+#[inline]
+pub(crate) fn prefetch<T>(slice: &[T], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(item) = slice.get(index) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let start = std::ptr::from_ref(item).cast::<i8>();
+        for line in (0..size_of::<T>()).step_by(64) {
+            // SAFETY: a prefetch reads nothing into the program and faults on no address; this one lies within `item`.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line)) };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (slice, index);
+}
