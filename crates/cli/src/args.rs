@@ -182,8 +182,8 @@ pub(crate) struct TrafficShape {
     /// Bidirectional flows
     #[arg(long, value_name = "N", default_value_t = 50_000)]
     pub(crate) flows: u64,
-    /// Bytes kept of each packet
-    #[arg(long, value_name = "BYTES", default_value_t = 65_535)]
+    /// Bytes kept of each packet; 0 is all
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub(crate) snap: u32,
     /// The same seed gives the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -251,7 +251,7 @@ pub(crate) struct HeadersArgs {
     pub(crate) output: PathBuf,
     /// Headers
     #[arg(long, value_name = "N", default_value_t = 100_000)]
-    pub(crate) headers: usize,
+    pub(crate) headers: u64,
     /// The same seed gives the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,

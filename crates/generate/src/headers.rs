@@ -5,6 +5,9 @@
 //! first. Mixed headers take source, destination, ports and protocol from a rule each, so that
 //! most of them match late or nothing but the default.
 //!
+//! A rule that asks for ports of ICMP can be met by no packet: its headers have type and code, as
+//! all of ICMP.
+//!
 //! ```
 //! use packetloom_generate::{HeaderOptions, Headers, RuleOptions, RuleShape, Style, generate_rules};
 //!
@@ -187,9 +190,8 @@ impl<'a> Headers<'a> {
                 number => number,
             },
         };
-        let mut port = |range: PortRange| {
-            point(u128::from(range.low), u128::from(range.high), corner, random) as u16
-        };
+        let mut port =
+            |range: PortRange| point(u128::from(range.low), u128::from(range.high), corner, random) as u16;
         let (source, destination) = (port(ports.source_ports), port(ports.destination_ports));
         let transport = match number {
             ICMP | ICMPV6 => {

@@ -172,11 +172,7 @@ pub(crate) fn family_bits(ipv6: bool) -> u32 {
 
 /// The address in its usual text form (RFC 5952 for IPv6).
 pub(crate) fn ip(ipv6: bool, address: u128) -> IpAddr {
-    if ipv6 {
-        IpAddr::V6(Ipv6Addr::from(address))
-    } else {
-        IpAddr::V4(Ipv4Addr::from(address as u32))
-    }
+    if ipv6 { IpAddr::V6(Ipv6Addr::from(address)) } else { IpAddr::V4(Ipv4Addr::from(address as u32)) }
 }
 
 /// A protocol as Packetloom's formats name it.

@@ -47,7 +47,9 @@ pub fn is_standard(path: &Path) -> bool {
 pub(crate) fn open(path: &Path, stop: &Stop) -> Result<Input, Error> {
     let fail = |source| Error::io(display_name(path), source);
     if is_standard(path) {
-        return stream(Interruptible { inner: io::stdin(), stop: stop.clone() }).map(Input::Stream).map_err(fail);
+        // Not io::stdin(): waiting for a descriptor says nothing about what a buffer before it holds.
+        let inner = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(fail)?);
+        return stream(Interruptible { inner, stop: stop.clone() }).map(Input::Stream).map_err(fail);
     }
     let mut file = File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
@@ -104,7 +106,7 @@ impl Compression {
 }
 
 /// Looks at the first bytes and puts a decompressor in between where they ask for one.
-fn stream(mut reader: impl Read + Send + 'static) -> io::Result<Stream> {
+pub(crate) fn stream(mut reader: impl Read + Send + 'static) -> io::Result<Stream> {
     let mut head = Vec::new();
     reader.by_ref().take(XZ.len() as u64).read_to_end(&mut head)?;
     let compression = Compression::of(&head);
@@ -123,12 +125,12 @@ fn stream(mut reader: impl Read + Send + 'static) -> io::Result<Stream> {
 }
 
 /// A reader that wakes up while it waits, to see whether it should stop.
-struct Interruptible<R> {
-    inner: R,
+struct Interruptible {
+    inner: File,
     stop: Stop,
 }
 
-impl<R: Read + AsFd> Read for Interruptible<R> {
+impl Read for Interruptible {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let wait = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         loop {

@@ -21,8 +21,8 @@ mod text;
 use std::cmp::Reverse;
 
 use self::prefixes::{Pool, Tree};
-use self::style::{Lengths, Ports, Profile, Weights};
 pub use self::style::Style;
+use self::style::{Lengths, Ports, Profile, Weights};
 pub use self::text::{ClassBenchFilter, write_rules};
 use crate::error::GenerateError;
 use crate::random::Random;
@@ -72,9 +72,8 @@ pub struct Rule {
 
 /// Makes an ordered rule set; the first match decides.
 ///
-/// No rule stands behind one that matches all of its packets by being nested around it: wherever
-/// one rule lies within another, it comes first. The last rule matches everything and denies it.
-/// A million rules take about a second and 300 MB.
+/// Where one rule lies within another it comes first, so no rule is hidden by an earlier one. The
+/// last rule matches everything and denies it. A million rules take a second or two and 220 MB.
 ///
 /// # Errors
 ///
@@ -180,7 +179,9 @@ impl Maker {
             destination,
             source_ports: self.ports(service.source, self.profile.source_ports, random),
             destination_ports: self.ports(service.destination, self.profile.destination_ports, random),
-            protocol: service.protocol.map(|number| if self.ipv6 && number == ICMP { ICMPV6 } else { number }),
+            protocol: service
+                .protocol
+                .map(|number| if self.ipv6 && number == ICMP { ICMPV6 } else { number }),
             flags: if asks_ack { FlagMatch::ACK } else { FlagMatch::NONE },
         }
     }

@@ -12,8 +12,8 @@ use crate::shape::{Prefix, family_bits};
 /// The IPv6 length that stands for each IPv4 length: allocations of registries (/12), providers
 /// (/32), sites (/48), their parts (/56), subnets (/64) and hosts (/128). It never decreases.
 const V6_LENGTHS: [u8; 33] = [
-    0, 3, 12, 16, 20, 20, 24, 24, 28, 28, 29, 29, 32, 32, 32, 36, 36, 40, 40, 44, 44, 48, 48, 48, 52, 56,
-    56, 60, 60, 64, 64, 64, 128,
+    0, 3, 12, 16, 20, 20, 24, 24, 28, 28, 29, 29, 32, 32, 32, 36, 36, 40, 40, 44, 44, 48, 48, 48, 52, 56, 56,
+    60, 60, 64, 64, 64, 128,
 ];
 
 /// The fewest networks.
@@ -32,7 +32,13 @@ pub(super) struct Tree {
 impl Tree {
     /// A tree with `networks` networks and a few. Half of them are some of `other`'s, so that
     /// rules within a network come about.
-    pub(super) fn new(ipv6: bool, seed: u64, networks: u64, other: Option<&Self>, random: &mut Random) -> Self {
+    pub(super) fn new(
+        ipv6: bool,
+        seed: u64,
+        networks: u64,
+        other: Option<&Self>,
+        random: &mut Random,
+    ) -> Self {
         let count = LEAST_NETWORKS + networks;
         let mut networks: Vec<u128> = (0..count).map(|_| network(ipv6, random)).collect();
         if let Some(other) = other {
@@ -85,7 +91,8 @@ impl Tree {
     /// A host that hardly any rule has yet: any address of any network.
     pub(super) fn stranger(&self, random: &mut Random) -> Prefix {
         let bits = family_bits(self.ipv6);
-        let (low, high) = Prefix { address: random.pick(&self.networks), len: self.network_len() as u8 }.bounds(bits);
+        let (low, high) =
+            Prefix { address: random.pick(&self.networks), len: self.network_len() as u8 }.bounds(bits);
         let drawn = u128::from(random.bits()) << 64 | u128::from(random.bits());
         Prefix { address: low | drawn & (low ^ high), len: bits as u8 }
     }
@@ -104,18 +111,22 @@ fn network(ipv6: bool, random: &mut Random) -> u128 {
     }
 }
 
-/// The distinct prefixes that one side of the rules chooses from, by IPv4 length.
+/// The prefixes that one side of the rules chooses from, by IPv4 length.
 pub(super) struct Pool {
     by_len: Vec<Vec<Prefix>>,
     power: u32,
 }
 
 impl Pool {
-    /// A pool of about `values` prefixes, shared among the lengths in proportion to `shares`.
+    /// A pool of about `values` distinct prefixes, shared among the lengths in proportion to `shares`.
     pub(super) fn new(tree: &Tree, values: u64, shares: &[u64; 33], power: u32, random: &mut Random) -> Self {
         let total: u64 = shares.iter().sum();
         let wanted = shares.map(|share| {
-            if share == 0 { 0 } else { (u128::from(values) * u128::from(share) / u128::from(total)).max(1) as usize }
+            if share == 0 {
+                0
+            } else {
+                (u128::from(values) * u128::from(share) / u128::from(total)).max(1) as usize
+            }
         });
         let mut seen = Seen::with_capacity(wanted.iter().sum());
         let by_len = (0..=32).map(|len| {
@@ -130,6 +141,10 @@ impl Pool {
                 if seen.insert(prefix.hash()) {
                     prefixes.push(prefix);
                 }
+            }
+            // Several IPv4 lengths may stand for one of IPv6, and one of them for all its prefixes.
+            if wanted > 0 && prefixes.is_empty() {
+                prefixes.push(tree.path(len, random));
             }
             prefixes
         });

@@ -68,10 +68,8 @@ impl fmt::Display for Rule {
             Some(number) => write!(f, "{}", ProtocolName(number))?,
             None => f.write_str("any")?,
         }
-        let sides = [
-            ("from", shape.source, shape.source_ports),
-            ("to", shape.destination, shape.destination_ports),
-        ];
+        let sides =
+            [("from", shape.source, shape.source_ports), ("to", shape.destination, shape.destination_ports)];
         for (word, prefix, ports) in sides {
             write!(f, " {word} {}", Network(shape.ipv6, prefix))?;
             if !ports.is_any() {

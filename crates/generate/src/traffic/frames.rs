@@ -58,11 +58,8 @@ impl FrameWriter {
         let ip_start = HEADROOM - transport_header - ip_header;
         let start = ip_start - 14 - 4 * tags;
         let protocol = flow.kind.protocol(flow.ipv6());
-        let (source, destination) = if segment.from_client {
-            (flow.client, flow.server)
-        } else {
-            (flow.server, flow.client)
-        };
+        let (source, destination) =
+            if segment.from_client { (flow.client, flow.server) } else { (flow.server, flow.client) };
         let addresses = if flow.ipv6() {
             Addresses::V6(endpoints.v6_address(source), endpoints.v6_address(destination))
         } else {
@@ -88,11 +85,8 @@ impl FrameWriter {
             }
         };
         // ICMP alone has no pseudo-header (RFC 792); the others do (RFC 9293, 768, 8200, 4443).
-        let pseudo = if protocol == 1 {
-            0
-        } else {
-            address_sum + u64::from(protocol) + u64::from(transport_len)
-        };
+        let pseudo =
+            if protocol == 1 { 0 } else { address_sum + u64::from(protocol) + u64::from(transport_len) };
         let field = transport(&mut out, flow, segment, transport_len, milliseconds);
         let header = &mut buffer[HEADROOM - transport_header..];
         let checksum = !fold(pseudo + sum(&header[..transport_header]) + payload_sum);
@@ -186,13 +180,7 @@ fn header_len(transport: Transport) -> usize {
 
 /// Writes the transport header with its checksum 0; returns where in it the checksum belongs.
 #[inline]
-fn transport(
-    out: &mut Writer<'_>,
-    flow: &Flow,
-    segment: &Segment,
-    len: u16,
-    milliseconds: u32,
-) -> usize {
+fn transport(out: &mut Writer<'_>, flow: &Flow, segment: &Segment, len: u16, milliseconds: u32) -> usize {
     let (source, destination) = if segment.from_client {
         (flow.client_port, flow.server_port)
     } else {

@@ -194,8 +194,7 @@ impl Traffic {
         }
         self.produced += 1;
         let milliseconds = (due / 1_000_000) as u32;
-        let (wire_len, bytes) =
-            self.frames.write(flow, &segment, &self.endpoints, milliseconds, self.snap);
+        let (wire_len, bytes) = self.frames.write(flow, &segment, &self.endpoints, milliseconds, self.snap);
         Some(Frame { timestamp_ns: self.start + due, wire_len: wire_len as u32, bytes })
     }
 

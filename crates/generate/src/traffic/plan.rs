@@ -1,9 +1,9 @@
 //! Plans a capture: how many packets each flow has, what it does, between whom, and when.
 
+use super::TrafficOptions;
 use super::endpoints::Endpoints;
 use super::flow::{Flow, Kind, Tags, Traits};
 use super::pace::Pace;
-use super::TrafficOptions;
 use crate::random::{Random, mix};
 use crate::seen::Seen;
 
@@ -13,26 +13,26 @@ const SINGLE_SHARE: u32 = 12;
 const ONE_WAY_SHARE: u32 = 3;
 /// The percentage of tagged flows that have two tags.
 const STACKED_SHARE: u32 = 25;
-/// The heaviest flow weighs as much as 2²⁰ of the lightest.
-const WEIGHT_SPAN: u32 = 20;
+/// The heaviest flow weighs as much as 2¹³ of the lightest: elephants, none of which is a link of its own.
+const WEIGHT_SPAN: u32 = 13;
 /// Draws of a popular pair of addresses before any pair will do.
 const POPULAR_DRAWS: u32 = 16;
 
 /// What flows do by how many packets they have.
-const ONE_PACKET: &[(Kind, u32)] =
-    &[(Kind::Scan, 55), (Kind::Probe, 25), (Kind::Dns, 8), (Kind::Echo, 12)];
+const ONE_PACKET: &[(Kind, u32)] = &[(Kind::Scan, 55), (Kind::Probe, 25), (Kind::Dns, 8), (Kind::Echo, 12)];
 const FEW_PACKETS: &[(Kind, u32)] =
     &[(Kind::Dns, 48), (Kind::Session, 27), (Kind::Ntp, 10), (Kind::Echo, 15)];
 const SOME_PACKETS: &[(Kind, u32)] =
     &[(Kind::Session, 78), (Kind::Quic, 14), (Kind::Dns, 3), (Kind::Echo, 5)];
-const MANY_PACKETS: &[(Kind, u32)] =
-    &[(Kind::Session, 80), (Kind::Quic, 15), (Kind::Media, 5)];
+const MANY_PACKETS: &[(Kind, u32)] = &[(Kind::Session, 80), (Kind::Quic, 15), (Kind::Media, 5)];
 
 /// Ports of TCP servers, and those that scanners look for (0: any).
+#[rustfmt::skip]
 const SERVICES: &[(u16, u32)] = &[
     (443, 62), (80, 14), (22, 4), (993, 3), (8080, 3), (25, 3), (8443, 2), (3306, 2), (5432, 2),
     (587, 1), (8883, 1), (3389, 1), (5222, 1), (6379, 1),
 ];
+#[rustfmt::skip]
 const SCANNED: &[(u16, u32)] = &[
     (23, 20), (22, 12), (445, 10), (80, 8), (443, 6), (8080, 6), (3389, 6), (5555, 4), (2323, 4),
     (6379, 3), (9200, 2), (0, 19),
@@ -60,11 +60,13 @@ pub(super) fn plan(
         flow.client_seq = random.bits() as u32;
         flow.server_seq = random.bits() as u32;
         let mut draws = 0;
-        while {
+        loop {
             draws += 1;
             meet(flow, endpoints, draws > POPULAR_DRAWS, random);
-            !seen.insert(canonical(flow))
-        } {}
+            if seen.insert(canonical(flow)) {
+                break;
+            }
+        }
         if random.percent(options.vlan_share) {
             let id = 100 + (mix(u64::from(flow.client >> 12)) % 48) as u16;
             let stacked = random.percent(STACKED_SHARE);
@@ -76,7 +78,8 @@ pub(super) fn plan(
     // Flows that live at the same time lie side by side. Two may start in the same nanosecond,
     // but no two are equal in all of this, so an unstable sort has only one outcome.
     flows.sort_unstable_by_key(|flow| {
-        (flow.next, flow.client, flow.server, flow.client_port, flow.server_port, flow.kind as u8)
+        let ends = (flow.client, flow.server, flow.client_port, flow.server_port);
+        (flow.next, ends, flow.kind as u8, flow.ipv6())
     });
     flows
 }
@@ -92,7 +95,7 @@ fn sizes(packets: u64, count: u64, random: &mut Random) -> Vec<Flow> {
     for flow in &mut flows {
         if !random.percent(SINGLE_SHARE) {
             let rank = 1 + random.below(1 << WEIGHT_SPAN);
-            // In units of 2⁻¹¹ of the lightest flow, less the lightest.
+            // In units of 2⁻¹⁸ of the lightest flow, less the lightest.
             flow.burst_gap = (((1u64 << 31) / rank) - (1 << (31 - WEIGHT_SPAN)) + 1) as u32;
             total += u64::from(flow.burst_gap);
         }
@@ -155,8 +158,7 @@ fn kind(packets: u32, random: &mut Random) -> Kind {
 fn meet(flow: &mut Flow, endpoints: &Endpoints, any: bool, random: &mut Random) {
     let ipv6 = flow.ipv6();
     flow.server = endpoints.server(ipv6, random);
-    flow.client =
-        if any { endpoints.any_client(ipv6, random) } else { endpoints.client(ipv6, random) };
+    flow.client = if any { endpoints.any_client(ipv6, random) } else { endpoints.client(ipv6, random) };
     // The ephemeral ports of Linux.
     flow.client_port = random.between(32_768, 60_999) as u16;
     flow.server_port = match flow.kind {

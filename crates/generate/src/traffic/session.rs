@@ -79,8 +79,8 @@ pub(super) fn next(flow: &mut Flow, random: &mut Random) -> Segment {
 /// Two packets are a refused connection, three a half-open one; shorter connections end by a
 /// reset, those of seven packets and more by an exchange of FINs.
 fn session(flow: &mut Flow, random: &mut Random) -> Segment {
-    use flags::{ACK, FIN, PSH, RST, SYN};
     use Options::{Opening, Timestamps};
+    use flags::{ACK, FIN, PSH, RST, SYN};
 
     let one_way = flow.traits.has(Traits::ONE_WAY);
     let closes = flow.traits.has(Traits::CLOSES);
@@ -108,6 +108,7 @@ fn session(flow: &mut Flow, random: &mut Random) -> Segment {
                 hump if hump < some => 180 + ((bits >> 16) & 0x1ff) as u16,
                 _ => 0,
             };
+            // Of a train of full segments the last one pushes.
             let flags = if len == 0 || (len == full && bits >> 60 != 0) { ACK } else { PSH | ACK };
             tcp(flow, from_client, flags, Timestamps, len)
         }
@@ -121,12 +122,8 @@ fn tcp(flow: &mut Flow, from_client: bool, flags: u8, options: Options, len: u16
     } else {
         (&mut flow.server_seq, flow.client_seq)
     };
-    let transport = Transport::Tcp {
-        seq: *seq,
-        ack: if flags & flags::ACK == 0 { 0 } else { ack },
-        flags,
-        options,
-    };
+    let transport =
+        Transport::Tcp { seq: *seq, ack: if flags & flags::ACK == 0 { 0 } else { ack }, flags, options };
     let occupies = u32::from(len) + u32::from(flags & (flags::SYN | flags::FIN) != 0);
     *seq = seq.wrapping_add(occupies);
     let payload = if len == 0 { Payload::Zeros } else { Payload::Data };

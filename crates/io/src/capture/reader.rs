@@ -1,5 +1,6 @@
 //! Reads a capture into batches.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,7 +43,10 @@ pub struct CaptureReader {
 
 /// The bytes that can be seen at once.
 enum Window {
+    /// All of a file; its pages are in memory up to `present`.
     Mapped { map: Arc<Map>, present: usize },
+    /// All of a capture that is in memory.
+    Memory(Arc<Vec<u8>>),
     Stream(Chunks),
 }
 
@@ -116,13 +120,33 @@ impl CaptureReader {
     ///
     /// The file cannot be read, is empty, is not a capture, or ends within its file header.
     pub fn open(path: &Path, stop: &Stop) -> Result<Self, Error> {
-        let name = input::display_name(path);
-        let mut window = match input::open(path, stop)? {
+        let window = match input::open(path, stop)? {
             Input::Mapped(map) => Window::Mapped { map, present: 0 },
-            Input::Stream(stream) => {
-                Window::Stream(Chunks { stream, current: Arc::new(Vec::new()), filled: 0, pool: Vec::new() })
-            }
+            Input::Stream(stream) => Window::stream(stream),
         };
+        Self::new(input::display_name(path), window, stop.clone())
+    }
+
+    /// Reads a capture from anything that yields bytes, decompressed by content; `name` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// As [`CaptureReader::open`].
+    pub fn from_reader(name: &str, reader: impl Read + Send + 'static, stop: &Stop) -> Result<Self, Error> {
+        let stream = input::stream(reader).map_err(|e| Error::io(name, e))?;
+        Self::new(name.into(), Window::stream(stream), stop.clone())
+    }
+
+    /// Reads an uncompressed capture that is in memory; `name` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// As [`CaptureReader::open`].
+    pub fn from_bytes(name: &str, bytes: Arc<Vec<u8>>) -> Result<Self, Error> {
+        Self::new(name.into(), Window::Memory(bytes), Stop::default())
+    }
+
+    fn new(name: String, mut window: Window, stop: Stop) -> Result<Self, Error> {
         // Enough for the file header, or all there is.
         if let Window::Stream(chunks) = &mut window {
             while chunks.filled < HEADER_LEN {
@@ -160,7 +184,7 @@ impl CaptureReader {
             skip: 0,
             truncation: None,
             done: false,
-            stop: stop.clone(),
+            stop,
         };
         reader.first_block()?;
         Ok(reader)
@@ -292,7 +316,7 @@ impl CaptureReader {
     /// Bytes there are in all, where that is known beforehand.
     pub fn len(&self) -> Option<u64> {
         match &self.window {
-            Window::Mapped { map, .. } => Some((**map).as_ref().len() as u64),
+            Window::Mapped { .. } | Window::Memory(_) => Some(self.window.len() as u64),
             Window::Stream(_) => None,
         }
     }
@@ -304,9 +328,14 @@ impl CaptureReader {
 }
 
 impl Window {
+    fn stream(stream: Stream) -> Self {
+        Self::Stream(Chunks { stream, current: Arc::new(Vec::new()), filled: 0, pool: Vec::new() })
+    }
+
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Mapped { map, .. } => (**map).as_ref(),
+            Self::Memory(bytes) => bytes,
             Self::Stream(chunks) => &chunks.current[..chunks.filled],
         }
     }
@@ -322,6 +351,7 @@ impl Window {
                 *present = map.read_ahead(position, *present);
                 map.clone()
             }
+            Self::Memory(bytes) => bytes.clone(),
             Self::Stream(chunks) => chunks.current.clone(),
         }
     }

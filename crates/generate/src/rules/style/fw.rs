@@ -2,20 +2,30 @@
 
 use super::Ports::{Any, Exact, High, Low, Range};
 use super::{Growth, Lengths, Profile, Side, Weights, ports, service};
+use crate::shape::PortRange;
 use crate::shape::protocol::{GRE, ICMP, TCP, UDP};
 
 /// Lengths of a specific source; a few are short.
+#[rustfmt::skip]
 const SOURCE: Weights<u8> = &[
     (32, 470), (31, 220), (30, 75), (29, 52), (28, 48), (27, 32), (26, 20), (25, 9), (24, 8), (23, 12),
     (22, 14), (21, 12), (20, 9), (19, 2), (17, 1), (16, 3), (15, 3), (13, 2), (12, 3), (11, 2), (8, 2),
     (7, 1),
 ];
+#[rustfmt::skip]
 const DESTINATION: Weights<u8> = &[
     (32, 600), (31, 280), (30, 50), (29, 15), (28, 17), (27, 8), (26, 2), (25, 1), (23, 3), (22, 12),
     (21, 9), (20, 5),
 ];
 const WIDE_SOURCE: Weights<u8> = &[(0, 62), (1, 28), (2, 10)];
 const WIDE_DESTINATION: Weights<u8> = &[(0, 75), (1, 19), (2, 6)];
+
+/// Ranges of services, the most popular first.
+#[rustfmt::skip]
+const RANGES: &[PortRange] = &[
+    ports(33_434, 33_600), ports(137, 139), ports(20, 21), ports(6000, 6063), ports(49_152, 65_535),
+    ports(5060, 5061), ports(10_000, 20_000),
+];
 
 pub(super) const PROFILE: Profile = Profile {
     lengths: &[
@@ -47,13 +57,10 @@ pub(super) const PROFILE: Profile = Profile {
     destination: Side { values: Growth { fixed: 0, share: 150, knee: 4700 }, per_network: 16, power: 2 },
     source_ports: &[123, 53, 750, 161, 88, 67, 69, 162, 500, 514, 1812],
     destination_ports: &[
-        22, 80, 53, 25, 443, 123, 21, 2105, 544, 161, 750, 23, 67, 69, 110, 88, 119, 179, 37, 143, 162,
-        389, 445, 500, 514, 543, 873, 993, 1433, 1723, 2401, 3306, 3389, 5432, 8080,
+        22, 80, 53, 25, 443, 123, 21, 2105, 544, 161, 750, 23, 67, 69, 110, 88, 119, 179, 37, 143, 162, 389,
+        445, 500, 514, 543, 873, 993, 1433, 1723, 2401, 3306, 3389, 5432, 8080,
     ],
-    ranges: &[
-        ports(33_434, 33_600), ports(137, 139), ports(20, 21), ports(6000, 6063), ports(49_152, 65_535),
-        ports(5060, 5061), ports(10_000, 20_000),
-    ],
+    ranges: RANGES,
     pair_share: 25,
     ack_share: 3,
     permit_share: 60,

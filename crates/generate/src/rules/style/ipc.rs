@@ -2,19 +2,31 @@
 
 use super::Ports::{Any, Exact, High, Range};
 use super::{Growth, Lengths, Profile, Side, Weights, ports, service};
+use crate::shape::PortRange;
 use crate::shape::protocol::{AH, ESP, GRE, ICMP, TCP, UDP};
 
 /// Lengths of a specific source: every size of network.
+#[rustfmt::skip]
 const SOURCE: Weights<u8> = &[
-    (32, 285), (31, 92), (30, 13), (29, 9), (28, 18), (27, 30), (26, 55), (25, 103), (24, 150), (23, 120),
-    (22, 42), (21, 8), (20, 2), (19, 1), (18, 7), (17, 20), (16, 24), (15, 8), (14, 2), (13, 1),
+    (32, 285), (31, 92), (30, 13), (29, 9), (28, 18), (27, 30), (26, 55), (25, 103), (24, 150),
+    (23, 120), (22, 42), (21, 8), (20, 2), (19, 1), (18, 7), (17, 20), (16, 24), (15, 8), (14, 2),
+    (13, 1),
 ];
+#[rustfmt::skip]
 const DESTINATION: Weights<u8> = &[
-    (32, 350), (31, 105), (30, 10), (29, 13), (28, 27), (27, 42), (26, 64), (25, 112), (24, 128), (23, 63),
-    (22, 13), (21, 4), (20, 2), (19, 1), (18, 3), (17, 16), (16, 28), (15, 15), (14, 2),
+    (32, 350), (31, 105), (30, 10), (29, 13), (28, 27), (27, 42), (26, 64), (25, 112), (24, 128),
+    (23, 63), (22, 13), (21, 4), (20, 2), (19, 1), (18, 3), (17, 16), (16, 28), (15, 15), (14, 2),
 ];
 const WIDE_SOURCE: Weights<u8> = &[(0, 60), (1, 36), (2, 4)];
 const WIDE_DESTINATION: Weights<u8> = &[(0, 62), (1, 34), (2, 4)];
+
+/// Ranges of services, the most popular first.
+#[rustfmt::skip]
+const RANGES: &[PortRange] = &[
+    ports(20, 23), ports(109, 110), ports(20, 21), ports(1645, 1646), ports(137, 139),
+    ports(6000, 6063), ports(5000, 5001), ports(67, 68), ports(161, 162), ports(33_434, 33_534),
+    ports(1812, 1813),
+];
 
 pub(super) const PROFILE: Profile = Profile {
     lengths: &[
@@ -54,10 +66,7 @@ pub(super) const PROFILE: Profile = Profile {
         514, 69, 80, 53, 9000, 25, 1433, 137, 143, 162, 22, 113, 139, 119, 161, 443, 1645, 1646, 135, 5631,
         500, 524, 1723, 3389, 389, 445, 123, 110, 21, 23, 179, 1812, 3306, 5060, 8080, 1521,
     ],
-    ranges: &[
-        ports(20, 23), ports(109, 110), ports(20, 21), ports(1645, 1646), ports(137, 139), ports(6000, 6063),
-        ports(5000, 5001), ports(67, 68), ports(161, 162), ports(33_434, 33_534), ports(1812, 1813),
-    ],
+    ranges: RANGES,
     pair_share: 12,
     ack_share: 5,
     permit_share: 70,

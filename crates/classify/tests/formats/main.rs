@@ -1,0 +1,48 @@
+//! Rules and headers from text: what good lines give, and what is said about bad ones.
+
+mod classbench;
+mod display;
+mod headers;
+mod lines;
+mod native;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use packetloom_classify::formats::{self, Headers, Options};
+use packetloom_classify::rule::{Prefix4, Prefix6};
+use packetloom_classify::{Rule, RuleSet};
+
+/// Reads `text` as a rule file called `f`; an error as it is shown.
+fn rules_with(text: impl AsRef<[u8]>, ignore_flags: bool) -> Result<RuleSet, String> {
+    formats::read_rules("f", &mut text.as_ref(), Options { ignore_flags }).map_err(|error| error.to_string())
+}
+
+fn rules(text: impl AsRef<[u8]>) -> Result<RuleSet, String> {
+    rules_with(text, false)
+}
+
+/// The only rule of `text`.
+fn rule(text: &str) -> Rule {
+    let mut rules = rules(text).unwrap_or_else(|error| panic!("{text}: {error}")).rules;
+    assert_eq!(rules.len(), 1, "{text}");
+    rules.remove(0)
+}
+
+/// Reads `text` as a file of headers called `f`; an error as it is shown.
+fn headers(text: impl AsRef<[u8]>) -> Result<Headers, String> {
+    formats::read_headers("f", &mut text.as_ref()).map_err(|error| error.to_string())
+}
+
+/// An IPv4 prefix, written as in rule files.
+fn p4(text: &str) -> Prefix4 {
+    let (address, len) = text.split_once('/').expect("a prefix");
+    let address: Ipv4Addr = address.parse().expect("an IPv4 address");
+    Prefix4::new(address.into(), len.parse().expect("a length"))
+}
+
+/// An IPv6 prefix, written as in rule files.
+fn p6(text: &str) -> Prefix6 {
+    let (address, len) = text.split_once('/').expect("a prefix");
+    let address: Ipv6Addr = address.parse().expect("an IPv6 address");
+    Prefix6::new(address.into(), len.parse().expect("a length"))
+}

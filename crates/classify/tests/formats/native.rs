@@ -1,0 +1,208 @@
+//! Packetloom's own rules.
+
+use packetloom_classify::rule::{Addresses, Fragments, PortRange, TcpFlagMatch};
+use packetloom_classify::{Action, Rule};
+
+use super::{p4, p6, rule, rules};
+
+/// A rule of line 1 that asks for nothing.
+fn any(action: Action) -> Rule {
+    Rule { line: 1, ..Rule::any(Some(action)) }
+}
+
+fn permit() -> Rule {
+    any(Action::Permit)
+}
+
+const fn ports(low: u16, high: u16) -> PortRange {
+    PortRange { low, high }
+}
+
+#[test]
+fn good_lines_give_exactly_these_rules() {
+    let v4 = |source, destination| Addresses::V4(p4(source), p4(destination));
+    let v6 = |source, destination| Addresses::V6(p6(source), p6(destination));
+    let every4 = "0.0.0.0/0";
+    let every6 = "::/0";
+    let flags = |set, mask| Some(TcpFlagMatch { set, mask });
+    for (text, expected) in [
+        ("permit any from any to any", permit()),
+        ("deny any from any to any", any(Action::Deny)),
+        // Protocols by name and number.
+        ("permit tcp from any to any", Rule { protocol: Some(6), ..permit() }),
+        ("permit 6 from any to any", Rule { protocol: Some(6), ..permit() }),
+        ("permit icmpv6 from any to any", Rule { protocol: Some(58), ..permit() }),
+        ("permit gre from any to any", Rule { protocol: Some(47), ..permit() }),
+        ("permit 0 from any to any", Rule { protocol: Some(0), ..permit() }),
+        ("permit 255 from any to any", Rule { protocol: Some(255), ..permit() }),
+        // Addresses: hosts, prefixes, and `any` in the family of the other side.
+        (
+            "permit any from 10.1.2.3 to 10.0.0.0/8",
+            Rule { addresses: v4("10.1.2.3/32", "10.0.0.0/8"), ..permit() },
+        ),
+        ("permit any from 10.1.2.3/32 to any", Rule { addresses: v4("10.1.2.3/32", every4), ..permit() }),
+        ("permit any from any to 128.0.0.0/1", Rule { addresses: v4(every4, "128.0.0.0/1"), ..permit() }),
+        ("permit any from 0.0.0.0/0 to any", Rule { addresses: v4(every4, every4), ..permit() }),
+        ("permit any from any to 255.255.255.255", Rule { addresses: v4(every4, "255.255.255.255/32"), ..permit() }),
+        ("permit any from 2001:db8::1 to fe80::/10", Rule { addresses: v6("2001:db8::1/128", "fe80::/10"), ..permit() }),
+        ("permit any from any to 2001:DB8::/32", Rule { addresses: v6(every6, "2001:db8::/32"), ..permit() }),
+        ("permit any from ::/0 to any", Rule { addresses: v6(every6, every6), ..permit() }),
+        ("permit any from ::ffff:0:0/96 to any", Rule { addresses: v6("::ffff:0:0/96", every6), ..permit() }),
+        // Ports, of protocols that have them and of any.
+        (
+            "permit tcp from any port 1024-65535 to any port 443",
+            Rule { protocol: Some(6), source_ports: ports(1024, 65535), destination_ports: ports(443, 443), ..permit() },
+        ),
+        ("permit udp from any port 0 to any", Rule { protocol: Some(17), source_ports: ports(0, 0), ..permit() }),
+        (
+            "permit sctp from any to any port 65535",
+            Rule { protocol: Some(132), destination_ports: ports(65535, 65535), ..permit() },
+        ),
+        ("permit any from any to any port 53", Rule { destination_ports: ports(53, 53), ..permit() }),
+        ("permit any from any port 7-7 to any", Rule { source_ports: ports(7, 7), ..permit() }),
+        ("permit tcp from any to any port 0-65535", Rule { protocol: Some(6), ..permit() }),
+        // ICMP, TCP flags, fragments, names.
+        ("permit icmp from any to any type 8", Rule { protocol: Some(1), icmp_type: Some(8), ..permit() }),
+        (
+            "permit icmp from any to any type 3 code 0",
+            Rule { protocol: Some(1), icmp_type: Some(3), icmp_code: Some(0), ..permit() },
+        ),
+        (
+            "permit icmpv6 from any to any type 255 code 255",
+            Rule { protocol: Some(58), icmp_type: Some(255), icmp_code: Some(255), ..permit() },
+        ),
+        ("permit 58 from any to any type 135", Rule { protocol: Some(58), icmp_type: Some(135), ..permit() }),
+        ("permit tcp from any to any flags S/SA", Rule { protocol: Some(6), tcp_flags: flags(0x02, 0x12), ..permit() }),
+        ("permit tcp from any to any flags /R", Rule { protocol: Some(6), tcp_flags: flags(0, 0x04), ..permit() }),
+        (
+            "permit 6 from any to any flags CEUAPRSF/FSRPAUEC",
+            Rule { protocol: Some(6), tcp_flags: flags(0xff, 0xff), ..permit() },
+        ),
+        ("permit any from any to any fragment any", Rule { fragments: Fragments::Any, ..permit() }),
+        ("permit any from any to any fragment none", Rule { fragments: Fragments::None, ..permit() }),
+        ("permit any from any to any fragment first", Rule { fragments: Fragments::First, ..permit() }),
+        ("permit any from any to any fragment later", Rule { fragments: Fragments::Later, ..permit() }),
+        ("permit any from any to any id fragment", Rule { id: Some("fragment".into()), ..permit() }),
+        // Everything at once; what follows the destination may come in any order.
+        (
+            "deny tcp from 10.0.0.0/8 port 1-2 to 192.0.2.1 port 80 id web-1 fragment none flags SA/SA",
+            Rule {
+                addresses: v4("10.0.0.0/8", "192.0.2.1/32"),
+                protocol: Some(6),
+                source_ports: ports(1, 2),
+                destination_ports: ports(80, 80),
+                tcp_flags: flags(0x12, 0x12),
+                fragments: Fragments::None,
+                id: Some("web-1".into()),
+                ..any(Action::Deny)
+            },
+        ),
+    ] {
+        assert_eq!(rule(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn bad_lines_are_refused_with_what_was_expected() {
+    for (text, message) in [
+        ("allow any from any to any", "\"allow\"; expected permit or deny"),
+        ("Permit any from any to any", "\"Permit\"; expected permit or deny"),
+        ("permit", "the line ends; expected a protocol"),
+        ("permit tpc from any to any", "protocol \"tpc\"; expected any, a name such as tcp, or a number from 0 to 255"),
+        ("permit TCP from any to any", "protocol \"TCP\"; expected any, a name such as tcp, or a number from 0 to 255"),
+        ("permit -1 from any to any", "protocol \"-1\"; expected any, a name such as tcp, or a number from 0 to 255"),
+        ("permit 256 from any to any", "protocol \"256\"; expected a number from 0 to 255"),
+        ("permit tcp", "the line ends; expected \"from\""),
+        ("permit tcp any to any", "\"any\"; expected \"from\""),
+        ("permit tcp from", "the line ends; expected a source address"),
+        ("permit tcp from any", "the line ends; expected \"to\""),
+        ("permit tcp from any any", "\"any\"; expected \"to\""),
+        ("permit tcp from any to", "the line ends; expected a destination address"),
+        // Addresses.
+        ("permit any from ten to any", "address \"ten\"; expected any, an IPv4 or IPv6 address, or a prefix"),
+        ("permit any from 10.0.0 to any", "address \"10.0.0\"; expected any, an IPv4 or IPv6 address, or a prefix"),
+        ("permit any from 10.0.0.256 to any", "address \"10.0.0.256\"; expected any, an IPv4 or IPv6 address, or a prefix"),
+        ("permit any from 010.0.0.1 to any", "address \"010.0.0.1\"; expected any, an IPv4 or IPv6 address, or a prefix"),
+        ("permit any from any/0 to any", "address \"any/0\"; expected any, an IPv4 or IPv6 address, or a prefix"),
+        ("permit any from [::1] to any", "address \"[::1]\"; expected any, an IPv4 or IPv6 address, or a prefix"),
+        ("permit any from 1::2::3 to any", "address \"1::2::3\"; expected any, an IPv4 or IPv6 address, or a prefix"),
+        ("permit any from 10.0.0.0/33 to any", "prefix length \"33\"; expected a number from 0 to 32"),
+        ("permit any from 10.0.0.0/ to any", "prefix length \"\"; expected a number from 0 to 32"),
+        ("permit any from 10.0.0.0/+8 to any", "prefix length \"+8\"; expected a number from 0 to 32"),
+        ("permit any from 10.0.0.0/255.0.0.0 to any", "prefix length \"255.0.0.0\"; expected a number from 0 to 32"),
+        ("permit any from any to ::/129", "prefix length \"129\"; expected a number from 0 to 128"),
+        ("permit any from 10.0.0.1/8 to any", "\"10.0.0.1/8\" has bits set past its length; expected 10.0.0.0/8"),
+        ("permit any from any to fe80::1/10", "\"fe80::1/10\" has bits set past its length; expected fe80::/10"),
+        ("permit any from 1.0.0.0/0 to any", "\"1.0.0.0/0\" has bits set past its length; expected 0.0.0.0/0"),
+        (
+            "permit any from 10.0.0.0/8 to ::/0",
+            "one address is IPv4 and the other IPv6; expected both of one family",
+        ),
+        (
+            "permit any from fe80::1 to 10.0.0.1",
+            "one address is IPv4 and the other IPv6; expected both of one family",
+        ),
+        // Ports.
+        (
+            "permit icmp from any port 8 to any",
+            "\"port\" with a protocol that has none; expected tcp, udp, sctp or any",
+        ),
+        (
+            "permit gre from any to any port 8",
+            "\"port\" with a protocol that has none; expected tcp, udp, sctp or any",
+        ),
+        ("permit tcp from any port to any", "port \"to\"; expected a number from 0 to 65535"),
+        ("permit tcp from any to any port", "the line ends; expected a port or a range of ports"),
+        ("permit tcp from any to any port http", "port \"http\"; expected a number from 0 to 65535"),
+        ("permit tcp from any to any port 65536", "port \"65536\"; expected a number from 0 to 65535"),
+        (
+            "permit tcp from any to any port 99999999999999999999",
+            "port \"99999999999999999999\"; expected a number from 0 to 65535",
+        ),
+        ("permit tcp from any to any port 80-", "port \"\"; expected a number from 0 to 65535"),
+        ("permit tcp from any to any port -80", "port \"\"; expected a number from 0 to 65535"),
+        ("permit tcp from any to any port 1-2-3", "port \"2-3\"; expected a number from 0 to 65535"),
+        ("permit tcp from any to any port 9-8", "ports \"9-8\" run downwards; expected 8-9"),
+        // ICMP.
+        (
+            "permit tcp from any to any type 8",
+            "\"type\" with a protocol that has none; expected icmp or icmpv6",
+        ),
+        (
+            "permit any from any to any code 0",
+            "\"code\" with a protocol that has none; expected icmp or icmpv6",
+        ),
+        ("permit icmp from any to any type", "the line ends; expected an ICMP type"),
+        ("permit icmp from any to any type echo", "ICMP type \"echo\"; expected a number from 0 to 255"),
+        ("permit icmp from any to any type 256", "ICMP type \"256\"; expected a number from 0 to 255"),
+        ("permit icmp from any to any type 3 code", "the line ends; expected an ICMP code"),
+        ("permit icmp from any to any type 3 code 256", "ICMP code \"256\"; expected a number from 0 to 255"),
+        ("permit icmp from any to any code 3", "\"code\" without a type; expected \"type N code N\""),
+        ("permit icmp from any to any type 3 type 4", "\"type\" stands twice"),
+        // TCP flags.
+        ("permit udp from any to any flags S/S", "\"flags\" with a protocol that has none; expected tcp"),
+        ("permit any from any to any flags S/S", "\"flags\" with a protocol that has none; expected tcp"),
+        ("permit tcp from any to any flags", "the line ends; expected flags such as S/SA"),
+        ("permit tcp from any to any flags S", "flags \"S\"; expected SET/MASK such as S/SA"),
+        ("permit tcp from any to any flags s/s", "flags \"s\"; expected letters of FSRPAUEC"),
+        ("permit tcp from any to any flags S/SX", "flags \"SX\"; expected letters of FSRPAUEC"),
+        ("permit tcp from any to any flags S/A", "flags \"S/A\"; expected a mask that holds every flag of the set"),
+        ("permit tcp from any to any flags /", "flags \"/\"; expected a mask that holds every flag of the set"),
+        // The rest.
+        ("permit any from any to any fragment", "the line ends; expected any, none, first or later"),
+        ("permit any from any to any fragment last", "fragment \"last\"; expected any, none, first or later"),
+        ("permit any from any to any fragment any fragment any", "\"fragment\" stands twice"),
+        ("permit any from any to any id", "the line ends; expected a name"),
+        ("permit any from any to any id a b", "\"b\"; expected type, code, flags, fragment, id, or the end of the line"),
+        (
+            "permit tcp from any to any established",
+            "\"established\"; expected type, code, flags, fragment, id, or the end of the line",
+        ),
+        // Blanks are those of ASCII: others are part of a word, and shown as what they are.
+        ("permit\u{a0}any from any to any", "\"permit\\u{a0}any\"; expected permit or deny"),
+    ] {
+        // The second good line shows that the number is that of the bad one.
+        let text = format!("permit any from any to any\n# good so far\n{text}\ndeny any from any to any\n");
+        assert_eq!(rules(&text).unwrap_err(), format!("f:3: {message}"), "{text}");
+    }
+}

@@ -1,0 +1,359 @@
+//! How the command behaves at its edges: outputs that fail, inputs that are broken, signals, exit codes, messages.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use support::{json, packetloom, packets, root, run, stderr, succeed};
+use tempfile::TempDir;
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn edge() -> std::path::PathBuf {
+    root().join("examples/edge/edge.pcap")
+}
+
+/// The names of everything in a folder, hidden files too.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let mut names: Vec<_> = entries.map(|e| e.expect("an entry").file_name().display().to_string()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn an_unwritable_path_is_named_and_the_exit_code_is_1() {
+    for path in ["/nonexistent/flows.jsonl", "/proc/flows.jsonl", "/"] {
+        let output = run(packetloom().arg("meter").arg("-r").arg(edge()).args(["-o", path]));
+        assert_eq!(output.status.code(), Some(1), "{path}");
+        assert!(stderr(&output).contains(path), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_for_every_output() {
+    let folder = folder();
+    let summary = folder.path().join("summary.json");
+    let output = run(packetloom().arg("meter").arg("-r").arg(edge()).args(["-o", "/dev/full", "--summary"]).arg(&summary));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("/dev/full: No space left on device"), "{}", stderr(&output));
+    assert_eq!(names(folder.path()), Vec::<String>::new(), "no summary of a run that failed");
+
+    let chain = folder.path().join("chain.toml");
+    fs::write(&chain, "[[chain]]\nnf = \"meter\"\noutput = \"flows.jsonl\"\n").expect("written");
+    let output = run(packetloom().arg("run").arg(&chain).arg("-r").arg(edge()).args(["-w", "/dev/full"]));
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(names(folder.path()), ["chain.toml"], "no flows of a run that failed, whole or in part");
+
+    let output = run(packetloom().args(["generate", "traffic", "--packets", "50000", "--flows", "9", "-w", "/dev/full"]));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("No space left"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_existing_output_survives_a_run_that_fails() {
+    let folder = folder();
+    let flows = folder.path().join("flows.jsonl");
+    fs::write(&flows, "of an earlier run\n").expect("written");
+    let output = run(packetloom().arg("meter").arg("-r").arg("/nonexistent.pcap").arg("-o").arg(&flows));
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(fs::read_to_string(&flows).expect("text"), "of an earlier run\n");
+    assert_eq!(names(folder.path()), ["flows.jsonl"]);
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let folder = folder();
+    let capture = folder.path().join("t.pcap");
+    succeed(packetloom().args(["generate", "traffic", "--packets", "60000", "--flows", "30000", "-w"]).arg(&capture));
+    let mut child = packetloom()
+        .arg("meter")
+        .arg("-r")
+        .arg(&capture)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut line = String::new();
+    BufReader::with_capacity(64, child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    assert!(line.starts_with("{\"flowStart"));
+    let output = child.wait_with_output().expect("ended");
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn inputs_that_are_no_captures_are_refused() {
+    let folder = folder();
+    let file = folder.path().join("in");
+    let gzip_of_nothing: &[u8] =
+        &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let cases: [(&[u8], &str); 6] = [
+        (b"", "empty"),
+        (b"\n", "not a capture"),
+        (b"hello, this is text and no capture", "68 65 6c 6c 6f"),
+        (&[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0], "cut within its pcap file header"),
+        (&[0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a], "cut within its pcapng file header"),
+        (gzip_of_nothing, "empty"),
+    ];
+    for (bytes, expected) in cases {
+        fs::write(&file, bytes).expect("written");
+        for stdin in [false, true] {
+            let mut command = packetloom();
+            command.args(["meter", "-r"]).arg(if stdin { Path::new("-") } else { &file });
+            command.stdin(if stdin { fs::File::open(&file).expect("a file").into() } else { Stdio::null() });
+            let output = run(&mut command);
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{expected}");
+            assert!(stderr(&output).contains(expected), "{expected:?} in {}", stderr(&output));
+        }
+    }
+    let output = run(packetloom().args(["meter", "-r"]).arg(folder.path()));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_capture_cut_at_every_byte_gives_its_whole_records() {
+    let folder = folder();
+    let (cut, summary) = (folder.path().join("cut.pcap"), folder.path().join("summary.json"));
+    let whole = packets::pcap("0.0 tcp 10.0.0.1:1 > 10.0.0.2:80 flags S\n0.5 arp\n1.0 udp [::1]:1 > [::2]:53 payload 9");
+    let mut ends = vec![24];
+    while let Some(header) = whole.get(ends[ends.len() - 1] + 8..ends[ends.len() - 1] + 12) {
+        let len = u32::from_le_bytes(header.try_into().expect("four bytes")) as usize;
+        ends.push(ends[ends.len() - 1] + 16 + len);
+    }
+    for len in 0..=whole.len() {
+        fs::write(&cut, &whole[..len]).expect("written");
+        let output = run(packetloom().arg("meter").arg("-r").arg(&cut).args(["-o", "-", "--summary"]).arg(&summary));
+        if len < 24 {
+            assert_eq!(output.status.code(), Some(1), "{len} bytes");
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(0), "{len} bytes: {}", stderr(&output));
+        let frames = ends.iter().filter(|&&end| end <= len).count() - 1;
+        let summary = json(&summary);
+        assert_eq!(summary["frames"], frames, "{len} bytes");
+        assert_eq!(summary["truncated"], !ends.contains(&len), "{len} bytes");
+        assert_eq!(stderr(&output).contains("warning"), !ends.contains(&len), "{len} bytes");
+    }
+}
+
+#[test]
+fn standard_input_and_output_work_for_captures() {
+    let folder = folder();
+    let chain = folder.path().join("chain.toml");
+    fs::write(&chain, "[[chain]]\nnf = \"meter\"\n").expect("written");
+    let mut child = packetloom()
+        .args(["run", "-r", "-", "-w", "-"])
+        .arg(&chain)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("started");
+    let capture = fs::read(edge()).expect("the capture");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let input = capture.clone();
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let mut output = Vec::new();
+    child.stdout.take().expect("a pipe").read_to_end(&mut output).expect("read");
+    writer.join().expect("joined").expect("written");
+    assert!(child.wait().expect("ended").success());
+    assert!(output[24..] == capture[24..], "everything passes, byte for byte");
+}
+
+#[test]
+fn the_first_signal_drains_and_the_summary_is_written() {
+    let folder = folder();
+    let summary = folder.path().join("summary.json");
+    let flows = folder.path().join("flows.jsonl");
+    let mut child = packetloom()
+        .args(["meter", "-r", "-", "--summary"])
+        .arg(&summary)
+        .arg("-o")
+        .arg(&flows)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let capture = packets::pcap("0.0 tcp 10.0.0.1:1 > 10.0.0.2:80\n0.5 udp 10.0.0.1:1 > 10.0.0.2:80");
+    // The second record is not whole: more is on its way when the signal comes.
+    stdin.write_all(&capture[..capture.len() - 5]).expect("written");
+    stdin.flush().expect("written");
+    let part_is_there = || names(folder.path()).iter().any(|name| name.ends_with(".part"));
+    let start = Instant::now();
+    while !part_is_there() && start.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(part_is_there(), "records are not under their name before they are whole");
+    std::thread::sleep(Duration::from_millis(300));
+    succeed(std::process::Command::new("kill").args(["-INT", &child.id().to_string()]));
+    let output = child.wait_with_output().expect("ended");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(json(&summary)["frames"], 1);
+    assert_eq!(json(&summary)["truncated"], false, "stopped, not cut");
+    assert_eq!(support::json_lines(&flows).len(), 1);
+    assert_eq!(names(folder.path()), ["flows.jsonl", "summary.json"]);
+    drop(stdin);
+}
+
+#[test]
+fn bad_chains_name_file_line_and_what_was_expected() {
+    let folder = folder();
+    let chain = folder.path().join("chain.toml");
+    fs::write(folder.path().join("bad.rules"), "permit ip from any to any\n").expect("written");
+    fs::write(folder.path().join("no-action.rules"), "@10.0.0.0/8\t0.0.0.0/0\t0 : 65535\t0 : 65535\t0x06/0xFF\n")
+        .expect("written");
+    let cases = [
+        ("[sorce]\n", 1, "unknown key \"sorce\"; expected one of source, chain, sink, run"),
+        ("[source]\ncapture = 5\n", 2, "invalid type: integer `5`, expected path string"),
+        ("\n[run]\nworkers = 0\n", 3, "0 workers; expected 1 to 256"),
+        ("[run]\nworker = 2\n", 2, "unknown field `worker`, expected one of"),
+        ("[run]\nnon_ip = \"maybe\"\n", 2, "unknown variant `maybe`, expected `pass` or `drop`"),
+        ("[run]\nbatch = 70000\n", 2, "expected"),
+        ("[[chain]]\n", 1, "[[chain]] without nf; expected nf = \"acl\" or \"meter\""),
+        ("[[chain]]\nnf = \"nat\"\n", 2, "nf is \"nat\"; expected \"acl\" or \"meter\""),
+        ("[[chain]]\nnf = 7\n", 2, "nf is integer"),
+        ("[chain]\nnf = \"acl\"\n", 1, "chain is a table; expected tables: [[chain]]"),
+        ("[[chain]]\nnf = \"acl\"\n", 1, "missing field `rules`"),
+        ("[[chain]]\nnf = \"meter\"\nidle = \"3s\"\n", 3, "unknown field `idle`, expected one of `idle_timeout`"),
+        ("[[chain]]\nnf = \"meter\"\nidle_timeout = \"3 parsecs\"\n", 3, "expected a time such as \"30s\""),
+        ("[[chain]]\nnf = \"meter\"\nidle_timeout = 3\n", 3, "expected a time in quotes"),
+        ("[[chain]]\nnf = \"meter\"\nmax_flows = 0\n", 3, "expected a nonzero u32"),
+        ("[[chain]]\nnf = \"acl\"\nrules = \"none.rules\"\n", 2, "none.rules: No such file"),
+        ("[[chain]]\nnf = \"acl\"\nrules = \"bad.rules\"\n", 2, "bad.rules:1: protocol \"ip\"; expected any, a name"),
+        ("[[chain]]\nnf = \"acl\"\nrules = \"no-action.rules\"\n", 2, "no-action.rules:1: the rule has no action; expected rule_action"),
+        ("[run\n", 1, "unclosed table, expected `]`"),
+        ("[run]\nworkers = 1\nworkers = 2\n", 3, "duplicate key"),
+    ];
+    for (text, line, expected) in cases {
+        fs::write(&chain, text).expect("written");
+        for verb in ["check", "run"] {
+            let output = run(packetloom().arg(verb).arg(&chain));
+            assert_eq!(output.status.code(), Some(78), "{verb} {text:?}: {}", stderr(&output));
+            let message = stderr(&output);
+            let start = format!("packetloom: {}:{line}: ", chain.display());
+            assert!(message.starts_with(&start), "{start:?} begins {message:?} for {text:?}");
+            assert!(message.contains(expected), "{expected:?} in {message:?} for {text:?}");
+            assert_eq!(message.lines().count(), 1, "{message}");
+        }
+    }
+    let output = run(packetloom().args(["check", "/nonexistent/chain.toml"]));
+    assert_eq!(output.status.code(), Some(78));
+    fs::write(&chain, [0xff, 0xfe]).expect("written");
+    assert_eq!(run(packetloom().arg("check").arg(&chain)).status.code(), Some(78));
+}
+
+#[test]
+fn bad_rules_are_78_and_bad_headers_1() {
+    let folder = folder();
+    let (rules, headers) = (folder.path().join("rules"), folder.path().join("headers"));
+    let classify = |rules: &Path, headers: &Path| {
+        run(packetloom().args(["acl", "classify", "--rules"]).arg(rules).arg("--headers").arg(headers))
+    };
+    fs::write(&rules, "# fine\npermit tcp from 10.0.0.1/8 to any\n").expect("written");
+    fs::write(&headers, "tcp 10.0.0.1:1 > 10.0.0.2:2\nudp 10.0.0.1 > 10.0.0.2:2\n").expect("written");
+    let output = classify(&rules, &headers);
+    assert_eq!(output.status.code(), Some(78));
+    assert!(stderr(&output).contains("rules:2: \"10.0.0.1/8\" has bits set past its length; expected 10.0.0.0/8"));
+    fs::write(&rules, "permit tcp from 10.0.0.0/8 to any\n").expect("written");
+    let output = classify(&rules, &headers);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    assert!(stderr(&output).contains("headers:2: a port on one side only"), "{}", stderr(&output));
+    assert_eq!(classify(Path::new("/nonexistent"), &headers).status.code(), Some(1));
+}
+
+#[test]
+fn classify_answers_in_the_order_of_the_headers() {
+    let folder = folder();
+    let (rules, headers) = (folder.path().join("rules"), folder.path().join("headers"));
+    fs::write(
+        &rules,
+        "# a comment does not count\ndeny tcp from 2001:db8::/32 to any port 22\n\npermit any from any to any port 53\npermit icmp from 10.0.0.0/8 to any type 8\n",
+    )
+    .expect("written");
+    fs::write(
+        &headers,
+        "udp 10.0.0.1:1 > 10.0.0.2:53\ntcp [2001:db8::1]:1 > [::1]:22\ntcp [2001:db9::1]:1 > [::1]:22\nicmp 10.0.0.1 > 10.0.0.2 type 8\nudp [::1]:1 > [::2]:53\nicmp 10.0.0.1 > 10.0.0.2 type 0\n",
+    )
+    .expect("written");
+    for classifier in ["linear", "tuple-merge"] {
+        let mut command = packetloom();
+        command.args(["acl", "classify", "--classifier", classifier, "--rules"]).arg(&rules).arg("--headers").arg(&headers);
+        assert_eq!(succeed(&mut command), "1\n0\n-1\n2\n1\n-1\n", "{classifier}");
+    }
+}
+
+#[test]
+fn the_count_of_packets_can_be_limited() {
+    let folder = folder();
+    let summary = folder.path().join("summary.json");
+    for workers in ["1", "3"] {
+        let mut command = packetloom();
+        command.arg("meter").arg("-r").arg(edge()).args(["-c", "100", "-o", "/dev/null", "--workers", workers]);
+        succeed(command.arg("--summary").arg(&summary));
+        assert_eq!(json(&summary)["frames"], 100);
+    }
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    let chain = root().join("examples/edge/chain.toml");
+    let chain = chain.to_str().expect("text");
+    for arguments in [
+        vec![],
+        vec!["meter"],
+        vec!["meter", "-r", "x", "--idle-timeout", "soon"],
+        vec!["meter", "-r", "x", "--workers", "0"],
+        vec!["meter", "-r", "x", "-o", "-", "--summary", "-"],
+        vec!["run", chain, "-w", "-", "--json"],
+        vec!["generate", "traffic", "-w", "/dev/null", "--packets", "5", "--flows", "6"],
+        vec!["man", "nonsense"],
+    ] {
+        let output = run(packetloom().args(&arguments));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn help_man_pages_completions_and_schema_come_from_the_definitions() {
+    assert!(succeed(packetloom().arg("--help")).contains("Exit codes"));
+    assert!(succeed(packetloom().args(["meter", "--help"])).contains("--idle-timeout"));
+    assert!(succeed(packetloom().arg("man")).contains(".TH PACKETLOOM"));
+    assert!(succeed(packetloom().args(["man", "acl-classify"])).contains("ClassBench"));
+    assert!(succeed(packetloom().args(["completions", "bash"])).contains("_packetloom"));
+    let schema: serde_json::Value = serde_json::from_str(&succeed(packetloom().arg("schema"))).expect("JSON");
+    let functions = schema["properties"]["chain"]["items"]["oneOf"].as_array().expect("functions");
+    let names: Vec<_> = functions.iter().map(|f| f["properties"]["nf"]["const"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["acl", "meter"]);
+    assert_eq!(functions[0]["required"], serde_json::json!(["nf", "rules"]));
+    assert_eq!(schema["properties"]["run"]["additionalProperties"], false);
+}
+
+#[test]
+fn benchmarks_print_one_json_object_a_line() {
+    let arguments = ["bench", "meter", "--packets", "20000", "--flows", "900", "--rounds", "2", "--json"];
+    let line: serde_json::Value = serde_json::from_str(&succeed(packetloom().args(arguments))).expect("one object");
+    for name in ["mpps", "mpps_cpu", "ns_per_packet", "p25", "p75"] {
+        assert!(line[name].as_f64().is_some_and(|value| value > 0.0), "{name} of {line}");
+    }
+    assert_eq!((line["packets"].as_u64(), line["batch"].as_u64(), line["device"].as_str()), (Some(20_000), Some(256), Some("cpu")));
+
+    let folder = folder();
+    let (rules, headers) = (folder.path().join("rules"), folder.path().join("headers"));
+    fs::write(&rules, "permit tcp from 10.0.0.0/8 to any port 80\n").expect("written");
+    fs::write(&headers, "tcp 10.0.0.1:1 > 10.0.0.2:80\n".repeat(500)).expect("written");
+    let mut command = packetloom();
+    command.args(["bench", "acl", "--json", "--batch", "32", "--classifier", "linear", "--rules"]);
+    let line = succeed(command.arg(&rules).arg("--headers").arg(&headers));
+    let line: serde_json::Value = serde_json::from_str(&line).expect("one object");
+    assert_eq!((line["classifier"].as_str(), line["batch"].as_u64(), line["packets"].as_u64()), (Some("linear"), Some(32), Some(500)));
+    assert!(line["mpps"].as_f64().is_some_and(|value| value > 0.0));
+}

@@ -1,0 +1,157 @@
+//! Real captures and ClassBench rule sets with known answers, from the folder that PACKETLOOM_CORPUS names.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::fmt::Write;
+use std::io::Read;
+use std::net::IpAddr;
+use std::path::Path;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use support::{corpus, json, json_lines, packetloom, succeed};
+
+/// The digest of expected.json: over the sorted lines of all biflows, endpoints in order of their bytes.
+fn biflow_digest(records: &[Value]) -> String {
+    let mut lines: Vec<String> = records
+        .iter()
+        .map(|record| {
+            let version = record["ipVersion"].as_u64().expect("a version");
+            let end = |way: &str| {
+                let name = format!("{way}IPv{version}Address");
+                let address: IpAddr = record[name].as_str().expect("an address").parse().expect("an address");
+                let octets = match address {
+                    IpAddr::V4(address) => address.octets().to_vec(),
+                    IpAddr::V6(address) => address.octets().to_vec(),
+                };
+                (octets, record[format!("{way}TransportPort")].as_u64().expect("a port"))
+            };
+            let (source, destination) = (end("source"), end("destination"));
+            let (a, b) = if source <= destination { (source, destination) } else { (destination, source) };
+            let hex = |octets: &[u8]| {
+                octets.iter().fold(String::new(), |mut hex, octet| {
+                    let _ = write!(hex, "{octet:02x}");
+                    hex
+                })
+            };
+            let both = |forward: &str, reverse: &str| {
+                record[forward].as_u64().expect("a count") + record[reverse].as_u64().expect("a count")
+            };
+            format!(
+                "{version} {} {} {} {} {} {} {}",
+                record["protocolIdentifier"],
+                hex(&a.0),
+                a.1,
+                hex(&b.0),
+                b.1,
+                both("packetDeltaCount", "reversePacketDeltaCount"),
+                both("octetDeltaCount", "reverseOctetDeltaCount")
+            )
+        })
+        .collect();
+    lines.sort_unstable();
+    Sha256::digest(lines.join("\n")).iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+fn check_capture(folder: &Path, expected: &Value, arguments: &[&str]) {
+    let file = expected["file"].as_str().expect("a name");
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (flows, summary) = (scratch.path().join("flows.jsonl"), scratch.path().join("summary.json"));
+    let mut command = packetloom();
+    command.arg("meter").arg("-r").arg(folder.join(file)).arg("-o").arg(&flows).arg("--summary").arg(&summary);
+    command.args(["--idle-timeout", "0", "--active-timeout", "0"]).args(arguments);
+    succeed(&mut command);
+    let (records, summary) = (json_lines(&flows), json(&summary));
+    for name in ["frames", "counted_packets", "counted_ip_bytes", "biflows", "uniflows"] {
+        assert_eq!(summary[name], expected[name], "{name} of {file} {arguments:?}");
+    }
+    let not_counted = summary["not_counted"].as_object().expect("reasons");
+    let not_counted: u64 = not_counted.values().filter_map(Value::as_u64).sum();
+    assert_eq!(
+        summary["frames"].as_u64(),
+        Some(summary["counted_packets"].as_u64().expect("a count") + not_counted),
+        "{file}: every frame is counted once"
+    );
+    assert_eq!(records.len() as u64, expected["biflows"].as_u64().expect("a count"), "{file}");
+    assert_eq!(biflow_digest(&records), expected["biflow_digest"].as_str().expect("a digest"), "{file}");
+}
+
+#[test]
+fn captures_have_the_expected_flows() {
+    let Some(folder) = corpus("captures") else { return };
+    let expected = json(&folder.join("expected.json"));
+    let expected = expected.as_array().expect("a list");
+    assert_eq!(expected.len(), 95);
+    for capture in expected {
+        check_capture(&folder, capture, &[]);
+        check_capture(&folder, capture, &["--workers", "3"]);
+    }
+}
+
+/// Little-endian 32-bit integers of an xz file.
+fn truth(path: &Path) -> Vec<i32> {
+    let mut reader = packetloom_io::input::open_text(path).expect("the truth");
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).expect("xz");
+    bytes.chunks_exact(4).map(|word| i32::from_le_bytes(word.try_into().expect("four bytes"))).collect()
+}
+
+fn classify(rules: &Path, headers: &Path, classifier: &str) -> Vec<i32> {
+    let mut command = packetloom();
+    command.args(["acl", "classify", "--classifier", classifier]);
+    command.arg("--rules").arg(rules).arg("--headers").arg(headers);
+    succeed(&mut command).lines().map(|line| line.parse().expect("a number")).collect()
+}
+
+/// The rules of a set without those that match everything, written to `path`.
+fn without_catch_all(rules: &Path, path: &Path) -> usize {
+    let mut text = String::new();
+    packetloom_io::input::open_text(rules).expect("rules").read_to_string(&mut text).expect("text");
+    let is_catch_all = |line: &str| {
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        words[0].ends_with("/0")
+            && words[1].ends_with("/0")
+            && words[2..8] == ["0", ":", "65535", "0", ":", "65535"]
+            && words[8].ends_with("/0x00")
+    };
+    let kept: Vec<_> = text.lines().filter(|line| !is_catch_all(line)).collect();
+    std::fs::write(path, kept.join("\n")).expect("written");
+    text.lines().count() - kept.len()
+}
+
+fn check_rules(sizes: &[&str]) {
+    let Some(folder) = corpus("rules") else { return };
+    let scratch = tempfile::tempdir().expect("a folder");
+    for name in sizes.iter().flat_map(|size| ["acl1", "fw1", "ipc1"].map(|style| format!("{style}_{size}"))) {
+        let file = |extension: &str| folder.join(format!("{name}.{extension}.xz"));
+        let (rules, headers, truth) = (file("rules"), file("trace"), truth(&file("truth")));
+        assert_eq!(truth.len(), 100_000);
+        for classifier in ["linear", "tuple-merge"] {
+            assert!(classify(&rules, &headers, classifier) == truth, "{name}: {classifier} differs from the truth");
+        }
+        let fewer = scratch.path().join(&name);
+        let removed = without_catch_all(&rules, &fewer);
+        let [linear, merged] = ["linear", "tuple-merge"].map(|classifier| classify(&fewer, &headers, classifier));
+        assert!(linear == merged, "{name} without {removed} catch-all rules: the classifiers differ");
+    }
+}
+
+#[test]
+fn rule_sets_of_a_thousand() {
+    check_rules(&["1k"]);
+}
+
+#[test]
+fn rule_sets_of_ten_thousand() {
+    check_rules(&["10k"]);
+}
+
+#[test]
+fn rule_sets_of_a_hundred_thousand() {
+    check_rules(&["100k"]);
+}

@@ -1,0 +1,162 @@
+//! Frames from lines of text, for test cases that a person can read.
+//!
+//! ```text
+//! SECONDS [vlan N]... [tcp|udp|sctp|icmp|icmpv6|NUMBER] SOURCE[:PORT] > DESTINATION[:PORT]
+//!     [flags LETTERS] [type N code N] [payload BYTES] [fragment OFFSET[+]] [cut BYTES]
+//! SECONDS arp
+//! SECONDS hex DIGITS
+//! ```
+//!
+//! `payload` is the number of bytes after the transport header; `fragment` gives the offset in units of 8 bytes, with a `+` where
+//! more follow; `cut` keeps so many bytes of the frame.
+
+use std::net::IpAddr;
+
+/// A frame with its time in microseconds and its length on the wire.
+pub struct Packet {
+    pub micros: u64,
+    pub wire_len: usize,
+    pub bytes: Vec<u8>,
+}
+
+/// A classic pcap file (microseconds, Ethernet) of the lines.
+pub fn pcap(lines: &str) -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4u32, 2 | 4 << 16, 0, 0, 262_144, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    for packet in lines.lines().map(str::trim).filter(|line| !line.is_empty()).map(packet) {
+        let seconds = [packet.micros / 1_000_000, packet.micros % 1_000_000];
+        for word in [seconds[0] as usize, seconds[1] as usize, packet.bytes.len(), packet.wire_len] {
+            file.extend((word as u32).to_le_bytes());
+        }
+        file.extend(packet.bytes);
+    }
+    file
+}
+
+/// One frame.
+pub fn packet(line: &str) -> Packet {
+    let mut words = line.split_ascii_whitespace().peekable();
+    let seconds: f64 = words.next().expect("a time").parse().expect("seconds");
+    let micros = (seconds * 1e6).round() as u64;
+    let mut ethernet = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    while words.next_if_eq(&"vlan").is_some() {
+        ethernet.extend([0x81, 0]);
+        ethernet.extend(words.next().expect("a VLAN").parse::<u16>().expect("a number").to_be_bytes());
+    }
+    let bytes = match words.next().expect("a protocol") {
+        "arp" => {
+            ethernet.extend([8, 6]);
+            ethernet.extend([0; 28]);
+            return Packet { micros, wire_len: ethernet.len(), bytes: ethernet };
+        }
+        "hex" => {
+            let digits: String = words.collect();
+            let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal digits");
+            let bytes: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
+            return Packet { micros, wire_len: bytes.len(), bytes };
+        }
+        protocol => ip(protocol, &mut words, &mut ethernet),
+    };
+    let wire_len = bytes.len();
+    let cut = words.next_if_eq(&"cut").map(|_| words.next().expect("bytes").parse().expect("a number"));
+    assert_eq!(words.next(), None, "a word too many in {line:?}");
+    Packet { micros, wire_len, bytes: bytes[..cut.unwrap_or(wire_len)].to_vec() }
+}
+
+type Words<'a> = std::iter::Peekable<std::str::SplitAsciiWhitespace<'a>>;
+
+fn number<T: std::str::FromStr>(words: &mut Words<'_>) -> T {
+    let word = words.next().expect("a number");
+    word.parse().unwrap_or_else(|_| panic!("{word:?} is no number"))
+}
+
+fn ip(protocol: &str, words: &mut Words<'_>, ethernet: &mut Vec<u8>) -> Vec<u8> {
+    let protocol = match protocol {
+        "icmp" => 1,
+        "tcp" => 6,
+        "udp" => 17,
+        "icmpv6" => 58,
+        "sctp" => 132,
+        other => other.parse().unwrap_or_else(|_| panic!("{other:?} is no protocol")),
+    };
+    let (source, source_port) = endpoint(words.next().expect("a source"));
+    assert_eq!(words.next(), Some(">"));
+    let (destination, destination_port) = endpoint(words.next().expect("a destination"));
+    let flags = words.next_if_eq(&"flags").map_or(0u8, |_| {
+        let letters = words.next().expect("flags");
+        letters.chars().map(|letter| 1 << "FSRPAUEC".find(letter).expect("a TCP flag")).sum()
+    });
+    let mut icmp = [8, 0];
+    if words.next_if_eq(&"type").is_some() {
+        icmp[0] = number(words);
+        assert_eq!(words.next(), Some("code"));
+        icmp[1] = number(words);
+    }
+    let payload: usize = words.next_if_eq(&"payload").map_or(0, |_| number(words));
+    let fragment = words.next_if_eq(&"fragment").map(|_| {
+        let word = words.next().expect("an offset");
+        let (offset, more) = word.strip_suffix('+').map_or((word, false), |offset| (offset, true));
+        (offset.parse::<u16>().expect("a number"), more)
+    });
+    let later = fragment.is_some_and(|(offset, _)| offset > 0);
+    let mut transport = Vec::new();
+    match protocol {
+        _ if later => {}
+        6 => {
+            transport.extend(source_port.to_be_bytes());
+            transport.extend(destination_port.to_be_bytes());
+            transport.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags, 0, 0, 0, 0, 0, 0]);
+        }
+        17 | 132 => {
+            transport.extend(source_port.to_be_bytes());
+            transport.extend(destination_port.to_be_bytes());
+            transport.extend([0, 0, 0, 0]);
+        }
+        1 | 58 => {
+            transport.extend(icmp);
+            transport.extend([0; 6]);
+        }
+        _ => {}
+    }
+    transport.extend(vec![0; payload]);
+    let mut bytes = std::mem::take(ethernet);
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let (offset, more) = fragment.unwrap_or((0, false));
+            bytes.extend([8, 0, 0x45, 0]);
+            bytes.extend((20 + transport.len() as u16).to_be_bytes());
+            bytes.extend([0, 1]);
+            bytes.extend((offset | u16::from(more) << 13).to_be_bytes());
+            bytes.extend([64, protocol, 0, 0]);
+            bytes.extend(source.octets());
+            bytes.extend(destination.octets());
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let extension = if fragment.is_some() { 8 } else { 0 };
+            bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            bytes.extend((extension + transport.len() as u16).to_be_bytes());
+            bytes.extend([if fragment.is_some() { 44 } else { protocol }, 64]);
+            bytes.extend(source.octets());
+            bytes.extend(destination.octets());
+            if let Some((offset, more)) = fragment {
+                bytes.extend([protocol, 0]);
+                bytes.extend((offset << 3 | u16::from(more)).to_be_bytes());
+                bytes.extend([0, 0, 0, 1]);
+            }
+        }
+        _ => panic!("addresses of two families"),
+    }
+    bytes.extend(transport);
+    bytes
+}
+
+fn endpoint(word: &str) -> (IpAddr, u16) {
+    if let Ok(address) = word.parse() {
+        return (address, 0);
+    }
+    let (address, port) = word.rsplit_once(':').unwrap_or_else(|| panic!("{word:?} is no endpoint"));
+    let address = address.trim_matches(['[', ']']).parse().unwrap_or_else(|_| panic!("{word:?} is no endpoint"));
+    (address, port.parse().expect("a port"))
+}

@@ -1,0 +1,54 @@
+//! Any bytes as a capture: no panic, no frame outside its arena, and the same frames from memory as from a stream that
+//! arrives in pieces.
+#![no_main]
+
+use std::io::Read;
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use packetloom_io::capture::CaptureReader;
+use packetloom_io::input::Stop;
+use packetloom_packet::{Batch, FrameRef};
+
+/// Yields its bytes a few at a time.
+struct Pieces {
+    bytes: Vec<u8>,
+    at: usize,
+    step: usize,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let len = buffer.len().min(self.step).min(self.bytes.len() - self.at);
+        buffer[..len].copy_from_slice(&self.bytes[self.at..self.at + len]);
+        self.at += len;
+        Ok(len)
+    }
+}
+
+/// Every frame with its bytes, and whether the capture was cut.
+fn frames(mut reader: CaptureReader) -> (Vec<(FrameRef, Vec<u8>)>, bool) {
+    let mut batch = Batch::new(7);
+    let mut frames = Vec::new();
+    while reader.fill(&mut batch).expect("memory can be read") {
+        for (index, frame) in batch.frames().iter().enumerate() {
+            let bytes = batch.bytes(index).to_vec();
+            assert_eq!(bytes.len(), frame.len as usize, "a frame lies within its arena");
+            frames.push((FrameRef { offset: 0, ..*frame }, bytes));
+        }
+    }
+    (frames, reader.truncation().is_some())
+}
+
+// The first byte is the size of the pieces.
+fuzz_target!(|input: &[u8]| {
+    let Some((&step, bytes)) = input.split_first() else { return };
+    let bytes = bytes.to_vec();
+    let compressed = bytes.starts_with(&[0x1f, 0x8b]) || bytes.starts_with(&[0xfd, b'7', b'z', b'X', b'Z', 0]);
+    let pieces = Pieces { bytes: bytes.clone(), at: 0, step: usize::from(step) * 3 + 1 };
+    let stream = CaptureReader::from_reader("stream", pieces, &Stop::default()).map(frames);
+    if !compressed {
+        let memory = CaptureReader::from_bytes("memory", Arc::new(bytes)).map(frames);
+        assert_eq!(memory.ok(), stream.ok());
+    }
+});

@@ -1,0 +1,66 @@
+//! Any bytes as a capture through an ACL and a small meter: the batch forms give the summary of the oracles.
+#![no_main]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use packetloom_classify::formats::{Options, read_rules};
+use packetloom_engine::chain::{Device, Run, Settings};
+use packetloom_engine::executor::Io;
+use packetloom_engine::{Chain, Plan};
+use packetloom_io::capture::CaptureReader;
+use packetloom_io::input::Stop;
+use packetloom_nf::acl::DefaultAction;
+use packetloom_nf::{Config, Context, acl, meter};
+
+const RULES: &str = "\
+deny tcp from any to any flags S/SA
+permit tcp from any to any port 80-443
+permit udp from any port 53 to any
+deny icmp from any to any type 8 code 0
+permit any from any to any fragment later
+permit any from 10.0.0.0/8 to any
+permit any from ::/1 to any
+";
+
+fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
+    let source = CaptureReader::from_bytes("memory", bytes).ok()?;
+    let rules = read_rules("rules", &mut RULES.as_bytes(), Options { ignore_flags: false }).expect("good rules");
+    let acl = acl::Config {
+        rules: "rules".into(),
+        default: DefaultAction::Deny,
+        rule_action: None,
+        classifier: Default::default(),
+        ignore_flags: false,
+    };
+    let meter = meter::Config {
+        idle_timeout: "1s".parse().expect("a time"),
+        active_timeout: "5s".parse().expect("a time"),
+        max_flows: meter::Config::default_max_flows(),
+        output: None,
+    };
+    let context = Context { folder: Path::new(""), ignore_flags: false };
+    let chain = Chain {
+        settings: Settings { run: Run { device, ..Run::default() }, ..Settings::default() },
+        functions: vec![
+            Box::new(acl.with_rules(rules, "rules".into()).expect("good rules")),
+            meter.prepare(&context).expect("a meter"),
+        ],
+    };
+    let io = Io {
+        source,
+        sink: None,
+        records: vec![None, None],
+        limit: None,
+        stop: Stop::default(),
+        progress: &mut |_, _| {},
+    };
+    let outcome = packetloom_engine::run(&Plan::new(chain), io).expect("memory can be read");
+    Some(outcome.json().to_string())
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let bytes = Arc::new(bytes.to_vec());
+    assert_eq!(summary(Device::Cpu, bytes.clone()), summary(Device::Oracle, bytes));
+});
