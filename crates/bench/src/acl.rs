@@ -66,7 +66,8 @@ fn check(
     let step = (headers.len() / CHECKED).max(1);
     let mut expected = [NO_RULE];
     let wrong = |index, expected: u32, found: u32| {
-        let message = format!("{} finds rule {found} for header {index}, linear {expected}", classifier.kind());
+        let message =
+            format!("{} finds rule {found} for header {index}, linear {expected}", classifier.kind());
         Err(Error::Wrong(message))
     };
     for (index, (key, &found)) in headers.v4.iter().zip(&first.0).enumerate().step_by(step) {

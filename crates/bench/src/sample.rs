@@ -104,7 +104,10 @@ mod tests {
     #[test]
     fn quantiles_lie_between_values() {
         let sorted = [1.0, 2.0, 4.0];
-        assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(|share| quantile(&sorted, share)), [1.0, 1.5, 2.0, 3.0, 4.0]);
+        assert_eq!(
+            [0.0, 0.25, 0.5, 0.75, 1.0].map(|share| quantile(&sorted, share)),
+            [1.0, 1.5, 2.0, 3.0, 4.0]
+        );
         assert_eq!(quantile(&[7.0], 0.25), 7.0);
     }
 

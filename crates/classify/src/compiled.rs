@@ -153,7 +153,10 @@ match_key!(
     Prefix6,
     halves,
     |a: [u64; 2], b: [u64; 2]| [a[0] & b[0], a[1] & b[1]],
-    |source: [u64; 2], destination: [u64; 2]| mix(mix(source[0], source[1]), mix(destination[0], destination[1]))
+    |source: [u64; 2], destination: [u64; 2]| mix(
+        mix(source[0], source[1]),
+        mix(destination[0], destination[1])
+    )
 );
 
 /// A rule as comparisons over keys of one family.
@@ -192,9 +195,8 @@ impl<K: MatchKey> CompiledRule<K> {
         if asks_ports && asks_icmp {
             return None;
         }
-        let single = |value: Option<u8>| {
-            value.map_or(PortRange::ANY, |v| PortRange { low: v.into(), high: v.into() })
-        };
+        let single =
+            |value: Option<u8>| value.map_or(PortRange::ANY, |v| PortRange { low: v.into(), high: v.into() });
         let (source_ports, destination_ports) = if asks_icmp {
             (single(rule.icmp_type), single(rule.icmp_code))
         } else {

@@ -124,7 +124,11 @@ impl PortRange {
 
 impl fmt::Display for PortRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.low == self.high { write!(f, "{}", self.low) } else { write!(f, "{}-{}", self.low, self.high) }
+        if self.low == self.high {
+            write!(f, "{}", self.low)
+        } else {
+            write!(f, "{}-{}", self.low, self.high)
+        }
     }
 }
 
@@ -148,7 +152,12 @@ pub fn flags_from_letters(letters: &str) -> Option<u8> {
 
 /// The letters of a set of TCP flags.
 pub fn flags_to_letters(flags: u8) -> String {
-    FLAG_LETTERS.chars().enumerate().filter(|(bit, _)| flags >> bit & 1 == 1).map(|(_, letter)| letter).collect()
+    FLAG_LETTERS
+        .chars()
+        .enumerate()
+        .filter(|(bit, _)| flags >> bit & 1 == 1)
+        .map(|(_, letter)| letter)
+        .collect()
 }
 
 impl fmt::Display for TcpFlagMatch {

@@ -42,7 +42,12 @@ fn an_unwritable_path_is_named_and_the_exit_code_is_1() {
 fn a_full_disk_is_an_error_for_every_output() {
     let folder = folder();
     let summary = folder.path().join("summary.json");
-    let output = run(packetloom().arg("meter").arg("-r").arg(edge()).args(["-o", "/dev/full", "--summary"]).arg(&summary));
+    let output = run(packetloom()
+        .arg("meter")
+        .arg("-r")
+        .arg(edge())
+        .args(["-o", "/dev/full", "--summary"])
+        .arg(&summary));
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("/dev/full: No space left on device"), "{}", stderr(&output));
     assert_eq!(names(folder.path()), Vec::<String>::new(), "no summary of a run that failed");
@@ -53,7 +58,16 @@ fn a_full_disk_is_an_error_for_every_output() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(names(folder.path()), ["chain.toml"], "no flows of a run that failed, whole or in part");
 
-    let output = run(packetloom().args(["generate", "traffic", "--packets", "50000", "--flows", "9", "-w", "/dev/full"]));
+    let output = run(packetloom().args([
+        "generate",
+        "traffic",
+        "--packets",
+        "50000",
+        "--flows",
+        "9",
+        "-w",
+        "/dev/full",
+    ]));
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("No space left"), "{}", stderr(&output));
 }
@@ -73,7 +87,11 @@ fn an_existing_output_survives_a_run_that_fails() {
 fn a_closed_pipe_is_no_error() {
     let folder = folder();
     let capture = folder.path().join("t.pcap");
-    succeed(packetloom().args(["generate", "traffic", "--packets", "60000", "--flows", "30000", "-w"]).arg(&capture));
+    succeed(
+        packetloom()
+            .args(["generate", "traffic", "--packets", "60000", "--flows", "30000", "-w"])
+            .arg(&capture),
+    );
     let mut child = packetloom()
         .arg("meter")
         .arg("-r")
@@ -93,8 +111,7 @@ fn a_closed_pipe_is_no_error() {
 fn inputs_that_are_no_captures_are_refused() {
     let folder = folder();
     let file = folder.path().join("in");
-    let gzip_of_nothing: &[u8] =
-        &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let gzip_of_nothing: &[u8] = &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let cases: [(&[u8], &str); 6] = [
         (b"", "empty"),
         (b"\n", "not a capture"),
@@ -122,7 +139,9 @@ fn inputs_that_are_no_captures_are_refused() {
 fn a_capture_cut_at_every_byte_gives_its_whole_records() {
     let folder = folder();
     let (cut, summary) = (folder.path().join("cut.pcap"), folder.path().join("summary.json"));
-    let whole = packets::pcap("0.0 tcp 10.0.0.1:1 > 10.0.0.2:80 flags S\n0.5 arp\n1.0 udp [::1]:1 > [::2]:53 payload 9");
+    let whole = packets::pcap(
+        "0.0 tcp 10.0.0.1:1 > 10.0.0.2:80 flags S\n0.5 arp\n1.0 udp [::1]:1 > [::2]:53 payload 9",
+    );
     let mut ends = vec![24];
     while let Some(header) = whole.get(ends[ends.len() - 1] + 8..ends[ends.len() - 1] + 12) {
         let len = u32::from_le_bytes(header.try_into().expect("four bytes")) as usize;
@@ -130,7 +149,8 @@ fn a_capture_cut_at_every_byte_gives_its_whole_records() {
     }
     for len in 0..=whole.len() {
         fs::write(&cut, &whole[..len]).expect("written");
-        let output = run(packetloom().arg("meter").arg("-r").arg(&cut).args(["-o", "-", "--summary"]).arg(&summary));
+        let output =
+            run(packetloom().arg("meter").arg("-r").arg(&cut).args(["-o", "-", "--summary"]).arg(&summary));
         if len < 24 {
             assert_eq!(output.status.code(), Some(1), "{len} bytes");
             continue;
@@ -194,7 +214,8 @@ fn the_first_signal_drains_and_the_summary_is_written() {
     }
     assert!(part_is_there(), "records are not under their name before they are whole");
     std::thread::sleep(Duration::from_millis(300));
-    succeed(std::process::Command::new("kill").args(["-INT", &child.id().to_string()]));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("signalled");
     let output = child.wait_with_output().expect("ended");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(json(&summary)["frames"], 1);
@@ -209,8 +230,11 @@ fn bad_chains_name_file_line_and_what_was_expected() {
     let folder = folder();
     let chain = folder.path().join("chain.toml");
     fs::write(folder.path().join("bad.rules"), "permit ip from any to any\n").expect("written");
-    fs::write(folder.path().join("no-action.rules"), "@10.0.0.0/8\t0.0.0.0/0\t0 : 65535\t0 : 65535\t0x06/0xFF\n")
-        .expect("written");
+    fs::write(
+        folder.path().join("no-action.rules"),
+        "@10.0.0.0/8\t0.0.0.0/0\t0 : 65535\t0 : 65535\t0x06/0xFF\n",
+    )
+    .expect("written");
     let cases = [
         ("[sorce]\n", 1, "unknown key \"sorce\"; expected one of source, chain, sink, run"),
         ("[source]\ncapture = 5\n", 2, "invalid type: integer `5`, expected path string"),
@@ -223,13 +247,25 @@ fn bad_chains_name_file_line_and_what_was_expected() {
         ("[[chain]]\nnf = 7\n", 2, "nf is integer"),
         ("[chain]\nnf = \"acl\"\n", 1, "chain is a table; expected tables: [[chain]]"),
         ("[[chain]]\nnf = \"acl\"\n", 1, "missing field `rules`"),
-        ("[[chain]]\nnf = \"meter\"\nidle = \"3s\"\n", 3, "unknown field `idle`, expected one of `idle_timeout`"),
+        (
+            "[[chain]]\nnf = \"meter\"\nidle = \"3s\"\n",
+            3,
+            "unknown field `idle`, expected one of `idle_timeout`",
+        ),
         ("[[chain]]\nnf = \"meter\"\nidle_timeout = \"3 parsecs\"\n", 3, "expected a time such as \"30s\""),
         ("[[chain]]\nnf = \"meter\"\nidle_timeout = 3\n", 3, "expected a time in quotes"),
         ("[[chain]]\nnf = \"meter\"\nmax_flows = 0\n", 3, "expected a nonzero u32"),
         ("[[chain]]\nnf = \"acl\"\nrules = \"none.rules\"\n", 2, "none.rules: No such file"),
-        ("[[chain]]\nnf = \"acl\"\nrules = \"bad.rules\"\n", 2, "bad.rules:1: protocol \"ip\"; expected any, a name"),
-        ("[[chain]]\nnf = \"acl\"\nrules = \"no-action.rules\"\n", 2, "no-action.rules:1: the rule has no action; expected rule_action"),
+        (
+            "[[chain]]\nnf = \"acl\"\nrules = \"bad.rules\"\n",
+            2,
+            "bad.rules:1: protocol \"ip\"; expected any, a name",
+        ),
+        (
+            "[[chain]]\nnf = \"acl\"\nrules = \"no-action.rules\"\n",
+            2,
+            "no-action.rules:1: the rule has no action; expected rule_action",
+        ),
         ("[run\n", 1, "unclosed table, expected `]`"),
         ("[run]\nworkers = 1\nworkers = 2\n", 3, "duplicate key"),
     ];
@@ -262,7 +298,9 @@ fn bad_rules_are_78_and_bad_headers_1() {
     fs::write(&headers, "tcp 10.0.0.1:1 > 10.0.0.2:2\nudp 10.0.0.1 > 10.0.0.2:2\n").expect("written");
     let output = classify(&rules, &headers);
     assert_eq!(output.status.code(), Some(78));
-    assert!(stderr(&output).contains("rules:2: \"10.0.0.1/8\" has bits set past its length; expected 10.0.0.0/8"));
+    assert!(
+        stderr(&output).contains("rules:2: \"10.0.0.1/8\" has bits set past its length; expected 10.0.0.0/8")
+    );
     fs::write(&rules, "permit tcp from 10.0.0.0/8 to any\n").expect("written");
     let output = classify(&rules, &headers);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
@@ -286,7 +324,11 @@ fn classify_answers_in_the_order_of_the_headers() {
     .expect("written");
     for classifier in ["linear", "tuple-merge"] {
         let mut command = packetloom();
-        command.args(["acl", "classify", "--classifier", classifier, "--rules"]).arg(&rules).arg("--headers").arg(&headers);
+        command
+            .args(["acl", "classify", "--classifier", classifier, "--rules"])
+            .arg(&rules)
+            .arg("--headers")
+            .arg(&headers);
         assert_eq!(succeed(&mut command), "1\n0\n-1\n2\n1\n-1\n", "{classifier}");
     }
 }
@@ -297,7 +339,14 @@ fn the_count_of_packets_can_be_limited() {
     let summary = folder.path().join("summary.json");
     for workers in ["1", "3"] {
         let mut command = packetloom();
-        command.arg("meter").arg("-r").arg(edge()).args(["-c", "100", "-o", "/dev/null", "--workers", workers]);
+        command.arg("meter").arg("-r").arg(edge()).args([
+            "-c",
+            "100",
+            "-o",
+            "/dev/null",
+            "--workers",
+            workers,
+        ]);
         succeed(command.arg("--summary").arg(&summary));
         assert_eq!(json(&summary)["frames"], 100);
     }
@@ -331,7 +380,8 @@ fn help_man_pages_completions_and_schema_come_from_the_definitions() {
     assert!(succeed(packetloom().args(["completions", "bash"])).contains("_packetloom"));
     let schema: serde_json::Value = serde_json::from_str(&succeed(packetloom().arg("schema"))).expect("JSON");
     let functions = schema["properties"]["chain"]["items"]["oneOf"].as_array().expect("functions");
-    let names: Vec<_> = functions.iter().map(|f| f["properties"]["nf"]["const"].as_str().expect("a name")).collect();
+    let names: Vec<_> =
+        functions.iter().map(|f| f["properties"]["nf"]["const"].as_str().expect("a name")).collect();
     assert_eq!(names, ["acl", "meter"]);
     assert_eq!(functions[0]["required"], serde_json::json!(["nf", "rules"]));
     assert_eq!(schema["properties"]["run"]["additionalProperties"], false);
@@ -340,11 +390,15 @@ fn help_man_pages_completions_and_schema_come_from_the_definitions() {
 #[test]
 fn benchmarks_print_one_json_object_a_line() {
     let arguments = ["bench", "meter", "--packets", "20000", "--flows", "900", "--rounds", "2", "--json"];
-    let line: serde_json::Value = serde_json::from_str(&succeed(packetloom().args(arguments))).expect("one object");
+    let line: serde_json::Value =
+        serde_json::from_str(&succeed(packetloom().args(arguments))).expect("one object");
     for name in ["mpps", "mpps_cpu", "ns_per_packet", "p25", "p75"] {
         assert!(line[name].as_f64().is_some_and(|value| value > 0.0), "{name} of {line}");
     }
-    assert_eq!((line["packets"].as_u64(), line["batch"].as_u64(), line["device"].as_str()), (Some(20_000), Some(256), Some("cpu")));
+    assert_eq!(
+        (line["packets"].as_u64(), line["batch"].as_u64(), line["device"].as_str()),
+        (Some(20_000), Some(256), Some("cpu"))
+    );
 
     let folder = folder();
     let (rules, headers) = (folder.path().join("rules"), folder.path().join("headers"));
@@ -354,6 +408,9 @@ fn benchmarks_print_one_json_object_a_line() {
     command.args(["bench", "acl", "--json", "--batch", "32", "--classifier", "linear", "--rules"]);
     let line = succeed(command.arg(&rules).arg("--headers").arg(&headers));
     let line: serde_json::Value = serde_json::from_str(&line).expect("one object");
-    assert_eq!((line["classifier"].as_str(), line["batch"].as_u64(), line["packets"].as_u64()), (Some("linear"), Some(32), Some(500)));
+    assert_eq!(
+        (line["classifier"].as_str(), line["batch"].as_u64(), line["packets"].as_u64()),
+        (Some("linear"), Some(32), Some(500))
+    );
     assert!(line["mpps"].as_f64().is_some_and(|value| value > 0.0));
 }

@@ -126,7 +126,8 @@ fn run_case(name: &str, parts: &BTreeMap<&str, String>, device: &str) {
             assert_eq!(found.to_string(), value, "{pointer} of {context}");
         }
     }
-    let sum: u64 = summary["dropped"].as_object().expect("an object").values().filter_map(|v| v.as_u64()).sum();
+    let sum: u64 =
+        summary["dropped"].as_object().expect("an object").values().filter_map(|v| v.as_u64()).sum();
     let passed = summary["passed"].as_u64().expect("a number");
     assert_eq!(summary["received"].as_u64(), Some(passed + sum), "{context}: the counters add up");
 }
@@ -134,7 +135,8 @@ fn run_case(name: &str, parts: &BTreeMap<&str, String>, device: &str) {
 #[test]
 fn every_case_on_every_device() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
-    let mut names: Vec<_> = std::fs::read_dir(folder).expect("cases").map(|e| e.expect("a file").path()).collect();
+    let mut names: Vec<_> =
+        std::fs::read_dir(folder).expect("cases").map(|e| e.expect("a file").path()).collect();
     names.sort_unstable();
     assert!(names.len() >= 8, "{names:?}");
     for path in names {

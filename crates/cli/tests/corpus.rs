@@ -63,7 +63,14 @@ fn check_capture(folder: &Path, expected: &Value, arguments: &[&str]) {
     let scratch = tempfile::tempdir().expect("a folder");
     let (flows, summary) = (scratch.path().join("flows.jsonl"), scratch.path().join("summary.json"));
     let mut command = packetloom();
-    command.arg("meter").arg("-r").arg(folder.join(file)).arg("-o").arg(&flows).arg("--summary").arg(&summary);
+    command
+        .arg("meter")
+        .arg("-r")
+        .arg(folder.join(file))
+        .arg("-o")
+        .arg(&flows)
+        .arg("--summary")
+        .arg(&summary);
     command.args(["--idle-timeout", "0", "--active-timeout", "0"]).args(arguments);
     succeed(&mut command);
     let (records, summary) = (json_lines(&flows), json(&summary));
@@ -132,11 +139,15 @@ fn check_rules(sizes: &[&str]) {
         let (rules, headers, truth) = (file("rules"), file("trace"), truth(&file("truth")));
         assert_eq!(truth.len(), 100_000);
         for classifier in ["linear", "tuple-merge"] {
-            assert!(classify(&rules, &headers, classifier) == truth, "{name}: {classifier} differs from the truth");
+            assert!(
+                classify(&rules, &headers, classifier) == truth,
+                "{name}: {classifier} differs from the truth"
+            );
         }
         let fewer = scratch.path().join(&name);
         let removed = without_catch_all(&rules, &fewer);
-        let [linear, merged] = ["linear", "tuple-merge"].map(|classifier| classify(&fewer, &headers, classifier));
+        let [linear, merged] =
+            ["linear", "tuple-merge"].map(|classifier| classify(&fewer, &headers, classifier));
         assert!(linear == merged, "{name} without {removed} catch-all rules: the classifiers differ");
     }
 }

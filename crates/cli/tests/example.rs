@@ -25,7 +25,9 @@ fn the_edge_example_gives_the_published_counts() {
         );
         let hits: Vec<_> = summary["functions"][0]["hits"].as_array().expect("hits").iter().collect();
         let hit = |id: &str| hits.iter().find(|hit| hit["id"] == id).map(|hit| hit["packets"].clone());
-        for (id, packets) in [("telnet", 6), ("ping4", 52), ("icmp6-rest", 18), ("web4-back", 602), ("iperf6", 72)] {
+        for (id, packets) in
+            [("telnet", 6), ("ping4", 52), ("icmp6-rest", 18), ("web4-back", 602), ("iperf6", 72)]
+        {
             assert_eq!(hit(id), Some(packets.into()), "{id}");
         }
         assert_eq!(summary["functions"][1]["counted_ip_bytes"], 2_892_879);
@@ -35,13 +37,18 @@ fn the_edge_example_gives_the_published_counts() {
         flows = lines.join("\n");
         outputs.push((flows, std::fs::read(folder.path().join("permitted.pcap")).expect("a capture")));
     }
-    assert!(outputs[0] == outputs[1], "one worker and four give the same packets in order and the same flows");
+    assert!(
+        outputs[0] == outputs[1],
+        "one worker and four give the same packets in order and the same flows"
+    );
 }
 
 #[test]
 fn the_plan_of_the_example_is_printed() {
     let plan = succeed(packetloom().arg("check").arg(root().join("examples/edge/chain.toml")));
-    for text in ["35 rules", "first match wins", "default deny", "idle 30s, active 5m", "permitted.pcap", "1 worker"] {
+    for text in
+        ["35 rules", "first match wins", "default deny", "idle 30s, active 5m", "permitted.pcap", "1 worker"]
+    {
         assert!(plan.contains(text), "{text:?} in {plan}");
     }
 }

@@ -20,8 +20,8 @@
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
-use packetloom_nf::{Context, Prepared};
 use packetloom_nf::registry::{FUNCTIONS, Registration};
+use packetloom_nf::{Context, Prepared};
 use packetloom_packet::batch::Policy;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -245,7 +245,8 @@ impl Chain {
             message: format!("cannot be read: {e}; expected a chain file"),
         })?;
         let text = String::from_utf8(bytes).map_err(|e| {
-            let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count();
+            let line =
+                1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count();
             ConfigError { file: name.clone(), line, message: "not UTF-8 text; expected a chain file".into() }
         })?;
         let context = Context { folder: path.parent().unwrap_or(Path::new("")), ignore_flags };
@@ -260,8 +261,9 @@ impl Chain {
     pub fn parse(name: &str, text: &str, context: Context<'_>) -> Result<Self, ConfigError> {
         let file = File { name, text, context };
         let mut table = DeTable::parse(text).map_err(|e| file.toml_error(&e, 0))?.into_inner();
-        if let Some(key) = table.keys().find(|key| !TOP_LEVEL.contains(&&*key.get_ref().as_ref())) {
-            let message = format!("unknown key {:?}; expected one of {}", key.get_ref(), TOP_LEVEL.join(", "));
+        if let Some(key) = table.keys().find(|key| !TOP_LEVEL.contains(&key.get_ref().as_ref())) {
+            let message =
+                format!("unknown key {:?}; expected one of {}", key.get_ref(), TOP_LEVEL.join(", "));
             return Err(file.error(key.span().start, message));
         }
         let mut source: Source = file.section(&mut table, "source")?;

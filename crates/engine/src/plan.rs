@@ -26,7 +26,8 @@ impl Plan {
     /// Decides how `chain` is run.
     pub fn new(chain: Chain) -> Self {
         // The oracle is one loop over packets by definition.
-        let workers = if chain.settings.run.device == Device::Oracle { 1 } else { chain.settings.run.workers.get() };
+        let workers =
+            if chain.settings.run.device == Device::Oracle { 1 } else { chain.settings.run.workers.get() };
         let spread = if workers == 1 { Spread::None } else { Spread::Flow };
         Self { chain, spread, workers }
     }
@@ -54,14 +55,11 @@ impl fmt::Display for Plan {
             path.as_ref().map_or_else(|| none.into(), |path| path.display().to_string())
         };
         writeln!(f, "source    {}", path(&settings.source, "to be given with -r"))?;
-        writeln!(
-            f,
-            "policy    non-IP: {:?}, malformed: {:?}",
-            settings.run.non_ip, settings.run.malformed
-        )?;
+        writeln!(f, "policy    non-IP: {:?}, malformed: {:?}", settings.run.non_ip, settings.run.malformed)?;
         for (index, function) in self.chain.functions.iter().enumerate() {
             for (line, text) in function.describe().iter().enumerate() {
-                let head = if line == 0 { format!("{} {}", index + 1, function.name()) } else { String::new() };
+                let head =
+                    if line == 0 { format!("{} {}", index + 1, function.name()) } else { String::new() };
                 writeln!(f, "{head:<9} {text}")?;
             }
         }

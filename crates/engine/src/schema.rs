@@ -15,7 +15,8 @@ pub fn chain_file() -> Value {
             let mut schema = (function.schema)(&mut generator).to_value();
             schema["description"] = function.summary.into();
             schema["properties"]["nf"] = json!({ "const": function.name });
-            if let Some(required) = schema.as_object_mut().map(|s| s.entry("required").or_insert_with(|| json!([])))
+            if let Some(required) =
+                schema.as_object_mut().map(|s| s.entry("required").or_insert_with(|| json!([])))
                 && let Some(required) = required.as_array_mut()
             {
                 required.insert(0, "nf".into());

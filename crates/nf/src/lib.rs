@@ -79,8 +79,12 @@ pub trait Function: Send {
         let _ = (now, packets, records);
     }
 
-    /// Hands out what is still held, at the end of the input.
-    fn finish(&mut self, records: &mut Records<'_>);
+    /// Hands out what is still held, at the end of the input: at most `most` records a call, so that they can be written
+    /// in between. Returns whether there are more.
+    fn drain(&mut self, most: usize, records: &mut Records<'_>) -> bool {
+        let _ = (most, records);
+        false
+    }
 
     /// What it counted.
     fn report(&self) -> Box<dyn Report>;
@@ -91,8 +95,10 @@ pub trait Oracle {
     /// Judges one packet.
     fn step(&mut self, packet: &OraclePacket, records: &mut Records<'_>) -> Verdict;
 
-    /// Hands out what is still held, at the end of the input.
-    fn finish(&mut self, records: &mut Records<'_>);
+    /// Hands out all that is still held, at the end of the input.
+    fn finish(&mut self, records: &mut Records<'_>) {
+        let _ = records;
+    }
 
     /// What it counted, in the same form as the function's.
     fn report(&self) -> Box<dyn Report>;

@@ -110,7 +110,7 @@ fn layer2(link: u16, frame: &[u8]) -> Result<usize, Reject> {
 }
 
 fn layer3(packet: &[u8], wire_len: usize, before: usize) -> Result<OracleIp, Reject> {
-    let on_wire = if wire_len > before { wire_len - before } else { 0 };
+    let on_wire = wire_len.saturating_sub(before);
     match packet.first() {
         None => Err(Reject::LinkTruncated),
         Some(first) if first / 16 == 4 => version4(packet, on_wire),
@@ -134,9 +134,10 @@ fn version4(packet: &[u8], on_wire: usize) -> Result<OracleIp, Reject> {
     if total < header_len {
         return Err(Reject::IpMalformed);
     }
-    let address = |at: usize| IpAddr::V4(Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]));
+    let address =
+        |at: usize| IpAddr::V4(Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]));
     let fragment = u16_at(header, 6);
-    let later_fragment = fragment % 0x2000 != 0;
+    let later_fragment = fragment & 0x1fff > 0;
     let mut ip = OracleIp {
         source: address(12),
         destination: address(16),

@@ -131,8 +131,19 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "s", "-1s", "1.s", ".5s", "1.2.3s", "1 s", "30 seconds", "1e3s", "99999999999h", "1.0000000001s"]
-        {
+        for text in [
+            "",
+            "s",
+            "-1s",
+            "1.s",
+            ".5s",
+            "1.2.3s",
+            "1 s",
+            "30 seconds",
+            "1e3s",
+            "99999999999h",
+            "1.0000000001s",
+        ] {
             assert!(text.parse::<Span>().is_err(), "{text}");
         }
     }

@@ -153,8 +153,12 @@ impl Batch {
         let arena = (*arena).as_ref();
         for (index, frame) in self.frames.iter().enumerate().skip(self.parsed.len()) {
             let parsed = match dissect(frame.link, bytes_of(arena, frame), frame.wire_len) {
-                Ok(Headers { key: Key::V4(key), ip_bytes }) => Parsed::V4(self.v4.push(key, index as u32, ip_bytes)),
-                Ok(Headers { key: Key::V6(key), ip_bytes }) => Parsed::V6(self.v6.push(key, index as u32, ip_bytes)),
+                Ok(Headers { key: Key::V4(key), ip_bytes }) => {
+                    Parsed::V4(self.v4.push(key, index as u32, ip_bytes))
+                }
+                Ok(Headers { key: Key::V6(key), ip_bytes }) => {
+                    Parsed::V6(self.v6.push(key, index as u32, ip_bytes))
+                }
                 Err(reject) => Parsed::Rejected(reject),
             };
             self.verdicts.push(match parsed {

@@ -169,8 +169,9 @@ impl FlowKey {
     /// cannot aim flows at one bucket.
     #[inline]
     pub fn hash(&self, seed: u64) -> u64 {
-        // The 64x64 -> 128-bit multiply with its halves folded together mixes every input bit into every
-        // output bit; two rounds over three words, each keyed, as in the wyhash family.
+        // The 64x64 -> 128-bit multiply with its halves folded together mixes input bits into output bits, as in
+        // the wyhash family; two rounds over three words, each keyed, and one over their result: where two hosts
+        // have many flows only a port differs, and one multiply spreads so few bits unevenly for some seeds.
         #[inline]
         fn fold(x: u64, y: u64) -> u64 {
             let product = u128::from(x) * u128::from(y);
@@ -184,6 +185,7 @@ impl FlowKey {
         if self.version == 6 {
             hash ^= fold(self.a[0] ^ seed.rotate_left(17), self.b[0] ^ 0xd6e8_feb8_6659_fd93);
         }
-        fold(hash ^ 0xa076_1d64_78bd_642f, tail ^ seed.rotate_left(32))
+        let hash = fold(hash ^ 0xa076_1d64_78bd_642f, tail ^ seed.rotate_left(32));
+        fold(hash ^ seed, 0x9e37_79b9_7f4a_7c15)
     }
 }

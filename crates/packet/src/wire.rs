@@ -28,7 +28,6 @@ macro_rules! be32 {
     };
 }
 
-
 /// A big-endian 64-bit field of a header.
 macro_rules! be64 {
     ($bytes:expr, $at:expr) => {

@@ -21,6 +21,8 @@ const NONE: u32 = u32::MAX;
 const WAYS: usize = 8;
 /// Entries a bucket holds on average when the array of buckets is doubled.
 const LOAD: usize = 6;
+/// Entries are kept in chunks of this many, so that a table that grows moves none of them.
+const CHUNK: usize = 1 << 13;
 
 /// The number of an entry, valid until that entry is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,53 @@ struct Bucket {
     entries: [u32; WAYS],
     /// Entries that belong here or before and stand further on.
     overflow: u32,
+}
+
+/// Entries by number.
+#[derive(Debug)]
+struct Entries<V>(Vec<Vec<Entry<V>>>);
+
+impl<V> Entries<V> {
+    #[inline]
+    fn get(&self, id: u32) -> Option<&Entry<V>> {
+        self.0.get(id as usize / CHUNK)?.get(id as usize % CHUNK)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, id: u32) -> Option<&mut Entry<V>> {
+        self.0.get_mut(id as usize / CHUNK)?.get_mut(id as usize % CHUNK)
+    }
+
+    fn len(&self) -> usize {
+        self.0.last().map_or(0, |last| (self.0.len() - 1) * CHUNK + last.len())
+    }
+
+    fn push(&mut self, entry: Entry<V>) {
+        match self.0.last_mut().filter(|last| last.len() < CHUNK) {
+            Some(last) => last.push(entry),
+            None => {
+                let mut chunk = Vec::with_capacity(CHUNK);
+                chunk.push(entry);
+                self.0.push(chunk);
+            }
+        }
+    }
+}
+
+impl<V> std::ops::Index<u32> for Entries<V> {
+    type Output = Entry<V>;
+
+    #[inline]
+    fn index(&self, id: u32) -> &Entry<V> {
+        &self.0[id as usize / CHUNK][id as usize % CHUNK]
+    }
+}
+
+impl<V> std::ops::IndexMut<u32> for Entries<V> {
+    #[inline]
+    fn index_mut(&mut self, id: u32) -> &mut Entry<V> {
+        &mut self.0[id as usize / CHUNK][id as usize % CHUNK]
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -52,7 +101,7 @@ struct Entry<V> {
 pub struct FlowTable<V> {
     seed: u64,
     buckets: Vec<Bucket>,
-    entries: Vec<Entry<V>>,
+    entries: Entries<V>,
     free: u32,
     oldest: u32,
     newest: u32,
@@ -67,7 +116,7 @@ impl<V> FlowTable<V> {
         Self {
             seed,
             buckets: vec![Bucket::default(); 16],
-            entries: Vec::new(),
+            entries: Entries(Vec::new()),
             free: NONE,
             oldest: NONE,
             newest: NONE,
@@ -115,7 +164,7 @@ impl<V> FlowTable<V> {
     /// Starts to bring in the bucket of a hash.
     #[inline]
     pub fn prefetch_bucket(&self, hash: u64) {
-        prefetch(&self.buckets, self.home(hash));
+        prefetch(self.buckets.get(self.home(hash)));
     }
 
     /// Starts to bring in the entry that a hash probably leads to.
@@ -123,7 +172,7 @@ impl<V> FlowTable<V> {
     pub fn prefetch_entry(&self, hash: u64) {
         let bucket = &self.buckets[self.home(hash)];
         if let Some(way) = (0..WAYS).find(|&way| bucket.tags[way] == Self::tag(hash)) {
-            prefetch(&self.entries, bucket.entries[way] as usize);
+            prefetch(self.entries.get(bucket.entries[way]));
         }
     }
 
@@ -138,7 +187,7 @@ impl<V> FlowTable<V> {
             for way in 0..WAYS {
                 if bucket.tags[way] == tag {
                     let id = bucket.entries[way];
-                    if self.entries[id as usize].key == *key {
+                    if self.entries[id].key == *key {
                         return Some(EntryId(id));
                     }
                 }
@@ -163,13 +212,13 @@ impl<V> FlowTable<V> {
             (self.entries.len() - 1) as u32
         } else {
             let id = self.free;
-            self.free = self.entries[id as usize].previous;
-            self.entries[id as usize] = entry;
+            self.free = self.entries[id].previous;
+            self.entries[id] = entry;
             id
         };
         match self.newest {
             NONE => self.oldest = id,
-            newest => self.entries[newest as usize].next = id,
+            newest => self.entries[newest].next = id,
         }
         self.newest = id;
         self.len += 1;
@@ -196,10 +245,10 @@ impl<V> FlowTable<V> {
         let doubled = self.buckets.len() * 2;
         self.buckets.clear();
         self.buckets.resize(doubled, Bucket::default());
-        for id in 0..self.entries.len() {
+        for id in 0..self.entries.len() as u32 {
             if self.entries[id].value.is_some() {
                 let hash = self.hash(&self.entries[id].key);
-                self.place(id as u32, hash);
+                self.place(id, hash);
             }
         }
     }
@@ -207,18 +256,18 @@ impl<V> FlowTable<V> {
     /// Takes an entry out.
     pub fn remove(&mut self, id: EntryId) -> Option<(FlowKey, V)> {
         let EntryId(id) = id;
-        let entry = self.entries.get_mut(id as usize)?;
+        let entry = self.entries.get_mut(id)?;
         let value = entry.value.take()?;
         let (key, previous, next) = (entry.key, entry.previous, entry.next);
         entry.previous = self.free;
         self.free = id;
         match previous {
             NONE => self.oldest = next,
-            previous => self.entries[previous as usize].next = next,
+            previous => self.entries[previous].next = next,
         }
         match next {
             NONE => self.newest = previous,
-            next => self.entries[next as usize].previous = previous,
+            next => self.entries[next].previous = previous,
         }
         self.len -= 1;
         let mut at = self.home(self.hash(&key));
@@ -240,14 +289,15 @@ impl<V> FlowTable<V> {
 
     /// The entry at a place of the array, for sweeps; `None` for a gap.
     pub fn at(&self, slot: usize) -> Option<(EntryId, &V)> {
-        let value = self.entries.get(slot)?.value.as_ref()?;
-        Some((EntryId(slot as u32), value))
+        let id = u32::try_from(slot).ok()?;
+        let value = self.entries.get(id)?.value.as_ref()?;
+        Some((EntryId(id), value))
     }
 
     /// Key and value of an entry.
     #[inline]
     pub fn get_mut(&mut self, id: EntryId) -> Option<(&FlowKey, &mut V)> {
-        let entry = self.entries.get_mut(id.0 as usize)?;
+        let entry = self.entries.get_mut(id.0)?;
         entry.value.as_mut().map(|value| (&entry.key, value))
     }
 }

@@ -1,11 +1,11 @@
 //! Bringing memory into the cache before it is needed: the one place of this crate with unsafe code.
 #![allow(unsafe_code)]
 
-/// Asks for the cache lines of `slice[index]`; does nothing for an index past the end.
+/// Asks for the cache lines of `item`, if there is one.
 #[inline]
-pub(crate) fn prefetch<T>(slice: &[T], index: usize) {
+pub(crate) fn prefetch<T>(item: Option<&T>) {
     #[cfg(target_arch = "x86_64")]
-    if let Some(item) = slice.get(index) {
+    if let Some(item) = item {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let start = std::ptr::from_ref(item).cast::<i8>();
         for line in (0..size_of::<T>()).step_by(64) {
@@ -14,5 +14,5 @@ pub(crate) fn prefetch<T>(slice: &[T], index: usize) {
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (slice, index);
+    let _ = item;
 }

@@ -20,7 +20,8 @@ pub(super) fn parse_rule(text: &str, ignore_flags: bool) -> Result<Rule, String>
     let mut words = text.split_ascii_whitespace();
     let mut next = |what: &str| words.next().ok_or_else(|| format!("{what} is missing; {EXPECTED}"));
     let source = next("the source")?;
-    let source = source.strip_prefix('@').ok_or_else(|| format!("{source:?} begins without '@'; {EXPECTED}"))?;
+    let source =
+        source.strip_prefix('@').ok_or_else(|| format!("{source:?} begins without '@'; {EXPECTED}"))?;
     let source = prefix(source)?;
     let destination = prefix(next("the destination")?)?;
     let mut ports = |what: &str| {

@@ -71,7 +71,8 @@ fn lines(
         }
         let text = std::str::from_utf8(&buffer)
             .map_err(|_| fail("not UTF-8 text; expected rules or headers".into()))?;
-        let text = text.split('#').next().unwrap_or_default().trim();
+        // Blanks are those of ASCII, here as between words: a name may hold others.
+        let text = text.split('#').next().unwrap_or_default().trim_ascii();
         if !text.is_empty() {
             each(number, text).map_err(fail)?;
         }

@@ -70,7 +70,7 @@ pub(super) fn parse_rule(text: &str) -> Result<Rule, String> {
     };
     let protocol = match words.next("a protocol")? {
         "any" => None,
-        word => Some(protocol_number(word)?),
+        word => Some(protocol_number(word, "any, ")?),
     };
     words.expect("from")?;
     let source = address(words.next("a source address")?)?;
@@ -107,19 +107,23 @@ pub(super) fn parse_rule(text: &str) -> Result<Rule, String> {
             "fragment" => rule.fragments = fragments(words.next("any, none, first or later")?)?,
             "id" => rule.id = Some(words.next("a name")?.into()),
             _ => {
-                return Err(format!("{word:?}; expected type, code, flags, fragment, id, or the end of the line"));
+                return Err(format!(
+                    "{word:?}; expected type, code, flags, fragment, id, or the end of the line"
+                ));
             }
         }
     }
     Ok(rule)
 }
 
-fn protocol_number(word: &str) -> Result<u8, String> {
+/// `or` is what a line takes beside a name or a number.
+fn protocol_number(word: &str, or: &str) -> Result<u8, String> {
     if word.bytes().all(|byte| byte.is_ascii_digit()) {
         return number(word, "protocol", 255);
     }
-    protocol::by_name(word)
-        .ok_or_else(|| format!("protocol {word:?}; expected any, a name such as tcp, or a number from 0 to 255"))
+    protocol::by_name(word).ok_or_else(|| {
+        format!("protocol {word:?}; expected {or}a name such as tcp, or a number from 0 to 255")
+    })
 }
 
 /// One side of a rule.
@@ -210,19 +214,27 @@ fn fragments(word: &str) -> Result<Fragments, String> {
 /// Reads one header.
 pub(super) fn parse_header(text: &str) -> Result<Key, String> {
     let mut words = Words::new(text);
-    let protocol = protocol_number(words.next("a protocol")?)?;
+    let protocol = protocol_number(words.next("a protocol")?, "")?;
     let (source, source_port) = endpoint(words.next("a source")?)?;
     words.expect(">")?;
     let (destination, destination_port) = endpoint(words.next("a destination")?)?;
     let mut bits = KeyBits(0);
     let mut fragment = KeyBits::WHOLE;
     let (mut icmp_type, mut code, mut tcp_flags) = (None, None, 0);
+    let mut seen: Vec<&str> = Vec::new();
     while let Some(word) = words.0.next() {
+        if seen.contains(&word) {
+            return Err(format!("{word:?} stands twice"));
+        }
+        seen.push(word);
         match word {
             "type" | "code" if !protocol::has_type_and_code(protocol) => {
                 return Err(format!("{word:?} with a protocol that has none; expected icmp or icmpv6"));
             }
             "type" => icmp_type = Some(number(words.next("an ICMP type")?, "ICMP type", 255)?),
+            "code" if icmp_type.is_none() => {
+                return Err("\"code\" without a type; expected \"type N code N\"".into());
+            }
             "code" => code = Some(number(words.next("an ICMP code")?, "ICMP code", 255)?),
             "flags" if protocol == protocol::TCP => {
                 tcp_flags = flags(words.next("flags such as SA")?)?;
@@ -237,6 +249,10 @@ pub(super) fn parse_header(text: &str) -> Result<Key, String> {
             }
             _ => return Err(format!("{word:?}; expected type, code, flags (tcp), fragment, or the end")),
         }
+    }
+    let has_transport = source_port.or(destination_port).or(icmp_type).is_some() || bits != KeyBits(0);
+    if fragment == KeyBits::LATER_FRAGMENT && has_transport {
+        return Err("ports, a type or flags of a later fragment; expected none of them".into());
     }
     let (source_port, destination_port) = match (source_port, destination_port, icmp_type) {
         (Some(source), Some(destination), None) => {

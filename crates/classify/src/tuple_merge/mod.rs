@@ -159,7 +159,8 @@ impl<K: MatchKey> Growing<K> {
             while slots[at].len > 0 {
                 at = (at + 1) & mask;
             }
-            slots[at] = Slot { tag: (hash >> 32) as u32, start: rules.len() as u32, len: bucket.len() as u32 };
+            slots[at] =
+                Slot { tag: (hash >> 32) as u32, start: rules.len() as u32, len: bucket.len() as u32 };
             rules.extend(bucket);
         }
         let first = rules.iter().map(|rule| rule.position).min().unwrap_or(NO_RULE);

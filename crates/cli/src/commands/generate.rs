@@ -103,7 +103,8 @@ fn write_headers(args: &HeadersArgs) -> Done {
         shapes.extend(shapes_of(rule));
     }
     let format = format(args.format, shapes.iter().all(|shape| !shape.ipv6))?;
-    let options = HeaderOptions { count: args.headers, seed: args.seed, mix: args.mix, ..HeaderOptions::default() };
+    let options =
+        HeaderOptions { count: args.headers, seed: args.seed, mix: args.mix, ..HeaderOptions::default() };
     generate(&args.output, |sink| {
         packetloom_generate::write_headers(Headers::new(&shapes, &options)?, format, sink)
     })

@@ -39,7 +39,9 @@ fn stop_on_signals() -> Result<Stop, Failure> {
 fn one_on_stdout<'a>(outputs: impl IntoIterator<Item = Option<&'a Path>>) -> Result<(), Failure> {
     match outputs.into_iter().flatten().filter(|path| path.as_os_str() == "-").count() {
         0 | 1 => Ok(()),
-        _ => Err(Failure::Usage("more than one output on standard output; expected at most one \"-\"".into())),
+        _ => {
+            Err(Failure::Usage("more than one output on standard output; expected at most one \"-\"".into()))
+        }
     }
 }
 
@@ -51,9 +53,10 @@ fn execute(plan: &Plan, source: &Path, limit: Option<u64>) -> Result<Outcome, Fa
     let chain = plan.chain();
     let sink = chain.settings.sink.as_ref();
     let sink = sink.map(|path| CaptureWriter::create(path, source.resolution())).transpose()?;
-    let records = chain.functions.iter().map(|function| function.records_path().map(Output::create).transpose());
+    let records =
+        chain.functions.iter().map(|function| function.records_path().map(Output::create).transpose());
     let records = records.collect::<Result<_, _>>()?;
-    let bar = talk::bar(source.len(), "reading", talk::Template::Bytes);
+    let bar = talk::bar(source.total(), "reading", talk::Template::Bytes);
     let mut progress = |bytes, packets| {
         bar.set_position(bytes);
         if !bar.is_hidden() {
@@ -65,7 +68,10 @@ fn execute(plan: &Plan, source: &Path, limit: Option<u64>) -> Result<Outcome, Fa
     bar.finish_and_clear();
     let outcome = result?;
     if let Some(truncation) = &outcome.truncation {
-        eprintln!("packetloom: warning: {name}: {} at byte {}; what came before was read", truncation.reason, truncation.offset);
+        eprintln!(
+            "packetloom: warning: {name}: {} at byte {}; what came before was read",
+            truncation.reason, truncation.offset
+        );
     }
     Ok(outcome)
 }

@@ -157,6 +157,7 @@ fn endpoint(word: &str) -> (IpAddr, u16) {
         return (address, 0);
     }
     let (address, port) = word.rsplit_once(':').unwrap_or_else(|| panic!("{word:?} is no endpoint"));
-    let address = address.trim_matches(['[', ']']).parse().unwrap_or_else(|_| panic!("{word:?} is no endpoint"));
+    let address =
+        address.trim_matches(['[', ']']).parse().unwrap_or_else(|_| panic!("{word:?} is no endpoint"));
     (address, port.parse().expect("a port"))
 }

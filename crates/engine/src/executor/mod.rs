@@ -150,6 +150,11 @@ impl Outlet {
         Ok(())
     }
 
+    /// Writes the encoded records of every function and forgets them.
+    fn write_all_records(&mut self, encoded: &mut [String]) -> Result<(), Error> {
+        encoded.iter_mut().enumerate().try_for_each(|(function, lines)| self.write_records(function, lines))
+    }
+
     fn finish(self) -> Result<(), Error> {
         if let Some(sink) = self.sink {
             sink.finish()?;
@@ -171,7 +176,11 @@ struct Encoder {
 
 impl Encoder {
     fn new(function: &dyn Prepared) -> Self {
-        Self { wanted: function.records_path().is_some(), lines: String::new(), top_flows: TopFlows::default() }
+        Self {
+            wanted: function.records_path().is_some(),
+            lines: String::new(),
+            top_flows: TopFlows::default(),
+        }
     }
 
     fn record(&mut self, record: &FlowRecord) {

@@ -8,6 +8,9 @@ use crate::Error;
 use crate::chain::Run;
 use crate::outcome::TopFlows;
 
+/// Records handed out at a time at the end: about as many as fill the buffer of encoded ones.
+const DRAINED: usize = 256;
+
 /// A chain's functions with the state of one worker.
 pub(super) struct Stages(Vec<(Box<dyn Function>, Encoder)>);
 
@@ -27,11 +30,11 @@ impl Stages {
         }
     }
 
-    /// Hands out what the functions still hold.
-    pub(super) fn finish(&mut self) {
-        for (function, encoder) in &mut self.0 {
-            function.finish(&mut |record| encoder.record(record));
-        }
+    /// Hands out some of what the functions still hold; returns whether there is more.
+    pub(super) fn drain(&mut self) -> bool {
+        self.0
+            .iter_mut()
+            .any(|(function, encoder)| function.drain(DRAINED, &mut |record| encoder.record(record)))
     }
 
     /// The records encoded so far, function by function.
@@ -69,9 +72,14 @@ pub(super) fn run(
             }
         }
     }
-    stages.finish();
-    for (index, lines) in stages.encoded().enumerate() {
-        outlet.write_records(index, lines)?;
+    loop {
+        let more = stages.drain();
+        for (index, lines) in stages.encoded().enumerate() {
+            outlet.write_records(index, lines)?;
+        }
+        if !more {
+            break;
+        }
     }
     Ok(stages.report())
 }

@@ -5,6 +5,7 @@
 //! oldest batch under way are always the next to come out of each worker, and nothing has to be matched or sorted.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -30,8 +31,8 @@ struct Part {
     encoded: Vec<String>,
 }
 
-/// What a worker leaves behind: its last records, its reports.
-type Remains = (Vec<String>, Vec<Box<dyn Report>>, TopFlows);
+/// What a worker leaves behind.
+type Remains = (Vec<Box<dyn Report>>, TopFlows);
 
 /// A batch under way: where each of its packets went.
 struct Dealt {
@@ -60,10 +61,15 @@ impl Worker {
                     break;
                 }
             }
-            stages.finish();
-            let encoded = stages.encoded().map(std::mem::take).collect();
-            let (reports, top_flows) = stages.report();
-            (encoded, reports, top_flows)
+            // After the last part, records alone.
+            loop {
+                let more = stages.drain();
+                let encoded = stages.encoded().map(std::mem::take).collect();
+                if outgoing.send(Part { batch: Batch::new(0), encoded }).is_err() || !more {
+                    break;
+                }
+            }
+            stages.report()
         });
         Self { give, take, thread }
     }
@@ -77,6 +83,8 @@ pub(super) fn run(
     outlet: &mut Outlet,
 ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
     let expire = intake.source.is_stream();
+    // A seed that senders cannot know, so that they cannot aim all their flows at one worker.
+    let seed = RandomState::new().hash_one(0u64);
     let threads: Vec<_> = (0..workers).map(|_| Worker::start(functions, workers, expire)).collect();
     let size = usize::from(settings.batch.get()) * workers * SPREAD_BATCHES;
     let mut spare: Vec<Dealt> =
@@ -89,7 +97,7 @@ pub(super) fn run(
         if let Some(mut dealt) = spare.pop() {
             if intake.fill(&mut dealt.whole)? {
                 dealt.whole.parse(settings.policy());
-                deal(&mut dealt, &threads, &mut spare_parts)?;
+                deal(&mut dealt, seed, &threads, &mut spare_parts)?;
                 under_way.push_back(dealt);
                 // On a live source nobody waits for the next batch to get the verdicts on this one.
                 if !expire {
@@ -111,7 +119,7 @@ pub(super) fn run(
 }
 
 /// Sends each worker its part of a batch.
-fn deal(dealt: &mut Dealt, threads: &[Worker], spare_parts: &mut Vec<Part>) -> Result<(), Error> {
+fn deal(dealt: &mut Dealt, seed: u64, threads: &[Worker], spare_parts: &mut Vec<Part>) -> Result<(), Error> {
     let mut parts = spare_parts.split_off(spare_parts.len() - threads.len());
     for part in &mut parts {
         part.batch.reset(dealt.whole.arena().clone());
@@ -129,7 +137,7 @@ fn deal(dealt: &mut Dealt, threads: &[Worker], spare_parts: &mut Vec<Part>) -> R
             }
         };
         // The upper half of the hash times the number of workers: no division.
-        let to = ((flow.hash(0) >> 32) * threads.len() as u64 >> 32) as usize;
+        let to = (((flow.hash(seed) >> 32) * threads.len() as u64) >> 32) as usize;
         dealt.to.push(to as u16);
         parts[to].batch.push_from(&dealt.whole, index);
     }
@@ -146,8 +154,10 @@ fn collect(
     spare_parts: &mut Vec<Part>,
     outlet: &mut Outlet,
 ) -> Result<(), Error> {
-    let mut parts =
-        threads.iter().map(|worker| worker.take.recv().map_err(|_| Error::Worker)).collect::<Result<Vec<_>, _>>()?;
+    let mut parts = threads
+        .iter()
+        .map(|worker| worker.take.recv().map_err(|_| Error::Worker))
+        .collect::<Result<Vec<_>, _>>()?;
     {
         let mut verdicts: Vec<_> = parts.iter().map(|part| part.batch.verdicts().iter()).collect();
         let (whole, _, _) = dealt.whole.judge();
@@ -159,9 +169,7 @@ fn collect(
     }
     outlet.deliver(&dealt.whole)?;
     for part in &mut parts {
-        for (function, encoded) in part.encoded.iter_mut().enumerate() {
-            outlet.write_records(function, encoded)?;
-        }
+        outlet.write_all_records(&mut part.encoded)?;
         part.batch.reset(packetloom_packet::batch::empty_arena());
     }
     spare_parts.append(&mut parts);
@@ -172,18 +180,12 @@ fn collect(
 fn join(threads: Vec<Worker>, outlet: &mut Outlet) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
     let mut totals: Vec<Box<dyn Report>> = Vec::new();
     let mut top_flows = TopFlows::default();
-    let running: Vec<_> = threads
-        .into_iter()
-        .map(|worker| {
-            drop(worker.give);
-            worker.thread
-        })
-        .collect();
-    for thread in running {
-        let (encoded, reports, flows) = thread.join().map_err(|_| Error::Worker)?;
-        for (function, mut lines) in encoded.into_iter().enumerate() {
-            outlet.write_records(function, &mut lines)?;
+    let running: Vec<_> = threads.into_iter().map(|worker| (worker.take, worker.thread)).collect();
+    for (take, thread) in running {
+        for mut part in take {
+            outlet.write_all_records(&mut part.encoded)?;
         }
+        let (reports, flows) = thread.join().map_err(|_| Error::Worker)?;
         top_flows.merge(&flows);
         if totals.is_empty() {
             totals = reports;

@@ -107,7 +107,8 @@ impl Decoder {
         let mut kind = self.order.u32(bytes, 0);
         if Self::recognise(bytes) {
             // A section may change the byte order, so its length can be read only after its magic.
-            self.order = if Order::Little.u32(bytes, 8) == BYTE_ORDER_MAGIC { Order::Little } else { Order::Big };
+            self.order =
+                if Order::Little.u32(bytes, 8) == BYTE_ORDER_MAGIC { Order::Little } else { Order::Big };
             self.interfaces.clear();
             kind = SECTION_HEADER;
         }
@@ -142,11 +143,8 @@ impl Decoder {
                 if body.len() < 20 {
                     return Step::Broken("a packet block is too short");
                 }
-                let id = if kind == PACKET {
-                    u32::from(self.order.u16(body, 0))
-                } else {
-                    self.order.u32(body, 0)
-                };
+                let id =
+                    if kind == PACKET { u32::from(self.order.u16(body, 0)) } else { self.order.u32(body, 0) };
                 self.packet(body, id)
             }
             SIMPLE_PACKET => {

@@ -44,7 +44,10 @@ pub struct CaptureReader {
 /// The bytes that can be seen at once.
 enum Window {
     /// All of a file; its pages are in memory up to `present`.
-    Mapped { map: Arc<Map>, present: usize },
+    Mapped {
+        map: Arc<Map>,
+        present: usize,
+    },
     /// All of a capture that is in memory.
     Memory(Arc<Vec<u8>>),
     Stream(Chunks),
@@ -96,7 +99,8 @@ impl Chunks {
         // Room for the bytes there are and as many again: what a stream makes us hold grows with what it sent,
         // not with the lengths it claims.
         let size = CHUNK.max((rest * 2).next_power_of_two());
-        let free = self.pool.iter_mut().position(|chunk| Arc::get_mut(chunk).is_some_and(|c| c.len() >= size));
+        let free =
+            self.pool.iter_mut().position(|chunk| Arc::get_mut(chunk).is_some_and(|c| c.len() >= size));
         let mut next = match free {
             Some(index) => self.pool.swap_remove(index),
             None => Arc::new(vec![0; size]),
@@ -175,17 +179,8 @@ impl CaptureReader {
             let found = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
             return Err(Error::NotACapture { path: name, found });
         };
-        let mut reader = Self {
-            name,
-            window,
-            decoder,
-            base: 0,
-            position,
-            skip: 0,
-            truncation: None,
-            done: false,
-            stop,
-        };
+        let mut reader =
+            Self { name, window, decoder, base: 0, position, skip: 0, truncation: None, done: false, stop };
         reader.first_block()?;
         Ok(reader)
     }
@@ -221,7 +216,8 @@ impl CaptureReader {
         batch.reset(self.window.arena(self.position));
         while !batch.is_full() {
             if self.skip > 0 {
-                let step = (self.window.len() - self.position).min(usize::try_from(self.skip).unwrap_or(usize::MAX));
+                let step =
+                    (self.window.len() - self.position).min(usize::try_from(self.skip).unwrap_or(usize::MAX));
                 self.position += step;
                 self.skip -= step as u64;
             }
@@ -314,7 +310,7 @@ impl CaptureReader {
     }
 
     /// Bytes there are in all, where that is known beforehand.
-    pub fn len(&self) -> Option<u64> {
+    pub fn total(&self) -> Option<u64> {
         match &self.window {
             Window::Mapped { .. } | Window::Memory(_) => Some(self.window.len() as u64),
             Window::Stream(_) => None,

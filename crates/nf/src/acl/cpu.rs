@@ -68,8 +68,6 @@ impl Function for AclCpu {
         self.v6.judge(&self.list, &mut self.report, verdicts);
     }
 
-    fn finish(&mut self, _records: &mut Records<'_>) {}
-
     fn report(&self) -> Box<dyn Report> {
         Box::new(self.report.clone())
     }

@@ -23,7 +23,7 @@ impl AclOracle {
     }
 }
 
-fn holds4(prefix: &str, address: IpAddr) -> bool {
+fn holds(prefix: &str, address: IpAddr) -> bool {
     let Some((base, len)) = prefix.split_once('/') else { return false };
     let (Ok(base), Ok(len)) = (base.parse::<IpAddr>(), len.parse::<usize>()) else { return false };
     let bits = |address: IpAddr| -> Vec<bool> {
@@ -41,10 +41,10 @@ pub(super) fn matches(rule: &Rule, ip: &OracleIp) -> bool {
     let addresses = match rule.addresses {
         Addresses::Any => true,
         Addresses::V4(source, destination) => {
-            holds4(&source.to_string(), ip.source) && holds4(&destination.to_string(), ip.destination)
+            holds(&source.to_string(), ip.source) && holds(&destination.to_string(), ip.destination)
         }
         Addresses::V6(source, destination) => {
-            holds4(&source.to_string(), ip.source) && holds4(&destination.to_string(), ip.destination)
+            holds(&source.to_string(), ip.source) && holds(&destination.to_string(), ip.destination)
         }
     };
     let protocol = rule.protocol.is_none_or(|protocol| protocol == ip.protocol);
@@ -54,8 +54,9 @@ pub(super) fn matches(rule: &Rule, ip: &OracleIp) -> bool {
         });
     let icmp_type = rule.icmp_type.is_none_or(|wanted| ip.icmp.is_some_and(|(found, _)| found == wanted));
     let icmp_code = rule.icmp_code.is_none_or(|wanted| ip.icmp.is_some_and(|(_, found)| found == wanted));
-    let flags =
-        rule.tcp_flags.is_none_or(|wanted| ip.tcp_flags.is_some_and(|found| found & wanted.mask == wanted.set));
+    let flags = rule
+        .tcp_flags
+        .is_none_or(|wanted| ip.tcp_flags.is_some_and(|found| found & wanted.mask == wanted.set));
     let fragment = match rule.fragments {
         Fragments::All => true,
         Fragments::Any => ip.first_fragment || ip.later_fragment,
@@ -73,8 +74,6 @@ impl Oracle for AclOracle {
         self.report.count(position);
         self.list.verdict(position)
     }
-
-    fn finish(&mut self, _records: &mut Records<'_>) {}
 
     fn report(&self) -> Box<dyn Report> {
         Box::new(self.report.clone())

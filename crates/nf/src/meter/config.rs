@@ -49,7 +49,8 @@ impl crate::Config for Config {
     const NAME: &'static str = "meter";
 
     fn prepare(self, context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
-        let output = self.output.map(|path| if path.as_os_str() == "-" { path } else { context.folder.join(path) });
+        let output =
+            self.output.map(|path| if path.as_os_str() == "-" { path } else { context.folder.join(path) });
         Ok(Box::new(Meter {
             idle: self.idle_timeout,
             active: self.active_timeout,

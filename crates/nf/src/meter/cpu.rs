@@ -198,7 +198,9 @@ impl MeterCpu {
         if let Some(id) = self.table.find(&packet.key, packet.hash)
             && let Some((_, flow)) = self.table.get_mut(id)
         {
-            let reached = |limit: Option<u64>, since| limit.is_some_and(|limit| packet.time.nanos_since(since) >= limit);
+            let reached = |limit: Option<u64>, since| {
+                limit.is_some_and(|limit| packet.time.nanos_since(since) >= limit)
+            };
             let end_reason = if reached(self.idle, flow.latest()) {
                 EndReason::IdleTimeout
             } else if reached(self.active, flow.first[0]) {
@@ -266,10 +268,12 @@ impl Function for MeterCpu {
         }
     }
 
-    fn finish(&mut self, records: &mut Records<'_>) {
-        while let Some(id) = self.table.oldest() {
+    fn drain(&mut self, most: usize, records: &mut Records<'_>) -> bool {
+        for _ in 0..most {
+            let Some(id) = self.table.oldest() else { break };
             self.export(id, EndReason::ForcedEnd, records);
         }
+        !self.table.is_empty()
     }
 
     fn report(&self) -> Box<dyn Report> {

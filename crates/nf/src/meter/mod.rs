@@ -157,7 +157,9 @@ impl Report for MeterReport {
             ("counted IP bytes".into(), self.counted_ip_bytes.to_string()),
         ];
         let not_counted = self.not_counted.iter().filter(|&(_, count)| count > 0);
-        rows.extend(not_counted.map(|(reject, count)| (format!("not counted: {}", reject.name()), count.to_string())));
+        rows.extend(
+            not_counted.map(|(reject, count)| (format!("not counted: {}", reject.name()), count.to_string())),
+        );
         if self.ended.lack_of_resources > 0 {
             rows.push(("exported early, table full".into(), self.ended.lack_of_resources.to_string()));
         }
