@@ -111,6 +111,11 @@ impl PortRange {
     /// Every port, and packets without ports.
     pub const ANY: Self = Self { low: 0, high: u16::MAX };
 
+    /// One port.
+    pub const fn exactly(port: u16) -> Self {
+        Self { low: port, high: port }
+    }
+
     /// Whether it is the range that asks for nothing.
     pub const fn is_any(self) -> bool {
         self.low == 0 && self.high == u16::MAX
@@ -139,6 +144,11 @@ pub struct TcpFlagMatch {
     pub set: u8,
     /// The flags that are looked at.
     pub mask: u8,
+}
+
+impl TcpFlagMatch {
+    /// A packet of a connection that exists: ACK is set.
+    pub const ACK: Self = Self { set: 0x10, mask: 0x10 };
 }
 
 /// Letters of the TCP flags from the lowest bit to the highest.

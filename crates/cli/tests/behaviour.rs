@@ -414,3 +414,69 @@ fn benchmarks_print_one_json_object_a_line() {
     );
     assert!(line["mpps"].as_f64().is_some_and(|value| value > 0.0));
 }
+
+#[test]
+fn generated_rules_and_headers_can_be_read_and_the_classifiers_agree() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    for (style, family, format) in [
+        ("acl", "", "classbench"),
+        ("fw", "--ipv6", "native"),
+        ("ipc", "", "native"),
+        ("acl", "--ipv6", "native"),
+    ] {
+        let mut command = packetloom();
+        command.args(["generate", "rules", "--rules", "300", "--style", style, "--format", format, "-o"]);
+        command.arg(at("rules")).args(Some(family).filter(|family| !family.is_empty()));
+        succeed(&mut command);
+        for mix in [None, Some("--mix")] {
+            let mut command = packetloom();
+            command.args(["generate", "headers", "--headers", "3000", "--rules"]).arg(at("rules"));
+            succeed(command.arg("-o").arg(at("headers")).args(mix));
+            let [linear, merged] = ["linear", "tuple-merge"].map(|classifier| {
+                let mut command = packetloom();
+                command.args(["acl", "classify", "--classifier", classifier, "--rules"]).arg(at("rules"));
+                succeed(command.arg("--headers").arg(at("headers")))
+            });
+            assert_eq!(linear.lines().count(), 3000, "{style} {family} {mix:?}");
+            assert!(linear == merged, "{style} {family} {mix:?}: the classifiers differ");
+            let positions: std::collections::BTreeSet<_> = linear.lines().collect();
+            assert!(
+                !positions.contains("-1") && positions.len() > 20,
+                "the last rule matches everything: {positions:?}"
+            );
+        }
+    }
+    let arguments = ["generate", "rules", "--ipv6", "--format", "classbench"];
+    assert_eq!(run(packetloom().args(arguments)).status.code(), Some(2));
+}
+
+#[test]
+fn generated_traffic_has_the_flows_that_were_asked_for() {
+    let folder = folder();
+    let (capture, summary) = (folder.path().join("t.pcap"), folder.path().join("summary.json"));
+    let mut command = packetloom();
+    command.args([
+        "generate",
+        "traffic",
+        "--packets",
+        "30000",
+        "--flows",
+        "2000",
+        "--snap",
+        "96",
+        "--seed",
+        "7",
+        "-w",
+    ]);
+    succeed(command.arg(&capture));
+    let mut command = packetloom();
+    command.args(["meter", "-o", "/dev/null", "--idle-timeout", "0", "--active-timeout", "0", "-r"]);
+    succeed(command.arg(&capture).arg("--summary").arg(&summary));
+    let summary = json(&summary);
+    assert_eq!(
+        (summary["frames"].as_u64(), summary["counted_packets"].as_u64()),
+        (Some(30_000), Some(30_000))
+    );
+    assert_eq!(summary["biflows"], 2000);
+}

@@ -12,7 +12,7 @@
 //! use packetloom_generate::{HeaderOptions, Headers, RuleOptions, RuleShape, Style, generate_rules};
 //!
 //! let options = RuleOptions { style: Style::Fw, count: 100, seed: 1, ipv6: false };
-//! let shapes: Vec<RuleShape> = generate_rules(&options)?.iter().map(|rule| rule.shape).collect();
+//! let shapes: Vec<RuleShape> = generate_rules(&options)?.iter().flat_map(RuleShape::of).collect();
 //! let headers = Headers::new(&shapes, &HeaderOptions { count: 10, ..Default::default() })?;
 //! for header in headers {
 //!     println!("{header}");
@@ -24,10 +24,13 @@ use std::fmt;
 use std::io::{BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
 
+use packetloom_classify::formats::Format;
+use packetloom_classify::rule::{PortRange, flags_to_letters};
+use packetloom_packet::protocol::{self, ESP, GRE, ICMP, ICMPV6, SCTP, TCP, UDP};
+
 use crate::error::GenerateError;
 use crate::random::Random;
-use crate::shape::protocol::{ESP, GRE, ICMP, ICMPV6, SCTP, TCP, UDP};
-use crate::shape::{FlagLetters, PortRange, Prefix, ProtocolName, RuleShape, TextFormat, ip};
+use crate::shape::{Prefix, RuleShape, ip};
 
 /// What headers of rules without a protocol are.
 const PROTOCOLS: &[(u8, u32)] = &[(TCP, 55), (UDP, 30), (ICMP, 8), (GRE, 4), (ESP, 3)];
@@ -202,10 +205,9 @@ impl<'a> Headers<'a> {
             _ if asks_ports => HeaderTransport::Ports { source, destination },
             _ => HeaderTransport::None,
         };
-        let flags = if number == TCP && protocol.flags.mask != 0 {
-            protocol.flags.set | (random.bits() as u8 & 0x3f & !protocol.flags.mask)
-        } else {
-            0
+        let flags = match protocol.flags {
+            Some(flags) if number == TCP => flags.set | (random.bits() as u8 & 0x3f & !flags.mask),
+            _ => 0,
         };
         Header {
             source: source_address,
@@ -303,7 +305,10 @@ impl fmt::Display for ClassBenchHeader<'_> {
 /// `47 10.0.0.1 > 10.0.0.2`.
 impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ", ProtocolName(self.protocol))?;
+        match protocol::name(self.protocol) {
+            Some(name) => write!(f, "{name} ")?,
+            None => write!(f, "{} ", self.protocol)?,
+        }
         match self.transport {
             HeaderTransport::None => write!(f, "{} > {}", self.source, self.destination)?,
             HeaderTransport::Ports { source, destination } => {
@@ -316,7 +321,7 @@ impl fmt::Display for Header {
             }
         }
         if self.flags != 0 {
-            write!(f, " flags {}", FlagLetters(self.flags))?;
+            write!(f, " flags {}", flags_to_letters(self.flags))?;
         }
         Ok(())
     }
@@ -330,14 +335,14 @@ impl fmt::Display for Header {
 /// errors.
 pub fn write_headers<W: Write>(
     headers: impl IntoIterator<Item = Header>,
-    format: TextFormat,
+    format: Format,
     writer: W,
 ) -> Result<(), GenerateError> {
     let mut writer = BufWriter::with_capacity(256 * 1024, writer);
     for (index, header) in headers.into_iter().enumerate() {
         match format {
-            TextFormat::Packetloom => writeln!(writer, "{header}")?,
-            TextFormat::ClassBench => {
+            Format::Native => writeln!(writer, "{header}")?,
+            Format::ClassBench => {
                 let line = header.classbench().ok_or(GenerateError::Ipv6InClassBench { index })?;
                 writeln!(writer, "{line}")?;
             }

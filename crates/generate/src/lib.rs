@@ -19,6 +19,6 @@ pub mod traffic;
 
 pub use error::GenerateError;
 pub use headers::{Header, HeaderOptions, HeaderTransport, Headers, Popularity, write_headers};
-pub use rules::{Action, Rule, RuleOptions, Style, generate_rules, write_rules};
-pub use shape::{FlagMatch, PortRange, Prefix, RuleShape, TextFormat};
+pub use rules::{RuleOptions, Style, generate_rules};
+pub use shape::{Prefix, RuleShape};
 pub use traffic::{Frame, Traffic, TrafficOptions, TrafficSummary, write_pcap};

@@ -1,21 +1,11 @@
 //! What a rule asks of a packet: the plain form that rules and headers share.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::random::mix;
+use packetloom_classify::rule::{Addresses, PortRange, Prefix4, Prefix6, TcpFlagMatch};
+use packetloom_classify::{Action, Rule};
 
-/// IP protocol numbers that are treated apart.
-pub(crate) mod protocol {
-    pub(crate) const ICMP: u8 = 1;
-    pub(crate) const TCP: u8 = 6;
-    pub(crate) const UDP: u8 = 17;
-    pub(crate) const GRE: u8 = 47;
-    pub(crate) const ESP: u8 = 50;
-    pub(crate) const AH: u8 = 51;
-    pub(crate) const ICMPV6: u8 = 58;
-    pub(crate) const SCTP: u8 = 132;
-}
+use crate::random::mix;
 
 /// An address prefix. The family is its owner's affair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,75 +34,9 @@ impl Prefix {
     }
 }
 
-/// A range of ports, both ends included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PortRange {
-    /// The lowest port.
-    pub low: u16,
-    /// The highest port, not below `low`.
-    pub high: u16,
-}
-
-impl PortRange {
-    /// Every port; a rule with it asks for none.
-    pub const ANY: Self = Self { low: 0, high: u16::MAX };
-
-    /// One port.
-    pub const fn exactly(port: u16) -> Self {
-        Self { low: port, high: port }
-    }
-
-    /// Whether it is [`PortRange::ANY`].
-    pub const fn is_any(self) -> bool {
-        self.low == 0 && self.high == u16::MAX
-    }
-
-    /// Whether it holds `port`.
-    pub const fn contains(self, port: u16) -> bool {
-        self.low <= port && port <= self.high
-    }
-
-    /// How many ports it holds.
-    pub(crate) fn count(self) -> u64 {
-        u64::from(self.high - self.low) + 1
-    }
-}
-
-/// `443` or `1024-65535`.
-impl fmt::Display for PortRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.low == self.high {
-            write!(f, "{}", self.low)
-        } else {
-            write!(f, "{}-{}", self.low, self.high)
-        }
-    }
-}
-
-/// TCP flags that a rule looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FlagMatch {
-    /// Those of `mask` that must be set; the others of `mask` must not.
-    pub set: u8,
-    /// The flags looked at; 0 where a rule asks for none.
-    pub mask: u8,
-}
-
-impl FlagMatch {
-    /// No flag is looked at.
-    pub const NONE: Self = Self { set: 0, mask: 0 };
-    /// A packet of a connection that exists: ACK set.
-    pub const ACK: Self = Self { set: 0x10, mask: 0x10 };
-}
-
-/// Flags as letters, the lowest bit first: FIN, SYN, RST, PSH, ACK, URG, ECE, CWR.
-pub(crate) struct FlagLetters(pub(crate) u8);
-
-impl fmt::Display for FlagLetters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let letters = "FSRPAUEC".char_indices();
-        letters.filter(|(bit, _)| self.0 >> bit & 1 == 1).try_for_each(|(_, letter)| write!(f, "{letter}"))
-    }
+/// How many ports a range holds.
+pub(crate) fn count(range: PortRange) -> u64 {
+    u64::from(range.high - range.low) + 1
 }
 
 /// What a rule asks of a packet. A packet must meet all of it.
@@ -131,7 +55,7 @@ pub struct RuleShape {
     /// The IP protocol; `None` is any.
     pub protocol: Option<u8>,
     /// TCP flags; of use with TCP only.
-    pub flags: FlagMatch,
+    pub flags: Option<TcpFlagMatch>,
 }
 
 impl RuleShape {
@@ -144,7 +68,7 @@ impl RuleShape {
             source_ports: PortRange::ANY,
             destination_ports: PortRange::ANY,
             protocol: None,
-            flags: FlagMatch::NONE,
+            flags: None,
         }
     }
 
@@ -175,29 +99,51 @@ pub(crate) fn ip(ipv6: bool, address: u128) -> IpAddr {
     if ipv6 { IpAddr::V6(Ipv6Addr::from(address)) } else { IpAddr::V4(Ipv4Addr::from(address as u32)) }
 }
 
-/// A protocol as Packetloom's formats name it.
-pub(crate) struct ProtocolName(pub(crate) u8);
+/// What headers are made for, of a rule: one shape, or one for each family where the rule is for either. ICMP types and
+/// fragments are left out: a header of the shape may miss such a rule.
+impl RuleShape {
+    /// The shapes of `rule`.
+    pub fn of(rule: &Rule) -> impl Iterator<Item = Self> + use<> {
+        let shape = |ipv6, [source, destination]: [Prefix; 2]| Self {
+            ipv6,
+            source,
+            destination,
+            source_ports: rule.source_ports,
+            destination_ports: rule.destination_ports,
+            protocol: rule.protocol,
+            flags: rule.tcp_flags,
+        };
+        let shapes = match rule.addresses {
+            Addresses::Any => [Some(shape(false, [Prefix::ANY; 2])), Some(shape(true, [Prefix::ANY; 2]))],
+            Addresses::V4(source, destination) => {
+                let prefix = |p: Prefix4| Prefix { address: p.address().into(), len: p.len() };
+                [Some(shape(false, [prefix(source), prefix(destination)])), None]
+            }
+            Addresses::V6(source, destination) => {
+                let prefix = |p: Prefix6| Prefix { address: p.address(), len: p.len() };
+                [Some(shape(true, [prefix(source), prefix(destination)])), None]
+            }
+        };
+        shapes.into_iter().flatten()
+    }
 
-impl fmt::Display for ProtocolName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            protocol::TCP => f.write_str("tcp"),
-            protocol::UDP => f.write_str("udp"),
-            protocol::ICMP => f.write_str("icmp"),
-            protocol::ICMPV6 => f.write_str("icmpv6"),
-            protocol::SCTP => f.write_str("sctp"),
-            number => write!(f, "{number}"),
+    /// The rule of this shape.
+    pub fn rule(&self, action: Action) -> Rule {
+        let v4 = |p: Prefix| Prefix4::new(p.address as u32, p.len);
+        let v6 = |p: Prefix| Prefix6::new(p.address, p.len);
+        Rule {
+            addresses: if self.ipv6 {
+                Addresses::V6(v6(self.source), v6(self.destination))
+            } else {
+                Addresses::V4(v4(self.source), v4(self.destination))
+            },
+            protocol: self.protocol,
+            source_ports: self.source_ports,
+            destination_ports: self.destination_ports,
+            tcp_flags: self.flags,
+            ..Rule::any(Some(action))
         }
     }
-}
-
-/// How rules and headers are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TextFormat {
-    /// ClassBench's filter and trace lines; IPv4 only, and filters have no action.
-    ClassBench,
-    /// Packetloom's own.
-    Packetloom,
 }
 
 #[cfg(test)]
@@ -211,11 +157,5 @@ mod tests {
         assert_eq!(Prefix::ANY.bounds(32), (0, 0xffff_ffff));
         assert_eq!(Prefix::ANY.bounds(128), (0, u128::MAX));
         assert_eq!(Prefix { address: 7, len: 128 }.bounds(128), (7, 7));
-    }
-
-    #[test]
-    fn flags_as_letters() {
-        assert_eq!(FlagLetters(0x12).to_string(), "SA");
-        assert_eq!(FlagLetters(0xff).to_string(), "FSRPAUEC");
     }
 }

@@ -2,15 +2,17 @@
 
 use std::net::IpAddr;
 
+use packetloom_classify::formats::Format;
+use packetloom_classify::rule::{PortRange, TcpFlagMatch};
 use packetloom_generate::{
-    FlagMatch, GenerateError, Header, HeaderOptions, HeaderTransport, Headers, Popularity, PortRange, Prefix,
-    RuleOptions, RuleShape, Style, TextFormat, generate_rules, write_headers,
+    GenerateError, Header, HeaderOptions, HeaderTransport, Headers, Popularity, Prefix, RuleOptions,
+    RuleShape, Style, generate_rules, write_headers,
 };
 use proptest::prelude::*;
 
 fn shapes(style: Style, count: usize, ipv6: bool) -> Vec<RuleShape> {
     let rules = generate_rules(&RuleOptions { style, count, seed: 1, ipv6 }).unwrap();
-    rules.into_iter().map(|rule| rule.shape).collect()
+    rules.iter().flat_map(RuleShape::of).collect()
 }
 
 fn headers(shapes: &[RuleShape], options: &HeaderOptions) -> Vec<Header> {
@@ -44,7 +46,7 @@ fn meets(shape: &RuleShape, header: &Header) -> bool {
         && holds(shape.ipv6, shape.destination, header.destination)
         && ports
         && shape.protocol.is_none_or(|protocol| protocol == header.protocol)
-        && header.flags & shape.flags.mask == shape.flags.set
+        && shape.flags.is_none_or(|flags| header.flags & flags.mask == flags.set)
 }
 
 /// FNV-1a, 64 bits.
@@ -75,7 +77,7 @@ fn shape() -> impl Strategy<Value = RuleShape> {
         let sides = (prefix(ipv6), prefix(ipv6), ports(), ports());
         (sides, protocol, any::<(u8, u8)>()).prop_map(move |(sides, protocol, (set, mask))| {
             let icmp = matches!(protocol, Some(1 | 58));
-            let flags = FlagMatch { set: set & mask, mask };
+            let flags = (mask != 0).then_some(TcpFlagMatch { set: set & mask, mask });
             RuleShape {
                 ipv6,
                 source: sides.0,
@@ -83,7 +85,7 @@ fn shape() -> impl Strategy<Value = RuleShape> {
                 source_ports: if icmp { PortRange::ANY } else { sides.2 },
                 destination_ports: if icmp { PortRange::ANY } else { sides.3 },
                 protocol,
-                flags: if protocol == Some(6) { flags } else { FlagMatch::NONE },
+                flags: if protocol == Some(6) { flags } else { None },
             }
         })
     })
@@ -172,16 +174,16 @@ fn every_kind_of_line() {
     assert_eq!(tcp.to_string(), "tcp 10.0.0.1:1234 > 192.0.2.7:443");
     assert_eq!(tcp.classbench().unwrap().to_string(), "167772161\t3221225991\t1234\t443\t6\t0\t0");
 
-    let flags = FlagMatch { set: 0x12, mask: 0xff };
+    let flags = Some(TcpFlagMatch { set: 0x12, mask: 0xff });
     let syn = line(RuleShape { protocol: Some(6), source_ports: low, destination_ports: high, flags, ..v4 });
     assert_eq!(syn.to_string(), "tcp 10.0.0.1:1234 > 192.0.2.7:443 flags SA");
     assert_eq!(syn.classbench().unwrap().to_string(), "167772161\t3221225991\t1234\t443\t6\t4608\t0");
 
     let gre = line(RuleShape { protocol: Some(47), ..v4 });
-    assert_eq!(gre.to_string(), "47 10.0.0.1 > 192.0.2.7");
+    assert_eq!(gre.to_string(), "gre 10.0.0.1 > 192.0.2.7");
     assert_eq!(gre.classbench().unwrap().to_string(), "167772161\t3221225991\t0\t0\t47\t0\t0");
     let gre = line(RuleShape { protocol: Some(47), source_ports: low, destination_ports: high, ..v4 });
-    assert_eq!(gre.to_string(), "47 10.0.0.1:1234 > 192.0.2.7:443");
+    assert_eq!(gre.to_string(), "gre 10.0.0.1:1234 > 192.0.2.7:443");
 
     let icmp = line(RuleShape { protocol: Some(1), ..v4 });
     let HeaderTransport::Icmp { kind, code } = icmp.transport else { panic!("{icmp}") };
@@ -218,11 +220,11 @@ fn the_text_never_changes() {
     };
     let pareto = HeaderOptions { popularity: Popularity::Pareto, mix: true, ..count(1000) };
     let seen = [
-        write(false, TextFormat::ClassBench, &count(1000)),
-        write(false, TextFormat::Packetloom, &count(1000)),
-        write(true, TextFormat::Packetloom, &pareto),
+        write(false, Format::ClassBench, &count(1000)),
+        write(false, Format::Native, &count(1000)),
+        write(true, Format::Native, &pareto),
     ];
-    assert_eq!(seen, [0x6c7b_05bf_1ce9_4f99, 0x6d1a_f755_25c2_a5f2, 0x759a_455d_847d_5984]);
+    assert_eq!(seen, [0x6c7b_05bf_1ce9_4f99, 0x1505_e85b_00ad_2f18, 0x4b09_45d2_78c9_0098]);
 }
 
 #[test]
@@ -243,6 +245,6 @@ fn wrong_rules_are_refused() {
 fn classbench_has_no_ipv6() {
     let rules = shapes(Style::Acl, 10, true);
     let headers = Headers::new(&rules, &count(3)).unwrap();
-    let error = write_headers(headers, TextFormat::ClassBench, Vec::new()).unwrap_err();
+    let error = write_headers(headers, Format::ClassBench, Vec::new()).unwrap_err();
     assert!(matches!(error, GenerateError::Ipv6InClassBench { index: 0 }));
 }

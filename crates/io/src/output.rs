@@ -61,7 +61,9 @@ impl Output {
         // A link is followed, so that the file it names is replaced and not the link.
         let path = match fs::canonicalize(path) {
             Ok(real) => real,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => path.to_path_buf(),
+            // What `/dev/stdout` leads to has no real path, but exists.
+            Err(e) if e.kind() == io::ErrorKind::NotFound && path.exists() => path.to_path_buf(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => link_target(path),
             Err(e) => return Err(fail(e)),
         };
         match fs::metadata(&path) {
@@ -132,6 +134,17 @@ impl Output {
         }
         Ok(())
     }
+}
+
+/// Where a file that does not exist yet is to appear: at the end of the links that lead to it.
+fn link_target(path: &Path) -> PathBuf {
+    let mut path = path.to_path_buf();
+    // As many links as the kernel follows.
+    for _ in 0..40 {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    path
 }
 
 impl Drop for Output {

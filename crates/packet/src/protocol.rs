@@ -14,6 +14,10 @@ pub const HOP_BY_HOP: u8 = 0;
 pub const ROUTING: u8 = 43;
 /// IPv6 fragment header (RFC 8200 section 4.5).
 pub const FRAGMENT: u8 = 44;
+/// Generic routing encapsulation (RFC 2784).
+pub const GRE: u8 = 47;
+/// Encapsulating security payload (RFC 4303).
+pub const ESP: u8 = 50;
 /// Authentication header (RFC 4302).
 pub const AH: u8 = 51;
 /// ICMPv6 (RFC 4443).
@@ -38,8 +42,8 @@ const NAMES: &[(&str, u8)] = &[
     ("dccp", 33),
     ("ipv6", 41),
     ("rsvp", 46),
-    ("gre", 47),
-    ("esp", 50),
+    ("gre", GRE),
+    ("esp", ESP),
     ("ah", AH),
     ("icmpv6", ICMPV6),
     ("eigrp", 88),

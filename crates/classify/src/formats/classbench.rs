@@ -11,7 +11,7 @@ use packetloom_packet::protocol::{ICMP, TCP};
 use packetloom_packet::{KeyBits, MatchKey4};
 
 use super::number;
-use crate::rule::{Addresses, PortRange, Prefix4, Rule, TcpFlagMatch};
+use crate::rule::{Addresses, Fragments, PortRange, Prefix4, Rule, TcpFlagMatch};
 
 /// Reads one filter; it has no action.
 pub(super) fn parse_rule(text: &str, ignore_flags: bool) -> Result<Rule, String> {
@@ -104,6 +104,29 @@ fn hex_pair(word: &str, max: u16) -> Result<(u16, u16), String> {
         Some((hex(value)?, hex(mask)?))
     };
     parse().ok_or_else(|| format!("{word:?}; expected value/mask, each from 0x0 to {max:#x}"))
+}
+
+/// The rule as a filter, without its action and its id; `None` where the format has no words for it: IPv6, fragments, an
+/// ICMPv6 type, or "any" address of either family.
+pub(super) fn filter(rule: &Rule) -> Option<String> {
+    let Addresses::V4(source, destination) = rule.addresses else { return None };
+    if rule.fragments != Fragments::All {
+        return None;
+    }
+    let (flags, mask) = match (rule.protocol, rule.tcp_flags, rule.icmp_type, rule.icmp_code) {
+        (_, None, None, None) => (0, 0),
+        (Some(TCP), Some(flags), None, None) => (u16::from(flags.set) << 8, u16::from(flags.mask) << 8),
+        (Some(ICMP), None, Some(icmp_type), None) => (u16::from(icmp_type) << 8, 0xff00),
+        (Some(ICMP), None, Some(icmp_type), Some(code)) => (u16::from_be_bytes([icmp_type, code]), 0xffff),
+        _ => return None,
+    };
+    let (protocol, protocol_mask) = rule.protocol.map_or((0, "0x00"), |protocol| (protocol, "0xFF"));
+    let ports = |range: PortRange| format!("{} : {}", range.low, range.high);
+    Some(format!(
+        "@{source}\t{destination}\t{}\t{}\t{protocol:#04x}/{protocol_mask}\t{flags:#06x}/{mask:#06x}\t",
+        ports(rule.source_ports),
+        ports(rule.destination_ports)
+    ))
 }
 
 /// Reads one header of a trace. Its ports count as ports whatever the protocol.

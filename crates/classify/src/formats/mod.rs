@@ -8,11 +8,11 @@
 pub mod classbench;
 pub mod native;
 
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Read, Write};
 
 use packetloom_packet::{Key, MatchKey4, MatchKey6};
 
-use crate::RuleSet;
+use crate::{Rule, RuleSet};
 
 /// A line may not be longer: it bounds what one line of a hostile file can make us hold.
 const MAX_LINE: usize = 1 << 16;
@@ -43,7 +43,55 @@ pub enum Error {
     },
 }
 
-/// Where text comes from, for messages.
+/// The formats there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// Packetloom's own.
+    Native,
+    /// ClassBench's: IPv4 only, and rules have no action.
+    ClassBench,
+}
+
+/// Rules that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// Writing failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The format has no words for a rule.
+    #[error("rule {index} has no line in this format: {rule}")]
+    Inexpressible {
+        /// The rule's position, from 0.
+        index: usize,
+        /// The rule in our own format.
+        rule: Box<Rule>,
+    },
+}
+
+/// Writes rules, one a line.
+///
+/// # Errors
+///
+/// [`WriteError`]; what came before is written then.
+pub fn write_rules(
+    rules: impl IntoIterator<Item = Rule>,
+    format: Format,
+    writer: &mut dyn Write,
+) -> Result<(), WriteError> {
+    for (index, rule) in rules.into_iter().enumerate() {
+        match format {
+            Format::Native => writeln!(writer, "{rule}")?,
+            Format::ClassBench => match classbench::filter(&rule) {
+                Some(line) => writeln!(writer, "{line}")?,
+                None => return Err(WriteError::Inexpressible { index, rule: Box::new(rule) }),
+            },
+        }
+    }
+    Ok(())
+}
+
+/// How rules are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Read ClassBench's flags column as if every rule left it open.

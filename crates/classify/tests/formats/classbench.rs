@@ -112,7 +112,10 @@ fn bad_lines_are_refused_with_what_was_expected() {
     let protocol = |word| format!("{word:?}; expected value/mask, each from 0x0 to 0xff");
     let flags = |word| format!("{word:?}; expected value/mask, each from 0x0 to 0xffff");
     for (text, message) in [
-        ("10.0.0.0/8 0.0.0.0/0 0 : 1 0 : 1 0x06/0xff", format!("\"10.0.0.0/8\" begins without '@'; {EXPECTED}")),
+        (
+            "10.0.0.0/8 0.0.0.0/0 0 : 1 0 : 1 0x06/0xff",
+            format!("\"10.0.0.0/8\" begins without '@'; {EXPECTED}"),
+        ),
         ("@ 10.0.0.0/8 0.0.0.0/0 0 : 1 0 : 1 0x06/0xff", prefix("")),
         ("@10.0.0.0", prefix("10.0.0.0")),
         ("@10.0.0.0/33", prefix("10.0.0.0/33")),
@@ -142,10 +145,7 @@ fn bad_lines_are_refused_with_what_was_expected() {
         ("@10.0.0.0/8 0.0.0.0/0 0 : 1 0 : 1 0x+6/0xff", protocol("0x+6/0xff")),
         ("@10.0.0.0/8 0.0.0.0/0 0 : 1 0 : 1 0x106/0xff", protocol("0x106/0xff")),
         ("@10.0.0.0/8 0.0.0.0/0 0 : 1 0 : 1 0x06/0x1ff", protocol("0x06/0x1ff")),
-        (
-            "@10.0.0.0/8 0.0.0.0/0 0 : 1 0 : 1 0x06/0x0f",
-            "protocol mask 0x0f; expected 0x00 or 0xff".into(),
-        ),
+        ("@10.0.0.0/8 0.0.0.0/0 0 : 1 0 : 1 0x06/0x0f", "protocol mask 0x0f; expected 0x00 or 0xff".into()),
         ("@10.0.0.0/8 0.0.0.0/0 0 : 1 0 : 1 0x06/0xff 0x10000/0x0", flags("0x10000/0x0")),
         ("@10.0.0.0/8 0.0.0.0/0 0 : 1 0 : 1 0x06/0xff 0x0000", flags("0x0000")),
         (

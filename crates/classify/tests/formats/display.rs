@@ -77,19 +77,28 @@ fn fragments() -> impl Strategy<Value = Fragments> {
 
 /// Any rule that our own format can say; its conditions fit its protocol.
 fn any_rule() -> impl Strategy<Value = Rule> {
-    let protocol = prop_oneof![Just(None), any::<u8>().prop_map(Some), prop::sample::select(vec![1, 6, 17, 58, 132]).prop_map(Some)];
+    let protocol = prop_oneof![
+        Just(None),
+        any::<u8>().prop_map(Some),
+        prop::sample::select(vec![1, 6, 17, 58, 132]).prop_map(Some)
+    ];
     let icmp = prop::option::of((any::<u8>(), prop::option::of(any::<u8>())));
-    let flags = prop::option::of((any::<u8>(), 1..=u8::MAX).prop_map(|(set, mask)| TcpFlagMatch { set: set & mask, mask }));
+    let flags = prop::option::of(
+        (any::<u8>(), 1..=u8::MAX).prop_map(|(set, mask)| TcpFlagMatch { set: set & mask, mask }),
+    );
     // A name is a word: anything but ASCII blanks and '#', other blanks included.
     let id = prop::option::of("[a-zA-Z0-9_./@>:\u{b}\u{a0}\u{2003}ü]{1,8}");
     let action = prop::sample::select(vec![Action::Permit, Action::Deny]);
     (action, protocol, addresses(), ports(), ports(), icmp, flags, fragments(), id).prop_map(
         |(action, protocol, addresses, source_ports, destination_ports, icmp, tcp_flags, fragments, id)| {
-            let mut rule = Rule { addresses, protocol, fragments, id: id.map(Into::into), ..Rule::any(Some(action)) };
+            let mut rule =
+                Rule { addresses, protocol, fragments, id: id.map(Into::into), ..Rule::any(Some(action)) };
             if protocol.is_none_or(protocol::has_ports) {
                 (rule.source_ports, rule.destination_ports) = (source_ports, destination_ports);
             }
-            if let (true, Some((icmp_type, icmp_code))) = (protocol.is_some_and(protocol::has_type_and_code), icmp) {
+            if let (true, Some((icmp_type, icmp_code))) =
+                (protocol.is_some_and(protocol::has_type_and_code), icmp)
+            {
                 (rule.icmp_type, rule.icmp_code) = (Some(icmp_type), icmp_code);
             }
             if protocol == Some(protocol::TCP) {

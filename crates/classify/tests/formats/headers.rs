@@ -32,7 +32,7 @@ fn good_lines_give_exactly_these_keys() {
         ("6 10.0.0.1:1234 > 10.0.0.2:443", Key::V4(ports(v4(6, PORTS)))),
         ("udp 10.0.0.1:1234 > 10.0.0.2:443", Key::V4(ports(v4(17, PORTS)))),
         ("sctp 10.0.0.1:0 > 10.0.0.2:65535", Key::V4(icmp(v4(132, PORTS), 0, 65535))),
-        // Without flags they are unknown; with an empty set they are known to be unset, were there a way to write it.
+        // A header that does not say its flags has none that are known.
         ("tcp 10.0.0.1:1234 > 10.0.0.2:443 flags SA", Key::V4(flags(ports(v4(6, seen)), 0x12))),
         ("tcp 10.0.0.1:1234 > 10.0.0.2:443 flags FSRPAUEC", Key::V4(flags(ports(v4(6, seen)), 0xff))),
         ("icmp 10.0.0.1 > 10.0.0.2 type 8 code 1", Key::V4(icmp(v4(1, ICMP), 8, 1))),
@@ -82,7 +82,10 @@ fn bad_lines_are_refused_with_what_was_expected() {
     const ENDPOINT: &str = "expected an address, 192.0.2.1:443, or [2001:db8::1]:443";
     const BOTH: &str = "expected a port on both sides, as in 192.0.2.1:443";
     for (text, message) in [
-        ("any 10.0.0.1 > 10.0.0.2", "protocol \"any\"; expected a name such as tcp, or a number from 0 to 255".to_owned()),
+        (
+            "any 10.0.0.1 > 10.0.0.2",
+            "protocol \"any\"; expected a name such as tcp, or a number from 0 to 255".to_owned(),
+        ),
         ("256 10.0.0.1 > 10.0.0.2", "protocol \"256\"; expected a number from 0 to 255".into()),
         ("tcp", "the line ends; expected a source".into()),
         ("tcp 10.0.0.1:1", "the line ends; expected \">\"".into()),
@@ -95,7 +98,10 @@ fn bad_lines_are_refused_with_what_was_expected() {
         ("tcp [::1] > [::2]", format!("\"[::1]\"; {ENDPOINT}")),
         ("tcp 10.0.0.1: > 10.0.0.2:2", "port \"\"; expected a number from 0 to 65535".into()),
         ("tcp 10.0.0.1:65536 > 10.0.0.2:2", "port \"65536\"; expected a number from 0 to 65535".into()),
-        ("tcp 10.0.0.1:1 > [::1]:1", "one address is IPv4 and the other IPv6; expected both of one family".into()),
+        (
+            "tcp 10.0.0.1:1 > [::1]:1",
+            "one address is IPv4 and the other IPv6; expected both of one family".into(),
+        ),
         ("gre ::1 > 10.0.0.2", "one address is IPv4 and the other IPv6; expected both of one family".into()),
         ("tcp 10.0.0.1 > 10.0.0.2", BOTH.into()),
         // Without brackets these are addresses, whatever was meant by their last part.
@@ -104,11 +110,20 @@ fn bad_lines_are_refused_with_what_was_expected() {
         ("tcp 10.0.0.1:1 > 10.0.0.2", "a port on one side only; expected both or none".into()),
         ("gre 10.0.0.1 > 10.0.0.2:2", "a port on one side only; expected both or none".into()),
         ("icmp 10.0.0.1:1 > 10.0.0.2:2 type 8", "ports and an ICMP type; expected one of them".into()),
-        ("tcp 10.0.0.1:1 > 10.0.0.2:2 type 8", "\"type\" with a protocol that has none; expected icmp or icmpv6".into()),
-        ("gre 10.0.0.1 > 10.0.0.2 code 8", "\"code\" with a protocol that has none; expected icmp or icmpv6".into()),
+        (
+            "tcp 10.0.0.1:1 > 10.0.0.2:2 type 8",
+            "\"type\" with a protocol that has none; expected icmp or icmpv6".into(),
+        ),
+        (
+            "gre 10.0.0.1 > 10.0.0.2 code 8",
+            "\"code\" with a protocol that has none; expected icmp or icmpv6".into(),
+        ),
         ("icmp 10.0.0.1 > 10.0.0.2 type", "the line ends; expected an ICMP type".into()),
         ("icmp 10.0.0.1 > 10.0.0.2 type 256", "ICMP type \"256\"; expected a number from 0 to 255".into()),
-        ("icmp 10.0.0.1 > 10.0.0.2 type 3 code -1", "ICMP code \"-1\"; expected a number from 0 to 255".into()),
+        (
+            "icmp 10.0.0.1 > 10.0.0.2 type 3 code -1",
+            "ICMP code \"-1\"; expected a number from 0 to 255".into(),
+        ),
         // As in rules: a code is nothing without its type, and nothing may be said twice.
         ("icmp 10.0.0.1 > 10.0.0.2 code 3", "\"code\" without a type; expected \"type N code N\"".into()),
         ("icmp 10.0.0.1 > 10.0.0.2 type 3 type 4", "\"type\" stands twice".into()),
@@ -121,7 +136,10 @@ fn bad_lines_are_refused_with_what_was_expected() {
         ("tcp 10.0.0.1:1 > 10.0.0.2:2 flags", "the line ends; expected flags such as SA".into()),
         ("tcp 10.0.0.1:1 > 10.0.0.2:2 flags SX", "flags \"SX\"; expected letters of FSRPAUEC".into()),
         ("tcp 10.0.0.1:1 > 10.0.0.2:2 fragment any", "fragment \"any\"; expected first or later".into()),
-        ("tcp 10.0.0.1:1 > 10.0.0.2:2 id x", "\"id\"; expected type, code, flags (tcp), fragment, or the end".into()),
+        (
+            "tcp 10.0.0.1:1 > 10.0.0.2:2 id x",
+            "\"id\"; expected type, code, flags (tcp), fragment, or the end".into(),
+        ),
         // A later fragment has none of what the transport header says.
         (
             "udp 10.0.0.1:1 > 10.0.0.2:2 fragment later",
@@ -155,7 +173,10 @@ fn traces_give_keys_with_ports_whatever_the_protocol() {
     for (text, expected) in [
         ("167772161\t167772162\t1234\t443\t6", key(0x0a00_0001, 0x0a00_0002, 1234, 443, 6)),
         ("0 0 0 0 0", key(0, 0, 0, 0, 0)),
-        ("4294967295 4294967295 65535 65535 255 4294967295 4294967295", key(u32::MAX, u32::MAX, 65535, 65535, 255)),
+        (
+            "4294967295 4294967295 65535 65535 255 4294967295 4294967295",
+            key(u32::MAX, u32::MAX, 65535, 65535, 255),
+        ),
         ("1 2 3 4 1\t0\t17", key(1, 2, 3, 4, 1)),
         ("1 2 3 4 17 512", key(1, 2, 3, 4, 17)),
     ] {
@@ -174,7 +195,10 @@ fn bad_trace_lines_are_refused_with_what_was_expected() {
         ("1 2 3", format!("the destination port {MISSING}")),
         ("1 2 3 4", format!("the protocol {MISSING}")),
         ("10.0.0.1 2 3 4 5", "source address \"10.0.0.1\"; expected a number from 0 to 4294967295".into()),
-        ("4294967296 2 3 4 5", "source address \"4294967296\"; expected a number from 0 to 4294967295".into()),
+        (
+            "4294967296 2 3 4 5",
+            "source address \"4294967296\"; expected a number from 0 to 4294967295".into(),
+        ),
         ("1 -2 3 4 5", "destination address \"-2\"; expected a number from 0 to 4294967295".into()),
         ("1 2 65536 4 5", "port \"65536\"; expected a number from 0 to 65535".into()),
         ("1 2 3 0x4 5", "port \"0x4\"; expected a number from 0 to 65535".into()),

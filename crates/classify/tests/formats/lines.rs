@@ -8,7 +8,8 @@ use super::{headers, rules};
 
 #[test]
 fn comments_and_blank_lines_count_for_lines_but_not_for_positions() {
-    let text = "# a comment\n\npermit any from any to any # the rest\n \t \n   #\n\n\tdeny any from any to any";
+    let text =
+        "# a comment\n\npermit any from any to any # the rest\n \t \n   #\n\n\tdeny any from any to any";
     let lines: Vec<_> = rules(text).unwrap().rules.iter().map(|rule| rule.line).collect();
     assert_eq!(lines, [3, 7]);
 
@@ -69,7 +70,10 @@ fn the_first_line_decides_the_format() {
         assert_eq!(rules(&text).unwrap_err(), message, "{text}");
     }
     for (text, message) in [
-        (format!("{TRACE}\n{HEADER}"), "f:2: source address \"udp\"; expected a number from 0 to 4294967295".to_owned()),
+        (
+            format!("{TRACE}\n{HEADER}"),
+            "f:2: source address \"udp\"; expected a number from 0 to 4294967295".to_owned(),
+        ),
         (format!("{HEADER}\n7\n"), "f:2: the line ends; expected a source".into()),
         (
             format!("{HEADER}\nsix"),
@@ -88,7 +92,7 @@ fn the_first_line_decides_the_format() {
 fn lines_have_a_limit() {
     let message = |line| format!("f:{line}: longer than 65536 bytes; expected one rule or header a line");
     // Padded to a length, the newline included.
-    let padded = |len: usize| format!("{RULE:<width$}\n", width = len - 1);
+    let padded = |len: usize| format!("{RULE}{}\n", " ".repeat(len - 1 - RULE.len()));
     assert_eq!(rules(padded(65_536)).unwrap().rules.len(), 1);
     assert_eq!(rules(padded(65_537)).unwrap_err(), message(1));
     // Comments are no way around it, nor is a line that never ends.
@@ -103,7 +107,10 @@ fn text_is_utf8() {
     let bad = b"permit any from any to any\n# \xff\n";
     assert_eq!(rules(bad).unwrap_err(), "f:2: not UTF-8 text; expected rules or headers");
     assert_eq!(headers(b"\x80").unwrap_err(), "f:1: not UTF-8 text; expected rules or headers");
-    assert_eq!(rules("permit any from any to any id größe # ähnlich").unwrap().rules[0].id.as_deref(), Some("größe"));
+    assert_eq!(
+        rules("permit any from any to any id größe # ähnlich").unwrap().rules[0].id.as_deref(),
+        Some("größe")
+    );
 }
 
 /// A file whose reading fails after some text.

@@ -43,17 +43,31 @@ fn good_lines_give_exactly_these_rules() {
         ("permit any from 10.1.2.3/32 to any", Rule { addresses: v4("10.1.2.3/32", every4), ..permit() }),
         ("permit any from any to 128.0.0.0/1", Rule { addresses: v4(every4, "128.0.0.0/1"), ..permit() }),
         ("permit any from 0.0.0.0/0 to any", Rule { addresses: v4(every4, every4), ..permit() }),
-        ("permit any from any to 255.255.255.255", Rule { addresses: v4(every4, "255.255.255.255/32"), ..permit() }),
-        ("permit any from 2001:db8::1 to fe80::/10", Rule { addresses: v6("2001:db8::1/128", "fe80::/10"), ..permit() }),
+        (
+            "permit any from any to 255.255.255.255",
+            Rule { addresses: v4(every4, "255.255.255.255/32"), ..permit() },
+        ),
+        (
+            "permit any from 2001:db8::1 to fe80::/10",
+            Rule { addresses: v6("2001:db8::1/128", "fe80::/10"), ..permit() },
+        ),
         ("permit any from any to 2001:DB8::/32", Rule { addresses: v6(every6, "2001:db8::/32"), ..permit() }),
         ("permit any from ::/0 to any", Rule { addresses: v6(every6, every6), ..permit() }),
         ("permit any from ::ffff:0:0/96 to any", Rule { addresses: v6("::ffff:0:0/96", every6), ..permit() }),
         // Ports, of protocols that have them and of any.
         (
             "permit tcp from any port 1024-65535 to any port 443",
-            Rule { protocol: Some(6), source_ports: ports(1024, 65535), destination_ports: ports(443, 443), ..permit() },
+            Rule {
+                protocol: Some(6),
+                source_ports: ports(1024, 65535),
+                destination_ports: ports(443, 443),
+                ..permit()
+            },
         ),
-        ("permit udp from any port 0 to any", Rule { protocol: Some(17), source_ports: ports(0, 0), ..permit() }),
+        (
+            "permit udp from any port 0 to any",
+            Rule { protocol: Some(17), source_ports: ports(0, 0), ..permit() },
+        ),
         (
             "permit sctp from any to any port 65535",
             Rule { protocol: Some(132), destination_ports: ports(65535, 65535), ..permit() },
@@ -72,8 +86,14 @@ fn good_lines_give_exactly_these_rules() {
             Rule { protocol: Some(58), icmp_type: Some(255), icmp_code: Some(255), ..permit() },
         ),
         ("permit 58 from any to any type 135", Rule { protocol: Some(58), icmp_type: Some(135), ..permit() }),
-        ("permit tcp from any to any flags S/SA", Rule { protocol: Some(6), tcp_flags: flags(0x02, 0x12), ..permit() }),
-        ("permit tcp from any to any flags /R", Rule { protocol: Some(6), tcp_flags: flags(0, 0x04), ..permit() }),
+        (
+            "permit tcp from any to any flags S/SA",
+            Rule { protocol: Some(6), tcp_flags: flags(0x02, 0x12), ..permit() },
+        ),
+        (
+            "permit tcp from any to any flags /R",
+            Rule { protocol: Some(6), tcp_flags: flags(0, 0x04), ..permit() },
+        ),
         (
             "permit 6 from any to any flags CEUAPRSF/FSRPAUEC",
             Rule { protocol: Some(6), tcp_flags: flags(0xff, 0xff), ..permit() },
@@ -108,9 +128,18 @@ fn bad_lines_are_refused_with_what_was_expected() {
         ("allow any from any to any", "\"allow\"; expected permit or deny"),
         ("Permit any from any to any", "\"Permit\"; expected permit or deny"),
         ("permit", "the line ends; expected a protocol"),
-        ("permit tpc from any to any", "protocol \"tpc\"; expected any, a name such as tcp, or a number from 0 to 255"),
-        ("permit TCP from any to any", "protocol \"TCP\"; expected any, a name such as tcp, or a number from 0 to 255"),
-        ("permit -1 from any to any", "protocol \"-1\"; expected any, a name such as tcp, or a number from 0 to 255"),
+        (
+            "permit tpc from any to any",
+            "protocol \"tpc\"; expected any, a name such as tcp, or a number from 0 to 255",
+        ),
+        (
+            "permit TCP from any to any",
+            "protocol \"TCP\"; expected any, a name such as tcp, or a number from 0 to 255",
+        ),
+        (
+            "permit -1 from any to any",
+            "protocol \"-1\"; expected any, a name such as tcp, or a number from 0 to 255",
+        ),
         ("permit 256 from any to any", "protocol \"256\"; expected a number from 0 to 255"),
         ("permit tcp", "the line ends; expected \"from\""),
         ("permit tcp any to any", "\"any\"; expected \"from\""),
@@ -120,20 +149,50 @@ fn bad_lines_are_refused_with_what_was_expected() {
         ("permit tcp from any to", "the line ends; expected a destination address"),
         // Addresses.
         ("permit any from ten to any", "address \"ten\"; expected any, an IPv4 or IPv6 address, or a prefix"),
-        ("permit any from 10.0.0 to any", "address \"10.0.0\"; expected any, an IPv4 or IPv6 address, or a prefix"),
-        ("permit any from 10.0.0.256 to any", "address \"10.0.0.256\"; expected any, an IPv4 or IPv6 address, or a prefix"),
-        ("permit any from 010.0.0.1 to any", "address \"010.0.0.1\"; expected any, an IPv4 or IPv6 address, or a prefix"),
-        ("permit any from any/0 to any", "address \"any/0\"; expected any, an IPv4 or IPv6 address, or a prefix"),
-        ("permit any from [::1] to any", "address \"[::1]\"; expected any, an IPv4 or IPv6 address, or a prefix"),
-        ("permit any from 1::2::3 to any", "address \"1::2::3\"; expected any, an IPv4 or IPv6 address, or a prefix"),
+        (
+            "permit any from 10.0.0 to any",
+            "address \"10.0.0\"; expected any, an IPv4 or IPv6 address, or a prefix",
+        ),
+        (
+            "permit any from 10.0.0.256 to any",
+            "address \"10.0.0.256\"; expected any, an IPv4 or IPv6 address, or a prefix",
+        ),
+        (
+            "permit any from 010.0.0.1 to any",
+            "address \"010.0.0.1\"; expected any, an IPv4 or IPv6 address, or a prefix",
+        ),
+        (
+            "permit any from any/0 to any",
+            "address \"any/0\"; expected any, an IPv4 or IPv6 address, or a prefix",
+        ),
+        (
+            "permit any from [::1] to any",
+            "address \"[::1]\"; expected any, an IPv4 or IPv6 address, or a prefix",
+        ),
+        (
+            "permit any from 1::2::3 to any",
+            "address \"1::2::3\"; expected any, an IPv4 or IPv6 address, or a prefix",
+        ),
         ("permit any from 10.0.0.0/33 to any", "prefix length \"33\"; expected a number from 0 to 32"),
         ("permit any from 10.0.0.0/ to any", "prefix length \"\"; expected a number from 0 to 32"),
         ("permit any from 10.0.0.0/+8 to any", "prefix length \"+8\"; expected a number from 0 to 32"),
-        ("permit any from 10.0.0.0/255.0.0.0 to any", "prefix length \"255.0.0.0\"; expected a number from 0 to 32"),
+        (
+            "permit any from 10.0.0.0/255.0.0.0 to any",
+            "prefix length \"255.0.0.0\"; expected a number from 0 to 32",
+        ),
         ("permit any from any to ::/129", "prefix length \"129\"; expected a number from 0 to 128"),
-        ("permit any from 10.0.0.1/8 to any", "\"10.0.0.1/8\" has bits set past its length; expected 10.0.0.0/8"),
-        ("permit any from any to fe80::1/10", "\"fe80::1/10\" has bits set past its length; expected fe80::/10"),
-        ("permit any from 1.0.0.0/0 to any", "\"1.0.0.0/0\" has bits set past its length; expected 0.0.0.0/0"),
+        (
+            "permit any from 10.0.0.1/8 to any",
+            "\"10.0.0.1/8\" has bits set past its length; expected 10.0.0.0/8",
+        ),
+        (
+            "permit any from any to fe80::1/10",
+            "\"fe80::1/10\" has bits set past its length; expected fe80::/10",
+        ),
+        (
+            "permit any from 1.0.0.0/0 to any",
+            "\"1.0.0.0/0\" has bits set past its length; expected 0.0.0.0/0",
+        ),
         (
             "permit any from 10.0.0.0/8 to ::/0",
             "one address is IPv4 and the other IPv6; expected both of one family",
@@ -186,14 +245,23 @@ fn bad_lines_are_refused_with_what_was_expected() {
         ("permit tcp from any to any flags S", "flags \"S\"; expected SET/MASK such as S/SA"),
         ("permit tcp from any to any flags s/s", "flags \"s\"; expected letters of FSRPAUEC"),
         ("permit tcp from any to any flags S/SX", "flags \"SX\"; expected letters of FSRPAUEC"),
-        ("permit tcp from any to any flags S/A", "flags \"S/A\"; expected a mask that holds every flag of the set"),
-        ("permit tcp from any to any flags /", "flags \"/\"; expected a mask that holds every flag of the set"),
+        (
+            "permit tcp from any to any flags S/A",
+            "flags \"S/A\"; expected a mask that holds every flag of the set",
+        ),
+        (
+            "permit tcp from any to any flags /",
+            "flags \"/\"; expected a mask that holds every flag of the set",
+        ),
         // The rest.
         ("permit any from any to any fragment", "the line ends; expected any, none, first or later"),
         ("permit any from any to any fragment last", "fragment \"last\"; expected any, none, first or later"),
         ("permit any from any to any fragment any fragment any", "\"fragment\" stands twice"),
         ("permit any from any to any id", "the line ends; expected a name"),
-        ("permit any from any to any id a b", "\"b\"; expected type, code, flags, fragment, id, or the end of the line"),
+        (
+            "permit any from any to any id a b",
+            "\"b\"; expected type, code, flags, fragment, id, or the end of the line",
+        ),
         (
             "permit tcp from any to any established",
             "\"established\"; expected type, code, flags, fragment, id, or the end of the line",

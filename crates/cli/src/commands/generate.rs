@@ -1,15 +1,13 @@
 //! `packetloom generate`.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use packetloom_classify::formats::Options;
-use packetloom_classify::rule::Addresses;
+use packetloom_classify::formats::{self, Format, Options};
 use packetloom_generate::{
-    FlagMatch, GenerateError, HeaderOptions, Headers, PortRange, Prefix, RuleOptions, RuleShape, TextFormat,
-    TrafficOptions, rules,
+    GenerateError, HeaderOptions, Headers, RuleOptions, RuleShape, TrafficOptions, rules,
 };
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
@@ -89,19 +87,21 @@ fn write_rules(args: &RulesArgs) -> Done {
         args::Style::Ipc => rules::Style::Ipc,
     };
     let options = RuleOptions { style, count: args.rules, seed: args.seed, ipv6: args.ipv6 };
+    let rules = packetloom_generate::generate_rules(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     generate(&args.output, |sink| {
-        packetloom_generate::write_rules(&packetloom_generate::generate_rules(&options)?, format, sink)
+        let mut writer = BufWriter::new(sink);
+        match formats::write_rules(rules, format, &mut writer) {
+            Ok(()) => Ok(writer.flush()?),
+            Err(formats::WriteError::Io(error)) => Err(error.into()),
+            Err(error) => Err(io::Error::other(error).into()),
+        }
     })
 }
 
 /// Writes headers for the rules of a file.
 fn write_headers(args: &HeadersArgs) -> Done {
     let rules = super::acl::read_rules(&args.rules, Options { ignore_flags: true })?;
-    // A rule for either family is one of each; headers of both need our own format.
-    let mut shapes = Vec::new();
-    for rule in &rules.rules {
-        shapes.extend(shapes_of(rule));
-    }
+    let shapes: Vec<_> = rules.rules.iter().flat_map(RuleShape::of).collect();
     let format = format(args.format, shapes.iter().all(|shape| !shape.ipv6))?;
     let options =
         HeaderOptions { count: args.headers, seed: args.seed, mix: args.mix, ..HeaderOptions::default() };
@@ -111,38 +111,13 @@ fn write_headers(args: &HeadersArgs) -> Done {
 }
 
 /// The format to write: the one asked for, or ClassBench's where it can hold everything.
-fn format(wanted: Option<args::Format>, only_v4: bool) -> Result<TextFormat, Failure> {
+fn format(wanted: Option<args::Format>, only_v4: bool) -> Result<Format, Failure> {
     match wanted {
         Some(args::Format::Classbench) if !only_v4 => {
             Err(Failure::Usage("ClassBench's format holds IPv4 only; expected --format native".into()))
         }
-        Some(args::Format::Classbench) => Ok(TextFormat::ClassBench),
-        None if only_v4 => Ok(TextFormat::ClassBench),
-        _ => Ok(TextFormat::Packetloom),
-    }
-}
-
-/// A rule as generators know it, for each family that it is for.
-fn shapes_of(rule: &packetloom_classify::Rule) -> Vec<RuleShape> {
-    let ports = |range: packetloom_classify::rule::PortRange| PortRange { low: range.low, high: range.high };
-    let shape = |ipv6, source: (u128, u8), destination: (u128, u8)| RuleShape {
-        ipv6,
-        source: Prefix { address: source.0, len: source.1 },
-        destination: Prefix { address: destination.0, len: destination.1 },
-        source_ports: ports(rule.source_ports),
-        destination_ports: ports(rule.destination_ports),
-        protocol: rule.protocol,
-        flags: rule.tcp_flags.map_or(FlagMatch::NONE, |flags| FlagMatch { set: flags.set, mask: flags.mask }),
-    };
-    match rule.addresses {
-        Addresses::Any => vec![shape(false, (0, 0), (0, 0)), shape(true, (0, 0), (0, 0))],
-        Addresses::V4(source, destination) => vec![shape(
-            false,
-            (source.address().into(), source.len()),
-            (destination.address().into(), destination.len()),
-        )],
-        Addresses::V6(source, destination) => {
-            vec![shape(true, (source.address(), source.len()), (destination.address(), destination.len()))]
-        }
+        Some(args::Format::Classbench) => Ok(Format::ClassBench),
+        None if only_v4 => Ok(Format::ClassBench),
+        _ => Ok(Format::Native),
     }
 }

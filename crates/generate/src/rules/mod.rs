@@ -16,19 +16,20 @@
 
 mod prefixes;
 mod style;
-mod text;
 
 use std::cmp::Reverse;
+
+use packetloom_classify::rule::{PortRange, TcpFlagMatch};
+use packetloom_classify::{Action, Rule};
+use packetloom_packet::protocol::{ICMP, ICMPV6, TCP};
 
 use self::prefixes::{Pool, Tree};
 pub use self::style::Style;
 use self::style::{Lengths, Ports, Profile, Weights};
-pub use self::text::{ClassBenchFilter, write_rules};
 use crate::error::GenerateError;
 use crate::random::Random;
 use crate::seen::Seen;
-use crate::shape::protocol::{ICMP, ICMPV6, TCP};
-use crate::shape::{FlagMatch, PortRange, RuleShape};
+use crate::shape::{RuleShape, count};
 
 /// The most rules that can be asked for.
 pub const MAX_RULES: usize = 1 << 26;
@@ -52,24 +53,6 @@ pub struct RuleOptions {
     pub ipv6: bool,
 }
 
-/// What becomes of a packet that a rule matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// It goes on.
-    Permit,
-    /// It is dropped.
-    Deny,
-}
-
-/// A rule. Displayed, it is a line of Packetloom's own format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Rule {
-    /// What it does.
-    pub action: Action,
-    /// What it asks for.
-    pub shape: RuleShape,
-}
-
 /// Makes an ordered rule set; the first match decides.
 ///
 /// Where one rule lies within another it comes first, so no rule is hidden by an earlier one. The
@@ -79,27 +62,27 @@ pub struct Rule {
 ///
 /// No rules, or more than [`MAX_RULES`].
 pub fn generate_rules(options: &RuleOptions) -> Result<Vec<Rule>, GenerateError> {
-    let count = options.count;
-    if count == 0 {
+    let wanted = options.count;
+    if wanted == 0 {
         return Err(GenerateError::NoRules);
     }
-    if count > MAX_RULES {
-        return Err(GenerateError::TooManyRules { count, limit: MAX_RULES });
+    if wanted > MAX_RULES {
+        return Err(GenerateError::TooManyRules { count: wanted, limit: MAX_RULES });
     }
     let mut random = Random::new(options.seed, 16);
     let maker = Maker::new(options, &mut random);
-    let last = Rule { action: Action::Deny, shape: RuleShape::any(options.ipv6) };
-    let mut seen = Seen::with_capacity(count);
-    seen.insert(last.shape.hash());
-    let mut rules: Vec<Rule> = Vec::with_capacity(count);
-    let pair_share = maker.profile.pair_share * PAIR_KNEE / (PAIR_KNEE + count as u64);
-    for _ in 1..count {
+    let last = RuleShape::any(options.ipv6);
+    let mut seen = Seen::with_capacity(wanted);
+    seen.insert(last.hash());
+    let mut rules: Vec<(Action, RuleShape)> = Vec::with_capacity(wanted);
+    let pair_share = maker.profile.pair_share * PAIR_KNEE / (PAIR_KNEE + wanted as u64);
+    for _ in 1..wanted {
         let mut draws = 0;
         let shape = loop {
             draws += 1;
             let mut shape = maker.draw(draws > DRAWS, &mut random);
             if draws <= DRAWS && !rules.is_empty() && random.below(100) < pair_share {
-                let Rule { shape: other, .. } = rules[random.below(rules.len() as u64) as usize];
+                let (_, other) = rules[random.below(rules.len() as u64) as usize];
                 (shape.source, shape.destination) = (other.source, other.destination);
             }
             if seen.insert(shape.hash()) {
@@ -107,19 +90,19 @@ pub fn generate_rules(options: &RuleOptions) -> Result<Vec<Rule>, GenerateError>
             }
         };
         let permit = random.percent(maker.profile.permit_share);
-        rules.push(Rule { action: if permit { Action::Permit } else { Action::Deny }, shape });
+        rules.push((if permit { Action::Permit } else { Action::Deny }, shape));
     }
     // Within another rule: both prefixes at least as long, no more ports, a protocol if it has
     // one; and one of them strictly so. Such a rule gets a smaller key.
-    rules.sort_by_key(|Rule { shape, .. }| {
+    rules.sort_by_key(|(_, shape)| {
         (
             Reverse(u16::from(shape.source.len) + u16::from(shape.destination.len)),
-            shape.source_ports.count() * shape.destination_ports.count(),
+            count(shape.source_ports) * count(shape.destination_ports),
             shape.protocol.is_none(),
         )
     });
-    rules.push(last);
-    Ok(rules)
+    rules.push((Action::Deny, last));
+    Ok(rules.into_iter().map(|(action, shape)| shape.rule(action)).collect())
 }
 
 /// Draws rules of one set.
@@ -182,7 +165,7 @@ impl Maker {
             protocol: service
                 .protocol
                 .map(|number| if self.ipv6 && number == ICMP { ICMPV6 } else { number }),
-            flags: if asks_ack { FlagMatch::ACK } else { FlagMatch::NONE },
+            flags: asks_ack.then_some(TcpFlagMatch::ACK),
         }
     }
 

@@ -42,8 +42,9 @@ impl Decoder {
     /// Reads a whole file header.
     pub(super) fn new(order: Order, header: &[u8; HEADER_LEN]) -> Self {
         let magic = order.u32(header, 0);
-        // The upper four bits of the link type hold the length of a frame check sequence.
-        let link = order.u32(header, 20) & 0x0fff_ffff;
+        // The upper six bits of the link type hold the length of a frame check sequence, a reserved bit, and whether
+        // that length is known.
+        let link = order.u32(header, 20) & 0x03ff_ffff;
         Self {
             order,
             nanos_per_tick: if magic == MAGIC_NANOS { 1 } else { 1_000 },

@@ -36,6 +36,8 @@ pub struct CaptureReader {
     position: usize,
     /// Bytes still to be skipped before the next record.
     skip: u64,
+    /// Offset in the file of the record that is skipped.
+    skip_start: u64,
     truncation: Option<Truncation>,
     done: bool,
     stop: Stop,
@@ -179,8 +181,18 @@ impl CaptureReader {
             let found = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
             return Err(Error::NotACapture { path: name, found });
         };
-        let mut reader =
-            Self { name, window, decoder, base: 0, position, skip: 0, truncation: None, done: false, stop };
+        let mut reader = Self {
+            name,
+            window,
+            decoder,
+            base: 0,
+            position,
+            skip: 0,
+            skip_start: 0,
+            truncation: None,
+            done: false,
+            stop,
+        };
         reader.first_block()?;
         Ok(reader)
     }
@@ -231,7 +243,10 @@ impl CaptureReader {
                     batch.push(FrameRef { offset: frame.offset + self.position as u64, ..frame });
                     self.position += len;
                 }
-                Step::Skip(len) => self.skip = len,
+                Step::Skip(len) => {
+                    self.skip = len;
+                    self.skip_start = self.position();
+                }
                 Step::NeedMore if !batch.is_empty() && matches!(self.window, Window::Stream(_)) => break,
                 Step::NeedMore => {
                     // The batch must not hold the chunk that is to be used again.
@@ -285,7 +300,7 @@ impl CaptureReader {
     /// Notes that nothing can be read from here on; the first reason counts.
     fn truncate(&mut self, reason: &str) {
         self.done = true;
-        let offset = self.position();
+        let offset = if self.skip > 0 { self.skip_start } else { self.position() };
         self.truncation.get_or_insert_with(|| Truncation { offset, reason: reason.into() });
     }
 

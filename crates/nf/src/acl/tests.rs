@@ -1,1 +1,436 @@
+//! The batch form against the oracle; defaults, actions and counters.
 
+#[path = "../../tests/frames/batch.rs"]
+mod batch;
+#[path = "../../tests/frames/mod.rs"]
+mod frames;
+
+use std::net::IpAddr;
+
+use packetloom_classify::RuleSet;
+use packetloom_classify::formats::{Options, read_rules};
+use packetloom_packet::batch::Policy;
+use packetloom_packet::{Batch, DropReason, LinkType, Verdict};
+use proptest::prelude::*;
+use serde_json::json;
+
+use self::batch::{Captured, fill};
+use self::frames::{Fragment, Packet, Transport, ethernet};
+use super::{Acl, Config};
+use crate::registry::Registration;
+use crate::{Context, Error, Function, Oracle, Prepared};
+
+fn rules(text: &str) -> RuleSet {
+    read_rules("f", &mut text.as_bytes(), Options { ignore_flags: false }).expect("good rules")
+}
+
+/// An ACL of these rules; `keys` are those of the chain file beside the rule file's name.
+fn acl(text: &str, keys: &str) -> Acl {
+    let config: Config = toml::from_str(&format!("rules = \"f\"\n{keys}")).expect("good keys");
+    config.with_rules(rules(text), "f".into()).expect("rules with actions")
+}
+
+/// Verdicts on the packets of a batch: those of `policy`, then of the ACL. Packets in `dropped` do not get that far.
+fn by_batches(
+    function: &mut dyn Function,
+    frames: &[Captured],
+    size: usize,
+    policy: Policy,
+    dropped: &[bool],
+) -> Vec<Verdict> {
+    let mut batch = Batch::new(size);
+    let mut verdicts = Vec::new();
+    for (frames, dropped) in frames.chunks(size).zip(dropped.chunks(size)) {
+        fill(&mut batch, frames);
+        batch.parse(policy);
+        let (judged, _, _) = batch.judge();
+        judged
+            .iter_mut()
+            .zip(dropped)
+            .filter(|(_, dropped)| **dropped)
+            .for_each(|(verdict, _)| *verdict = EARLIER);
+        function.process(&mut batch, &mut |_| panic!("an ACL has no records"));
+        verdicts.extend_from_slice(batch.verdicts());
+    }
+    assert!(!function.drain(1, &mut |_| panic!("an ACL has no records")));
+    verdicts
+}
+
+/// The verdict of a function that stands before the ACL.
+const EARLIER: Verdict = Verdict::Drop(DropReason::Malformed);
+
+fn one_by_one(
+    oracle: &mut dyn Oracle,
+    frames: &[Captured],
+    policy: Policy,
+    dropped: &[bool],
+) -> Vec<Verdict> {
+    let judge = |(frame, &dropped): (&Captured, &bool)| {
+        let packet = frame.for_oracle();
+        let verdict = match packet.ip {
+            _ if dropped => EARLIER,
+            Ok(_) => Verdict::Pass,
+            Err(reject) => policy.verdict(reject),
+        };
+        if verdict.is_pass() {
+            oracle.step(&packet, &mut |_| panic!("an ACL has no records"))
+        } else {
+            verdict
+        }
+    };
+    frames.iter().zip(dropped).map(judge).collect()
+}
+
+/// Verdicts of frames that all get to the ACL.
+fn verdicts(acl: &Acl, frames: &[Captured]) -> Vec<Verdict> {
+    let none = vec![false; frames.len()];
+    by_batches(&mut *acl.function(1), frames, frames.len().max(1), Policy::PASS, &none)
+}
+
+const NATIVE: &[&str] = &[
+    "deny any from any to any",
+    "permit any from any to any",
+    "permit tcp from any to any",
+    "deny udp from any to any",
+    "permit icmp from any to any",
+    "deny icmpv6 from any to any",
+    "deny gre from any to any",
+    "permit any from 10.0.0.0/8 to any",
+    "deny any from 10.0.0.1 to any",
+    "permit any from any to 10.0.0.2/31",
+    "deny any from 0.0.0.0/0 to 128.0.0.0/1",
+    "permit any from ::/0 to any",
+    "deny any from 2001:db8::/32 to 2001:db8::2",
+    "permit any from any to 2001:db8::/127",
+    "deny tcp from any to any port 80",
+    "permit tcp from any port 1024-65535 to any port 0-1023",
+    "permit any from any port 53 to any",
+    "deny any from any to any port 0",
+    "deny udp from 10.0.0.0/24 port 53 to any",
+    "permit sctp from any to any port 443",
+    "permit icmp from any to any type 8",
+    "deny icmp from any to any type 3 code 4",
+    "permit icmpv6 from any to any type 8 code 0",
+    "permit tcp from any to any flags S/SA",
+    "deny tcp from any to any flags /FSRPAUEC",
+    "permit tcp from any to any flags A/A",
+    "deny any from any to any fragment any",
+    "permit tcp from any to any fragment none",
+    "permit any from any to any fragment first",
+    "deny any from 10.0.0.0/30 to any fragment later",
+    "permit udp from any to any port 53 fragment first",
+];
+
+const CLASSBENCH: &[&str] = &[
+    "@10.0.0.0/8 0.0.0.0/0 0 : 65535 0 : 65535 0x00/0x00",
+    "@0.0.0.0/0 10.0.0.2/31 0 : 65535 0 : 65535 0x06/0xff",
+    "@10.0.0.1/32 0.0.0.0/0 0 : 65535 53 : 53 0x11/0xff",
+    "@0.0.0.0/0 0.0.0.0/0 1024 : 65535 0 : 1023 0x00/0x00",
+    "@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xff 0x0200/0x1200",
+    "@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x01/0xff 0x0800/0xff00",
+    "@0.0.0.0/0 0.0.0.0/0 0 : 65535 80 : 80 0x01/0xff",
+    "@0.0.0.0/0 128.0.0.0/1 0 : 65535 0 : 65535 0x00/0x00",
+];
+
+fn packet() -> impl Strategy<Value = Packet> {
+    let port = || prop::sample::select(vec![0, 53, 80, 443, 1023, 1024, 65535]);
+    let flags = prop::sample::select(vec![0x00, 0x02, 0x12, 0x10, 0x04, 0xff]);
+    let icmp = (prop::sample::select(vec![8, 3, 0]), prop::sample::select(vec![0, 4]));
+    let transport = prop_oneof![
+        3 => (port(), port(), flags).prop_map(|(source, destination, flags)| Transport::Tcp(source, destination, flags)),
+        2 => (port(), port()).prop_map(|(source, destination)| Transport::Udp(source, destination)),
+        1 => (port(), port()).prop_map(|(source, destination)| Transport::Sctp(source, destination)),
+        1 => icmp.clone().prop_map(|(kind, code)| Transport::Icmp(kind, code)),
+        1 => icmp.prop_map(|(kind, code)| Transport::Icmpv6(kind, code)),
+        1 => prop::sample::select(vec![47, 50]).prop_map(Transport::Other),
+    ];
+    let addresses = |all: &[&str]| {
+        let all: Vec<IpAddr> = all.iter().map(|text| text.parse().unwrap()).collect();
+        [prop::sample::select(all.clone()), prop::sample::select(all)]
+    };
+    let addresses = prop_oneof![
+        addresses(&[
+            "10.0.0.1",
+            "10.0.0.2",
+            "10.0.0.4",
+            "10.1.0.0",
+            "192.0.2.1",
+            "0.0.0.0",
+            "255.255.255.255"
+        ]),
+        addresses(&["2001:db8::1", "2001:db8::2", "2001:db9::", "::a00:1"]),
+    ];
+    let fragment = prop_oneof![
+        4 => Just(Fragment::Whole),
+        1 => Just(Fragment::First),
+        1 => any::<bool>().prop_map(|more| Fragment::Later(9, more)),
+    ];
+    (addresses, transport, fragment).prop_map(|([source, destination], transport, fragment)| Packet {
+        fragment,
+        payload: 4,
+        ..Packet::new(source, destination, transport)
+    })
+}
+
+/// Mostly packets; some frames that are none, and some that are cut.
+fn captured() -> impl Strategy<Value = Captured> {
+    let whole = packet().prop_map(|packet| Captured::new(0, &packet));
+    let cut = (packet(), 0..60usize).prop_map(|(packet, len)| {
+        let mut frame = Captured::new(0, &packet);
+        frame.bytes.truncate(len);
+        frame
+    });
+    let arp = Just(Captured { nanos: 0, link: LinkType::ETHERNET, bytes: ethernet(0x0806, &[0; 28]) });
+    let unknown = packet().prop_map(|packet| Captured { link: LinkType(147), ..Captured::new(0, &packet) });
+    prop_oneof![12 => whole, 2 => cut, 1 => arp, 1 => unknown]
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    any::<[bool; 2]>().prop_map(|[pass_non_ip, pass_malformed]| Policy { pass_non_ip, pass_malformed })
+}
+
+/// Frames, and which of them an earlier function dropped.
+fn traffic() -> impl Strategy<Value = (Vec<Captured>, Vec<bool>)> {
+    let one = (captured(), prop::bool::weighted(0.1));
+    prop::collection::vec(one, 0..150).prop_map(|both| both.into_iter().unzip())
+}
+
+fn text(lines: &'static [&str]) -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(lines), 0..20).prop_map(|lines| lines.join("\n"))
+}
+
+fn action() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["permit", "deny"])
+}
+
+/// Holds the batch form to the oracle: verdicts, reports, and reports of two workers taken together.
+fn check(acl: &Acl, (frames, dropped): &(Vec<Captured>, Vec<bool>), size: usize, policy: Policy) {
+    let mut oracle = acl.oracle();
+    let expected = one_by_one(&mut *oracle, frames, policy, dropped);
+    oracle.finish(&mut |_| panic!("an ACL has no records"));
+
+    let mut function = acl.function(1);
+    assert_eq!(by_batches(&mut *function, frames, size, policy, dropped), expected);
+    assert_eq!(function.report().json(), oracle.report().json());
+    assert_eq!(function.report().rows(), oracle.report().rows());
+
+    let half = frames.len() / 2;
+    let mut workers = [acl.function(2), acl.function(2)];
+    for (worker, range) in workers.iter_mut().zip([0..half, half..frames.len()]) {
+        by_batches(&mut **worker, &frames[range.clone()], size, policy, &dropped[range]);
+    }
+    let mut merged = workers[0].report();
+    merged.merge(&*workers[1].report());
+    assert_eq!(merged.json(), oracle.report().json());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_024, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn batches_are_judged_as_the_oracle_judges_packets(
+        text in text(NATIVE),
+        default in action(),
+        classifier in prop::sample::select(vec!["linear", "tuple-merge"]),
+        traffic in traffic(),
+        size in 1..100usize,
+        policy in policy(),
+    ) {
+        let acl = acl(&text, &format!("default = {default:?}\nclassifier = {classifier:?}"));
+        check(&acl, &traffic, size, policy);
+    }
+
+    #[test]
+    fn classbench_rules_take_their_action_from_the_chain(
+        text in text(CLASSBENCH),
+        default in action(),
+        rule_action in action(),
+        traffic in traffic(),
+        size in 1..100usize,
+        policy in policy(),
+    ) {
+        let acl = acl(&text, &format!("default = {default:?}\nrule_action = {rule_action:?}"));
+        check(&acl, &traffic, size, policy);
+    }
+}
+
+fn v4(transport: Transport) -> Captured {
+    Captured::new(0, &Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), transport))
+}
+
+fn v6(transport: Transport) -> Captured {
+    Captured::new(
+        0,
+        &Packet::new(std::net::Ipv6Addr::LOCALHOST.into(), std::net::Ipv6Addr::LOCALHOST.into(), transport),
+    )
+}
+
+const BY_RULE: Verdict = Verdict::Drop(DropReason::AclRule);
+const BY_DEFAULT: Verdict = Verdict::Drop(DropReason::AclDefault);
+
+#[test]
+fn what_no_rule_matches_gets_the_default() {
+    let frames = [v4(Transport::Udp(1, 53)), v4(Transport::Tcp(1, 80, 2)), v6(Transport::Tcp(1, 22, 2))];
+    let text = "permit udp from any to any port 53\ndeny tcp from any to any port 80";
+    for (keys, default) in
+        [("", BY_DEFAULT), ("default = \"deny\"", BY_DEFAULT), ("default = \"permit\"", Verdict::Pass)]
+    {
+        assert_eq!(verdicts(&acl(text, keys), &frames), [Verdict::Pass, BY_RULE, default], "{keys}");
+        assert_eq!(verdicts(&acl("", keys), &frames), [default; 3], "{keys}, no rules");
+    }
+}
+
+#[test]
+fn a_rule_without_an_action_needs_one_from_the_chain() {
+    let filter = "@10.0.0.0/8 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xff";
+    let frames = [v4(Transport::Tcp(1, 80, 2)), v4(Transport::Udp(1, 80))];
+    for (keys, expected) in [
+        ("rule_action = \"permit\"", [Verdict::Pass, BY_DEFAULT]),
+        ("rule_action = \"deny\"", [BY_RULE, BY_DEFAULT]),
+        ("rule_action = \"deny\"\ndefault = \"permit\"", [BY_RULE, Verdict::Pass]),
+    ] {
+        assert_eq!(verdicts(&acl(filter, keys), &frames), expected, "{keys}");
+    }
+    // The rules' own actions stay.
+    let own = acl("permit tcp from any to any\ndeny any from any to any", "rule_action = \"deny\"");
+    assert_eq!(verdicts(&own, &frames), [Verdict::Pass, BY_RULE]);
+
+    let config: Config = toml::from_str("rules = \"f\"").expect("good keys");
+    let error = config.with_rules(rules(&format!("\n# filters\n{filter}")), "some/f".into()).unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)));
+    assert_eq!(
+        error.to_string(),
+        "some/f:3: the rule has no action; expected rule_action = \"permit\" or \"deny\" in the chain file"
+    );
+}
+
+#[test]
+fn frames_without_a_key_and_packets_dropped_before_are_not_counted() {
+    let mut cut = v4(Transport::Tcp(1, 80, 2));
+    cut.bytes.truncate(30);
+    let arp = Captured { nanos: 0, link: LinkType::ETHERNET, bytes: ethernet(0x0806, &[0; 28]) };
+    let frames = [v4(Transport::Tcp(1, 80, 2)), cut, arp, v6(Transport::Udp(1, 2)), v4(Transport::Udp(1, 2))];
+    let dropped = [true, false, false, true, false];
+    let acl = acl("permit tcp from any to any", "");
+    let mut function = acl.function(1);
+    let found = by_batches(&mut *function, &frames, 5, Policy::PASS, &dropped);
+    // What has no key passes here: the policy judged it.
+    assert_eq!(found, [EARLIER, Verdict::Pass, Verdict::Pass, EARLIER, BY_DEFAULT]);
+    assert_eq!(
+        function.report().json(),
+        json!({ "rules": 1, "rules_hit": 0, "default_packets": 1, "hits": [] })
+    );
+    let strict = Policy { pass_non_ip: false, pass_malformed: false };
+    let found = by_batches(&mut *function, &frames, 5, strict, &[false; 5]);
+    let [malformed, non_ip] = [DropReason::Malformed, DropReason::NonIp].map(Verdict::Drop);
+    assert_eq!(found, [Verdict::Pass, malformed, non_ip, BY_DEFAULT, BY_DEFAULT]);
+}
+
+#[test]
+fn reports_name_the_rules_that_decided() {
+    let lines = "# rules\npermit tcp from any to any port 80 id web\n\ndeny udp from any to any\ndeny esp from any to any\n";
+    let frames = [80, 80, 22].map(|port| v4(Transport::Tcp(1, port, 2)));
+    let udp = [v4(Transport::Udp(1, 2)), v6(Transport::Udp(1, 2)), v6(Transport::Udp(3, 4))];
+    let acl = acl(lines, "");
+    let mut function = acl.function(1);
+    let frames = [frames, udp].concat();
+    by_batches(&mut *function, &frames, 4, Policy::PASS, &[false; 6]);
+    let report = function.report();
+    assert_eq!(
+        report.json(),
+        json!({
+            "rules": 3,
+            "rules_hit": 2,
+            "default_packets": 1,
+            "hits": [
+                {
+                    "rule": 0,
+                    "line": 2,
+                    "id": "web",
+                    "text": "permit tcp from any to any port 80 id web",
+                    "packets": 2,
+                },
+                { "rule": 1, "line": 4, "id": null, "text": "deny udp from any to any", "packets": 3 },
+            ],
+        })
+    );
+    let rows = [
+        ("rules hit", "2 of 3"),
+        ("default (deny)", "1"),
+        ("line 4: deny udp from any to any", "3"),
+        ("line 2: permit tcp from any to any port 80 id web", "2"),
+    ];
+    assert_eq!(report.rows(), rows.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}
+
+#[test]
+fn only_the_busiest_rules_are_shown_to_people() {
+    let text: String = (1..=13).map(|port| format!("permit udp from any to any port {port}\n")).collect();
+    // One packet for the first rule and one more for each that follows.
+    let frames: Vec<_> = (1..=13).flat_map(|port| vec![v4(Transport::Udp(9, port)); port.into()]).collect();
+    let acl = acl(&text, "default = \"permit\"");
+    let mut function = acl.function(1);
+    by_batches(&mut *function, &frames, 10, Policy::PASS, &vec![false; frames.len()]);
+    let rows = function.report().rows();
+    assert_eq!(rows.len(), 2 + 10 + 1);
+    assert_eq!(rows[1], ("default (permit)".into(), "0".into()));
+    assert_eq!(rows[2], ("line 13: permit udp from any to any port 13".into(), "13".into()));
+    assert_eq!(rows[11], ("line 4: permit udp from any to any port 4".into(), "4".into()));
+    assert_eq!(rows[12], ("3 more rules".into(), "6".into()));
+    assert_eq!(function.report().json()["hits"].as_array().map(Vec::len), Some(13));
+}
+
+/// Prepares `acl` from keys of a chain file in a folder.
+fn prepare(keys: &str, folder: &std::path::Path, ignore_flags: bool) -> Result<Box<dyn Prepared>, String> {
+    let keys = toml::de::ValueDeserializer::parse(keys).expect("good TOML");
+    let function = Registration::by_name("acl").expect("a function that is registered");
+    let prepare = (function.parse)(keys).map_err(|error| error.message().to_owned())?;
+    prepare(&Context { folder, ignore_flags }).map_err(|error| error.to_string())
+}
+
+#[test]
+fn rules_are_read_from_the_chain_files_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("a file");
+    write("own.rules", "permit tcp from any to any\n");
+    write("classbench.rules", "@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x11/0xff 0x0200/0x0200\n");
+    write("bad.rules", "\nallow everything\n");
+    let name = |file: &str| folder.path().join(file).display().to_string();
+
+    let acl = prepare("{ rules = \"own.rules\", classifier = \"linear\" }", folder.path(), false).unwrap();
+    assert_eq!((acl.name(), acl.is_per_flow(), acl.records_path()), ("acl", false, None));
+    let lines = [
+        format!("1 rules of {}, first match wins", name("own.rules")),
+        "default deny, classifier linear".into(),
+    ];
+    assert_eq!(acl.describe(), lines);
+
+    // The flags column can be left out by the chain file and from outside.
+    let keys = "{ rules = \"classbench.rules\", rule_action = \"deny\" }";
+    let flags = "{ rules = \"classbench.rules\", rule_action = \"deny\", ignore_flags = true }";
+    assert!(prepare(keys, folder.path(), false).err().unwrap().contains("flags 0x0200/0x0200; expected"));
+    assert!(prepare(keys, folder.path(), true).is_ok());
+    assert!(prepare(flags, folder.path(), false).is_ok());
+
+    for (keys, message) in [
+        ("{ rules = \"bad.rules\" }", format!("{}:2: \"allow\"; expected permit or deny", name("bad.rules"))),
+        (
+            "{ rules = \"none.rules\" }",
+            format!("{}: No such file or directory (os error 2)", name("none.rules")),
+        ),
+        ("{}", "missing field `rules`".into()),
+        (
+            "{ rules = \"own.rules\", default = \"reject\" }",
+            "unknown variant `reject`, expected `permit` or `deny`".into(),
+        ),
+        (
+            "{ rules = \"own.rules\", classifier = \"tuple_merge\" }",
+            "unknown variant `tuple_merge`, expected `linear` or `tuple-merge`".into(),
+        ),
+    ] {
+        assert_eq!(prepare(keys, folder.path(), false).err(), Some(message), "{keys}");
+    }
+    let unknown =
+        prepare("{ rules = \"own.rules\", defualt = \"deny\" }", folder.path(), false).err().unwrap();
+    assert!(unknown.starts_with("unknown field `defualt`, expected one of `rules`, `default`"), "{unknown}");
+}

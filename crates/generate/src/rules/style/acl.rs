@@ -2,8 +2,8 @@
 
 use super::Ports::{Any, Exact, High, Range};
 use super::{Growth, Lengths, Profile, Side, Weights, ports, service};
-use crate::shape::PortRange;
-use crate::shape::protocol::{ICMP, TCP, UDP};
+use packetloom_classify::rule::PortRange;
+use packetloom_packet::protocol::{ICMP, TCP, UDP};
 
 /// Lengths of a specific source: hosts and pairs, and the blocks around /23.
 const SOURCE: Weights<u8> =

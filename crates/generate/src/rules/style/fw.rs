@@ -2,8 +2,8 @@
 
 use super::Ports::{Any, Exact, High, Low, Range};
 use super::{Growth, Lengths, Profile, Side, Weights, ports, service};
-use crate::shape::PortRange;
-use crate::shape::protocol::{GRE, ICMP, TCP, UDP};
+use packetloom_classify::rule::PortRange;
+use packetloom_packet::protocol::{GRE, ICMP, TCP, UDP};
 
 /// Lengths of a specific source; a few are short.
 #[rustfmt::skip]

@@ -2,8 +2,8 @@
 
 use super::Ports::{Any, Exact, High, Range};
 use super::{Growth, Lengths, Profile, Side, Weights, ports, service};
-use crate::shape::PortRange;
-use crate::shape::protocol::{AH, ESP, GRE, ICMP, TCP, UDP};
+use packetloom_classify::rule::PortRange;
+use packetloom_packet::protocol::{AH, ESP, GRE, ICMP, TCP, UDP};
 
 /// Lengths of a specific source: every size of network.
 #[rustfmt::skip]

@@ -13,7 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::GenerateError;
-use crate::shape::PortRange;
+use packetloom_classify::rule::PortRange;
 
 /// A kind of rule set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

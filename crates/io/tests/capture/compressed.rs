@@ -1,0 +1,296 @@
+//! Captures in gzip and xz, whole and damaged.
+
+use flate2::{Decompress, FlushDecompress};
+use packetloom_io::Error;
+
+use crate::support::*;
+
+/// `pcap_sample(Order::Little, MICROS)` as the program `xz` 5.4 compresses it.
+const XZ_SAMPLE: &[u8] = &[
+    0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00, 0x00, 0x04, 0xe6, 0xd6, 0xb4, 0x46, 0x02, 0x00, 0x21, 0x01, 0x16,
+    0x00, 0x00, 0x00, 0x74, 0x2f, 0xe5, 0xa3, 0xe0, 0x00, 0x8a, 0x00, 0x5f, 0x5d, 0x00, 0x6a, 0x30, 0xd1,
+    0xc8, 0x7d, 0x8b, 0xf8, 0x09, 0x9b, 0xad, 0x94, 0x4b, 0x8a, 0xf2, 0xff, 0xfa, 0xdb, 0xce, 0x75, 0x8f,
+    0x63, 0x14, 0xac, 0x91, 0xa6, 0x2c, 0x0a, 0x13, 0x2d, 0x2f, 0xcd, 0x53, 0x44, 0x8f, 0x10, 0x84, 0xab,
+    0x66, 0xc0, 0xde, 0x66, 0xd2, 0xa9, 0xee, 0xf4, 0x22, 0x82, 0xd2, 0x73, 0x8c, 0x23, 0xe1, 0xf3, 0xa3,
+    0xa8, 0xb6, 0x08, 0xf0, 0xe6, 0x46, 0x82, 0x79, 0xaa, 0x1a, 0x01, 0x89, 0xdd, 0x25, 0x09, 0x24, 0x25,
+    0xb2, 0xf6, 0x7b, 0x3f, 0x4c, 0x2c, 0xa6, 0x1e, 0xda, 0x4d, 0xe6, 0x56, 0x9f, 0x88, 0xe8, 0xe3, 0x24,
+    0x9a, 0x0e, 0x89, 0x8d, 0x49, 0x8d, 0xfb, 0x00, 0x00, 0x63, 0x5e, 0x5a, 0xb6, 0xfe, 0x88, 0x80, 0xe0,
+    0x00, 0x01, 0x7b, 0x8b, 0x01, 0x00, 0x00, 0x00, 0x39, 0xcf, 0x3a, 0xdc, 0xb1, 0xc4, 0x67, 0xfb, 0x02,
+    0x00, 0x00, 0x00, 0x00, 0x04, 0x59, 0x5a,
+];
+
+/// `samples` of different sizes: small files, and one that takes many reads.
+fn captures() -> Vec<(&'static str, Capture)> {
+    vec![("pcap", pcap_sample(Order::Little, MICROS)), ("pcapng", pcapng_sample(Order::Big, Order::Little))]
+}
+
+/// A file of `count` frames of up to 500 bytes that do not compress well.
+fn large(count: u32) -> Capture {
+    let noise = noise(1 << 16);
+    let mut file = Pcap::new(Order::Little, NANOS, 1);
+    for i in 0..count {
+        let start = (i as usize * 7_919) % 60_000;
+        file.record(i, i, 1_500, &noise[start..start + 20 + i as usize % 480]);
+    }
+    file.capture()
+}
+
+/// What a stream of damaged bytes should be read as: the frames that are whole in the first `content` bytes, and
+/// a truncation after them.
+#[track_caller]
+fn check(capture: &Capture, damaged: &[u8], content: usize, piece: usize, what: &str) {
+    let what = format!("{what}, {content} bytes of content, in pieces of {piece}");
+    match open_pieces(damaged, piece) {
+        Ok(reader) => {
+            assert!(content >= capture.header_len(), "{what}: opened");
+            let reading = read_in_batches(reader, 16).expect("damage is no error");
+            let (frames, end) = capture.within(content);
+            assert_eq!(reading.frames.len(), frames.len(), "{what}");
+            assert!(reading.frames == frames, "{what}: other frames");
+            let truncation = reading.truncation.unwrap_or_else(|| panic!("{what}: no truncation"));
+            assert_eq!(truncation.offset, end as u64, "{what}");
+        }
+        Err(e) => assert!(content < capture.header_len(), "{what}: {e}"),
+    }
+}
+
+#[test]
+fn the_real_xz() {
+    let capture = pcap_sample(Order::Little, MICROS);
+    for piece in [1, 7, 4096] {
+        let reading =
+            read_in_batches(open_pieces(XZ_SAMPLE, piece).expect("a capture"), 16).expect("no error");
+        assert_eq!((reading.frames, reading.truncation), (capture.frames.clone(), None));
+    }
+    // All of the content is in one chunk, so any cut before its end may lose it, but no cut goes unnoticed.
+    for cut in 0..XZ_SAMPLE.len() {
+        if let Ok(reader) = open_pieces(&XZ_SAMPLE[..cut], 4096) {
+            let reading = read_in_batches(reader, 16).expect("no error");
+            assert!(capture.frames.starts_with(&reading.frames), "cut at {cut}");
+            assert!(reading.truncation.is_some(), "cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn gzip_of_every_level_and_with_every_header_field() {
+    let capture = large(300);
+    for level in 0..=9 {
+        let mut encoder = flate2::GzBuilder::new()
+            .filename("capture.pcap")
+            .comment("a comment")
+            .extra(&b"extra"[..])
+            .mtime(1)
+            .write(Vec::new(), flate2::Compression::new(level));
+        std::io::Write::write_all(&mut encoder, &capture.bytes).expect("memory can be written");
+        let bytes = encoder.finish().expect("memory can be written");
+        for piece in [1_000, 1 << 20] {
+            let reading =
+                read_in_batches(open_pieces(&bytes, piece).expect("a capture"), 64).expect("no error");
+            assert!(reading.frames == capture.frames && reading.truncation.is_none(), "level {level}");
+        }
+    }
+}
+
+#[test]
+fn gzip_members_one_after_another() {
+    let capture = pcap_sample(Order::Big, NANOS);
+    let (empty, bytes) = (gzip(b""), &capture.bytes);
+    for cut in 0..=bytes.len() {
+        let members = [gzip(&bytes[..cut]), empty.clone(), gzip(&bytes[cut..]), empty.clone()].concat();
+        for piece in [1, 4096] {
+            let reader = open_pieces(&members, piece).expect("a capture");
+            let reading = read_in_batches(reader, 16).expect("no error");
+            assert_eq!(reading.frames, capture.frames, "cut at {cut}, pieces of {piece}");
+            assert_eq!(reading.truncation, None, "cut at {cut}, pieces of {piece}");
+        }
+    }
+}
+
+#[test]
+fn xz_streams_one_after_another() {
+    let capture = pcap_sample(Order::Big, NANOS);
+    let (empty, bytes) = (xz_stored(b"", 1).bytes, &capture.bytes);
+    for cut in 0..=bytes.len() {
+        // Streams may be followed by zeros, in fours.
+        let (first, second) = (xz_stored(&bytes[..cut], 20).bytes, xz_stored(&bytes[cut..], 99).bytes);
+        let streams = [first, vec![0; 8], empty.clone(), second, vec![0; 4]].concat();
+        for piece in [1, 4096] {
+            let reader = open_pieces(&streams, piece).expect("a capture");
+            let reading = read_in_batches(reader, 16).expect("no error");
+            assert_eq!(reading.frames, capture.frames, "cut at {cut}, pieces of {piece}");
+            assert_eq!(reading.truncation, None, "cut at {cut}, pieces of {piece}");
+        }
+    }
+}
+
+/// What inflates out of a gzip file with a header of 10 bytes before it ends or breaks.
+fn inflated(gzip: &[u8]) -> Vec<u8> {
+    let mut content = vec![0; 1 << 20];
+    let mut decompress = Decompress::new(false);
+    if let Some(deflated) = gzip.get(10..) {
+        let _ = decompress.decompress(deflated, &mut content, FlushDecompress::None);
+    }
+    content.truncate(decompress.total_out() as usize);
+    content
+}
+
+#[test]
+fn gzip_cut_at_every_byte() {
+    for (name, capture) in captures() {
+        let bytes = gzip(&capture.bytes);
+        assert_eq!(inflated(&bytes), capture.bytes);
+        for cut in 0..bytes.len() {
+            let content = inflated(&bytes[..cut]).len();
+            for piece in [1, 7, 4096] {
+                check(&capture, &bytes[..cut], content, piece, &format!("{name}, gzip cut at {cut}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn gzip_damaged_at_every_byte() {
+    for (name, capture) in captures() {
+        let bytes = gzip(&capture.bytes);
+        for at in 10..bytes.len() {
+            for mask in [0x01, 0x80, 0xff] {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= mask;
+                // What the damage makes of the content is read as far as it goes, like any other bytes.
+                let content = inflated(&damaged);
+                let what = format!("{name}, byte {at} of {} changed by {mask:#x}", bytes.len());
+                for piece in [1, 7, 4096] {
+                    let Ok(reader) = open_pieces(&damaged, piece) else {
+                        assert!(
+                            content.len() < capture.header_len(),
+                            "{what}, pieces of {piece}: not opened"
+                        );
+                        continue;
+                    };
+                    let reading = read_in_batches(reader, 16).expect("damage is no error");
+                    let expected = read_bytes(&content);
+                    assert_eq!(reading.frames, expected.frames, "{what}, pieces of {piece}");
+                    assert!(reading.truncation.is_some(), "{what}, pieces of {piece}: no truncation");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn stored_gzip_and_xz_cut_at_every_byte() {
+    for (name, capture) in captures() {
+        for (format, stored) in
+            [("gzip", gzip_stored(&capture.bytes, 50)), ("xz", xz_stored(&capture.bytes, 50))]
+        {
+            for cut in 0..stored.bytes.len() {
+                for piece in [1, 4096] {
+                    let what = format!("{name}, {format} cut at {cut}");
+                    check(&capture, &stored.bytes[..cut], stored.content[cut], piece, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_broken_piece_of_gzip_or_xz_ends_the_reading_there() {
+    for (name, capture) in captures() {
+        for (format, stored) in
+            [("gzip", gzip_stored(&capture.bytes, 50)), ("xz", xz_stored(&capture.bytes, 50))]
+        {
+            for &at in &stored.pieces {
+                let mut damaged = stored.bytes.clone();
+                // A block of a type that does not exist; a chunk of a kind that does not.
+                damaged[at] = if format == "gzip" { 0b110 } else { 0x03 };
+                for piece in [1, 4096] {
+                    let what = format!("{name}, {format} broken at {at}");
+                    check(&capture, &damaged, stored.content[at], piece, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wrong_checksum_is_noticed_after_all_frames() {
+    for (name, capture) in captures() {
+        let len = capture.bytes.len();
+        let mut gzip = gzip_stored(&capture.bytes, 50).bytes;
+        let at = gzip.len() - 8;
+        gzip[at] ^= 1;
+        let mut xz = xz_stored(&capture.bytes, 50).bytes;
+        // Before the footer of 12 bytes stands an index of 8 and its checksum of 4; before it, the content's.
+        let at = xz.len() - 12 - 12 - 4;
+        xz[at] ^= 1;
+        for (format, bytes) in [("gzip", gzip), ("xz", xz)] {
+            for piece in [1, 4096] {
+                check(&capture, &bytes, len, piece, &format!("{name}, {format}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn damage_in_a_later_member_keeps_the_earlier_ones() {
+    let capture = pcap_sample(Order::Little, MICROS);
+    let (first, second) = capture.bytes.split_at(capture.within(60).1);
+    let mut gzip = [gzip_stored(first, 50).bytes, gzip_stored(second, 50).bytes].concat();
+    let at = gzip_stored(first, 50).bytes.len() + 10;
+    gzip[at] = 0b110;
+    let mut xz = [xz_stored(first, 50).bytes, xz_stored(second, 50).bytes].concat();
+    let at = xz_stored(first, 50).bytes.len() + 24;
+    xz[at] = 0x03;
+    for (format, bytes) in [("gzip", gzip), ("xz", xz)] {
+        for piece in [1, 4096] {
+            check(&capture, &bytes, first.len(), piece, format);
+        }
+    }
+}
+
+#[test]
+fn damage_far_into_a_file_keeps_what_stands_before() {
+    let capture = large(4_000);
+    let bytes = gzip(&capture.bytes);
+    assert!(bytes.len() > 100_000);
+    for tenths in 1..10 {
+        let cut = bytes.len() * tenths / 10;
+        let content = inflated(&bytes[..cut]).len();
+        assert!(content > 50_000);
+        check(&capture, &bytes[..cut], content, 65_536, &format!("gzip cut at {cut}"));
+
+        let stored = xz_stored(&capture.bytes, 60_000);
+        let cut = stored.bytes.len() * tenths / 10;
+        check(&capture, &stored.bytes[..cut], stored.content[cut], 65_536, &format!("xz cut at {cut}"));
+    }
+}
+
+#[test]
+fn the_reason_says_that_the_compressed_data_are_broken() {
+    let capture = pcap_sample(Order::Little, MICROS);
+    for bytes in [gzip(&capture.bytes), xz_stored(&capture.bytes, 50).bytes] {
+        let reader = open_pieces(&bytes[..bytes.len() - 1], 4096).expect("a capture");
+        let reading = read_in_batches(reader, 16).expect("no error");
+        let reason = reading.truncation.expect("a truncation").reason;
+        assert!(reason.contains("compressed data are broken"), "{reason}");
+    }
+}
+
+#[test]
+fn something_else_inside() {
+    for compression in [Compression::Gzip, Compression::Xz] {
+        for way in [Way::File(compression), Way::Pieces(1, compression)] {
+            match way.open(b"this is no capture") {
+                Err(Error::NotACapture { found, .. }) => assert_eq!(found, "74 68 69 73 20 69 73 20"),
+                other => panic!("{way:?}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn compressed_twice_is_no_capture() {
+    let twice = gzip(&gzip(&pcap_sample(Order::Little, MICROS).bytes));
+    assert!(matches!(open_pieces(&twice, 4096), Err(Error::NotACapture { .. })));
+}

@@ -1,0 +1,11 @@
+//! Captures read and written.
+
+mod arbitrary;
+mod compressed;
+mod cut;
+mod pcap;
+mod pcapng;
+mod stream;
+#[path = "../support/mod.rs"]
+mod support;
+mod writer;

@@ -1,0 +1,285 @@
+//! Outputs appear whole or not at all.
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use packetloom_io::Error;
+use packetloom_io::output::Output;
+use rustix::fs::{CWD, FileType, Mode};
+use tempfile::{TempDir, tempdir};
+
+fn directory() -> (TempDir, PathBuf) {
+    let directory = tempdir().expect("a temporary directory");
+    let path = directory.path().join("out.txt");
+    (directory, path)
+}
+
+/// The names of a directory's files, in order.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).expect("a file")
+}
+
+/// Opens an output that must not be opened, and returns what went wrong.
+#[track_caller]
+fn refused(path: &Path) -> String {
+    match Output::create(path) {
+        Err(error @ Error::Io { .. }) => error.to_string(),
+        other => panic!("{}: {other:?}", path.display()),
+    }
+}
+
+#[test]
+fn nothing_appears_before_finish() {
+    let (directory, path) = directory();
+    let mut output = Output::create(&path).expect("made");
+    assert!(!path.exists());
+    output.write(b"one ").expect("written");
+    output.flush().expect("flushed");
+    output.write(&vec![b'x'; 1 << 20]).expect("written");
+    assert!(!path.exists());
+    output.finish().expect("finished");
+    assert_eq!(read(&path), format!("one {}", "x".repeat(1 << 20)));
+    assert_eq!(names(directory.path()), ["out.txt"]);
+}
+
+#[test]
+fn an_empty_output_is_an_empty_file() {
+    let (directory, path) = directory();
+    Output::create(&path).expect("made").finish().expect("finished");
+    assert_eq!((read(&path).as_str(), names(directory.path())), ("", vec!["out.txt".to_string()]));
+}
+
+#[test]
+fn a_dropped_output_leaves_nothing() {
+    for len in [0, 10, 1 << 20] {
+        let (directory, path) = directory();
+        let mut output = Output::create(&path).expect("made");
+        output.write(&vec![b'x'; len]).expect("written");
+        drop(output);
+        assert_eq!(names(directory.path()), [""; 0], "{len} bytes");
+    }
+}
+
+#[test]
+fn an_existing_file_is_replaced_at_the_end_only() {
+    let (directory, path) = directory();
+    fs::write(&path, "before").expect("written");
+    let mut output = Output::create(&path).expect("made");
+    output.write(b"after").expect("written");
+    output.flush().expect("flushed");
+    assert_eq!(read(&path), "before");
+    output.finish().expect("finished");
+    assert_eq!((read(&path).as_str(), names(directory.path())), ("after", vec!["out.txt".to_string()]));
+}
+
+#[test]
+fn an_existing_file_survives_a_run_that_fails() {
+    let (directory, path) = directory();
+    fs::write(&path, "before").expect("written");
+    let mut output = Output::create(&path).expect("made");
+    output.write(b"after").expect("written");
+    output.flush().expect("flushed");
+    drop(output);
+    assert_eq!((read(&path).as_str(), names(directory.path())), ("before", vec!["out.txt".to_string()]));
+}
+
+#[test]
+fn a_rename_that_fails_is_an_error_and_leaves_nothing() {
+    let (directory, path) = directory();
+    let mut output = Output::create(&path).expect("made");
+    output.write(b"after").expect("written");
+    // Meanwhile somebody makes a directory of that name.
+    fs::create_dir(&path).expect("made");
+    let error = output.finish().expect_err("a directory is in the way").to_string();
+    assert!(error.starts_with(&path.display().to_string()), "{error}");
+    assert_eq!((names(directory.path()), names(&path)), (vec!["out.txt".to_string()], vec![]));
+}
+
+#[test]
+fn a_link_stays_and_its_target_is_replaced() {
+    let (directory, link) = directory();
+    fs::create_dir(directory.path().join("data")).expect("made");
+    let target = directory.path().join("data").join("target.txt");
+    fs::write(&target, "before").expect("written");
+    symlink("data/target.txt", &link).expect("linked");
+    let second = directory.path().join("second.txt");
+    symlink("out.txt", &second).expect("linked");
+
+    for (path, text) in [(&link, "through one link"), (&second, "through two")] {
+        let mut output = Output::create(path).expect("made");
+        output.write(text.as_bytes()).expect("written");
+        output.finish().expect("finished");
+        assert!(link.is_symlink() && second.is_symlink());
+        assert!(!target.is_symlink());
+        assert_eq!(read(&target), text);
+    }
+    // A run that fails changes neither.
+    drop(Output::create(&link).expect("made"));
+    assert_eq!(read(&link), "through two");
+    assert_eq!(names(directory.path()), ["data", "out.txt", "second.txt"]);
+    assert_eq!(names(&directory.path().join("data")), ["target.txt"]);
+}
+
+#[test]
+fn the_target_of_a_link_is_made_where_it_is_missing() {
+    let (directory, link) = directory();
+    fs::create_dir(directory.path().join("data")).expect("made");
+    let target = directory.path().join("data").join("target.txt");
+    symlink("data/target.txt", &link).expect("linked");
+    let second = directory.path().join("second.txt");
+    symlink(&link, &second).expect("linked");
+    let mut output = Output::create(&second).expect("made");
+    output.write(b"new").expect("written");
+    output.finish().expect("finished");
+    assert!(link.is_symlink() && second.is_symlink(), "a link was replaced");
+    assert_eq!(read(&target), "new");
+    assert_eq!(names(&directory.path().join("data")), ["target.txt"]);
+}
+
+#[test]
+fn a_name_without_a_directory_is_in_the_current_one() {
+    let name = format!("packetloom-output-test-{}", std::process::id());
+    let mut output = Output::create(Path::new(&name)).expect("made");
+    output.write(b"here").expect("written");
+    output.finish().expect("finished");
+    let text = fs::read_to_string(&name);
+    fs::remove_file(&name).expect("removed");
+    assert_eq!(text.expect("a file"), "here");
+}
+
+#[test]
+fn a_full_device_is_an_error() {
+    let path = Path::new("/dev/full");
+    // What fits into the buffer is written at the end.
+    let mut output = Output::create(path).expect("opened");
+    output.write(b"little").expect("buffered");
+    let error = output.finish().expect_err("no room").to_string();
+    assert!(error.starts_with("/dev/full: "), "{error}");
+
+    let mut output = Output::create(path).expect("opened");
+    output.write(b"little").expect("buffered");
+    assert!(output.flush().is_err());
+    let error = output.write(&vec![0; 1 << 20]).expect_err("no room").to_string();
+    assert!(error.starts_with("/dev/full: "), "{error}");
+    drop(output);
+    assert!(path.metadata().expect("a device").file_type().is_char_device());
+}
+
+#[test]
+fn the_null_device_takes_everything() {
+    let path = Path::new("/dev/null");
+    let mut output = Output::create(path).expect("opened");
+    assert_eq!(output.name(), "/dev/null");
+    output.write(&vec![0; 1 << 20]).expect("written");
+    output.finish().expect("finished");
+    assert!(path.metadata().expect("a device").file_type().is_char_device());
+    assert!(!names(Path::new("/dev")).iter().any(|name| name.contains("null.")));
+}
+
+#[test]
+fn a_pipe_is_written_as_it_comes() {
+    let (directory, path) = directory();
+    rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a named pipe");
+    let reader = thread::spawn({
+        let path = path.clone();
+        move || {
+            let mut pipe = fs::File::open(path)?;
+            let mut first = [0; 5];
+            pipe.read_exact(&mut first)?;
+            let mut rest = Vec::new();
+            pipe.read_to_end(&mut rest).map(|_| (first, rest))
+        }
+    });
+    let mut output = Output::create(&path).expect("opened");
+    output.write(b"first").expect("written");
+    output.flush().expect("flushed");
+    output.write(b"rest").expect("written");
+    output.finish().expect("finished");
+    let (first, rest) = reader.join().expect("no panic").expect("the pipe can be read");
+    assert_eq!((&first, &rest[..]), (b"first", &b"rest"[..]));
+    assert!(path.metadata().expect("a pipe").file_type().is_fifo());
+    assert_eq!(names(directory.path()), ["out.txt"]);
+}
+
+#[test]
+fn a_descriptor_is_written_by_its_name() {
+    // As `/dev/stdout` is where standard output is a pipe.
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let path = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
+    let mut output = Output::create(&path).expect("opened");
+    output.write(b"through the descriptor").expect("written");
+    output.finish().expect("finished");
+    drop(writer);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).expect("text");
+    assert_eq!(text, "through the descriptor");
+}
+
+#[test]
+fn a_closed_pipe_is_told_from_other_errors() {
+    let (_directory, path) = directory();
+    rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a named pipe");
+    let reader = thread::spawn({
+        let path = path.clone();
+        move || fs::File::open(path).map(drop)
+    });
+    let mut output = Output::create(&path).expect("opened");
+    reader.join().expect("no panic").expect("opened");
+    output.write(b"nobody reads this").expect("buffered");
+    assert!(output.finish().expect_err("nobody reads").is_broken_pipe());
+
+    let mut output = Output::create(Path::new("/dev/full")).expect("opened");
+    output.write(b"x").expect("buffered");
+    assert!(!output.finish().expect_err("no room").is_broken_pipe());
+}
+
+#[test]
+fn paths_that_cannot_be_written_are_named() {
+    let (directory, file) = directory();
+    fs::write(&file, "a file").expect("written");
+    let paths = [
+        directory.path().to_path_buf(),
+        directory.path().join(".."),
+        PathBuf::from("/"),
+        directory.path().join("missing").join("out.txt"),
+        file.join("out.txt"),
+        PathBuf::from("/proc/packetloom-test"),
+        directory.path().join("x".repeat(300)),
+        PathBuf::from(""),
+    ];
+    for path in paths {
+        let error = refused(&path);
+        assert!(error.starts_with(&format!("{}: ", path.display())), "{error}");
+    }
+    assert_eq!(names(directory.path()), ["out.txt"]);
+}
+
+#[test]
+fn files_that_may_not_be_written_are_not_replaced() {
+    // Nothing is forbidden to root.
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (directory, path) = directory();
+    fs::write(&path, "before").expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).expect("changed");
+    assert!(refused(&path).starts_with(&path.display().to_string()));
+
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).expect("changed");
+    let other = directory.path().join("other.txt");
+    assert!(refused(&other).starts_with(&other.display().to_string()));
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("changed");
+    assert_eq!((read(&path).as_str(), names(directory.path())), ("before", vec!["out.txt".to_string()]));
+}

@@ -1,0 +1,348 @@
+//! Batches, verdicts and counters.
+
+mod support;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use packetloom_packet::batch::{Arena, Parsed, Policy};
+use packetloom_packet::reject::RejectCounts;
+use packetloom_packet::verdict::VerdictCounts;
+use packetloom_packet::{
+    Batch, DropReason, EndReason, FlowRecord, FrameRef, HalfFlow, Headers, Key, LinkType, Reject, Timestamp,
+    Verdict, protocol,
+};
+use support::*;
+
+/// Packets without layer 2 one after another in an arena, and where they lie.
+fn arena(packets: &[Vec<u8>]) -> (Arena, Vec<FrameRef>) {
+    let mut bytes = vec![0xee; 3];
+    let mut frames = Vec::new();
+    for (index, packet) in packets.iter().enumerate() {
+        frames.push(FrameRef {
+            offset: bytes.len() as u64,
+            time: Timestamp::from_nanos(1_000 + index as u64),
+            len: packet.len() as u32,
+            wire_len: packet.len() as u32,
+            link: LinkType::RAW,
+            port: index as u16,
+        });
+        bytes.extend(packet);
+    }
+    (Arc::new(bytes), frames)
+}
+
+/// IPv4, IPv6, broken and unreadable packets, in turns.
+fn packets() -> Vec<Vec<u8>> {
+    vec![
+        Ipv4::of(TCP).packet(&tcp(1, 2, 0x02)),
+        Ipv6::of(UDP).packet(&udp(3, 4)),
+        vec![0x45, 0, 0],
+        Ipv4::of(UDP).packet(&udp(5, 6)),
+        Ipv6::of(ICMPV6).packet(&[128, 0, 0, 0]),
+        Ipv6::of(TCP).packet(&tcp(7, 8, 0x10)),
+        vec![0x50; 40],
+        Ipv4::of(GRE).packet(&[0; 4]),
+    ]
+}
+
+fn filled(packets: &[Vec<u8>]) -> Batch {
+    let (arena, frames) = arena(packets);
+    let mut batch = Batch::new(packets.len());
+    batch.reset(arena);
+    frames.into_iter().for_each(|frame| batch.push(frame));
+    batch
+}
+
+/// What the headers of a frame of a batch said, gathered from its columns.
+fn headers(batch: &Batch, index: usize) -> Result<Headers, Reject> {
+    match batch.parsed()[index] {
+        Parsed::V4(i) => {
+            let (i, keys) = (i as usize, batch.v4());
+            assert_eq!(keys.frames[i] as usize, index);
+            Ok(Headers { key: Key::V4(keys.keys[i]), ip_bytes: keys.bytes[i] })
+        }
+        Parsed::V6(i) => {
+            let (i, keys) = (i as usize, batch.v6());
+            assert_eq!(keys.frames[i] as usize, index);
+            Ok(Headers { key: Key::V6(keys.keys[i]), ip_bytes: keys.bytes[i] })
+        }
+        Parsed::Rejected(reject) => Err(reject),
+    }
+}
+
+#[test]
+fn a_new_batch_is_empty() {
+    let batch = Batch::new(3);
+    assert_eq!((batch.len(), batch.capacity(), batch.is_empty(), batch.is_full()), (0, 3, true, false));
+    assert!((**batch.arena()).as_ref().is_empty());
+}
+
+#[test]
+fn parsing_fills_the_columns() {
+    let packets = packets();
+    let mut batch = filled(&packets);
+    assert!(batch.is_full() && !batch.is_empty() && batch.parsed().is_empty());
+    batch.parse(Policy::PASS);
+    assert_eq!((batch.parsed().len(), batch.verdicts().len()), (packets.len(), packets.len()));
+    assert_eq!((batch.v4().keys.len(), batch.v6().keys.len()), (3, 3));
+    for (index, packet) in packets.iter().enumerate() {
+        assert_eq!(batch.bytes(index), packet);
+        let expected = packetloom_packet::dissect(LinkType::RAW, packet, packet.len() as u32);
+        assert_eq!(headers(&batch, index), expected, "frame {index}");
+    }
+}
+
+#[test]
+fn the_wire_length_reaches_the_headers() {
+    let (arena, frames) =
+        arena(&[Ipv4 { protocol: UDP, total_len: Some(0), ..Ipv4::default() }.packet(&udp(1, 2))]);
+    let mut batch = Batch::new(1);
+    batch.reset(arena);
+    batch.push(FrameRef { wire_len: 4_321, ..frames[0] });
+    batch.parse(Policy::PASS);
+    assert_eq!(batch.v4().bytes, [4_321]);
+}
+
+#[test]
+fn parsing_again_goes_on_where_it_stopped() {
+    let packets = packets();
+    let (arena, frames) = arena(&packets);
+    let mut whole = filled(&packets);
+    whole.parse(Policy::PASS);
+
+    let mut batch = Batch::new(frames.len());
+    batch.reset(arena);
+    for frame in &frames {
+        batch.push(*frame);
+        batch.parse(Policy::PASS);
+        batch.parse(Policy::PASS);
+    }
+    assert_eq!((batch.parsed(), batch.verdicts()), (whole.parsed(), whole.verdicts()));
+    assert_eq!((&batch.v4().keys, &batch.v6().frames), (&whole.v4().keys, &whole.v6().frames));
+}
+
+#[test]
+fn truncate_forgets_the_last_frames() {
+    for len in [0, 1, 5, 8, 100] {
+        let mut batch = filled(&packets());
+        batch.truncate(len);
+        assert_eq!(batch.len(), len.min(8));
+        assert_eq!((batch.is_empty(), batch.is_full()), (len == 0, len >= 8));
+        batch.parse(Policy::PASS);
+        assert_eq!(batch.parsed().len(), batch.len());
+        let first: Vec<_> = batch.frames().iter().map(|frame| frame.port).collect();
+        assert_eq!(first, (0..len.min(8) as u16).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn reset_forgets_everything_but_the_capacity() {
+    let mut batch = filled(&packets());
+    batch.parse(Policy::PASS);
+    let (arena, frames) = arena(&[Ipv6::of(UDP).packet(&udp(9, 9))]);
+    batch.reset(arena);
+    assert_eq!((batch.len(), batch.capacity()), (0, 8));
+    assert!(batch.parsed().is_empty() && batch.verdicts().is_empty());
+    assert!(batch.v4().keys.is_empty() && batch.v6().keys.is_empty());
+    batch.push(frames[0]);
+    batch.parse(Policy::PASS);
+    assert_eq!(headers(&batch, 0), raw(batch.bytes(0)));
+    assert_eq!((batch.v6().frames.as_slice(), batch.v6().bytes.as_slice()), (&[0][..], &[52][..]));
+}
+
+#[test]
+fn push_from_keeps_keys_bytes_and_verdicts() {
+    let mut batch = filled(&packets());
+    batch.parse(Policy { pass_non_ip: true, pass_malformed: false });
+    let (verdicts, v4, _) = batch.judge();
+    let second_v4 = v4.frames[1] as usize;
+    verdicts[second_v4] = Verdict::Drop(DropReason::AclRule);
+
+    let picks = [6, 5, 3, 0, 5, 2, 1];
+    let mut picked = Batch::new(picks.len());
+    picked.reset(batch.arena().clone());
+    for index in picks {
+        picked.push_from(&batch, index);
+    }
+    assert_eq!(picked.len(), picks.len());
+    assert_eq!((picked.v4().keys.len(), picked.v6().keys.len()), (2, 3));
+    for (place, index) in picks.into_iter().enumerate() {
+        assert_eq!(picked.frames()[place], batch.frames()[index]);
+        assert_eq!(picked.bytes(place), batch.bytes(index));
+        assert_eq!(picked.verdicts()[place], batch.verdicts()[index]);
+        assert_eq!(headers(&picked, place), headers(&batch, index), "place {place}");
+    }
+    let drops = [Verdict::Drop(DropReason::Malformed), Verdict::Drop(DropReason::AclRule)];
+    assert_eq!([picked.verdicts()[0], picked.verdicts()[2]], drops);
+    // A batch of picked frames is parsed already.
+    picked.parse(Policy::PASS);
+    assert_eq!((picked.parsed().len(), picked.verdicts().len()), (picks.len(), picks.len()));
+}
+
+#[test]
+fn frames_beyond_the_arena_are_cut() {
+    let mut batch = Batch::new(8);
+    batch.reset(Arc::new([0x45u8, 1, 2, 3]));
+    let cases: [(u64, u32, &[u8]); 7] = [
+        (0, 4, &[0x45, 1, 2, 3]),
+        (1, 2, &[1, 2]),
+        (2, 9, &[2, 3]),
+        (4, 1, &[]),
+        (5, 1, &[]),
+        (3, u32::MAX, &[3]),
+        (u64::MAX, u32::MAX, &[]),
+    ];
+    for (offset, len, _) in cases {
+        let (time, link) = (Timestamp::default(), LinkType::RAW);
+        batch.push(FrameRef { offset, time, len, wire_len: 60, link, port: 0 });
+    }
+    batch.parse(Policy::PASS);
+    for (index, (offset, len, bytes)) in cases.into_iter().enumerate() {
+        assert_eq!(batch.bytes(index), bytes, "{len} bytes at {offset}");
+    }
+    assert_eq!(batch.parsed()[3], Parsed::Rejected(Reject::LinkTruncated));
+    assert_eq!(batch.parsed()[0], Parsed::Rejected(Reject::IpTruncated));
+}
+
+#[test]
+fn a_loop_over_frames_may_judge_by_itself() {
+    let mut batch = filled(&packets()[..2]);
+    batch.push_verdict(Verdict::Pass);
+    batch.push_verdict(Verdict::Drop(DropReason::AclDefault));
+    assert_eq!(batch.verdicts(), [Verdict::Pass, Verdict::Drop(DropReason::AclDefault)]);
+}
+
+#[test]
+fn the_policy_tells_non_ip_from_malformed() {
+    let non_ip = [Reject::LinkType, Reject::NotIp];
+    for reject in Reject::ALL {
+        assert_eq!(reject.is_non_ip(), non_ip.contains(&reject), "{reject:?}");
+        for (pass_non_ip, pass_malformed) in [(false, false), (false, true), (true, false), (true, true)] {
+            let expected = match (reject.is_non_ip(), pass_non_ip, pass_malformed) {
+                (true, true, _) | (false, _, true) => Verdict::Pass,
+                (true, false, _) => Verdict::Drop(DropReason::NonIp),
+                (false, _, false) => Verdict::Drop(DropReason::Malformed),
+            };
+            let policy = Policy { pass_non_ip, pass_malformed };
+            assert_eq!(policy.verdict(reject), expected, "{policy:?}, {reject:?}");
+        }
+        assert_eq!(Policy::PASS.verdict(reject), Verdict::Pass);
+    }
+}
+
+#[test]
+fn the_policy_reaches_the_verdicts() {
+    let arp = [ethernet(0x0806), vec![0; 28]].concat();
+    let (arena, mut frames) = arena(&[arp, vec![0x45; 8], Ipv4::of(UDP).packet(&udp(1, 2))]);
+    frames[0].link = LinkType::ETHERNET;
+    let verdicts = |policy| {
+        let mut batch = Batch::new(3);
+        batch.reset(arena.clone());
+        frames.iter().for_each(|frame| batch.push(*frame));
+        batch.parse(policy);
+        batch.verdicts().to_vec()
+    };
+    let (non_ip, malformed) = (Verdict::Drop(DropReason::NonIp), Verdict::Drop(DropReason::Malformed));
+    assert_eq!(verdicts(Policy::PASS), [Verdict::Pass; 3]);
+    assert_eq!(
+        verdicts(Policy { pass_non_ip: false, pass_malformed: true }),
+        [non_ip, Verdict::Pass, Verdict::Pass]
+    );
+    assert_eq!(
+        verdicts(Policy { pass_non_ip: false, pass_malformed: false }),
+        [non_ip, malformed, Verdict::Pass]
+    );
+}
+
+#[test]
+fn every_packet_is_in_one_counter() {
+    let mut counts = VerdictCounts::default();
+    assert_eq!(counts.received(), 0);
+    for (times, reason) in DropReason::ALL.into_iter().enumerate() {
+        (0..=times).for_each(|_| counts.add(Verdict::Drop(reason)));
+    }
+    counts.add(Verdict::Pass);
+    assert_eq!(counts.passed, 1);
+    let dropped: Vec<_> = counts.dropped().collect();
+    for (place, reason) in DropReason::ALL.into_iter().enumerate() {
+        assert_eq!(dropped[place], (reason, place as u64 + 1));
+    }
+    assert_eq!(counts.received(), 1 + dropped.iter().map(|(_, count)| count).sum::<u64>());
+    assert!(Verdict::Pass.is_pass() && !Verdict::Drop(DropReason::NonIp).is_pass());
+    assert_eq!(Verdict::default(), Verdict::Pass);
+}
+
+#[test]
+fn rejects_are_counted_and_merged() {
+    let (mut one, mut other) = (RejectCounts::default(), RejectCounts::default());
+    for (times, reject) in Reject::ALL.into_iter().enumerate() {
+        (0..times).for_each(|_| one.add(reject));
+        other.add(reject);
+    }
+    one.merge(&other);
+    let counts: Vec<_> = one.iter().collect();
+    let expected: Vec<_> = Reject::ALL.into_iter().zip(1..).collect();
+    assert_eq!(counts, expected);
+    assert_eq!(one.total(), (1..=Reject::ALL.len() as u64).sum());
+}
+
+#[test]
+fn names_are_distinct() {
+    let mut names: Vec<_> = Reject::ALL.iter().map(|reject| reject.name()).collect();
+    names.extend(DropReason::ALL.iter().map(|reason| reason.name()));
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
+
+#[test]
+fn protocol_names_and_numbers_belong_together() {
+    for number in 0..=u8::MAX {
+        if let Some(name) = protocol::name(number) {
+            assert_eq!(protocol::by_name(name), Some(number), "{name}");
+        }
+    }
+    for (name, number) in [("tcp", 6), ("udp", 17), ("icmp", 1), ("icmpv6", 58), ("sctp", 132), ("gre", 47)] {
+        assert_eq!((protocol::by_name(name), protocol::name(number)), (Some(number), Some(name)));
+    }
+    assert_eq!((protocol::by_name("TCP"), protocol::by_name(""), protocol::name(255)), (None, None, None));
+}
+
+#[test]
+fn time_never_runs_backwards() {
+    let (early, late) = (Timestamp::from_nanos(1_999_999), Timestamp::from_nanos(2_000_005));
+    assert_eq!((late.nanos_since(early), early.nanos_since(late)), (6, 0));
+    assert_eq!((early.as_millis(), late.as_millis(), late.as_nanos()), (1, 2, 2_000_005));
+}
+
+#[test]
+fn a_record_spans_both_directions() {
+    let half = |first, last, packets| HalfFlow {
+        first: Timestamp::from_nanos(first),
+        last: Timestamp::from_nanos(last),
+        packets,
+        ..HalfFlow::default()
+    };
+    let record = |reverse| FlowRecord {
+        source: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+        destination: IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7)),
+        source_port: 1,
+        destination_port: 2,
+        protocol: TCP,
+        forward: half(10, 50, 3),
+        reverse,
+        end_reason: EndReason::ForcedEnd,
+    };
+    // An empty half's times mean nothing.
+    for (reverse, end, directions) in
+        [(half(0, 99, 0), 50, 1), (half(20, 40, 1), 50, 2), (half(20, 70, 1), 70, 2)]
+    {
+        let record = record(reverse);
+        assert_eq!(
+            (record.start().as_nanos(), record.end().as_nanos(), record.directions()),
+            (10, end, directions)
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! Everything below IP.
+
+use packetloom_packet::{Headers, KeyBits, LinkType, Reject, dissect};
+
+use crate::support::*;
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+
+/// Headers that carry IP: a name, the link type, the bytes.
+pub(crate) fn carriers() -> Vec<(&'static str, LinkType, Vec<u8>)> {
+    let ethernet_with = |ethertype, rest: &[&[u8]]| [&ethernet(ethertype), &rest.concat()[..]].concat();
+    vec![
+        ("Ethernet, IPv4", LinkType::ETHERNET, ethernet(IPV4)),
+        ("Ethernet, IPv6", LinkType::ETHERNET, ethernet(IPV6)),
+        ("VLAN", LinkType::ETHERNET, ethernet_with(0x8100, &[&tag(IPV4)])),
+        ("802.1ad tag alone", LinkType::ETHERNET, ethernet_with(0x88a8, &[&tag(IPV6)])),
+        ("QinQ", LinkType::ETHERNET, ethernet_with(0x88a8, &[&tag(0x8100), &tag(IPV4)])),
+        ("old QinQ", LinkType::ETHERNET, ethernet_with(0x9100, &[&tag(0x9200), &tag(IPV6)])),
+        ("three tags", LinkType::ETHERNET, ethernet_with(0x9200, &[&tag(0x88a8), &tag(0x8100), &tag(IPV4)])),
+        ("five tags", LinkType::ETHERNET, ethernet_with(0x8100, &[&tag(0x8100).repeat(4), &tag(IPV4)])),
+        ("MPLS", LinkType::ETHERNET, ethernet_with(0x8847, &[&label(true)])),
+        ("MPLS multicast", LinkType::ETHERNET, ethernet_with(0x8848, &[&label(true)])),
+        (
+            "MPLS, three labels",
+            LinkType::ETHERNET,
+            ethernet_with(0x8847, &[&label(false).repeat(2), &label(true)]),
+        ),
+        (
+            "MPLS in a VLAN",
+            LinkType::ETHERNET,
+            ethernet_with(0x8100, &[&tag(0x8847), &label(false), &label(true)]),
+        ),
+        ("PPPoE, IPv4", LinkType::ETHERNET, ethernet_with(0x8864, &[&pppoe(0x0021)])),
+        ("PPPoE, IPv6", LinkType::ETHERNET, ethernet_with(0x8864, &[&pppoe(0x0057)])),
+        (
+            "PPPoE in QinQ",
+            LinkType::ETHERNET,
+            ethernet_with(0x88a8, &[&tag(0x8100), &tag(0x8864), &pppoe(0x0021)]),
+        ),
+        ("SLL", LinkType::SLL, sll(IPV4)),
+        ("SLL, VLAN", LinkType::SLL, [sll(0x8100), tag(IPV6)].concat()),
+        ("SLL2", LinkType::SLL2, sll2(IPV6)),
+        ("SLL2, VLAN", LinkType::SLL2, [sll2(0x8100), tag(IPV4)].concat()),
+        ("NULL, little-endian", LinkType::NULL, vec![2, 0, 0, 0]),
+        ("NULL, big-endian", LinkType::NULL, vec![0, 0, 0, 2]),
+        ("NULL, IPv6 of Linux", LinkType::NULL, vec![10, 0, 0, 0]),
+        ("NULL, IPv6 of NetBSD", LinkType::NULL, vec![0, 0, 0, 24]),
+        ("NULL, IPv6 of FreeBSD", LinkType::NULL, vec![28, 0, 0, 0]),
+        ("NULL, IPv6 of macOS", LinkType::NULL, vec![0, 0, 0, 30]),
+        ("LOOP", LinkType::LOOP, vec![0, 0, 0, 2]),
+        ("LOOP, IPv6", LinkType::LOOP, vec![0, 0, 0, 24]),
+        ("raw", LinkType::RAW, vec![]),
+        ("raw, BSD's number", LinkType::RAW_BSD, vec![]),
+        ("raw, OpenBSD's number", LinkType::RAW_OPENBSD, vec![]),
+        ("raw IPv4", LinkType::IPV4, vec![]),
+        ("raw IPv6", LinkType::IPV6, vec![]),
+    ]
+}
+
+#[test]
+fn the_numbers_are_the_registrys() {
+    let numbers = [
+        (LinkType::NULL, 0),
+        (LinkType::ETHERNET, 1),
+        (LinkType::RAW_BSD, 12),
+        (LinkType::RAW_OPENBSD, 14),
+        (LinkType::RAW, 101),
+        (LinkType::LOOP, 108),
+        (LinkType::SLL, 113),
+        (LinkType::IPV4, 228),
+        (LinkType::IPV6, 229),
+        (LinkType::SLL2, 276),
+    ];
+    for (link, number) in numbers {
+        assert_eq!(link.0, number);
+    }
+}
+
+#[test]
+fn ip_is_found_behind_every_header() {
+    // What IP it is, its own first nibble says.
+    let v4 = Ipv4::of(UDP).packet(&udp(1000, 53));
+    let v6 = Ipv6::of(UDP).packet(&udp(1000, 53));
+    let bits = [KeyBits::PORTS, KeyBits::WHOLE];
+    for (name, link, header) in carriers() {
+        let walk = |packet: &[u8]| dissect(link, &[&header, packet].concat(), WIRE);
+        assert_eq!(walk(&v4), Ok(Headers { key: key4(UDP, (1000, 53), 0, &bits), ip_bytes: 32 }), "{name}");
+        assert_eq!(walk(&v6), Ok(Headers { key: key6(UDP, (1000, 53), 0, &bits), ip_bytes: 52 }), "{name}");
+    }
+}
+
+#[test]
+fn a_length_of_zero_means_the_wire_length_less_layer_2() {
+    let v4 = Ipv4 { protocol: GRE, total_len: Some(0), ..Ipv4::default() }.packet(&[0; 8]);
+    let v6 = Ipv6 { next: GRE, payload_len: Some(0) }.packet(&[0; 8]);
+    for (name, link, header) in carriers() {
+        for packet in [&v4, &v6] {
+            let frame = [&header[..], packet].concat();
+            let walk = |wire_len| dissect(link, &frame, wire_len).expect(name).ip_bytes;
+            assert_eq!(walk(header.len() as u32 + 5_000), 5_000, "{name}");
+            assert_eq!(walk(header.len() as u32 + 100_000), 100_000, "{name}");
+            // Nonsense, but never less than the header that is there.
+            let least = if packet[0] >> 4 == 4 { 20 } else { 40 };
+            assert_eq!(walk(0), least, "{name}");
+            assert_eq!(walk(header.len() as u32 + 19), least, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_within_layer_2_is_told() {
+    for (name, link, header) in carriers() {
+        for cut in 0..=header.len() {
+            assert_eq!(
+                dissect(link, &header[..cut], WIRE),
+                Err(Reject::LinkTruncated),
+                "{name} cut at {cut}"
+            );
+        }
+    }
+}
+
+#[test]
+fn other_payloads_are_not_ip() {
+    let v4 = Ipv4::of(UDP).packet(&udp(1, 2));
+    let headers = [
+        ("ARP", LinkType::ETHERNET, ethernet(0x0806)),
+        ("an 802.3 length", LinkType::ETHERNET, ethernet(0x0040)),
+        ("a type that is IPv4's with its bytes swapped", LinkType::ETHERNET, ethernet(0x0008)),
+        ("ARP in a VLAN", LinkType::ETHERNET, [ethernet(0x8100), tag(0x0806)].concat()),
+        ("PPPoE discovery", LinkType::ETHERNET, [ethernet(0x8863), pppoe(0x0021)].concat()),
+        ("PPPoE with LCP", LinkType::ETHERNET, [ethernet(0x8864), pppoe(0xc021)].concat()),
+        ("PPPoE with IPCP", LinkType::ETHERNET, [ethernet(0x8864), pppoe(0x8021)].concat()),
+        (
+            "a VLAN tag inside PPPoE",
+            LinkType::ETHERNET,
+            [ethernet(0x8864), pppoe(0x8100), tag(IPV4)].concat(),
+        ),
+        (
+            "MPLS with a control word",
+            LinkType::ETHERNET,
+            [ethernet(0x8847), label(true), vec![0; 4]].concat(),
+        ),
+        ("MPLS with nibble 5", LinkType::ETHERNET, [ethernet(0x8847), label(true), vec![0x50; 4]].concat()),
+        ("SLL with ARP", LinkType::SLL, sll(0x0806)),
+        ("SLL2 with ARP", LinkType::SLL2, sll2(0x0806)),
+        ("NULL with no family", LinkType::NULL, vec![0; 4]),
+        ("NULL with AppleTalk", LinkType::NULL, vec![16, 0, 0, 0]),
+        ("NULL with two families", LinkType::NULL, vec![2, 0, 2, 0]),
+        ("LOOP in the other byte order", LinkType::LOOP, vec![2, 0, 0, 0]),
+    ];
+    for (name, link, header) in headers {
+        assert_eq!(dissect(link, &[header, v4.clone()].concat(), WIRE), Err(Reject::NotIp), "{name}");
+    }
+}
+
+#[test]
+fn a_label_stack_without_bottom_ends_with_the_frame() {
+    let frame = [ethernet(0x8847), label(false).repeat(20)].concat();
+    assert_eq!(dissect(LinkType::ETHERNET, &frame, WIRE), Err(Reject::LinkTruncated));
+}
+
+#[test]
+fn an_unknown_version_is_malformed() {
+    for nibble in [0, 1, 5, 7, 15] {
+        let mut packet = Ipv4::of(UDP).packet(&udp(1, 2));
+        packet[0] = nibble << 4 | 5;
+        assert_eq!(raw(&packet), Err(Reject::IpMalformed), "{nibble}");
+        let frame = [ethernet(IPV4), packet].concat();
+        assert_eq!(dissect(LinkType::ETHERNET, &frame, WIRE), Err(Reject::IpMalformed), "{nibble}");
+    }
+}
+
+#[test]
+fn unknown_link_types_are_not_guessed_at() {
+    let v4 = Ipv4::of(UDP).packet(&udp(1, 2));
+    let known: Vec<_> = carriers().into_iter().map(|(_, link, _)| link).collect();
+    for number in (0..=300).chain([u16::MAX]) {
+        let link = LinkType(number);
+        if !known.contains(&link) {
+            assert_eq!(dissect(link, &v4, WIRE), Err(Reject::LinkType), "{number}");
+            assert_eq!(dissect(link, &[], WIRE), Err(Reject::LinkType), "{number}");
+        }
+    }
+}

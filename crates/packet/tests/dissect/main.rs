@@ -1,0 +1,9 @@
+//! Header walks over frames built by hand.
+
+mod cut;
+mod ipv4;
+mod ipv6;
+mod link;
+#[path = "../support/mod.rs"]
+mod support;
+mod transport;

@@ -1,0 +1,190 @@
+//! Frames built by hand, byte by byte, without the crate's own views.
+#![allow(dead_code, reason = "each test binary uses some of it")]
+
+use packetloom_packet::{Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, Reject, dissect};
+
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
+pub(crate) const ICMP: u8 = 1;
+pub(crate) const ICMPV6: u8 = 58;
+pub(crate) const SCTP: u8 = 132;
+pub(crate) const GRE: u8 = 47;
+
+/// Source and destination of every IPv4 packet built here.
+pub(crate) const SOURCE4: u32 = 0xc000_0201;
+pub(crate) const DESTINATION4: u32 = 0xc633_6407;
+/// Source and destination of every IPv6 packet built here.
+pub(crate) const SOURCE6: [u64; 2] = [0x2001_0db8_0001_0002, 0x0003_0004_0005_0006];
+pub(crate) const DESTINATION6: [u64; 2] = [0x2001_0db8_00aa_00bb, 0x00cc_00dd_00ee_00ff];
+
+/// A wire length that no header built here has by chance.
+pub(crate) const WIRE: u32 = 9_999;
+
+/// An IPv4 header; what is not set is what an ordinary packet has.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ipv4 {
+    pub(crate) protocol: u8,
+    /// Bytes 6 and 7: flags and fragment offset.
+    pub(crate) fragment: u16,
+    pub(crate) options: &'static [u8],
+    /// Another header length than the true one, in words.
+    pub(crate) ihl: Option<u8>,
+    /// Another total length than the true one.
+    pub(crate) total_len: Option<u16>,
+}
+
+impl Ipv4 {
+    pub(crate) fn of(protocol: u8) -> Self {
+        Self { protocol, ..Self::default() }
+    }
+
+    pub(crate) fn packet(self, payload: &[u8]) -> Vec<u8> {
+        let header_len = 20 + self.options.len();
+        assert!(header_len.is_multiple_of(4));
+        let total_len = self.total_len.unwrap_or((header_len + payload.len()) as u16);
+        let mut packet = vec![0x40 | self.ihl.unwrap_or(header_len as u8 / 4), 0xb8];
+        packet.extend(total_len.to_be_bytes());
+        packet.extend([0x12, 0x34]);
+        packet.extend(self.fragment.to_be_bytes());
+        packet.extend([64, self.protocol, 0, 0]);
+        packet.extend(SOURCE4.to_be_bytes());
+        packet.extend(DESTINATION4.to_be_bytes());
+        packet.extend(self.options);
+        packet.extend(payload);
+        packet
+    }
+}
+
+/// An IPv6 header; what is not set is what an ordinary packet has.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ipv6 {
+    pub(crate) next: u8,
+    /// Another payload length than the true one.
+    pub(crate) payload_len: Option<u16>,
+}
+
+impl Ipv6 {
+    pub(crate) fn of(next: u8) -> Self {
+        Self { next, ..Self::default() }
+    }
+
+    pub(crate) fn packet(self, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x6b, 0x80, 0x12, 0x34];
+        packet.extend(self.payload_len.unwrap_or(payload.len() as u16).to_be_bytes());
+        packet.extend([self.next, 64]);
+        for half in SOURCE6.into_iter().chain(DESTINATION6) {
+            packet.extend(half.to_be_bytes());
+        }
+        packet.extend(payload);
+        packet
+    }
+}
+
+/// An extension header of `len` bytes, its length field `units`.
+pub(crate) fn extension(next: u8, units: u8, len: usize) -> Vec<u8> {
+    let mut header = vec![0xee; len];
+    header[0] = next;
+    header[1] = units;
+    header
+}
+
+/// An IPv6 fragment header; `offset` in units of 8 bytes. The reserved bits are set.
+pub(crate) fn fragment(next: u8, offset: u16, more: bool) -> Vec<u8> {
+    let field = offset << 3 | 0b110 | u16::from(more);
+    let mut header = vec![next, 0xff];
+    header.extend(field.to_be_bytes());
+    header.extend([1, 2, 3, 4]);
+    header
+}
+
+/// A TCP header of 20 bytes.
+pub(crate) fn tcp(source: u16, destination: u16, flags: u8) -> Vec<u8> {
+    let mut header = Vec::new();
+    header.extend(source.to_be_bytes());
+    header.extend(destination.to_be_bytes());
+    // The lowest bit beside the data offset was once a flag (NS); it is none of the eight.
+    header.extend([1, 2, 3, 4, 5, 6, 7, 8, 0x51, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    header
+}
+
+/// A UDP header with 4 bytes of payload.
+pub(crate) fn udp(source: u16, destination: u16) -> Vec<u8> {
+    let mut header = Vec::new();
+    header.extend(source.to_be_bytes());
+    header.extend(destination.to_be_bytes());
+    header.extend([0, 12, 0, 0, b'd', b'a', b't', b'a']);
+    header
+}
+
+/// An Ethernet header.
+pub(crate) fn ethernet(ethertype: u16) -> Vec<u8> {
+    [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2], &ethertype.to_be_bytes()[..]].concat()
+}
+
+/// A VLAN tag: priority and identifier, then the EtherType of what follows.
+pub(crate) fn tag(ethertype: u16) -> Vec<u8> {
+    [&[0xe1, 0x23], &ethertype.to_be_bytes()[..]].concat()
+}
+
+/// An MPLS label stack entry.
+pub(crate) fn label(bottom: bool) -> Vec<u8> {
+    // All bits beside the bottom bit are set, so that no other is taken for it.
+    vec![0xff, 0xff, if bottom { 0xff } else { 0xfe }, 0xff]
+}
+
+/// A PPPoE session header and the number of the protocol in it.
+pub(crate) fn pppoe(protocol: u16) -> Vec<u8> {
+    [&[0x11, 0, 0, 7, 0, 99], &protocol.to_be_bytes()[..]].concat()
+}
+
+/// A Linux cooked header, version 1.
+pub(crate) fn sll(ethertype: u16) -> Vec<u8> {
+    [&[0, 4, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0x08, 0x00], &ethertype.to_be_bytes()[..]].concat()
+}
+
+/// A Linux cooked header, version 2.
+pub(crate) fn sll2(ethertype: u16) -> Vec<u8> {
+    [&ethertype.to_be_bytes()[..], &[0, 0, 0, 0, 0, 3, 0, 1, 4, 6, 2, 0, 0, 0, 0, 1, 0x86, 0xdd]].concat()
+}
+
+/// The key of an IPv4 packet between the two usual addresses.
+pub(crate) fn key4(protocol: u8, ports: (u16, u16), tcp_flags: u8, bits: &[KeyBits]) -> Key {
+    Key::V4(MatchKey4 {
+        source: SOURCE4,
+        destination: DESTINATION4,
+        source_port: ports.0,
+        destination_port: ports.1,
+        protocol,
+        tcp_flags,
+        bits: all(bits),
+        reserved: 0,
+    })
+}
+
+/// The key of an IPv6 packet between the two usual addresses.
+pub(crate) fn key6(protocol: u8, ports: (u16, u16), tcp_flags: u8, bits: &[KeyBits]) -> Key {
+    Key::V6(MatchKey6 {
+        source: SOURCE6,
+        destination: DESTINATION6,
+        source_port: ports.0,
+        destination_port: ports.1,
+        protocol,
+        tcp_flags,
+        bits: all(bits),
+        reserved: 0,
+    })
+}
+
+fn all(bits: &[KeyBits]) -> KeyBits {
+    bits.iter().fold(KeyBits::default(), |sum, &bit| sum.with(bit))
+}
+
+/// What a packet without layer 2 is dissected to.
+pub(crate) fn raw(packet: &[u8]) -> Result<Headers, Reject> {
+    dissect(LinkType::RAW, packet, WIRE)
+}
+
+/// The key of a packet without layer 2.
+pub(crate) fn raw_key(packet: &[u8]) -> Result<Key, Reject> {
+    raw(packet).map(|headers| headers.key)
+}
