@@ -228,6 +228,21 @@ fn a_descriptor_is_written_by_its_name() {
 }
 
 #[test]
+fn what_a_failed_run_left_in_the_buffer_is_not_written() {
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let mut output =
+        Output::create(&PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()))).expect("opened");
+    output.write(b"flushed").expect("written");
+    output.flush().expect("flushed");
+    output.write(b" and buffered").expect("buffered");
+    drop(output);
+    drop(writer);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).expect("text");
+    assert_eq!(text, "flushed");
+}
+
+#[test]
 fn a_closed_pipe_is_told_from_other_errors() {
     let (_directory, path) = directory();
     rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a named pipe");

@@ -236,7 +236,10 @@ fn damage() -> impl Strategy<Value = Vec<Damage>> {
     let one = prop_oneof![
         any::<prop::sample::Index>().prop_map(Damage::Cut),
         (any::<prop::sample::Index>(), 1..=u8::MAX).prop_map(|(at, bits)| Damage::Flip(at, bits)),
-        (0..80usize, prop::sample::select(vec![0, 1, 4, 6, 17, 20, 40, 44, 0x40, 0x45, 0x4f, 0x60, 0xff]))
+        (
+            0..80usize,
+            prop::sample::select(vec![0, 1, 3, 4, 6, 7, 17, 20, 40, 44, 0x40, 0x45, 0x4f, 0x60, 0xff])
+        )
             .prop_map(|(at, value)| Damage::Set(at, value)),
     ];
     prop::collection::vec(one, 0..5)
@@ -463,6 +466,13 @@ fn lengths_and_fragments_mean_what_the_standards_say() {
             |p| p[43] = 0,
             68,
             ok(Box::new(|ip| ip.first_fragment = false)),
+        ),
+        (
+            "the reserved bits of a fragment header",
+            Packet { fragment: Fragment::First, ..ip6(tcp) },
+            |p| (p[41], p[43]) = (0xff, 7),
+            68,
+            ok(Box::new(|_| {})),
         ),
         (
             "a later fragment of a chain that goes on",

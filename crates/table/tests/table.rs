@@ -277,6 +277,12 @@ fn growth_keeps_every_flow_and_their_order() {
             .map(|(key, value)| (*key, *value));
         assert_eq!(found, (n % 3 != 2).then_some((key, n)));
     }
+    let mut places: Vec<_> =
+        (0..table.slots()).filter_map(|slot| table.at(slot)).map(|(_, &value)| value).collect();
+    places.sort_unstable();
+    assert_eq!(places, (0..count).filter(|n| n % 3 != 2).collect::<Vec<_>>());
+    assert_eq!(table.at(table.slots()), None);
+    assert_eq!(table.at(usize::MAX), None);
     let mut expected = (0..count).filter(|n| n % 3 != 2);
     while let Some(id) = table.oldest() {
         assert_eq!(table.remove(id).map(|(_, value)| value), expected.next());

@@ -32,12 +32,12 @@ pub(super) fn parse_rule(text: &str, ignore_flags: bool) -> Result<Rule, String>
         }
         let high = number(next(what)?, "port", 65_535)?;
         if low > high {
-            return Err(format!("{what} run from {low} down to {high}; expected low : high"));
+            return Err(format!("{what} runs from {low} down to {high}; expected low : high"));
         }
         Ok(PortRange { low, high })
     };
-    let source_ports = ports("the source ports")?;
-    let destination_ports = ports("the destination ports")?;
+    let source_ports = ports("the source port range")?;
+    let destination_ports = ports("the destination port range")?;
     let (number, mask) = hex_pair(next("the protocol")?, u8::MAX.into())?;
     let protocol = match mask {
         0 => None,

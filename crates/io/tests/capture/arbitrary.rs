@@ -60,6 +60,8 @@ fn pieces() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn anything_at_all(bytes in proptest::collection::vec(any::<u8>(), 0..100), size in 1usize..40) {
+        // Memory is never decompressed.
+        prop_assume!(!bytes.starts_with(&[0x1f, 0x8b]) && !bytes.starts_with(b"\xfd7zXZ\0"));
         let _ = agreed(&bytes, &[size]);
     }
 
@@ -93,7 +95,7 @@ proptest! {
         sample in proptest::sample::select(samples()),
         xz: bool,
         damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4),
-        size in 1usize..300,
+        size in 1usize..30,
     ) {
         let compression = if xz { Compression::Xz } else { Compression::Gzip };
         let mut bytes = compression.of(&sample.1.bytes);

@@ -1,7 +1,10 @@
 //! Captures in gzip and xz, whole and damaged.
 
+use std::sync::Arc;
+
 use flate2::{Decompress, FlushDecompress};
 use packetloom_io::Error;
+use packetloom_io::capture::CaptureReader;
 
 use crate::support::*;
 
@@ -19,7 +22,7 @@ const XZ_SAMPLE: &[u8] = &[
     0x00, 0x00, 0x00, 0x00, 0x04, 0x59, 0x5a,
 ];
 
-/// `samples` of different sizes: small files, and one that takes many reads.
+/// A small file of either format.
 fn captures() -> Vec<(&'static str, Capture)> {
     vec![("pcap", pcap_sample(Order::Little, MICROS)), ("pcapng", pcapng_sample(Order::Big, Order::Little))]
 }
@@ -159,19 +162,22 @@ fn gzip_damaged_at_every_byte() {
                 damaged[at] ^= mask;
                 // What the damage makes of the content is read as far as it goes, like any other bytes.
                 let content = inflated(&damaged);
+                // Bytes may be copied from elsewhere in the content, where the same ones stand.
+                let harmless = content == capture.bytes && at < bytes.len() - 8;
                 let what = format!("{name}, byte {at} of {} changed by {mask:#x}", bytes.len());
                 for piece in [1, 7, 4096] {
-                    let Ok(reader) = open_pieces(&damaged, piece) else {
-                        assert!(
-                            content.len() < capture.header_len(),
-                            "{what}, pieces of {piece}: not opened"
-                        );
-                        continue;
-                    };
-                    let reading = read_in_batches(reader, 16).expect("damage is no error");
-                    let expected = read_bytes(&content);
-                    assert_eq!(reading.frames, expected.frames, "{what}, pieces of {piece}");
-                    assert!(reading.truncation.is_some(), "{what}, pieces of {piece}: no truncation");
+                    let what = format!("{what}, in pieces of {piece}");
+                    let memory = CaptureReader::from_bytes("bytes", Arc::new(content.clone()));
+                    match (open_pieces(&damaged, piece), memory) {
+                        (Ok(stream), Ok(memory)) => {
+                            let stream = read_in_batches(stream, 16).expect("damage is no error");
+                            let memory = read_in_batches(memory, 16).expect("memory can be read");
+                            assert_eq!(stream.frames, memory.frames, "{what}");
+                            assert!(harmless || stream.truncation.is_some(), "{what}: no truncation");
+                        }
+                        (Err(_), Err(_)) => {}
+                        (stream, memory) => panic!("{what}: {stream:?}, its content: {memory:?}"),
+                    }
                 }
             }
         }

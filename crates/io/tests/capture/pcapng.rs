@@ -219,7 +219,8 @@ fn the_resolution_is_the_finest_so_far() {
     ] {
         let mut file = Pcapng::new(Order::Little);
         let option = file.option(TSRESOL, &[tsresol]);
-        file.interface(1, 0, &[]).interface(1, 0, &option).interface(1, 0, &[]).enhanced(0, 1, 1, b"x");
+        let micros = file.option(TSRESOL, &[6]);
+        file.interface(1, 0, &[]).interface(1, 0, &option).interface(1, 0, &micros).enhanced(0, 1, 1, b"x");
         let mut reader =
             CaptureReader::from_bytes("bytes", Arc::new(file.capture.bytes.clone())).expect("a capture");
         reader.fill(&mut packetloom_packet::Batch::new(1)).expect("memory can be read");

@@ -3,8 +3,8 @@
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -131,6 +131,29 @@ fn frames_that_came_are_given_before_more_is_waited_for() {
 
     assert!(!reader.fill(&mut batch).expect("no error"));
     assert_eq!((reader.position(), reader.truncation()), (capture.bytes.len() as u64, None));
+}
+
+#[test]
+fn frames_that_were_decompressed_are_given_before_more_is_waited_for() {
+    let capture = three_frames();
+    let second_ends = capture.within(70).1;
+    for stored in [gzip_stored(&capture.bytes, 5), xz_stored(&capture.bytes, 5)] {
+        // As many bytes as hold the second frame and a little of the third.
+        let cut = stored.content.iter().position(|len| *len == second_ends + 8).expect("such a place");
+        let (now, later) = stored.bytes.split_at(cut);
+        let script = Script::new(vec![Ok(now[..6].to_vec()), Ok(now[6..].to_vec()), Ok(later.to_vec())]);
+        let calls = script.calls.clone();
+        let mut reader = CaptureReader::from_reader("stream", script, &Stop::default()).expect("a capture");
+        let (mut batch, mut frames) = (Batch::new(100), Vec::new());
+        while frames.len() < 2 {
+            assert!(reader.fill(&mut batch).expect("no error"));
+            frames.extend(frames_of(&batch));
+            assert_eq!(calls.load(Ordering::Relaxed), 2, "more was waited for");
+        }
+        assert_eq!(frames, capture.frames[..2]);
+        assert!(reader.fill(&mut batch).expect("no error"));
+        assert_eq!(frames_of(&batch), capture.frames[2..]);
+    }
 }
 
 #[test]
@@ -311,18 +334,23 @@ fn waiting_for_a_pipe_can_be_stopped() {
     let mut writer = OpenOptions::new().read(true).write(true).open(&path).expect("a pipe");
     writer.write_all(&capture.bytes[..80]).expect("the pipe can be written");
     let stop = Stop::default();
-    let mut reader = CaptureReader::open(&path, &stop).expect("a capture");
-    let (mut batch, mut frames) = (Batch::new(16), Vec::new());
-    while frames.len() < 2 {
-        assert!(reader.fill(&mut batch).expect("no error"));
-        frames.extend(frames_of(&batch));
-    }
-    assert_eq!(frames, capture.frames[..2]);
-    let stopper = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(20));
-        stop.store(true, Ordering::Relaxed);
+    let (sender, progress) = mpsc::channel();
+    thread::spawn({
+        let stop = stop.clone();
+        move || {
+            let mut reader = CaptureReader::open(&path, &stop).expect("a capture");
+            let (mut batch, mut frames) = (Batch::new(16), Vec::new());
+            while reader.fill(&mut batch).expect("no error") {
+                frames.extend(frames_of(&batch));
+                sender.send((frames.clone(), None)).expect("somebody listens");
+            }
+            sender.send((frames, Some(reader.truncation().cloned()))).expect("somebody listens");
+        }
     });
-    assert!(!reader.fill(&mut batch).expect("no error"));
-    assert_eq!(reader.truncation(), None);
-    stopper.join().expect("no panic");
+    let next = || progress.recv_timeout(Duration::from_secs(20)).expect("the reader goes on");
+    while next().0.len() < 2 {}
+    // Now it waits for the rest of the third record.
+    assert!(progress.recv_timeout(Duration::from_millis(50)).is_err());
+    stop.store(true, Ordering::Relaxed);
+    assert_eq!(next(), (capture.frames[..2].to_vec(), Some(None)));
 }

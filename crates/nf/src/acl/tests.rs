@@ -1,7 +1,9 @@
 //! The batch form against the oracle; defaults, actions and counters.
 
+#[allow(clippy::duplicate_mod)]
 #[path = "../../tests/frames/batch.rs"]
 mod batch;
+#[allow(clippy::duplicate_mod)]
 #[path = "../../tests/frames/mod.rs"]
 mod frames;
 
@@ -225,7 +227,7 @@ fn check(acl: &Acl, (frames, dropped): &(Vec<Captured>, Vec<bool>), size: usize,
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_024, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn batches_are_judged_as_the_oracle_judges_packets(

@@ -247,6 +247,8 @@ impl Function for MeterCpu {
 
     fn expire(&mut self, now: Timestamp, packets: usize, records: &mut Records<'_>) {
         let Some(idle) = self.idle else { return };
+        // Time that jumped ahead and came back must not keep the sweeps waiting until it is there again.
+        self.swept_until = self.swept_until.min(now);
         // As much of the table as the second since its last sweep has passed, so that one round takes a second.
         let elapsed = now.nanos_since(self.swept_until).min(1_000_000_000);
         let slots = self.table.slots();
