@@ -364,7 +364,13 @@ impl CaptureReader {
 
 impl Window {
     fn stream(stream: Stream) -> Self {
-        Self::Stream(Chunks { stream, current: Arc::new(Vec::new()), filled: 0, pool: Vec::new(), ended: None })
+        Self::Stream(Chunks {
+            stream,
+            current: Arc::new(Vec::new()),
+            filled: 0,
+            pool: Vec::new(),
+            ended: None,
+        })
     }
 
     fn bytes(&self) -> &[u8] {
