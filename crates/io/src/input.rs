@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Error;
+use crate::decompress::Decompressor;
 use crate::map::Map;
 
 /// Set from outside (a signal handler, say) to make streams end as if their writer had closed them.
@@ -113,14 +114,8 @@ pub(crate) fn stream(mut reader: impl Read + Send + 'static) -> io::Result<Strea
     let whole = Cursor::new(head).chain(reader);
     Ok(match compression {
         Compression::None => Stream { reader: Box::new(whole), compressed: false },
-        Compression::Gzip => Stream {
-            reader: Box::new(flate2::bufread::MultiGzDecoder::new(BufReader::with_capacity(1 << 16, whole))),
-            compressed: true,
-        },
-        Compression::Xz => Stream {
-            reader: Box::new(lzma_rust2::XzReader::new(BufReader::with_capacity(1 << 16, whole), true)),
-            compressed: true,
-        },
+        Compression::Gzip => Stream { reader: Box::new(Decompressor::gzip(whole)), compressed: true },
+        Compression::Xz => Stream { reader: Box::new(Decompressor::xz(whole)), compressed: true },
     })
 }
 

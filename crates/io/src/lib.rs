@@ -5,6 +5,7 @@
 //! - [`output`]: files that appear under their name only when they are whole.
 
 pub mod capture;
+mod decompress;
 mod error;
 pub mod input;
 mod map;

@@ -16,10 +16,6 @@ use crate::map::Map;
 /// Bytes of a stream that are read ahead.
 const CHUNK: usize = 1 << 18;
 
-/// Bytes asked of a decompressor at a time. When one meets damage it keeps what it had decoded for the same call to
-/// itself, so this is also the most that damage takes with it of what stands before.
-const DECODED: usize = 512;
-
 /// Why a capture ended before its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Truncation {
@@ -65,22 +61,9 @@ struct Chunks {
     current: Arc<Vec<u8>>,
     filled: usize,
     pool: Vec<Arc<Vec<u8>>>,
-    /// How a compressed stream ended, once it has.
-    ended: Option<More>,
-}
-
-/// Reads once, whatever signals come in between.
-fn read(reader: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
-    loop {
-        match reader.read(buffer) {
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
 }
 
 /// What reading more of a stream came to.
-#[derive(Clone)]
 enum More {
     Bytes,
     End,
@@ -95,27 +78,20 @@ impl Chunks {
             self.start_chunk(keep);
         }
         let Some(buffer) = Arc::get_mut(&mut self.current) else { unreachable!("a chunk nobody else holds") };
-        if !self.stream.compressed {
-            self.filled += match read(&mut *self.stream.reader, &mut buffer[self.filled..])? {
-                0 => return Ok(More::End),
-                n => n,
-            };
-            return Ok(More::Bytes);
-        }
-        let before = self.filled;
-        while self.filled < buffer.len() && self.ended.is_none() {
-            let step = buffer.len().min(self.filled + DECODED);
-            match read(&mut *self.stream.reader, &mut buffer[self.filled..step]) {
-                Ok(0) => self.ended = Some(More::End),
-                Ok(n) => self.filled += n,
+        loop {
+            match self.stream.reader.read(&mut buffer[self.filled..]) {
+                Ok(0) => return Ok(More::End),
+                Ok(n) => {
+                    self.filled += n;
+                    return Ok(More::Bytes);
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 // An error that no system call raised is the decompressor's.
-                Err(e) if e.raw_os_error().is_none() => self.ended = Some(More::Corrupt(e.to_string())),
+                Err(e) if self.stream.compressed && e.raw_os_error().is_none() => {
+                    return Ok(More::Corrupt(e.to_string()));
+                }
                 Err(e) => return Err(e),
             }
-        }
-        match &self.ended {
-            Some(ended) if self.filled == before => Ok(ended.clone()),
-            _ => Ok(More::Bytes),
         }
     }
 
@@ -364,13 +340,7 @@ impl CaptureReader {
 
 impl Window {
     fn stream(stream: Stream) -> Self {
-        Self::Stream(Chunks {
-            stream,
-            current: Arc::new(Vec::new()),
-            filled: 0,
-            pool: Vec::new(),
-            ended: None,
-        })
+        Self::Stream(Chunks { stream, current: Arc::new(Vec::new()), filled: 0, pool: Vec::new() })
     }
 
     fn bytes(&self) -> &[u8] {

@@ -1,0 +1,173 @@
+//! gzip and xz, decoded up to the very byte where they are damaged.
+//!
+//! The libraries' own readers drop what they decoded in the call that meets the damage, up to 32 KiB of gzip's content
+//! and 2 MiB of xz's. Their push interfaces count what they gave out before an error, so they are driven here.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::ops::Range;
+
+use flate2::{Crc, Decompress, FlushDecompress};
+use lzma_rust2::{Action, XzStream};
+
+/// Compressed bytes that are read at once.
+const INPUT: usize = 1 << 16;
+/// Content that is decoded at once: more than gzip's window of 32 KiB, all of which the last call before damage may
+/// give out.
+const OUTPUT: usize = 1 << 16;
+
+/// The content of gzip members or xz streams one after another.
+pub(crate) struct Decompressor<R> {
+    input: BufReader<R>,
+    decoder: Decoder,
+    output: Box<[u8]>,
+    /// The part of `output` that was not read yet.
+    ready: Range<usize>,
+    /// What is wrong with the bytes after it.
+    damage: Option<io::Error>,
+}
+
+enum Decoder {
+    Gzip { place: Place, inflate: Decompress, crc: Crc },
+    Xz(Box<XzStream>),
+}
+
+/// Where in a gzip member the next bytes stand.
+enum Place {
+    Header,
+    Content,
+    Trailer,
+}
+
+/// What one step came to.
+enum Step {
+    /// As many bytes of content, perhaps none.
+    Content(usize),
+    /// As many bytes of content, and then damage.
+    Damage(usize, io::Error),
+    End,
+}
+
+fn damage(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+impl<R: Read> Decompressor<R> {
+    /// Decodes gzip (RFC 1952).
+    pub(crate) fn gzip(input: R) -> Self {
+        let inflate = Decompress::new(false);
+        Self::new(input, Decoder::Gzip { place: Place::Header, inflate, crc: Crc::new() })
+    }
+
+    /// Decodes xz.
+    pub(crate) fn xz(input: R) -> Self {
+        Self::new(input, Decoder::Xz(Box::new(XzStream::new(true))))
+    }
+
+    fn new(input: R, decoder: Decoder) -> Self {
+        let input = BufReader::with_capacity(INPUT, input);
+        Self { input, decoder, output: vec![0; OUTPUT].into_boxed_slice(), ready: 0..0, damage: None }
+    }
+
+    fn step(&mut self) -> io::Result<Step> {
+        let output = &mut self.output;
+        match &mut self.decoder {
+            Decoder::Gzip { place: place @ Place::Header, inflate, crc } => {
+                if self.input.fill_buf()?.is_empty() {
+                    return Ok(Step::End);
+                }
+                header(&mut self.input)?;
+                inflate.reset(false);
+                crc.reset();
+                *place = Place::Content;
+                Ok(Step::Content(0))
+            }
+            Decoder::Gzip { place: place @ Place::Content, inflate, crc } => {
+                let (before_in, before_out) = (inflate.total_in(), inflate.total_out());
+                let input = self.input.fill_buf()?;
+                let at_end = input.is_empty();
+                let result = inflate.decompress(input, output, FlushDecompress::None);
+                self.input.consume((inflate.total_in() - before_in) as usize);
+                let len = (inflate.total_out() - before_out) as usize;
+                crc.update(&output[..len]);
+                match result {
+                    Ok(flate2::Status::StreamEnd) => *place = Place::Trailer,
+                    Ok(_) if at_end && len == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(_) => {}
+                    Err(e) => return Ok(Step::Damage(len, damage(&e.to_string()))),
+                }
+                Ok(Step::Content(len))
+            }
+            Decoder::Gzip { place: place @ Place::Trailer, crc, .. } => {
+                let mut trailer = [0; 8];
+                self.input.read_exact(&mut trailer)?;
+                if trailer[..4] != crc.sum().to_le_bytes() || trailer[4..] != crc.amount().to_le_bytes() {
+                    return Err(damage("wrong checksum or length"));
+                }
+                *place = Place::Header;
+                Ok(Step::Content(0))
+            }
+            Decoder::Xz(xz) => {
+                let (before_in, before_out) = (xz.total_in(), xz.total_out());
+                let input = self.input.fill_buf()?;
+                let action = if input.is_empty() { Action::Finish } else { Action::Run };
+                let result = xz.process(input, output, action);
+                let (read, len) =
+                    ((xz.total_in() - before_in) as usize, (xz.total_out() - before_out) as usize);
+                self.input.consume(read);
+                match result {
+                    Ok(result) if result.status == lzma_rust2::Status::StreamEnd && len == 0 => Ok(Step::End),
+                    Ok(_) if action == Action::Finish && len == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(_) => Ok(Step::Content(len)),
+                    Err(e) => Ok(Step::Damage(len, e)),
+                }
+            }
+        }
+    }
+}
+
+/// Reads the header of a gzip member (RFC 1952 section 2.3).
+fn header(input: &mut impl BufRead) -> io::Result<()> {
+    let mut fixed = [0; 10];
+    input.read_exact(&mut fixed)?;
+    let [0x1f, 0x8b, 8, flags, ..] = fixed else { return Err(damage("invalid gzip header")) };
+    let has = |flag: u8| flags & flag != 0;
+    let mut two = [0; 2];
+    if has(4) {
+        input.read_exact(&mut two)?;
+        let len = u64::from(u16::from_le_bytes(two));
+        if io::copy(&mut input.take(len), &mut io::sink())? < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    // File name and comment end with a zero.
+    for _ in 0..u8::from(has(8)) + u8::from(has(16)) {
+        input.skip_until(0)?;
+    }
+    // The header's own checksum is not verified.
+    if has(2) {
+        input.read_exact(&mut two)?;
+    }
+    Ok(())
+}
+
+impl<R: Read> Read for Decompressor<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.ready.is_empty() {
+            if let Some(damage) = self.damage.take() {
+                return Err(damage);
+            }
+            match self.step()? {
+                Step::Content(len) => self.ready = 0..len,
+                Step::Damage(len, damage) => {
+                    self.ready = 0..len;
+                    self.damage = Some(damage);
+                }
+                Step::End => return Ok(0),
+            }
+        }
+        let len = self.ready.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&self.output[self.ready.start..self.ready.start + len]);
+        self.ready.start += len;
+        Ok(len)
+    }
+}
