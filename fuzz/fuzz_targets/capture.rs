@@ -44,7 +44,8 @@ fn frames(mut reader: CaptureReader) -> (Vec<(FrameRef, Vec<u8>)>, bool) {
 fuzz_target!(|input: &[u8]| {
     let Some((&step, bytes)) = input.split_first() else { return };
     let bytes = bytes.to_vec();
-    let compressed = bytes.starts_with(&[0x1f, 0x8b]) || bytes.starts_with(&[0xfd, b'7', b'z', b'X', b'Z', 0]);
+    let compressed =
+        bytes.starts_with(&[0x1f, 0x8b]) || bytes.starts_with(&[0xfd, b'7', b'z', b'X', b'Z', 0]);
     let pieces = Pieces { bytes: bytes.clone(), at: 0, step: usize::from(step) * 3 + 1 };
     let stream = CaptureReader::from_reader("stream", pieces, &Stop::default()).map(frames);
     if !compressed {

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use packetloom_classify::formats::{Options, read_rules};
 use packetloom_engine::chain::{Device, Run, Settings};
 use packetloom_engine::executor::Io;
-use packetloom_engine::{Chain, Plan};
+use packetloom_engine::{Chain, Outputs, Plan};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
 use packetloom_nf::acl::DefaultAction;
@@ -26,7 +26,8 @@ permit any from ::/1 to any
 
 fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
     let source = CaptureReader::from_bytes("memory", bytes).ok()?;
-    let rules = read_rules("rules", &mut RULES.as_bytes(), Options { ignore_flags: false }).expect("good rules");
+    let rules =
+        read_rules("rules", &mut RULES.as_bytes(), Options { ignore_flags: false }).expect("good rules");
     let acl = acl::Config {
         rules: "rules".into(),
         default: DefaultAction::Deny,
@@ -48,14 +49,9 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
             meter.prepare(&context).expect("a meter"),
         ],
     };
-    let io = Io {
-        source,
-        sink: None,
-        records: vec![None, None],
-        limit: None,
-        stop: Stop::default(),
-        progress: &mut |_, _| {},
-    };
+    let mut outputs = Outputs::default();
+    let io =
+        Io { source, outputs: &mut outputs, limit: None, stop: Stop::default(), progress: &mut |_, _| {} };
     let outcome = packetloom_engine::run(&Plan::new(chain), io).expect("memory can be read");
     Some(outcome.json().to_string())
 }

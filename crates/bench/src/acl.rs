@@ -1,7 +1,10 @@
 //! Classifiers over headers in memory; building the index is timed apart.
 
+use std::sync::atomic::Ordering;
+
 use packetloom_classify::formats::Headers;
 use packetloom_classify::{Classifier, Kind, NO_RULE, RuleSet};
+use packetloom_io::input::Stop;
 use serde_json::json;
 
 use crate::Error;
@@ -27,8 +30,11 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// [`Error::Wrong`] where it disagrees with the linear oracle.
-pub fn run(rules: &RuleSet, headers: &Headers, options: &Options) -> Result<Measurement, Error> {
+/// [`Error::Wrong`] where it disagrees with the linear oracle, [`Error::Empty`] without headers, [`Error::Interrupted`].
+pub fn run(rules: &RuleSet, headers: &Headers, options: &Options, stop: &Stop) -> Result<Measurement, Error> {
+    if headers.is_empty() {
+        return Err(Error::Empty);
+    }
     let (classifier, build) = measure(|| options.kind.build(rules));
     let mut first = (vec![NO_RULE; headers.v4.len()], vec![NO_RULE; headers.v6.len()]);
     let classify = |first: &mut (Vec<u32>, Vec<u32>)| {
@@ -41,7 +47,13 @@ pub fn run(rules: &RuleSet, headers: &Headers, options: &Options) -> Result<Meas
     };
     classify(&mut first);
     check(rules, headers, &first, &*classifier)?;
-    let rounds = (0..options.rounds).map(|_| measure(|| classify(&mut first)).1).collect();
+    let mut rounds = Vec::new();
+    for _ in 0..options.rounds {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        rounds.push(measure(|| classify(&mut first)).1);
+    }
     Ok(Measurement {
         workload: options.workload.clone(),
         classifier: Some(options.kind.name()),
@@ -65,21 +77,21 @@ fn check(
     let linear = Kind::Linear.build(rules);
     let step = (headers.len() / CHECKED).max(1);
     let mut expected = [NO_RULE];
-    let wrong = |index, expected: u32, found: u32| {
-        let message =
-            format!("{} finds rule {found} for header {index}, linear {expected}", classifier.kind());
-        Err(Error::Wrong(message))
+    let wrong = |key: &dyn std::fmt::Debug, expected: u32, found: u32| {
+        let rule = |position| if position == NO_RULE { "none".into() } else { format!("rule {position}") };
+        let (found, expected) = (rule(found), rule(expected));
+        Err(Error::Wrong(format!("{} finds {found} for {key:?}, linear {expected}", classifier.kind())))
     };
-    for (index, (key, &found)) in headers.v4.iter().zip(&first.0).enumerate().step_by(step) {
+    for (key, &found) in headers.v4.iter().zip(&first.0).step_by(step) {
         linear.classify_v4(std::slice::from_ref(key), &mut expected);
         if expected[0] != found {
-            return wrong(index, expected[0], found);
+            return wrong(key, expected[0], found);
         }
     }
-    for (index, (key, &found)) in headers.v6.iter().zip(&first.1).enumerate().step_by(step) {
+    for (key, &found) in headers.v6.iter().zip(&first.1).step_by(step) {
         linear.classify_v6(std::slice::from_ref(key), &mut expected);
         if expected[0] != found {
-            return wrong(index, expected[0], found);
+            return wrong(key, expected[0], found);
         }
     }
     Ok(())

@@ -24,4 +24,10 @@ pub enum Error {
     /// A fast path disagrees with the oracle: nothing was timed.
     #[error("{0}")]
     Wrong(String),
+    /// There is not a single packet.
+    #[error("nothing to measure: no packets")]
+    Empty,
+    /// The user asked to stop.
+    #[error("interrupted")]
+    Interrupted,
 }

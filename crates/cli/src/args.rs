@@ -1,11 +1,12 @@
 //! The command line: one definition from which help, man pages and completions come.
 
-use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packetloom_classify::Kind;
-use packetloom_engine::chain::Workers;
+use packetloom_engine::chain::{BatchSize, Workers};
+use packetloom_nf::meter::MaxFlows;
 use packetloom_nf::units::Span;
 
 /// Runs chains of network functions over batches of packets.
@@ -17,7 +18,7 @@ pub(crate) struct Cli {
 }
 
 const EXIT_CODES: &str = "\
-Paths may be \"-\" for standard input or output. Captures, rules and headers may be in gzip or xz.
+Captures, rules, headers and outputs may be \"-\", standard input or output. Inputs may be in gzip or xz.
 Exit codes: 0, 1 a run that failed, 2 wrong usage, 69 no such device or interface, 78 bad chain or rules.";
 
 #[derive(Debug, Subcommand)]
@@ -90,7 +91,7 @@ pub(crate) struct MeterArgs {
     pub(crate) timeouts: Timeouts,
     /// Flows held at a time; when there are more, the oldest is exported
     #[arg(long, value_name = "N", default_value_t = packetloom_nf::meter::Config::default_max_flows())]
-    pub(crate) max_flows: NonZeroU32,
+    pub(crate) max_flows: MaxFlows,
     /// Worker threads, 1 to 256
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<Workers>,
@@ -299,7 +300,7 @@ pub(crate) struct BenchMeterArgs {
     pub(crate) rounds: Rounds,
     /// Packets of a batch
     #[arg(long, value_name = "N", default_value = "256")]
-    pub(crate) batch: NonZeroU16,
+    pub(crate) batch: BatchSize,
     /// Worker threads, 1 to 256
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) workers: Workers,

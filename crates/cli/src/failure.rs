@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use packetloom_classify::formats;
 
+use crate::talk;
+
 /// Why the program ends without having done what was asked.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -22,11 +24,11 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         let (message, code) = match self {
             Self::ClosedPipe => return ExitCode::SUCCESS,
-            Self::Run(error) => (format!("{error:#}"), 1),
+            Self::Run(error) => (error.to_string(), 1),
             Self::Usage(message) => (message, 2),
             Self::Config(message) => (message, 78),
         };
-        eprintln!("packetloom: {message}");
+        talk::say(&format!("packetloom: {message}\n"));
         ExitCode::from(code)
     }
 }

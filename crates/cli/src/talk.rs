@@ -1,11 +1,17 @@
 //! What is said on standard error: progress and tables.
 
 use std::fmt::Write;
+use std::io::Write as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use packetloom_engine::Outcome;
 use packetloom_packet::FlowRecord;
+
+/// Says something on standard error, if anybody listens.
+pub(crate) fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
 
 /// A bar for long work; nothing is drawn unless standard error is a terminal.
 pub(crate) fn bar(total: Option<u64>, what: &str, template: Template) -> ProgressBar {

@@ -238,10 +238,10 @@ fn bad_chains_name_file_line_and_what_was_expected() {
     let cases = [
         ("[sorce]\n", 1, "unknown key \"sorce\"; expected one of source, chain, sink, run"),
         ("[source]\ncapture = 5\n", 2, "invalid type: integer `5`, expected path string"),
-        ("\n[run]\nworkers = 0\n", 3, "0 workers; expected 1 to 256"),
+        ("\n[run]\nworkers = 0\n", 3, "0; expected a number from 1 to 256"),
         ("[run]\nworker = 2\n", 2, "unknown field `worker`, expected one of"),
         ("[run]\nnon_ip = \"maybe\"\n", 2, "unknown variant `maybe`, expected `pass` or `drop`"),
-        ("[run]\nbatch = 70000\n", 2, "expected"),
+        ("[run]\nbatch = 70000\n", 2, "70000; expected a number from 1 to 65535"),
         ("[[chain]]\n", 1, "[[chain]] without nf; expected nf = \"acl\" or \"meter\""),
         ("[[chain]]\nnf = \"nat\"\n", 2, "nf is \"nat\"; expected \"acl\" or \"meter\""),
         ("[[chain]]\nnf = 7\n", 2, "nf is integer"),
@@ -254,7 +254,7 @@ fn bad_chains_name_file_line_and_what_was_expected() {
         ),
         ("[[chain]]\nnf = \"meter\"\nidle_timeout = \"3 parsecs\"\n", 3, "expected a time such as \"30s\""),
         ("[[chain]]\nnf = \"meter\"\nidle_timeout = 3\n", 3, "expected a time in quotes"),
-        ("[[chain]]\nnf = \"meter\"\nmax_flows = 0\n", 3, "expected a nonzero u32"),
+        ("[[chain]]\nnf = \"meter\"\nmax_flows = 0\n", 3, "0; expected a number from 1 to 2147483648"),
         ("[[chain]]\nnf = \"acl\"\nrules = \"none.rules\"\n", 2, "none.rules: No such file"),
         (
             "[[chain]]\nnf = \"acl\"\nrules = \"bad.rules\"\n",
@@ -479,4 +479,244 @@ fn generated_traffic_has_the_flows_that_were_asked_for() {
         (Some(30_000), Some(30_000))
     );
     assert_eq!(summary["biflows"], 2000);
+}
+
+#[test]
+fn two_outputs_to_one_file_are_refused() {
+    let folder = folder();
+    let chain = folder.path().join("chain.toml");
+    let text = "[[chain]]\nnf = \"meter\"\noutput = \"x\"\n[sink]\ncapture = \"./x\"\n";
+    fs::write(&chain, text).expect("written");
+    let output = run(packetloom().arg("check").arg(&chain));
+    assert_eq!(output.status.code(), Some(78));
+    assert!(stderr(&output).contains("more than one output to"), "{}", stderr(&output));
+    assert_eq!(run(packetloom().arg("run").arg(&chain).arg("-r").arg(edge())).status.code(), Some(2));
+    let flows = folder.path().join("flows");
+    let output = run(packetloom()
+        .arg("meter")
+        .arg("-r")
+        .arg(edge())
+        .arg("-o")
+        .arg(&flows)
+        .arg("--summary")
+        .arg(&flows));
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(names(folder.path()), ["chain.toml"]);
+    // A device takes any number.
+    succeed(packetloom().arg("meter").arg("-r").arg(edge()).args([
+        "-o",
+        "/dev/null",
+        "--summary",
+        "/dev/null",
+    ]));
+}
+
+#[test]
+fn a_run_that_fails_late_leaves_nothing() {
+    let folder = folder();
+    let chain = folder.path().join("chain.toml");
+    fs::write(&chain, "[[chain]]\nnf = \"meter\"\noutput = \"/dev/full\"\n[sink]\ncapture = \"y.pcap\"\n")
+        .expect("written");
+    assert_eq!(run(packetloom().arg("run").arg(&chain).arg("-r").arg(edge())).status.code(), Some(1));
+    let flows = folder.path().join("flows");
+    for summary in ["/nonexistent/s.json", "/dev/full"] {
+        let mut command = packetloom();
+        command.arg("meter").arg("-r").arg(edge()).arg("-o").arg(&flows).args(["--summary", summary]);
+        assert_eq!(run(&mut command).status.code(), Some(1), "{summary}");
+    }
+    assert_eq!(names(folder.path()), ["chain.toml"]);
+}
+
+#[test]
+fn nobody_has_to_listen_to_what_is_said() {
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+    let status =
+        packetloom().arg("meter").arg("-r").arg(edge()).args(["-o", "/dev/null"]).stderr(full()).status();
+    assert_eq!(status.expect("started").code(), Some(0));
+    let status = packetloom().args(["check", "/nonexistent"]).stderr(full()).status();
+    assert_eq!(status.expect("started").code(), Some(78));
+}
+
+#[test]
+fn standard_output_by_another_name_is_not_replaced() {
+    let folder = folder();
+    let path = folder.path().join("all");
+    fs::write(&path, "first\n").expect("written");
+    let file = fs::OpenOptions::new().append(true).open(&path).expect("a file");
+    let mut command = packetloom();
+    command.arg("meter").arg("-r").arg(edge()).args(["-o", "/dev/stdout"]).stdout(file).stderr(Stdio::null());
+    assert!(command.status().expect("started").success());
+    let text = fs::read_to_string(&path).expect("text");
+    assert!(text.starts_with("first\n{\"flowStart"), "{}", &text[..40]);
+}
+
+#[test]
+fn a_signal_before_the_capture_begins_gives_an_empty_summary() {
+    let folder = folder();
+    let summary = folder.path().join("summary.json");
+    for sent in [&b""[..], &[0xd4, 0xc3, 0xb2], &[0x0a, 0x0d, 0x0d, 0x0a, 28, 0]] {
+        let mut child = packetloom()
+            .args(["meter", "-r", "-", "-o", "/dev/null", "--summary"])
+            .arg(&summary)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("started");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        stdin.write_all(sent).expect("written");
+        std::thread::sleep(Duration::from_millis(500));
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+            .expect("signalled");
+        assert!(child.wait().expect("ended").success(), "{sent:?}");
+        assert_eq!(
+            (json(&summary)["frames"].as_u64(), json(&summary)["truncated"].as_bool()),
+            (Some(0), Some(false))
+        );
+        drop(stdin);
+    }
+}
+
+/// A pcapng file with one interface, nanoseconds, and one frame.
+fn pcapng(nanos: u64, frame: &[u8]) -> Vec<u8> {
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
+    let mut file = words(&[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28]);
+    file.extend(words(&[1, 32, 1, 0, 9 | 1 << 16, 9, 0, 32]));
+    let padded = frame.len().next_multiple_of(4);
+    let len = (32 + padded) as u32;
+    let captured = frame.len() as u32;
+    file.extend(words(&[6, len, 0, (nanos >> 32) as u32, nanos as u32, captured, captured]));
+    file.extend(frame);
+    file.resize(file.len() + padded - frame.len(), 0);
+    file.extend(len.to_le_bytes());
+    file
+}
+
+#[test]
+fn written_captures_keep_nanoseconds_and_can_be_read_again() {
+    let folder = folder();
+    let (input, output) = (folder.path().join("in.pcapng"), folder.path().join("out.pcap"));
+    let chain = folder.path().join("chain.toml");
+    fs::write(&chain, "").expect("written");
+    let mut frame = packets::packet("0 udp 10.0.0.1:1 > 10.0.0.2:2 payload 100").bytes;
+    for len in [frame.len(), 2 << 20] {
+        frame.resize(len, 0);
+        fs::write(&input, pcapng(1_700_000_000_123_456_789, &frame)).expect("written");
+        succeed(packetloom().arg("run").arg(&chain).arg("-r").arg(&input).arg("-w").arg(&output));
+        let written = fs::read(&output).expect("a capture");
+        // Seconds and fraction of the first record stand behind the file header.
+        let stamp = [1_700_000_000u32, 123_456_789].map(u32::to_le_bytes).concat();
+        assert_eq!(written[24..32], stamp[..]);
+        let summary = succeed(packetloom().arg("run").arg(&chain).arg("-r").arg(&output).arg("--json"));
+        let summary: serde_json::Value = serde_json::from_str(&summary).expect("JSON");
+        assert_eq!(
+            (summary["passed"].as_u64(), summary["truncated"].as_bool()),
+            (Some(1), Some(false)),
+            "{len} bytes"
+        );
+        assert_eq!(summary["wire_bytes"], len, "the length on the wire stays");
+    }
+}
+
+#[test]
+fn how_a_capture_arrives_does_not_matter() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    // A flow's second packet comes late, when others have brought time far ahead.
+    let mut lines = String::from("0.0 udp 10.0.0.1:1 > 10.0.0.2:2\n");
+    for packet in 0..3000 {
+        lines += &format!(
+            "{}.0 udp 10.0.{}.{}:1 > 10.0.0.2:2\n",
+            100 + packet / 10,
+            1 + packet / 200,
+            packet % 200
+        );
+    }
+    lines += "20.0 udp 10.0.0.2:2 > 10.0.0.1:1\n";
+    let capture = packets::pcap(&lines);
+    fs::write(at("plain.pcap"), &capture).expect("written");
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&capture).expect("memory");
+    fs::write(at("packed.pcap.gz"), gzip.finish().expect("memory")).expect("written");
+    let mut results = Vec::new();
+    for (name, workers, stdin) in [
+        ("plain.pcap", "1", false),
+        ("plain.pcap", "3", false),
+        ("packed.pcap.gz", "1", false),
+        ("packed.pcap.gz", "4", false),
+        ("plain.pcap", "1", true),
+        ("packed.pcap.gz", "2", true),
+    ] {
+        let mut command = packetloom();
+        command.args(["meter", "--workers", workers, "--summary"]).arg(at("summary.json"));
+        if stdin {
+            command.args(["-r", "-"]).stdin(fs::File::open(at(name)).expect("a capture"));
+        } else {
+            command.arg("-r").arg(at(name));
+        }
+        let text = succeed(&mut command);
+        let mut records: Vec<_> = text.lines().map(str::to_owned).collect();
+        records.sort_unstable();
+        results.push((records, json(&at("summary.json"))));
+    }
+    assert!(
+        results[0].0.iter().any(|record| record.contains("\"reversePacketDeltaCount\":1")),
+        "the late packet"
+    );
+    assert!(results.iter().all(|result| *result == results[0]));
+}
+
+#[test]
+fn from_a_pipe_idle_flows_are_written_while_others_go_on() {
+    for workers in ["1", "8"] {
+        let mut child = packetloom()
+            .args(["meter", "-r", "-", "--workers", workers])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("started");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        let mut lines = String::new();
+        for flow in 1..=16 {
+            lines += &format!("1000.0 udp 10.0.0.{flow}:1 > 10.0.1.1:2\n");
+        }
+        stdin.write_all(&packets::pcap(&lines)).expect("written");
+        let mut reader = BufReader::new(child.stdout.take().expect("a pipe"));
+        let records = std::thread::spawn(move || {
+            let mut line = String::new();
+            (0..16)
+                .map(|_| reader.read_line(&mut line))
+                .filter(|read| matches!(read, Ok(n) if *n > 0))
+                .count()
+        });
+        // One other flow goes on; the input does not end until the idle ones have come out.
+        for second in 1001..1400 {
+            let packet = packets::pcap(&format!("{second}.0 udp 10.0.0.99:1 > 10.0.1.1:2"));
+            if stdin.write_all(&packet[24..]).is_err() || records.is_finished() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let start = Instant::now();
+        while !records.is_finished() && start.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(records.is_finished(), "with {workers} workers idle flows wait for the end of the input");
+        assert_eq!(records.join().expect("read"), 16);
+        drop(stdin);
+        assert!(child.wait().expect("ended").success());
+    }
+}
+
+#[test]
+fn wrong_uses_of_standard_input_are_refused() {
+    let folder = folder();
+    let chain = folder.path().join("chain.toml");
+    fs::write(&chain, "[[chain]]\nnf = \"acl\"\nrules = \"-\"\n").expect("written");
+    let output = run(packetloom().arg("check").arg(&chain).stdin(Stdio::null()));
+    assert_eq!(output.status.code(), Some(78));
+    assert!(stderr(&output).contains("expected a file"), "{}", stderr(&output));
+    let mut command = packetloom();
+    command.args(["acl", "classify", "--rules", "-", "--headers", "-"]).stdin(Stdio::null());
+    assert_eq!(run(&mut command).status.code(), Some(2));
 }

@@ -17,10 +17,10 @@
 //!
 //! Paths are relative to the chain file's folder; `-` is standard input or output.
 
-use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use packetloom_nf::registry::{FUNCTIONS, Registration};
+use packetloom_nf::units::Bounded;
 use packetloom_nf::{Context, Prepared};
 use packetloom_packet::batch::Policy;
 use schemars::JsonSchema;
@@ -76,8 +76,8 @@ pub struct Run {
     pub device: Device,
     /// Worker threads.
     pub workers: Workers,
-    /// Packets of a batch, 1 to 65,535.
-    pub batch: NonZeroU16,
+    /// Packets of a batch.
+    pub batch: BatchSize,
     /// What happens to frames that are not IP, such as ARP.
     pub non_ip: PolicyAction,
     /// What happens to frames whose headers cannot be parsed.
@@ -90,8 +90,8 @@ impl Default for Run {
     fn default() -> Self {
         Self {
             device: Device::Cpu,
-            workers: Workers::default(),
-            batch: const { NonZeroU16::new(256).unwrap() },
+            workers: Workers::clamped(1),
+            batch: BatchSize::clamped(256),
             non_ip: PolicyAction::Pass,
             malformed: PolicyAction::Drop,
             summary: None,
@@ -130,43 +130,11 @@ impl Device {
     }
 }
 
-/// A number of worker threads, 1 to 256.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(try_from = "u64")]
-pub struct Workers(#[schemars(range(min = 1, max = 256))] usize);
+/// A number of worker threads.
+pub type Workers = Bounded<1, 256>;
 
-impl Default for Workers {
-    fn default() -> Self {
-        Self(1)
-    }
-}
-
-impl Workers {
-    /// How many.
-    pub const fn get(self) -> usize {
-        self.0
-    }
-}
-
-impl TryFrom<u64> for Workers {
-    type Error = String;
-
-    fn try_from(count: u64) -> Result<Self, String> {
-        match count {
-            1..=256 => Ok(Self(count as usize)),
-            _ => Err(format!("{count} workers; expected 1 to 256")),
-        }
-    }
-}
-
-impl std::str::FromStr for Workers {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let count: u64 = text.parse().map_err(|_| format!("{text:?}; expected a number from 1 to 256"))?;
-        Self::try_from(count)
-    }
-}
+/// A number of packets in a batch.
+pub type BatchSize = Bounded<1, 65_535>;
 
 /// What a policy does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -176,6 +144,16 @@ pub enum PolicyAction {
     Pass,
     /// Drops them.
     Drop,
+}
+
+impl PolicyAction {
+    /// The word in chain files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Drop => "drop",
+        }
+    }
 }
 
 /// Keys of the file's top level.
@@ -270,9 +248,7 @@ impl Chain {
         let mut sink: Sink = file.section(&mut table, "sink")?;
         let mut run: Run = file.section(&mut table, "run")?;
         for path in [&mut source.capture, &mut sink.capture, &mut run.summary].into_iter().flatten() {
-            if path.as_os_str() != "-" {
-                *path = context.folder.join(&*path);
-            }
+            *path = context.resolve(path);
         }
         let functions = match table.remove("chain").map(|value| (value.span().start, value.into_inner())) {
             None => Vec::new(),

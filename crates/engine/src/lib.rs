@@ -15,6 +15,6 @@ pub mod schema;
 
 pub use chain::Chain;
 pub use error::{ConfigError, Error};
-pub use executor::run;
+pub use executor::{Outputs, run};
 pub use outcome::Outcome;
 pub use plan::Plan;

@@ -55,7 +55,8 @@ impl fmt::Display for Plan {
             path.as_ref().map_or_else(|| none.into(), |path| path.display().to_string())
         };
         writeln!(f, "source    {}", path(&settings.source, "to be given with -r"))?;
-        writeln!(f, "policy    non-IP: {:?}, malformed: {:?}", settings.run.non_ip, settings.run.malformed)?;
+        let (non_ip, malformed) = (settings.run.non_ip.name(), settings.run.malformed.name());
+        writeln!(f, "policy    non-IP: {non_ip}, malformed: {malformed}")?;
         for (index, function) in self.chain.functions.iter().enumerate() {
             for (line, text) in function.describe().iter().enumerate() {
                 let head =

@@ -32,6 +32,8 @@ pub(crate) struct Stream {
     pub(crate) reader: Box<dyn Read + Send>,
     /// Whether a decompressor stands between the file and the reader: its complaints mean a broken tail.
     pub(crate) compressed: bool,
+    /// Whether somebody sends the bytes while we read: a pipe, a socket, a terminal, and not a file or anything compressed.
+    pub(crate) live: bool,
 }
 
 /// The name of an input in messages.
@@ -50,7 +52,8 @@ pub(crate) fn open(path: &Path, stop: &Stop) -> Result<Input, Error> {
     if is_standard(path) {
         // Not io::stdin(): waiting for a descriptor says nothing about what a buffer before it holds.
         let inner = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(fail)?);
-        return stream(Interruptible { inner, stop: stop.clone() }).map(Input::Stream).map_err(fail);
+        let live = !inner.metadata().map_err(fail)?.is_file();
+        return stream(Interruptible { inner, stop: stop.clone() }, live).map(Input::Stream).map_err(fail);
     }
     let mut file = File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
@@ -58,12 +61,15 @@ pub(crate) fn open(path: &Path, stop: &Stop) -> Result<Input, Error> {
         return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
     }
     if !metadata.is_file() || metadata.len() == 0 {
-        return stream(Interruptible { inner: file, stop: stop.clone() }).map(Input::Stream).map_err(fail);
+        let live = !metadata.is_file();
+        return stream(Interruptible { inner: file, stop: stop.clone() }, live)
+            .map(Input::Stream)
+            .map_err(fail);
     }
     let mut head = Vec::new();
     file.by_ref().take(XZ.len() as u64).read_to_end(&mut head).map_err(fail)?;
     if Compression::of(&head) != Compression::None {
-        return stream(Cursor::new(head).chain(file)).map(Input::Stream).map_err(fail);
+        return stream(Cursor::new(head).chain(file), false).map(Input::Stream).map_err(fail);
     }
     Map::new(&file).map(|map| Input::Mapped(Arc::new(map))).map_err(fail)
 }
@@ -76,13 +82,13 @@ pub(crate) fn open(path: &Path, stop: &Stop) -> Result<Input, Error> {
 pub fn open_text(path: &Path) -> Result<Box<dyn BufRead + Send>, Error> {
     let fail = |source| Error::io(display_name(path), source);
     let stream = if is_standard(path) {
-        stream(io::stdin())
+        stream(io::stdin(), false)
     } else {
         let file = File::open(path).map_err(fail)?;
         if file.metadata().map_err(fail)?.is_dir() {
             return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
         }
-        stream(file)
+        stream(file, false)
     };
     Ok(Box::new(BufReader::with_capacity(1 << 16, stream.map_err(fail)?.reader)))
 }
@@ -107,15 +113,19 @@ impl Compression {
 }
 
 /// Looks at the first bytes and puts a decompressor in between where they ask for one.
-pub(crate) fn stream(mut reader: impl Read + Send + 'static) -> io::Result<Stream> {
+pub(crate) fn stream(mut reader: impl Read + Send + 'static, live: bool) -> io::Result<Stream> {
     let mut head = Vec::new();
     reader.by_ref().take(XZ.len() as u64).read_to_end(&mut head)?;
     let compression = Compression::of(&head);
     let whole = Cursor::new(head).chain(reader);
     Ok(match compression {
-        Compression::None => Stream { reader: Box::new(whole), compressed: false },
-        Compression::Gzip => Stream { reader: Box::new(Decompressor::gzip(whole)), compressed: true },
-        Compression::Xz => Stream { reader: Box::new(Decompressor::xz(whole)), compressed: true },
+        Compression::None => Stream { reader: Box::new(whole), compressed: false, live },
+        Compression::Gzip => {
+            Stream { reader: Box::new(Decompressor::gzip(whole)), compressed: true, live: false }
+        }
+        Compression::Xz => {
+            Stream { reader: Box::new(Decompressor::xz(whole)), compressed: true, live: false }
+        }
     })
 }
 

@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Error;
 use crate::input::is_standard;
@@ -53,19 +54,13 @@ impl Output {
     ///
     /// [`Error::Io`] where the file, or its part file beside it, cannot be made.
     pub fn create(path: &Path) -> Result<Self, Error> {
-        if is_standard(path) {
-            return Ok(Self::new("standard output".into(), Target::Standard(io::stdout()), None));
-        }
         let name = path.display().to_string();
         let fail = |source| Error::io(name.clone(), source);
-        // A link is followed, so that the file it names is replaced and not the link.
-        let path = match fs::canonicalize(path) {
-            Ok(real) => real,
-            // What `/dev/stdout` leads to has no real path, but exists.
-            Err(e) if e.kind() == io::ErrorKind::NotFound && path.exists() => path.to_path_buf(),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => link_target(path),
-            Err(e) => return Err(fail(e)),
-        };
+        let path = resolve(path).map_err(fail)?;
+        if is_standard(&path) {
+            return Ok(Self::new("standard output".into(), Target::Standard(io::stdout()), None));
+        }
+        let mut permissions = None;
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => {
                 return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
@@ -75,17 +70,16 @@ impl Output {
                 return Ok(Self::new(name, Target::File(file), None));
             }
             // An existing file that may not be written is not replaced either.
-            Ok(_) => drop(OpenOptions::new().append(true).open(&path).map_err(fail)?),
+            Ok(metadata) => {
+                drop(OpenOptions::new().append(true).open(&path).map_err(fail)?);
+                permissions = Some(metadata.permissions());
+            }
             Err(_) => {}
         }
-        let Some(file_name) = path.file_name() else {
-            return Err(fail(io::Error::from(io::ErrorKind::InvalidInput)));
-        };
-        let mut part_name = std::ffi::OsString::from(".");
-        part_name.push(file_name);
-        part_name.push(format!(".{}.part", std::process::id()));
-        let part = path.with_file_name(part_name);
-        let file = File::create(&part).map_err(fail)?;
+        let (part, file) = create_part(&path).map_err(fail)?;
+        if let Some(permissions) = permissions {
+            file.set_permissions(permissions).map_err(fail)?;
+        }
         Ok(Self::new(name, Target::File(file), Some(Pending { part, path })))
     }
 
@@ -118,7 +112,8 @@ impl Output {
         &self.name
     }
 
-    /// Writes what is buffered and gives the file its name.
+    /// Writes what is buffered and gives the file its name. Where several outputs belong together, [`Output::flush`] them
+    /// all first: what can fail then is behind them.
     ///
     /// # Errors
     ///
@@ -133,6 +128,43 @@ impl Output {
             return Err(Error::io(self.name.clone(), e));
         }
         Ok(())
+    }
+}
+
+/// Makes a file of a name of its own in the folder of `path`.
+fn create_part(path: &Path) -> io::Result<(PathBuf, File)> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    if path.file_name().is_none() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    loop {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let part = path.with_file_name(format!(".packetloom-{}-{number}.part", std::process::id()));
+        // Never a file that is there, nor what a link of that name leads to.
+        match OpenOptions::new().write(true).create_new(true).open(&part) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            result => return result.map(|file| (part, file)),
+        }
+    }
+}
+
+/// The file that an output at `path` would replace: at the end of all links, so that a link itself is not replaced; `-` for
+/// standard output under any of its names. Two outputs of one run must not resolve to the same file.
+///
+/// # Errors
+///
+/// A folder on the way that cannot be looked into.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    const STANDARD_OUTPUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+    if STANDARD_OUTPUT.iter().any(|name| path == Path::new(name)) {
+        return Ok(PathBuf::from("-"));
+    }
+    match fs::canonicalize(path) {
+        Ok(real) => Ok(real),
+        // What a link in /proc leads to may have no real path, but exists.
+        Err(e) if e.kind() == io::ErrorKind::NotFound && path.exists() => Ok(path.to_path_buf()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(link_target(path)),
+        Err(e) => Err(e),
     }
 }
 

@@ -13,7 +13,7 @@ pub mod registry;
 pub mod units;
 
 use std::any::Any;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use packetloom_packet::{Batch, FlowRecord, Timestamp, Verdict};
 use serde::de::DeserializeOwned;
@@ -43,6 +43,13 @@ pub struct Context<'a> {
     pub folder: &'a Path,
     /// Whether ClassBench's flags column is left out whatever the chain file says.
     pub ignore_flags: bool,
+}
+
+impl Context<'_> {
+    /// A path of the chain file as it is to be opened; `-` stays as it is.
+    pub fn resolve(&self, path: &Path) -> PathBuf {
+        if path.as_os_str() == "-" { path.into() } else { self.folder.join(path) }
+    }
 }
 
 /// A function ready to run.

@@ -108,6 +108,65 @@ impl JsonSchema for Span {
     }
 }
 
+/// A whole number from `MIN` to `MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bounded<const MIN: u64, const MAX: u64>(u64);
+
+impl<const MIN: u64, const MAX: u64> Bounded<MIN, MAX> {
+    /// The number nearest to `value` that is allowed.
+    pub const fn clamped(value: u64) -> Self {
+        Self(if value < MIN {
+            MIN
+        } else if value > MAX {
+            MAX
+        } else {
+            value
+        })
+    }
+
+    /// The number.
+    pub const fn get(self) -> usize {
+        self.0 as usize
+    }
+
+    fn expected() -> String {
+        format!("expected a number from {MIN} to {MAX}")
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> FromStr for Bounded<MIN, MAX> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let value = text.parse().ok().filter(|value| (MIN..=MAX).contains(value));
+        value.map(Self).ok_or_else(|| format!("{text:?}; {}", Self::expected()))
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> fmt::Display for Bounded<MIN, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Bounded<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = i64::deserialize(deserializer)?;
+        let number = u64::try_from(value).ok().filter(|value| (MIN..=MAX).contains(value));
+        number.map(Self).ok_or_else(|| de::Error::custom(format!("{value}; {}", Self::expected())))
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> JsonSchema for Bounded<MIN, MAX> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        format!("Bounded_{MIN}_{MAX}").into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": MIN, "maximum": MAX })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

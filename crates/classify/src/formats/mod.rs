@@ -16,8 +16,8 @@ use crate::{Rule, RuleSet};
 
 /// A line may not be longer: it bounds what one line of a hostile file can make us hold.
 const MAX_LINE: usize = 1 << 16;
-/// Rules of one list, so that a position always fits below [`crate::NO_RULE`].
-const MAX_RULES: usize = 1 << 24;
+/// Rules of one list at most, so that a position always fits below [`crate::NO_RULE`].
+pub const MAX_RULES: usize = 1 << 24;
 
 /// A text that could not be read as rules or headers.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +120,8 @@ fn lines(
         let text = std::str::from_utf8(&buffer)
             .map_err(|_| fail("not UTF-8 text; expected rules or headers".into()))?;
         // Blanks are those of ASCII, here as between words: a name may hold others.
+        // Some editors begin a file with a byte order mark.
+        let text = if number == 1 { text.strip_prefix('\u{feff}').unwrap_or(text) } else { text };
         let text = text.split('#').next().unwrap_or_default().trim_ascii();
         if !text.is_empty() {
             each(number, text).map_err(fail)?;

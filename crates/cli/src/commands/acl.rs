@@ -1,18 +1,20 @@
 //! `packetloom acl`.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use packetloom_classify::formats::{self, Headers, Options};
 use packetloom_classify::{NO_RULE, RuleSet};
-use packetloom_io::input::open_text;
+use packetloom_io::input::{is_standard, open_text};
 use packetloom_io::output::Output;
 
+use super::stop_on_signals;
 use crate::args::ClassifyArgs;
 use crate::failure::Failure;
 use crate::{Done, talk};
 
-/// Headers classified between two looks at the progress bar.
-const BATCH: usize = 1024;
+/// Headers classified between two looks at the progress bar and at the wish to stop: with 100,000 rules a few milliseconds.
+const BATCH: usize = 64;
 
 /// Reads a rule file.
 pub(super) fn read_rules(path: &Path, options: Options) -> Result<RuleSet, Failure> {
@@ -27,6 +29,13 @@ pub(super) fn read_headers(path: &Path) -> Result<Headers, Failure> {
 }
 
 pub(crate) fn classify(args: ClassifyArgs) -> Done {
+    if is_standard(&args.rules) && is_standard(&args.headers) {
+        return Err(Failure::Usage("rules and headers on standard input; expected a file for one".into()));
+    }
+    let stop = stop_on_signals()?;
+    let interrupted = || {
+        if stop.load(Ordering::Relaxed) { Err(Failure::Run(anyhow::anyhow!("interrupted"))) } else { Ok(()) }
+    };
     let rules = read_rules(&args.rules, Options { ignore_flags: true })?;
     let headers = read_headers(&args.headers)?;
     let mut output = Output::create(&args.output)?;
@@ -34,11 +43,13 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
     let bar = talk::bar(Some(headers.len() as u64), "classifying", talk::Template::Count);
     let mut v4 = vec![NO_RULE; headers.v4.len()];
     for (keys, first) in headers.v4.chunks(BATCH).zip(v4.chunks_mut(BATCH)) {
+        interrupted()?;
         classifier.classify_v4(keys, first);
         bar.inc(keys.len() as u64);
     }
     let mut v6 = vec![NO_RULE; headers.v6.len()];
     for (keys, first) in headers.v6.chunks(BATCH).zip(v6.chunks_mut(BATCH)) {
+        interrupted()?;
         classifier.classify_v6(keys, first);
         bar.inc(keys.len() as u64);
     }

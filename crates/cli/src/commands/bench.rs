@@ -9,7 +9,7 @@ use packetloom_engine::chain::Run;
 use serde_json::Value;
 
 use super::acl::{read_headers, read_rules};
-use super::{stdout, write_text};
+use super::{stdout, stop_on_signals, write_text};
 use crate::args::{BenchAclArgs, BenchMeterArgs, BenchVerb};
 use crate::{Done, talk};
 
@@ -36,6 +36,7 @@ impl Drop for Temporary {
 }
 
 fn bench_meter(args: BenchMeterArgs) -> Done {
+    let stop = stop_on_signals()?;
     let made = Temporary::new("traffic.pcap");
     let records = Temporary::new("flows.jsonl");
     let (capture, workload) = match args.read {
@@ -44,7 +45,7 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
             (path, name)
         }
         None => {
-            super::generate::write_traffic(&made.0, &args.shape)?;
+            super::generate::write_traffic(&made.0, &args.shape, &stop)?;
             let shape = &args.shape;
             (made.0.clone(), format!("{} packets, {} flows, snap {}", shape.packets, shape.flows, shape.snap))
         }
@@ -62,10 +63,11 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
         rounds: args.rounds.rounds.get(),
         workload: format!("meter {workload}"),
     };
-    show(&[meter::run(&options)?], args.rounds.json)
+    show(&[meter::run(&options, &stop)?], args.rounds.json)
 }
 
 fn bench_acl(args: &BenchAclArgs) -> Done {
+    let stop = stop_on_signals()?;
     let rules = read_rules(&args.rules, Options { ignore_flags: true })?;
     let headers = read_headers(&args.headers)?;
     let name = args.rules.file_name().unwrap_or(args.rules.as_os_str()).display();
@@ -75,7 +77,7 @@ fn bench_acl(args: &BenchAclArgs) -> Done {
         rounds: args.rounds.rounds.get(),
         workload: format!("acl {name}"),
     };
-    show(&[acl::run(&rules, &headers, &options)?], args.rounds.json)
+    show(&[acl::run(&rules, &headers, &options, &stop)?], args.rounds.json)
 }
 
 /// Prints measurements as JSON lines, or as a table each.

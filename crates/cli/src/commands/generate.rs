@@ -19,7 +19,9 @@ use crate::{Done, talk};
 
 pub(crate) fn run(verb: GenerateVerb) -> Done {
     match verb {
-        GenerateVerb::Traffic(TrafficArgs { write, shape }) => write_traffic(&write, &shape),
+        GenerateVerb::Traffic(TrafficArgs { write, shape }) => {
+            write_traffic(&write, &shape, &stop_on_signals()?)
+        }
         GenerateVerb::Rules(args) => write_rules(&args),
         GenerateVerb::Headers(args) => write_headers(&args),
     }
@@ -49,8 +51,8 @@ impl Write for Sink {
 }
 
 /// Runs a generator into a file that appears when it is whole.
-fn generate(path: &Path, work: impl FnOnce(&mut Sink) -> Result<(), GenerateError>) -> Done {
-    let mut sink = Sink { output: Output::create(path)?, stop: stop_on_signals()? };
+fn generate(path: &Path, stop: &Stop, work: impl FnOnce(&mut Sink) -> Result<(), GenerateError>) -> Done {
+    let mut sink = Sink { output: Output::create(path)?, stop: stop.clone() };
     match work(&mut sink) {
         Ok(()) => Ok(sink.output.finish()?),
         Err(GenerateError::Io(source)) => Err(packetloom_io::Error::io(sink.output.name(), source).into()),
@@ -59,7 +61,7 @@ fn generate(path: &Path, work: impl FnOnce(&mut Sink) -> Result<(), GenerateErro
 }
 
 /// Writes a capture of the asked-for shape.
-pub(super) fn write_traffic(path: &Path, shape: &TrafficShape) -> Done {
+pub(super) fn write_traffic(path: &Path, shape: &TrafficShape, stop: &Stop) -> Done {
     let options = TrafficOptions {
         packets: shape.packets,
         flows: shape.flows,
@@ -71,7 +73,7 @@ pub(super) fn write_traffic(path: &Path, shape: &TrafficShape) -> Done {
         ..TrafficOptions::default()
     };
     let bar = talk::bar(Some(shape.packets), "generating", talk::Template::Count);
-    let made = generate(path, |sink| {
+    let made = generate(path, stop, |sink| {
         packetloom_generate::write_pcap(&options, sink, |packets| bar.set_position(packets)).map(|_| ())
     });
     bar.finish_and_clear();
@@ -88,7 +90,7 @@ fn write_rules(args: &RulesArgs) -> Done {
     };
     let options = RuleOptions { style, count: args.rules, seed: args.seed, ipv6: args.ipv6 };
     let rules = packetloom_generate::generate_rules(&options).map_err(|e| Failure::Usage(e.to_string()))?;
-    generate(&args.output, |sink| {
+    generate(&args.output, &stop_on_signals()?, |sink| {
         let mut writer = BufWriter::new(sink);
         match formats::write_rules(rules, format, &mut writer) {
             Ok(()) => Ok(writer.flush()?),
@@ -105,7 +107,7 @@ fn write_headers(args: &HeadersArgs) -> Done {
     let format = format(args.format, shapes.iter().all(|shape| !shape.ipv6))?;
     let options =
         HeaderOptions { count: args.headers, seed: args.seed, mix: args.mix, ..HeaderOptions::default() };
-    generate(&args.output, |sink| {
+    generate(&args.output, &stop_on_signals()?, |sink| {
         packetloom_generate::write_headers(Headers::new(&shapes, &options)?, format, sink)
     })
 }

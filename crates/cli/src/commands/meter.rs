@@ -6,12 +6,11 @@ use packetloom_engine::chain::{PolicyAction, Run, Settings};
 use packetloom_engine::{Chain, Plan};
 use packetloom_nf::{Config, Context, meter};
 
-use super::{execute, one_on_stdout, write_json};
+use super::execute;
 use crate::args::MeterArgs;
 use crate::{Done, talk};
 
 pub(crate) fn run(args: MeterArgs) -> Done {
-    one_on_stdout([Some(&*args.output), args.summary.as_deref()])?;
     let config = meter::Config {
         idle_timeout: args.timeouts.idle_timeout,
         active_timeout: args.timeouts.active_timeout,
@@ -19,7 +18,7 @@ pub(crate) fn run(args: MeterArgs) -> Done {
         output: Some(args.output),
     };
     let run = Run {
-        workers: args.workers.unwrap_or_default(),
+        workers: args.workers.unwrap_or(Run::default().workers),
         non_ip: PolicyAction::Pass,
         malformed: PolicyAction::Pass,
         ..Run::default()
@@ -28,12 +27,11 @@ pub(crate) fn run(args: MeterArgs) -> Done {
         settings: Settings { run, ..Settings::default() },
         functions: vec![config.prepare(&Context { folder: Path::new(""), ignore_flags: false })?],
     };
-    let outcome = execute(&Plan::new(chain), &args.read, args.count)?;
-    if let Some(path) = &args.summary {
+    let outcome = execute(&Plan::new(chain), &args.read, args.summary.as_deref(), args.count, |outcome| {
         let mut summary = outcome.functions[0].1.json();
         summary["truncated"] = outcome.truncation.is_some().into();
-        write_json(path, &summary)?;
-    }
-    eprint!("{}", talk::outcome(outcome));
+        summary
+    })?;
+    talk::say(&talk::outcome(outcome));
     Ok(())
 }

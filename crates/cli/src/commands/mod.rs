@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use packetloom_engine::executor::Io;
-use packetloom_engine::{Outcome, Plan};
+use packetloom_engine::{Outcome, Outputs, Plan};
 use packetloom_io::capture::{CaptureReader, CaptureWriter};
-use packetloom_io::input::Stop;
-use packetloom_io::output::Output;
+use packetloom_io::input::{Stop, is_standard};
+use packetloom_io::output::{Output, resolve};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::failure::Failure;
@@ -30,32 +30,56 @@ fn stop_on_signals() -> Result<Stop, Failure> {
             signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
             signal_hook::flag::register(signal, Arc::clone(&stop))
         };
-        register().map_err(|e| Failure::Run(anyhow::Error::new(e).context("cannot handle signals")))?;
+        register().map_err(|e| Failure::Run(anyhow::anyhow!("cannot handle signals: {e}")))?;
     }
     Ok(stop)
 }
 
-/// Refuses outputs of which two would be mixed on standard output.
-fn one_on_stdout<'a>(outputs: impl IntoIterator<Item = Option<&'a Path>>) -> Result<(), Failure> {
-    match outputs.into_iter().flatten().filter(|path| path.as_os_str() == "-").count() {
-        0 | 1 => Ok(()),
-        _ => {
-            Err(Failure::Usage("more than one output on standard output; expected at most one \"-\"".into()))
+/// Refuses outputs of which two would be mixed in one file, or on standard output.
+fn distinct<'a>(outputs: impl IntoIterator<Item = Option<&'a Path>>) -> Result<(), String> {
+    let mut seen: Vec<PathBuf> = Vec::new();
+    for path in outputs.into_iter().flatten() {
+        // What cannot be resolved cannot be opened either, and says so then.
+        let Ok(file) = resolve(path) else { continue };
+        let is_device = std::fs::metadata(&file).is_ok_and(|metadata| !metadata.is_file());
+        if seen.contains(&file) && !is_device {
+            let name = if is_standard(&file) { "standard output".into() } else { file.display().to_string() };
+            return Err(format!("more than one output to {name}; expected a file for each"));
         }
+        seen.push(file);
     }
+    Ok(())
 }
 
-/// Opens what a plan names, runs it with a progress bar, and warns of a capture that could not be read to its end.
-fn execute(plan: &Plan, source: &Path, limit: Option<u64>) -> Result<Outcome, Failure> {
+/// The outputs of a plan, but for the summary.
+fn outputs(plan: &Plan) -> impl Iterator<Item = Option<&Path>> {
+    let chain = plan.chain();
+    let records = chain.functions.iter().map(|function| function.records_path());
+    records.chain([chain.settings.sink.as_deref()])
+}
+
+/// Opens what a plan names, runs it with a progress bar, writes the summary that `summarise` makes, and warns of a capture
+/// that could not be read to its end. Nothing appears under its name unless everything is whole.
+fn execute(
+    plan: &Plan,
+    source: &Path,
+    summary: Option<&Path>,
+    limit: Option<u64>,
+    summarise: impl FnOnce(&Outcome) -> serde_json::Value,
+) -> Result<Outcome, Failure> {
+    distinct(outputs(plan).chain([summary])).map_err(Failure::Usage)?;
     let stop = stop_on_signals()?;
     let source = CaptureReader::open(source, &stop)?;
     let name = source.name().to_owned();
     let chain = plan.chain();
     let sink = chain.settings.sink.as_ref();
-    let sink = sink.map(|path| CaptureWriter::create(path, source.resolution())).transpose()?;
     let records =
         chain.functions.iter().map(|function| function.records_path().map(Output::create).transpose());
-    let records = records.collect::<Result<_, _>>()?;
+    let mut outputs = Outputs {
+        sink: sink.map(|path| CaptureWriter::create(path, source.resolution())).transpose()?,
+        records: records.collect::<Result<_, _>>()?,
+        summary: summary.map(Output::create).transpose()?,
+    };
     let bar = talk::bar(source.total(), "reading", talk::Template::Bytes);
     let mut progress = |bytes, packets| {
         bar.set_position(bytes);
@@ -63,24 +87,33 @@ fn execute(plan: &Plan, source: &Path, limit: Option<u64>) -> Result<Outcome, Fa
             bar.set_message(format!("{packets} packets"));
         }
     };
-    let result =
-        packetloom_engine::run(plan, Io { source, sink, records, limit, stop, progress: &mut progress });
+    let io = Io { source, outputs: &mut outputs, limit, stop, progress: &mut progress };
+    let result = packetloom_engine::run(plan, io);
     bar.finish_and_clear();
     let outcome = result?;
+    if let Some(output) = &mut outputs.summary {
+        output.write(pretty(&summarise(&outcome))?.as_bytes())?;
+    }
+    outputs.publish()?;
     if let Some(truncation) = &outcome.truncation {
-        eprintln!(
-            "packetloom: warning: {name}: {} at byte {}; what came before was read",
-            truncation.reason, truncation.offset
-        );
+        let (reason, offset) = (&truncation.reason, truncation.offset);
+        talk::say(&format!(
+            "packetloom: warning: {name}: {reason} at byte {offset}; what came before was read\n"
+        ));
     }
     Ok(outcome)
 }
 
 /// Writes a JSON value and a newline to a file or standard output.
 fn write_json(path: &Path, value: &serde_json::Value) -> Result<(), Failure> {
+    write_text(path, &pretty(value)?)
+}
+
+/// A JSON value over several lines, with a newline at the end.
+fn pretty(value: &serde_json::Value) -> Result<String, Failure> {
     let mut text = serde_json::to_string_pretty(value).map_err(anyhow::Error::from)?;
     text.push('\n');
-    write_text(path, &text)
+    Ok(text)
 }
 
 /// Writes a text to a file or standard output.

@@ -1,10 +1,8 @@
 //! `packetloom run`.
 
-use std::path::Path;
+use packetloom_engine::{Chain, Outcome, Plan};
 
-use packetloom_engine::{Chain, Plan};
-
-use super::{execute, one_on_stdout, stdout, write_json};
+use super::{execute, stdout};
 use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -29,18 +27,22 @@ pub(crate) fn run(args: RunArgs) -> Done {
         return Err(Failure::Usage(message));
     };
     let plan = Plan::new(chain);
-    let (chain, summary) = (plan.chain(), plan.chain().settings.run.summary.as_deref());
-    let json = args.json.then_some(Path::new("-"));
-    let records = chain.functions.iter().map(|function| function.records_path());
-    one_on_stdout(records.chain([chain.settings.sink.as_deref(), summary, json]))?;
-    let outcome = execute(&plan, &source, args.count)?;
-    let value = outcome.json();
-    if let Some(path) = summary {
-        write_json(path, &value)?;
+    let summary = plan.chain().settings.run.summary.as_deref();
+    // As a table for people, or as JSON for machines: on standard output only if nothing else is there.
+    let stdout = stdout();
+    let summary = match (args.json, summary) {
+        (true, Some(path)) if path != stdout => {
+            return Err(Failure::Usage(format!(
+                "--json and a summary in {}; expected one of them",
+                path.display()
+            )));
+        }
+        (true, _) => Some(&*stdout),
+        (false, summary) => summary,
+    };
+    let outcome = execute(&plan, &source, summary, args.count, Outcome::json)?;
+    if !args.json {
+        talk::say(&talk::outcome(outcome));
     }
-    if args.json {
-        return write_json(&stdout(), &value);
-    }
-    eprint!("{}", talk::outcome(outcome));
     Ok(())
 }

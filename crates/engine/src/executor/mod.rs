@@ -23,7 +23,7 @@ use crate::chain::Device;
 use crate::outcome::{Outcome, TopFlows};
 use crate::{Error, Plan};
 
-/// Flow records may come out of order by as much before a sweep shows: a packet this much late still finds its flow.
+/// On a live source packets may come out of order by as much before a sweep shows: a packet this late finds its flow.
 const REORDER_NANOS: u64 = 1_000_000_000;
 
 /// Bytes of encoded records gathered before they are written.
@@ -33,10 +33,8 @@ const ENCODED: usize = 1 << 16;
 pub struct Io<'a> {
     /// The packets.
     pub source: CaptureReader,
-    /// Where packets go that pass.
-    pub sink: Option<CaptureWriter>,
-    /// For each function, where its flow records go.
-    pub records: Vec<Option<Output>>,
+    /// Where results go.
+    pub outputs: &'a mut Outputs,
     /// Packets after which the source counts as ended.
     pub limit: Option<u64>,
     /// Set to end the run early: what was read is finished.
@@ -45,11 +43,54 @@ pub struct Io<'a> {
     pub progress: &'a mut dyn FnMut(u64, u64),
 }
 
-/// Runs a plan to the end of its input. Outputs are complete, under their names, when it returns without an error.
+/// The files that a run writes. None appears under its name before [`Outputs::publish`].
+#[derive(Debug, Default)]
+pub struct Outputs {
+    /// Where packets go that pass.
+    pub sink: Option<CaptureWriter>,
+    /// For each function, where its flow records go.
+    pub records: Vec<Option<Output>>,
+    /// Where the caller is going to write the summary: opened before the run, so that it does not fail after it.
+    pub summary: Option<Output>,
+}
+
+impl Outputs {
+    /// Hands everything to the system.
+    ///
+    /// # Errors
+    ///
+    /// [`packetloom_io::Error::Io`] for the first output that fails.
+    pub fn flush(&mut self) -> Result<(), packetloom_io::Error> {
+        if let Some(sink) = &mut self.sink {
+            sink.complete()?;
+        }
+        self.records.iter_mut().flatten().chain(&mut self.summary).try_for_each(Output::flush)
+    }
+
+    /// Gives the files their names, once all of them are whole.
+    ///
+    /// # Errors
+    ///
+    /// As [`Outputs::flush`]; then none appears.
+    pub fn publish(mut self) -> Result<(), packetloom_io::Error> {
+        self.flush()?;
+        if let Some(sink) = self.sink {
+            sink.finish()?;
+        }
+        self.records.into_iter().flatten().chain(self.summary).try_for_each(Output::finish)
+    }
+
+    /// Whether anybody still wants results.
+    fn is_empty(&self) -> bool {
+        self.sink.is_none() && self.summary.is_none() && self.records.iter().all(Option::is_none)
+    }
+}
+
+/// Runs a plan to the end of its input. Its outputs are flushed when it returns without an error, and left to be published.
 ///
 /// # Errors
 ///
-/// [`Error`]; outputs then do not appear.
+/// [`Error`].
 pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     let start = Instant::now();
     let functions = &plan.chain().functions;
@@ -57,22 +98,20 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     let mut intake =
         Intake { source: io.source, limit: io.limit, stop: io.stop, progress: io.progress, received: 0 };
     let mut outlet = Outlet {
-        sink: io.sink,
-        records: io.records,
+        outputs: io.outputs,
         verdicts: VerdictCounts::default(),
         wire_bytes: 0,
-        follow: intake.source.is_stream(),
+        live: intake.source.is_live(),
     };
     let (reports, top_flows) = match (settings.device, plan.workers()) {
         (Device::Oracle, _) => oracle::run(functions, settings, &mut intake, &mut outlet)?,
         (Device::Cpu, 1) => single::run(functions, settings, &mut intake, &mut outlet)?,
         (Device::Cpu, workers) => workers::run(functions, settings, workers, &mut intake, &mut outlet)?,
     };
-    let (verdicts, wire_bytes) = (outlet.verdicts, outlet.wire_bytes);
-    outlet.finish()?;
+    outlet.outputs.flush()?;
     Ok(Outcome {
-        verdicts,
-        wire_bytes,
+        verdicts: outlet.verdicts,
+        wire_bytes: outlet.wire_bytes,
         functions: functions.iter().map(|function| function.name()).zip(reports).collect(),
         top_flows,
         truncation: intake.source.truncation().cloned(),
@@ -109,45 +148,38 @@ impl Intake<'_> {
 }
 
 /// Where verdicts, packets and records go.
-struct Outlet {
-    sink: Option<CaptureWriter>,
-    records: Vec<Option<Output>>,
+struct Outlet<'a> {
+    outputs: &'a mut Outputs,
     verdicts: VerdictCounts,
     wire_bytes: u64,
     /// Whether somebody may be waiting for what was decided: then nothing is held back.
-    follow: bool,
+    live: bool,
 }
 
-impl Outlet {
+impl Outlet<'_> {
     /// Counts a batch's verdicts and writes the frames that pass.
     fn deliver(&mut self, batch: &Batch) -> Result<(), Error> {
-        for (index, (&verdict, frame)) in batch.verdicts().iter().zip(batch.frames()).enumerate() {
+        for (&verdict, frame) in batch.verdicts().iter().zip(batch.frames()) {
             self.verdicts.add(verdict);
             self.wire_bytes += u64::from(frame.wire_len);
-            if let Some(sink) = &mut self.sink
-                && verdict.is_pass()
-            {
-                sink.write(frame, batch.bytes(index))?;
-            }
         }
-        if self.follow
-            && let Some(sink) = &mut self.sink
-        {
-            sink.flush()?;
-        }
-        Ok(())
+        let Some(sink) = &mut self.outputs.sink else { return Ok(()) };
+        let result = sink.write_passed(batch).and_then(|()| if self.live { sink.flush() } else { Ok(()) });
+        self.closed(result, |outputs| outputs.sink = None)
     }
 
     /// Writes a function's encoded records and forgets them.
     fn write_records(&mut self, function: usize, encoded: &mut String) -> Result<(), Error> {
-        if let Some(Some(output)) = self.records.get_mut(function) {
-            output.write(encoded.as_bytes())?;
-            if self.follow && !encoded.is_empty() {
-                output.flush()?;
-            }
-        }
+        let Some(Some(output)) = self.outputs.records.get_mut(function) else {
+            // Its reader went away.
+            encoded.clear();
+            return Ok(());
+        };
+        let follow = self.live && !encoded.is_empty();
+        let result =
+            output.write(encoded.as_bytes()).and_then(|()| if follow { output.flush() } else { Ok(()) });
         encoded.clear();
-        Ok(())
+        self.closed(result, |outputs| outputs.records[function] = None)
     }
 
     /// Writes the encoded records of every function and forgets them.
@@ -155,14 +187,19 @@ impl Outlet {
         encoded.iter_mut().enumerate().try_for_each(|(function, lines)| self.write_records(function, lines))
     }
 
-    fn finish(self) -> Result<(), Error> {
-        if let Some(sink) = self.sink {
-            sink.finish()?;
+    /// An output whose reader went away is let go of; the run goes on for the others, and ends when there are none.
+    fn closed(
+        &mut self,
+        result: Result<(), packetloom_io::Error>,
+        let_go: impl FnOnce(&mut Outputs),
+    ) -> Result<(), Error> {
+        match result {
+            Err(error) if error.is_broken_pipe() => {
+                let_go(self.outputs);
+                if self.outputs.is_empty() { Err(error.into()) } else { Ok(()) }
+            }
+            result => Ok(result?),
         }
-        for output in self.records.into_iter().flatten() {
-            output.finish()?;
-        }
-        Ok(())
     }
 }
 
@@ -191,8 +228,19 @@ impl Encoder {
     }
 }
 
-/// The time until which idle state may expire after a batch: its last packet's, less what order may be off by.
-fn expiry_time(batch: &Batch) -> Option<Timestamp> {
-    let last = batch.frames().last()?.time.as_nanos();
-    Some(Timestamp::from_nanos(last.saturating_sub(REORDER_NANOS)))
+/// How far time has come on a live source, so that idle state can expire.
+#[derive(Clone, Copy, Debug)]
+struct Expiry {
+    /// The last packet's time, less what order may be off by.
+    now: Timestamp,
+    /// Packets since the last time.
+    packets: usize,
+}
+
+impl Expiry {
+    fn after(batch: &Batch) -> Option<Self> {
+        let last = batch.frames().last()?.time.as_nanos();
+        let now = Timestamp::from_nanos(last.saturating_sub(REORDER_NANOS));
+        Some(Self { now, packets: batch.len() })
+    }
 }

@@ -13,10 +13,10 @@ pub(super) fn run(
     functions: &[Box<dyn Prepared>],
     settings: &Run,
     intake: &mut Intake<'_>,
-    outlet: &mut Outlet,
+    outlet: &mut Outlet<'_>,
 ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
     let mut stages: Vec<_> = functions.iter().map(|f| (f.oracle(), Encoder::new(&**f))).collect();
-    let mut batch = Batch::new(settings.batch.get().into());
+    let mut batch = Batch::new(settings.batch.get());
     while intake.fill(&mut batch)? {
         for index in 0..batch.len() {
             let frame = batch.frames()[index];

@@ -3,7 +3,7 @@
 use packetloom_nf::{Function, Prepared, Report};
 use packetloom_packet::Batch;
 
-use super::{ENCODED, Encoder, Intake, Outlet, expiry_time};
+use super::{ENCODED, Encoder, Expiry, Intake, Outlet};
 use crate::Error;
 use crate::chain::Run;
 use crate::outcome::TopFlows;
@@ -20,12 +20,11 @@ impl Stages {
     }
 
     /// Takes a parsed batch through the chain.
-    pub(super) fn process(&mut self, batch: &mut Batch, expire: bool) {
-        let now = if expire { expiry_time(batch) } else { None };
+    pub(super) fn process(&mut self, batch: &mut Batch, expiry: Option<Expiry>) {
         for (function, encoder) in &mut self.0 {
             function.process(batch, &mut |record| encoder.record(record));
-            if let Some(now) = now {
-                function.expire(now, batch.len(), &mut |record| encoder.record(record));
+            if let Some(Expiry { now, packets }) = expiry {
+                function.expire(now, packets, &mut |record| encoder.record(record));
             }
         }
     }
@@ -57,17 +56,18 @@ pub(super) fn run(
     functions: &[Box<dyn Prepared>],
     settings: &Run,
     intake: &mut Intake<'_>,
-    outlet: &mut Outlet,
+    outlet: &mut Outlet<'_>,
 ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
     let mut stages = Stages::new(functions, 1);
-    let mut batch = Batch::new(settings.batch.get().into());
-    let expire = intake.source.is_stream();
+    let mut batch = Batch::new(settings.batch.get());
+    let live = intake.source.is_live();
     while intake.fill(&mut batch)? {
         batch.parse(settings.policy());
-        stages.process(&mut batch, expire);
+        let expiry = if live { Expiry::after(&batch) } else { None };
+        stages.process(&mut batch, expiry);
         outlet.deliver(&batch)?;
         for (index, lines) in stages.encoded().enumerate() {
-            if lines.len() >= ENCODED || expire {
+            if lines.len() >= ENCODED || live {
                 outlet.write_records(index, lines)?;
             }
         }

@@ -14,7 +14,7 @@ use packetloom_packet::batch::Parsed;
 use packetloom_packet::{Batch, FlowKey};
 
 use super::single::Stages;
-use super::{Intake, Outlet};
+use super::{Expiry, Intake, Outlet};
 use crate::Error;
 use crate::chain::Run;
 use crate::outcome::TopFlows;
@@ -25,9 +25,14 @@ const UNDER_WAY: usize = 8;
 /// Packets are dealt out in batches of this many for each worker, so that their parts are worth sending.
 const SPREAD_BATCHES: usize = 4;
 
+/// Packets dealt out at once at most, whatever the number of workers.
+const MAX_DEALT: usize = 1 << 16;
+
 /// A part of a batch, and the records that came of it.
 struct Part {
     batch: Batch,
+    /// How far the whole batch brought time, on a live source.
+    expiry: Option<Expiry>,
     encoded: Vec<String>,
 }
 
@@ -47,13 +52,13 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(functions: &[Box<dyn Prepared>], workers: usize, expire: bool) -> Self {
+    fn start(functions: &[Box<dyn Prepared>], workers: usize) -> Self {
         let (give, incoming) = bounded::<Part>(UNDER_WAY);
         let (outgoing, take) = bounded::<Part>(UNDER_WAY);
         let mut stages = Stages::new(functions, workers);
         let thread = thread::spawn(move || {
             for mut part in incoming {
-                stages.process(&mut part.batch, expire);
+                stages.process(&mut part.batch, part.expiry);
                 for (lines, encoded) in stages.encoded().zip(&mut part.encoded) {
                     std::mem::swap(lines, encoded);
                 }
@@ -65,7 +70,7 @@ impl Worker {
             loop {
                 let more = stages.drain();
                 let encoded = stages.encoded().map(std::mem::take).collect();
-                if outgoing.send(Part { batch: Batch::new(0), encoded }).is_err() || !more {
+                if outgoing.send(Part { batch: Batch::new(0), expiry: None, encoded }).is_err() || !more {
                     break;
                 }
             }
@@ -80,27 +85,27 @@ pub(super) fn run(
     settings: &Run,
     workers: usize,
     intake: &mut Intake<'_>,
-    outlet: &mut Outlet,
+    outlet: &mut Outlet<'_>,
 ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
-    let expire = intake.source.is_stream();
+    let live = intake.source.is_live();
     // A seed that senders cannot know, so that they cannot aim all their flows at one worker.
     let seed = RandomState::new().hash_one(0u64);
-    let threads: Vec<_> = (0..workers).map(|_| Worker::start(functions, workers, expire)).collect();
-    let size = usize::from(settings.batch.get()) * workers * SPREAD_BATCHES;
+    let threads: Vec<_> = (0..workers).map(|_| Worker::start(functions, workers)).collect();
+    let size = (settings.batch.get() * workers * SPREAD_BATCHES).min(MAX_DEALT);
     let mut spare: Vec<Dealt> =
         (0..UNDER_WAY).map(|_| Dealt { whole: Batch::new(size), to: Vec::with_capacity(size) }).collect();
     let mut spare_parts: Vec<Part> = (0..UNDER_WAY * workers)
-        .map(|_| Part { batch: Batch::new(size), encoded: vec![String::new(); functions.len()] })
+        .map(|_| Part { batch: Batch::new(0), expiry: None, encoded: vec![String::new(); functions.len()] })
         .collect();
     let mut under_way: VecDeque<Dealt> = VecDeque::new();
     loop {
         if let Some(mut dealt) = spare.pop() {
             if intake.fill(&mut dealt.whole)? {
                 dealt.whole.parse(settings.policy());
-                deal(&mut dealt, seed, &threads, &mut spare_parts)?;
+                deal(&mut dealt, seed, live, &threads, &mut spare_parts)?;
                 under_way.push_back(dealt);
                 // On a live source nobody waits for the next batch to get the verdicts on this one.
-                if !expire {
+                if !live {
                     continue;
                 }
             } else {
@@ -119,10 +124,17 @@ pub(super) fn run(
 }
 
 /// Sends each worker its part of a batch.
-fn deal(dealt: &mut Dealt, seed: u64, threads: &[Worker], spare_parts: &mut Vec<Part>) -> Result<(), Error> {
+fn deal(
+    dealt: &mut Dealt,
+    seed: u64,
+    live: bool,
+    threads: &[Worker],
+    spare_parts: &mut Vec<Part>,
+) -> Result<(), Error> {
     let mut parts = spare_parts.split_off(spare_parts.len() - threads.len());
     for part in &mut parts {
         part.batch.reset(dealt.whole.arena().clone());
+        part.expiry = if live { Expiry::after(&dealt.whole) } else { None };
     }
     dealt.to.clear();
     for (index, parsed) in dealt.whole.parsed().iter().enumerate() {
@@ -152,7 +164,7 @@ fn collect(
     dealt: &mut Dealt,
     threads: &[Worker],
     spare_parts: &mut Vec<Part>,
-    outlet: &mut Outlet,
+    outlet: &mut Outlet<'_>,
 ) -> Result<(), Error> {
     let mut parts = threads
         .iter()
@@ -177,7 +189,7 @@ fn collect(
 }
 
 /// Lets the workers finish and adds up what they counted.
-fn join(threads: Vec<Worker>, outlet: &mut Outlet) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
+fn join(threads: Vec<Worker>, outlet: &mut Outlet<'_>) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
     let mut totals: Vec<Box<dyn Report>> = Vec::new();
     let mut top_flows = TopFlows::default();
     let running: Vec<_> = threads.into_iter().map(|worker| (worker.take, worker.thread)).collect();

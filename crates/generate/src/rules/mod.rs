@@ -31,8 +31,8 @@ use crate::random::Random;
 use crate::seen::Seen;
 use crate::shape::{RuleShape, count};
 
-/// The most rules that can be asked for.
-pub const MAX_RULES: usize = 1 << 26;
+/// The most rules that can be asked for: as many as can be read again.
+pub use packetloom_classify::formats::MAX_RULES;
 
 /// In sets that are larger than this rules share their prefixes with others less and less.
 const PAIR_KNEE: u64 = 5000;

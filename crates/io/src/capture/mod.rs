@@ -53,7 +53,8 @@ impl Decoder {
     fn resolution(&self) -> Resolution {
         match self {
             Self::Pcap(decoder) => decoder.resolution(),
-            Self::Pcapng(decoder) => decoder.resolution(),
+            // Each interface has a resolution of its own, and may be described late.
+            Self::Pcapng(_) => Resolution::Nanos,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use packetloom_packet::{FrameRef, LinkType, Timestamp};
 
-use super::{Order, Resolution, Step};
+use super::{Order, Step};
 
 /// Section header block; the same in both byte orders.
 pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -31,8 +31,6 @@ pub(super) struct Decoder {
     interfaces: Vec<Interface>,
     /// The latest frame's time: simple packet blocks have none of their own.
     time: Timestamp,
-    /// Whether microseconds hold every interface's stamps so far.
-    micros: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,11 +91,7 @@ impl Decoder {
     }
 
     pub(super) fn new() -> Self {
-        Self { order: Order::Little, interfaces: Vec::new(), time: Timestamp::default(), micros: true }
-    }
-
-    pub(super) fn resolution(&self) -> Resolution {
-        if self.micros { Resolution::Micros } else { Resolution::Nanos }
+        Self { order: Order::Little, interfaces: Vec::new(), time: Timestamp::default() }
     }
 
     pub(super) fn step(&mut self, bytes: &[u8]) -> Step {
@@ -190,7 +184,7 @@ impl Decoder {
         })
     }
 
-    fn interface(&mut self, body: &[u8]) -> Interface {
+    fn interface(&self, body: &[u8]) -> Interface {
         let mut interface = Interface {
             link: LinkType(self.order.u16(body, 0)),
             snap: self.order.u32(body, 4),
@@ -205,7 +199,6 @@ impl Decoder {
                 (OPTION_END, _) => break,
                 (OPTION_TSRESOL, &[tsresol]) => {
                     interface.ticks = Ticks::new(tsresol);
-                    self.micros &= tsresol <= 6;
                 }
                 (OPTION_TSOFFSET, &[_, _, _, _, _, _, _, _]) => {
                     let (first, second) = (self.order.u32(value, 0), self.order.u32(value, 4));

@@ -139,7 +139,7 @@ impl CaptureReader {
     ///
     /// As [`CaptureReader::open`].
     pub fn from_reader(name: &str, reader: impl Read + Send + 'static, stop: &Stop) -> Result<Self, Error> {
-        let stream = input::stream(reader).map_err(|e| Error::io(name, e))?;
+        let stream = input::stream(reader, false).map_err(|e| Error::io(name, e))?;
         Self::new(name.into(), Window::stream(stream), stop.clone())
     }
 
@@ -167,19 +167,12 @@ impl CaptureReader {
                 }
             }
         }
-        let head = window.bytes();
-        let (decoder, position) = if let Some(order) = pcap::Decoder::recognise(head) {
-            let Some(header) = head.first_chunk() else {
-                return Err(Error::HeaderCut { path: name, format: "pcap" });
-            };
-            (Decoder::Pcap(pcap::Decoder::new(order, header)), HEADER_LEN)
-        } else if pcapng::Decoder::recognise(head) {
-            (Decoder::Pcapng(pcapng::Decoder::new()), 0)
-        } else if head.is_empty() {
-            return Err(Error::Empty { path: name });
-        } else {
-            let found = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
-            return Err(Error::NotACapture { path: name, found });
+        let stopped = stop.load(Ordering::Relaxed);
+        let (decoder, position) = match recognise(&name, window.bytes()) {
+            Ok(recognised) => recognised,
+            // Stopped on purpose before enough came to know the format: a capture without frames.
+            Err(_) if stopped => (Decoder::Pcapng(pcapng::Decoder::new()), 0),
+            Err(e) => return Err(e),
         };
         let mut reader = Self {
             name,
@@ -190,7 +183,7 @@ impl CaptureReader {
             skip: 0,
             skip_start: 0,
             truncation: None,
-            done: false,
+            done: stopped,
             stop,
         };
         reader.first_block()?;
@@ -204,6 +197,10 @@ impl CaptureReader {
         }
         loop {
             match self.decoder.step(self.window.bytes()) {
+                _ if self.stop.load(Ordering::Relaxed) => {
+                    self.done = true;
+                    return Ok(());
+                }
                 Step::Skip(len) => {
                     self.skip = len;
                     return Ok(());
@@ -292,7 +289,7 @@ impl CaptureReader {
     fn end(&mut self) {
         self.done = true;
         let left = self.skip > 0 || self.position < self.window.len();
-        if left && !self.stop.load(Ordering::Relaxed) {
+        if left {
             self.truncate("the file ends within a record");
         }
     }
@@ -300,6 +297,10 @@ impl CaptureReader {
     /// Notes that nothing can be read from here on; the first reason counts.
     fn truncate(&mut self, reason: &str) {
         self.done = true;
+        // A reader that was stopped on purpose ends where it is, and decompressors take that for damage.
+        if self.stop.load(Ordering::Relaxed) {
+            return;
+        }
         let offset = if self.skip > 0 { self.skip_start } else { self.position() };
         self.truncation.get_or_insert_with(|| Truncation { offset, reason: reason.into() });
     }
@@ -332,9 +333,27 @@ impl CaptureReader {
         }
     }
 
-    /// Whether frames come as somebody sends them, so that waiting for more may take for ever.
-    pub fn is_stream(&self) -> bool {
-        matches!(self.window, Window::Stream(_))
+    /// Whether frames come as somebody sends them, so that waiting for more may take for ever: from a pipe, say.
+    pub fn is_live(&self) -> bool {
+        matches!(&self.window, Window::Stream(chunks) if chunks.stream.live)
+    }
+}
+
+/// Tells the format by the first bytes: its decoder, and where the first record or block begins.
+fn recognise(name: &str, head: &[u8]) -> Result<(Decoder, usize), Error> {
+    let path = || name.to_owned();
+    if let Some(order) = pcap::Decoder::recognise(head) {
+        let Some(header) = head.first_chunk() else {
+            return Err(Error::HeaderCut { path: path(), format: "pcap" });
+        };
+        Ok((Decoder::Pcap(pcap::Decoder::new(order, header)), HEADER_LEN))
+    } else if pcapng::Decoder::recognise(head) {
+        Ok((Decoder::Pcapng(pcapng::Decoder::new()), 0))
+    } else if head.is_empty() {
+        Err(Error::Empty { path: path() })
+    } else {
+        let found = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+        Err(Error::NotACapture { path: path(), found })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use packetloom_packet::{FrameRef, LinkType};
+use packetloom_packet::{Batch, FrameRef, LinkType};
 
 use super::{Resolution, pcap};
 use crate::Error;
@@ -45,7 +45,7 @@ impl CaptureWriter {
         self.output.write(&header)
     }
 
-    /// Appends a frame with its captured bytes. Seconds past the year 2106, which the format cannot hold, are
+    /// Appends a frame with its captured bytes, of which more than 262,144 are cut off as by a snapshot length. Seconds past the year 2106, which the format cannot hold, are
     /// written as its last second.
     ///
     /// # Errors
@@ -63,6 +63,7 @@ impl CaptureWriter {
             }
             Some(_) => {}
         }
+        let bytes = &bytes[..bytes.len().min(SNAP as usize)];
         let nanos = frame.time.as_nanos();
         let seconds = u32::try_from(nanos / 1_000_000_000).unwrap_or(u32::MAX);
         let fraction = (nanos % 1_000_000_000) as u32;
@@ -86,6 +87,18 @@ impl CaptureWriter {
         self.frames
     }
 
+    /// Appends the frames of a batch whose verdict is to pass.
+    ///
+    /// # Errors
+    ///
+    /// As [`CaptureWriter::write`].
+    pub fn write_passed(&mut self, batch: &Batch) -> Result<(), Error> {
+        let frames = batch.verdicts().iter().zip(batch.frames()).enumerate();
+        frames
+            .filter(|(_, (verdict, _))| verdict.is_pass())
+            .try_for_each(|(index, (_, frame))| self.write(frame, batch.bytes(index)))
+    }
+
     /// Hands everything so far to the system, for readers that follow the output.
     ///
     /// # Errors
@@ -95,15 +108,25 @@ impl CaptureWriter {
         self.output.flush()
     }
 
-    /// Completes the file. One without frames says Ethernet.
+    /// Makes the file whole but for its name. One without frames says Ethernet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn complete(&mut self) -> Result<(), Error> {
+        if self.link.is_none() {
+            self.header(LinkType::ETHERNET)?;
+        }
+        self.output.flush()
+    }
+
+    /// Completes the file and gives it its name.
     ///
     /// # Errors
     ///
     /// [`Error::Io`]; the file then does not appear.
     pub fn finish(mut self) -> Result<(), Error> {
-        if self.link.is_none() {
-            self.header(LinkType::ETHERNET)?;
-        }
+        self.complete()?;
         self.output.finish()
     }
 }

@@ -206,25 +206,13 @@ fn interface_options_stand_in_any_order() {
     }
 }
 
+/// An interface may be described late, and with any resolution.
 #[test]
-fn the_resolution_is_the_finest_so_far() {
-    for (tsresol, expected) in [
-        (0, Resolution::Micros),
-        (6, Resolution::Micros),
-        (7, Resolution::Nanos),
-        (9, Resolution::Nanos),
-        (12, Resolution::Nanos),
-        (0x80, Resolution::Nanos),
-        (0x80 | 20, Resolution::Nanos),
-    ] {
-        let mut file = Pcapng::new(Order::Little);
-        let option = file.option(TSRESOL, &[tsresol]);
-        let micros = file.option(TSRESOL, &[6]);
-        file.interface(1, 0, &[]).interface(1, 0, &option).interface(1, 0, &micros).enhanced(0, 1, 1, b"x");
-        let mut reader =
-            CaptureReader::from_bytes("bytes", Arc::new(file.capture.bytes.clone())).expect("a capture");
-        reader.fill(&mut packetloom_packet::Batch::new(1)).expect("memory can be read");
-        assert_eq!(reader.resolution(), expected, "if_tsresol {tsresol}");
+fn the_resolution_is_as_fine_as_it_can_be() {
+    for order in ORDERS {
+        let bytes = Arc::new(Pcapng::new(order).interface(1, 0, &[]).capture().bytes);
+        let reader = CaptureReader::from_bytes("bytes", bytes).expect("a capture");
+        assert_eq!(reader.resolution(), Resolution::Nanos);
     }
 }
 

@@ -214,7 +214,7 @@ fn what_a_reader_says_of_itself() {
         (Way::Pieces(7, Compression::Plain), true),
     ] {
         let mut reader = way.open(&capture.bytes).expect("a capture");
-        assert_eq!(reader.is_stream(), stream, "{way:?}");
+        assert!(!reader.is_live(), "{way:?}: nobody sends anything while it is read");
         assert_eq!(reader.total(), (!stream).then_some(len), "{way:?}");
         let mut batch = Batch::new(1);
         let mut ends = Vec::new();
@@ -319,7 +319,8 @@ fn a_named_pipe_is_a_stream() {
             move || OpenOptions::new().write(true).open(path).and_then(|mut pipe| pipe.write_all(&bytes))
         });
         let reader = CaptureReader::open(&path, &Stop::default()).expect("a capture");
-        assert!(reader.is_stream() && reader.total().is_none());
+        assert!(reader.total().is_none());
+        assert_eq!(reader.is_live(), matches!(compression, Compression::Plain), "{compression:?}");
         let reading = read_in_batches(reader, 16).expect("no error");
         assert_eq!((reading.frames, reading.truncation), (capture.frames, None), "{compression:?}");
         writer.join().expect("no panic").expect("the pipe can be written");

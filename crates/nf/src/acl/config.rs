@@ -76,7 +76,12 @@ impl crate::Config for Config {
     const NAME: &'static str = "acl";
 
     fn prepare(self, context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
-        let path = context.folder.join(&self.rules);
+        let path = context.resolve(&self.rules);
+        if input::is_standard(&path) {
+            return Err(Error::Invalid(
+                "rules = \"-\"; expected a file: standard input is for packets".into(),
+            ));
+        }
         let name = path.display().to_string();
         let options = Options { ignore_flags: self.ignore_flags || context.ignore_flags };
         let rules = formats::read_rules(&name, &mut *input::open_text(&path)?, options)?;

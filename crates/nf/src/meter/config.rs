@@ -1,14 +1,16 @@
 //! The keys of `meter` in a chain file.
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Meter;
-use crate::units::Span;
+use crate::units::{Bounded, Span};
 use crate::{Context, Error, Prepared};
+
+/// A number of flows.
+pub type MaxFlows = Bounded<1, { 1 << 31 }>;
 
 /// Bidirectional flow records.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -23,7 +25,7 @@ pub struct Config {
     pub active_timeout: Span,
     /// Flows held at a time, over all workers, 128 bytes each; when there are more, the oldest is exported.
     #[serde(default = "Config::default_max_flows")]
-    pub max_flows: NonZeroU32,
+    pub max_flows: MaxFlows,
     /// The file for the records, as JSON lines; "-" is standard output. Without it they are only counted.
     pub output: Option<PathBuf>,
 }
@@ -40,8 +42,8 @@ impl Config {
     }
 
     /// About four million.
-    pub fn default_max_flows() -> NonZeroU32 {
-        const { NonZeroU32::new(1 << 22).unwrap() }
+    pub fn default_max_flows() -> MaxFlows {
+        MaxFlows::clamped(1 << 22)
     }
 }
 
@@ -49,12 +51,11 @@ impl crate::Config for Config {
     const NAME: &'static str = "meter";
 
     fn prepare(self, context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
-        let output =
-            self.output.map(|path| if path.as_os_str() == "-" { path } else { context.folder.join(path) });
+        let output = self.output.map(|path| context.resolve(&path));
         Ok(Box::new(Meter {
             idle: self.idle_timeout,
             active: self.active_timeout,
-            max_flows: self.max_flows.get() as usize,
+            max_flows: self.max_flows.get(),
             output,
         }))
     }

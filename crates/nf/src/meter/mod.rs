@@ -25,7 +25,7 @@ use packetloom_packet::reject::RejectCounts;
 use packetloom_packet::{EndReason, FlowRecord};
 use serde_json::json;
 
-pub use config::Config;
+pub use config::{Config, MaxFlows};
 
 use crate::units::Span;
 use crate::{Function, Oracle, Prepared, Report};

@@ -701,8 +701,8 @@ fn keys_of_a_chain_file_have_defaults_and_limits() {
         assert_eq!(meter.records_path(), Some(path.as_ref()));
     }
     for (keys, message) in [
-        ("{ max_flows = 0 }", "invalid value: integer `0`, expected a nonzero u32"),
-        ("{ max_flows = 4294967296 }", "invalid value: integer `4294967296`, expected a nonzero u32"),
+        ("{ max_flows = 0 }", "0; expected a number from 1 to 2147483648"),
+        ("{ max_flows = 4294967296 }", "4294967296; expected a number from 1 to 2147483648"),
         ("{ idle_timeout = 30 }", "invalid type: integer `30`, expected a time in quotes, such as \"30s\""),
         (
             "{ active_timeout = \"soon\" }",
