@@ -220,26 +220,33 @@ pub(crate) enum Format {
     Native,
 }
 
+/// What `generate rules` and `generate headers` have in common.
 #[derive(Debug, Args)]
-pub(crate) struct RulesArgs {
+pub(crate) struct Text {
     /// Write to this file
     #[arg(short = 'o', value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,
+    /// The same seed gives the same bytes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Format; ClassBench's where it can hold everything, unless given
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<Format>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RulesArgs {
     /// What kind of real set it is like
     #[arg(long, value_enum, default_value_t = Style::Acl)]
     pub(crate) style: Style,
     /// Rules
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub(crate) rules: usize,
-    /// The same seed gives the same bytes
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
     /// IPv6 prefixes instead of IPv4
     #[arg(long)]
     pub(crate) ipv6: bool,
-    /// Format; ClassBench's unless the rules are IPv6
-    #[arg(long, value_enum)]
-    pub(crate) format: Option<Format>,
+    #[command(flatten)]
+    pub(crate) text: Text,
 }
 
 #[derive(Debug, Args)]
@@ -247,21 +254,14 @@ pub(crate) struct HeadersArgs {
     /// Rules that the headers are for, in any format
     #[arg(long, value_name = "FILE")]
     pub(crate) rules: PathBuf,
-    /// Write to this file
-    #[arg(short = 'o', value_name = "FILE", default_value = "-")]
-    pub(crate) output: PathBuf,
     /// Headers
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub(crate) headers: u64,
-    /// The same seed gives the same bytes
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
     /// Take source, destination and ports of a header from different rules: mostly late matches, or none
     #[arg(long)]
     pub(crate) mix: bool,
-    /// Format; ClassBench's unless a rule is not plain IPv4
-    #[arg(long, value_enum)]
-    pub(crate) format: Option<Format>,
+    #[command(flatten)]
+    pub(crate) text: Text,
 }
 
 #[derive(Debug, Args)]

@@ -82,15 +82,15 @@ pub(super) fn write_traffic(path: &Path, shape: &TrafficShape, stop: &Stop) -> D
 
 /// Writes a generated rule set.
 fn write_rules(args: &RulesArgs) -> Done {
-    let format = format(args.format, !args.ipv6)?;
+    let format = format(args.text.format, !args.ipv6)?;
     let style = match args.style {
         args::Style::Acl => rules::Style::Acl,
         args::Style::Fw => rules::Style::Fw,
         args::Style::Ipc => rules::Style::Ipc,
     };
-    let options = RuleOptions { style, count: args.rules, seed: args.seed, ipv6: args.ipv6 };
+    let options = RuleOptions { style, count: args.rules, seed: args.text.seed, ipv6: args.ipv6 };
     let rules = packetloom_generate::generate_rules(&options).map_err(|e| Failure::Usage(e.to_string()))?;
-    generate(&args.output, &stop_on_signals()?, |sink| {
+    generate(&args.text.output, &stop_on_signals()?, |sink| {
         let mut writer = BufWriter::new(sink);
         match formats::write_rules(rules, format, &mut writer) {
             Ok(()) => Ok(writer.flush()?),
@@ -104,10 +104,14 @@ fn write_rules(args: &RulesArgs) -> Done {
 fn write_headers(args: &HeadersArgs) -> Done {
     let rules = super::acl::read_rules(&args.rules, Options { ignore_flags: true })?;
     let shapes: Vec<_> = rules.rules.iter().flat_map(RuleShape::of).collect();
-    let format = format(args.format, shapes.iter().all(|shape| !shape.ipv6))?;
-    let options =
-        HeaderOptions { count: args.headers, seed: args.seed, mix: args.mix, ..HeaderOptions::default() };
-    generate(&args.output, &stop_on_signals()?, |sink| {
+    let format = format(args.text.format, shapes.iter().all(|shape| !shape.ipv6))?;
+    let options = HeaderOptions {
+        count: args.headers,
+        seed: args.text.seed,
+        mix: args.mix,
+        ..HeaderOptions::default()
+    };
+    generate(&args.text.output, &stop_on_signals()?, |sink| {
         packetloom_generate::write_headers(Headers::new(&shapes, &options)?, format, sink)
     })
 }
