@@ -12,6 +12,14 @@ pub mod oracle;
 pub mod registry;
 pub mod units;
 
+// Frames for the tests of all functions.
+#[cfg(test)]
+#[path = "../tests/frames/batch.rs"]
+mod batch;
+#[cfg(test)]
+#[path = "../tests/frames/mod.rs"]
+mod frames;
+
 use std::any::Any;
 use std::path::{Path, PathBuf};
 

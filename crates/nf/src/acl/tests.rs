@@ -1,12 +1,5 @@
 //! The batch form against the oracle; defaults, actions and counters.
 
-#[allow(clippy::duplicate_mod)]
-#[path = "../../tests/frames/batch.rs"]
-mod batch;
-#[allow(clippy::duplicate_mod)]
-#[path = "../../tests/frames/mod.rs"]
-mod frames;
-
 use std::net::IpAddr;
 
 use packetloom_classify::RuleSet;
@@ -16,9 +9,9 @@ use packetloom_packet::{Batch, DropReason, LinkType, Verdict};
 use proptest::prelude::*;
 use serde_json::json;
 
-use self::batch::{Captured, fill};
-use self::frames::{Fragment, Packet, Transport, ethernet};
 use super::{Acl, Config};
+use crate::batch::{Captured, fill};
+use crate::frames::{Fragment, Packet, Transport, ethernet};
 use crate::registry::Registration;
 use crate::{Context, Error, Function, Oracle, Prepared};
 

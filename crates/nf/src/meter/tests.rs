@@ -1,12 +1,5 @@
 //! The batch form against the oracle; timeouts, capacity, sweeping, and the order of records.
 
-#[allow(clippy::duplicate_mod)]
-#[path = "../../tests/frames/batch.rs"]
-mod batch;
-#[allow(clippy::duplicate_mod)]
-#[path = "../../tests/frames/mod.rs"]
-mod frames;
-
 use std::any::Any;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,9 +9,9 @@ use packetloom_packet::{Batch, DropReason, EndReason, FlowRecord, HalfFlow, Link
 use proptest::prelude::*;
 use serde_json::json;
 
-use self::batch::{Captured, fill};
-use self::frames::{Fragment, Packet, Transport, ethernet};
 use super::{Meter, MeterReport};
+use crate::batch::{Captured, fill};
+use crate::frames::{Fragment, Packet, Transport, ethernet};
 use crate::registry::Registration;
 use crate::{Context, Function, Prepared, Report};
 
