@@ -1,8 +1,8 @@
 //! Runs a plan: source to batches, batches through the chain, what passes to the sink.
 //!
-//! - [`single`]: one worker, in the thread that reads.
-//! - [`workers`]: several, packets spread by flow, merged again in order of arrival.
-//! - [`oracle`]: packet by packet through the slow forms.
+//! - `single`: one worker, in the thread that reads.
+//! - `workers`: several, packets spread by flow, merged again in order of arrival.
+//! - `oracle`: packet by packet through the slow forms.
 
 mod oracle;
 mod single;
