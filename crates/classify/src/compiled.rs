@@ -13,9 +13,6 @@ use crate::rule::{Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, RuleS
 
 /// A match key of one family, which classifiers are generic over.
 pub trait MatchKey: Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {
-    /// Bits of an address.
-    const ADDRESS_BITS: u8;
-
     /// Source and destination prefix of a rule of this family, as keys (the addresses) and masks; `None` for a rule of the other one.
     fn prefixes(addresses: Addresses) -> Option<Prefixes<Self>>;
 
@@ -66,8 +63,6 @@ pub struct Fields {
 macro_rules! match_key {
     ($key:ident, $variant:ident, $prefix:ident, $address:expr, $and:expr, $hash:expr) => {
         impl MatchKey for $key {
-            const ADDRESS_BITS: u8 = $prefix::new(0, u8::MAX).len();
-
             fn prefixes(addresses: Addresses) -> Option<Prefixes<Self>> {
                 let (source, destination) = match addresses {
                     Addresses::Any => ($prefix::new(0, 0), $prefix::new(0, 0)),

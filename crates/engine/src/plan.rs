@@ -5,20 +5,10 @@ use std::fmt;
 use crate::Chain;
 use crate::chain::Device;
 
-/// How packets are spread over workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spread {
-    /// There is one worker.
-    None,
-    /// By a hash of the bidirectional flow, so that all packets of a flow meet the same worker, in order.
-    Flow,
-}
-
 /// A chain with the decisions that running it needs.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) chain: Chain,
-    spread: Spread,
     workers: usize,
 }
 
@@ -28,8 +18,7 @@ impl Plan {
         // The oracle is one loop over packets by definition.
         let workers =
             if chain.settings.run.device == Device::Oracle { 1 } else { chain.settings.run.workers.get() };
-        let spread = if workers == 1 { Spread::None } else { Spread::Flow };
-        Self { chain, spread, workers }
+        Self { chain, workers }
     }
 
     /// The chain.
@@ -37,12 +26,8 @@ impl Plan {
         &self.chain
     }
 
-    /// How packets are spread.
-    pub fn spread(&self) -> Spread {
-        self.spread
-    }
-
-    /// Worker threads; with one, packets are handled by the thread that reads them.
+    /// Worker threads. With one, packets are handled by the thread that reads them; with more they are spread by a hash of
+    /// their bidirectional flow, so that all packets of a flow meet the same worker, in order.
     pub fn workers(&self) -> usize {
         self.workers
     }
@@ -67,14 +52,14 @@ impl fmt::Display for Plan {
         writeln!(f, "sink      {}", path(&settings.sink, "none: packets that pass are counted"))?;
         writeln!(f, "device    {}, batches of {}", settings.run.device.name(), settings.run.batch)?;
         let per_flow = self.chain.functions.iter().any(|function| function.is_per_flow());
-        let spread = match (self.spread, per_flow) {
-            (Spread::None, _) => "1 worker: results as of a loop over packets".into(),
-            (Spread::Flow, true) => format!(
+        let spread = match (self.workers, per_flow) {
+            (1, _) => "1 worker: results as of a loop over packets".into(),
+            (_, true) => format!(
                 "{} workers, packets spread by flow: each flow's state is exact, order in files is kept; max_flows is \
                  divided among the workers",
                 self.workers
             ),
-            (Spread::Flow, false) => format!(
+            (_, false) => format!(
                 "{} workers, packets spread by flow: no function keeps state, results are exact, order in files is \
                  kept",
                 self.workers

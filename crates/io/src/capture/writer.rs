@@ -17,7 +17,6 @@ pub struct CaptureWriter {
     output: Output,
     link: Option<LinkType>,
     resolution: Resolution,
-    frames: u64,
 }
 
 impl CaptureWriter {
@@ -27,7 +26,7 @@ impl CaptureWriter {
     ///
     /// [`Error::Io`] where the file cannot be made.
     pub fn create(path: &Path, resolution: Resolution) -> Result<Self, Error> {
-        Ok(Self { output: Output::create(path)?, link: None, resolution, frames: 0 })
+        Ok(Self { output: Output::create(path)?, link: None, resolution })
     }
 
     fn header(&mut self, link: LinkType) -> Result<(), Error> {
@@ -77,14 +76,7 @@ impl CaptureWriter {
         record[8..12].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
         record[12..16].copy_from_slice(&frame.wire_len.to_le_bytes());
         self.output.write(&record)?;
-        self.output.write(bytes)?;
-        self.frames += 1;
-        Ok(())
-    }
-
-    /// Frames written.
-    pub fn frames(&self) -> u64 {
-        self.frames
+        self.output.write(bytes)
     }
 
     /// Appends the frames of a batch whose verdict is to pass.

@@ -27,7 +27,6 @@ fn write(path: &Path, resolution: Resolution, frames: &[Frame]) -> Result<(), Er
     for frame in frames {
         writer.write(&frame_ref(frame), &frame.bytes)?;
     }
-    assert_eq!(writer.frames(), frames.len() as u64);
     writer.finish()
 }
 
@@ -120,7 +119,6 @@ fn frames_of_two_link_types_are_refused() {
         other => panic!("{other:?}"),
     }
     // The frame was not written, and others of the first kind still can be.
-    assert_eq!(writer.frames(), 1);
     writer.write(&frame_ref(&ethernet), b"x").expect("of the first kind");
     writer.finish().expect("finished");
     assert_eq!(read(&path).0, [ethernet.clone(), ethernet].map(|frame| Frame { nanos: 0, ..frame }));
