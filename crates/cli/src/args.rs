@@ -71,7 +71,7 @@ pub(crate) struct RunArgs {
     /// Leave the flags column of ClassBench rules out
     #[arg(long)]
     pub(crate) ignore_flags: bool,
-    /// Print the summary as JSON on standard output instead of a table
+    /// Print the summary as JSON on standard output, instead of a table on standard error
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -720,3 +720,34 @@ fn wrong_uses_of_standard_input_are_refused() {
     command.args(["acl", "classify", "--rules", "-", "--headers", "-"]).stdin(Stdio::null());
     assert_eq!(run(&mut command).status.code(), Some(2));
 }
+
+#[test]
+fn a_closed_pipe_costs_no_other_output() {
+    let folder = folder();
+    let summary = folder.path().join("summary.json");
+    // As little output as fits into a buffer, so that only the end of the run meets the closed pipe.
+    let mut child = packetloom()
+        .args(["meter", "-r", "-", "--summary"])
+        .arg(&summary)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("started");
+    drop(child.stdout.take());
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(&packets::pcap("0.0 udp 10.0.0.1:1 > 10.0.0.2:2")).expect("written");
+    drop(stdin);
+    assert_eq!(child.wait().expect("ended").code(), Some(0));
+    assert_eq!(json(&summary)["frames"], 1);
+}
+
+#[test]
+fn json_on_standard_output_goes_beside_a_summary_file() {
+    let folder = folder();
+    let (chain, summary) = (folder.path().join("chain.toml"), folder.path().join("summary.json"));
+    fs::write(&chain, "[run]\nsummary = \"summary.json\"\n").expect("written");
+    let text = succeed(packetloom().arg("run").arg(&chain).arg("-r").arg(edge()).arg("--json"));
+    assert_eq!(text, fs::read_to_string(&summary).expect("a summary"));
+    assert_eq!(json(&summary)["received"], 5061);
+}

@@ -52,7 +52,7 @@ fn results(folder: &Path, capture: &Arc<Vec<u8>>, settings: &str, stream: bool) 
     let mut outputs = Outputs {
         sink: Some(CaptureWriter::create(&folder.join("passed"), Resolution::Nanos).expect("a file")),
         records: vec![None, Some(Output::create(&folder.join("flows")).expect("a file"))],
-        summary: None,
+        summaries: vec![],
     };
     let io = Io {
         source: source.expect("a capture"),

@@ -27,11 +27,12 @@ pub(crate) fn run(args: MeterArgs) -> Done {
         settings: Settings { run, ..Settings::default() },
         functions: vec![config.prepare(&Context { folder: Path::new(""), ignore_flags: false })?],
     };
-    let outcome = execute(&Plan::new(chain), &args.read, args.summary.as_deref(), args.count, |outcome| {
-        let mut summary = outcome.functions[0].1.json();
-        summary["truncated"] = outcome.truncation.is_some().into();
-        summary
-    })?;
+    let outcome =
+        execute(&Plan::new(chain), &args.read, args.summary.as_deref().as_slice(), args.count, |outcome| {
+            let mut summary = outcome.functions[0].1.json();
+            summary["truncated"] = outcome.truncation.is_some().into();
+            summary
+        })?;
     talk::say(&talk::outcome(outcome));
     Ok(())
 }

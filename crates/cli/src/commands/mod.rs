@@ -63,11 +63,11 @@ fn outputs(plan: &Plan) -> impl Iterator<Item = Option<&Path>> {
 fn execute(
     plan: &Plan,
     source: &Path,
-    summary: Option<&Path>,
+    summaries: &[&Path],
     limit: Option<u64>,
     summarise: impl FnOnce(&Outcome) -> serde_json::Value,
 ) -> Result<Outcome, Failure> {
-    distinct(outputs(plan).chain([summary])).map_err(Failure::Usage)?;
+    distinct(outputs(plan).chain(summaries.iter().map(|path| Some(*path)))).map_err(Failure::Usage)?;
     let stop = stop_on_signals()?;
     let source = CaptureReader::open(source, &stop)?;
     let name = source.name().to_owned();
@@ -78,7 +78,7 @@ fn execute(
     let mut outputs = Outputs {
         sink: sink.map(|path| CaptureWriter::create(path, source.resolution())).transpose()?,
         records: records.collect::<Result<_, _>>()?,
-        summary: summary.map(Output::create).transpose()?,
+        summaries: summaries.iter().map(|path| Output::create(path).map(Some)).collect::<Result<_, _>>()?,
     };
     let bar = talk::bar(source.total(), "reading", talk::Template::Bytes);
     let mut progress = |bytes, packets| {
@@ -91,9 +91,7 @@ fn execute(
     let result = packetloom_engine::run(plan, io);
     bar.finish_and_clear();
     let outcome = result?;
-    if let Some(output) = &mut outputs.summary {
-        output.write(pretty(&summarise(&outcome))?.as_bytes())?;
-    }
+    outputs.write_summaries(&pretty(&summarise(&outcome))?)?;
     outputs.publish()?;
     if let Some(truncation) = &outcome.truncation {
         let (reason, offset) = (&truncation.reason, truncation.offset);

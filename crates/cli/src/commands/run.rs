@@ -27,20 +27,10 @@ pub(crate) fn run(args: RunArgs) -> Done {
         return Err(Failure::Usage(message));
     };
     let plan = Plan::new(chain);
-    let summary = plan.chain().settings.run.summary.as_deref();
-    // As a table for people, or as JSON for machines: on standard output only if nothing else is there.
     let stdout = stdout();
-    let summary = match (args.json, summary) {
-        (true, Some(path)) if path != stdout => {
-            return Err(Failure::Usage(format!(
-                "--json and a summary in {}; expected one of them",
-                path.display()
-            )));
-        }
-        (true, _) => Some(&*stdout),
-        (false, summary) => summary,
-    };
-    let outcome = execute(&plan, &source, summary, args.count, Outcome::json)?;
+    let json = args.json.then_some(&*stdout);
+    let summaries: Vec<_> = plan.chain().settings.run.summary.as_deref().into_iter().chain(json).collect();
+    let outcome = execute(&plan, &source, &summaries, args.count, Outcome::json)?;
     if !args.json {
         talk::say(&talk::outcome(outcome));
     }

@@ -51,7 +51,7 @@ pub struct Outputs {
     /// For each function, where its flow records go.
     pub records: Vec<Option<Output>>,
     /// Where the caller is going to write the summary: opened before the run, so that it does not fail after it.
-    pub summary: Option<Output>,
+    pub summaries: Vec<Option<Output>>,
 }
 
 impl Outputs {
@@ -59,12 +59,45 @@ impl Outputs {
     ///
     /// # Errors
     ///
-    /// [`packetloom_io::Error::Io`] for the first output that fails.
+    /// [`packetloom_io::Error::Io`] for the first output that fails. One whose reader went away is let go of; that is an
+    /// error only when no other is left.
     pub fn flush(&mut self) -> Result<(), packetloom_io::Error> {
-        if let Some(sink) = &mut self.sink {
-            sink.complete()?;
+        self.with(|outputs| &mut outputs.sink, CaptureWriter::complete)?;
+        for index in 0..self.records.len() {
+            self.with(|outputs| &mut outputs.records[index], Output::flush)?;
         }
-        self.records.iter_mut().flatten().chain(&mut self.summary).try_for_each(Output::flush)
+        for index in 0..self.summaries.len() {
+            self.with(|outputs| &mut outputs.summaries[index], Output::flush)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the same text to all summaries.
+    ///
+    /// # Errors
+    ///
+    /// As [`Outputs::flush`].
+    pub fn write_summaries(&mut self, text: &str) -> Result<(), packetloom_io::Error> {
+        (0..self.summaries.len()).try_for_each(|index| {
+            self.with(|outputs| &mut outputs.summaries[index], |output| output.write(text.as_bytes()))
+        })
+    }
+
+    /// Does something with an output, if it is there. One whose reader went away is let go of, and the run goes on for the
+    /// others; with none left, that is the end of it.
+    fn with<T>(
+        &mut self,
+        output: impl Fn(&mut Self) -> &mut Option<T>,
+        work: impl FnOnce(&mut T) -> Result<(), packetloom_io::Error>,
+    ) -> Result<(), packetloom_io::Error> {
+        let Some(target) = output(self) else { return Ok(()) };
+        match work(target) {
+            Err(error) if error.is_broken_pipe() => {
+                *output(self) = None;
+                if self.is_empty() { Err(error) } else { Ok(()) }
+            }
+            result => result,
+        }
     }
 
     /// Gives the files their names, once all of them are whole.
@@ -77,12 +110,12 @@ impl Outputs {
         if let Some(sink) = self.sink {
             sink.finish()?;
         }
-        self.records.into_iter().flatten().chain(self.summary).try_for_each(Output::finish)
+        self.records.into_iter().chain(self.summaries).flatten().try_for_each(Output::finish)
     }
 
     /// Whether anybody still wants results.
     fn is_empty(&self) -> bool {
-        self.sink.is_none() && self.summary.is_none() && self.records.iter().all(Option::is_none)
+        self.sink.is_none() && self.records.iter().chain(&self.summaries).all(Option::is_none)
     }
 }
 
@@ -163,43 +196,35 @@ impl Outlet<'_> {
             self.verdicts.add(verdict);
             self.wire_bytes += u64::from(frame.wire_len);
         }
-        let Some(sink) = &mut self.outputs.sink else { return Ok(()) };
-        let result = sink.write_passed(batch).and_then(|()| if self.live { sink.flush() } else { Ok(()) });
-        self.closed(result, |outputs| outputs.sink = None)
+        let live = self.live;
+        Ok(self.outputs.with(
+            |outputs| &mut outputs.sink,
+            |sink| {
+                sink.write_passed(batch)?;
+                if live { sink.flush() } else { Ok(()) }
+            },
+        )?)
     }
 
     /// Writes a function's encoded records and forgets them.
     fn write_records(&mut self, function: usize, encoded: &mut String) -> Result<(), Error> {
-        let Some(Some(output)) = self.outputs.records.get_mut(function) else {
-            // Its reader went away.
-            encoded.clear();
-            return Ok(());
-        };
-        let follow = self.live && !encoded.is_empty();
-        let result =
-            output.write(encoded.as_bytes()).and_then(|()| if follow { output.flush() } else { Ok(()) });
+        if self.outputs.records.get(function).is_some() {
+            let follow = self.live && !encoded.is_empty();
+            self.outputs.with(
+                |outputs| &mut outputs.records[function],
+                |output| {
+                    output.write(encoded.as_bytes())?;
+                    if follow { output.flush() } else { Ok(()) }
+                },
+            )?;
+        }
         encoded.clear();
-        self.closed(result, |outputs| outputs.records[function] = None)
+        Ok(())
     }
 
     /// Writes the encoded records of every function and forgets them.
     fn write_all_records(&mut self, encoded: &mut [String]) -> Result<(), Error> {
         encoded.iter_mut().enumerate().try_for_each(|(function, lines)| self.write_records(function, lines))
-    }
-
-    /// An output whose reader went away is let go of; the run goes on for the others, and ends when there are none.
-    fn closed(
-        &mut self,
-        result: Result<(), packetloom_io::Error>,
-        let_go: impl FnOnce(&mut Outputs),
-    ) -> Result<(), Error> {
-        match result {
-            Err(error) if error.is_broken_pipe() => {
-                let_go(self.outputs);
-                if self.outputs.is_empty() { Err(error.into()) } else { Ok(()) }
-            }
-            result => Ok(result?),
-        }
     }
 }
 
