@@ -8,9 +8,10 @@
 
 pub mod compiled;
 pub mod formats;
-pub mod isa;
+pub mod hybrid;
 pub mod linear;
 pub mod rule;
+pub mod simd;
 pub mod tuple_merge;
 
 use std::fmt;
@@ -45,17 +46,20 @@ pub enum Kind {
     /// One hash table for each group of rules with similar prefix lengths.
     #[default]
     TupleMerge,
+    /// Class tables and hash tables, as the rules want it.
+    Hybrid,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Linear, Self::TupleMerge];
+    pub const ALL: [Self; 3] = [Self::Linear, Self::TupleMerge, Self::Hybrid];
 
     /// The name in chain files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Linear => "linear",
             Self::TupleMerge => "tuple-merge",
+            Self::Hybrid => "hybrid",
         }
     }
 
@@ -64,6 +68,7 @@ impl Kind {
         match self {
             Self::Linear => Arc::new(linear::Linear::build(rules)),
             Self::TupleMerge => Arc::new(tuple_merge::TupleMerge::build(rules)),
+            Self::Hybrid => Arc::new(hybrid::Hybrid::build(rules)),
         }
     }
 }

@@ -13,6 +13,14 @@ pub struct Linear {
 }
 
 impl Linear {
+    /// Of the rules at `positions` alone, which are in order.
+    pub(crate) fn of(rules: &RuleSet, positions: &[u32]) -> Self {
+        fn some<K: MatchKey>(rules: &RuleSet, positions: &[u32]) -> Vec<CompiledRule<K>> {
+            positions.iter().filter_map(|&at| CompiledRule::new(&rules.rules[at as usize], at)).collect()
+        }
+        Self { v4: some(rules, positions), v6: some(rules, positions) }
+    }
+
     /// Compiles the rules; nothing else is prepared.
     pub fn build(rules: &RuleSet) -> Self {
         Self { v4: CompiledRule::all(rules), v6: CompiledRule::all(rules) }
