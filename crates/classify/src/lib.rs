@@ -8,6 +8,7 @@
 
 pub mod compiled;
 pub mod formats;
+mod huge;
 pub mod hybrid;
 pub mod linear;
 pub mod rule;

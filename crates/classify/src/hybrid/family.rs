@@ -2,16 +2,21 @@
 
 use std::fmt;
 
+use bytemuck::{Pod, Zeroable};
 use packetloom_packet::{MatchKey4, MatchKey6};
 
 use super::block::Block;
 use super::entry::{Entry, Prefix};
+use super::state::States;
 use crate::NO_RULE;
-use crate::compiled::{CompiledRule, Fields, MatchKey};
-use crate::simd::{Line, Simd};
+use crate::compiled::{CompiledRule, MatchKey};
+use crate::simd::{Line, MAX_LANES, Simd};
+
+// The columns of a key are its words in memory.
+const _: () = assert!(cfg!(target_endian = "little"), "big-endian processors are not supported");
 
 /// Match keys that the tables can look up.
-pub(super) trait Family: MatchKey {
+pub(super) trait Family: MatchKey + Pod {
     /// 32-bit words of an address.
     const WORDS: usize;
 
@@ -21,20 +26,20 @@ pub(super) trait Family: MatchKey {
     /// Source and destination address, their bits at the top.
     fn addresses(&self) -> [u128; 2];
 
-    /// Word `word` of the source (0) or destination (1) address, the highest first.
-    fn word(&self, side: usize, word: usize) -> u32;
+    /// Writes the columns of [`Simd::LANES`] keys to a block, from packet `at` on.
+    fn columns<S: Simd>(simd: S, keys: &[Self], block: &mut Block, at: usize, states: &States);
 }
 
 /// A cache line with rules.
-pub(super) trait RuleLine<K>: Copy + Send + Sync + fmt::Debug + 'static {
+pub(super) trait RuleLine<K>: Pod + Send + Sync + fmt::Debug + 'static {
     /// Rules that it holds.
     const RULES: usize;
 
     /// A line of these rules, in order and at most [`RuleLine::RULES`].
     fn new(rules: &[Entry]) -> Self;
 
-    /// Position of the first of them that matches packet `index` of the block, or [`NO_RULE`].
-    fn first_match<S: Simd>(&self, simd: S, block: &Block, keys: &[K], index: usize) -> u32;
+    /// Position of the first of them that matches a packet, or [`NO_RULE`].
+    fn first_match<S: Simd>(&self, simd: S, key: &K, state: u16) -> u32;
 }
 
 impl Family for MatchKey4 {
@@ -46,12 +51,15 @@ impl Family for MatchKey4 {
     }
 
     #[inline(always)]
-    fn word(&self, side: usize, _word: usize) -> u32 {
-        if side == 0 { self.source } else { self.destination }
+    fn columns<S: Simd>(simd: S, keys: &[Self], block: &mut Block, at: usize, states: &States) {
+        let [source, destination, ports, last] = simd.columns(bytemuck::cast_slice(keys));
+        simd.store(source, &mut block.addresses[0][at..]);
+        simd.store(destination, &mut block.addresses[1][at..]);
+        block.set(simd, at, ports, last, states);
     }
 }
 
-/// Half words of a key in the order in which they lie in memory, as one little-endian number.
+/// Half words of a key in the order in which they lie in memory.
 fn halves(source: u32, destination: u32, source_port: u16, destination_port: u16, state: u16) -> [u16; 8] {
     let [s0, s1] = [source as u16, (source >> 16) as u16];
     let [d0, d1] = [destination as u16, (destination >> 16) as u16];
@@ -80,13 +88,17 @@ impl RuleLine<MatchKey4> for Line {
     }
 
     #[inline(always)]
-    fn first_match<S: Simd>(&self, simd: S, block: &Block, _keys: &[MatchKey4], index: usize) -> u32 {
-        let matches = simd.match_line(self, &block.packed[index]);
+    fn first_match<S: Simd>(&self, simd: S, key: &MatchKey4, state: u16) -> u32 {
+        let matches = simd.match_line(self, bytemuck::cast_ref(key), state);
         let first = (matches & 1 ^ 1) as usize;
         let position = u32::from(self.low[first][7]) | u32::from(self.high[first][7]) << 16;
-        if matches == 0 { NO_RULE } else { position }
+        // All ones where nothing matches: no branch, as nobody could predict it.
+        position | u32::from(matches != 0).wrapping_sub(1)
     }
 }
+
+/// Numbers of the lanes.
+static LANES: [u32; MAX_LANES] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 impl Family for MatchKey6 {
     const WORDS: usize = 4;
@@ -97,9 +109,17 @@ impl Family for MatchKey6 {
     }
 
     #[inline(always)]
-    fn word(&self, side: usize, word: usize) -> u32 {
-        let half = if side == 0 { self.source } else { self.destination }[word / 2];
-        (half >> (32 * (1 - word % 2))) as u32
+    fn columns<S: Simd>(simd: S, keys: &[Self], block: &mut Block, at: usize, states: &States) {
+        const WORDS_OF_KEY: usize = size_of::<MatchKey6>() / 4;
+        // Of a half of an address, the lower word comes first.
+        const ADDRESSES: [usize; 8] = [1, 0, 3, 2, 5, 4, 7, 6];
+        let words: &[u32] = bytemuck::cast_slice(keys);
+        let first = simd.mul(simd.load(&LANES), simd.splat(WORDS_OF_KEY as u32));
+        let column = |word: usize| simd.gather(words, simd.add(first, simd.splat(word as u32)));
+        for (to, from) in block.addresses.iter_mut().zip(ADDRESSES) {
+            simd.store(column(from), &mut to[at..]);
+        }
+        block.set(simd, at, column(8), column(9), states);
     }
 }
 
@@ -115,7 +135,7 @@ static MASKS: [[u64; 2]; 129] = {
 };
 
 /// One IPv6 rule: its address words are compared under masks that the lengths stand for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct Line6 {
     source: [u64; 2],
@@ -127,6 +147,8 @@ pub(super) struct Line6 {
     position: u32,
     source_len: u8,
     destination_len: u8,
+    /// Fills the line.
+    reserved: [u8; 14],
 }
 
 impl RuleLine<MatchKey6> for Line6 {
@@ -145,6 +167,7 @@ impl RuleLine<MatchKey6> for Line6 {
                 position: NO_RULE,
                 source_len: 0,
                 destination_len: 0,
+                reserved: [0; 14],
             };
         };
         Self {
@@ -157,13 +180,12 @@ impl RuleLine<MatchKey6> for Line6 {
             position: rule.position,
             source_len: rule.source.len,
             destination_len: rule.destination.len,
+            reserved: [0; 14],
         }
     }
 
     #[inline(always)]
-    fn first_match<S: Simd>(&self, _simd: S, block: &Block, keys: &[MatchKey6], index: usize) -> u32 {
-        let key = &keys[index.min(keys.len() - 1)];
-        let state = block.packed[index][6];
+    fn first_match<S: Simd>(&self, _simd: S, key: &MatchKey6, state: u16) -> u32 {
         let differs = |key: [u64; 2], value: [u64; 2], len: u8| {
             let mask = MASKS[usize::from(len).min(128)];
             (key[0] ^ value[0]) & mask[0] | (key[1] ^ value[1]) & mask[1]
@@ -175,15 +197,16 @@ impl RuleLine<MatchKey6> for Line6 {
             & within(key.source_port, self.source_ports)
             & within(key.destination_port, self.destination_ports)
             & (state & self.state_mask == self.state);
-        if matches { self.position } else { NO_RULE }
+        // As for IPv4.
+        self.position | u32::from(matches).wrapping_sub(1)
     }
 }
 
-/// All rules of a list as entries, those apart that have no entry: their conditions have no bits in the state word.
+/// All rules of a list as entries, and the positions of those that have none: their conditions have no bits in the state word.
 pub(super) fn entries<K: Family>(
     rules: &[CompiledRule<K>],
-    states: &super::state::States,
-) -> (Vec<Entry>, Vec<CompiledRule<K>>) {
+    states: &States,
+) -> (Vec<Entry>, Vec<u32>) {
     let mut entries = Vec::with_capacity(rules.len());
     let mut others = Vec::new();
     for rule in rules {
@@ -199,13 +222,8 @@ pub(super) fn entries<K: Family>(
                     position: rule.position,
                 });
             }
-            None => others.push(*rule),
+            None => others.push(rule.position),
         }
     }
     (entries, others)
-}
-
-/// The words of a block's columns that [`Fields`] become.
-pub(super) fn ports(fields: Fields) -> u32 {
-    u32::from(fields.source_port) | u32::from(fields.destination_port) << 16
 }

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use packetloom_packet::KeyBits;
 
 use super::entry::StateMatch;
-use crate::compiled::{CompiledRule, Fields, MatchKey};
+use crate::compiled::{CompiledRule, MatchKey};
+use crate::simd::Simd;
 
 /// A condition with a bit of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,16 +23,6 @@ enum Condition {
     Flags { value: u8, mask: u8 },
 }
 
-impl Condition {
-    fn holds(self, bits: KeyBits, flags: u8) -> bool {
-        match self {
-            Self::AllOf(all) => bits.contains(all),
-            Self::OneOf(one) => bits.intersects(one),
-            Self::Flags { value, mask } => bits.contains(KeyBits::TCP_FLAGS) && flags & mask == value,
-        }
-    }
-}
-
 /// Bits of which every key that means something has one.
 const FRAGMENTATION: KeyBits = KeyBits::FIRST_FRAGMENT.with(KeyBits::LATER_FRAGMENT).with(KeyBits::WHOLE);
 
@@ -42,11 +33,15 @@ pub(super) struct States {
     /// The protocols that have a number of their own.
     named: [bool; 256],
     conditions: HashMap<Condition, u16>,
-    /// The three parts of a state word: by protocol; by bits and by flags, of which what both allow holds.
     protocols: [u16; 256],
-    bits: [u16; 256],
-    flags: [u16; 256],
+    /// State words by protocol and bits as they stand in a key, `bits << 8 | protocol`, and padding.
+    by_bits: Vec<u16>,
+    /// What the flags leave of them, by flags, and padding; nothing where all leave all.
+    by_flags: Vec<u16>,
 }
+
+/// The bits of [`KeyBits`] that mean something.
+const BITS: u8 = 0x3f;
 
 /// The conditions of one rule other than on the protocol.
 fn conditions<K: MatchKey>(rule: &CompiledRule<K>) -> impl Iterator<Item = Condition> {
@@ -91,43 +86,49 @@ impl States {
         ranked.truncate((15 - protocol_bits) as usize);
         let conditions: HashMap<Condition, u16> =
             ranked.iter().zip(protocol_bits..).map(|(&(condition, _), bit)| (condition, 1 << bit)).collect();
-        let mut states = Self {
-            protocol_mask: (1 << protocol_bits) - 1,
-            named,
-            conditions,
-            protocols,
-            bits: [0; 256],
-            flags: [0; 256],
-        };
-        for byte in 0..=255 {
-            let index = usize::from(byte);
-            states.bits[index] = if KeyBits(byte).intersects(FRAGMENTATION) { Self::MEANT } else { 0 };
-            states.flags[index] = Self::MEANT;
-            for (&condition, &bit) in &states.conditions {
-                // Each byte alone: what the other one says is left open.
-                let by_bits = match condition {
-                    Condition::Flags { .. } => KeyBits(byte).contains(KeyBits::TCP_FLAGS),
-                    other => other.holds(KeyBits(byte), 0),
+        let mut by_bits = Vec::with_capacity((usize::from(BITS) + 1) * 256 + 1);
+        for bits in 0..=BITS {
+            let bits = KeyBits(bits);
+            let mut state = if bits.intersects(FRAGMENTATION) { Self::MEANT } else { 0 };
+            for (&condition, &bit) in &conditions {
+                let may_hold = match condition {
+                    Condition::AllOf(all) => bits.contains(all),
+                    Condition::OneOf(one) => bits.intersects(one),
+                    Condition::Flags { .. } => bits.contains(KeyBits::TCP_FLAGS),
                 };
-                let by_flags = match condition {
-                    Condition::Flags { value, mask } => byte & mask == value,
-                    _ => true,
-                };
-                states.bits[index] |= if by_bits { bit } else { 0 };
-                states.flags[index] |= if by_flags { bit } else { 0 };
+                state |= if may_hold { bit } else { 0 };
+            }
+            by_bits.extend(protocols.iter().map(|protocol| protocol | state));
+        }
+        by_bits.push(0);
+        let mut by_flags = vec![u16::MAX; 257];
+        for (&condition, &bit) in &conditions {
+            if let Condition::Flags { value, mask } = condition {
+                for flags in (0..=255u8).filter(|flags| flags & mask != value) {
+                    by_flags[usize::from(flags)] &= !bit;
+                }
             }
         }
-        states
+        if by_flags.iter().all(|&left| left == u16::MAX) {
+            by_flags.clear();
+        }
+        Self { protocol_mask: (1 << protocol_bits) - 1, named, conditions, protocols, by_bits, by_flags }
     }
 
     /// The bit of every key that a rule can match at all.
     const MEANT: u16 = 1 << 15;
 
-    /// The state word of a key.
+    /// The state words of keys whose last words these are: protocol, flags, bits and a byte of nothing, the lowest first.
     #[inline(always)]
-    pub(super) fn of(&self, fields: Fields) -> u16 {
-        self.protocols[usize::from(fields.protocol)]
-            | self.bits[usize::from(fields.bits.0)] & self.flags[usize::from(fields.tcp_flags)]
+    pub(super) fn of<S: Simd>(&self, simd: S, last: S::V) -> S::V {
+        let bits = simd.and(simd.shr(last, 8), simd.splat(u32::from(BITS) << 8));
+        let index = simd.or(bits, simd.and(last, simd.splat(0xff)));
+        let state = simd.gather16(&self.by_bits, index);
+        if self.by_flags.is_empty() {
+            return state;
+        }
+        let flags = simd.and(simd.shr(last, 8), simd.splat(0xff));
+        simd.and(state, simd.gather16(&self.by_flags, flags))
     }
 
     /// What a rule asks of the state word; `None` where one of its conditions has no bit.
@@ -162,23 +163,16 @@ impl States {
         numbers.into_iter()
     }
 
-    /// Every state word that a key can have.
+    /// Every state word that a key can have, and perhaps a few more.
     pub(super) fn all(&self) -> Vec<u16> {
-        let distinct = |words: &[u16; 256]| {
+        let distinct = |words: &[u16]| {
             let mut words = words.to_vec();
             words.sort_unstable();
             words.dedup();
             words
         };
-        let (bits, flags) = (distinct(&self.bits), distinct(&self.flags));
-        let mut all = Vec::new();
-        for protocol in self.protocol_numbers() {
-            for bits in &bits {
-                all.extend(flags.iter().map(|flags| protocol | bits & flags));
-            }
-        }
-        all.sort_unstable();
-        all.dedup();
-        all
+        let (bits, mut flags) = (distinct(&self.by_bits), distinct(&self.by_flags));
+        flags.push(u16::MAX);
+        distinct(&bits.iter().flat_map(|bits| flags.iter().map(move |flags| bits & flags)).collect::<Vec<_>>())
     }
 }

@@ -100,6 +100,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn sub(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_sub_epi32(a, b) }
+    }
+
+    #[inline(always)]
     fn mul(self, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: see above.
         unsafe { _mm256_mullo_epi32(a, b) }
@@ -109,6 +115,12 @@ impl Simd for Avx2 {
     fn min(self, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: see above.
         unsafe { _mm256_min_epu32(a, b) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_max_epu32(a, b) }
     }
 
     #[inline(always)]
@@ -155,6 +167,39 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn gather8(self, table: &[u8], index: __m256i) -> __m256i {
+        assert!(table.len() >= 4);
+        let last = self.splat((table.len() - 4).min(i32::MAX as usize) as u32);
+        let index = self.min(index, last);
+        // SAFETY: see above; every index is that of a byte of the table with three others behind it, and not negative.
+        let words = unsafe { _mm256_i32gather_epi32::<1>(table.as_ptr().cast(), index) };
+        self.and(words, self.splat(0xff))
+    }
+
+    #[inline(always)]
+    fn columns(self, rows: &[[u32; 4]]) -> [__m256i; 4] {
+        let rows = &rows[..LANES];
+        // SAFETY: see above; eight rows of 16 bytes are read.
+        unsafe {
+            // The rows i and i + 4 in the halves of one vector: then each half is a transposition of four by four.
+            let pair = |row: usize| {
+                let low = _mm_loadu_si128(rows[row].as_ptr().cast());
+                let high = _mm_loadu_si128(rows[row + 4].as_ptr().cast());
+                _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
+            };
+            let (a, b, c, d) = (pair(0), pair(1), pair(2), pair(3));
+            let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+            let (ab_high, cd_high) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+            [
+                _mm256_unpacklo_epi64(ab, cd),
+                _mm256_unpackhi_epi64(ab, cd),
+                _mm256_unpacklo_epi64(ab_high, cd_high),
+                _mm256_unpackhi_epi64(ab_high, cd_high),
+            ]
+        }
+    }
+
+    #[inline(always)]
     fn compress(self, vector: __m256i, mask: u32, to: &mut [u32]) -> usize {
         let order = self.load(&COMPRESS[(mask & 0xff) as usize]);
         // SAFETY: see above.
@@ -163,10 +208,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn match_line(self, line: &Line, key: &[u16; 8]) -> u32 {
+    fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32 {
         // SAFETY: see above; a line is two vectors of 32 bytes, a key one of 16.
         let equal = unsafe {
-            let key = _mm256_broadcastsi128_si256(_mm_loadu_si128(key.as_ptr().cast()));
+            let key = _mm_insert_epi16::<6>(_mm_loadu_si128(key.as_ptr().cast()), state.into());
+            let key = _mm256_broadcastsi128_si256(key);
             let low = _mm256_load_si256(line.low.as_ptr().cast());
             let high = _mm256_load_si256(line.high.as_ptr().cast());
             let outside = _mm256_or_si256(_mm256_subs_epu16(low, key), _mm256_subs_epu16(key, high));

@@ -68,6 +68,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn sub(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_sub_epi32(a, b) }
+    }
+
+    #[inline(always)]
     fn mul(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_mullo_epi32(a, b) }
@@ -77,6 +83,12 @@ impl Simd for Avx512 {
     fn min(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_min_epu32(a, b) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_max_epu32(a, b) }
     }
 
     #[inline(always)]
@@ -123,6 +135,37 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn gather8(self, table: &[u8], index: __m512i) -> __m512i {
+        assert!(table.len() >= 4);
+        let last = self.splat((table.len() - 4).min(i32::MAX as usize) as u32);
+        let index = self.min(index, last);
+        // SAFETY: see above; every index is that of a byte of the table with three others behind it, and not negative.
+        let words = unsafe { _mm512_i32gather_epi32::<1>(index, table.as_ptr().cast()) };
+        self.and(words, self.splat(0xff))
+    }
+
+    #[inline(always)]
+    fn columns(self, rows: &[[u32; 4]]) -> [__m512i; 4] {
+        let rows = &rows[..LANES];
+        // SAFETY: see above; sixteen rows of 16 bytes are read.
+        unsafe {
+            // Rows 4i to 4i + 3 in one vector: transposed by quarters, the lanes stand in the order 0, 4, 8, 12, 1, 5, ….
+            let four = |row: usize| _mm512_loadu_si512(rows[row].as_ptr().cast());
+            let (a, b, c, d) = (four(0), four(4), four(8), four(12));
+            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+            let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+            let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            [
+                _mm512_unpacklo_epi64(ab, cd),
+                _mm512_unpackhi_epi64(ab, cd),
+                _mm512_unpacklo_epi64(ab_high, cd_high),
+                _mm512_unpackhi_epi64(ab_high, cd_high),
+            ]
+            .map(|column| _mm512_permutexvar_epi32(order, column))
+        }
+    }
+
+    #[inline(always)]
     fn compress(self, vector: __m512i, mask: u32, to: &mut [u32]) -> usize {
         // In a register and then stored whole: a compressing store is microcode on some processors (Zen 4).
         // SAFETY: see above.
@@ -131,8 +174,8 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn match_line(self, line: &Line, key: &[u16; 8]) -> u32 {
+    fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32 {
         // SAFETY: a processor with AVX-512 has AVX2.
-        unsafe { Avx2::new() }.match_line(line, key)
+        unsafe { Avx2::new() }.match_line(line, key, state)
     }
 }

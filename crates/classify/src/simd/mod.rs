@@ -13,6 +13,8 @@ mod portable;
 
 use std::fmt;
 
+use bytemuck::{Pod, Zeroable};
+
 /// An instruction set that this processor has. There is no way to name one that it lacks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Isa(Level);
@@ -61,10 +63,14 @@ pub trait Simd: Copy {
     fn xor(self, a: Self::V, b: Self::V) -> Self::V;
     /// Sum, wrapping.
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Difference, wrapping.
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
     /// The low half of the product.
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     /// The lesser, unsigned.
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The greater, unsigned.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// To the left by `count` bits; 0 from 32 on.
     fn shl(self, a: Self::V, count: u32) -> Self::V;
     /// To the right by `count` bits, zeros coming in; 0 from 32 on.
@@ -85,24 +91,33 @@ pub trait Simd: Copy {
     ///
     /// Where the table has fewer than two.
     fn gather16(self, table: &[u16], index: Self::V) -> Self::V;
+    /// As [`Simd::gather16`] from bytes, of which the last three are padding.
+    ///
+    /// # Panics
+    ///
+    /// Where the table has fewer than four.
+    fn gather8(self, table: &[u8], index: Self::V) -> Self::V;
+    /// The words of the first [`Simd::LANES`] of `rows`, column by column.
+    fn columns(self, rows: &[[u32; 4]]) -> [Self::V; 4];
     /// Writes the lanes of `mask`, side by side, to the start of `to`, which holds [`Simd::LANES`] words at least; what comes
     /// after them there is overwritten with something. How many lanes they were.
     fn compress(self, vector: Self::V, mask: u32, to: &mut [u32]) -> usize;
-    /// Compares a key with the two rules of a line; see [`Line`]. Bit 0 is the first rule, bit 1 the second.
-    fn match_line(self, line: &Line, key: &[u16; 8]) -> u32;
+    /// Compares a key, but for its last word, and the state word of its packet with the two rules of a line; see [`Line`]. Bit
+    /// 0 is the first rule, bit 1 the second.
+    fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32;
 }
 
 /// The most lanes that a vector has.
 pub const MAX_LANES: usize = 16;
 
-/// Two rules in a cache line. Of the eight half words of a key, the first six must lie between `low` and `high`; of the
-/// seventh, the bits in `high` must be as in `low`; the eighth is not compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Two rules in a cache line. Of the half words of a key the first six must lie between `low` and `high`; of the state word,
+/// the bits in `high[6]` must be as in `low[6]`; the eighth half words are not compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub struct Line {
-    /// Lower bounds, and the value of the masked word.
+    /// Lower bounds, and the value of the state word.
     pub low: [[u16; 8]; 2],
-    /// Upper bounds, and the mask of the masked word.
+    /// Upper bounds, and the mask of the state word.
     pub high: [[u16; 8]; 2],
 }
 

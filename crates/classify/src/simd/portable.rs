@@ -61,6 +61,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn sub(self, a: Words, b: Words) -> Words {
+        each(a, b, u32::wrapping_sub)
+    }
+
+    #[inline(always)]
     fn mul(self, a: Words, b: Words) -> Words {
         each(a, b, u32::wrapping_mul)
     }
@@ -68,6 +73,11 @@ impl Simd for Portable {
     #[inline(always)]
     fn min(self, a: Words, b: Words) -> Words {
         each(a, b, u32::min)
+    }
+
+    #[inline(always)]
+    fn max(self, a: Words, b: Words) -> Words {
+        each(a, b, u32::max)
     }
 
     #[inline(always)]
@@ -103,6 +113,18 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn gather8(self, table: &[u8], index: Words) -> Words {
+        let last = table.len() - 4;
+        index.map(|index| table[(index as usize).min(last)].into())
+    }
+
+    #[inline(always)]
+    fn columns(self, rows: &[[u32; 4]]) -> [Words; 4] {
+        let rows = &rows[..LANES];
+        std::array::from_fn(|column| std::array::from_fn(|lane| rows[lane][column]))
+    }
+
+    #[inline(always)]
     fn compress(self, vector: Words, mask: u32, to: &mut [u32]) -> usize {
         let to = &mut to[..LANES];
         let mut len = 0;
@@ -115,12 +137,12 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn match_line(self, line: &Line, key: &[u16; 8]) -> u32 {
+    fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32 {
         let rule = |rule: usize| {
             let (low, high) = (&line.low[rule], &line.high[rule]);
-            let mut differs = (key[6] ^ low[6]) & high[6] != 0;
+            let mut differs = (state ^ low[6]) & high[6] != 0;
             for word in 0..6 {
-                differs |= key[word] < low[word] || key[word] > high[word];
+                differs |= (key[word] < low[word]) | (key[word] > high[word]);
             }
             u32::from(!differs)
         };

@@ -38,8 +38,10 @@ impl Kernel for Arithmetic {
         check("or", simd.or(x, y), &|a, b| a | b);
         check("xor", simd.xor(x, y), &|a, b| a ^ b);
         check("add", simd.add(x, y), &u32::wrapping_add);
+        check("sub", simd.sub(x, y), &u32::wrapping_sub);
         check("mul", simd.mul(x, y), &u32::wrapping_mul);
         check("min", simd.min(x, y), &u32::min);
+        check("max", simd.max(x, y), &u32::max);
         for count in [0, 1, 17, 31, 32, 40] {
             check("shl", simd.shl(x, count), &|a, _| a.checked_shl(count).unwrap_or(0));
             check("shr", simd.shr(x, count), &|a, _| a.checked_shr(count).unwrap_or(0));
@@ -72,6 +74,17 @@ impl Kernel for Memory {
         simd.store(simd.gather16(&halves, vector), &mut found);
         let expected: Vec<u32> = index.iter().map(|&i| halves[(i as usize).min(98)].into()).collect();
         assert_eq!(found, expected);
+        let bytes: Vec<u8> = table.iter().map(|&word| word as u8).collect();
+        simd.store(simd.gather8(&bytes, vector), &mut found);
+        let expected: Vec<u32> = index.iter().map(|&i| bytes[(i as usize).min(96)].into()).collect();
+        assert_eq!(found, expected);
+
+        let rows: Vec<[u32; 4]> = table.chunks_exact(4).map(|row| [row[0], row[1], row[2], row[3]]).collect();
+        for (column, vector) in simd.columns(&rows).into_iter().enumerate() {
+            simd.store(vector, &mut found);
+            let expected: Vec<u32> = rows[..S::LANES].iter().map(|row| row[column]).collect();
+            assert_eq!(found, expected);
+        }
 
         let mask = self.0.wrapping_mul(0x9e37_79b1) >> (32 - S::LANES);
         let len = simd.compress(vector, mask, &mut found);
@@ -80,14 +93,14 @@ impl Kernel for Memory {
     }
 }
 
-struct Match<'a>(&'a Line, &'a [u16; 8]);
+struct Match<'a>(&'a Line, &'a [u16; 8], u16);
 
 impl Kernel for Match<'_> {
     type Output = u32;
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> u32 {
-        simd.match_line(self.0, self.1)
+        simd.match_line(self.0, self.1, self.2)
     }
 }
 
@@ -104,6 +117,9 @@ fn operations_are_those_on_single_words() {
 #[test]
 fn a_line_is_matched_at_the_edges_of_each_word() {
     let key: [u16; 8] = [5, 0, u16::MAX, 0x8000, 0x7fff, 6, 0b1010, 9];
+    // What the key itself has there is not looked at.
+    let mut with_another = key;
+    with_another[6] = !key[6];
     let exact = (key, [5, 0, u16::MAX, 0x8000, 0x7fff, 6, u16::MAX, 0]);
     let any = ([0; 8], [u16::MAX, u16::MAX, u16::MAX, u16::MAX, u16::MAX, u16::MAX, 0, 0]);
     let mut rules = vec![(exact, true), (any, true)];
@@ -135,7 +151,7 @@ fn a_line_is_matched_at_the_edges_of_each_word() {
             for (second, second_matches) in &rules {
                 let line = Line { low: [first.0, second.0], high: [first.1, second.1] };
                 let expected = u32::from(*first_matches) | u32::from(*second_matches) << 1;
-                assert_eq!(isa.run(Match(&line, &key)), expected, "{isa:?} {first:?} {second:?}");
+                assert_eq!(isa.run(Match(&line, &with_another, key[6])), expected, "{isa:?} {first:?} {second:?}");
             }
         }
     }

@@ -6,39 +6,45 @@ use super::Column;
 use crate::hybrid::block::Block;
 use crate::hybrid::entry::Prefix;
 use crate::hybrid::family::Family;
+use crate::huge::{Place, Slab, Tables};
 use crate::simd::Simd;
 
-/// A trie of cells.
+/// A trie of cells, a half word each: the number of a class, or the number of classes and that of a node.
 ///
-/// A cell leads to `cells[offset + (byte & mask)]`, the offset in its low 24 bits, the mask in its high 8: 255 for a node of 256
-/// cells, 0 for a class, whose offset is its own number: the first cells lead to themselves. So every address takes the
-/// same steps, whether its class is known early or late.
+/// The first cells lead to themselves, one for each class; behind them stand the nodes, 256 cells each. So every address takes
+/// the same steps, whether its class is known early or late.
 #[derive(Debug)]
 pub(super) struct AddressMap {
     /// By the first 16 bits.
-    top: Vec<u32>,
+    top: Slab<u16>,
     /// First one for each class, then the nodes.
-    cells: Vec<u32>,
+    cells: Slab<u16>,
+    classes: u32,
     /// Steps after the first.
     steps: usize,
 }
 
-const OFFSET_BITS: u32 = 24;
-const OFFSET: u32 = (1 << OFFSET_BITS) - 1;
 const TOP_BITS: u8 = 16;
+/// Cells of a node.
+const NODE: usize = 256;
 
 impl AddressMap {
     /// The map of a trie of prefixes: each with the class of what is in it and in no longer one, sorted by address and then
     /// by length, the first of them the one of length 0. `None` where it would take more than `room` cells.
     pub(super) fn new(prefixes: &[(Prefix, u16)], classes: usize, room: usize) -> Option<Self> {
         let mut builder = Builder {
-            cells: (0..classes as u32).collect(),
+            classes: u16::try_from(classes).ok()?,
+            cells: (0..=u16::MAX).take(classes).collect(),
             nodes: HashMap::new(),
-            room: room.min(OFFSET as usize - 255),
+            room,
             steps: 0,
         };
-        let top = builder.node(prefixes, 0, TOP_BITS, 0)?;
-        Some(Self { top, cells: builder.cells, steps: builder.steps })
+        let mut top = builder.node(prefixes, 0, TOP_BITS, 0)?;
+        // What a vector instruction reads beyond the last.
+        top.push(0);
+        let Builder { mut cells, steps, .. } = builder;
+        cells.push(0);
+        Some(Self { top: top.into(), cells: cells.into(), classes: classes as u32, steps })
     }
 
     #[inline(always)]
@@ -50,19 +56,25 @@ impl AddressMap {
         classes: &mut Column,
     ) {
         let columns = &block.addresses[side * K::WORDS..];
+        let (top, cells) = (&self.top[..], &self.cells[..]);
         for at in (0..block.len).step_by(S::LANES) {
             let high = simd.shr(simd.load(&columns[0][at..]), 16);
-            simd.store(simd.gather(&self.top, high), &mut classes[at..]);
+            simd.store(simd.gather16(top, high), &mut classes[at..]);
         }
         // The steps count bytes from the third on.
         for byte in 2..2 + self.steps.min(4 * K::WORDS - 2) {
             let (column, shift) = (&columns[byte / 4], 24 - 8 * (byte as u32 % 4));
             for at in (0..block.len).step_by(S::LANES) {
                 let cell = simd.load(&classes[at..]);
-                let byte = simd.shr(simd.load(&column[at..]), shift);
-                let index = simd.and(simd.and(byte, simd.splat(0xff)), simd.shr(cell, OFFSET_BITS));
-                let index = simd.add(simd.and(cell, simd.splat(OFFSET)), index);
-                simd.store(simd.gather(&self.cells, index), &mut classes[at..]);
+                let byte = simd.and(simd.shr(simd.load(&column[at..]), shift), simd.splat(0xff));
+                // The number of the node and one, or 0: `cell - (classes - 1)`, but not below 0.
+                let below = simd.splat(self.classes - 1);
+                let node = simd.sub(simd.max(cell, below), below);
+                // The first cell of node n is `classes + 256 n`; its own number is `classes + n`.
+                let inside = simd.add(simd.mul(simd.sub(node, simd.splat(1)), simd.splat(NODE as u32 - 1)), byte);
+                let is_node = simd.sub(simd.splat(0), simd.min(node, simd.splat(1)));
+                let index = simd.add(cell, simd.and(inside, is_node));
+                simd.store(simd.gather16(cells, index), &mut classes[at..]);
             }
         }
     }
@@ -73,27 +85,35 @@ impl AddressMap {
     }
 }
 
+impl Tables for AddressMap {
+    fn each(&mut self, visit: &mut dyn FnMut(&mut dyn Place)) {
+        visit(&mut self.top);
+        visit(&mut self.cells);
+    }
+}
+
 struct Builder {
-    cells: Vec<u32>,
-    /// Where nodes with the same cells stand.
-    nodes: HashMap<Vec<u32>, u32>,
+    classes: u16,
+    cells: Vec<u16>,
+    /// The numbers of nodes by their cells.
+    nodes: HashMap<Vec<u16>, u16>,
     room: usize,
     steps: usize,
 }
 
 impl Builder {
     /// The cells of a node: of the addresses that share `depth` bits, by the next `bits`. The first prefix holds all of them.
-    fn node(&mut self, prefixes: &[(Prefix, u16)], depth: u8, bits: u8, level: usize) -> Option<Vec<u32>> {
+    fn node(&mut self, prefixes: &[(Prefix, u16)], depth: u8, bits: u8, level: usize) -> Option<Vec<u16>> {
         self.steps = self.steps.max(level);
         let end = depth + bits;
         let slot = |prefix: Prefix| (prefix.address << depth >> (128 - u32::from(bits))) as usize;
-        let mut cells = vec![u32::from(prefixes[0].1); 1 << bits];
+        let mut cells = vec![prefixes[0].1; 1 << bits];
         let mut rest = &prefixes[1..];
         // A prefix comes before those in it, so what is painted later is the longer one.
         while let Some(&(prefix, class)) = rest.first() {
             let at = slot(prefix);
             if prefix.len <= end {
-                cells[at..][..1 << (end - prefix.len)].fill(class.into());
+                cells[at..][..1 << (end - prefix.len)].fill(class);
                 rest = &rest[1..];
                 continue;
             }
@@ -101,25 +121,26 @@ impl Builder {
             let count = rest.iter().take_while(|(p, _)| p.len > end && slot(*p) == at).count();
             let mut below = Vec::with_capacity(count + 1);
             let whole = Prefix { address: prefix.address & Prefix::mask(end), len: end };
-            below.push((whole, cells[at] as u16));
+            below.push((whole, cells[at]));
             below.extend_from_slice(&rest[..count]);
             rest = &rest[count..];
             let node = self.node(&below, end, 8, level + 1)?;
-            cells[at] = 0xff << OFFSET_BITS | self.place(node)?;
+            cells[at] = self.place(node)?;
         }
         Some(cells)
     }
 
-    fn place(&mut self, node: Vec<u32>) -> Option<u32> {
-        if let Some(&offset) = self.nodes.get(&node) {
-            return Some(offset);
+    /// What leads to a node.
+    fn place(&mut self, node: Vec<u16>) -> Option<u16> {
+        if let Some(&number) = self.nodes.get(&node) {
+            return Some(number);
         }
-        if self.cells.len() + node.len() > self.room {
+        if self.cells.len() + NODE > self.room {
             return None;
         }
-        let offset = self.cells.len() as u32;
+        let number = self.classes.checked_add(u16::try_from(self.nodes.len()).ok()?)?;
         self.cells.extend_from_slice(&node);
-        self.nodes.insert(node, offset);
-        Some(offset)
+        self.nodes.insert(node, number);
+        Some(number)
     }
 }

@@ -1,234 +1,441 @@
-//! Building the tables: the classes of each field, then of two fields together, and so on until one is left.
+//! Building the tables: the classes of each field, then of two fields together, and so on until all are combined.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
 
 use super::address::AddressMap;
-use super::bits::{Matrix, Sets, first, prune};
-use super::{ClassTables, Cross, Map, Word};
+use super::lists::{List, Lists, Made};
+use super::{ClassTables, Cross, Map, Numbers, Word};
 use crate::NO_RULE;
 use crate::hybrid::entry::{Entry, FIELDS, Prefix};
 use crate::hybrid::state::States;
+use crate::rule::PortRange;
 
 /// What building may cost.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::hybrid) struct Budget {
-    /// Rules.
-    pub(in crate::hybrid) rules: usize,
-    /// Entries of all tables.
+    /// Entries of all crosses.
     pub(in crate::hybrid) entries: usize,
-    /// Word operations.
+    /// Steps, of a few nanoseconds each.
     pub(in crate::hybrid) work: usize,
 }
 
-/// A field, or several together: its classes, each as the set of rules that its packets meet in these fields, less those
-/// that an earlier one covers in all others.
-struct Part {
-    /// A bit for each field.
-    fields: u32,
-    sets: Vec<Box<[u64]>>,
-    /// Among maps and crosses.
-    index: usize,
+/// Some of the fields, a bit each.
+type Group = usize;
+
+/// All fields.
+const ALL: Group = (1 << FIELDS) - 1;
+
+/// The order of combining fields is found with no more rules than this, drawn evenly from all.
+const SAMPLE: usize = 400;
+
+/// Longer lists are not pruned: it takes a comparison for each pair of rules.
+const LONG: usize = 256;
+
+/// The classes of a group of fields: each is the list of rules that its packets meet in these fields, less those that an
+/// earlier one covers in all others. Which classes there are does not depend on the order in which fields are combined.
+struct Classes {
+    lists: Vec<List>,
+    /// How they come about; for a single field, nothing.
+    cross: Option<Crossed>,
+    /// Entries of all tables that lead here.
+    entries: usize,
 }
 
-/// The bits of all fields.
-const ALL_FIELDS: u32 = (1 << FIELDS) - 1;
+/// Two groups of fields combined.
+struct Crossed {
+    a: Group,
+    b: Group,
+    stride: usize,
+    table: Vec<u16>,
+}
 
 impl ClassTables {
     /// The tables of rules in order; `None` where the budget does not suffice.
     pub(in crate::hybrid) fn build(rules: &[Entry], states: &States, budget: Budget) -> Option<Self> {
-        if rules.len() > budget.rules {
-            return None;
+        let sample: Vec<Entry> = rules.iter().copied().step_by(rules.len().div_ceil(SAMPLE)).collect();
+        let order = Builder::new(&sample, states, budget)?.best_order()?;
+        let mut builder = Builder::new(rules, states, budget)?;
+        for (a, b) in order {
+            builder.combine(a, b)?;
         }
-        let rules = without_covered(rules);
-        let mut builder = Builder {
-            covers: std::array::from_fn(|field| {
-                Matrix::later(rules.len(), |i, j| rules[i].covers_in(field, &rules[j]))
-            }),
-            rules: &rules,
-            budget,
-            parts: Vec::new(),
-            tables: Self { maps: Vec::new(), crosses: Vec::new(), positions: Vec::new() },
-        };
-        builder.addresses(0, |rule| rule.source)?;
-        builder.addresses(1, |rule| rule.destination)?;
-        builder.ports(Word::SourcePort, 2, |rule| (rule.source_ports.low, rule.source_ports.high))?;
-        builder.ports(Word::DestinationPort, 3, |rule| {
-            (rule.destination_ports.low, rule.destination_ports.high)
-        })?;
-        builder.states(states)?;
-        while builder.parts.len() > 1 {
-            builder.cross()?;
-        }
-        let position = |set: &Box<[u64]>| first(set).map_or(NO_RULE, |rule| rules[rule].position);
-        let Builder { parts, mut tables, .. } = builder;
-        tables.positions = parts[0].sets.iter().map(position).collect();
-        Some(tables)
+        builder.finish()
     }
 }
 
-/// The rules that no earlier one covers.
-fn without_covered(rules: &[Entry]) -> Vec<Entry> {
-    let mut kept: Vec<Entry> = Vec::with_capacity(rules.len());
-    for rule in rules {
-        if !kept.iter().any(|earlier| earlier.covers(rule)) {
-            kept.push(*rule);
-        }
-    }
-    kept
+/// A prefix of an address field, with the rules that have just it.
+struct Node {
+    class: u16,
+    /// Class of the longest prefix that holds this one.
+    parent: u16,
+    own: Vec<u16>,
 }
 
 struct Builder<'a> {
-    rules: &'a [Entry],
-    /// For each field, which later rules a rule covers in it.
-    covers: [Matrix; FIELDS],
+    rules: Vec<&'a Entry>,
     budget: Budget,
-    parts: Vec<Part>,
-    tables: ClassTables,
+    /// Source and destination prefixes, each after those that hold it.
+    nodes: [Vec<Node>; 2],
+    /// What is known of each group of fields.
+    groups: [Option<Classes>; ALL + 1],
+    maps: [Option<Map>; FIELDS],
 }
 
-impl Builder<'_> {
-    /// Which later rules a rule covers in all fields but these.
-    fn covers_beside(&self, fields: u32) -> Matrix {
-        let mut covers = Matrix::later(self.rules.len(), |_, _| true);
-        for (field, in_field) in self.covers.iter().enumerate() {
-            if fields >> field & 1 == 0 {
-                covers.and(in_field);
-            }
+impl<'a> Builder<'a> {
+    /// With the classes of each field.
+    fn new(rules: &'a [Entry], states: &States, budget: Budget) -> Option<Self> {
+        // Numbers of rules are half words.
+        if rules.len() > u16::MAX.into() {
+            return None;
         }
-        covers
+        let mut builder = Self {
+            rules: rules.iter().collect(),
+            budget,
+            nodes: [Vec::new(), Vec::new()],
+            groups: std::array::from_fn(|_| None),
+            maps: std::array::from_fn(|_| None),
+        };
+        builder.addresses(0, |rule| rule.source)?;
+        builder.addresses(1, |rule| rule.destination)?;
+        builder.ports(Word::SourcePort, 2, |rule| rule.source_ports)?;
+        builder.ports(Word::DestinationPort, 3, |rule| rule.destination_ports)?;
+        builder.states(states)?;
+        Some(builder)
     }
 
     /// Spends some of the budget.
-    fn spend(&mut self, entries: usize, work: usize) -> Option<()> {
-        self.budget.entries = self.budget.entries.checked_sub(entries)?;
+    fn spend(&mut self, work: usize) -> Option<()> {
         self.budget.work = self.budget.work.checked_sub(work)?;
         Some(())
     }
 
-    /// Takes up the classes of a field; a field of one class distinguishes nothing and gets no map, unless it is the last.
-    fn add(&mut self, field: usize, sets: Sets, map: impl FnOnce(usize) -> Option<Map>) -> Option<()> {
-        let sets = sets.into_all();
-        if sets.len() > 1 || field == FIELDS - 1 && self.parts.is_empty() {
-            let map = map(sets.len())?;
-            self.parts.push(Part { fields: 1 << field, sets, index: self.tables.maps.len() });
-            self.tables.maps.push(map);
+    /// Whether one rule covers another in all fields but these.
+    fn covers_beside(&self, fields: Group, earlier: u16, later: u16) -> bool {
+        let (earlier, later) = (self.rules[usize::from(earlier)], self.rules[usize::from(later)]);
+        // The state and the ports tell most rules apart, and are compared soonest.
+        (0..FIELDS).rev().all(|field| fields >> field & 1 == 1 || earlier.covers_in(field, later))
+    }
+
+    /// Takes from a list the rules that an earlier one of it covers in all fields but these, unless that would take too long: a
+    /// list need not be pruned, but then there may be more classes.
+    fn prune(&mut self, fields: Group, list: &mut Vec<u16>) -> Option<()> {
+        if list.len() > LONG {
+            return Some(());
         }
+        let mut kept = 0;
+        let mut work = 0;
+        for at in 0..list.len() {
+            let rule = list[at];
+            let by = list[..kept].iter().position(|&earlier| self.covers_beside(fields, earlier, rule));
+            work += by.unwrap_or(kept) + 1;
+            if by.is_none() {
+                list[kept] = rule;
+                kept += 1;
+            }
+        }
+        list.truncate(kept);
+        self.spend(work)
+    }
+
+    /// Takes up the classes of a field. A field of one class distinguishes nothing and gets no map.
+    fn add(&mut self, field: usize, lists: Lists, map: impl FnOnce(usize) -> Option<Map>) -> Option<()> {
+        let lists = lists.into_all();
+        if lists.len() > 1 {
+            self.maps[field] = Some(map(lists.len())?);
+        }
+        self.groups[1 << field] = Some(Classes { lists, cross: None, entries: 0 });
         Some(())
     }
 
-    /// The set of rules for which `meets` holds, pruned and numbered.
-    fn class(
-        &self,
-        sets: &mut Sets,
-        covers: &Matrix,
-        scratch: &mut Vec<u64>,
-        meets: impl Fn(&Entry) -> bool,
-    ) -> Option<u16> {
-        scratch.clear();
-        scratch.resize(covers.words, 0);
-        for (index, rule) in self.rules.iter().enumerate() {
-            scratch[index / 64] |= u64::from(meets(rule)) << (index % 64);
-        }
-        prune(scratch, covers);
-        sets.number(scratch)
-    }
-
     fn addresses(&mut self, side: usize, prefix: impl Fn(&Entry) -> Prefix) -> Option<()> {
-        let covers = self.covers_beside(1 << side);
-        let mut distinct: Vec<Prefix> = self.rules.iter().map(&prefix).collect();
-        distinct.push(Prefix { address: 0, len: 0 });
-        distinct.sort_unstable();
-        distinct.dedup();
-        self.spend(0, distinct.len() * (self.rules.len() + covers.words))?;
-        let (mut sets, mut scratch) = (Sets::default(), Vec::new());
-        let mut prefixes = Vec::with_capacity(distinct.len());
-        for node in distinct {
-            let class = self.class(&mut sets, &covers, &mut scratch, |rule| prefix(rule).covers(node))?;
+        // By prefix, and in order: a prefix before those in it, and all of these before what is not in it.
+        let mut by_prefix: Vec<(Prefix, u16)> =
+            self.rules.iter().zip(0..).map(|(rule, number)| (prefix(rule), number)).collect();
+        by_prefix.sort_unstable();
+        let mut lists = Lists::default();
+        let mut prefixes: Vec<(Prefix, u16)> = Vec::new();
+        let mut nodes: Vec<Node> = Vec::new();
+        // The prefixes that hold the one at hand, with the rules and the numbers of their classes.
+        let mut holding: Vec<(Prefix, Vec<u16>, u16)> = Vec::new();
+        let everything = Prefix { address: 0, len: 0 };
+        let groups = by_prefix.chunk_by(|a, b| a.0 == b.0);
+        let rootless = by_prefix.first().is_none_or(|(first, _)| *first != everything);
+        for own in rootless.then_some(&[][..]).into_iter().chain(groups) {
+            let node = own.first().map_or(everything, |&(prefix, _)| prefix);
+            let own: Vec<u16> = own.iter().map(|&(_, rule)| rule).collect();
+            while holding.last().is_some_and(|(prefix, ..)| !prefix.covers(node)) {
+                holding.pop();
+            }
+            let mut list = holding.last().map_or(Vec::new(), |(_, list, _)| list.clone());
+            self.spend(list.len() * own.len())?;
+            for &rule in &own {
+                self.insert(1 << side, &mut list, rule);
+            }
+            let class = lists.number(&list)?;
             prefixes.push((node, class));
+            let parent = holding.last().map_or(class, |&(.., class)| class);
+            nodes.push(Node { class, parent, own });
+            holding.push((node, list, class));
         }
-        let room = self.budget.entries / 2;
-        self.add(side, sets, |classes| {
+        self.nodes[side] = nodes;
+        let room = self.budget.entries;
+        self.add(side, lists, |classes| {
             Some(Map::Address { side, map: AddressMap::new(&prefixes, classes, room)? })
         })
     }
 
-    fn ports(&mut self, word: Word, field: usize, range: impl Fn(&Entry) -> (u16, u16)) -> Option<()> {
-        let covers = self.covers_beside(1 << field);
+    /// Adds a rule to a pruned list, unless an earlier one covers it in all fields but these; those that it covers go.
+    fn insert(&self, fields: Group, list: &mut Vec<u16>, rule: u16) {
+        let at = list.partition_point(|&other| other < rule);
+        if list[..at].iter().any(|&earlier| self.covers_beside(fields, earlier, rule)) {
+            return;
+        }
+        list.insert(at, rule);
+        let mut index = 0;
+        list.retain(|&later| {
+            index += 1;
+            index <= at + 1 || !self.covers_beside(fields, rule, later)
+        });
+    }
+
+    fn ports(&mut self, word: Word, field: usize, range: impl Fn(&Entry) -> PortRange) -> Option<()> {
         // Where a class may begin.
-        let mut starts = vec![0u32];
-        for rule in self.rules {
-            let (low, high) = range(rule);
-            starts.push(low.into());
-            starts.push(u32::from(high) + 1);
+        let mut starts = vec![0];
+        for rule in &self.rules {
+            starts.extend([u32::from(range(rule).low), u32::from(range(rule).high) + 1]);
         }
         starts.sort_unstable();
         starts.dedup();
         starts.retain(|&start| start < 1 << 16);
-        self.spend(0, starts.len() * (self.rules.len() + covers.words))?;
-        let (mut sets, mut scratch) = (Sets::default(), Vec::new());
-        let mut classes = Vec::with_capacity((1 << 16) + 1);
+        let mut lists = Lists::default();
+        let mut classes = Vec::with_capacity(1 << 16);
         for (index, &start) in starts.iter().enumerate() {
-            let class = self.class(&mut sets, &covers, &mut scratch, |rule| {
-                let (low, high) = range(rule);
-                (low..=high).contains(&(start as u16))
-            })?;
+            let class = self.class(&mut lists, field, |rule| range(rule).contains(start as u16))?;
             let end = starts.get(index + 1).map_or(1 << 16, |&end| end as usize);
             classes.resize(end, class);
         }
-        classes.push(0);
-        self.add(field, sets, |_| Some(Map::Word { field: word, classes }))
+        self.add(field, lists, |count| {
+            Some(Map::Word { field: word, classes: Numbers::new(classes, count - 1) })
+        })
     }
 
     fn states(&mut self, states: &States) -> Option<()> {
         let field = FIELDS - 1;
-        let covers = self.covers_beside(1 << field);
-        let all = states.all();
-        self.spend(0, all.len() * (self.rules.len() + covers.words))?;
-        let (mut sets, mut scratch) = (Sets::default(), Vec::new());
-        let mut classes = vec![0; (1 << 16) + 1];
-        for state in all {
+        let mut lists = Lists::default();
+        let mut classes = vec![0; 1 << 16];
+        for state in states.all() {
             classes[usize::from(state)] =
-                self.class(&mut sets, &covers, &mut scratch, |rule| rule.state.matches(state))?;
+                self.class(&mut lists, field, |rule| rule.state.matches(state))?;
         }
-        self.add(field, sets, |_| Some(Map::Word { field: Word::State, classes }))
+        self.add(field, lists, |count| {
+            Some(Map::Word { field: Word::State, classes: Numbers::new(classes, count - 1) })
+        })
     }
 
-    /// Combines the two parts with the smallest table.
-    fn cross(&mut self) -> Option<()> {
-        let size = |a: &Part, b: &Part| a.sets.len() * b.sets.len();
-        let pairs = (0..self.parts.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
-        let (a, b) = pairs.min_by_key(|&(a, b)| size(&self.parts[a], &self.parts[b]))?;
-        // The later one is taken out first, so that the other stays in its place.
-        let (a, b) = (self.parts.remove(a), self.parts.remove(b));
-        let fields = a.fields | b.fields;
-        let covers = self.covers_beside(fields);
-        // With no field left, only the first rule counts.
-        let last = fields == ALL_FIELDS || self.parts.is_empty();
-        let entries = size(&a, &b);
-        self.spend(entries, entries * if last { 2 } else { covers.words + 16 })?;
-        let mut sets = Sets::default();
-        let mut table = Vec::with_capacity(entries + 1);
-        let mut both = vec![0; covers.words];
-        for x in &a.sets {
-            for y in &b.sets {
-                for ((both, x), y) in both.iter_mut().zip(x).zip(y) {
-                    *both = x & y;
-                }
-                if last {
-                    let rule = first(&both);
-                    both.fill(0);
-                    if let Some(rule) = rule {
-                        both[rule / 64] |= 1 << (rule % 64);
-                    }
-                } else {
-                    prune(&mut both, &covers);
-                }
-                table.push(sets.number(&both)?);
+    /// The class of the rules for which `meets` holds.
+    fn class(&mut self, lists: &mut Lists, field: usize, meets: impl Fn(&Entry) -> bool) -> Option<u16> {
+        self.spend(self.rules.len())?;
+        let mut list: Vec<u16> =
+            self.rules.iter().zip(0..).filter(|(rule, _)| meets(rule)).map(|(_, number)| number).collect();
+        self.prune(1 << field, &mut list)?;
+        lists.number(&list)
+    }
+
+    /// The fields that have a map; the state where none has one.
+    fn mapped(&self) -> Group {
+        let mapped = (0..FIELDS).filter(|&field| self.maps[field].is_some()).map(|field| 1 << field).sum();
+        if mapped == 0 { 1 << (FIELDS - 1) } else { mapped }
+    }
+
+    /// Which groups to combine, one pair after another, for the smallest tables: found by combining every group of two fields, of
+    /// three and so on by the best of all ways to split it in two.
+    fn best_order(mut self) -> Option<Vec<(Group, Group)>> {
+        let all = self.mapped();
+        let mut groups: Vec<Group> =
+            (1..=all).filter(|group| group & !all == 0 && group.count_ones() > 1).collect();
+        groups.sort_by_key(|group| group.count_ones());
+        for group in groups {
+            let splits = (1..group).filter(|&a| a & !group == 0 && a > group & !a);
+            let entries = |a: Group| Some((self.entries(a, group & !a)?, a));
+            if let Some((_, a)) = splits.filter_map(entries).min() {
+                // Where it would be too large, the group is not part of any order.
+                let _ = self.combine(a, group & !a);
             }
         }
-        table.push(0);
-        let index = self.tables.maps.len() + self.tables.crosses.len();
-        let stride = b.sets.len() as u32;
-        self.tables.crosses.push(Cross { a: a.index, b: b.index, stride, table });
-        self.parts.push(Part { fields, sets: sets.into_all(), index });
+        let mut order = Vec::new();
+        let mut used = vec![all];
+        while let Some(group) = used.pop() {
+            if let Some(cross) = &self.groups[group].as_ref()?.cross {
+                order.push((cross.a, cross.b));
+                used.extend([cross.a, cross.b]);
+            }
+        }
+        // What a group is made of has fewer fields.
+        order.sort_by_key(|(a, b)| (a | b).count_ones());
+        Some(order)
+    }
+
+    /// Entries of all tables that combining two groups takes, if both are there.
+    fn entries(&self, a: Group, b: Group) -> Option<usize> {
+        let (a, b) = (self.groups[a].as_ref()?, self.groups[b].as_ref()?);
+        Some(a.lists.len() * b.lists.len() + a.entries + b.entries)
+    }
+
+    /// Combines two groups; `None` where there would be too many classes, or too much work.
+    fn combine(&mut self, a: Group, b: Group) -> Option<()> {
+        let entries = self.entries(a, b)?;
+        if entries > self.budget.entries {
+            return None;
+        }
+        let (x, y) = (self.groups[a].take()?, self.groups[b].take()?);
+        let crossed = match (a, b) {
+            (1 | 2, _) => self.cross_addresses(a - 1, b, x.lists.len(), &y.lists, (y.lists.len(), 1)),
+            (_, 1 | 2) => self.cross_addresses(b - 1, a, y.lists.len(), &x.lists, (1, y.lists.len())),
+            _ => self.cross(a | b, &x.lists, &y.lists),
+        };
+        let stride = y.lists.len();
+        (self.groups[a], self.groups[b]) = (Some(x), Some(y));
+        let (table, lists) = crossed?;
+        self.groups[a | b] = Some(Classes { lists, cross: Some(Crossed { a, b, stride, table }), entries });
         Some(())
+    }
+
+    /// The classes of each pair of lists, and their lists.
+    fn cross(&mut self, fields: Group, x: &[List], y: &[List]) -> Option<(Vec<u16>, Vec<List>)> {
+        let total = |lists: &[List]| lists.iter().map(|list| list.len() + 8).sum::<usize>();
+        // Each list of the one side is marked, and those of the other looked through for marks.
+        let swap = y.len() * total(x) < x.len() * total(y);
+        let (marked, searched) = if swap { (y, x) } else { (x, y) };
+        self.spend(marked.len() * total(searched))?;
+        let last = fields == self.mapped();
+        let mut lists = Lists::default();
+        // Before they are pruned, lists are as often the same.
+        let mut known: HashMap<List, u16, RandomState> = HashMap::default();
+        let mut table = vec![0; x.len() * y.len()];
+        let mut marks = vec![false; self.rules.len()];
+        let mut both = Vec::new();
+        for (i, list) in marked.iter().enumerate() {
+            list.iter().for_each(|&rule| marks[usize::from(rule)] = true);
+            for (j, other) in searched.iter().enumerate() {
+                both.clear();
+                let mut common = other.iter().copied().filter(|&rule| marks[usize::from(rule)]);
+                let class = if last {
+                    // With no field left, only the first rule counts.
+                    both.extend(common.next());
+                    lists.number(&both)?
+                } else {
+                    both.extend(common);
+                    match known.get(&both[..]) {
+                        Some(&class) => class,
+                        None => {
+                            let before = List::from(&both[..]);
+                            self.prune(fields, &mut both)?;
+                            let class = lists.number(&both)?;
+                            known.insert(before, class);
+                            class
+                        }
+                    }
+                };
+                table[if swap { j * y.len() + i } else { i * y.len() + j }] = class;
+            }
+            list.iter().for_each(|&rule| marks[usize::from(rule)] = false);
+        }
+        Some((table, lists.into_all()))
+    }
+
+    /// As [`Self::cross`], of an address field with other fields, whose classes `lists` are. The rules of a prefix are those of the
+    /// prefix that holds it and its own, so its row of the table is that one's row, with its own rules added where they are in
+    /// the other class too. The strides are those of rows and columns in the table.
+    fn cross_addresses(
+        &mut self,
+        side: usize,
+        others: Group,
+        rows: usize,
+        lists: &[List],
+        (row_stride, column_stride): (usize, usize),
+    ) -> Option<(Vec<u16>, Vec<List>)> {
+        let fields = others | 1 << side;
+        let last = fields == self.mapped();
+        // The columns of each rule.
+        let mut columns: Vec<Vec<u32>> = vec![Vec::new(); self.rules.len()];
+        for (column, list) in lists.iter().enumerate() {
+            list.iter().for_each(|&rule| columns[usize::from(rule)].push(column as u32));
+        }
+        self.spend(lists.len() * rows)?;
+        let mut made = Made::default();
+        let empty = made.number(&[]);
+        let mut table: Vec<u32> = vec![empty; rows * lists.len()];
+        let mut done = vec![false; rows];
+        let nodes = std::mem::take(&mut self.nodes[side]);
+        let mut scratch = Vec::new();
+        for node in &nodes {
+            let (row, parent) = (usize::from(node.class), usize::from(node.parent));
+            if std::mem::replace(&mut done[row], true) {
+                continue;
+            }
+            if row != parent {
+                table.copy_within(parent * lists.len()..(parent + 1) * lists.len(), row * lists.len());
+            }
+            let cells = &mut table[row * lists.len()..][..lists.len()];
+            for &rule in &node.own {
+                // Neighbours have often had the same list.
+                let mut before = (u32::MAX, 0);
+                for &column in &columns[usize::from(rule)] {
+                    let cell = &mut cells[column as usize];
+                    if *cell != before.0 {
+                        scratch.clear();
+                        scratch.extend_from_slice(made.list(*cell));
+                        self.budget.work = self.budget.work.checked_sub(scratch.len() + 16)?;
+                        if last {
+                            // With no field left, only the first rule counts.
+                            let first = scratch.first().map_or(rule, |&first: &u16| first.min(rule));
+                            scratch.clear();
+                            scratch.push(first);
+                        } else {
+                            self.insert(fields, &mut scratch, rule);
+                        }
+                        before = (*cell, made.number(&scratch));
+                    }
+                    *cell = before.1;
+                }
+            }
+        }
+        self.nodes[side] = nodes;
+        made.into_table(&table, lists.len(), (row_stride, column_stride))
+    }
+
+    /// The tables, when all fields are combined.
+    fn finish(mut self) -> Option<ClassTables> {
+        let all = self.mapped();
+        let mut tables = ClassTables { maps: Vec::new(), crosses: Vec::new(), positions: Vec::new().into() };
+        // Where the classes of each group stand.
+        let mut index = [0; ALL + 1];
+        for field in 0..FIELDS {
+            if let Some(map) = self.maps[field].take() {
+                index[1 << field] = tables.maps.len();
+                tables.maps.push(map);
+            }
+        }
+        let position = |list: &List| list.first().map_or(NO_RULE, |&rule| self.rules[usize::from(rule)].position);
+        let positions: Vec<u32> = self.groups[all].as_ref()?.lists.iter().map(position).collect();
+        let mut groups: Vec<Group> = (1..=ALL).collect();
+        groups.sort_by_key(|group| group.count_ones());
+        for group in groups {
+            let Some(Classes { lists, cross: Some(cross), .. }) = self.groups[group].take() else { continue };
+            let table = Numbers::new(cross.table, lists.len() - 1);
+            let (a, b) = (index[cross.a], index[cross.b]);
+            index[group] = tables.maps.len() + tables.crosses.len();
+            tables.crosses.push(Cross { a, b, stride: cross.stride as u32, table });
+        }
+        // A half word more in the last table is a table less.
+        let highest = positions.iter().map(|position| position.wrapping_add(1)).max().unwrap_or(0);
+        match tables.crosses.last_mut() {
+            Some(last) if highest <= u16::MAX.into() => {
+                last.table = last.table.map(|class| positions[usize::from(class)].wrapping_add(1) as u16);
+            }
+            _ => tables.positions = positions.into(),
+        }
+        Some(tables)
     }
 }

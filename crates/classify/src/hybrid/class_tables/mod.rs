@@ -1,11 +1,13 @@
 #![doc = include_str!("README.md")]
 
 mod address;
-mod bits;
 mod build;
+mod lists;
 
-use super::block::{Block, Column};
+use super::block::{BLOCK, Block, Column};
+use super::entry::FIELDS;
 use super::family::Family;
+use crate::huge::{Place, Slab, Tables};
 use crate::simd::Simd;
 use address::AddressMap;
 pub(super) use build::Budget;
@@ -15,20 +17,20 @@ pub(super) use build::Budget;
 pub(super) struct ClassTables {
     maps: Vec<Map>,
     crosses: Vec<Cross>,
-    /// The rule of each class of the last cross, or map.
-    positions: Vec<u32>,
+    /// The rule of each class of the last cross or map; nothing where the class is the position and one, 0 being no rule.
+    positions: Slab<u32>,
 }
 
-/// Most maps and crosses that there can be.
-const MAX_CLASSES: usize = 9;
+/// Maps and crosses at most: all fields, and one less to combine them.
+const MAX_CLASSES: usize = 2 * FIELDS - 1;
 
 /// Classes of one field.
 #[derive(Debug)]
 enum Map {
     /// Of the source (0) or the destination (1) address.
     Address { side: usize, map: AddressMap },
-    /// Of a half word: the source port, the destination port or the state word. One class for each value, and padding.
-    Word { field: Word, classes: Vec<u16> },
+    /// Of a half word: the source port, the destination port or the state word. One class for each value.
+    Word { field: Word, classes: Numbers },
 }
 
 /// A field of 16 bits.
@@ -46,8 +48,85 @@ struct Cross {
     a: usize,
     b: usize,
     stride: u32,
-    /// And padding.
-    table: Vec<u16>,
+    table: Numbers,
+}
+
+/// Class numbers: bytes where that suffices.
+#[derive(Debug)]
+enum Numbers {
+    Bytes(Slab<u8>),
+    Halves(Slab<u16>),
+}
+
+impl Numbers {
+    /// Of these classes, the highest of which is known.
+    fn new(mut classes: Vec<u16>, highest: usize) -> Self {
+        // What a vector instruction reads beyond the last.
+        classes.resize(classes.len() + 3, 0);
+        if highest <= usize::from(u8::MAX) {
+            Self::Bytes(classes.into_iter().map(|class| class as u8).collect::<Vec<_>>().into())
+        } else {
+            Self::Halves(classes.into())
+        }
+    }
+
+    /// Other numbers for these.
+    fn map(&self, number: impl Fn(u16) -> u16) -> Self {
+        let numbers: Vec<u16> = match self {
+            Self::Bytes(table) => table.iter().map(|&class| number(class.into())).collect(),
+            Self::Halves(table) => table.iter().map(|&class| number(class)).collect(),
+        };
+        let highest = numbers.iter().copied().max().unwrap_or(0);
+        Self::new(numbers, highest.into())
+    }
+
+    /// Puts the number at each index in its place, for the first `len` of them.
+    #[inline(always)]
+    fn look_up<S: Simd>(&self, simd: S, indices: &mut Column, len: usize) {
+        match self {
+            Self::Bytes(table) => {
+                let table = &table[..];
+                for at in (0..len).step_by(S::LANES) {
+                    simd.store(simd.gather8(table, simd.load(&indices[at..])), &mut indices[at..]);
+                }
+            }
+            Self::Halves(table) => {
+                let table = &table[..];
+                for at in (0..len).step_by(S::LANES) {
+                    simd.store(simd.gather16(table, simd.load(&indices[at..])), &mut indices[at..]);
+                }
+            }
+        }
+    }
+
+    fn memory(&self) -> usize {
+        match self {
+            Self::Bytes(table) => table.len(),
+            Self::Halves(table) => 2 * table.len(),
+        }
+    }
+
+    fn place(&mut self) -> &mut dyn Place {
+        match self {
+            Self::Bytes(table) => table,
+            Self::Halves(table) => table,
+        }
+    }
+}
+
+impl Tables for ClassTables {
+    fn each(&mut self, visit: &mut dyn FnMut(&mut dyn Place)) {
+        for map in &mut self.maps {
+            match map {
+                Map::Address { map, .. } => map.each(visit),
+                Map::Word { classes, .. } => visit(classes.place()),
+            }
+        }
+        for cross in &mut self.crosses {
+            visit(cross.table.place());
+        }
+        visit(&mut self.positions);
+    }
 }
 
 impl ClassTables {
@@ -63,30 +142,38 @@ impl ClassTables {
         for (map, classes) in self.maps.iter().zip(classes.iter_mut()) {
             match map {
                 Map::Address { side, map } => map.classify::<K, S>(simd, block, *side, classes),
-                Map::Word { field, classes: table } => {
+                Map::Word { field, classes: numbers } => {
                     for at in (0..block.len).step_by(S::LANES) {
                         let word = match field {
                             Word::SourcePort => simd.and(simd.load(&block.ports[at..]), simd.splat(0xffff)),
                             Word::DestinationPort => simd.shr(simd.load(&block.ports[at..]), 16),
                             Word::State => simd.load(&block.state[at..]),
                         };
-                        simd.store(simd.gather16(table, word), &mut classes[at..]);
+                        simd.store(word, &mut classes[at..]);
                     }
+                    numbers.look_up(simd, classes, block.len);
                 }
             }
         }
         for (index, cross) in self.crosses.iter().enumerate() {
             let (before, after) = classes.split_at_mut(self.maps.len() + index);
-            let (a, b, to) = (&before[cross.a], &before[cross.b], &mut after[0]);
+            let (a, b) = (&before[cross.a], &before[cross.b]);
             for at in (0..block.len).step_by(S::LANES) {
                 let row = simd.mul(simd.load(&a[at..]), simd.splat(cross.stride));
-                let index = simd.add(row, simd.load(&b[at..]));
-                simd.store(simd.gather16(&cross.table, index), &mut to[at..]);
+                simd.store(simd.add(row, simd.load(&b[at..])), &mut after[0][at..]);
             }
+            cross.table.look_up(simd, &mut after[0], block.len);
         }
         let last = &classes[self.maps.len() + self.crosses.len() - 1];
+        let positions = &self.positions[..];
         for at in (0..block.len).step_by(S::LANES) {
-            simd.store(simd.gather(&self.positions, simd.load(&last[at..])), &mut best[at..]);
+            let class = simd.load(&last[at..]);
+            let position = if positions.is_empty() {
+                simd.sub(class, simd.splat(1))
+            } else {
+                simd.gather(positions, class)
+            };
+            simd.store(position, &mut best[at..]);
         }
     }
 
@@ -97,13 +184,16 @@ impl ClassTables {
             .iter()
             .map(|map| match map {
                 Map::Address { map, .. } => map.memory(),
-                Map::Word { classes, .. } => size_of_val(&classes[..]),
+                Map::Word { classes, .. } => classes.memory(),
             })
             .sum();
-        let crosses: usize = self.crosses.iter().map(|cross| size_of_val(&cross.table[..])).sum();
+        let crosses: usize = self.crosses.iter().map(|cross| cross.table.memory()).sum();
         maps + crosses + size_of_val(&self.positions[..])
     }
 }
 
 /// The classes of a block's packets, a column for each map and cross.
 pub(super) type Classes = [Column; MAX_CLASSES];
+
+/// Of no packets.
+pub(super) const NO_CLASSES: Classes = [[0; BLOCK]; MAX_CLASSES];

@@ -1,6 +1,7 @@
 //! Choosing what a table hashes, and filling it.
 
 use super::{ANY_TAG, LINE_BITS, MAX_LINES, MORE_SHIFT, Mask, Table};
+use crate::huge::Slab;
 use crate::hybrid::entry::Entry;
 use crate::hybrid::family::{Family, RuleLine};
 use crate::hybrid::state::States;
@@ -13,16 +14,12 @@ const LEFT_COST: f64 = 60.0;
 /// For each copy of a rule beyond the first, for the memory.
 const COPY_COST: f64 = 4.0;
 
-/// What a mask would give.
-#[derive(Clone, Copy, Debug)]
-struct Estimate {
-    /// Instructions for a packet of a rule drawn at random.
-    cost: f64,
-}
-
 /// Counts rules by cell for one mask after another.
 struct Estimator<'a> {
-    rules: &'a [Entry],
+    /// The rules, or some of them drawn evenly.
+    rules: Vec<&'a Entry>,
+    /// Of how many rules each of them is one.
+    share: usize,
     states: &'a States,
     protocols: &'a [u16],
     /// Rules in each cell; a power of two of cells.
@@ -30,15 +27,23 @@ struct Estimator<'a> {
     line_rules: usize,
 }
 
-impl Estimator<'_> {
-    /// Instructions of comparing a packet with `rules` rules of one cell.
-    fn visit(&self, rules: usize) -> f64 {
+impl<'a> Estimator<'a> {
+    fn new<K: Family>(rules: &'a [Entry], share: usize, states: &'a States, protocols: &'a [u16]) -> Self {
+        let rules: Vec<_> = rules.iter().step_by(share).collect();
+        let cells = (rules.len() * 2).next_power_of_two().clamp(16, 1 << 24);
+        Self { rules, share, states, protocols, counts: vec![0; cells], line_rules: K::Line::RULES }
+    }
+
+    /// Instructions of comparing a packet with a cell of which `counted` rules are among those that are counted.
+    fn visit(&self, counted: usize) -> f64 {
+        let rules = if counted == 0 { 0 } else { 1 + (counted - 1) * self.share };
         let lines = rules.div_ceil(self.line_rules);
         // What does not fit has to be found elsewhere.
         if lines > MAX_LINES { 2.0 * LEFT_COST } else { lines as f64 * LINE_COST }
     }
 
-    fn estimate<K: Family>(&mut self, mask: &Mask) -> Estimate {
+    /// Instructions for a packet of a rule drawn at random.
+    fn cost<K: Family>(&mut self, mask: &Mask) -> f64 {
         self.counts.fill(0);
         let shift = 32 - self.counts.len().trailing_zeros();
         let (mut left, mut copies, mut visits) = (0u64, 0u64, 0.0);
@@ -46,7 +51,7 @@ impl Estimator<'_> {
         let steps: Vec<f64> = (0..64usize)
             .map(|rules| (rules + 1) as f64 * self.visit(rules + 1) - rules as f64 * self.visit(rules))
             .collect();
-        for rule in self.rules {
+        for rule in &self.rules {
             if mask.copies(rule, self.protocols, self.states) > MAX_COPIES {
                 left += 1;
                 continue;
@@ -61,13 +66,30 @@ impl Estimator<'_> {
         let rules = self.rules.len() as f64;
         let placed = rules - left as f64;
         if placed == 0.0 {
-            return Estimate { cost: f64::INFINITY };
+            return f64::INFINITY;
         }
         let visit = visits / copies as f64;
         let spread = copies as f64 / placed - 1.0;
         let left = left as f64 / rules;
-        let cost = visit * (1.0 - left) + LEFT_COST * left + COPY_COST * spread;
-        Estimate { cost }
+        visit * (1.0 - left) + LEFT_COST * left + COPY_COST * spread
+    }
+
+    /// Goes downhill from a mask to one that no neighbour betters.
+    fn descend<K: Family>(&mut self, start: Mask) -> (f64, Mask) {
+        let mut here = (self.cost::<K>(&start), start);
+        loop {
+            let mut next = here;
+            for mask in neighbours::<K>(here.1) {
+                let cost = self.cost::<K>(&mask);
+                if cost < next.0 - 1e-6 {
+                    next = (cost, mask);
+                }
+            }
+            if next.1 == here.1 {
+                return here;
+            }
+            here = next;
+        }
     }
 }
 
@@ -102,38 +124,22 @@ fn neighbours<K: Family>(mask: Mask) -> Vec<Mask> {
     all
 }
 
+/// With more rules than this, masks are first tried on some.
+const SAMPLE: usize = 1 << 12;
+
 /// The mask that costs least, as far as going downhill from a few places finds it.
 fn choose<K: Family>(rules: &[Entry], states: &States, protocols: &[u16]) -> Mask {
-    let cells = (rules.len() * 2).next_power_of_two().clamp(16, 1 << 24);
-    let mut estimator =
-        Estimator { rules, states, protocols, counts: vec![0; cells], line_rules: K::Line::RULES };
+    let share = rules.len().div_ceil(SAMPLE).max(1);
+    let mut estimator = Estimator::new::<K>(rules, share, states, protocols);
     let part = (8 * K::WORDS) as u8;
     let starts = [(2, 2), (0, 2), (2, 0), (3, 3), (0, 0)].map(|(source, destination)| Mask {
         source_len: source * part,
         destination_len: destination * part,
         ..Mask::default()
     });
-    let mut best = (Mask::default(), f64::INFINITY);
-    for start in starts {
-        let mut here = (start, estimator.estimate::<K>(&start).cost);
-        loop {
-            let mut next = here;
-            for mask in neighbours::<K>(here.0) {
-                let cost = estimator.estimate::<K>(&mask).cost;
-                if cost < next.1 - 1e-6 {
-                    next = (mask, cost);
-                }
-            }
-            if next.0 == here.0 {
-                break;
-            }
-            here = next;
-        }
-        if here.1 < best.1 {
-            best = here;
-        }
-    }
-    best.0
+    let descents = starts.map(|start| estimator.descend::<K>(start));
+    let (_, best) = descents.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
+    if share == 1 { best } else { Estimator::new::<K>(rules, 1, states, protocols).descend::<K>(best).1 }
 }
 
 /// A table of most of the rules, which are in order, and those that it has no room for, in order too.
@@ -198,13 +204,15 @@ fn fill<K: Family>(
         shift,
         line_bits,
         more,
-        cells: vec![0; cells],
-        lines,
+        cells: Slab::from(Vec::new()),
+        lines: lines.into(),
     };
     let tag_mask = table.tag_mask();
+    let mut words = vec![0; cells];
     for (cell, hash, line, flags) in filled {
-        table.cells[cell] = flags | (hash & tag_mask) << line_bits | line;
+        words[cell] = flags | (hash & tag_mask) << line_bits | line;
     }
+    table.cells = words.into();
     let left = rules.iter().zip(left).filter_map(|(rule, left)| left.then_some(*rule)).collect();
     (table, left)
 }

@@ -6,11 +6,12 @@ mod mask;
 use super::block::{BLOCK, Block, Column};
 use super::family::{Family, RuleLine};
 use super::state::States;
+use crate::huge::{Place, Slab, Tables};
 use crate::simd::{MAX_LANES, Simd};
 use packetloom_packet::prefetch;
 
 pub(super) use build::build;
-pub(super) use mask::Mask;
+use mask::Mask;
 
 /// Lines of a cell at most.
 const MAX_LINES: usize = 4;
@@ -24,9 +25,9 @@ const ANY_TAG: u32 = 1 << 31;
 const MORE_SHIFT: u32 = 29;
 
 /// A table of more cells than this is not in the L2 cache: its cells are fetched ahead.
-const FAR_CELLS: usize = 1 << 15;
+const FAR_CELLS: usize = 1 << 13;
 /// Likewise for lines.
-const FAR_LINES: usize = 1 << 12;
+const FAR_LINES: usize = 1 << 9;
 
 /// Odd constants with bits spread evenly, one for each word of a masked key: addresses, ports, state.
 const MULTIPLIERS: [u32; 10] = [
@@ -52,8 +53,8 @@ pub(super) struct Table<K: Family> {
     line_bits: u32,
     /// The most lines of a cell after the first.
     more: u32,
-    cells: Vec<u32>,
-    lines: Vec<K::Line>,
+    cells: Slab<u32>,
+    lines: Slab<K::Line>,
 }
 
 impl<K: Family> Table<K> {
@@ -83,9 +84,10 @@ impl<K: Family> Table<K> {
             let hash = simd.mul(simd.xor(sum, simd.shr(sum, 16)), simd.splat(FINAL_MULTIPLIER));
             simd.store(simd.xor(hash, simd.shr(hash, 13)), &mut hashes[at..]);
         }
-        if self.cells.len() > FAR_CELLS {
+        let cells = &self.cells[..];
+        if cells.len() > FAR_CELLS {
             for &hash in &hashes[..block.len] {
-                prefetch(self.cells.get((hash >> self.shift) as usize));
+                prefetch(cells.get((hash >> self.shift) as usize));
             }
         }
     }
@@ -94,12 +96,13 @@ impl<K: Family> Table<K> {
     /// fetched. How many.
     #[inline(always)]
     pub(super) fn find<S: Simd>(&self, simd: S, hashes: &Column, packets: usize, list: &mut List) -> usize {
+        let (cells, lines) = (&self.cells[..], &self.lines[..]);
         let line_mask = simd.splat((1 << self.line_bits) - 1);
         let tag_mask = simd.splat(self.tag_mask());
         let mut len = 0;
         for at in (0..packets).step_by(S::LANES) {
             let hash = simd.load(&hashes[at..]);
-            let cell = simd.gather(&self.cells, simd.shr(hash, self.shift));
+            let cell = simd.gather(cells, simd.shr(hash, self.shift));
             let tag = simd.and(simd.shr(cell, self.line_bits), tag_mask);
             let mut mask = simd.eq(tag, simd.and(hash, tag_mask)) | simd.high_bits(cell);
             mask &= lanes_below(packets - at);
@@ -114,9 +117,9 @@ impl<K: Family> Table<K> {
                 len += simd.compress(entry, mask & has, &mut list[len..]);
             }
         }
-        if self.lines.len() > FAR_LINES {
+        if lines.len() > FAR_LINES {
             for &entry in &list[..len] {
-                prefetch(self.lines.get((entry & ((1 << LINE_BITS) - 1)) as usize));
+                prefetch(lines.get((entry & ((1 << LINE_BITS) - 1)) as usize));
             }
         }
         len
@@ -132,21 +135,35 @@ impl<K: Family> Table<K> {
         keys: &[K],
         best: &mut Column,
     ) {
+        let lines = &self.lines[..];
+        let keys = &keys[..keys.len().min(BLOCK)];
         for &entry in list {
             let packet = (entry >> LINE_BITS) as usize;
-            let line = &self.lines[(entry & ((1 << LINE_BITS) - 1)) as usize];
-            best[packet] = best[packet].min(line.first_match(simd, block, keys, packet));
+            let line = &lines[(entry & ((1 << LINE_BITS) - 1)) as usize];
+            let state = block.state[packet] as u16;
+            let position = line.first_match(simd, &keys[packet], state);
+            best[packet] = lesser(best[packet], position);
         }
     }
 
     /// Bytes held.
     pub(super) fn memory(&self) -> usize {
-        self.cells.capacity() * size_of::<u32>() + self.lines.capacity() * size_of::<K::Line>()
+        size_of_val(&self.cells[..]) + size_of_val(&self.lines[..])
+    }
+}
+
+impl<K: Family> Tables for Table<K> {
+    fn each(&mut self, visit: &mut dyn FnMut(&mut dyn Place)) {
+        visit(&mut self.cells);
+        visit(&mut self.lines);
     }
 }
 
 /// Room for every line of every packet of a block, and for a vector past them.
 pub(super) type List = [u32; BLOCK * MAX_LINES + MAX_LANES];
+
+/// Of nothing.
+pub(super) const EMPTY_LIST: List = [0; BLOCK * MAX_LINES + MAX_LANES];
 
 /// Indices of a block's packets, where they stand in a list's words.
 static PACKETS: Column = {
@@ -158,6 +175,13 @@ static PACKETS: Column = {
     }
     packets
 };
+
+/// The lesser of two, without a branch, which would be wrong half of the time: the compiler makes one of `min`.
+#[inline(always)]
+fn lesser(a: u32, b: u32) -> u32 {
+    let difference = i64::from(b) - i64::from(a);
+    (i64::from(a) + (difference & difference >> 63)) as u32
+}
 
 /// A mask of `count` lanes, or of all.
 #[inline(always)]
