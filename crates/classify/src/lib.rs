@@ -3,10 +3,12 @@
 //! - [`rule`]: what a rule can ask of a packet.
 //! - [`formats`]: rules and headers from text.
 //! - [`compiled`]: rules as comparisons over match keys, one form for IPv4 and IPv6.
+//! - [`isa`]: the vector instructions that a classifier may use.
 //! - [`linear`], [`tuple_merge`]: classifiers, a folder each, behind [`Classifier`].
 
 pub mod compiled;
 pub mod formats;
+pub mod isa;
 pub mod linear;
 pub mod rule;
 pub mod tuple_merge;
