@@ -29,6 +29,9 @@ pub trait Classifier: Send + Sync + fmt::Debug {
     /// Which one it is.
     fn kind(&self) -> Kind;
 
+    /// Bytes that its index holds.
+    fn memory(&self) -> usize;
+
     /// Writes to `first` the position in the rule set of the first rule that matches each key, or [`NO_RULE`].
     /// Both slices have the same length.
     fn classify_v4(&self, keys: &[MatchKey4], first: &mut [u32]);
@@ -40,7 +43,7 @@ pub trait Classifier: Send + Sync + fmt::Debug {
 /// The classifiers there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Every rule in turn: the oracle of the others.
+    /// Every rule, a vector of them at a time.
     Linear,
     /// One hash table for each group of rules with similar prefix lengths.
     #[default]

@@ -279,7 +279,7 @@ pub(crate) enum BenchVerb {
     Meter(BenchMeterArgs),
     /// Classifiers over headers in memory
     ///
-    /// Loading is not in the times. Each classifier is compared with linear before it is timed. Medians over the rounds, as
+    /// Loading is not in the times. What a classifier finds is checked rule by rule before it is timed. Medians over the rounds, as
     /// of "bench meter".
     Acl(BenchAclArgs),
 }

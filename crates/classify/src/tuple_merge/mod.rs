@@ -30,6 +30,10 @@ impl Classifier for TupleMerge {
         Kind::TupleMerge
     }
 
+    fn memory(&self) -> usize {
+        self.v4.memory() + self.v6.memory()
+    }
+
     fn classify_v4(&self, keys: &[MatchKey4], first: &mut [u32]) {
         for (key, first) in keys.iter().zip(first) {
             *first = self.v4.classify(key);
@@ -95,6 +99,11 @@ impl<K: MatchKey> Tables<K> {
         let mut tables: Vec<_> = tables.into_iter().map(Growing::finish).collect();
         tables.sort_unstable_by_key(|table| table.first);
         Self { tables }
+    }
+
+    fn memory(&self) -> usize {
+        let tables = self.tables.iter().map(|table| size_of_val(&*table.slots) + size_of_val(&*table.rules));
+        size_of_val(&*self.tables) + tables.sum::<usize>()
     }
 
     #[inline]

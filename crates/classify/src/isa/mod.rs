@@ -1,11 +1,17 @@
 //! Which vector instructions the processor has: asked once, when an index is built. The one place of this crate with
 //! unsafe code.
 //!
-//! An algorithm is written once, as a [`Kernel`] of plain loops over arrays of a fixed size; [`Isa::run`] calls a copy of it
-//! that the compiler made for the instruction set.
+//! An algorithm is written once, as a [`Kernel`] over any [`Vector`]; [`Isa::run`] calls a copy of it that the compiler made
+//! for the instruction set.
 #![allow(unsafe_code)]
 
+mod vector;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
 use std::fmt;
+
+pub use vector::{LANES, Vector};
 
 /// An instruction set that this processor has. There is no way to name one that it lacks.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,7 +36,7 @@ pub trait Kernel {
 
     /// Computes it. This method, and what it calls where the time goes, must be `#[inline(always)]`: code becomes part of
     /// the copy for an instruction set only by being inlined into it.
-    fn run(self) -> Self::Output;
+    fn run<V: Vector>(self) -> Self::Output;
 }
 
 impl Isa {
@@ -80,7 +86,7 @@ impl Isa {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { avx2(kernel) },
-            Level::Portable => kernel.run(),
+            Level::Portable => kernel.run::<vector::Portable>(),
         }
     }
 }
@@ -88,13 +94,13 @@ impl Isa {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn avx512<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run()
+    kernel.run::<x86::Avx512>()
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn avx2<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run()
+    kernel.run::<x86::Avx2>()
 }
 
 impl fmt::Debug for Isa {
