@@ -4,7 +4,7 @@
 //! - [`formats`]: rules and headers from text.
 //! - [`compiled`]: rules as comparisons over match keys, one form for IPv4 and IPv6.
 //! - [`isa`]: the vector instructions that a classifier may use.
-//! - [`linear`], [`tuple_merge`]: classifiers, a folder each, behind [`Classifier`].
+//! - [`linear`], [`tuple_space`], [`tuple_merge`]: classifiers, a folder each, behind [`Classifier`].
 
 pub mod compiled;
 pub mod formats;
@@ -12,6 +12,8 @@ pub mod isa;
 pub mod linear;
 pub mod rule;
 pub mod tuple_merge;
+pub mod tuple_space;
+mod tuples;
 
 use std::fmt;
 use std::str::FromStr;
@@ -45,6 +47,8 @@ pub trait Classifier: Send + Sync + fmt::Debug {
 pub enum Kind {
     /// Every rule, a vector of them at a time.
     Linear,
+    /// One hash table for each combination of prefix lengths, ports and protocol.
+    TupleSpace,
     /// One hash table for each group of rules with similar prefix lengths.
     #[default]
     TupleMerge,
@@ -52,12 +56,13 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Linear, Self::TupleMerge];
+    pub const ALL: [Self; 3] = [Self::Linear, Self::TupleSpace, Self::TupleMerge];
 
     /// The name in chain files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Linear => "linear",
+            Self::TupleSpace => "tuple-space",
             Self::TupleMerge => "tuple-merge",
         }
     }
@@ -66,6 +71,7 @@ impl Kind {
     pub fn build(self, rules: &RuleSet) -> Arc<dyn Classifier> {
         match self {
             Self::Linear => Arc::new(linear::Linear::build(rules)),
+            Self::TupleSpace => Arc::new(tuple_space::TupleSpace::build(rules)),
             Self::TupleMerge => Arc::new(tuple_merge::TupleMerge::build(rules)),
         }
     }

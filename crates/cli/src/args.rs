@@ -133,7 +133,7 @@ pub(crate) struct ClassifyArgs {
     /// Headers
     #[arg(long, value_name = "FILE")]
     pub(crate) headers: PathBuf,
-    /// linear or tuple-merge
+    /// linear, tuple-space or tuple-merge
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) classifier: Kind,
     /// Write the positions to this file
@@ -314,7 +314,7 @@ pub(crate) struct BenchAclArgs {
     /// Headers
     #[arg(long, value_name = "FILE")]
     pub(crate) headers: PathBuf,
-    /// linear or tuple-merge; the one that would be chosen unless given
+    /// linear, tuple-space or tuple-merge; the one that would be chosen unless given
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) classifier: Kind,
     #[command(flatten)]

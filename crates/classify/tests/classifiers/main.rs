@@ -287,6 +287,6 @@ fn classifiers_have_names() {
     assert_eq!(Kind::default(), Kind::TupleMerge);
     assert_eq!(
         "tuple_merge".parse::<Kind>(),
-        Err("no classifier \"tuple_merge\"; expected one of linear, tuple-merge".to_owned())
+        Err("no classifier \"tuple_merge\"; expected one of linear, tuple-space, tuple-merge".to_owned())
     );
 }
