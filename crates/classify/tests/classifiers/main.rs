@@ -74,6 +74,19 @@ fn a_catch_all_decides_everything_after_it() {
     agree(&last, &keys);
 }
 
+/// Sets that are large enough for tables, in which rules of tables and others are next to each other.
+#[test]
+fn larger_sets_agree() {
+    for seed in 0..60 {
+        let mut random = Random(seed);
+        let rules = mixed(300 + 40 * seed as usize, &mut random);
+        let mut keys =
+            [at_the_edges(&rules, 10, &mut random), near_rules(&rules, 4_000, &mut random)].concat();
+        random.shuffle(&mut keys);
+        agree_with_oracle(&rules, &keys, random.pick(&BATCHES));
+    }
+}
+
 /// Keys that no parser makes have an answer too: that of the oracle.
 #[test]
 fn any_key_bits_agree_with_the_oracle() {
