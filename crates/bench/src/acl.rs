@@ -2,15 +2,16 @@
 
 use std::sync::atomic::Ordering;
 
+use packetloom_classify::compiled::{CompiledRule, MatchKey, first_match};
 use packetloom_classify::formats::Headers;
-use packetloom_classify::{Classifier, Kind, NO_RULE, RuleSet};
+use packetloom_classify::{Kind, NO_RULE, RuleSet};
 use packetloom_io::input::Stop;
 use serde_json::json;
 
 use crate::Error;
 use crate::sample::{Measurement, measure};
 
-/// Headers compared with the linear oracle before anything is timed, spread over all of them.
+/// Headers for which the rules are compared one by one before anything is timed, spread over all of them.
 const CHECKED: usize = 2_000;
 
 /// What is run.
@@ -30,7 +31,7 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// [`Error::Wrong`] where it disagrees with the linear oracle, [`Error::Empty`] without headers, [`Error::Interrupted`].
+/// [`Error::Wrong`] where comparing the rules one by one finds another, [`Error::Empty`] without headers, [`Error::Interrupted`].
 pub fn run(rules: &RuleSet, headers: &Headers, options: &Options, stop: &Stop) -> Result<Measurement, Error> {
     if headers.is_empty() {
         return Err(Error::Empty);
@@ -46,7 +47,9 @@ pub fn run(rules: &RuleSet, headers: &Headers, options: &Options, stop: &Stop) -
         }
     };
     classify(&mut first);
-    check(rules, headers, &first, &*classifier)?;
+    let step = (headers.len() / CHECKED).max(1);
+    check(rules, &headers.v4, &first.0, step, options.kind)?;
+    check(rules, &headers.v6, &first.1, step, options.kind)?;
     let mut rounds = Vec::new();
     for _ in 0..options.rounds {
         if stop.load(Ordering::Relaxed) {
@@ -68,30 +71,22 @@ pub fn run(rules: &RuleSet, headers: &Headers, options: &Options, stop: &Stop) -
     })
 }
 
-fn check(
+fn check<K: MatchKey>(
     rules: &RuleSet,
-    headers: &Headers,
-    first: &(Vec<u32>, Vec<u32>),
-    classifier: &dyn Classifier,
+    keys: &[K],
+    first: &[u32],
+    step: usize,
+    kind: Kind,
 ) -> Result<(), Error> {
-    let linear = Kind::Linear.build(rules);
-    let step = (headers.len() / CHECKED).max(1);
-    let mut expected = [NO_RULE];
-    let wrong = |key: &dyn std::fmt::Debug, expected: u32, found: u32| {
-        let rule = |position| if position == NO_RULE { "none".into() } else { format!("rule {position}") };
-        let (found, expected) = (rule(found), rule(expected));
-        Err(Error::Wrong(format!("{} finds {found} for {key:?}, linear {expected}", classifier.kind())))
-    };
-    for (key, &found) in headers.v4.iter().zip(&first.0).step_by(step) {
-        linear.classify_v4(std::slice::from_ref(key), &mut expected);
-        if expected[0] != found {
-            return wrong(key, expected[0], found);
-        }
-    }
-    for (key, &found) in headers.v6.iter().zip(&first.1).step_by(step) {
-        linear.classify_v6(std::slice::from_ref(key), &mut expected);
-        if expected[0] != found {
-            return wrong(key, expected[0], found);
+    let rules = CompiledRule::all(rules);
+    let name = |position| if position == NO_RULE { "none".into() } else { format!("rule {position}") };
+    for (key, &found) in keys.iter().zip(first).step_by(step) {
+        let expected = first_match(&rules, key);
+        if found != expected {
+            let (found, expected) = (name(found), name(expected));
+            return Err(Error::Wrong(format!(
+                "{kind} finds {found} for {key:?}, one by one it is {expected}"
+            )));
         }
     }
     Ok(())

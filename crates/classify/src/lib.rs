@@ -3,8 +3,8 @@
 //! - [`rule`]: what a rule can ask of a packet.
 //! - [`formats`]: rules and headers from text.
 //! - [`compiled`]: rules as comparisons over match keys, one form for IPv4 and IPv6.
-//! - [`isa`]: the vector instructions that a classifier may use.
-//! - [`linear`], [`tuple_merge`]: classifiers, a folder each, behind [`Classifier`].
+//! - [`simd`]: the vector instructions that a classifier may use.
+//! - [`linear`], [`tuple_space`], [`tuple_merge`], [`hybrid`]: classifiers, a folder each, behind [`Classifier`].
 
 pub mod compiled;
 pub mod formats;
@@ -14,6 +14,8 @@ pub mod linear;
 pub mod rule;
 pub mod simd;
 pub mod tuple_merge;
+pub mod tuple_space;
+mod tuples;
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,6 +33,9 @@ pub trait Classifier: Send + Sync + fmt::Debug {
     /// Which one it is.
     fn kind(&self) -> Kind;
 
+    /// Bytes that its index holds.
+    fn memory(&self) -> usize;
+
     /// Writes to `first` the position in the rule set of the first rule that matches each key, or [`NO_RULE`].
     /// Both slices have the same length.
     fn classify_v4(&self, keys: &[MatchKey4], first: &mut [u32]);
@@ -42,23 +47,26 @@ pub trait Classifier: Send + Sync + fmt::Debug {
 /// The classifiers there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Every rule in turn: the oracle of the others.
+    /// Every rule, a vector of them at a time.
     Linear,
+    /// One hash table for each combination of prefix lengths, ports and protocol.
+    TupleSpace,
     /// One hash table for each group of rules with similar prefix lengths.
-    #[default]
     TupleMerge,
     /// Class tables and hash tables, as the rules want it.
+    #[default]
     Hybrid,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Linear, Self::TupleMerge, Self::Hybrid];
+    pub const ALL: [Self; 4] = [Self::Linear, Self::TupleSpace, Self::TupleMerge, Self::Hybrid];
 
     /// The name in chain files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Linear => "linear",
+            Self::TupleSpace => "tuple-space",
             Self::TupleMerge => "tuple-merge",
             Self::Hybrid => "hybrid",
         }
@@ -68,6 +76,7 @@ impl Kind {
     pub fn build(self, rules: &RuleSet) -> Arc<dyn Classifier> {
         match self {
             Self::Linear => Arc::new(linear::Linear::build(rules)),
+            Self::TupleSpace => Arc::new(tuple_space::TupleSpace::build(rules)),
             Self::TupleMerge => Arc::new(tuple_merge::TupleMerge::build(rules)),
             Self::Hybrid => Arc::new(hybrid::Hybrid::build(rules)),
         }

@@ -133,7 +133,7 @@ pub(crate) struct ClassifyArgs {
     /// Headers
     #[arg(long, value_name = "FILE")]
     pub(crate) headers: PathBuf,
-    /// linear or tuple-merge
+    /// linear, tuple-space, tuple-merge or hybrid
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) classifier: Kind,
     /// Write the positions to this file
@@ -279,7 +279,7 @@ pub(crate) enum BenchVerb {
     Meter(BenchMeterArgs),
     /// Classifiers over headers in memory
     ///
-    /// Loading is not in the times. Each classifier is compared with linear before it is timed. Medians over the rounds, as
+    /// Loading is not in the times. What a classifier finds is checked rule by rule before it is timed. Medians over the rounds, as
     /// of "bench meter".
     Acl(BenchAclArgs),
 }
@@ -314,7 +314,7 @@ pub(crate) struct BenchAclArgs {
     /// Headers
     #[arg(long, value_name = "FILE")]
     pub(crate) headers: PathBuf,
-    /// linear or tuple-merge; the one that would be chosen unless given
+    /// linear, tuple-space, tuple-merge or hybrid; the one that would be chosen unless given
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) classifier: Kind,
     #[command(flatten)]

@@ -203,10 +203,7 @@ impl RuleLine<MatchKey6> for Line6 {
 }
 
 /// All rules of a list as entries, and the positions of those that have none: their conditions have no bits in the state word.
-pub(super) fn entries<K: Family>(
-    rules: &[CompiledRule<K>],
-    states: &States,
-) -> (Vec<Entry>, Vec<u32>) {
+pub(super) fn entries<K: Family>(rules: &[CompiledRule<K>], states: &States) -> (Vec<Entry>, Vec<u32>) {
     let mut entries = Vec::with_capacity(rules.len());
     let mut others = Vec::new();
     for rule in rules {

@@ -63,7 +63,7 @@ impl Hybrid {
         others.extend(others6);
         others.sort_unstable();
         others.dedup();
-        let others = (!others.is_empty()).then(|| Linear::of(rules, &others));
+        let others = (!others.is_empty()).then(|| Linear::of(rules, &others, isa));
         Self { v4, v6, others }
     }
 
@@ -82,6 +82,10 @@ impl Hybrid {
 impl Classifier for Hybrid {
     fn kind(&self) -> Kind {
         Kind::Hybrid
+    }
+
+    fn memory(&self) -> usize {
+        self.v4.memory() + self.v6.memory() + self.others.as_ref().map_or(0, Linear::memory)
     }
 
     fn classify_v4(&self, keys: &[MatchKey4], first: &mut [u32]) {
@@ -120,6 +124,11 @@ impl<K: Family> Index<K> {
         }
         huge::place(&mut index);
         (index, others)
+    }
+
+    fn memory(&self) -> usize {
+        let hashes: usize = self.hashes.iter().map(masked_hash::Table::memory).sum();
+        hashes + self.classes.as_ref().map_or(0, ClassTables::memory)
     }
 
     fn classify(&self, keys: &[K], first: &mut [u32]) {

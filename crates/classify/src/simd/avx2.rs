@@ -106,6 +106,18 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn sub16(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_sub_epi16(a, b) }
+    }
+
+    #[inline(always)]
+    fn saturating_sub16(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_subs_epu16(a, b) }
+    }
+
+    #[inline(always)]
     fn mul(self, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: see above.
         unsafe { _mm256_mullo_epi32(a, b) }

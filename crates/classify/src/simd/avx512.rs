@@ -74,6 +74,18 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn sub16(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_sub_epi16(a, b) }
+    }
+
+    #[inline(always)]
+    fn saturating_sub16(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_subs_epu16(a, b) }
+    }
+
+    #[inline(always)]
     fn mul(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_mullo_epi32(a, b) }

@@ -65,6 +65,10 @@ pub trait Simd: Copy {
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// Difference, wrapping.
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Difference of each half word, wrapping.
+    fn sub16(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Difference of each half word, 0 where it would be negative.
+    fn saturating_sub16(self, a: Self::V, b: Self::V) -> Self::V;
     /// The low half of the product.
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     /// The lesser, unsigned.

@@ -15,6 +15,14 @@ fn each(a: Words, b: Words, f: impl Fn(u32, u32) -> u32) -> Words {
 }
 
 #[inline(always)]
+fn halves(a: Words, b: Words, f: impl Fn(u16, u16) -> u16) -> Words {
+    each(a, b, |a, b| {
+        let (low, high) = (f(a as u16, b as u16), f((a >> 16) as u16, (b >> 16) as u16));
+        u32::from(low) | u32::from(high) << 16
+    })
+}
+
+#[inline(always)]
 fn mask_of(lanes: [bool; LANES]) -> u32 {
     lanes.iter().rev().fold(0, |mask, &lane| mask << 1 | u32::from(lane))
 }
@@ -63,6 +71,16 @@ impl Simd for Portable {
     #[inline(always)]
     fn sub(self, a: Words, b: Words) -> Words {
         each(a, b, u32::wrapping_sub)
+    }
+
+    #[inline(always)]
+    fn sub16(self, a: Words, b: Words) -> Words {
+        halves(a, b, u16::wrapping_sub)
+    }
+
+    #[inline(always)]
+    fn saturating_sub16(self, a: Words, b: Words) -> Words {
+        halves(a, b, u16::saturating_sub)
     }
 
     #[inline(always)]

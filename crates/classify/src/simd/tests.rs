@@ -39,6 +39,11 @@ impl Kernel for Arithmetic {
         check("xor", simd.xor(x, y), &|a, b| a ^ b);
         check("add", simd.add(x, y), &u32::wrapping_add);
         check("sub", simd.sub(x, y), &u32::wrapping_sub);
+        let halves = |a: u32, b: u32, f: fn(u16, u16) -> u16| {
+            u32::from(f(a as u16, b as u16)) | u32::from(f((a >> 16) as u16, (b >> 16) as u16)) << 16
+        };
+        check("sub16", simd.sub16(x, y), &|a, b| halves(a, b, u16::wrapping_sub));
+        check("saturating_sub16", simd.saturating_sub16(x, y), &|a, b| halves(a, b, u16::saturating_sub));
         check("mul", simd.mul(x, y), &u32::wrapping_mul);
         check("min", simd.min(x, y), &u32::min);
         check("max", simd.max(x, y), &u32::max);
@@ -88,7 +93,8 @@ impl Kernel for Memory {
 
         let mask = self.0.wrapping_mul(0x9e37_79b1) >> (32 - S::LANES);
         let len = simd.compress(vector, mask, &mut found);
-        let expected: Vec<u32> = (0..S::LANES).filter(|lane| mask >> lane & 1 == 1).map(|l| index[l]).collect();
+        let expected: Vec<u32> =
+            (0..S::LANES).filter(|lane| mask >> lane & 1 == 1).map(|l| index[l]).collect();
         assert_eq!(&found[..len], expected);
     }
 }
@@ -151,7 +157,11 @@ fn a_line_is_matched_at_the_edges_of_each_word() {
             for (second, second_matches) in &rules {
                 let line = Line { low: [first.0, second.0], high: [first.1, second.1] };
                 let expected = u32::from(*first_matches) | u32::from(*second_matches) << 1;
-                assert_eq!(isa.run(Match(&line, &with_another, key[6])), expected, "{isa:?} {first:?} {second:?}");
+                assert_eq!(
+                    isa.run(Match(&line, &with_another, key[6])),
+                    expected,
+                    "{isa:?} {first:?} {second:?}"
+                );
             }
         }
     }

@@ -24,7 +24,7 @@ pub struct Config {
     pub default: DefaultAction,
     /// What happens to packets that match a rule without an action: ClassBench's have none.
     pub rule_action: Option<DefaultAction>,
-    /// The classifier: linear or tuple-merge.
+    /// The classifier: linear, tuple-space, tuple-merge or hybrid.
     #[serde(default)]
     pub classifier: Classifier,
     /// Leave ClassBench's flags column out.
@@ -56,18 +56,24 @@ impl From<DefaultAction> for Action {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Classifier {
-    /// Every rule in turn.
+    /// Every rule, a vector of them at a time.
     Linear,
+    /// A hash table for each combination of prefix lengths, ports and protocol.
+    TupleSpace,
     /// Hash tables of rules with similar masks.
-    #[default]
     TupleMerge,
+    /// Class tables and hash tables, as the rules want it.
+    #[default]
+    Hybrid,
 }
 
 impl From<Classifier> for Kind {
     fn from(classifier: Classifier) -> Self {
         match classifier {
             Classifier::Linear => Self::Linear,
+            Classifier::TupleSpace => Self::TupleSpace,
             Classifier::TupleMerge => Self::TupleMerge,
+            Classifier::Hybrid => Self::Hybrid,
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use packetloom_classify::RuleSet;
 use packetloom_classify::formats::{Options, read_rules};
+use packetloom_classify::{Kind, RuleSet};
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{Batch, DropReason, LinkType, Verdict};
 use proptest::prelude::*;
@@ -226,7 +226,7 @@ proptest! {
     fn batches_are_judged_as_the_oracle_judges_packets(
         text in text(NATIVE),
         default in action(),
-        classifier in prop::sample::select(vec!["linear", "tuple-merge"]),
+        classifier in prop::sample::select(Kind::ALL.map(Kind::name).to_vec()),
         traffic in traffic(),
         size in 1..100usize,
         policy in policy(),
@@ -420,7 +420,7 @@ fn rules_are_read_from_the_chain_files_folder() {
         ),
         (
             "{ rules = \"own.rules\", classifier = \"tuple_merge\" }",
-            "unknown variant `tuple_merge`, expected `linear` or `tuple-merge`".into(),
+            "unknown variant `tuple_merge`, expected one of `linear`, `tuple-space`, `tuple-merge`, `hybrid`".into(),
         ),
     ] {
         assert_eq!(prepare(keys, folder.path(), false).err(), Some(message), "{keys}");
