@@ -13,6 +13,9 @@ use super::{stdout, stop_on_signals, write_text};
 use crate::args::{BenchAclArgs, BenchMeterArgs, BenchVerb};
 use crate::{Done, talk};
 
+/// Headers are mixed in the same way every time.
+const MIX_SEED: u64 = 1;
+
 pub(crate) fn run(verb: BenchVerb) -> Done {
     match verb {
         BenchVerb::Meter(args) => bench_meter(args),
@@ -69,15 +72,25 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
 fn bench_acl(args: &BenchAclArgs) -> Done {
     let stop = stop_on_signals()?;
     let rules = read_rules(&args.rules, Options { ignore_flags: true })?;
-    let headers = read_headers(&args.headers)?;
+    let mut headers = read_headers(&args.headers)?;
+    if args.mix {
+        packetloom_generate::mix_headers(&mut headers, MIX_SEED);
+    }
     let name = args.rules.file_name().unwrap_or(args.rules.as_os_str()).display();
-    let options = acl::Options {
-        kind: args.classifier,
-        batch: args.batch.get(),
+    let mixed = if args.mix { ", mixed headers" } else { "" };
+    let mut options = acl::Options {
+        kinds: Vec::new(),
+        peer: args.peer,
+        batches: args.batch.iter().map(|batch| batch.get()).collect(),
         rounds: args.rounds.rounds.get(),
-        workload: format!("acl {name}"),
+        workload: format!("acl {name}{mixed}"),
     };
-    show(&[acl::run(&rules, &headers, &options, &stop)?], args.rounds.json)
+    for kind in args.classifier.iter().flat_map(|chosen| chosen.kinds()) {
+        if !options.kinds.contains(&kind) {
+            options.kinds.push(kind);
+        }
+    }
+    show(&acl::run(&rules, &headers, &options, &stop)?, args.rounds.json)
 }
 
 /// Prints measurements as JSON lines, or as a table each.
