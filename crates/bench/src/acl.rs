@@ -124,6 +124,12 @@ pub fn compare(
             }
         }
     }
+    // What was timed must have been right too.
+    for engine in &engines {
+        if let Some((other, answers)) = &answers {
+            oracle.same((engine.name(), &engine.answers()), (other, answers))?;
+        }
+    }
     if has_peer {
         measurements.chunks_mut(engines.len()).for_each(add_ratios);
     }
