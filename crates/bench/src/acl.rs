@@ -89,7 +89,7 @@ pub fn compare(
     for &batch in &options.batches {
         for engine in &mut engines {
             interrupted(stop)?;
-            let passes = warm_up(&mut **engine, batch);
+            engine.pass(batch);
             let name = format!("{} in batches of {batch}", engine.name());
             let found = engine.answers();
             match &answers {
@@ -99,6 +99,7 @@ pub fn compare(
                 }
                 Some((other, answers)) => oracle.same((&name, &found), (other, answers))?,
             }
+            let passes = warm_up(&mut **engine, batch);
             measurements.push(Measurement {
                 workload: options.workload.clone(),
                 classifier: Some(engine.name().to_owned()),
