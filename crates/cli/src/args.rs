@@ -1,9 +1,12 @@
 //! The command line: one definition from which help, man pages and completions come.
 
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use packetloom_bench::peer::Peer;
 use packetloom_classify::Kind;
 use packetloom_engine::chain::{BatchSize, Workers};
 use packetloom_nf::meter::MaxFlows;
@@ -275,12 +278,15 @@ pub(crate) enum BenchVerb {
     /// A capture to flow records, file to file
     ///
     /// Medians over the rounds: mpps of wall time, mpps_cpu packets over user and system time, ns_per_packet of wall time
-    /// with its quartiles p25 and p75. Reading, parsing, metering and writing the records are all in it.
+    /// with its quartiles p25 and p75, cpu_ns_per_packet likewise. Reading, parsing, metering and writing the records are
+    /// all in it.
     Meter(BenchMeterArgs),
     /// Classifiers over headers in memory
     ///
-    /// Loading is not in the times. What a classifier finds is checked rule by rule before it is timed. Medians over the rounds, as
-    /// of "bench meter".
+    /// Loading is not in the times. What a classifier finds is checked rule by rule before it is timed. They are then
+    /// measured in turns, each with each batch size once a round. Medians over the rounds, as of "bench meter", but CPU time
+    /// is that of the classifying thread alone. With a peer, peer_ratio is how many times as fast as the peer a classifier
+    /// was by that time: the median of the rounds' ratios, with the lowest and the highest.
     Acl(BenchAclArgs),
 }
 
@@ -314,14 +320,54 @@ pub(crate) struct BenchAclArgs {
     /// Headers
     #[arg(long, value_name = "FILE")]
     pub(crate) headers: PathBuf,
-    /// linear, tuple-space, tuple-merge or hybrid; the one that would be chosen unless given
-    #[arg(long, value_name = "NAME", default_value_t)]
-    pub(crate) classifier: Kind,
+    /// Classifiers, by their names with commas between, or "all"; the one that would be chosen unless given
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_values_t = [Classifiers::One(Kind::default())])]
+    pub(crate) classifier: Vec<Classifiers>,
+    /// Headers of a batch; several with commas between, each measured
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "256")]
+    pub(crate) batch: Vec<NonZeroUsize>,
+    /// Compare with this classifier of another project: rte_acl, in builds with the feature "dpdk"
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<Peer>,
+    /// Take source, destination and the rest of a header from different headers: mostly late matches, or none
+    #[arg(long)]
+    pub(crate) mix: bool,
     #[command(flatten)]
     pub(crate) rounds: Rounds,
-    /// Headers of a batch
-    #[arg(long, value_name = "N", default_value = "256")]
-    pub(crate) batch: NonZeroUsize,
+}
+
+/// One classifier, or all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Classifiers {
+    All,
+    One(Kind),
+}
+
+impl Classifiers {
+    /// Those that are meant.
+    pub(crate) fn kinds(self) -> Vec<Kind> {
+        match self {
+            Self::All => Kind::ALL.to_vec(),
+            Self::One(kind) => vec![kind],
+        }
+    }
+}
+
+impl fmt::Display for Classifiers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::One(kind) => kind.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Classifiers {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        if name == "all" { Ok(Self::All) } else { name.parse().map(Self::One) }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
-use packetloom_classify::formats::Format;
+use packetloom_classify::formats::{self, Format};
 use packetloom_classify::rule::{PortRange, TcpFlagMatch};
 use packetloom_generate::{
     GenerateError, Header, HeaderOptions, HeaderTransport, Headers, Popularity, Prefix, RuleOptions,
-    RuleShape, Style, generate_rules, write_headers,
+    RuleShape, Style, generate_rules, mix_headers, write_headers,
 };
+use packetloom_packet::{Key, MatchKey4, MatchKey6};
 use proptest::prelude::*;
 
 fn shapes(style: Style, count: usize, ipv6: bool) -> Vec<RuleShape> {
@@ -247,4 +248,49 @@ fn classbench_has_no_ipv6() {
     let headers = Headers::new(&rules, &count(3)).unwrap();
     let error = write_headers(headers, Format::ClassBench, Vec::new()).unwrap_err();
     assert!(matches!(error, GenerateError::Ipv6InClassBench { index: 0 }));
+}
+
+#[test]
+fn headers_mixed_with_each_other_keep_their_fields_and_families() {
+    let mut original = formats::Headers::default();
+    for number in 0..200u32 {
+        let (port, high) = (number as u16, u64::from(number) << 32);
+        let v4 = MatchKey4 {
+            source: number,
+            destination: number,
+            source_port: port,
+            destination_port: port,
+            ..Default::default()
+        };
+        original.push(Key::V4(v4));
+        let v6 =
+            MatchKey6 { source: [high, 1], destination: [high, 2], source_port: port, ..Default::default() };
+        original.push(Key::V6(v6));
+    }
+    let mixed = |seed| {
+        let mut headers = original.clone();
+        mix_headers(&mut headers, seed);
+        headers
+    };
+    let headers = mixed(1);
+    assert_eq!(headers, mixed(1));
+    assert_ne!(headers, mixed(2));
+    assert_eq!(headers.is_v6, original.is_v6);
+    let sorted = |mut values: Vec<u64>| {
+        values.sort_unstable();
+        values
+    };
+    let all: Vec<u64> = (0..200).collect();
+    assert_eq!(sorted(headers.v4.iter().map(|key| key.source.into()).collect()), all);
+    assert_eq!(sorted(headers.v4.iter().map(|key| key.destination.into()).collect()), all);
+    assert_eq!(sorted(headers.v6.iter().map(|key| key.source[0] >> 32).collect()), all);
+    assert_eq!(sorted(headers.v6.iter().map(|key| key.destination[0] >> 32).collect()), all);
+    assert!(headers.v6.iter().all(|key| key.source[1] == 1 && key.destination[1] == 2));
+    // The rest of a header stays together, and hardly any two of the three parts are still of one header.
+    assert!(headers.v4.iter().all(|key| key.source_port == key.destination_port));
+    let together = headers.v4.iter().filter(|key| {
+        let port = key.source_port.into();
+        key.source == port || key.destination == port || key.source == key.destination
+    });
+    assert!(together.count() < 20);
 }

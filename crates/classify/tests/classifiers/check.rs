@@ -17,7 +17,10 @@ pub(crate) const BATCHES: [usize; 10] = [0, 1, 7, 8, 9, 127, 128, 129, 256, 1000
 /// Every kind, and those with vector instructions with each instruction set that this machine has.
 pub(crate) fn classifiers(rules: &RuleSet) -> Vec<(String, Arc<dyn Classifier>)> {
     let linear = |isa: Isa| -> Arc<dyn Classifier> { Arc::new(Linear::with_isa(rules, isa)) };
-    let kinds = Kind::ALL.into_iter().map(|kind| (kind.to_string(), kind.build(rules)));
+    // Of these two, those that `build` chooses are among them.
+    let by_isa = |kind: &Kind| matches!(kind, Kind::Linear | Kind::Hybrid);
+    let kinds =
+        Kind::ALL.into_iter().filter(|kind| !by_isa(kind)).map(|kind| (kind.to_string(), kind.build(rules)));
     let linears = Isa::all_available().into_iter().map(|isa| (format!("linear with {isa:?}"), linear(isa)));
     let hybrid = |isa: Isa| -> Arc<dyn Classifier> { Arc::new(Hybrid::with_isa(rules, isa)) };
     let hybrids = Isa::all_available().into_iter().map(|isa| (format!("hybrid with {isa:?}"), hybrid(isa)));

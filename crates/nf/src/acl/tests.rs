@@ -420,7 +420,8 @@ fn rules_are_read_from_the_chain_files_folder() {
         ),
         (
             "{ rules = \"own.rules\", classifier = \"tuple_merge\" }",
-            "unknown variant `tuple_merge`, expected one of `linear`, `tuple-space`, `tuple-merge`, `hybrid`".into(),
+            "unknown variant `tuple_merge`, expected one of `linear`, `tuple-space`, `tuple-merge`, `hybrid`"
+                .into(),
         ),
     ] {
         assert_eq!(prepare(keys, folder.path(), false).err(), Some(message), "{keys}");

@@ -54,13 +54,17 @@ struct Crossed {
 impl ClassTables {
     /// The tables of rules in order; `None` where the budget does not suffice.
     pub(in crate::hybrid) fn build(rules: &[Entry], states: &States, budget: Budget) -> Option<Self> {
-        let sample: Vec<Entry> = rules.iter().copied().step_by(rules.len().div_ceil(SAMPLE)).collect();
-        let order = Builder::new(&sample, states, budget)?.best_order()?;
-        let mut builder = Builder::new(rules, states, budget)?;
-        for (a, b) in order {
+        let share = rules.len().div_ceil(SAMPLE).max(1);
+        let mut sample = Builder::new(rules.iter().step_by(share).collect(), states, budget)?;
+        let order = sample.best_order()?;
+        if share == 1 {
+            return sample.finish(&order);
+        }
+        let mut builder = Builder::new(rules.iter().collect(), states, budget)?;
+        for &(a, b) in &order {
             builder.combine(a, b)?;
         }
-        builder.finish()
+        builder.finish(&order)
     }
 }
 
@@ -84,13 +88,13 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     /// With the classes of each field.
-    fn new(rules: &'a [Entry], states: &States, budget: Budget) -> Option<Self> {
+    fn new(rules: Vec<&'a Entry>, states: &States, budget: Budget) -> Option<Self> {
         // Numbers of rules are half words.
         if rules.len() > u16::MAX.into() {
             return None;
         }
         let mut builder = Self {
-            rules: rules.iter().collect(),
+            rules,
             budget,
             nodes: [Vec::new(), Vec::new()],
             groups: std::array::from_fn(|_| None),
@@ -223,8 +227,10 @@ impl<'a> Builder<'a> {
     fn states(&mut self, states: &States) -> Option<()> {
         let field = FIELDS - 1;
         let mut lists = Lists::default();
-        let mut classes = vec![0; 1 << 16];
-        for state in states.all() {
+        let all = states.all();
+        let highest = all.iter().copied().max().unwrap_or(0);
+        let mut classes = vec![0; usize::from(highest) + 1];
+        for state in all {
             classes[usize::from(state)] = self.class(&mut lists, field, |rule| rule.state.matches(state))?;
         }
         self.add(field, lists, |count| {
@@ -249,7 +255,7 @@ impl<'a> Builder<'a> {
 
     /// Which groups to combine, one pair after another, for the smallest tables: found by combining every group of two fields, of
     /// three and so on by the best of all ways to split it in two.
-    fn best_order(mut self) -> Option<Vec<(Group, Group)>> {
+    fn best_order(&mut self) -> Option<Vec<(Group, Group)>> {
         let all = self.mapped();
         let mut groups: Vec<Group> =
             (1..=all).filter(|group| group & !all == 0 && group.count_ones() > 1).collect();
@@ -404,8 +410,8 @@ impl<'a> Builder<'a> {
         made.into_table(&table, lists.len(), (row_stride, column_stride))
     }
 
-    /// The tables, when all fields are combined.
-    fn finish(mut self) -> Option<ClassTables> {
+    /// The tables, when all fields are combined in this order.
+    fn finish(mut self, order: &[(Group, Group)]) -> Option<ClassTables> {
         let all = self.mapped();
         let mut tables = ClassTables { maps: Vec::new(), crosses: Vec::new(), positions: Vec::new().into() };
         // Where the classes of each group stand.
@@ -419,12 +425,12 @@ impl<'a> Builder<'a> {
         let position =
             |list: &List| list.first().map_or(NO_RULE, |&rule| self.rules[usize::from(rule)].position);
         let positions: Vec<u32> = self.groups[all].as_ref()?.lists.iter().map(position).collect();
-        let mut groups: Vec<Group> = (1..=ALL).collect();
-        groups.sort_by_key(|group| group.count_ones());
-        for group in groups {
-            let Some(Classes { lists, cross: Some(cross), .. }) = self.groups[group].take() else { continue };
+        for &(a, b) in order {
+            let Classes { lists, cross, .. } = self.groups[a | b].take()?;
+            let cross = cross?;
             let table = Numbers::new(cross.table, lists.len() - 1);
-            let (a, b) = (index[cross.a], index[cross.b]);
+            let group = a | b;
+            let (a, b) = (index[a], index[b]);
             index[group] = tables.maps.len() + tables.crosses.len();
             tables.crosses.push(Cross { a, b, stride: cross.stride as u32, table });
         }
