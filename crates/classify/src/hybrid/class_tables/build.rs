@@ -28,10 +28,10 @@ type Group = usize;
 const ALL: Group = (1 << FIELDS) - 1;
 
 /// The order of combining fields is found with no more rules than this, drawn evenly from all.
-const SAMPLE: usize = 400;
+const SAMPLE: usize = 200;
 
 /// Longer lists are not pruned: it takes a comparison for each pair of rules.
-const LONG: usize = 256;
+const LONG: usize = 100;
 
 /// The classes of a group of fields: each is the list of rules that its packets meet in these fields, less those that an
 /// earlier one covers in all others. Which classes there are does not depend on the order in which fields are combined.
