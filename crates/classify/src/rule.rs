@@ -228,6 +228,10 @@ pub struct Rule {
     pub fragments: Fragments,
     /// A name given in the file.
     pub id: Option<Box<str>>,
+    /// What the file says about the rule; one line.
+    pub comment: Option<Box<str>>,
+    /// Whether the file asks for packets of this rule to be logged. Kept for files that are written from it: nothing here logs.
+    pub log: bool,
     /// Line of the file, from 1.
     pub line: u32,
 }
@@ -246,6 +250,8 @@ impl Rule {
             tcp_flags: None,
             fragments: Fragments::All,
             id: None,
+            comment: None,
+            log: false,
             line: 0,
         }
     }
@@ -288,8 +294,14 @@ impl fmt::Display for Rule {
         if let Some(fragments) = self.fragments.name() {
             write!(f, " fragment {fragments}")?;
         }
+        if self.log {
+            f.write_str(" log")?;
+        }
         if let Some(id) = &self.id {
             write!(f, " id {id}")?;
+        }
+        if let Some(comment) = &self.comment {
+            write!(f, " # {comment}")?;
         }
         Ok(())
     }

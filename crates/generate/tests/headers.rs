@@ -2,11 +2,10 @@
 
 use std::net::IpAddr;
 
-use packetloom_classify::formats::Format;
 use packetloom_classify::rule::{PortRange, TcpFlagMatch};
 use packetloom_generate::{
-    GenerateError, Header, HeaderOptions, HeaderTransport, Headers, Popularity, Prefix, RuleOptions,
-    RuleShape, Style, generate_rules, write_headers,
+    GenerateError, Header, HeaderFormat, HeaderOptions, HeaderTransport, Headers, Popularity, Prefix,
+    RuleOptions, RuleShape, Style, generate_rules, write_headers,
 };
 use proptest::prelude::*;
 
@@ -220,9 +219,9 @@ fn the_text_never_changes() {
     };
     let pareto = HeaderOptions { popularity: Popularity::Pareto, mix: true, ..count(1000) };
     let seen = [
-        write(false, Format::ClassBench, &count(1000)),
-        write(false, Format::Native, &count(1000)),
-        write(true, Format::Native, &pareto),
+        write(false, HeaderFormat::ClassBench, &count(1000)),
+        write(false, HeaderFormat::Native, &count(1000)),
+        write(true, HeaderFormat::Native, &pareto),
     ];
     assert_eq!(seen, [0x6c7b_05bf_1ce9_4f99, 0x1505_e85b_00ad_2f18, 0x4b09_45d2_78c9_0098]);
 }
@@ -245,6 +244,6 @@ fn wrong_rules_are_refused() {
 fn classbench_has_no_ipv6() {
     let rules = shapes(Style::Acl, 10, true);
     let headers = Headers::new(&rules, &count(3)).unwrap();
-    let error = write_headers(headers, Format::ClassBench, Vec::new()).unwrap_err();
+    let error = write_headers(headers, HeaderFormat::ClassBench, Vec::new()).unwrap_err();
     assert!(matches!(error, GenerateError::Ipv6InClassBench { index: 0 }));
 }

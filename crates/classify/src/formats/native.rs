@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! ACTION PROTOCOL from ADDRESS [port PORTS] to ADDRESS [port PORTS] [type N [code N]] [flags SET/MASK]
-//!     [fragment any|none|first|later] [id NAME]
+//!     [fragment any|none|first|later] [log] [id NAME]
 //! ```
 //!
 //! - `ACTION`: `permit` or `deny`.
@@ -15,6 +15,10 @@
 //! - `type`, `code`: with `icmp` or `icmpv6`.
 //! - `flags`: with `tcp`; of the flags in MASK those in SET must be set and the others not. Letters F S R P A U E C.
 //! - `fragment`: fragments only, whole packets only, first or later fragments only.
+//! - `log`: kept, not acted on.
+//!
+//! A comment behind a rule is kept with it. A line `default permit` or `default deny` says what happens to packets that no rule
+//! matches.
 //!
 //! A header:
 //!
@@ -30,7 +34,9 @@ use packetloom_packet::key::halves;
 use packetloom_packet::protocol;
 use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6};
 
-use super::number;
+use super::builder::Builder;
+use super::text::{self, Input, number};
+use super::{Error, Format, Options, Reading, WriteError, Writing};
 use crate::rule::{
     Action, Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, TcpFlagMatch, flags_from_letters,
 };
@@ -60,14 +66,71 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Reads one rule.
-pub(super) fn parse_rule(text: &str) -> Result<Rule, String> {
+/// Reads rules, one a line.
+pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, Error> {
+    let mut builder = Builder::new(input.file, options);
+    let mut default = None;
+    text::lines(input.file, &mut input.reader, |line, text| {
+        let (text, comment) = text::split_comment(text);
+        if text.is_empty() {
+            return Ok(());
+        }
+        if let Some(action) = default_action(text) {
+            let action = action.map_err(|message| builder.syntax(line, message))?;
+            return match default.replace(action) {
+                None => Ok(()),
+                Some(_) => Err(builder.syntax(line, "\"default\" stands twice")),
+            };
+        }
+        let rule = parse_rule(text).map(|rule| Rule { comment: comment.and_then(text::comment), ..rule });
+        builder.line(line, rule.map_err(Into::into))
+    })?;
+    Ok(builder.finish(Format::Native, default))
+}
+
+/// Writes rules, one a line, and the default.
+pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
+    for (index, rule) in rules.iter().enumerate() {
+        let has_ports = rule.protocol.is_none_or(protocol::has_ports);
+        let asks_ports = !(rule.source_ports.is_any() && rule.destination_ports.is_any());
+        if rule.action.is_none() {
+            writing.inexpressible(index, rule, "where every rule has an action")?;
+        } else if asks_ports && !has_ports {
+            // ClassBench's filters may ask for what no packet has.
+            writing.inexpressible(index, rule, "where ports belong to tcp, udp or sctp")?;
+        } else {
+            writeln!(writing.writer, "{rule}")?;
+        }
+    }
+    if let Some(default) = writing.options.default {
+        writeln!(writing.writer, "default {}", default.name())?;
+    }
+    Ok(())
+}
+
+/// The action of a line `default ACTION`; `None` for any other line.
+fn default_action(text: &str) -> Option<Result<Action, String>> {
     let mut words = Words::new(text);
-    let action = match words.next("permit or deny")? {
-        "permit" => Action::Permit,
-        "deny" => Action::Deny,
-        found => return Err(format!("{found:?}; expected permit or deny")),
-    };
+    words.take("default").then(|| {
+        let action = action(words.next("permit or deny")?)?;
+        match words.0.next() {
+            Some(word) => Err(format!("{word:?}; expected the end of the line")),
+            None => Ok(action),
+        }
+    })
+}
+
+fn action(word: &str) -> Result<Action, String> {
+    [Action::Permit, Action::Deny]
+        .into_iter()
+        .find(|action| action.name() == word)
+        .ok_or_else(|| format!("{word:?}; expected permit or deny"))
+}
+
+/// Reads one rule.
+fn parse_rule(text: &str) -> Result<Rule, String> {
+    let mut words = Words::new(text);
+    let action = action(words.next("permit or deny")?)?;
     let protocol = match words.next("a protocol")? {
         "any" => None,
         word => Some(protocol_number(word, "any, ")?),
@@ -105,10 +168,11 @@ pub(super) fn parse_rule(text: &str) -> Result<Rule, String> {
             }
             "flags" => rule.tcp_flags = Some(flag_match(words.next("flags such as S/SA")?)?),
             "fragment" => rule.fragments = fragments(words.next("any, none, first or later")?)?,
+            "log" => rule.log = true,
             "id" => rule.id = Some(words.next("a name")?.into()),
             _ => {
                 return Err(format!(
-                    "{word:?}; expected type, code, flags, fragment, id, or the end of the line"
+                    "{word:?}; expected type, code, flags, fragment, log, id, or the end of the line"
                 ));
             }
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use packetloom_classify::formats::{self, Headers, Options};
+use packetloom_classify::formats::{self, Headers, Options, Reading};
 use packetloom_classify::{NO_RULE, RuleSet};
 use packetloom_io::input::{is_standard, open_text};
 use packetloom_io::output::Output;
@@ -17,9 +17,14 @@ use crate::{Done, talk};
 const BATCH: usize = 64;
 
 /// Reads a rule file.
-pub(super) fn read_rules(path: &Path, options: Options) -> Result<RuleSet, Failure> {
+fn read(path: &Path, options: &Options) -> Result<Reading, Failure> {
     let mut reader = open_text(path)?;
     formats::read_rules(&path.display().to_string(), &mut *reader, options).map_err(Failure::rules)
+}
+
+/// Reads a rule file without looking at ClassBench's flags.
+pub(super) fn read_rules(path: &Path) -> Result<RuleSet, Failure> {
+    Ok(read(path, &Options { ignore_flags: true, ..Options::default() })?.rules)
 }
 
 /// Reads a file of headers.
@@ -36,7 +41,7 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
     let interrupted = || {
         if stop.load(Ordering::Relaxed) { Err(Failure::Run(anyhow::anyhow!("interrupted"))) } else { Ok(()) }
     };
-    let rules = read_rules(&args.rules, Options { ignore_flags: true })?;
+    let rules = read_rules(&args.rules)?;
     let headers = read_headers(&args.headers)?;
     let mut output = Output::create(&args.output)?;
     let classifier = args.classifier.build(&rules);

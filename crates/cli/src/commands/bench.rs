@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use packetloom_bench::sample::Measurement;
 use packetloom_bench::{acl, meter};
-use packetloom_classify::formats::Options;
 use packetloom_engine::chain::Run;
 use serde_json::Value;
 
@@ -68,7 +67,7 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
 
 fn bench_acl(args: &BenchAclArgs) -> Done {
     let stop = stop_on_signals()?;
-    let rules = read_rules(&args.rules, Options { ignore_flags: true })?;
+    let rules = read_rules(&args.rules)?;
     let headers = read_headers(&args.headers)?;
     let name = args.rules.file_name().unwrap_or(args.rules.as_os_str()).display();
     let options = acl::Options {

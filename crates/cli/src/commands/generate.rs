@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use packetloom_classify::formats::{self, Format, Options};
+use packetloom_classify::formats::{self, Format, WriteOptions};
 use packetloom_generate::{
-    GenerateError, HeaderOptions, Headers, RuleOptions, RuleShape, TrafficOptions, rules,
+    GenerateError, HeaderFormat, HeaderOptions, Headers, RuleOptions, RuleShape, TrafficOptions, rules,
 };
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
@@ -82,7 +82,10 @@ pub(super) fn write_traffic(path: &Path, shape: &TrafficShape, stop: &Stop) -> D
 
 /// Writes a generated rule set.
 fn write_rules(args: &RulesArgs) -> Done {
-    let format = format(args.text.format, !args.ipv6)?;
+    let format = match is_classbench(args.text.format, !args.ipv6)? {
+        true => Format::ClassBench,
+        false => Format::Native,
+    };
     let style = match args.style {
         args::Style::Acl => rules::Style::Acl,
         args::Style::Fw => rules::Style::Fw,
@@ -92,8 +95,8 @@ fn write_rules(args: &RulesArgs) -> Done {
     let rules = packetloom_generate::generate_rules(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     generate(&args.text.output, &stop_on_signals()?, |sink| {
         let mut writer = BufWriter::new(sink);
-        match formats::write_rules(rules, format, &mut writer) {
-            Ok(()) => Ok(writer.flush()?),
+        match formats::write_rules(&rules, format, &WriteOptions::default(), &mut writer) {
+            Ok(_) => Ok(writer.flush()?),
             Err(formats::WriteError::Io(error)) => Err(error.into()),
             Err(error) => Err(io::Error::other(error).into()),
         }
@@ -102,9 +105,12 @@ fn write_rules(args: &RulesArgs) -> Done {
 
 /// Writes headers for the rules of a file.
 fn write_headers(args: &HeadersArgs) -> Done {
-    let rules = super::acl::read_rules(&args.rules, Options { ignore_flags: true })?;
+    let rules = super::acl::read_rules(&args.rules)?;
     let shapes: Vec<_> = rules.rules.iter().flat_map(RuleShape::of).collect();
-    let format = format(args.text.format, shapes.iter().all(|shape| !shape.ipv6))?;
+    let format = match is_classbench(args.text.format, shapes.iter().all(|shape| !shape.ipv6))? {
+        true => HeaderFormat::ClassBench,
+        false => HeaderFormat::Native,
+    };
     let options = HeaderOptions {
         count: args.headers,
         seed: args.text.seed,
@@ -116,14 +122,12 @@ fn write_headers(args: &HeadersArgs) -> Done {
     })
 }
 
-/// The format to write: the one asked for, or ClassBench's where it can hold everything.
-fn format(wanted: Option<args::Format>, only_v4: bool) -> Result<Format, Failure> {
+/// Whether to write ClassBench's format: where it is asked for, and where it can hold everything, unless the other one is.
+fn is_classbench(wanted: Option<args::Format>, only_v4: bool) -> Result<bool, Failure> {
     match wanted {
         Some(args::Format::Classbench) if !only_v4 => {
             Err(Failure::Usage("ClassBench's format holds IPv4 only; expected --format native".into()))
         }
-        Some(args::Format::Classbench) => Ok(Format::ClassBench),
-        None if only_v4 => Ok(Format::ClassBench),
-        _ => Ok(Format::Native),
+        wanted => Ok(only_v4 && wanted != Some(args::Format::Native)),
     }
 }

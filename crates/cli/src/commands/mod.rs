@@ -68,6 +68,7 @@ fn execute(
     summarise: impl FnOnce(&Outcome) -> serde_json::Value,
 ) -> Result<Outcome, Failure> {
     distinct(outputs(plan).chain(summaries.iter().map(|path| Some(*path)))).map_err(Failure::Usage)?;
+    warn(plan);
     let stop = stop_on_signals()?;
     let source = CaptureReader::open(source, &stop)?;
     let name = source.name().to_owned();
@@ -100,6 +101,13 @@ fn execute(
         ));
     }
     Ok(outcome)
+}
+
+/// Says what the user should know before a plan runs.
+fn warn(plan: &Plan) {
+    for warning in plan.chain().functions.iter().flat_map(|function| function.warnings()) {
+        talk::say(&format!("packetloom: warning: {warning}\n"));
+    }
 }
 
 /// Writes a JSON value and a newline to a file or standard output.

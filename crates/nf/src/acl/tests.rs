@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use packetloom_classify::RuleSet;
-use packetloom_classify::formats::{Options, read_rules};
+use packetloom_classify::formats::{Options, Reading, read_rules};
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{Batch, DropReason, LinkType, Verdict};
 use proptest::prelude::*;
@@ -15,8 +14,8 @@ use crate::frames::{Fragment, Packet, Transport, ethernet};
 use crate::registry::Registration;
 use crate::{Context, Error, Function, Oracle, Prepared};
 
-fn rules(text: &str) -> RuleSet {
-    read_rules("f", &mut text.as_bytes(), Options { ignore_flags: false }).expect("good rules")
+fn rules(text: &str) -> Reading {
+    read_rules("f", &mut text.as_bytes(), &Options::default()).expect("good rules")
 }
 
 /// An ACL of these rules; `keys` are those of the chain file beside the rule file's name.
