@@ -190,6 +190,8 @@ pub enum Fragments {
     First,
     /// Fragments other than the first.
     Later,
+    /// Whole packets and first fragments: those that begin with their transport header.
+    NotLater,
 }
 
 impl Fragments {
@@ -201,6 +203,7 @@ impl Fragments {
             Self::None => Some("none"),
             Self::First => Some("first"),
             Self::Later => Some("later"),
+            Self::NotLater => Some("not-later"),
         }
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! ACTION PROTOCOL from ADDRESS [port PORTS] to ADDRESS [port PORTS] [type N [code N]] [flags SET/MASK]
-//!     [fragment any|none|first|later] [log] [id NAME]
+//!     [fragment any|none|first|later|not-later] [log] [id NAME]
 //! ```
 //!
 //! - `ACTION`: `permit` or `deny`.
@@ -14,7 +14,8 @@
 //! - `PORTS`: `N` or `N-N`, with TCP, UDP, SCTP or any protocol.
 //! - `type`, `code`: with `icmp` or `icmpv6`.
 //! - `flags`: with `tcp`; of the flags in MASK those in SET must be set and the others not. Letters F S R P A U E C.
-//! - `fragment`: fragments only, whole packets only, first or later fragments only.
+//! - `fragment`: fragments only, whole packets only, first or later fragments only, all but later
+//!   fragments.
 //! - `log`: kept, not acted on.
 //!
 //! A comment behind a rule is kept with it. A line `default permit` or `default deny` says what happens to packets that no rule
@@ -167,7 +168,7 @@ fn parse_rule(text: &str) -> Result<Rule, String> {
                 return Err("\"flags\" with a protocol that has none; expected tcp".into());
             }
             "flags" => rule.tcp_flags = Some(flag_match(words.next("flags such as S/SA")?)?),
-            "fragment" => rule.fragments = fragments(words.next("any, none, first or later")?)?,
+            "fragment" => rule.fragments = fragments(words.next("any, none, first, later or not-later")?)?,
             "log" => rule.log = true,
             "id" => rule.id = Some(words.next("a name")?.into()),
             _ => {
@@ -269,10 +270,10 @@ fn flag_match(word: &str) -> Result<TcpFlagMatch, String> {
 }
 
 fn fragments(word: &str) -> Result<Fragments, String> {
-    [Fragments::Any, Fragments::None, Fragments::First, Fragments::Later]
+    [Fragments::Any, Fragments::None, Fragments::First, Fragments::Later, Fragments::NotLater]
         .into_iter()
         .find(|fragments| fragments.name() == Some(word))
-        .ok_or_else(|| format!("fragment {word:?}; expected any, none, first or later"))
+        .ok_or_else(|| format!("fragment {word:?}; expected any, none, first, later or not-later"))
 }
 
 /// Reads one header.

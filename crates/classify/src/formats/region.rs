@@ -124,7 +124,7 @@ impl Kinds {
         match self {
             Self::ALL => &[Fragments::All],
             Self::WITH_HEADER if with_header => &[Fragments::All],
-            Self::WITH_HEADER => &[Fragments::None, Fragments::First],
+            Self::WITH_HEADER => &[Fragments::NotLater],
             Self::FRAGMENTS => &[Fragments::Any],
             Self::WHOLE => &[Fragments::None],
             Self::FIRST => &[Fragments::First],
@@ -443,9 +443,9 @@ fn flag_matches(set: &Set<u8>) -> Vec<Option<TcpFlagMatch>> {
     matches
 }
 
-/// Values of the byte of flags of which those in `mask` are as in `set`.
+/// Values of the byte of flags in which those of `mask` are as in `set`; none where `set` holds others.
 pub(crate) fn flags_where(set: u8, mask: u8) -> Set<u8> {
-    Set::of((0..=u8::MAX).filter(|value| value & mask == set & mask).map(|value| (value, value)))
+    Set::of((0..=u8::MAX).filter(|value| value & mask == set).map(|value| (value, value)))
 }
 
 /// Types and codes: one type, and all of its codes or one.

@@ -72,6 +72,7 @@ fn fragments() -> impl Strategy<Value = Fragments> {
         Fragments::None,
         Fragments::First,
         Fragments::Later,
+        Fragments::NotLater,
     ])
 }
 

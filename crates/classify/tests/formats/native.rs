@@ -102,6 +102,10 @@ fn good_lines_give_exactly_these_rules() {
         ("permit any from any to any fragment none", Rule { fragments: Fragments::None, ..permit() }),
         ("permit any from any to any fragment first", Rule { fragments: Fragments::First, ..permit() }),
         ("permit any from any to any fragment later", Rule { fragments: Fragments::Later, ..permit() }),
+        (
+            "permit any from any to any fragment not-later",
+            Rule { fragments: Fragments::NotLater, ..permit() },
+        ),
         ("permit any from any to any id fragment", Rule { id: Some("fragment".into()), ..permit() }),
         // Everything at once; what follows the destination may come in any order.
         (
@@ -254,8 +258,14 @@ fn bad_lines_are_refused_with_what_was_expected() {
             "flags \"/\"; expected a mask that holds every flag of the set",
         ),
         // The rest.
-        ("permit any from any to any fragment", "the line ends; expected any, none, first or later"),
-        ("permit any from any to any fragment last", "fragment \"last\"; expected any, none, first or later"),
+        (
+            "permit any from any to any fragment",
+            "the line ends; expected any, none, first, later or not-later",
+        ),
+        (
+            "permit any from any to any fragment last",
+            "fragment \"last\"; expected any, none, first, later or not-later",
+        ),
         ("permit any from any to any fragment any fragment any", "\"fragment\" stands twice"),
         ("permit any from any to any id", "the line ends; expected a name"),
         (

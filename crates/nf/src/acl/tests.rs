@@ -113,6 +113,7 @@ const NATIVE: &[&str] = &[
     "permit any from any to any fragment first",
     "deny any from 10.0.0.0/30 to any fragment later",
     "permit udp from any to any port 53 fragment first",
+    "deny udp from any to 10.0.0.0/30 fragment not-later",
 ];
 
 const CLASSBENCH: &[&str] = &[
@@ -426,5 +427,5 @@ fn rules_are_read_from_the_chain_files_folder() {
     }
     let unknown =
         prepare("{ rules = \"own.rules\", defualt = \"deny\" }", folder.path(), false).err().unwrap();
-    assert!(unknown.starts_with("unknown field `defualt`, expected one of `rules`, `default`"), "{unknown}");
+    assert!(unknown.starts_with("unknown field `defualt`, expected one of `rules`, `format`"), "{unknown}");
 }
