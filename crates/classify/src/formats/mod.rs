@@ -2,6 +2,7 @@
 //!
 //! - [`native`]: Packetloom's own rules and headers.
 //! - [`classbench`]: ClassBench filter sets and traces.
+//! - [`cisco`]: access lists of Cisco IOS.
 //!
 //! Every error names the file, the line and what was expected. What a format can say and our rules cannot is an error too, or
 //! is left out and listed ([`Options::skip_unsupported`]); it is never taken for something else.
@@ -9,7 +10,9 @@
 //! To add a format, write a module and add a line to `FORMATS`.
 
 mod builder;
+pub mod cisco;
 pub mod classbench;
+mod meet;
 pub mod native;
 mod region;
 mod set;
@@ -83,6 +86,8 @@ pub enum Format {
     Native,
     /// ClassBench's: IPv4 only, and rules have no action.
     ClassBench,
+    /// Access lists of Cisco IOS.
+    CiscoIos,
 }
 
 /// What a format consists of.
@@ -104,6 +109,13 @@ const FORMATS: &[Description] = &[
         recognises: classbench::recognises,
         read: classbench::read,
         write: classbench::write,
+    },
+    Description {
+        format: Format::CiscoIos,
+        name: "cisco-ios",
+        recognises: cisco::recognises,
+        read: cisco::read,
+        write: cisco::write,
     },
     // Whatever is of no other format is told what our own expects.
     Description {

@@ -1,10 +1,12 @@
 //! Rules and headers from text: what good lines give, and what is said about bad ones.
 
+mod cisco;
 mod classbench;
 mod display;
 mod headers;
 mod lines;
 mod native;
+mod verdicts;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
