@@ -3,6 +3,7 @@
 //! - [`native`]: Packetloom's own rules and headers.
 //! - [`classbench`]: ClassBench filter sets and traces.
 //! - [`cisco`]: access lists of Cisco IOS.
+//! - [`vpp`]: access lists of VPP's ACL plugin.
 //!
 //! Every error names the file, the line and what was expected. What a format can say and our rules cannot is an error too, or
 //! is left out and listed ([`Options::skip_unsupported`]); it is never taken for something else.
@@ -17,6 +18,7 @@ pub mod native;
 mod region;
 mod set;
 mod text;
+pub mod vpp;
 
 use std::fmt;
 use std::io::{self, BufRead, Write};
@@ -88,6 +90,8 @@ pub enum Format {
     ClassBench,
     /// Access lists of Cisco IOS.
     CiscoIos,
+    /// Access lists of VPP's ACL plugin.
+    Vpp,
 }
 
 /// What a format consists of.
@@ -116,6 +120,13 @@ const FORMATS: &[Description] = &[
         recognises: cisco::recognises,
         read: cisco::read,
         write: cisco::write,
+    },
+    Description {
+        format: Format::Vpp,
+        name: "vpp",
+        recognises: vpp::recognises,
+        read: vpp::read,
+        write: vpp::write,
     },
     // Whatever is of no other format is told what our own expects.
     Description {

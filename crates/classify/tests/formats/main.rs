@@ -7,6 +7,7 @@ mod headers;
 mod lines;
 mod native;
 mod verdicts;
+mod vpp;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
