@@ -4,6 +4,7 @@
 //! - [`classbench`]: ClassBench filter sets and traces.
 //! - [`cisco`]: access lists of Cisco IOS.
 //! - [`vpp`]: access lists of VPP's ACL plugin.
+//! - [`flowspec`]: BGP flow specifications, as NLRIs and in the text of ExaBGP.
 //!
 //! Every error names the file, the line and what was expected. What a format can say and our rules cannot is an error too, or
 //! is left out and listed ([`Options::skip_unsupported`]); it is never taken for something else.
@@ -13,6 +14,7 @@
 mod builder;
 pub mod cisco;
 pub mod classbench;
+pub mod flowspec;
 mod meet;
 pub mod native;
 mod region;
@@ -92,6 +94,10 @@ pub enum Format {
     CiscoIos,
     /// Access lists of VPP's ACL plugin.
     Vpp,
+    /// BGP flow specifications as NLRIs in hexadecimal.
+    FlowSpec,
+    /// BGP flow specifications in the text of ExaBGP.
+    ExaBgp,
 }
 
 /// What a format consists of.
@@ -127,6 +133,20 @@ const FORMATS: &[Description] = &[
         recognises: vpp::recognises,
         read: vpp::read,
         write: vpp::write,
+    },
+    Description {
+        format: Format::FlowSpec,
+        name: "flowspec",
+        recognises: flowspec::hex::recognises,
+        read: flowspec::hex::read,
+        write: flowspec::hex::write,
+    },
+    Description {
+        format: Format::ExaBgp,
+        name: "exabgp",
+        recognises: flowspec::exabgp::recognises,
+        read: flowspec::exabgp::read,
+        write: flowspec::exabgp::write,
     },
     // Whatever is of no other format is told what our own expects.
     Description {

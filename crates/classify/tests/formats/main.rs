@@ -3,6 +3,7 @@
 mod cisco;
 mod classbench;
 mod display;
+mod flowspec;
 mod headers;
 mod lines;
 mod native;
