@@ -2,6 +2,7 @@
 //!
 //! - [`native`]: Packetloom's own rules and headers.
 //! - [`classbench`]: ClassBench filter sets and traces.
+//! - [`iptables`]: what `iptables-save` and `ip6tables-save` print.
 //!
 //! Every error names the file, the line and what was expected. What a format can say and our rules cannot is an error too, or
 //! is left out and listed ([`Options::skip_unsupported`]); it is never taken for something else.
@@ -9,11 +10,15 @@
 //! To add a format, write a module and add a line to `FORMATS`.
 
 mod builder;
+mod chains;
 pub mod classbench;
+pub mod iptables;
+mod names;
 pub mod native;
 mod region;
 mod set;
 mod text;
+mod writing;
 
 use std::fmt;
 use std::io::{self, BufRead, Write};
@@ -23,6 +28,7 @@ use packetloom_packet::{Key, MatchKey4, MatchKey6};
 
 use crate::{Action, Rule, RuleSet};
 use text::Input;
+use writing::Writing;
 
 /// Rules of one list at most, so that a position always fits below [`crate::NO_RULE`].
 pub const MAX_RULES: usize = 1 << 24;
@@ -83,6 +89,10 @@ pub enum Format {
     Native,
     /// ClassBench's: IPv4 only, and rules have no action.
     ClassBench,
+    /// What `iptables-save` prints: IPv4 only.
+    Iptables,
+    /// What `ip6tables-save` prints: IPv6 only.
+    Ip6tables,
 }
 
 /// What a format consists of.
@@ -104,6 +114,20 @@ const FORMATS: &[Description] = &[
         recognises: classbench::recognises,
         read: classbench::read,
         write: classbench::write,
+    },
+    Description {
+        format: Format::Ip6tables,
+        name: "ip6tables",
+        recognises: iptables::recognises_v6,
+        read: iptables::read_v6,
+        write: iptables::write_v6,
+    },
+    Description {
+        format: Format::Iptables,
+        name: "iptables",
+        recognises: iptables::recognises,
+        read: iptables::read_v4,
+        write: iptables::write_v4,
     },
     // Whatever is of no other format is told what our own expects.
     Description {
@@ -232,25 +256,6 @@ pub struct WriteOptions {
     pub default: Option<Action>,
     /// Leave out what the format has no words for, and list it, instead of giving up.
     pub skip_unsupported: bool,
-}
-
-/// A file that is being written.
-struct Writing<'a> {
-    writer: &'a mut dyn Write,
-    options: &'a WriteOptions,
-    skipped: Vec<Skipped>,
-}
-
-impl Writing<'_> {
-    /// Gives up on a rule, or leaves it out where that is what the user wants.
-    fn inexpressible(&mut self, index: usize, rule: &Rule, reason: &str) -> Result<(), WriteError> {
-        if !self.options.skip_unsupported {
-            let (reason, rule) = (reason.into(), Box::new(rule.clone()));
-            return Err(WriteError::Inexpressible { index, reason, rule });
-        }
-        self.skipped.push(Skipped { line: rule.line, message: format!("{reason}: {rule}") });
-        Ok(())
-    }
 }
 
 /// Writes rules, and says what was left out.

@@ -3,8 +3,10 @@
 mod classbench;
 mod display;
 mod headers;
+mod iptables;
 mod lines;
 mod native;
+mod netfilter;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
