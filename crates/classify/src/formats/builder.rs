@@ -4,7 +4,7 @@ use super::region::Region;
 use super::{Error, Format, MAX_RULES, Options, Reading, Skipped};
 use crate::{Action, Rule, RuleSet};
 
-/// Rules that lines may become beyond one each: a bound on what lists, sets and negations grow to.
+/// Rules from regions at most: a bound on what lists, negations and chains grow to.
 const MAX_EXPANSION: usize = 1 << 20;
 
 /// What is wrong with a line.
@@ -82,12 +82,11 @@ impl<'a> Builder<'a> {
         // Names and comments are copied as well.
         let weight =
             1 + [&template.id, &template.comment].iter().map(|text| text_len(text) / 64).sum::<usize>();
-        let Some(rules) = region.rules(template, 1 + self.spare / weight) else {
-            let message =
-                format!("more than {MAX_EXPANSION} rules beyond one a line, from lists and negations");
+        let Some(rules) = region.rules(template, self.spare / weight) else {
+            let message = format!("lists, negations and jumps that make more than {MAX_EXPANSION} rules");
             return Err(self.syntax(template.line, message));
         };
-        self.spare -= rules.len().saturating_sub(1) * weight;
+        self.spare -= rules.len() * weight;
         rules.into_iter().try_for_each(|rule| self.push(rule))
     }
 

@@ -5,6 +5,7 @@
 //! - [`cisco`]: access lists of Cisco IOS.
 //! - [`vpp`]: access lists of VPP's ACL plugin.
 //! - [`flowspec`]: BGP flow specifications, as NLRIs and in the text of ExaBGP.
+//! - [`iptables`]: what `iptables-save` and `ip6tables-save` print.
 //!
 //! Every error names the file, the line and what was expected. What a format can say and our rules cannot is an error too, or
 //! is left out and listed ([`Options::skip_unsupported`]); it is never taken for something else.
@@ -12,15 +13,19 @@
 //! To add a format, write a module and add a line to `FORMATS`.
 
 mod builder;
+mod chains;
 pub mod cisco;
 pub mod classbench;
 pub mod flowspec;
+pub mod iptables;
 mod meet;
+mod names;
 pub mod native;
 mod region;
 mod set;
 mod text;
 pub mod vpp;
+mod writing;
 
 use std::fmt;
 use std::io::{self, BufRead, Write};
@@ -30,6 +35,7 @@ use packetloom_packet::{Key, MatchKey4, MatchKey6};
 
 use crate::{Action, Rule, RuleSet};
 use text::Input;
+use writing::Writing;
 
 /// Rules of one list at most, so that a position always fits below [`crate::NO_RULE`].
 pub const MAX_RULES: usize = 1 << 24;
@@ -98,6 +104,10 @@ pub enum Format {
     FlowSpec,
     /// BGP flow specifications in the text of ExaBGP.
     ExaBgp,
+    /// What `iptables-save` prints: IPv4 only.
+    Iptables,
+    /// What `ip6tables-save` prints: IPv6 only.
+    Ip6tables,
 }
 
 /// What a format consists of.
@@ -147,6 +157,20 @@ const FORMATS: &[Description] = &[
         recognises: flowspec::exabgp::recognises,
         read: flowspec::exabgp::read,
         write: flowspec::exabgp::write,
+    },
+    Description {
+        format: Format::Ip6tables,
+        name: "ip6tables",
+        recognises: iptables::recognises_v6,
+        read: iptables::read_v6,
+        write: iptables::write_v6,
+    },
+    Description {
+        format: Format::Iptables,
+        name: "iptables",
+        recognises: iptables::recognises,
+        read: iptables::read_v4,
+        write: iptables::write_v4,
     },
     // Whatever is of no other format is told what our own expects.
     Description {
@@ -275,25 +299,6 @@ pub struct WriteOptions {
     pub default: Option<Action>,
     /// Leave out what the format has no words for, and list it, instead of giving up.
     pub skip_unsupported: bool,
-}
-
-/// A file that is being written.
-struct Writing<'a> {
-    writer: &'a mut dyn Write,
-    options: &'a WriteOptions,
-    skipped: Vec<Skipped>,
-}
-
-impl Writing<'_> {
-    /// Gives up on a rule, or leaves it out where that is what the user wants.
-    fn inexpressible(&mut self, index: usize, rule: &Rule, reason: &str) -> Result<(), WriteError> {
-        if !self.options.skip_unsupported {
-            let (reason, rule) = (reason.into(), Box::new(rule.clone()));
-            return Err(WriteError::Inexpressible { index, reason, rule });
-        }
-        self.skipped.push(Skipped { line: rule.line, message: format!("{reason}: {rule}") });
-        Ok(())
-    }
 }
 
 /// Writes rules, and says what was left out.

@@ -231,6 +231,17 @@ impl Region {
             || self.flags.is_empty()
     }
 
+    /// How much there is to compare: the ranges of all fields.
+    pub(crate) fn size(&self) -> usize {
+        let ends = match &self.ends {
+            Ends::Any => 0,
+            Ends::V4(source, destination) => source.size() + destination.size(),
+            Ends::V6(source, destination) => source.size() + destination.size(),
+        };
+        let ports = self.source_ports.size() + self.destination_ports.size();
+        1 + ends + self.protocols.size() + ports + self.icmp.size() + self.flags.size()
+    }
+
     /// The packets of both; `None` where there are none.
     pub(crate) fn intersection(&self, other: &Self) -> Option<Self> {
         if !self.intersects(other) {

@@ -75,6 +75,11 @@ impl<T: Integer> Set<T> {
         self.0.as_ref().is_some_and(Vec::is_empty)
     }
 
+    /// How many ranges are kept for it.
+    pub(crate) fn size(&self) -> usize {
+        self.0.as_ref().map_or(0, Vec::len)
+    }
+
     /// Its ranges, ascending.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (T, T)> {
         let all = self.is_all().then_some((T::MIN, T::MAX));

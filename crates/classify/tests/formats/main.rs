@@ -5,8 +5,10 @@ mod classbench;
 mod display;
 mod flowspec;
 mod headers;
+mod iptables;
 mod lines;
 mod native;
+mod netfilter;
 mod verdicts;
 mod vpp;
 
