@@ -13,17 +13,20 @@
 
 use std::net::IpAddr;
 
-use packetloom_packet::protocol::{ICMP, ICMPV6, TCP, UDP};
+use packetloom_packet::protocol::{ICMP, ICMPV6, SCTP, TCP, UDP};
 
 use super::builder::{Builder, Fault};
 use super::region::{self, Ends, Kinds, Region};
 use super::set::Set;
 use super::text::{self, Input, Words, number};
-use super::{Error, Format, Options, Reading, WriteError, Writing, meet};
+use super::writing::{Writing, protocols};
+use super::{Error, Format, Options, Reading, WriteError, meet};
 use crate::rule::{Action, Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule};
 
 /// A list of many rules is one line.
 const MAX_LINE: usize = 1 << 26;
+/// Every packet of IPv4, and of IPv6.
+const EVERY: [&str; 2] = ["src 0.0.0.0/0 dst 0.0.0.0/0", "src ::/0 dst ::/0"];
 /// Every port.
 const ALL: (u16, u16) = (0, u16::MAX);
 /// The tag of lists that were given none.
@@ -274,35 +277,38 @@ fn types_and_codes(types: (u16, u16), codes: (u16, u16)) -> Set<u16> {
 /// Writes one command.
 pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
     let default = writing.options.default.unwrap_or(Action::Deny);
-    let mut separator = "set acl-plugin acl";
-    let mut put = |writing: &mut Writing<'_>, text: &str| -> Result<(), WriteError> {
-        write!(writing.writer, "{separator} {text}")?;
-        separator = ",";
-        Ok(())
+    let mut is_empty = true;
+    let mut put = |writing: &mut Writing<'_>, text: &str| {
+        let before = if std::mem::take(&mut is_empty) { "set acl-plugin acl" } else { "," };
+        write!(writing.writer, "{before} {text}")
     };
-    for (index, rule) in rules.iter().enumerate() {
+    for (index, rule) in rules.iter().enumerate().filter(|(index, _)| !is_said(rules, *index)) {
         for v6 in [false, true] {
             let ends = match rule.addresses {
                 Addresses::V4(..) if v6 => continue,
                 Addresses::V6(..) if !v6 => continue,
                 Addresses::V4(source, destination) => format!("src {source} dst {destination}"),
                 Addresses::V6(source, destination) => format!("src {source} dst {destination}"),
-                Addresses::Any if v6 => "src ::/0 dst ::/0".into(),
-                Addresses::Any => "src 0.0.0.0/0 dst 0.0.0.0/0".into(),
+                Addresses::Any => EVERY[usize::from(v6)].into(),
             };
-            if is_said(rules, index) {
-                continue;
-            }
-            match conditions(rules, index, v6, default) {
-                Ok((action, conditions)) => put(writing, &format!("{} {ends}{conditions}", action.name()))?,
+            let one =
+                |protocol| conditions(&Rule { protocol, ..rule.clone() }, &rules[index + 1..], v6, default);
+            let each: Result<Vec<_>, _> =
+                protocols(rule).and_then(|protocols| protocols.into_iter().map(one).collect());
+            match each {
                 Err(reason) => writing.inexpressible(index, rule, reason)?,
+                Ok(each) => each.iter().try_for_each(|(action, conditions)| {
+                    put(writing, &format!("{} {ends}{conditions}", action.name()))
+                })?,
             }
         }
     }
-    if default == Action::Permit || rules.is_empty() {
-        for ends in ["src 0.0.0.0/0 dst 0.0.0.0/0", "src ::/0 dst ::/0"] {
-            put(writing, &format!("{} {ends}", default.name()))?;
-        }
+    for ends in EVERY.iter().filter(|_| default == Action::Permit) {
+        put(writing, &format!("{} {ends}", default.name()))?;
+    }
+    if is_empty {
+        // A command needs a rule.
+        write!(writing.writer, "set acl-plugin acl deny {}", EVERY[0])?;
     }
     writeln!(writing.writer, " tag packetloom")?;
     Ok(())
@@ -330,28 +336,23 @@ fn matches_more(rule: &Rule) -> bool {
     }
 }
 
-/// The action and the conditions of a rule, with a blank before each, or what there are no words for.
+/// The action and the conditions of a rule, with a blank before each, or what there are no words for. The rule has the protocol
+/// that its conditions need.
 fn conditions(
-    rules: &[Rule],
-    index: usize,
+    rule: &Rule,
+    after: &[Rule],
     v6: bool,
     default: Action,
 ) -> Result<(Action, String), &'static str> {
-    let rule = &rules[index];
     let action = rule.action.ok_or("where every rule has an action")?;
     let icmp = if v6 { ICMPV6 } else { ICMP };
     let asks_ports = !(rule.source_ports.is_any() && rule.destination_ports.is_any());
     let asks_icmp = rule.icmp_type.is_some() || rule.icmp_code.is_some();
-    if asks_ports && !matches!(rule.protocol, Some(TCP | UDP)) {
+    if asks_ports && rule.protocol == Some(SCTP) {
         return Err("where ports belong to tcp or udp");
     }
     if asks_icmp && rule.protocol != Some(icmp) {
         return Err("where types and codes belong to icmp with IPv4 and icmpv6 with IPv6");
-    }
-    if rule.tcp_flags.is_some_and(|flags| flags.mask == 0)
-        || (rule.tcp_flags.is_some() && rule.protocol != Some(TCP))
-    {
-        return Err("where flags belong to tcp");
     }
     if rule.protocol == Some(0) {
         return Err("where protocol 0 is every protocol");
@@ -359,7 +360,7 @@ fn conditions(
     if !matches!(rule.fragments, Fragments::All | Fragments::NotLater) {
         return Err("where fragments are not asked for");
     }
-    if matches_more(rule) && !meet::later_is_alike(rule, &rules[index + 1..], Some(default)) {
+    if matches_more(rule) && !meet::later_is_alike(rule, after, Some(default)) {
         return Err("where later fragments are matched by addresses and protocol");
     }
     let mut text = rule.protocol.map_or_else(String::new, |protocol| format!(" proto {protocol}"));

@@ -182,6 +182,8 @@ fn entries_that_are_no_entries() {
         ("permit udp any any established", "\"established\"; expected an option such as log or fragments"),
         ("permit tcp any any foo", "\"foo\"; expected an option such as established, log or fragments"),
         ("permit tcp any any match-all", "match-all without flags; expected flags such as +syn -ack"),
+        ("permit tcp any any syn match-all +ack", "\"match-all\" beside match-any or match-all"),
+        ("permit tcp any any match-any +ack syn", "\"syn\" beside match-any or match-all"),
         ("permit tcp any any match-all +xyz", "flag \"xyz\"; expected ack, fin, psh, rst, syn or urg"),
         (
             "permit tcp any any eq 80 fragments",
@@ -298,6 +300,7 @@ fn ipv6_lists_permit_neighbour_discovery_before_they_end() {
             "permit ipv6 any any flow-label 5",
             "\"flow-label\" has no equal among our rules (--skip-unsupported leaves it out)",
         ),
+        ("permit 1 any any 8", "\"8\"; expected an option such as log or fragments"),
         (
             "permit ipv6 any any routing",
             "\"routing\" has no equal among our rules (--skip-unsupported leaves it out)",

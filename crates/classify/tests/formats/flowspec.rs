@@ -587,6 +587,19 @@ fn rules_without_a_flow() {
             assert_eq!(error, format!("rule {index} has no line in this format, {reason}: {}", rules[index]));
         }
     }
+    // An NLRI does not say an action, but ExaBGP does.
+    let rules = [Rule::any(None)];
+    assert_eq!(
+        written(&rules, Format::FlowSpec, None).expect("flows"),
+        "ipv4 0401000200\nipv6 06010000020000\n"
+    );
+    assert_eq!(
+        written(&rules, Format::ExaBgp, None).expect_err("no action").to_string(),
+        format!(
+            "rule 0 has no line in this format, where a flow without an action is accepted: {}",
+            rules[0]
+        )
+    );
     // Where no packet meets both, or both do the same, the order does not matter.
     for rules in [
         "permit any from any to 10.0.0.0/8\npermit any from any to 10.1.0.0/16",

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use super::super::builder::Fault;
 use super::super::set::Set;
 use super::super::text::Words;
+use super::address;
 use super::config::{Group, GroupKind};
-use super::entry::{self, Service};
+use super::service::{self, Service};
 
 /// Groups within groups at most.
 const MAX_DEPTH: usize = 32;
@@ -34,8 +35,8 @@ impl<'a> Groups<'a> {
     /// The addresses of a group of IPv4 addresses.
     pub(super) fn v4(&mut self, name: &str) -> Result<Set<u32>, Fault> {
         let one = |words: &mut Words<'_>| match words.peek() {
-            "range" => entry::range4(words),
-            _ => entry::subnet4(words),
+            "range" => address::range4(words),
+            _ => address::subnet4(words),
         };
         let members = resolve(self.groups, &mut self.v4, GroupKind::Network, name, 0, &one)?;
         Ok(Set::of(members.iter().copied()))
@@ -44,8 +45,8 @@ impl<'a> Groups<'a> {
     /// The addresses of a group of IPv6 addresses.
     pub(super) fn v6(&mut self, name: &str) -> Result<Set<u128>, Fault> {
         let one = |words: &mut Words<'_>| match words.peek() {
-            "range" => entry::range6(words),
-            _ => entry::prefix6(words),
+            "range" => address::range6(words),
+            _ => address::prefix6(words),
         };
         let members = resolve(self.groups, &mut self.v6, GroupKind::V6Network, name, 0, &one)?;
         Ok(Set::of(members.iter().copied()))
@@ -54,7 +55,7 @@ impl<'a> Groups<'a> {
     /// The services of a group.
     pub(super) fn services(&mut self, name: &str) -> Result<&[Service], Fault> {
         let icmp = self.icmp;
-        let one = |words: &mut Words<'_>| entry::service(words, icmp);
+        let one = |words: &mut Words<'_>| service::service(words, icmp);
         resolve(self.groups, &mut self.services, GroupKind::Service, name, 0, &one)
     }
 }

@@ -4,10 +4,12 @@
 //! The order of entries is that of their sequence numbers. An entry that permits and asks for ports, a message or flags permits
 //! later fragments by their addresses and protocol alone; one that denies does not match them.
 
+mod address;
 mod config;
 mod entry;
 mod groups;
 mod names;
+mod service;
 mod write;
 
 use packetloom_packet::protocol::{ICMP, ICMPV6};
@@ -90,8 +92,8 @@ fn entries(list: &List, config: &Config, builder: &mut Builder<'_>) -> Result<()
             line: entry.line,
             ..Rule::any(Some(meaning.action))
         };
-        for region in &meaning.regions {
-            builder.region(&template, region)?;
+        for region in meaning.regions() {
+            builder.region(&template, &region)?;
         }
     }
     if list.kind == Kind::V6 {

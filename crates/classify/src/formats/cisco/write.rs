@@ -2,9 +2,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use packetloom_packet::protocol::{ICMP, ICMPV6, SCTP, TCP, UDP};
+use packetloom_packet::protocol::{ICMP, ICMPV6};
 
-use super::super::{WriteError, Writing, meet};
+use super::super::writing::{Writing, protocols};
+use super::super::{WriteError, meet};
 use super::names;
 use crate::rule::{Action, Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, TcpFlagMatch};
 
@@ -38,6 +39,7 @@ fn list(rules: &[Rule], v6: bool, writing: &mut Writing<'_>) -> Result<(), Write
     let header = if v6 { "ipv6 access-list" } else { "ip access-list extended" };
     writeln!(writing.writer, "{header} {}", NAMES[usize::from(v6)])?;
     let default = writing.options.default.unwrap_or(Action::Deny);
+    let mut is_empty = true;
     // Whether it was said already what is done with later fragments.
     let mut later_done = false;
     for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| concerns(rule, v6)) {
@@ -58,6 +60,7 @@ fn list(rules: &[Rule], v6: bool, writing: &mut Writing<'_>) -> Result<(), Write
         if later_done && rule.fragments == Fragments::Later {
             continue;
         }
+        is_empty = false;
         if let Some(comment) = &rule.comment {
             writeln!(writing.writer, " remark {}", &comment[..comment.floor_char_boundary(MAX_REMARK)])?;
         }
@@ -66,7 +69,7 @@ fn list(rules: &[Rule], v6: bool, writing: &mut Writing<'_>) -> Result<(), Write
         }
     }
     // Without it an IPv6 list permits neighbour discovery, and a list without entries everything.
-    if writing.options.default.is_some() || v6 || rules.is_empty() {
+    if writing.options.default.is_some() || v6 || is_empty {
         writeln!(writing.writer, " {} {} any any", default.name(), every(v6))?;
     }
     Ok(())
@@ -99,28 +102,16 @@ const fn every(v6: bool) -> &'static str {
 
 /// The entries of a rule, each with the rule that it is for, or what there are no words for.
 fn entries(rule: &Rule, v6: bool) -> Result<Vec<(Rule, String)>, &'static str> {
-    let asks_ports = !(rule.source_ports.is_any() && rule.destination_ports.is_any());
-    let protocols = match rule.protocol {
-        Some(0) => return Err("where protocol 0 is every protocol"),
-        Some(protocol) => vec![Some(protocol)],
-        None if rule.tcp_flags.is_some() => vec![Some(TCP)],
-        None if asks_ports => vec![Some(TCP), Some(UDP), Some(SCTP)],
-        None => vec![None],
-    };
     let entry = |protocol| {
         let rule = Rule { protocol, ..rule.clone() };
         entry(&rule, v6).map(|text| (rule, text))
     };
-    protocols.into_iter().map(entry).collect()
+    protocols(rule)?.into_iter().map(entry).collect()
 }
 
 /// The entry of a rule whose protocol has all that it asks for.
 fn entry(rule: &Rule, v6: bool) -> Result<String, &'static str> {
     let action = rule.action.ok_or("where every entry has an action")?;
-    let asks_ports = !(rule.source_ports.is_any() && rule.destination_ports.is_any());
-    if asks_ports && !matches!(rule.protocol, Some(TCP | UDP | SCTP)) {
-        return Err("where ports belong to tcp, udp or sctp");
-    }
     let icmp = if v6 { ICMPV6 } else { ICMP };
     let message = match (rule.icmp_type, rule.icmp_code) {
         (None, None) => String::new(),
@@ -133,7 +124,6 @@ fn entry(rule: &Rule, v6: bool) -> Result<String, &'static str> {
     };
     let flags = match rule.tcp_flags {
         None => String::new(),
-        Some(_) if rule.protocol != Some(TCP) => return Err("where flags belong to tcp"),
         Some(flags) => self::flags(flags, v6)?,
     };
     let fragments = match rule.fragments {
@@ -154,6 +144,7 @@ fn entry(rule: &Rule, v6: bool) -> Result<String, &'static str> {
     };
     let protocol = match rule.protocol {
         None => every(v6).into(),
+        Some(0) => return Err("where protocol 0 is every protocol"),
         Some(protocol) if protocol == icmp => "icmp".into(),
         Some(protocol) => names::PROTOCOLS
             .iter()

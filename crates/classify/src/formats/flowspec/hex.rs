@@ -11,9 +11,11 @@
 
 use super::super::builder::{Builder, Fault};
 use super::super::text::{self, Input, number};
-use super::super::{Error, Format, Options, Reading, WriteError, Writing};
+use super::super::writing::Writing;
+use super::super::{Error, Format, Options, Reading, WriteError};
+use super::Table;
 use super::nlri::{self, Family, Flow};
-use super::{Table, write};
+use super::write::{self, Written};
 use crate::rule::{Action, Rule};
 
 /// The first line begins with a whole NLRI.
@@ -112,7 +114,8 @@ fn community(digits: &str) -> Result<Action, Fault> {
 
 /// Writes flows in the order of the rules.
 pub(in super::super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
-    for (flow, rule) in write::flows(rules, writing)? {
+    let rest = write::rest(writing);
+    for Written { flow, rule, .. } in write::flows(rules, rest.as_ref(), writing, false)? {
         let digits: String = flow.encode().iter().map(|byte| format!("{byte:02x}")).collect();
         let action = match rule.action {
             None => "",

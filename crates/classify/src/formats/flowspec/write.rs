@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use packetloom_packet::protocol::{ICMP, ICMPV6, TCP, UDP};
+use packetloom_packet::protocol::{ICMP, ICMPV6, SCTP};
 
-use super::super::{WriteError, Writing, meet};
+use super::super::writing::{Writing, protocols};
+use super::super::{WriteError, meet};
 use super::nlri::{
     DESTINATION, DESTINATION_PORT, FRAGMENT, Family, Flow, ICMP_CODE, ICMP_TYPE, PROTOCOL, Pattern, SOURCE,
     SOURCE_PORT, TCP_FLAGS,
@@ -15,47 +16,83 @@ use crate::rule::{Action, Addresses, Fragments, PortRange, Rule};
 /// Comparisons of rules whose order must be the same at most; beyond, rules count as out of order.
 const MAX_COMPARISONS: usize = 1 << 28;
 
-/// The flows of rules, in order of the rules, and of what is done with all other packets.
-pub(super) fn flows(rules: &[Rule], writing: &mut Writing<'_>) -> Result<Vec<(Flow, Rule)>, WriteError> {
-    let mut flows: Vec<(Flow, Rule)> = Vec::new();
+/// A flow, and the rule that it is of.
+pub(super) struct Written<'a> {
+    pub(super) flow: Flow,
+    pub(super) rule: &'a Rule,
+    index: usize,
+    /// Its place among all flows.
+    rank: usize,
+}
+
+/// What has to be said of all other packets: forwarding them needs no words.
+pub(super) fn rest(writing: &Writing<'_>) -> Option<Rule> {
+    let default = writing.options.default.filter(|default| *default == Action::Deny);
+    default.map(|default| Rule::any(Some(default)))
+}
+
+/// The flows of rules, in order of the rules; `rest` is a rule after them for all other packets.
+pub(super) fn flows<'a>(
+    rules: &'a [Rule],
+    rest: Option<&'a Rule>,
+    writing: &mut Writing<'_>,
+    need_action: bool,
+) -> Result<Vec<Written<'a>>, WriteError> {
+    let mut flows = Vec::new();
     let mut seen = HashSet::new();
-    let mut comparisons = 0usize;
-    // Forwarding is what flows do with everything else.
-    let rest = writing.options.default.filter(|default| *default == Action::Deny);
-    let rest = rest.map(|default| Rule::any(Some(default)));
-    for (index, rule) in rules.iter().chain(&rest).enumerate() {
-        let families = Family::ALL.into_iter().filter_map(|family| Some((family, prefixes(rule, family)?)));
-        let new: Result<Vec<Flow>, &str> =
-            families.map(|(family, ends)| encode(rule, family, ends)).collect();
-        let new = match new {
-            Ok(new) => new,
-            Err(reason) => {
-                writing.inexpressible(index, rule, reason)?;
-                continue;
-            }
+    for (index, rule) in rules.iter().chain(rest).enumerate() {
+        let new = match rule.action {
+            None if need_action => Err("where a flow without an action is accepted"),
+            _ => encode(rule),
         };
-        // A flow that is there already decides over all packets of this one.
-        let new: Vec<Flow> = new.into_iter().filter(|flow| !seen.contains(flow)).collect();
-        let overtakes = new.iter().any(|flow| {
-            flows.iter().filter(|(_, other)| other.action != rule.action).any(|(before, other)| {
+        match new {
+            Err(reason) => writing.inexpressible(index, rule, reason)?,
+            // A flow that is there already decides over all packets of the same one.
+            Ok(new) => {
+                flows.extend(new.into_iter().filter(|flow| seen.insert(flow.clone())).map(|flow| Written {
+                    flow,
+                    rule,
+                    index,
+                    rank: 0,
+                }))
+            }
+        }
+    }
+    let mut order: Vec<usize> = (0..flows.len()).collect();
+    order.sort_by(|a, b| flows[*a].flow.order(&flows[*b].flow));
+    for (rank, at) in order.into_iter().enumerate() {
+        flows[at].rank = rank;
+    }
+    in_order(flows, writing)
+}
+
+/// The flows but for rules that would overtake one before them which does something else with some packet.
+fn in_order<'a>(flows: Vec<Written<'a>>, writing: &mut Writing<'_>) -> Result<Vec<Written<'a>>, WriteError> {
+    const ACTIONS: [Option<Action>; 3] = [None, Some(Action::Permit), Some(Action::Deny)];
+    // By action: only those with another are compared.
+    let mut kept = ACTIONS.map(|action| (action, Vec::new()));
+    let mut comparisons = 0usize;
+    for rule in flows.chunk_by(|a, b| a.index == b.index) {
+        let overtakes = rule.iter().any(|new| {
+            let others = kept.iter().filter(|(action, _)| *action != new.rule.action);
+            others.flat_map(|(_, flows)| flows).any(|before: &&Written<'_>| {
                 comparisons += 1;
                 comparisons > MAX_COMPARISONS
-                    || flow.family == before.family
-                        && flow.order(before).is_lt()
-                        && meet::overlap(rule, other)
+                    || before.rank > new.rank
+                        && before.flow.family == new.flow.family
+                        && meet::overlap(before.rule, new.rule)
             })
         });
         if overtakes {
             let reason = "which puts flows in an order of its own, here before a rule with another action";
-            writing.inexpressible(index, rule, reason)?;
-            continue;
-        }
-        for flow in new {
-            seen.insert(flow.clone());
-            flows.push((flow, rule.clone()));
+            writing.inexpressible(rule[0].index, rule[0].rule, reason)?;
+        } else if let Some((_, flows)) = kept.iter_mut().find(|(action, _)| *action == rule[0].rule.action) {
+            flows.extend(rule);
         }
     }
-    Ok(flows)
+    let mut is_kept = vec![false; flows.len()];
+    kept.iter().flat_map(|(_, flows)| flows).for_each(|flow| is_kept[flow.rank] = true);
+    Ok(flows.into_iter().filter(|flow| is_kept[flow.rank]).collect())
 }
 
 /// Destination and source, if the rule is for this family.
@@ -73,19 +110,25 @@ fn prefixes(rule: &Rule, family: Family) -> Option<[Pattern; 2]> {
     }
 }
 
-/// The flow of a rule, or what there are no words for. It has both prefixes, so that more specific ones go first.
-fn encode(rule: &Rule, family: Family, [destination, source]: [Pattern; 2]) -> Result<Flow, &'static str> {
+/// The flows of a rule, of each family and protocol that it needs one for, or what there are no words for.
+fn encode(rule: &Rule) -> Result<Vec<Flow>, &'static str> {
+    let protocols = protocols(rule)?;
+    let families = Family::ALL.into_iter().filter_map(|family| Some((family, prefixes(rule, family)?)));
+    let each =
+        families.flat_map(|(family, ends)| protocols.iter().map(move |protocol| (family, ends, *protocol)));
+    each.map(|(family, ends, protocol)| flow(&Rule { protocol, ..rule.clone() }, family, ends)).collect()
+}
+
+/// The flow of a rule with the protocol that its conditions need. It has both prefixes, so that more specific ones go first.
+fn flow(rule: &Rule, family: Family, [destination, source]: [Pattern; 2]) -> Result<Flow, &'static str> {
     let asks_ports = !(rule.source_ports.is_any() && rule.destination_ports.is_any());
     let asks_icmp = rule.icmp_type.is_some() || rule.icmp_code.is_some();
-    if asks_ports && !matches!(rule.protocol, Some(TCP | UDP)) {
+    if asks_ports && rule.protocol == Some(SCTP) {
         return Err("where ports belong to tcp or udp");
     }
     let icmp = if family == Family::V4 { ICMP } else { ICMPV6 };
     if asks_icmp && rule.protocol != Some(icmp) {
         return Err("where types and codes belong to icmp with IPv4 and icmpv6 with IPv6");
-    }
-    if rule.tcp_flags.is_some() && rule.protocol != Some(TCP) {
-        return Err("where flags belong to tcp");
     }
     let mut nlri = vec![DESTINATION];
     destination.write(family, &mut nlri);
