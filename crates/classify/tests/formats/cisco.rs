@@ -546,6 +546,7 @@ fn rules_are_written_as_lists() {
          permit tcp from 10.0.0.0/8 to 192.0.2.1 fragment later\n\
          deny udp from any port 1024-65535 to 192.0.2.0/24 port 0-1023 log\n\
          permit tcp from any to 192.0.2.2 flags S/SA\n\
+         deny gre from 0.0.0.0/0 to any fragment later\n\
          permit icmp from 0.0.0.0/0 to any type 3 code 4\n\
          permit gre from 2001:db8::/32 to any\n",
     )
@@ -557,6 +558,7 @@ ip access-list extended PACKETLOOM
  permit tcp 10.0.0.0 0.255.255.255 host 192.0.2.1 eq 443
  permit tcp 10.0.0.0 0.255.255.255 host 192.0.2.1 fragments
  deny udp any gt 1023 192.0.2.0 0.0.0.255 lt 1024 log
+ deny gre any any fragments
  deny ip any any fragments
  permit tcp any host 192.0.2.2 match-all +syn -ack
  permit icmp any any 3 4

@@ -264,7 +264,6 @@ fn flows_come_in_the_order_of_rfc_8955() {
         assert_eq!(forwards[..begin.len()], begin, "{first} before {second}");
         assert!(!begin.is_empty() && forwards.len() > begin.len(), "{first} before {second}");
     }
-    // Where one string begins another, the longer goes first. Operators of one list cannot, as only the last is marked.
     // Families do not meet.
     let both = nlri("ipv6 03 038106\n03 038111\n");
     assert_eq!(both, ["udp from 0.0.0.0/0 to 0.0.0.0/0", "tcp from ::/0 to ::/0"]);

@@ -54,7 +54,7 @@ fn list(rules: &[Rule], v6: bool, writing: &mut Writing<'_>) -> Result<(), Write
             matches_more(entry) && !meet::later_is_alike(entry, &rules[index + 1..], Some(default))
         });
         if matches_more && !later_done {
-            later(&rules[index..], v6, default, writing)?;
+            later(&rules[index + 1..], v6, default, writing)?;
             later_done = true;
         }
         if later_done && rule.fragments == Fragments::Later {

@@ -61,10 +61,9 @@ pub(super) fn regions(flow: &Flow) -> Result<Vec<Region>, Fault> {
     })
 }
 
-/// Leaves packets of the protocols whose ports are looked at, those that have them: TCP and UDP, but no later fragments.
+/// Leaves packets of the protocols whose ports are looked at.
 fn with_ports(region: Region) -> Region {
-    let protocols = Set::of([protocol::TCP, protocol::UDP].map(|number| (number, number)));
-    region.protocols(&protocols).kinds(Kinds::WITH_HEADER)
+    region.protocols(&Set::of([protocol::TCP, protocol::UDP].map(|number| (number, number))))
 }
 
 /// The name of a component that no rule of ours says.

@@ -213,10 +213,9 @@ impl Flow {
                 (Some((_, Component::Pattern(mine))), Some((_, Component::Pattern(theirs)))) => {
                     mine.order(theirs)
                 }
+                // Where one string began another the longer would go first, but only the last operator is marked as such.
                 (Some((_, Component::Terms(mine))), Some((_, Component::Terms(theirs)))) => {
-                    let common = mine.0.len().min(theirs.0.len());
-                    // Where one is the beginning of the other, the longer goes first.
-                    mine.0[..common].cmp(&theirs.0[..common]).then(theirs.0.len().cmp(&mine.0.len()))
+                    mine.0.cmp(theirs.0)
                 }
                 // The same type is of the same form.
                 _ => Ordering::Equal,
