@@ -83,7 +83,8 @@ impl<'a> Builder<'a> {
         rules.into_iter().try_for_each(|rule| self.push(rule))
     }
 
-    /// The one of a file's lists that is to be taken, by its position: the one that is asked for, or the only one.
+    /// The one of a file's lists that is to be taken, by its position: the one that is asked for, by its name or by the last
+    /// word of it, or the only one.
     pub(super) fn choose<'n>(
         &self,
         names: impl ExactSizeIterator<Item = &'n str> + Clone,
@@ -100,10 +101,13 @@ impl<'a> Builder<'a> {
         };
         match (&self.options.list, names.len()) {
             (_, 0) => Err(fail("no list of rules".into())),
-            (Some(wanted), _) => names
-                .clone()
-                .position(|name| name == wanted)
-                .ok_or_else(|| fail(format!("no list {wanted:?}; expected one of {}", listed()))),
+            (Some(wanted), _) => {
+                let is_last_word = |name: &str| name.rsplit(' ').next() == Some(wanted.as_str());
+                let mut by_last_word = names.clone().enumerate().filter(|(_, name)| is_last_word(name));
+                let only = by_last_word.next().filter(|_| by_last_word.next().is_none());
+                let found = names.clone().position(|name| name == wanted).or(only.map(|(index, _)| index));
+                found.ok_or_else(|| fail(format!("no list {wanted:?}; expected one of {}", listed())))
+            }
             (None, 1) => Ok(0),
             (None, _) => Err(fail(format!("several lists; expected the name of one (--list): {}", listed()))),
         }

@@ -3,6 +3,7 @@
 //! - [`native`]: Packetloom's own rules and headers.
 //! - [`classbench`]: ClassBench filter sets and traces.
 //! - [`iptables`]: what `iptables-save` and `ip6tables-save` print.
+//! - [`nftables`]: what `nft -j list ruleset` prints.
 //!
 //! Every error names the file, the line and what was expected. What a format can say and our rules cannot is an error too, or
 //! is left out and listed ([`Options::skip_unsupported`]); it is never taken for something else.
@@ -15,6 +16,7 @@ pub mod classbench;
 pub mod iptables;
 mod names;
 pub mod native;
+pub mod nftables;
 mod region;
 mod set;
 mod text;
@@ -93,6 +95,8 @@ pub enum Format {
     Iptables,
     /// What `ip6tables-save` prints: IPv6 only.
     Ip6tables,
+    /// What `nft -j list ruleset` prints.
+    Nftables,
 }
 
 /// What a format consists of.
@@ -128,6 +132,13 @@ const FORMATS: &[Description] = &[
         recognises: iptables::recognises,
         read: iptables::read_v4,
         write: iptables::write_v4,
+    },
+    Description {
+        format: Format::Nftables,
+        name: "nftables",
+        recognises: nftables::recognises,
+        read: nftables::read,
+        write: nftables::write,
     },
     // Whatever is of no other format is told what our own expects.
     Description {

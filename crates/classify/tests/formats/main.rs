@@ -7,6 +7,7 @@ mod iptables;
 mod lines;
 mod native;
 mod netfilter;
+mod nftables;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
