@@ -244,9 +244,9 @@ impl Region {
         self.protocols.members().all(kind)
     }
 
-    /// Whether the one holds IPv4 packets only and the other IPv6 packets only.
-    pub(crate) fn is_of_other_family(&self, other: &Self) -> bool {
-        matches!((&self.ends, &other.ends), (Ends::V4(..), Ends::V6(..)) | (Ends::V6(..), Ends::V4(..)))
+    /// Whether it holds packets of both families.
+    pub(crate) fn is_of_both_families(&self) -> bool {
+        self.ends == Ends::Any
     }
 
     /// How much there is to compare: the ranges of all fields.

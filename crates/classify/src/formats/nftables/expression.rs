@@ -42,10 +42,6 @@ pub(super) enum Field {
     Type(u8),
     /// Their code.
     Code(u8),
-    /// The first byte of an ICMP header, of either family.
-    AnyType,
-    /// The second byte.
-    AnyCode,
     /// TCP flags, those of a mask.
     Flags(u8),
     /// Flags and offset of a fragment in IPv4, those bits of a mask.
@@ -102,18 +98,8 @@ fn field(left: &Value) -> Result<Field, Fault> {
 fn payload_field(payload: &Value) -> Result<Field, Fault> {
     use End::{Destination, Source};
     let part = |key| payload.get(key).and_then(Value::as_str).unwrap_or_default();
-    let raw = (
-        part("base"),
-        payload.get("offset").and_then(Value::as_u64),
-        payload.get("len").and_then(Value::as_u64),
-    );
-    match raw {
-        ("th", Some(0), Some(8)) => return Ok(Field::AnyType),
-        ("th", Some(8), Some(8)) => return Ok(Field::AnyCode),
-        (base @ ("th" | "nh" | "ll" | "ih"), Some(offset), Some(len)) => {
-            return Err(unsupported(&format!("@{base},{offset},{len}")));
-        }
-        _ => {}
+    if let Some(base) = payload.get("base").and_then(Value::as_str) {
+        return Err(unsupported(&format!("@{base}")));
     }
     Ok(match (part("protocol"), part("field")) {
         ("ip", "saddr") => Field::V4(Source),
@@ -267,24 +253,24 @@ impl Field {
         })
     }
 
-    /// Whether it looks at a header without asking for the protocol that has it.
+    /// Whether it looks at a header without asking for a protocol that has it.
     pub(super) fn is_bare(self) -> bool {
-        matches!(self, Self::AnyPort(_) | Self::AnyType | Self::AnyCode)
+        matches!(self, Self::AnyPort(_))
     }
 
-    /// Whether what it looks at is there in packets of a protocol, as far as it does not see to that itself.
-    pub(super) fn fits(self, number: u8) -> bool {
+    /// The family that it asks for unless something else does.
+    pub(super) fn implied(self) -> Option<Ends> {
         match self {
-            Self::AnyPort(_) => protocol::has_ports(number),
-            Self::AnyType | Self::AnyCode => protocol::has_type_and_code(number),
-            _ => true,
+            Self::Type(protocol::ICMP) | Self::Code(protocol::ICMP) => Some(Ends::ALL_V4),
+            Self::Type(_) | Self::Code(_) => Some(Ends::ALL_V6),
+            _ => None,
         }
     }
 
     /// The packets whose field has one of these values.
     fn region(self, values: &Set<u128>) -> Result<Region, Fault> {
         let any = Region::of(Ends::Any);
-        let one = |number| Set::one(number);
+        let word = |icmp_type, code| u16::from_be_bytes([icmp_type, code]);
         Ok(match self {
             Self::V4(End::Source) => Region::of(Ends::V4(cast(values), Set::ALL)),
             Self::V4(End::Destination) => Region::of(Ends::V4(Set::ALL, cast(values))),
@@ -298,29 +284,20 @@ impl Field {
                 (false, true) => Region::of(Ends::ALL_V6),
                 (false, false) => any.protocols(&Set::EMPTY),
             },
-            Self::Port(number, end) => Self::AnyPort(end).region(values)?.protocols(&one(number)),
+            Self::Port(number, end) => Self::AnyPort(end).region(values)?.protocols(&Set::one(number)),
             Self::AnyPort(End::Source) => any.source_ports(&cast(values)),
             Self::AnyPort(End::Destination) => any.destination_ports(&cast(values)),
             Self::Type(number) => {
-                let ends = if number == protocol::ICMP { Ends::ALL_V4 } else { Ends::ALL_V6 };
-                Self::AnyType.region(values)?.protocols(&one(number)).ends(&ends)
+                let types: Set<u8> = cast(values);
+                let ranges = types.ranges().map(|(low, high)| (word(low, 0), word(high, u8::MAX)));
+                any.icmp(&Set::of(ranges)).protocols(&Set::one(number))
             }
             Self::Code(number) => {
-                let ends = if number == protocol::ICMP { Ends::ALL_V4 } else { Ends::ALL_V6 };
-                Self::AnyCode.region(values)?.protocols(&one(number)).ends(&ends)
-            }
-            Self::AnyType => {
-                let types: Set<u8> = cast(values);
-                let word = |icmp_type, code| u16::from_be_bytes([icmp_type, code]);
-                any.icmp(&Set::of(types.ranges().map(|(low, high)| (word(low, 0), word(high, u8::MAX)))))
-            }
-            Self::AnyCode => {
                 let codes: Set<u8> = cast(values);
-                let word = |icmp_type, code| u16::from_be_bytes([icmp_type, code]);
                 let of = |icmp_type| {
                     codes.ranges().map(move |(low, high)| (word(icmp_type, low), word(icmp_type, high)))
                 };
-                any.icmp(&Set::of((0..=u8::MAX).flat_map(of)))
+                any.icmp(&Set::of((0..=u8::MAX).flat_map(of))).protocols(&Set::one(number))
             }
             Self::Flags(mask) => {
                 let those = (0..=u8::MAX).filter(|flags| values.contains((flags & mask).into()));

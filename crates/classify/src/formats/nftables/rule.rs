@@ -1,5 +1,6 @@
 //! One rule: its statements, in order.
 
+use packetloom_packet::protocol;
 use serde_json::Value;
 
 use super::expression::{self, Field};
@@ -51,14 +52,20 @@ pub(super) fn entries(
         ended: false,
         unsupported: Vec::new(),
     };
-    for statement in statements {
-        match parser.statement(statement) {
-            Ok(()) => {}
-            Err(Fault::Unsupported(construct)) => parser.unsupported.push(construct),
-            Err(Fault::Syntax(message)) => return Err(message),
+    let take = |of: &mut Statements<'_>, result: Result<(), Fault>| match result {
+        Ok(()) => Ok(()),
+        Err(Fault::Unsupported(construct)) => {
+            of.unsupported.push(construct);
+            Ok(())
         }
+        Err(Fault::Syntax(message)) => Err(message),
+    };
+    for statement in statements {
+        let result = parser.statement(statement);
+        take(&mut parser, result)?;
     }
-    parser.settle();
+    let result = parser.settle();
+    take(&mut parser, result)?;
     if !parser.unsupported.is_empty() {
         let handle = rule.get("handle").map_or_else(String::new, |handle| format!(" handle {handle}"));
         let verb = if parser.unsupported.len() == 1 { "has" } else { "have" };
@@ -99,7 +106,7 @@ impl Statements<'_> {
             }
             "vmap" => self.lookup(of),
             _ => {
-                self.settle();
+                self.settle()?;
                 let does = self.verdict(kind, of)?;
                 let decides = matches!(does, Does::Verdict(Verdict::Decide(_)));
                 if self.log && !decides {
@@ -145,32 +152,27 @@ impl Statements<'_> {
     }
 
     /// Applies the conditions that had to wait for others.
-    fn settle(&mut self) {
-        for (fields, regions) in std::mem::take(&mut self.bare) {
-            if let Err(Fault::Unsupported(construct) | Fault::Syntax(construct)) =
-                self.narrow(&fields, &regions)
-            {
-                self.unsupported.push(construct);
-            }
-        }
+    fn settle(&mut self) -> Result<(), Fault> {
+        let bare = std::mem::take(&mut self.bare);
+        bare.iter().try_for_each(|(fields, regions)| self.narrow(fields, regions))
     }
 
     /// Leaves what is in one of these regions, which conditions on these fields gave.
     fn narrow(&mut self, fields: &[Field], regions: &[Region]) -> Result<(), Fault> {
-        for field in fields {
-            // What stands there in the headers of other protocols is not what we look at.
-            if !self.regions.iter().all(|region| region.has_only(|number| field.fits(number))) {
-                return Err(expression::unsupported("th without meta l4proto"));
-            }
+        // What stands there in the headers of other protocols is no port.
+        let has_ports = |region: &Region| region.has_only(protocol::has_ports);
+        if fields.iter().any(|field| field.is_bare()) && !self.regions.iter().all(has_ports) {
+            return Err(expression::unsupported("th without meta l4proto"));
         }
-        // The type of one family's ICMP in packets of the other: what nft prints then does not say what it does.
-        let is_icmp = fields.iter().any(|field| matches!(field, Field::Type(_) | Field::Code(_)));
-        let mut pairs = self.regions.iter().flat_map(|mine| regions.iter().map(move |region| (mine, region)));
-        if is_icmp && pairs.any(|(mine, region)| mine.is_of_other_family(region)) {
-            return Err(expression::unsupported("icmp of the other family"));
-        }
-        let left = self.intersection(regions)?;
-        self.regions = left;
+        // As nft does: ICMP is IPv4's and ICMPv6 is IPv6's where nothing before says which packets they are.
+        let both = self.regions.iter().any(Region::is_of_both_families);
+        let implied = fields.iter().find_map(|field| field.implied()).filter(|_| both);
+        let regions = regions.iter().map(|region| match &implied {
+            Some(ends) => region.clone().ends(ends),
+            None => region.clone(),
+        });
+        let regions: Vec<_> = regions.collect();
+        self.regions = self.intersection(&regions)?;
         Ok(())
     }
 
@@ -192,7 +194,7 @@ impl Statements<'_> {
         if self.log {
             return Err(expression::unsupported("log before vmap"));
         }
-        self.settle();
+        self.settle()?;
         let missing = || Fault::Syntax("a vmap without \"key\" or \"data\"".into());
         let (key, data) = of.get("key").zip(of.get("data")).ok_or_else(missing)?;
         let fields = expression::fields(key)?;

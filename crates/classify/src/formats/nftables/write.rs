@@ -141,11 +141,10 @@ fn transport(rule: &Rule, protocol: Option<u8>, expr: &mut Vec<Value>) -> Result
             false => expr.push(compare("==", payload("th", field), json!({ "range": [low, high] }))),
         }
     }
-    // The two bytes as they stand: their names are for packets of their own family.
-    for (offset, value) in [(0, rule.icmp_type), (8, rule.icmp_code)] {
+    let icmp = if protocol == protocol::ICMP { "icmp" } else { "icmpv6" };
+    for (field, value) in [("type", rule.icmp_type), ("code", rule.icmp_code)] {
         if let Some(value) = value {
-            let byte = json!({ "payload": { "base": "th", "offset": offset, "len": 8 } });
-            expr.push(compare("==", byte, value));
+            expr.push(compare("==", payload(icmp, field), value));
         }
     }
     if let Some(flags) = rule.tcp_flags {
@@ -175,9 +174,8 @@ fn fragments(rule: &Rule, protocol: Option<u8>, expr: &mut Vec<Value>) -> Result
         Fragments::NotLater if protocol.is_some_and(protocol::has_ports) => {
             compare("==", payload("th", "sport"), json!({ "range": [0, u16::MAX] }))
         }
-        Fragments::NotLater if protocol.is_some_and(protocol::has_type_and_code) => {
-            let byte = json!({ "payload": { "base": "th", "offset": 0, "len": 8 } });
-            compare("==", byte, json!({ "range": [0, u8::MAX] }))
+        Fragments::NotLater if protocol == Some(protocol::ICMPV6) => {
+            compare("==", payload("icmpv6", "type"), json!({ "range": [0, u8::MAX] }))
         }
         _ => return Err("which has no words for these fragments of IPv6"),
     });
