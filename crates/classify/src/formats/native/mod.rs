@@ -29,18 +29,18 @@
 //!
 //! An IPv6 address before a port stands in brackets.
 
-use std::net::IpAddr;
+mod header;
+mod sets;
 
-use packetloom_packet::key::halves;
 use packetloom_packet::protocol;
-use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6};
 
 use super::builder::Builder;
+use super::set::Set;
 use super::text::{self, Input, number};
 use super::{Error, Format, Options, Reading, WriteError, Writing};
-use crate::rule::{
-    Action, Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, TcpFlagMatch, flags_from_letters,
-};
+use crate::rule::{Action, Fragments, PortRange, Rule, TcpFlagMatch, flags_from_letters};
+pub(super) use header::parse_header;
+use sets::{Sets, Side};
 
 /// The words of a line, taken one by one.
 struct Words<'a>(std::iter::Peekable<std::str::SplitAsciiWhitespace<'a>>);
@@ -71,6 +71,7 @@ impl<'a> Words<'a> {
 pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, Error> {
     let mut builder = Builder::new(input.file, options);
     let mut default = None;
+    let mut sets = Sets::default();
     text::lines(input.file, &mut input.reader, |line, text| {
         let (text, comment) = text::split_comment(text);
         if text.is_empty() {
@@ -83,8 +84,14 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
                 Some(_) => Err(builder.syntax(line, "\"default\" stands twice")),
             };
         }
-        let rule = parse_rule(text).map(|rule| Rule { comment: comment.and_then(text::comment), ..rule });
-        builder.line(line, rule.map_err(Into::into))
+        if let Some(definition) = sets::definition(text) {
+            let size = definition.and_then(|(name, list)| sets.define(name, list));
+            let size = size.map_err(|message| builder.syntax(line, message))?;
+            return builder.spend(line, size);
+        }
+        let rule = parse_rule(text, &sets).map_err(|message| builder.syntax(line, message))?;
+        let comment = comment.and_then(text::comment);
+        rule.build(&Rule { line, comment, ..rule.rule.clone() }, &mut builder)
     })?;
     Ok(builder.finish(Format::Native, default))
 }
@@ -129,7 +136,7 @@ fn action(word: &str) -> Result<Action, String> {
 }
 
 /// Reads one rule.
-fn parse_rule(text: &str) -> Result<Rule, String> {
+fn parse_rule(text: &str, sets: &Sets) -> Result<Line, String> {
     let mut words = Words::new(text);
     let action = action(words.next("permit or deny")?)?;
     let protocol = match words.next("a protocol")? {
@@ -137,18 +144,12 @@ fn parse_rule(text: &str) -> Result<Rule, String> {
         word => Some(protocol_number(word, "any, ")?),
     };
     words.expect("from")?;
-    let source = address(words.next("a source address")?)?;
-    let source_ports = ports(&mut words, protocol)?;
+    let source = sets.side(words.next("a source address")?)?;
+    let source_ports = ports(&mut words, protocol, sets)?;
     words.expect("to")?;
-    let destination = address(words.next("a destination address")?)?;
-    let destination_ports = ports(&mut words, protocol)?;
-    let mut rule = Rule {
-        addresses: both(source, destination)?,
-        protocol,
-        source_ports,
-        destination_ports,
-        ..Rule::any(Some(action))
-    };
+    let destination = sets.side(words.next("a destination address")?)?;
+    let destination_ports = ports(&mut words, protocol, sets)?;
+    let mut rule = Rule { protocol, ..Rule::any(Some(action)) };
     let mut seen: Vec<&str> = Vec::new();
     while let Some(word) = words.0.next() {
         if seen.contains(&word) {
@@ -178,7 +179,51 @@ fn parse_rule(text: &str) -> Result<Rule, String> {
             }
         }
     }
-    Ok(rule)
+    Ok(Line { rule, source, destination, source_ports, destination_ports })
+}
+
+/// A rule's line: lists and sets make it several rules.
+struct Line {
+    /// What the rules have in common.
+    rule: Rule,
+    source: Side,
+    destination: Side,
+    source_ports: Set<u16>,
+    destination_ports: Set<u16>,
+}
+
+impl Line {
+    /// Adds its rules.
+    fn build(&self, template: &Rule, builder: &mut Builder<'_>) -> Result<(), Error> {
+        let addresses = sets::pairs(&self.source, &self.destination);
+        if addresses.is_empty() {
+            let message = "one address is IPv4 and the other IPv6; expected both of one family";
+            return Err(builder.syntax(template.line, message));
+        }
+        let ports = |set: &Set<u16>| -> Vec<PortRange> {
+            set.ranges().map(|(low, high)| PortRange { low, high }).collect()
+        };
+        let (source_ports, destination_ports) = (ports(&self.source_ports), ports(&self.destination_ports));
+        let count =
+            addresses.len().saturating_mul(source_ports.len()).saturating_mul(destination_ports.len());
+        let rules = addresses.iter().flat_map(|addresses| {
+            let destination_ports = &destination_ports;
+            source_ports.iter().flat_map(move |&source_ports| {
+                let rule = Rule { addresses, source_ports, ..template.clone() };
+                destination_ports
+                    .iter()
+                    .map(move |&destination_ports| Rule { destination_ports, ..rule.clone() })
+            })
+        });
+        // One of everything: the line's own rule.
+        let size =
+            self.source.size() + self.destination.size() + source_ports.len() + destination_ports.len();
+        if size <= 4 {
+            return rules.map(Ok).try_for_each(|rule| builder.line(template.line, rule));
+        }
+        builder.spend(template.line, size)?;
+        builder.rules(template, count, rules)
+    }
 }
 
 /// `or` is what a line takes beside a name or a number.
@@ -191,68 +236,14 @@ fn protocol_number(word: &str, or: &str) -> Result<u8, String> {
     })
 }
 
-/// One side of a rule.
-#[derive(Clone, Copy)]
-enum Side {
-    Any,
-    V4(Prefix4),
-    V6(Prefix6),
-}
-
-fn address(word: &str) -> Result<Side, String> {
-    if word == "any" {
-        return Ok(Side::Any);
-    }
-    let (address, len) = match word.split_once('/') {
-        Some((address, len)) => (address, Some(len)),
-        None => (word, None),
-    };
-    let expected = || format!("address {word:?}; expected any, an IPv4 or IPv6 address, or a prefix");
-    let address: IpAddr = address.parse().map_err(|_| expected())?;
-    let side = match address {
-        IpAddr::V4(address) => {
-            let len = len.map_or(Ok(32), |len| number(len, "prefix length", 32))?;
-            let prefix = Prefix4::new(address.into(), len);
-            (prefix.address() == u32::from(address)).then_some(Side::V4(prefix)).ok_or(prefix.to_string())
-        }
-        IpAddr::V6(address) => {
-            let len = len.map_or(Ok(128), |len| number(len, "prefix length", 128))?;
-            let prefix = Prefix6::new(address.into(), len);
-            (prefix.address() == u128::from(address)).then_some(Side::V6(prefix)).ok_or(prefix.to_string())
-        }
-    };
-    side.map_err(|prefix| format!("{word:?} has bits set past its length; expected {prefix}"))
-}
-
-fn both(source: Side, destination: Side) -> Result<Addresses, String> {
-    let every4 = Prefix4::new(0, 0);
-    let every6 = Prefix6::new(0, 0);
-    Ok(match (source, destination) {
-        (Side::Any, Side::Any) => Addresses::Any,
-        (Side::V4(source), Side::V4(destination)) => Addresses::V4(source, destination),
-        (Side::V4(source), Side::Any) => Addresses::V4(source, every4),
-        (Side::Any, Side::V4(destination)) => Addresses::V4(every4, destination),
-        (Side::V6(source), Side::V6(destination)) => Addresses::V6(source, destination),
-        (Side::V6(source), Side::Any) => Addresses::V6(source, every6),
-        (Side::Any, Side::V6(destination)) => Addresses::V6(every6, destination),
-        _ => return Err("one address is IPv4 and the other IPv6; expected both of one family".into()),
-    })
-}
-
-fn ports(words: &mut Words<'_>, protocol: Option<u8>) -> Result<PortRange, String> {
+fn ports(words: &mut Words<'_>, protocol: Option<u8>, sets: &Sets) -> Result<Set<u16>, String> {
     if !words.take("port") {
-        return Ok(PortRange::ANY);
+        return Ok(Set::ALL);
     }
     if !protocol.is_none_or(protocol::has_ports) {
         return Err("\"port\" with a protocol that has none; expected tcp, udp, sctp or any".into());
     }
-    let word = words.next("a port or a range of ports")?;
-    let (low, high) = word.split_once('-').unwrap_or((word, word));
-    let range = PortRange { low: number(low, "port", 65_535)?, high: number(high, "port", 65_535)? };
-    if range.low > range.high {
-        return Err(format!("ports {word:?} run downwards; expected {}-{}", range.high, range.low));
-    }
-    Ok(range)
+    sets.ports(words.next("a port or a range of ports")?)
 }
 
 fn flags(letters: &str) -> Result<u8, String> {
@@ -274,101 +265,4 @@ fn fragments(word: &str) -> Result<Fragments, String> {
         .into_iter()
         .find(|fragments| fragments.name() == Some(word))
         .ok_or_else(|| format!("fragment {word:?}; expected any, none, first, later or not-later"))
-}
-
-/// Reads one header.
-pub(super) fn parse_header(text: &str) -> Result<Key, String> {
-    let mut words = Words::new(text);
-    let protocol = protocol_number(words.next("a protocol")?, "")?;
-    let (source, source_port) = endpoint(words.next("a source")?)?;
-    words.expect(">")?;
-    let (destination, destination_port) = endpoint(words.next("a destination")?)?;
-    let mut bits = KeyBits(0);
-    let mut fragment = KeyBits::WHOLE;
-    let (mut icmp_type, mut code, mut tcp_flags) = (None, None, 0);
-    let mut seen: Vec<&str> = Vec::new();
-    while let Some(word) = words.0.next() {
-        if seen.contains(&word) {
-            return Err(format!("{word:?} stands twice"));
-        }
-        seen.push(word);
-        match word {
-            "type" | "code" if !protocol::has_type_and_code(protocol) => {
-                return Err(format!("{word:?} with a protocol that has none; expected icmp or icmpv6"));
-            }
-            "type" => icmp_type = Some(number(words.next("an ICMP type")?, "ICMP type", 255)?),
-            "code" if icmp_type.is_none() => {
-                return Err("\"code\" without a type; expected \"type N code N\"".into());
-            }
-            "code" => code = Some(number(words.next("an ICMP code")?, "ICMP code", 255)?),
-            "flags" if protocol == protocol::TCP => {
-                tcp_flags = flags(words.next("flags such as SA")?)?;
-                bits = bits.with(KeyBits::TCP_FLAGS);
-            }
-            "fragment" => {
-                fragment = match words.next("first or later")? {
-                    "first" => KeyBits::FIRST_FRAGMENT,
-                    "later" => KeyBits::LATER_FRAGMENT,
-                    found => return Err(format!("fragment {found:?}; expected first or later")),
-                }
-            }
-            _ => return Err(format!("{word:?}; expected type, code, flags (tcp), fragment, or the end")),
-        }
-    }
-    let has_transport = source_port.or(destination_port).or(icmp_type).is_some() || bits != KeyBits(0);
-    if fragment == KeyBits::LATER_FRAGMENT && has_transport {
-        return Err("ports, a type or flags of a later fragment; expected none of them".into());
-    }
-    let (source_port, destination_port) = match (source_port, destination_port, icmp_type) {
-        (Some(source), Some(destination), None) => {
-            bits = bits.with(KeyBits::PORTS);
-            (source, destination)
-        }
-        (None, None, Some(icmp_type)) => {
-            bits = bits.with(KeyBits::ICMP);
-            (icmp_type, code.unwrap_or(0))
-        }
-        (None, None, None) if !protocol::has_ports(protocol) || fragment == KeyBits::LATER_FRAGMENT => (0, 0),
-        (None, None, _) => return Err("expected a port on both sides, as in 192.0.2.1:443".into()),
-        (_, _, Some(_)) => return Err("ports and an ICMP type; expected one of them".into()),
-        _ => return Err("a port on one side only; expected both or none".into()),
-    };
-    bits = bits.with(fragment);
-    match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => Ok(Key::V4(MatchKey4 {
-            source: source.into(),
-            destination: destination.into(),
-            source_port,
-            destination_port,
-            protocol,
-            tcp_flags,
-            bits,
-            reserved: 0,
-        })),
-        (IpAddr::V6(source), IpAddr::V6(destination)) => Ok(Key::V6(MatchKey6 {
-            source: halves(source.into()),
-            destination: halves(destination.into()),
-            source_port,
-            destination_port,
-            protocol,
-            tcp_flags,
-            bits,
-            reserved: 0,
-        })),
-        _ => Err("one address is IPv4 and the other IPv6; expected both of one family".into()),
-    }
-}
-
-/// An address with or without a port.
-fn endpoint(word: &str) -> Result<(IpAddr, Option<u16>), String> {
-    let expected = || format!("{word:?}; expected an address, 192.0.2.1:443, or [2001:db8::1]:443");
-    if let Ok(address) = word.parse::<IpAddr>() {
-        return Ok((address, None));
-    }
-    let (address, port) = word.rsplit_once(':').ok_or_else(expected)?;
-    let address = match address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        Some(inner) => IpAddr::V6(inner.parse().map_err(|_| expected())?),
-        None => IpAddr::V4(address.parse().map_err(|_| expected())?),
-    };
-    Ok((address, Some(number(port, "port", 65_535)?)))
 }
