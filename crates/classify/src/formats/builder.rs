@@ -8,12 +8,19 @@ use crate::{Action, Rule, RuleSet};
 pub(super) const MAX_EXPANSION: usize = 1 << 20;
 
 /// What is wrong with a line.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Fault {
     /// It is no line of the format: what stands there and what was expected.
     Syntax(String),
     /// It says what no rule of ours says: the construct.
     Unsupported(String),
+}
+
+impl Fault {
+    /// A word that stands for something that no rule of ours says.
+    pub(super) fn no_equal(word: &str) -> Self {
+        Self::Unsupported(format!("{word:?} has no equal among our rules"))
+    }
 }
 
 impl From<String> for Fault {

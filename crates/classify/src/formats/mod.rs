@@ -2,6 +2,9 @@
 //!
 //! - [`native`]: Packetloom's own rules and headers.
 //! - [`classbench`]: ClassBench filter sets and traces.
+//! - [`cisco`]: access lists of Cisco IOS.
+//! - [`vpp`]: access lists of VPP's ACL plugin.
+//! - [`flowspec`]: BGP flow specifications, as NLRIs and in the text of ExaBGP.
 //! - [`iptables`]: what `iptables-save` and `ip6tables-save` print.
 //! - [`nftables`]: what `nft -j list ruleset` prints.
 //!
@@ -12,14 +15,18 @@
 
 mod builder;
 mod chains;
+pub mod cisco;
 pub mod classbench;
+pub mod flowspec;
 pub mod iptables;
+mod meet;
 mod names;
 pub mod native;
 pub mod nftables;
 mod region;
 mod set;
 mod text;
+pub mod vpp;
 mod writing;
 
 use std::fmt;
@@ -91,6 +98,14 @@ pub enum Format {
     Native,
     /// ClassBench's: IPv4 only, and rules have no action.
     ClassBench,
+    /// Access lists of Cisco IOS.
+    CiscoIos,
+    /// Access lists of VPP's ACL plugin.
+    Vpp,
+    /// BGP flow specifications as NLRIs in hexadecimal.
+    FlowSpec,
+    /// BGP flow specifications in the text of ExaBGP.
+    ExaBgp,
     /// What `iptables-save` prints: IPv4 only.
     Iptables,
     /// What `ip6tables-save` prints: IPv6 only.
@@ -118,6 +133,34 @@ const FORMATS: &[Description] = &[
         recognises: classbench::recognises,
         read: classbench::read,
         write: classbench::write,
+    },
+    Description {
+        format: Format::CiscoIos,
+        name: "cisco-ios",
+        recognises: cisco::recognises,
+        read: cisco::read,
+        write: cisco::write,
+    },
+    Description {
+        format: Format::Vpp,
+        name: "vpp",
+        recognises: vpp::recognises,
+        read: vpp::read,
+        write: vpp::write,
+    },
+    Description {
+        format: Format::FlowSpec,
+        name: "flowspec",
+        recognises: flowspec::hex::recognises,
+        read: flowspec::hex::read,
+        write: flowspec::hex::write,
+    },
+    Description {
+        format: Format::ExaBgp,
+        name: "exabgp",
+        recognises: flowspec::exabgp::recognises,
+        read: flowspec::exabgp::read,
+        write: flowspec::exabgp::write,
     },
     Description {
         format: Format::Ip6tables,

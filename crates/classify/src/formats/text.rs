@@ -1,11 +1,13 @@
 //! Texts in lines, with limits that bound what a hostile one can make us hold.
 
 use std::io::{BufRead, Chain, Cursor, Read};
+use std::iter::Peekable;
+use std::str::SplitAsciiWhitespace;
 
 use super::Error;
 
 /// A line may not be longer.
-const MAX_LINE: usize = 1 << 16;
+pub(super) const MAX_LINE: usize = 1 << 16;
 /// Bytes that a format is recognised by.
 const HEAD: u64 = 1 << 16;
 
@@ -48,23 +50,33 @@ pub(super) fn lines(
     reader: &mut dyn BufRead,
     mut each: impl FnMut(u32, &str) -> Result<(), Error>,
 ) -> Result<(), Error> {
+    raw_lines(file, reader, MAX_LINE, |line, text| each(line, text.trim_ascii()))
+}
+
+/// As [`lines`], with the blanks and with lines of up to `max` bytes.
+pub(super) fn raw_lines(
+    file: &str,
+    reader: &mut dyn BufRead,
+    max: usize,
+    mut each: impl FnMut(u32, &str) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut buffer = Vec::new();
     let mut number = 0u32;
     loop {
         buffer.clear();
-        let read = reader.take(MAX_LINE as u64 + 1).read_until(b'\n', &mut buffer);
+        let read = reader.take(max as u64 + 1).read_until(b'\n', &mut buffer);
         if read.map_err(|source| Error::Io { file: file.into(), source })? == 0 {
             return Ok(());
         }
         number = number.saturating_add(1);
         let fail = |message| Error::syntax(file, number, message);
-        if buffer.len() > MAX_LINE {
-            return Err(fail(format!("longer than {MAX_LINE} bytes; expected one rule or header a line")));
+        if buffer.len() > max {
+            return Err(fail(format!("longer than {max} bytes; expected one rule or header a line")));
         }
         let text = std::str::from_utf8(&buffer)
             .map_err(|_| fail("not UTF-8 text; expected rules or headers".into()))?;
         let text = if number == 1 { without_mark(text) } else { text };
-        each(number, text.trim_ascii())?;
+        each(number, text)?;
     }
 }
 
@@ -80,6 +92,36 @@ pub(super) fn split_comment(line: &str) -> (&str, Option<&str>) {
 pub(super) fn first_line(text: &str) -> &str {
     let said = text.lines().map(|line| split_comment(line.trim_ascii()).0);
     said.into_iter().find(|line| !line.is_empty()).unwrap_or_default()
+}
+
+/// The words of a line, taken one by one.
+pub(super) struct Words<'a>(pub(super) Peekable<SplitAsciiWhitespace<'a>>);
+
+impl<'a> Words<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self(text.split_ascii_whitespace().peekable())
+    }
+
+    pub(super) fn next(&mut self, expected: &str) -> Result<&'a str, String> {
+        self.0.next().ok_or_else(|| format!("the line ends; expected {expected}"))
+    }
+
+    pub(super) fn expect(&mut self, word: &str) -> Result<(), String> {
+        match self.next(&format!("{word:?}"))? {
+            found if found == word => Ok(()),
+            found => Err(format!("{found:?}; expected {word:?}")),
+        }
+    }
+
+    /// Takes the next word if it is this one.
+    pub(super) fn take(&mut self, word: &str) -> bool {
+        self.0.next_if_eq(&word).is_some()
+    }
+
+    /// The next word, which stays; none at the end.
+    pub(super) fn peek(&mut self) -> &'a str {
+        self.0.peek().copied().unwrap_or_default()
+    }
 }
 
 /// Takes `word` as a decimal number up to `max`.

@@ -1,13 +1,17 @@
 //! Rules and headers from text: what good lines give, and what is said about bad ones.
 
+mod cisco;
 mod classbench;
 mod display;
+mod flowspec;
 mod headers;
 mod iptables;
 mod lines;
 mod native;
 mod netfilter;
 mod nftables;
+mod verdicts;
+mod vpp;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use packetloom_packet::key::halves;
 use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6, protocol};
 
-use super::{Words, flags, protocol_number};
-use crate::formats::text::number;
+use super::{flags, protocol_number};
+use crate::formats::text::{Words, number};
 
 /// Reads one header.
 pub(in crate::formats) fn parse_header(text: &str) -> Result<Key, String> {

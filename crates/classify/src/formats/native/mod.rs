@@ -36,36 +36,11 @@ use packetloom_packet::protocol;
 
 use super::builder::Builder;
 use super::set::Set;
-use super::text::{self, Input, number};
+use super::text::{self, Input, Words, number};
 use super::{Error, Format, Options, Reading, WriteError, Writing};
 use crate::rule::{Action, Fragments, PortRange, Rule, TcpFlagMatch, flags_from_letters};
 pub(super) use header::parse_header;
 use sets::{Sets, Side};
-
-/// The words of a line, taken one by one.
-struct Words<'a>(std::iter::Peekable<std::str::SplitAsciiWhitespace<'a>>);
-
-impl<'a> Words<'a> {
-    fn new(text: &'a str) -> Self {
-        Self(text.split_ascii_whitespace().peekable())
-    }
-
-    fn next(&mut self, expected: &str) -> Result<&'a str, String> {
-        self.0.next().ok_or_else(|| format!("the line ends; expected {expected}"))
-    }
-
-    fn expect(&mut self, word: &str) -> Result<(), String> {
-        match self.next(&format!("{word:?}"))? {
-            found if found == word => Ok(()),
-            found => Err(format!("{found:?}; expected {word:?}")),
-        }
-    }
-
-    /// Takes the next word if it is this one.
-    fn take(&mut self, word: &str) -> bool {
-        self.0.next_if_eq(&word).is_some()
-    }
-}
 
 /// Reads rules, one a line.
 pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, Error> {
