@@ -5,7 +5,7 @@ use super::{Error, Format, MAX_RULES, Options, Reading, Skipped};
 use crate::{Action, Rule, RuleSet};
 
 /// Rules from regions at most: a bound on what lists, negations and chains grow to.
-const MAX_EXPANSION: usize = 1 << 20;
+pub(super) const MAX_EXPANSION: usize = 1 << 20;
 
 /// What is wrong with a line.
 #[derive(Clone, Debug)]
@@ -79,18 +79,42 @@ impl<'a> Builder<'a> {
 
     /// Adds the rules that together match the packets of `region`; all else is as in `template`, its line too.
     pub(super) fn region(&mut self, template: &Rule, region: &Region) -> Result<(), Error> {
+        match region.rules(template, self.spare) {
+            Some(rules) => self.rules(template, rules.len(), rules.into_iter()),
+            None => self.spend(template.line, self.spare + 1),
+        }
+    }
+
+    /// Adds the `count` rules that one like `template` becomes.
+    pub(super) fn rules(
+        &mut self,
+        template: &Rule,
+        count: usize,
+        mut rules: impl Iterator<Item = Rule>,
+    ) -> Result<(), Error> {
         // Names and comments are copied as well.
         let weight =
             1 + [&template.id, &template.comment].iter().map(|text| text_len(text) / 64).sum::<usize>();
-        let Some(rules) = region.rules(template, self.spare / weight) else {
-            let message = format!("lists, negations and jumps that make more than {MAX_EXPANSION} rules");
-            return Err(self.syntax(template.line, message));
-        };
-        self.spare -= rules.len() * weight;
-        rules.into_iter().try_for_each(|rule| self.push(rule))
+        self.spend(template.line, count.saturating_mul(weight))?;
+        rules.try_for_each(|rule| self.push(rule))
     }
 
-    /// The one of a file's lists that is to be taken, by its position: the one that is asked for, or the only one.
+    /// Takes from what lists and negations may grow to.
+    pub(super) fn spend(&mut self, line: u32, size: usize) -> Result<(), Error> {
+        match self.spare.checked_sub(size) {
+            Some(left) => {
+                self.spare = left;
+                Ok(())
+            }
+            None => {
+                let message = format!("lists, negations and jumps that make more than {MAX_EXPANSION} rules");
+                Err(self.syntax(line, message))
+            }
+        }
+    }
+
+    /// The one of a file's lists that is to be taken, by its position: the one that is asked for, by its name or by the last
+    /// word of it, or the only one.
     pub(super) fn choose<'n>(
         &self,
         names: impl ExactSizeIterator<Item = &'n str> + Clone,
@@ -107,10 +131,13 @@ impl<'a> Builder<'a> {
         };
         match (&self.options.list, names.len()) {
             (_, 0) => Err(fail("no list of rules".into())),
-            (Some(wanted), _) => names
-                .clone()
-                .position(|name| name == wanted)
-                .ok_or_else(|| fail(format!("no list {wanted:?}; expected one of {}", listed()))),
+            (Some(wanted), _) => {
+                let is_last_word = |name: &str| name.rsplit(' ').next() == Some(wanted.as_str());
+                let mut by_last_word = names.clone().enumerate().filter(|(_, name)| is_last_word(name));
+                let only = by_last_word.next().filter(|_| by_last_word.next().is_none());
+                let found = names.clone().position(|name| name == wanted).or(only.map(|(index, _)| index));
+                found.ok_or_else(|| fail(format!("no list {wanted:?}; expected one of {}", listed())))
+            }
             (None, 1) => Ok(0),
             (None, _) => Err(fail(format!("several lists; expected the name of one (--list): {}", listed()))),
         }

@@ -186,35 +186,35 @@ impl Flattening<'_, '_, '_> {
             }
             self.count(rule, &left)?;
             let pairs = left.iter().flat_map(|part| rule.regions.iter().map(move |region| (part, region)));
-            let both = pairs.filter_map(|(part, region)| part.intersection(region));
+            let mut both = pairs.filter_map(|(part, region)| part.intersection(region));
+            if let Verdict::Decide(action) = rule.verdict {
+                both.try_for_each(|region| self.decide(rule, action, &region))?;
+                continue;
+            }
             let matched: Vec<Region> = both.take(MAX_PARTS + 1).collect();
             self.limit(rule, &matched)?;
             match rule.verdict {
                 _ if matched.is_empty() => continue,
-                Verdict::Decide(action) => {
-                    self.decide(rule, action, &matched)?;
-                    continue;
-                }
                 Verdict::Jump(target) => {
                     self.chain(target, matched, None)?;
                     continue;
                 }
                 Verdict::Goto(target) => self.chain(target, matched.clone(), policy)?,
-                Verdict::Return => {}
+                Verdict::Return | Verdict::Decide(_) => {}
             }
             // What matched has returned from this chain.
             match policy {
-                Some(action) => self.decide(rule, action, &matched)?,
+                Some(action) => matched.iter().try_for_each(|region| self.decide(rule, action, region))?,
                 None => left = self.without(rule, left)?,
             }
         }
         Ok(())
     }
 
-    fn decide(&mut self, rule: &ChainRule, action: Action, matched: &[Region]) -> Result<(), Error> {
+    fn decide(&mut self, rule: &ChainRule, action: Action, region: &Region) -> Result<(), Error> {
         let (line, log, comment) = (rule.line, rule.log, rule.comment.clone());
         let template = Rule { line, log, comment, ..Rule::any(Some(action)) };
-        matched.iter().try_for_each(|region| self.builder.region(&template, region))
+        self.builder.region(&template, region)
     }
 
     /// What of `left` a rule does not match.

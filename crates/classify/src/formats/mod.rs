@@ -6,6 +6,7 @@
 //! - [`vpp`]: access lists of VPP's ACL plugin.
 //! - [`flowspec`]: BGP flow specifications, as NLRIs and in the text of ExaBGP.
 //! - [`iptables`]: what `iptables-save` and `ip6tables-save` print.
+//! - [`nftables`]: what `nft -j list ruleset` prints.
 //!
 //! Every error names the file, the line and what was expected. What a format can say and our rules cannot is an error too, or
 //! is left out and listed ([`Options::skip_unsupported`]); it is never taken for something else.
@@ -21,6 +22,7 @@ pub mod iptables;
 mod meet;
 mod names;
 pub mod native;
+pub mod nftables;
 mod region;
 mod set;
 mod text;
@@ -108,6 +110,8 @@ pub enum Format {
     Iptables,
     /// What `ip6tables-save` prints: IPv6 only.
     Ip6tables,
+    /// What `nft -j list ruleset` prints.
+    Nftables,
 }
 
 /// What a format consists of.
@@ -171,6 +175,13 @@ const FORMATS: &[Description] = &[
         recognises: iptables::recognises,
         read: iptables::read_v4,
         write: iptables::write_v4,
+    },
+    Description {
+        format: Format::Nftables,
+        name: "nftables",
+        recognises: nftables::recognises,
+        read: nftables::read,
+        write: nftables::write,
     },
     // Whatever is of no other format is told what our own expects.
     Description {

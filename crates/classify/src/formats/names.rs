@@ -171,3 +171,29 @@ pub(super) fn icmpv6(name: &str) -> Option<(u8, Option<u8>)> {
 fn find(names: &[(&str, u8, Option<u8>)], name: &str) -> Option<(u8, Option<u8>)> {
     names.iter().find(|(known, ..)| *known == name).map(|&(_, icmp_type, code)| (icmp_type, code))
 }
+
+/// Codes of "destination unreachable", ICMP's or ICMPv6's, by nft's names.
+pub(super) fn icmp_code(is_v4: bool, name: &str) -> Option<u8> {
+    let codes: &[(&str, u8)] = if is_v4 {
+        &[
+            ("net-unreachable", 0),
+            ("host-unreachable", 1),
+            ("prot-unreachable", 2),
+            ("port-unreachable", 3),
+            ("frag-needed", 4),
+            ("net-prohibited", 9),
+            ("host-prohibited", 10),
+            ("admin-prohibited", 13),
+        ]
+    } else {
+        &[
+            ("no-route", 0),
+            ("admin-prohibited", 1),
+            ("addr-unreachable", 3),
+            ("port-unreachable", 4),
+            ("policy-fail", 5),
+            ("reject-route", 6),
+        ]
+    };
+    codes.iter().find(|(known, _)| *known == name).map(|&(_, code)| code)
+}

@@ -109,6 +109,14 @@ impl Kinds {
     /// All packets.
     pub(crate) const ALL: Self = Self(7);
 
+    /// No packets.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The kinds of one of both.
+    pub(crate) const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// The kinds of both.
     pub(crate) const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
@@ -129,7 +137,7 @@ impl Kinds {
             Self::WHOLE => &[Fragments::None],
             Self::FIRST => &[Fragments::First],
             Self::LATER => &[Fragments::Later],
-            Self(0) => &[],
+            Self::NONE => &[],
             _ => &[Fragments::None, Fragments::Later],
         }
     }
@@ -168,7 +176,7 @@ impl Region {
     pub(crate) fn ends(mut self, ends: &Ends) -> Self {
         match self.ends.intersection(ends) {
             Some(ends) => self.ends = ends,
-            None => self.kinds = Kinds(0),
+            None => self.kinds = Kinds::NONE,
         }
         self
     }
@@ -222,13 +230,23 @@ impl Region {
 
     /// Whether no packet is in it.
     pub(crate) fn is_empty(&self) -> bool {
-        self.kinds == Kinds(0)
+        self.kinds == Kinds::NONE
             || self.ends.is_empty()
             || self.protocols.is_empty()
             || self.source_ports.is_empty()
             || self.destination_ports.is_empty()
             || self.icmp.is_empty()
             || self.flags.is_empty()
+    }
+
+    /// Whether all of its protocols are of some kind.
+    pub(crate) fn has_only(&self, kind: impl Fn(u8) -> bool) -> bool {
+        self.protocols.members().all(kind)
+    }
+
+    /// Whether it holds packets of both families.
+    pub(crate) fn is_of_both_families(&self) -> bool {
+        self.ends == Ends::Any
     }
 
     /// How much there is to compare: the ranges of all fields.
@@ -259,7 +277,7 @@ impl Region {
     }
 
     fn intersects(&self, other: &Self) -> bool {
-        self.kinds.intersection(other.kinds) != Kinds(0)
+        self.kinds.intersection(other.kinds) != Kinds::NONE
             && self.protocols.intersects(&other.protocols)
             && self.ends.intersects(&other.ends)
             && self.source_ports.intersects(&other.source_ports)

@@ -75,6 +75,14 @@ impl<T: Integer> Set<T> {
         self.0.as_ref().is_some_and(Vec::is_empty)
     }
 
+    /// Whether it holds a value.
+    pub(crate) fn contains(&self, value: T) -> bool {
+        self.0.as_ref().is_none_or(|ranges| {
+            let after = ranges.partition_point(|range| range.0 <= value);
+            after.checked_sub(1).is_some_and(|index| value <= ranges[index].1)
+        })
+    }
+
     /// How many ranges are kept for it.
     pub(crate) fn size(&self) -> usize {
         self.0.as_ref().map_or(0, Vec::len)

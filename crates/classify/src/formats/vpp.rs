@@ -204,12 +204,12 @@ fn prefix(word: &str) -> Result<End, Fault> {
     Ok(match address.parse().map_err(|_| expected())? {
         IpAddr::V4(address) => {
             let prefix = Prefix4::new(address.into(), number(len, "prefix length", 32)?);
-            (prefix.address() == address.into()).then_some(()).ok_or_else(outside)?;
+            (prefix.address() == u32::from(address)).then_some(()).ok_or_else(outside)?;
             End::V4(Set::range(prefix.address(), prefix.address() | !prefix.mask()))
         }
         IpAddr::V6(address) => {
             let prefix = Prefix6::new(address.into(), number(len, "prefix length", 128)?);
-            (prefix.address() == address.into()).then_some(()).ok_or_else(outside)?;
+            (prefix.address() == u128::from(address)).then_some(()).ok_or_else(outside)?;
             End::V6(Set::range(prefix.address(), prefix.address() | !prefix.mask()))
         }
     })

@@ -31,6 +31,12 @@ impl Writing<'_> {
     }
 }
 
+/// What a format that has comments says of a rule: its comment or its name, cut to what fits.
+pub(super) fn comment(rule: &Rule, max: usize) -> Option<&str> {
+    let text = rule.comment.as_deref().or(rule.id.as_deref())?;
+    Some(&text[..text.floor_char_boundary(max)])
+}
+
 /// The protocols that a rule is to be written with where a format asks for one beside a condition on its header; or that no
 /// packet can match it.
 pub(super) fn protocols(rule: &Rule) -> Result<Vec<Option<u8>>, &'static str> {

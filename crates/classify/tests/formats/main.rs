@@ -9,6 +9,7 @@ mod iptables;
 mod lines;
 mod native;
 mod netfilter;
+mod nftables;
 mod verdicts;
 mod vpp;
 

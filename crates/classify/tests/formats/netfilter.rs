@@ -9,6 +9,7 @@ use packetloom_classify::{Action, Kind, NO_RULE};
 use packetloom_packet::key::halves;
 use packetloom_packet::{KeyBits, MatchKey4, MatchKey6, protocol};
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
 /// A condition, and whether it is turned round.
 #[derive(Clone, Debug)]
@@ -247,6 +248,132 @@ impl Model {
             }
         }
         text + "COMMIT\n"
+    }
+}
+
+/// A ruleset's family in nftables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Table {
+    Inet,
+    OneFamily,
+}
+
+impl Model {
+    /// The model without what one rule of nftables cannot say.
+    pub(crate) fn for_nftables(mut self) -> Self {
+        for conditions in self.chains.iter_mut().flatten().map(|rule| &mut rule.conditions) {
+            conditions.ports.retain(|(of, _)| *of != PortsOf::Either);
+            if let Some(Not(true, (_, code))) = &mut conditions.icmp {
+                *code = None;
+            }
+        }
+        self
+    }
+
+    /// As `nft -j list ruleset` prints it, an object a line; a rule's log in the rule, or in one before it.
+    pub(crate) fn nftables(&self, table: Table, log_apart: bool) -> String {
+        let family = match table {
+            Table::Inet => "inet",
+            Table::OneFamily if self.v6 => "ip6",
+            Table::OneFamily => "ip",
+        };
+        let policy = if self.policy == Action::Permit { "accept" } else { "drop" };
+        let mut objects = vec![
+            json!({ "table": { "family": family, "name": "t" } }),
+            json!({ "chain": {
+                "family": family, "table": "t", "name": "chain0",
+                "type": "filter", "hook": "input", "prio": 0, "policy": policy,
+            } }),
+        ];
+        let below = 1..self.chains.len();
+        objects.extend(below.map(
+            |number| json!({ "chain": { "family": family, "table": "t", "name": format!("chain{number}") } }),
+        ));
+        for (number, rules) in self.chains.iter().enumerate() {
+            let mut say = |expr: &[Value]| {
+                let chain = format!("chain{number}");
+                objects.push(json!({ "rule": {
+                    "family": family, "table": "t", "chain": chain, "handle": 7, "expr": expr,
+                } }));
+            };
+            for rule in rules {
+                let mut expr = rule.conditions.nftables(self.v6);
+                if rule.log {
+                    expr.push(json!({ "log": { "prefix": "seen" } }));
+                    if log_apart {
+                        say(&expr);
+                        expr.pop();
+                    }
+                }
+                expr.push(json!({ "counter": { "packets": 3, "bytes": 4 } }));
+                let target = |number: usize| json!({ "target": format!("chain{number}") });
+                match rule.does {
+                    Does::Decide(Action::Permit) => expr.push(json!({ "accept": null })),
+                    Does::Decide(Action::Deny) => expr.push(json!({ "drop": null })),
+                    Does::Jump(number) => expr.push(json!({ "jump": target(number) })),
+                    Does::Goto(number) => expr.push(json!({ "goto": target(number) })),
+                    Does::Return => expr.push(json!({ "return": null })),
+                    Does::Nothing => {}
+                }
+                say(&expr);
+            }
+        }
+        let lines: Vec<_> = objects.iter().map(ToString::to_string).collect();
+        format!("{{\"nftables\": [\n{}\n]}}\n", lines.join(",\n"))
+    }
+}
+
+impl Conditions {
+    /// The matches of a rule.
+    fn nftables(&self, v6: bool) -> Vec<Value> {
+        let mut all = Vec::new();
+        let mut compare = |not: bool, left: Value, right: Value| {
+            let op = if not { "!=" } else { "==" };
+            all.push(json!({ "match": { "op": op, "left": left, "right": right } }));
+        };
+        let payload =
+            |protocol: &str, field: &str| json!({ "payload": { "protocol": protocol, "field": field } });
+        let prefix =
+            |&(base, len): &(u128, u8)| json!({ "prefix": { "addr": address(base, v6), "len": len } });
+        let family = if v6 { "ip6" } else { "ip" };
+        if let Some(Not(not, source)) = &self.source {
+            compare(*not, payload(family, "saddr"), prefix(source));
+        }
+        if let Some(Not(not, destination)) = &self.destination {
+            compare(*not, payload(family, "daddr"), prefix(destination));
+        }
+        let mut name = "";
+        if let Some(Not(not, number)) = self.protocol {
+            name = protocol::name(number).expect("a protocol with a name");
+            compare(not, json!({ "meta": { "key": "l4proto" } }), number.into());
+        }
+        if let Some(not) = self.fragment {
+            compare(!not, json!({ "&": [payload("ip", "frag-off"), 0x1fff] }), 0.into());
+        }
+        if self.header {
+            compare(false, payload(name, "sport"), json!({ "range": [0, 65535] }));
+        }
+        for (of, Not(not, ranges)) in &self.ports {
+            let field = if *of == PortsOf::Source { "sport" } else { "dport" };
+            let protocol = if ranges.len() == 2 { "th" } else { name };
+            let range = |&(low, high): &(u16, u16)| {
+                if low == high { low.into() } else { json!({ "range": [low, high] }) }
+            };
+            let ranges: Vec<Value> = ranges.iter().map(range).collect();
+            let right = if let [range] = &ranges[..] { range.clone() } else { json!({ "set": ranges }) };
+            compare(*not, payload(protocol, field), right);
+        }
+        if let Some(Not(not, (set, mask))) = self.flags {
+            compare(not, json!({ "&": [payload("tcp", "flags"), mask] }), set.into());
+        }
+        if let Some(Not(not, (icmp_type, code))) = self.icmp {
+            let protocol = if v6 { "icmpv6" } else { "icmp" };
+            compare(not, payload(protocol, "type"), icmp_type.into());
+            if let Some(code) = code {
+                compare(false, payload(protocol, "code"), code.into());
+            }
+        }
+        all
     }
 }
 

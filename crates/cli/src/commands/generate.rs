@@ -2,7 +2,6 @@
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use packetloom_classify::formats::{self, Format, WriteOptions};
@@ -12,7 +11,7 @@ use packetloom_generate::{
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 
-use super::stop_on_signals;
+use super::{Sink, stop_on_signals};
 use crate::args::{self, GenerateVerb, HeadersArgs, RulesArgs, TrafficArgs, TrafficShape};
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -24,29 +23,6 @@ pub(crate) fn run(verb: GenerateVerb) -> Done {
         }
         GenerateVerb::Rules(args) => write_rules(&args),
         GenerateVerb::Headers(args) => write_headers(&args),
-    }
-}
-
-/// An output that generators write to, and that fails once the user asked to stop.
-struct Sink {
-    output: Output,
-    stop: Stop,
-}
-
-impl Write for Sink {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(io::Error::other("interrupted"));
-        }
-        match self.output.write(buffer) {
-            Ok(()) => Ok(buffer.len()),
-            Err(packetloom_io::Error::Io { source, .. }) => Err(source),
-            Err(error) => Err(io::Error::other(error)),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -5,9 +5,11 @@ use packetloom_packet::protocol;
 use super::Family;
 use super::matching::{ANY_ICMP, FLAGS};
 use crate::formats::WriteError;
-use crate::formats::writing::{Writing, protocols};
+use crate::formats::writing::{Writing, comment, protocols};
 use crate::rule::{Action, Addresses, Fragments, PortRange, Rule};
 
+/// Bytes of a comment that the tools take.
+const MAX_COMMENT: usize = 255;
 /// The chain that is written.
 const CHAIN: &str = "FORWARD";
 
@@ -59,7 +61,7 @@ fn lines(rule: &Rule, family: Family) -> Result<Vec<String>, &'static str> {
         (Family::V4, _) => return Err("which holds IPv4 only"),
         (Family::V6, _) => return Err("which holds IPv6 only"),
     };
-    let comment = match rule.comment.as_ref().or(rule.id.as_ref()) {
+    let comment = match comment(rule, MAX_COMMENT) {
         Some(comment) => format!(" -m comment --comment {}", quoted(comment)),
         None => String::new(),
     };
@@ -147,9 +149,8 @@ fn flag_names(flags: u8) -> String {
     if names.is_empty() { "NONE".into() } else { names.join(",") }
 }
 
-/// A comment between quotes, no longer than the tool takes.
+/// A comment between quotes.
 fn quoted(text: &str) -> String {
-    let text = &text[..text.floor_char_boundary(255)];
     let escaped = text.chars().flat_map(|c| matches!(c, '"' | '\\').then_some('\\').into_iter().chain([c]));
     format!("\"{}\"", escaped.collect::<String>())
 }
