@@ -543,7 +543,7 @@ fn object_groups() {
 fn rules_are_written_as_lists() {
     let rules = super::rules(
         "permit tcp from 10.0.0.0/8 to 192.0.2.1 port 443 # the web\n\
-         permit tcp from 10.0.0.0/8 to 192.0.2.1 fragment later\n\
+         permit tcp from 10.0.0.0/8 to 192.0.2.1 fragment later # the web\n\
          deny udp from any port 1024-65535 to 192.0.2.0/24 port 0-1023 log\n\
          permit tcp from any to 192.0.2.2 flags S/SA\n\
          deny gre from 0.0.0.0/0 to any fragment later\n\

@@ -40,6 +40,7 @@ fn list(rules: &[Rule], v6: bool, writing: &mut Writing<'_>) -> Result<(), Write
     writeln!(writing.writer, "{header} {}", NAMES[usize::from(v6)])?;
     let default = writing.options.default.unwrap_or(Action::Deny);
     let mut is_empty = true;
+    let mut remark = None;
     // Whether it was said already what is done with later fragments.
     let mut later_done = false;
     for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| concerns(rule, v6)) {
@@ -61,9 +62,11 @@ fn list(rules: &[Rule], v6: bool, writing: &mut Writing<'_>) -> Result<(), Write
             continue;
         }
         is_empty = false;
-        if let Some(comment) = &rule.comment {
+        // Rules that were one line have one comment.
+        if let Some(comment) = rule.comment.as_deref().filter(|comment| remark != Some(*comment)) {
             writeln!(writing.writer, " remark {}", &comment[..comment.floor_char_boundary(MAX_REMARK)])?;
         }
+        remark = rule.comment.as_deref();
         for (_, entry) in entries {
             writeln!(writing.writer, " {entry}{}", if rule.log { " log" } else { "" })?;
         }
