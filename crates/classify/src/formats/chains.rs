@@ -12,7 +12,7 @@ use crate::{Action, Rule};
 /// Chains that may be inside each other. Netfilter's own limit is 16.
 const MAX_DEPTH: usize = 32;
 /// Fields of regions compared at most: a bound on the time that chains which call each other can take.
-const MAX_WORK: usize = 1 << 27;
+const MAX_WORK: usize = 1 << 24;
 /// Parts that the packets of one call of a chain may fall into.
 const MAX_PARTS: usize = 1 << 14;
 

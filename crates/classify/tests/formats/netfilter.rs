@@ -493,7 +493,12 @@ fn addresses(v6: bool) -> Vec<u128> {
     all
 }
 
-const PORTS: [u16; 12] = [0, 1, 21, 22, 23, 79, 80, 81, 1023, 1024, 65534, 65535];
+/// Ports that rules and packets are made of.
+pub(crate) const PORTS: [u16; 12] = [0, 1, 21, 22, 23, 79, 80, 81, 1023, 1024, 65534, 65535];
+
+/// Kinds of packets.
+pub(crate) const FRAGMENTS: [KeyBits; 4] =
+    [KeyBits::WHOLE, KeyBits::WHOLE, KeyBits::FIRST_FRAGMENT, KeyBits::LATER_FRAGMENT];
 
 /// Packets that a rule of [`model`] may tell apart.
 pub(crate) fn packet(v6: bool) -> impl Strategy<Value = Packet> {
@@ -502,12 +507,7 @@ pub(crate) fn packet(v6: bool) -> impl Strategy<Value = Packet> {
     (
         (address(), address()),
         prop::sample::select(vec![1, 6, 6, 6, 17, 17, 47, 58, 132]),
-        prop::sample::select(vec![
-            KeyBits::WHOLE,
-            KeyBits::WHOLE,
-            KeyBits::FIRST_FRAGMENT,
-            KeyBits::LATER_FRAGMENT,
-        ]),
+        prop::sample::select(FRAGMENTS.to_vec()),
         (port(), port()),
         (prop::sample::select(vec![0, 3, 8, 128, 254, 255]), prop::sample::select(vec![0, 1, 4, 255])),
         any::<u8>(),
@@ -524,7 +524,7 @@ pub(crate) fn packet(v6: bool) -> impl Strategy<Value = Packet> {
 }
 
 fn not<T: std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Not<T>> {
-    (prop::bool::weighted(0.3), value).prop_map(|(not, value)| Not(not, value))
+    (prop::bool::weighted(0.2), value).prop_map(|(not, value)| Not(not, value))
 }
 
 fn conditions(v6: bool) -> impl Strategy<Value = Conditions> {
@@ -547,7 +547,15 @@ fn conditions(v6: bool) -> impl Strategy<Value = Conditions> {
     let protocol =
         prop::sample::select(vec![None, Some(1), Some(6), Some(6), Some(17), Some(47), Some(58), Some(132)]);
     let fragment = prop::option::weighted(0.15, any::<bool>());
-    ((prefix(), prefix()), (protocol, prop::bool::weighted(0.1)), any::<bool>(), ports, flags, icmp, fragment)
+    (
+        (prefix(), prefix()),
+        (protocol, prop::bool::weighted(0.06)),
+        any::<bool>(),
+        ports,
+        flags,
+        icmp,
+        fragment,
+    )
         .prop_map(
             move |(
                 (source, destination),

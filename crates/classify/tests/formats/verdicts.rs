@@ -1,7 +1,6 @@
 //! What rules do with headers at their edges: how readings of other formats and what was written from rules are compared.
 
 #[path = "../classifiers/keys.rs"]
-#[expect(dead_code, reason = "the tests of classifiers use the rest")]
 mod keys;
 
 use packetloom_classify::formats::{self, Format, Options, Reading, WriteError, WriteOptions};
