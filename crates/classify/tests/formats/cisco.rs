@@ -417,7 +417,12 @@ fn blocks() {
             "ip access-list extended X\n permit ip any any\n frobnicate\n",
             "f:3: \"frobnicate\"; expected permit, deny or remark",
         ),
-        ("hostname x\npermit ip any any\n", "f:2: \"permit\" outside of an access list"),
+        ("hostname x\npermit ip any any\n", "f:2: \"permit ip any any\" outside of an access list"),
+        ("10 deny ip any any\n", "f:1: \"10 deny ip any any\" outside of an access list"),
+        (
+            "ip access-list X\n permit ip any any\n",
+            "f:1: \"X\" after \"ip access-list\"; expected standard or extended, and a name",
+        ),
         ("ip access-list extended X\n", "f:1: access list X has no entries"),
         ("hostname x\n", "f: no list of rules"),
         (

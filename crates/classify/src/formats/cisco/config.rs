@@ -116,9 +116,7 @@ impl Config {
                     group.members.push((line, words.join(" ").into()));
                 }
             }
-            _ if !indented && is_entry(&words) && words[0] != "no" => {
-                return Err(format!("{:?} outside of an access list", words[0]));
-            }
+            _ if !indented && decides(&words) => return Err(format!("{text:?} outside of an access list")),
             _ if !indented => self.block = Block::Other,
             _ => {}
         }
@@ -146,6 +144,11 @@ impl Config {
             }
             ["ipv6", "access-list", name] | ["IPv6", "access", "list", name] => {
                 self.block = Block::List(self.list(line, Kind::V6, name)?);
+            }
+            ["ip", "access-list", name] if !matches!(name, "match-local-traffic" | "persistent") => {
+                return Err(format!(
+                    "{name:?} after \"ip access-list\"; expected standard or extended, and a name"
+                ));
             }
             ["object-group", kind, name] => {
                 let kind = match kind {
@@ -269,6 +272,15 @@ fn is_entry(words: &[&str]) -> bool {
         ["no", number] => number.bytes().all(|byte| byte.is_ascii_digit()),
         [number, ..] => number.bytes().all(|byte| byte.is_ascii_digit()),
         [] => false,
+    }
+}
+
+/// Whether words are an entry that decides over packets.
+fn decides(words: &[&str]) -> bool {
+    match *words {
+        ["permit" | "deny", ..] => true,
+        [number, "permit" | "deny", ..] => number.bytes().all(|byte| byte.is_ascii_digit()),
+        _ => false,
     }
 }
 
