@@ -11,9 +11,10 @@ use packetloom_classify::{Action, Kind, RuleSet};
 fuzz_target!(|input: &[u8]| {
     let end = input.iter().position(|&byte| byte == 0).unwrap_or(input.len());
     let (mut rules, mut headers) = (&input[..end], input.get(end + 1..).unwrap_or_default());
-    let options = Options { ignore_flags: false };
+    let options = Options::default();
     let headers = read_headers("headers", &mut headers);
-    let Ok(mut rules) = read_rules("rules", &mut rules, options) else { return };
+    let Ok(reading) = read_rules("rules", &mut rules, &options) else { return };
+    let mut rules = reading.rules;
     let mut text = String::new();
     for rule in &mut rules.rules {
         rule.action.get_or_insert(Action::Permit);
@@ -24,7 +25,8 @@ fuzz_target!(|input: &[u8]| {
         }
         text += &format!("{rule}\n");
     }
-    let mut again = read_rules("again", &mut text.as_bytes(), options).expect("a shown rule can be read");
+    let again = read_rules("again", &mut text.as_bytes(), &options).expect("a shown rule can be read");
+    let mut again = again.rules;
     for (again, rule) in again.rules.iter_mut().zip(&rules.rules) {
         again.line = rule.line;
     }

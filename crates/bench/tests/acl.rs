@@ -18,7 +18,7 @@ use packetloom_packet::{MatchKey4, MatchKey6};
 const RULES: &str = "permit tcp from 10.0.0.0/8 to any port 80\ndeny udp from any to 2001:db8::/32\ndeny any from any to any\n";
 
 fn rules() -> RuleSet {
-    read_rules("rules", &mut RULES.as_bytes(), formats::Options { ignore_flags: false }).expect("rules")
+    read_rules("rules", &mut RULES.as_bytes(), &formats::Options::default()).expect("rules").rules
 }
 
 fn headers() -> Headers {

@@ -15,7 +15,7 @@ use packetloom_packet::key::halves;
 use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6};
 
 fn parse(text: &str) -> RuleSet {
-    read_rules("rules", &mut text.as_bytes(), formats::Options { ignore_flags: false }).expect("rules")
+    read_rules("rules", &mut text.as_bytes(), &formats::Options::default()).expect("rules").rules
 }
 
 /// Compares the peer with linear on all headers.
@@ -136,8 +136,8 @@ fn corpus(size: &str) {
         let text = |extension: &str| {
             open_text(&folder.join(format!("{style}_{size}.{extension}.xz"))).expect("a file of the corpus")
         };
-        let options = formats::Options { ignore_flags: true };
-        let rules = read_rules("rules", &mut *text("rules"), options).expect("rules");
+        let options = formats::Options { ignore_flags: true, ..formats::Options::default() };
+        let rules = read_rules("rules", &mut *text("rules"), &options).expect("rules").rules;
         let headers = read_headers("trace", &mut *text("trace")).expect("headers");
         assert_eq!(headers.len(), 100_000);
         agree(&rules, &headers).unwrap_or_else(|error| panic!("{style}_{size}: {error}"));

@@ -243,6 +243,7 @@ impl<K: MatchKey> CompiledRule<K> {
             Fragments::None => KeyBits::WHOLE,
             Fragments::First => KeyBits::FIRST_FRAGMENT,
             Fragments::Later => KeyBits::LATER_FRAGMENT,
+            Fragments::NotLater => KeyBits::WHOLE.with(KeyBits::FIRST_FRAGMENT),
         };
         let flags = rule.tcp_flags.map_or((0, 0), |flags| (flags.set & flags.mask, flags.mask));
         let protocol_mask = if rule.protocol.is_some() { u8::MAX } else { 0 };

@@ -5,9 +5,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packetloom_bench::peer::Peer;
-use packetloom_classify::Kind;
+use packetloom_classify::{Kind, formats};
 use packetloom_engine::chain::{BatchSize, Workers};
 use packetloom_nf::meter::MaxFlows;
 use packetloom_nf::units::Span;
@@ -123,9 +124,67 @@ pub(crate) struct AclArgs {
 pub(crate) enum AclVerb {
     /// Print, for each header, the position of the first rule that matches it, from 0; -1 for none
     ///
-    /// Rules and headers are Packetloom's own or ClassBench's, recognised by content. ClassBench's flags column is not
-    /// looked at.
+    /// Rules may be in any format, headers are Packetloom's own or ClassBench's; all are recognised by content. A rule file
+    /// whose lists or negations become several rules each counts every one of them. ClassBench's flags column is not looked
+    /// at.
     Classify(ClassifyArgs),
+    /// Write rules in another format
+    ///
+    /// What one format says and the other cannot is an error, or is left out and listed on standard error.
+    Convert(ConvertArgs),
+}
+
+/// How a rule file is read.
+#[derive(Debug, Args)]
+pub(crate) struct Reading {
+    /// The list to take from rules that hold several, by its name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) list: Option<String>,
+    /// Leave out what has no equal here, and list it on standard error; the rules after it may decide what it decided
+    #[arg(long)]
+    pub(crate) skip_unsupported: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArgs {
+    /// Rules
+    #[arg(value_name = "RULES")]
+    pub(crate) rules: PathBuf,
+    /// Format to write
+    #[arg(long, value_name = "FORMAT", value_parser = format_name())]
+    pub(crate) to: formats::Format,
+    /// Format of the rules; recognised by content unless given
+    #[arg(long, value_name = "FORMAT", value_parser = format_name())]
+    pub(crate) from: Option<formats::Format>,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+    /// The action of rules that have none of their own, as ClassBench's
+    #[arg(long, value_name = "ACTION", value_enum)]
+    pub(crate) rule_action: Option<RuleAction>,
+    /// Leave the flags column of ClassBench rules out
+    #[arg(long)]
+    pub(crate) ignore_flags: bool,
+    /// Write to this file
+    #[arg(short = 'o', value_name = "FILE", default_value = "-")]
+    pub(crate) output: PathBuf,
+    /// List what was left out as JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// An action on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum RuleAction {
+    /// Goes on
+    Permit,
+    /// Is dropped
+    Deny,
+}
+
+/// A format of rules by its name.
+fn format_name() -> impl TypedValueParser<Value = formats::Format> {
+    PossibleValuesParser::new(formats::Format::all().map(formats::Format::name))
+        .try_map(|name| name.parse::<formats::Format>())
 }
 
 #[derive(Debug, Args)]
@@ -133,6 +192,11 @@ pub(crate) struct ClassifyArgs {
     /// Rules
     #[arg(long, value_name = "FILE")]
     pub(crate) rules: PathBuf,
+    /// Format of the rules; recognised by content unless given
+    #[arg(long, value_name = "FORMAT", value_parser = format_name())]
+    pub(crate) format: Option<formats::Format>,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
     /// Headers
     #[arg(long, value_name = "FILE")]
     pub(crate) headers: PathBuf,

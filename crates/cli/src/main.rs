@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Verb::Meter(args) => commands::meter::run(args),
         Verb::Acl(acl) => match acl.verb {
             AclVerb::Classify(args) => commands::acl::classify(args),
+            AclVerb::Convert(args) => commands::acl::convert(args),
         },
         Verb::Check(args) => commands::check::run(&args),
         Verb::Generate(args) => commands::generate::run(args.verb),

@@ -19,7 +19,7 @@ mod shape;
 pub mod traffic;
 
 pub use error::GenerateError;
-pub use headers::{Header, HeaderOptions, HeaderTransport, Headers, Popularity, write_headers};
+pub use headers::{Header, HeaderFormat, HeaderOptions, HeaderTransport, Headers, Popularity, write_headers};
 pub use mix::mix_headers;
 pub use rules::{RuleOptions, Style, generate_rules};
 pub use shape::{Prefix, RuleShape};

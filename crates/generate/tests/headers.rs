@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use packetloom_classify::formats::{self, Format};
+use packetloom_classify::formats;
 use packetloom_classify::rule::{PortRange, TcpFlagMatch};
 use packetloom_generate::{
-    GenerateError, Header, HeaderOptions, HeaderTransport, Headers, Popularity, Prefix, RuleOptions,
-    RuleShape, Style, generate_rules, mix_headers, write_headers,
+    GenerateError, Header, HeaderFormat, HeaderOptions, HeaderTransport, Headers, Popularity, Prefix,
+    RuleOptions, RuleShape, Style, generate_rules, mix_headers, write_headers,
 };
 use packetloom_packet::{Key, MatchKey4, MatchKey6};
 use proptest::prelude::*;
@@ -221,9 +221,9 @@ fn the_text_never_changes() {
     };
     let pareto = HeaderOptions { popularity: Popularity::Pareto, mix: true, ..count(1000) };
     let seen = [
-        write(false, Format::ClassBench, &count(1000)),
-        write(false, Format::Native, &count(1000)),
-        write(true, Format::Native, &pareto),
+        write(false, HeaderFormat::ClassBench, &count(1000)),
+        write(false, HeaderFormat::Native, &count(1000)),
+        write(true, HeaderFormat::Native, &pareto),
     ];
     assert_eq!(seen, [0x6c7b_05bf_1ce9_4f99, 0x1505_e85b_00ad_2f18, 0x4b09_45d2_78c9_0098]);
 }
@@ -246,7 +246,7 @@ fn wrong_rules_are_refused() {
 fn classbench_has_no_ipv6() {
     let rules = shapes(Style::Acl, 10, true);
     let headers = Headers::new(&rules, &count(3)).unwrap();
-    let error = write_headers(headers, Format::ClassBench, Vec::new()).unwrap_err();
+    let error = write_headers(headers, HeaderFormat::ClassBench, Vec::new()).unwrap_err();
     assert!(matches!(error, GenerateError::Ipv6InClassBench { index: 0 }));
 }
 
@@ -289,7 +289,7 @@ fn headers_mixed_with_each_other_keep_their_fields_and_families() {
     // The rest of a header stays together, and hardly any two of the three parts are still of one header.
     assert!(headers.v4.iter().all(|key| key.source_port == key.destination_port));
     let together = headers.v4.iter().filter(|key| {
-        let port = key.source_port.into();
+        let port = u32::from(key.source_port);
         key.source == port || key.destination == port || key.source == key.destination
     });
     assert!(together.count() < 20);

@@ -215,6 +215,7 @@ fn bits_for(rule: &Rule, random: &mut Random) -> KeyBits {
         Fragments::None => KeyBits::WHOLE,
         Fragments::First => KeyBits::FIRST_FRAGMENT,
         Fragments::Later => KeyBits::LATER_FRAGMENT,
+        Fragments::NotLater => random.pick(&all[..2]),
     };
     if rule.icmp_type.is_some() || rule.icmp_code.is_some() {
         bits = bits.with(KeyBits::ICMP);

@@ -40,6 +40,7 @@ fn sketch(families: &'static [bool]) -> impl Strategy<Value = Sketch> {
         Fragments::None,
         Fragments::First,
         Fragments::Later,
+        Fragments::NotLater,
     ];
     let side = || (0..3usize, select(LENGTHS));
     let prefixes = prop_oneof![1 => Just(None), 7 => (side(), side()).prop_map(|(a, b)| Some([a, b]))];

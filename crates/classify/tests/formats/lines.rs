@@ -128,7 +128,7 @@ impl Read for Broken<'_> {
 #[test]
 fn a_failed_read_is_no_end_of_file() {
     let file = || BufReader::new(Broken(b"permit any from any to any\n"));
-    let rules = read_rules("f", &mut file(), Options { ignore_flags: false });
+    let rules = read_rules("f", &mut file(), &Options::default());
     let error = rules.unwrap_err();
     assert!(matches!(error, Error::Io { .. }));
     assert_eq!(error.to_string(), "f: the disk is gone");

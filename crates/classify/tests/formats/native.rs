@@ -102,6 +102,10 @@ fn good_lines_give_exactly_these_rules() {
         ("permit any from any to any fragment none", Rule { fragments: Fragments::None, ..permit() }),
         ("permit any from any to any fragment first", Rule { fragments: Fragments::First, ..permit() }),
         ("permit any from any to any fragment later", Rule { fragments: Fragments::Later, ..permit() }),
+        (
+            "permit any from any to any fragment not-later",
+            Rule { fragments: Fragments::NotLater, ..permit() },
+        ),
         ("permit any from any to any id fragment", Rule { id: Some("fragment".into()), ..permit() }),
         // Everything at once; what follows the destination may come in any order.
         (
@@ -254,17 +258,23 @@ fn bad_lines_are_refused_with_what_was_expected() {
             "flags \"/\"; expected a mask that holds every flag of the set",
         ),
         // The rest.
-        ("permit any from any to any fragment", "the line ends; expected any, none, first or later"),
-        ("permit any from any to any fragment last", "fragment \"last\"; expected any, none, first or later"),
+        (
+            "permit any from any to any fragment",
+            "the line ends; expected any, none, first, later or not-later",
+        ),
+        (
+            "permit any from any to any fragment last",
+            "fragment \"last\"; expected any, none, first, later or not-later",
+        ),
         ("permit any from any to any fragment any fragment any", "\"fragment\" stands twice"),
         ("permit any from any to any id", "the line ends; expected a name"),
         (
             "permit any from any to any id a b",
-            "\"b\"; expected type, code, flags, fragment, id, or the end of the line",
+            "\"b\"; expected type, code, flags, fragment, log, id, or the end of the line",
         ),
         (
             "permit tcp from any to any established",
-            "\"established\"; expected type, code, flags, fragment, id, or the end of the line",
+            "\"established\"; expected type, code, flags, fragment, log, id, or the end of the line",
         ),
         // Blanks are those of ASCII: others are part of a word, and shown as what they are.
         ("permit\u{a0}any from any to any", "\"permit\\u{a0}any\"; expected permit or deny"),

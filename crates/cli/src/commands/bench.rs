@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use packetloom_bench::sample::Measurement;
 use packetloom_bench::{acl, meter};
-use packetloom_classify::formats::Options;
 use packetloom_engine::chain::Run;
 use serde_json::{Map, Value};
 
@@ -88,7 +87,7 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
 
 fn bench_acl(args: &BenchAclArgs) -> Done {
     let stop = stop_on_signals()?;
-    let rules = read_rules(&args.rules, Options { ignore_flags: true })?;
+    let rules = read_rules(&args.rules)?;
     let mut headers = read_headers(&args.headers)?;
     if args.mix {
         packetloom_generate::mix_headers(&mut headers, MIX_SEED);

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use packetloom_classify::formats::{Options, read_rules};
-use packetloom_classify::{Kind, RuleSet};
+use packetloom_classify::Kind;
+use packetloom_classify::formats::{Options, Reading, read_rules};
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{Batch, DropReason, LinkType, Verdict};
 use proptest::prelude::*;
@@ -15,8 +15,8 @@ use crate::frames::{Fragment, Packet, Transport, ethernet};
 use crate::registry::Registration;
 use crate::{Context, Error, Function, Oracle, Prepared};
 
-fn rules(text: &str) -> RuleSet {
-    read_rules("f", &mut text.as_bytes(), Options { ignore_flags: false }).expect("good rules")
+fn rules(text: &str) -> Reading {
+    read_rules("f", &mut text.as_bytes(), &Options::default()).expect("good rules")
 }
 
 /// An ACL of these rules; `keys` are those of the chain file beside the rule file's name.
@@ -114,6 +114,7 @@ const NATIVE: &[&str] = &[
     "permit any from any to any fragment first",
     "deny any from 10.0.0.0/30 to any fragment later",
     "permit udp from any to any port 53 fragment first",
+    "deny udp from any to 10.0.0.0/30 fragment not-later",
 ];
 
 const CLASSBENCH: &[&str] = &[
@@ -428,5 +429,5 @@ fn rules_are_read_from_the_chain_files_folder() {
     }
     let unknown =
         prepare("{ rules = \"own.rules\", defualt = \"deny\" }", folder.path(), false).err().unwrap();
-    assert!(unknown.starts_with("unknown field `defualt`, expected one of `rules`, `default`"), "{unknown}");
+    assert!(unknown.starts_with("unknown field `defualt`, expected one of `rules`, `format`"), "{unknown}");
 }
