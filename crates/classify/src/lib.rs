@@ -3,8 +3,10 @@
 //! - [`rule`]: what a rule can ask of a packet.
 //! - [`formats`]: rules and headers from text.
 //! - [`compiled`]: rules as comparisons over match keys, one form for IPv4 and IPv6.
+//! - [`analysis`]: which rules do nothing, and why.
 //! - [`linear`], [`tuple_merge`]: classifiers, a folder each, behind [`Classifier`].
 
+pub mod analysis;
 pub mod compiled;
 pub mod formats;
 pub mod linear;

@@ -22,6 +22,8 @@ fn main() -> ExitCode {
         Verb::Meter(args) => commands::meter::run(args),
         Verb::Acl(acl) => match acl.verb {
             AclVerb::Classify(args) => commands::acl::classify(args),
+            AclVerb::Check(args) => commands::acl::check::run(&args),
+            AclVerb::Explain(args) => commands::acl::explain::run(&args),
         },
         Verb::Check(args) => commands::check::run(&args),
         Verb::Generate(args) => commands::generate::run(args.verb),
