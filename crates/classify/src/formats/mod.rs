@@ -207,6 +207,15 @@ pub fn read_headers(file: &str, reader: &mut dyn BufRead) -> Result<Headers, Err
     Ok(headers)
 }
 
+/// Reads one header in our own words, such as `tcp 192.0.2.1:1234 > 198.51.100.10:443 flags S`.
+///
+/// # Errors
+///
+/// What stands there and what was expected.
+pub fn parse_header(text: &str) -> Result<Key, String> {
+    native::parse_header(text)
+}
+
 /// Takes `word` as a decimal number up to `max`.
 fn number<T: TryFrom<u64>>(word: &str, what: &str, max: u64) -> Result<T, String> {
     let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
