@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use packetloom_classify::RuleSet;
-use packetloom_classify::analysis::{Analysis, Options, Report, Side, Verdict};
+use packetloom_classify::analysis::{Analysis, Correlated, Options, Report, Side, Verdict};
 use packetloom_io::output::Output;
 use serde_json::{Value, json};
 
@@ -109,20 +109,35 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Verdicts with the rules that they are about; correlated rules, of which there are many, by their lines alone.
     fn text(&self, position: u32, report: &Report) -> String {
+        let rule = &self.rules.rules[position as usize];
+        let place = format!("{}:{}", self.file, rule.line);
         let mut text = String::new();
+        // Writing to a String cannot fail.
         if let Some(message) = self.message(&report.verdict) {
+            let _ = writeln!(text, "{place}: {message}\n    {rule}");
             let causes = report.verdict.causes().map_or(&[][..], |causes| &causes.rules);
-            self.finding(&mut text, position, &message, causes, causes.len() as u64);
+            for &cause in causes.iter().take(self.args.show) {
+                let cause = &self.rules.rules[cause as usize];
+                let _ = writeln!(text, "    line {}: {cause}", cause.line);
+            }
+            if causes.len() > self.args.show {
+                let _ = writeln!(text, "    and {}", amount((causes.len() - self.args.show) as u64, "other"));
+            }
         }
-        if let Some(correlated) = &report.correlated
-            && correlated.count > 0
+        if let Some(Correlated { count, first }) = &report.correlated
+            && *count > 0
         {
-            let message = format!(
-                "correlated with {} of the other action: their order matters",
-                amount(correlated.count, "earlier rule")
-            );
-            self.finding(&mut text, position, &message, &correlated.first, correlated.count);
+            let mut with: Vec<String> =
+                first.iter().map(|&other| self.rules.rules[other as usize].line.to_string()).collect();
+            if *count > first.len() as u64 {
+                with.push(amount(count - first.len() as u64, "other"));
+            }
+            let last = with.pop().unwrap_or_default();
+            let (lines, others) = if with.is_empty() { ("line", "") } else { ("lines", " and ") };
+            let with = format!("{lines} {}{others}{last}", with.join(", "));
+            let _ = writeln!(text, "{place}: correlated with {with}: the order matters");
         }
         text
     }
@@ -155,22 +170,6 @@ impl Writer<'_> {
             _ => "",
         };
         Some(format!("{}: {explanation}{doubt}", verdict.name()))
-    }
-
-    /// A line about a rule, the rule, and the `count` rules that it has to do with, of which the first are given.
-    fn finding(&self, text: &mut String, position: u32, message: &str, related: &[u32], count: u64) {
-        let rule = &self.rules.rules[position as usize];
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}:{}: {message}\n    {rule}", self.file, rule.line);
-        let shown = &related[..related.len().min(self.args.show)];
-        for &position in shown {
-            let rule = &self.rules.rules[position as usize];
-            let _ = writeln!(text, "    line {}: {rule}", rule.line);
-        }
-        let hidden = count - shown.len() as u64;
-        if hidden > 0 {
-            let _ = writeln!(text, "    and {}", amount(hidden, "other"));
-        }
     }
 
     fn json(&self, position: u32, report: &Report) -> String {
