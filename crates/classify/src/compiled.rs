@@ -7,7 +7,7 @@ use std::fmt;
 use std::hash::Hash;
 
 use packetloom_packet::key::halves;
-use packetloom_packet::{KeyBits, MatchKey4, MatchKey6};
+use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6};
 
 use crate::NO_RULE;
 use crate::rule::{Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, RuleSet};
@@ -284,4 +284,14 @@ impl<K: MatchKey> CompiledRule<K> {
 /// The position of the first rule that matches: one rule after the other, the oracle that classifiers are compared with.
 pub fn first_match<K: MatchKey>(rules: &[CompiledRule<K>], key: &K) -> u32 {
     rules.iter().find(|rule| rule.matches(key)).map_or(NO_RULE, |rule| rule.position)
+}
+
+/// The positions of all rules that match a packet, in order; they are found as they are asked for.
+pub fn matching(rules: &RuleSet, key: &Key) -> impl Iterator<Item = u32> {
+    let matches = |rule: &Rule, position| match key {
+        Key::V4(key) => CompiledRule::new(rule, position).is_some_and(|rule| rule.matches(key)),
+        Key::V6(key) => CompiledRule::new(rule, position).is_some_and(|rule| rule.matches(key)),
+    };
+    let each = rules.rules.iter().zip(0..);
+    each.filter_map(move |(rule, position)| matches(rule, position).then_some(position))
 }

@@ -3,9 +3,11 @@
 //! - [`rule`]: what a rule can ask of a packet.
 //! - [`formats`]: rules and headers from text.
 //! - [`compiled`]: rules as comparisons over match keys, one form for IPv4 and IPv6.
+//! - [`analysis`]: which rules do nothing, and why.
 //! - [`simd`]: the vector instructions that a classifier may use.
 //! - [`linear`], [`tuple_space`], [`tuple_merge`], [`hybrid`]: classifiers, a folder each, behind [`Classifier`].
 
+pub mod analysis;
 pub mod compiled;
 pub mod formats;
 mod huge;

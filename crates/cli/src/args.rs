@@ -8,10 +8,11 @@ use std::str::FromStr;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packetloom_bench::peer::Peer;
-use packetloom_classify::{Kind, formats};
+use packetloom_classify::{Action, Kind, formats};
 use packetloom_engine::chain::{BatchSize, Workers};
 use packetloom_nf::meter::MaxFlows;
 use packetloom_nf::units::Span;
+use packetloom_packet::Key;
 
 /// Runs chains of network functions over batches of packets.
 #[derive(Debug, Parser)]
@@ -132,6 +133,15 @@ pub(crate) enum AclVerb {
     ///
     /// What one format says and the other cannot is an error, or is left out and listed on standard error.
     Convert(ConvertArgs),
+    /// Find rules that do nothing, and pairs of rules whose order matters
+    ///
+    /// A rule is "unmatchable" if no packet meets all its conditions; "shadowed" if earlier rules match all its packets, and
+    /// those of its own action would not suffice; otherwise "redundant" if taking it out changes no decision. Rules without
+    /// actions, ClassBench's, are "covered" by earlier ones. Two rules of different actions are "correlated" if they overlap
+    /// and neither holds the other.
+    Check(AclCheckArgs),
+    /// Say which rule decides a packet, and which ones would if it were not there
+    Explain(ExplainArgs),
 }
 
 /// How a rule file is read.
@@ -160,7 +170,7 @@ pub(crate) struct ConvertArgs {
     pub(crate) reading: Reading,
     /// The action of rules that have none of their own, as ClassBench's
     #[arg(long, value_name = "ACTION", value_enum)]
-    pub(crate) rule_action: Option<RuleAction>,
+    pub(crate) rule_action: Option<ActionName>,
     /// Leave the flags column of ClassBench rules out
     #[arg(long)]
     pub(crate) ignore_flags: bool,
@@ -170,15 +180,6 @@ pub(crate) struct ConvertArgs {
     /// List what was left out as JSON lines
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// An action on the command line.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum RuleAction {
-    /// Goes on
-    Permit,
-    /// Is dropped
-    Deny,
 }
 
 /// A format of rules by its name.
@@ -206,6 +207,97 @@ pub(crate) struct ClassifyArgs {
     /// Write the positions to this file
     #[arg(short = 'o', value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,
+}
+
+/// How rules are read, and what happens where they say nothing.
+#[derive(Debug, Args)]
+pub(crate) struct Policy {
+    /// Rules
+    pub(crate) rules: PathBuf,
+    /// Format of the rules; recognised by content unless given
+    #[arg(long, value_name = "FORMAT", value_parser = format_name())]
+    pub(crate) format: Option<formats::Format>,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+    /// Leave the flags column of ClassBench rules out
+    #[arg(long)]
+    pub(crate) ignore_flags: bool,
+    /// The action of rules that have none
+    #[arg(long, value_enum, value_name = "ACTION")]
+    pub(crate) rule_action: Option<ActionName>,
+    /// What happens to packets that no rule matches; what the rule file says, or deny, unless given
+    #[arg(long, value_enum, value_name = "ACTION")]
+    pub(crate) default: Option<ActionName>,
+}
+
+/// Actions by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ActionName {
+    /// Go on
+    Permit,
+    /// Drop
+    Deny,
+}
+
+impl From<ActionName> for Action {
+    fn from(name: ActionName) -> Self {
+        match name {
+            ActionName::Permit => Self::Permit,
+            ActionName::Deny => Self::Deny,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AclCheckArgs {
+    #[command(flatten)]
+    pub(crate) policy: Policy,
+    /// Comparisons that may be made for one rule, up to 100,000,000; a rule that takes more is "undecided"
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) work: u64,
+    /// Rules named with a finding; the others are counted
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) show: usize,
+    /// Exit with 1 if a rule is unmatchable, shadowed, redundant, covered or undecided; correlated rules are allowed
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Write the findings to this file
+    #[arg(short = 'o', value_name = "FILE", default_value = "-")]
+    pub(crate) output: PathBuf,
+    /// Print a JSON object a line for each rule with findings, and a summary
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) policy: Policy,
+    /// A packet, such as "tcp 192.0.2.1:1234 > 198.51.100.10:443 flags S"; may be given several times
+    ///
+    /// PROTOCOL ADDRESS[:PORT] > ADDRESS[:PORT] [type N [code N]] [flags LETTERS] [fragment first|later], with IPv6 addresses
+    /// in brackets before a port.
+    #[arg(long, value_name = "PACKET", required = true, value_parser = PacketText::new)]
+    pub(crate) packet: Vec<PacketText>,
+    /// Rules shown that would come next; the others are counted
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) show: usize,
+    /// Print a JSON object a line for each packet
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A packet as it was written, and what it means.
+#[derive(Clone, Debug)]
+pub(crate) struct PacketText {
+    pub(crate) text: String,
+    pub(crate) key: Key,
+}
+
+impl PacketText {
+    fn new(text: &str) -> Result<Self, String> {
+        Ok(Self { text: text.trim().to_owned(), key: formats::parse_header(text)? })
+    }
 }
 
 #[derive(Debug, Args)]

@@ -23,6 +23,8 @@ fn main() -> ExitCode {
         Verb::Acl(acl) => match acl.verb {
             AclVerb::Classify(args) => commands::acl::classify(args),
             AclVerb::Convert(args) => commands::acl::convert(args),
+            AclVerb::Check(args) => commands::acl::check::run(&args),
+            AclVerb::Explain(args) => commands::acl::explain::run(&args),
         },
         Verb::Check(args) => commands::check::run(&args),
         Verb::Generate(args) => commands::generate::run(args.verb),

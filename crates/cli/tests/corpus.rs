@@ -169,3 +169,43 @@ fn rule_sets_of_ten_thousand() {
 fn rule_sets_of_a_hundred_thousand() {
     check_rules(&["100k"]);
 }
+
+/// No rule that decides a header of the trace is said to do nothing, and nothing is left undecided.
+fn check_analysis(size: &str) {
+    let Some(folder) = corpus("rules") else { return };
+    for name in ["acl1", "fw1", "ipc1"].map(|style| format!("{style}_{size}")) {
+        let file = |extension: &str| folder.join(format!("{name}.{extension}.xz"));
+        let mut hit = truth(&file("truth"));
+        hit.sort_unstable();
+        for flags in [None, Some("--ignore-flags")] {
+            let mut command = packetloom();
+            let text = succeed(command.args(["acl", "check", "--json"]).args(flags).arg(file("rules")));
+            let findings: Vec<Value> =
+                text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+            let (summary, findings) = findings.split_last().expect("a summary");
+            let of = |name: &str| summary["summary"][name].as_u64().expect("a count");
+            let others = ["unmatchable", "shadowed", "redundant", "undecided", "correlated_pairs"].map(of);
+            assert_eq!((of("covered"), others), (findings.len() as u64, [0; 5]), "{name}: {summary}");
+            for finding in findings {
+                // The truth is without flags: what is covered with them is covered without.
+                let position = finding["position"].as_i64().expect("a position");
+                assert!(hit.binary_search(&(position as i32)).is_err(), "{name}: {finding}");
+                let causes = finding["causes"]["rules"].as_array().expect("causes");
+                assert!(
+                    finding["causes"]["minimal"] == true && causes.len() as u64 == finding["causes"]["count"]
+                );
+                assert!(causes.iter().all(|cause| cause["position"].as_i64() < Some(position)), "{finding}");
+            }
+        }
+    }
+}
+
+#[test]
+fn covered_rules_of_a_thousand_are_not_in_the_truth() {
+    check_analysis("1k");
+}
+
+#[test]
+fn covered_rules_of_a_hundred_thousand_are_not_in_the_truth() {
+    check_analysis("100k");
+}

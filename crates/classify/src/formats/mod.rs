@@ -384,3 +384,12 @@ pub fn read_headers(file: &str, reader: &mut dyn BufRead) -> Result<Headers, Err
     })?;
     Ok(headers)
 }
+
+/// Reads one header in our own words, such as `tcp 192.0.2.1:1234 > 198.51.100.10:443 flags S`.
+///
+/// # Errors
+///
+/// What stands there and what was expected.
+pub fn parse_header(text: &str) -> Result<Key, String> {
+    native::parse_header(text)
+}

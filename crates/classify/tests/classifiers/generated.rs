@@ -1,9 +1,10 @@
 //! Generated sets with the structure of real ones, and headers made for them.
 
 use packetloom_classify::RuleSet;
-use packetloom_classify::formats::{Format, read_headers};
+use packetloom_classify::formats::read_headers;
 use packetloom_generate::{
-    HeaderOptions, Headers, Popularity, RuleOptions, RuleShape, Style, generate_rules, write_headers,
+    HeaderFormat, HeaderOptions, Headers, Popularity, RuleOptions, RuleShape, Style, generate_rules,
+    write_headers,
 };
 use packetloom_packet::Key;
 
@@ -21,7 +22,7 @@ fn check(ipv6: bool) {
                 let options = HeaderOptions { count: 5_000, seed, popularity: Popularity::Uniform, mix };
                 let mut text = Vec::new();
                 let headers = Headers::new(&shapes, &options).expect("headers");
-                write_headers(headers, Format::Native, &mut text).expect("written");
+                write_headers(headers, HeaderFormat::Native, &mut text).expect("written");
                 let headers = read_headers("generated", &mut &*text).expect("headers");
                 let keys: Vec<_> =
                     headers.v4.into_iter().map(Key::V4).chain(headers.v6.into_iter().map(Key::V6)).collect();

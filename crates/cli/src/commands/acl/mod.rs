@@ -1,15 +1,19 @@
 //! `packetloom acl`.
 
+pub(crate) mod check;
+pub(crate) mod explain;
+
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use packetloom_classify::formats::{self, Headers, Options, Reading, Skipped, WriteError, WriteOptions};
 use packetloom_classify::{Action, NO_RULE, RuleSet};
-use packetloom_io::input::{is_standard, open_text};
+use packetloom_io::input::{Stop, is_standard, open_text};
 use packetloom_io::output::Output;
+use serde_json::{Value, json};
 
 use super::{Sink, stop_on_signals};
-use crate::args::{ClassifyArgs, ConvertArgs, RuleAction};
+use crate::args::{ActionName, ClassifyArgs, ConvertArgs, Policy};
 use crate::failure::Failure;
 use crate::{Done, talk};
 
@@ -39,10 +43,49 @@ fn list(path: &Path, skipped: &[Skipped], json: bool) {
     }
 }
 
+/// Gives an action to rules that have none.
+fn state_actions(rules: &mut RuleSet, action: Option<ActionName>) {
+    for rule in &mut rules.rules {
+        rule.action = rule.action.or(action.map(Action::from));
+    }
+}
+
+/// Reads the rules of a policy, each with its action where there is one, and says what happens to packets that none matches.
+fn read_policy(policy: &Policy) -> Result<(RuleSet, Action), Failure> {
+    let options = Options {
+        ignore_flags: policy.ignore_flags,
+        format: policy.format,
+        skip_unsupported: policy.reading.skip_unsupported,
+        list: policy.reading.list.clone(),
+    };
+    let Reading { mut rules, skipped, default, .. } = read(&policy.rules, &options)?;
+    list(&policy.rules, &skipped, false);
+    state_actions(&mut rules, policy.rule_action);
+    Ok((rules, policy.default.map(Action::from).or(default).unwrap_or(Action::Deny)))
+}
+
+/// A rule in JSON, for those who look it up.
+fn rule_json(rules: &RuleSet, position: u32) -> Value {
+    let rule = &rules.rules[position as usize];
+    json!({
+        "line": rule.line,
+        "position": position,
+        "id": rule.id,
+        "comment": rule.comment,
+        "action": rule.action.map(Action::name),
+        "rule": rule.to_string(),
+    })
+}
+
 /// Reads a file of headers.
 pub(super) fn read_headers(path: &Path) -> Result<Headers, Failure> {
     let mut reader = open_text(path)?;
     formats::read_headers(&path.display().to_string(), &mut *reader).map_err(|e| Failure::Run(e.into()))
+}
+
+/// Fails once the user asked to stop.
+fn go_on(stop: &Stop) -> Done {
+    if stop.load(Ordering::Relaxed) { Err(Failure::Run(anyhow::anyhow!("interrupted"))) } else { Ok(()) }
 }
 
 pub(crate) fn classify(args: ClassifyArgs) -> Done {
@@ -50,9 +93,6 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
         return Err(Failure::Usage("rules and headers on standard input; expected a file for one".into()));
     }
     let stop = stop_on_signals()?;
-    let interrupted = || {
-        if stop.load(Ordering::Relaxed) { Err(Failure::Run(anyhow::anyhow!("interrupted"))) } else { Ok(()) }
-    };
     let options = Options {
         ignore_flags: true,
         format: args.format,
@@ -67,13 +107,13 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
     let bar = talk::bar(Some(headers.len() as u64), "classifying", talk::Template::Count);
     let mut v4 = vec![NO_RULE; headers.v4.len()];
     for (keys, first) in headers.v4.chunks(BATCH).zip(v4.chunks_mut(BATCH)) {
-        interrupted()?;
+        go_on(&stop)?;
         classifier.classify_v4(keys, first);
         bar.inc(keys.len() as u64);
     }
     let mut v6 = vec![NO_RULE; headers.v6.len()];
     for (keys, first) in headers.v6.chunks(BATCH).zip(v6.chunks_mut(BATCH)) {
-        interrupted()?;
+        go_on(&stop)?;
         classifier.classify_v6(keys, first);
         bar.inc(keys.len() as u64);
     }
@@ -101,13 +141,7 @@ pub(crate) fn convert(args: ConvertArgs) -> Done {
         list: args.reading.list,
     };
     let Reading { mut rules, default, skipped, .. } = read(&args.rules, &options)?;
-    let unstated = args.rule_action.map(|action| match action {
-        RuleAction::Permit => Action::Permit,
-        RuleAction::Deny => Action::Deny,
-    });
-    for rule in &mut rules.rules {
-        rule.action = rule.action.or(unstated);
-    }
+    state_actions(&mut rules, args.rule_action);
     let options = WriteOptions { default, skip_unsupported: args.reading.skip_unsupported };
     let mut sink = Sink { output: Output::create(&args.output)?, stop: stop_on_signals()? };
     let unsaid =

@@ -1,0 +1,207 @@
+//! `packetloom acl check`.
+
+use std::fmt::Write;
+
+use packetloom_classify::RuleSet;
+use packetloom_classify::analysis::{Analysis, Correlated, Options, Report, Side, Verdict};
+use packetloom_io::output::Output;
+use serde_json::{Value, json};
+
+use super::{go_on, read_policy, rule_json};
+use crate::args::AclCheckArgs;
+use crate::commands::stop_on_signals;
+use crate::failure::Failure;
+use crate::{Done, talk};
+
+pub(crate) fn run(args: &AclCheckArgs) -> Done {
+    let stop = stop_on_signals()?;
+    let (rules, default) = read_policy(&args.policy)?;
+    let mut output = Output::create(&args.output)?;
+    let options = Options { default, work: args.work, named: args.show };
+    let mut analysis = Analysis::new(&rules, options);
+    let writer = Writer { args, rules: &rules, file: args.policy.rules.display().to_string() };
+    let bar = talk::bar(Some(rules.rules.len() as u64), "checking", talk::Template::Count);
+    let mut counts = Counts::default();
+    for position in 0..rules.rules.len() as u32 {
+        go_on(&stop)?;
+        let report = analysis.check(position);
+        counts.add(&report);
+        let text = if args.json { writer.json(position, &report) } else { writer.text(position, &report) };
+        if !text.is_empty() {
+            // The findings and the bar may be on one terminal.
+            bar.suspend(|| output.write(text.as_bytes()))?;
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    if args.json {
+        output.write(format!("{}\n", json!({ "summary": counts.json() })).as_bytes())?;
+    }
+    output.finish()?;
+    if !args.json {
+        talk::say(&talk::table(&counts.rows().map(|(name, count)| (name.to_owned(), count.to_string()))));
+    }
+    match counts.findings() {
+        findings if args.strict && findings > 0 => {
+            Err(Failure::Run(anyhow::anyhow!("{} with findings", amount(findings, "rule"))))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How many rules there are of each sort.
+#[derive(Default)]
+struct Counts {
+    rules: u64,
+    unmatchable: u64,
+    shadowed: u64,
+    redundant: u64,
+    covered: u64,
+    undecided: u64,
+    correlated: u64,
+}
+
+impl Counts {
+    fn add(&mut self, report: &Report) {
+        self.rules += 1;
+        match report.verdict {
+            Verdict::Effective => {}
+            Verdict::Unmatchable => self.unmatchable += 1,
+            Verdict::Covered(_) => self.covered += 1,
+            Verdict::Shadowed(_) => self.shadowed += 1,
+            Verdict::Redundant { .. } => self.redundant += 1,
+            Verdict::Undecided { .. } => self.undecided += 1,
+        }
+        self.correlated += report.correlated.as_ref().map_or(0, |correlated| correlated.count);
+    }
+
+    fn rows(&self) -> [(&'static str, u64); 7] {
+        [
+            ("rules", self.rules),
+            ("unmatchable", self.unmatchable),
+            ("shadowed", self.shadowed),
+            ("redundant", self.redundant),
+            ("covered", self.covered),
+            ("undecided", self.undecided),
+            ("correlated pairs", self.correlated),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        self.rows().into_iter().map(|(name, count)| (name.replace(' ', "_"), count)).collect()
+    }
+
+    fn findings(&self) -> u64 {
+        self.unmatchable + self.shadowed + self.redundant + self.covered + self.undecided
+    }
+}
+
+/// A number of things.
+fn amount(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Puts reports into words; into none where there is nothing to say.
+struct Writer<'a> {
+    args: &'a AclCheckArgs,
+    rules: &'a RuleSet,
+    file: String,
+}
+
+impl Writer<'_> {
+    /// Verdicts with the rules that they are about; correlated rules, of which there are many, by their lines alone.
+    fn text(&self, position: u32, report: &Report) -> String {
+        let rule = &self.rules.rules[position as usize];
+        let place = format!("{}:{}", self.file, rule.line);
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        if let Some(message) = self.message(&report.verdict) {
+            let _ = writeln!(text, "{place}: {message}\n    {rule}");
+            let causes = report.verdict.causes().map_or(&[][..], |causes| &causes.rules);
+            for &cause in causes.iter().take(self.args.show) {
+                let cause = &self.rules.rules[cause as usize];
+                let _ = writeln!(text, "    line {}: {cause}", cause.line);
+            }
+            if causes.len() > self.args.show {
+                let _ = writeln!(text, "    and {}", amount((causes.len() - self.args.show) as u64, "other"));
+            }
+        }
+        if let Some(Correlated { count, first }) = &report.correlated
+            && *count > 0
+        {
+            let mut with: Vec<String> =
+                first.iter().map(|&other| self.rules.rules[other as usize].line.to_string()).collect();
+            if *count > first.len() as u64 {
+                with.push(amount(count - first.len() as u64, "other"));
+            }
+            let last = with.pop().unwrap_or_default();
+            let (lines, others) = if with.is_empty() { ("line", "") } else { ("lines", " and ") };
+            let with = format!("{lines} {}{others}{last}", with.join(", "));
+            let _ = writeln!(text, "{place}: correlated with {with}: the order matters");
+        }
+        text
+    }
+
+    /// What is said about a verdict, if anything is.
+    fn message(&self, verdict: &Verdict) -> Option<String> {
+        let explanation = match verdict {
+            Verdict::Effective => return None,
+            Verdict::Unmatchable => "no packet meets all its conditions".into(),
+            Verdict::Covered(_) => "earlier rules match all its packets".into(),
+            Verdict::Shadowed(_) => "earlier rules match all its packets, not all with its action".into(),
+            Verdict::Redundant { side: Side::Earlier, .. } => {
+                "earlier rules with its action match all its packets".into()
+            }
+            Verdict::Redundant { causes, side: Side::Later { default } } => {
+                let what = match (causes.rules.is_empty(), default) {
+                    (true, _) => "the default decides",
+                    (false, true) => "later rules and the default decide",
+                    (false, false) => "later rules decide",
+                };
+                format!("{what} its packets in the same way")
+            }
+            Verdict::Undecided { never_hit } => {
+                let what = if *never_hit { "no packet comes to it; to say why" } else { "to decide this" };
+                format!("{what} takes more than {} (--work)", amount(self.args.work, "comparison"))
+            }
+        };
+        let doubt = match verdict.causes() {
+            Some(causes) if !causes.minimal => " (perhaps not all of these are needed)",
+            _ => "",
+        };
+        Some(format!("{}: {explanation}{doubt}", verdict.name()))
+    }
+
+    fn json(&self, position: u32, report: &Report) -> String {
+        let has_correlated = report.correlated.as_ref().is_some_and(|correlated| correlated.count > 0);
+        if report.verdict == Verdict::Effective && !has_correlated {
+            return String::new();
+        }
+        let show = |rules: &[u32]| -> Vec<Value> {
+            rules.iter().take(self.args.show).map(|&rule| rule_json(self.rules, rule)).collect()
+        };
+        let mut value = rule_json(self.rules, position);
+        value["verdict"] = report.verdict.name().into();
+        match report.verdict {
+            Verdict::Redundant { side: Side::Earlier, .. } => value["side"] = "earlier".into(),
+            Verdict::Redundant { side: Side::Later { default }, .. } => {
+                value["side"] = "later".into();
+                value["left_to_default"] = default.into();
+            }
+            Verdict::Undecided { never_hit } => value["never_hit"] = never_hit.into(),
+            _ => {}
+        }
+        if let Some(causes) = report.verdict.causes() {
+            value["causes"] = json!({
+                "count": causes.rules.len(),
+                "minimal": causes.minimal,
+                "rules": show(&causes.rules),
+            });
+        }
+        value["correlated"] = match &report.correlated {
+            Some(correlated) => json!({ "count": correlated.count, "rules": show(&correlated.first) }),
+            None => Value::Null,
+        };
+        format!("{value}\n")
+    }
+}
