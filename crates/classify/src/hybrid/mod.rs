@@ -29,8 +29,11 @@ const MAX_TABLES: usize = 8;
 const LEAST_SHARE: usize = 16;
 /// Class tables are tried for no more rules than this.
 const MAX_CLASS_RULES: usize = 1 << 14;
-/// What one try may cost: tables of 20 MB, half a second or so.
-const BUDGET: Budget = Budget { entries: 10 << 20, work: 150_000_000 };
+/// What one try may cost: tables of 20 MB and maps of 4 MB for each side, half a second or so. With IPv6, where an address takes
+/// more steps, hash tables are the faster ones sooner.
+const fn budget<K: Family>() -> Budget {
+    Budget { entries: 10 << 20, cells: (2 << 20) / K::WORDS, work: 150_000_000 }
+}
 
 /// Class tables for the rules that are wide in some way, hash tables for the others.
 #[derive(Debug)]
@@ -109,7 +112,7 @@ impl<K: Family> Index<K> {
         // The fastest are class tables alone. What they cannot hold is hashed, table after table, until they can.
         while !left.is_empty() {
             if left.len() <= MAX_CLASS_RULES {
-                index.classes = ClassTables::build(&left, &index.states, BUDGET);
+                index.classes = ClassTables::build(&left, &index.states, budget::<K>());
                 if index.classes.is_some() {
                     break;
                 }

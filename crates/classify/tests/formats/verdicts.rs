@@ -1,5 +1,6 @@
 //! What rules do with headers at their edges: how readings of other formats and what was written from rules are compared.
 
+#[allow(dead_code, reason = "the tests of classifiers use more of it")]
 #[path = "../classifiers/keys.rs"]
 mod keys;
 

@@ -17,6 +17,8 @@ use crate::rule::PortRange;
 pub(in crate::hybrid) struct Budget {
     /// Entries of all crosses.
     pub(in crate::hybrid) entries: usize,
+    /// Cells of each map from addresses.
+    pub(in crate::hybrid) cells: usize,
     /// Steps, of a few nanoseconds each.
     pub(in crate::hybrid) work: usize,
 }
@@ -183,7 +185,7 @@ impl<'a> Builder<'a> {
             holding.push((node, list, class));
         }
         self.nodes[side] = nodes;
-        let room = self.budget.entries;
+        let room = self.budget.cells;
         self.add(side, lists, |classes| {
             Some(Map::Address { side, map: AddressMap::new(&prefixes, classes, room)? })
         })
