@@ -14,6 +14,10 @@ fuzz_target!(|input: &[u8]| {
     let options = Options { format: Some(from), skip_unsupported, ..Options::default() };
     let Ok(reading) = read_rules("text", &mut &*text, &options) else { return };
     let mut rules = reading.rules.rules;
+    // A few lines can become a million rules: what is done with those takes longer than a fuzzer waits.
+    if rules.len() > 20_000 {
+        return;
+    }
     for rule in &mut rules {
         rule.action.get_or_insert(Action::Deny);
     }

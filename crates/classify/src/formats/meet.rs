@@ -1,23 +1,15 @@
 //! How the packets of two rules relate, for formats whose rules match more than one of ours, or come in an order of their own.
 
-use crate::rule::{Action, Addresses, Fragments, Rule};
+use crate::rule::{Action, Addresses, Fragments, Prefix4, Prefix6, Rule};
 
 /// Whether some packet may match both rules.
 pub(super) fn overlap(a: &Rule, b: &Rule) -> bool {
+    let meet4 = |a: Prefix4, b: Prefix4| a.contains(b.address()) || b.contains(a.address());
+    let meet6 = |a: Prefix6, b: Prefix6| a.contains(b.address()) || b.contains(a.address());
     let addresses = match (a.addresses, b.addresses) {
         (Addresses::Any, _) | (_, Addresses::Any) => true,
-        (Addresses::V4(a, b), Addresses::V4(c, d)) => {
-            let meet = |a: crate::rule::Prefix4, b: crate::rule::Prefix4| {
-                a.contains(b.address()) || b.contains(a.address())
-            };
-            meet(a, c) && meet(b, d)
-        }
-        (Addresses::V6(a, b), Addresses::V6(c, d)) => {
-            let meet = |a: crate::rule::Prefix6, b: crate::rule::Prefix6| {
-                a.contains(b.address()) || b.contains(a.address())
-            };
-            meet(a, c) && meet(b, d)
-        }
+        (Addresses::V4(a, b), Addresses::V4(c, d)) => meet4(a, c) && meet4(b, d),
+        (Addresses::V6(a, b), Addresses::V6(c, d)) => meet6(a, c) && meet6(b, d),
         _ => false,
     };
     fn same<T: PartialEq>(a: Option<T>, b: Option<T>) -> bool {

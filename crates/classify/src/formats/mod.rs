@@ -119,6 +119,8 @@ struct Description {
     format: Format,
     /// The name on the command line and in chain files.
     name: &'static str,
+    /// Whether its lists have names, of which [`Options::list`] is one.
+    has_lists: bool,
     /// Whether a file that begins with this text is of the format.
     recognises: fn(&str) -> bool,
     read: fn(&mut Input<'_>, &Options) -> Result<Reading, Error>,
@@ -130,6 +132,7 @@ const FORMATS: &[Description] = &[
     Description {
         format: Format::ClassBench,
         name: "classbench",
+        has_lists: false,
         recognises: classbench::recognises,
         read: classbench::read,
         write: classbench::write,
@@ -137,6 +140,7 @@ const FORMATS: &[Description] = &[
     Description {
         format: Format::CiscoIos,
         name: "cisco-ios",
+        has_lists: true,
         recognises: cisco::recognises,
         read: cisco::read,
         write: cisco::write,
@@ -144,6 +148,7 @@ const FORMATS: &[Description] = &[
     Description {
         format: Format::Vpp,
         name: "vpp",
+        has_lists: true,
         recognises: vpp::recognises,
         read: vpp::read,
         write: vpp::write,
@@ -151,6 +156,7 @@ const FORMATS: &[Description] = &[
     Description {
         format: Format::FlowSpec,
         name: "flowspec",
+        has_lists: false,
         recognises: flowspec::hex::recognises,
         read: flowspec::hex::read,
         write: flowspec::hex::write,
@@ -158,6 +164,7 @@ const FORMATS: &[Description] = &[
     Description {
         format: Format::ExaBgp,
         name: "exabgp",
+        has_lists: false,
         recognises: flowspec::exabgp::recognises,
         read: flowspec::exabgp::read,
         write: flowspec::exabgp::write,
@@ -165,6 +172,7 @@ const FORMATS: &[Description] = &[
     Description {
         format: Format::Ip6tables,
         name: "ip6tables",
+        has_lists: true,
         recognises: iptables::recognises_v6,
         read: iptables::read_v6,
         write: iptables::write_v6,
@@ -172,6 +180,7 @@ const FORMATS: &[Description] = &[
     Description {
         format: Format::Iptables,
         name: "iptables",
+        has_lists: true,
         recognises: iptables::recognises,
         read: iptables::read_v4,
         write: iptables::write_v4,
@@ -179,6 +188,7 @@ const FORMATS: &[Description] = &[
     Description {
         format: Format::Nftables,
         name: "nftables",
+        has_lists: true,
         recognises: nftables::recognises,
         read: nftables::read,
         write: nftables::write,
@@ -187,6 +197,7 @@ const FORMATS: &[Description] = &[
     Description {
         format: Format::Native,
         name: "native",
+        has_lists: false,
         recognises: |_| true,
         read: native::read,
         write: native::write,
@@ -281,7 +292,13 @@ pub fn read_rules(file: &str, reader: &mut dyn BufRead, options: &Options) -> Re
         let recognised = FORMATS.iter().find(|description| (description.recognises)(input.head()));
         recognised.map_or(Format::Native, |description| description.format)
     });
-    (format.description().read)(&mut input, options)
+    let description = format.description();
+    if let (false, Some(list)) = (description.has_lists, &options.list) {
+        let message =
+            format!("list {list:?} of the format {format}, whose lists have no names; expected no name");
+        return Err(Error::List { file: file.into(), message });
+    }
+    (description.read)(&mut input, options)
 }
 
 /// Rules that could not be written.

@@ -1,5 +1,7 @@
 //! Names that rule files use for numbers, as Netfilter's tools print and read them.
 
+use packetloom_packet::protocol;
+
 /// IP protocols by the names of Debian's `/etc/protocols`, and the tools' own.
 const PROTOCOLS: &[(&str, u8)] = &[
     ("hopopt", 0),
@@ -154,27 +156,19 @@ const ICMPV6: &[(&str, u8, Option<u8>)] = &[
 ];
 
 /// The number of a protocol.
-pub(super) fn protocol(name: &str) -> Option<u8> {
+pub(super) fn protocol_number(name: &str) -> Option<u8> {
     PROTOCOLS.iter().find(|(known, _)| *known == name).map(|&(_, number)| number)
 }
 
-/// An ICMP type, and the code where the name means one.
-pub(super) fn icmp(name: &str) -> Option<(u8, Option<u8>)> {
-    find(ICMP, name)
-}
-
-/// As [`icmp`], for ICMPv6.
-pub(super) fn icmpv6(name: &str) -> Option<(u8, Option<u8>)> {
-    find(ICMPV6, name)
-}
-
-fn find(names: &[(&str, u8, Option<u8>)], name: &str) -> Option<(u8, Option<u8>)> {
+/// A type of ICMP or, by the protocol's number, of ICMPv6, and the code where the name means one.
+pub(super) fn icmp(number: u8, name: &str) -> Option<(u8, Option<u8>)> {
+    let names = if number == protocol::ICMP { ICMP } else { ICMPV6 };
     names.iter().find(|(known, ..)| *known == name).map(|&(_, icmp_type, code)| (icmp_type, code))
 }
 
-/// Codes of "destination unreachable", ICMP's or ICMPv6's, by nft's names.
-pub(super) fn icmp_code(is_v4: bool, name: &str) -> Option<u8> {
-    let codes: &[(&str, u8)] = if is_v4 {
+/// Codes of "destination unreachable", ICMP's or by the protocol's number ICMPv6's, by nft's names.
+pub(super) fn icmp_code(number: u8, name: &str) -> Option<u8> {
+    let codes: &[(&str, u8)] = if number == protocol::ICMP {
         &[
             ("net-unreachable", 0),
             ("host-unreachable", 1),

@@ -32,7 +32,7 @@ const MAX_CLASS_RULES: usize = 1 << 14;
 /// What one try may cost: tables of 20 MB and maps of 4 MB for each side, half a second or so. With IPv6, where an address takes
 /// more steps, hash tables are the faster ones sooner.
 const fn budget<K: Family>() -> Budget {
-    Budget { entries: 10 << 20, cells: (2 << 20) / K::WORDS, work: 150_000_000 }
+    Budget { entries: 10 << 20, cells: if K::WORDS == 1 { 2 << 20 } else { 1 << 20 }, work: 150_000_000 }
 }
 
 /// Class tables for the rules that are wide in some way, hash tables for the others.

@@ -464,7 +464,7 @@ fn large(random: &mut Random) -> (String, Model, Vec<Skipped>) {
         fragment: None,
     };
     let mut chains = vec![Vec::new(); CHAINS];
-    for number in 0..CHAINS {
+    for (number, chain) in chains.iter_mut().enumerate() {
         for _ in 0..60 + random.below(40) {
             let mut conditions = no_condition();
             let len = random.pick(&[16, 24, 28, 32]);
@@ -512,7 +512,7 @@ fn large(random: &mut Random) -> (String, Model, Vec<Skipped>) {
                 _ => Does::Decide(Action::Deny),
             };
             let log = matches!(does, Does::Decide(_)) && random.below(8) == 0;
-            chains[number].push(ModelRule { conditions, does, log });
+            chain.push(ModelRule { conditions, does, log });
         }
     }
     let model = Model { v6: false, policy: Action::Deny, chains };

@@ -3,6 +3,7 @@
 mod cisco;
 mod classbench;
 mod display;
+mod docs;
 mod flowspec;
 mod headers;
 mod iptables;

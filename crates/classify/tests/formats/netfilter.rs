@@ -29,6 +29,9 @@ pub(crate) enum PortsOf {
     Either,
 }
 
+/// Ports from one to another, both in it.
+pub(crate) type Ranges = Vec<(u16, u16)>;
+
 /// The conditions of a rule. Addresses stand in the low bits.
 #[derive(Clone, Debug)]
 pub(crate) struct Conditions {
@@ -37,7 +40,7 @@ pub(crate) struct Conditions {
     pub(crate) protocol: Option<Not<u8>>,
     /// Whether the protocol's match is named, which looks at the header without asking anything of it.
     pub(crate) header: bool,
-    pub(crate) ports: Vec<(PortsOf, Not<Vec<(u16, u16)>>)>,
+    pub(crate) ports: Vec<(PortsOf, Not<Ranges>)>,
     pub(crate) flags: Option<Not<(u8, u8)>>,
     pub(crate) icmp: Option<Not<(u8, Option<u8>)>>,
     /// Later fragments; IPv4 only.
@@ -585,6 +588,9 @@ fn conditions(v6: bool) -> impl Strategy<Value = Conditions> {
         )
 }
 
+/// A rule whose target is a number that depends on its chain.
+type Sketch = (Conditions, (u8, usize), bool);
+
 /// Up to five chains of up to six rules each.
 pub(crate) fn model(v6: bool) -> impl Strategy<Value = Model> {
     let does = (0..12u8, 0..4usize);
@@ -592,9 +598,9 @@ pub(crate) fn model(v6: bool) -> impl Strategy<Value = Model> {
     let chains = prop::collection::vec(prop::collection::vec(rule, 0..7), 1..6);
     (any::<bool>(), chains).prop_map(move |(permits, chains)| {
         let count = chains.len();
-        let chain = |(number, rules): (usize, Vec<(Conditions, (u8, usize), bool)>)| {
+        let chain = |(number, rules): (usize, Vec<Sketch>)| {
             let below = count - 1 - number;
-            let rule = |(conditions, (kind, target), log): (Conditions, (u8, usize), bool)| {
+            let rule = |(conditions, (kind, target), log): Sketch| {
                 let does = match kind {
                     0..=3 if below > 0 => Does::Jump(number + 1 + target % below),
                     4 if below > 0 => Does::Goto(number + 1 + target % below),

@@ -427,7 +427,49 @@ fn rules_are_read_from_the_chain_files_folder() {
     ] {
         assert_eq!(prepare(keys, folder.path(), false).err(), Some(message), "{keys}");
     }
+    let error = prepare("{ rules = \"own.rules\", format = \"ipfw\" }", folder.path(), false).err().unwrap();
+    assert!(error.starts_with("no format \"ipfw\"; expected one of "), "{error}");
     let unknown =
         prepare("{ rules = \"own.rules\", defualt = \"deny\" }", folder.path(), false).err().unwrap();
     assert!(unknown.starts_with("unknown field `defualt`, expected one of `rules`, `format`"), "{unknown}");
+}
+
+#[test]
+fn rules_of_other_formats_bring_their_default() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let save = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n-A INPUT -i lo -j DROP\n-A INPUT -p tcp -j DROP\n-A FORWARD -p udp -j ACCEPT\nCOMMIT\n";
+    std::fs::write(folder.path().join("save"), save).expect("a file");
+    std::fs::write(folder.path().join("own"), "permit tcp from any to any\ndefault permit\n")
+        .expect("a file");
+    let name = folder.path().join("save").display().to_string();
+    let line = |keys: &str| prepare(keys, folder.path(), false).map(|acl| acl.describe().remove(1));
+    let says = |action: &str| Ok(format!("default {action}, classifier tuple-merge"));
+    // The chain file's word, else the rule file's.
+    assert_eq!(line("{ rules = \"own\" }"), says("permit"));
+    assert_eq!(line("{ rules = \"own\", default = \"deny\" }"), says("deny"));
+    assert_eq!(line("{ rules = \"save\", list = \"FORWARD\" }"), says("deny"));
+    assert_eq!(line("{ rules = \"save\", list = \"FORWARD\", default = \"permit\" }"), says("permit"));
+    assert_eq!(line("{ rules = \"save\", list = \"INPUT\", skip_unsupported = true }"), says("permit"));
+    for (keys, message) in [
+        (
+            "{ rules = \"save\" }",
+            format!("{name}: several lists; expected the name of one (--list): INPUT, FORWARD"),
+        ),
+        (
+            "{ rules = \"save\", list = \"INPUT\" }",
+            format!("{name}:4: `-i lo` has no equal here (--skip-unsupported leaves it out)"),
+        ),
+        (
+            "{ rules = \"save\", format = \"native\" }",
+            format!("{name}:1: \"*filter\"; expected permit or deny"),
+        ),
+    ] {
+        assert_eq!(line(keys), Err(message), "{keys}");
+    }
+    // What was left out is not silently left out.
+    let acl =
+        prepare("{ rules = \"save\", list = \"INPUT\", skip_unsupported = true }", folder.path(), false)
+            .unwrap();
+    assert_eq!(acl.warnings(), [format!("{name}:4: `-i lo` has no equal here")]);
+    assert_eq!(prepare("{ rules = \"own\" }", folder.path(), false).unwrap().warnings(), [""; 0]);
 }

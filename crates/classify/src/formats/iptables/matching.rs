@@ -271,7 +271,7 @@ impl<'c> Parser<'c> {
         /// Numbers that no IPv6 packet has here, or there, because the header they name is walked over.
         const WALKED: [u8; 7] = [43, 44, 51, 60, 135, 139, 140];
         self.once("-p")?;
-        let wanted = match names::protocol(word) {
+        let wanted = match names::protocol_number(word) {
             _ if matches!(word, "all" | "ip" | "0") => None,
             Some(number) => Some(number),
             None if word.bytes().all(|byte| byte.is_ascii_digit()) => Some(number(word, "protocol", 255)?),
@@ -419,12 +419,9 @@ impl<'c> Parser<'c> {
     }
 
     fn icmp_type(&mut self, option: &str, word: &str) -> Result<(), String> {
-        let (icmp_protocol, by_name): (u8, fn(&str) -> Option<(u8, Option<u8>)>) = match option {
-            "--icmp-type" => (protocol::ICMP, names::icmp),
-            _ => (protocol::ICMPV6, names::icmpv6),
-        };
+        let icmp_protocol = if option == "--icmp-type" { protocol::ICMP } else { protocol::ICMPV6 };
         self.header(option, |number| number == icmp_protocol)?;
-        let named = by_name(word);
+        let named = names::icmp(icmp_protocol, word);
         let (icmp_type, code) = match (named, word.split_once('/')) {
             (Some(named), _) => named,
             (None, _) if word == "any" && icmp_protocol == protocol::ICMP => (ANY_ICMP, None),

@@ -1,25 +1,25 @@
 //! Packetloom's own rules and headers: one a line, `#` begins a comment.
 //!
-//! A rule:
+//! A rule (docs/rules.md has the whole grammar):
 //!
 //! ```text
-//! ACTION PROTOCOL from ADDRESS [port PORTS] to ADDRESS [port PORTS] [type N [code N]] [flags SET/MASK]
+//! ACTION PROTOCOL from ADDRESSES [port PORTS] to ADDRESSES [port PORTS] [type N [code N]] [flags SET/MASK]
 //!     [fragment any|none|first|later|not-later] [log] [id NAME]
 //! ```
 //!
 //! - `ACTION`: `permit` or `deny`.
 //! - `PROTOCOL`: `any`, a name such as `tcp`, or a number.
-//! - `ADDRESS`: `any`, an address, or a prefix with no bit set past its length. `any` takes the family of the other side, and
-//!   on both sides means either family; `0.0.0.0/0` is every IPv4 address, `::/0` every IPv6 one.
-//! - `PORTS`: `N` or `N-N`, with TCP, UDP, SCTP or any protocol.
+//! - `ADDRESSES`: `any`, or addresses, prefixes with no bit set past their length, and names of sets behind `@`, with commas
+//!   between them. `any` takes the family of the other side, and on both sides means either family; `0.0.0.0/0` is every IPv4
+//!   address, `::/0` every IPv6 one.
+//! - `PORTS`: `N`, `N-N` and names of sets, with commas between them; with TCP, UDP, SCTP or any protocol.
 //! - `type`, `code`: with `icmp` or `icmpv6`.
 //! - `flags`: with `tcp`; of the flags in MASK those in SET must be set and the others not. Letters F S R P A U E C.
-//! - `fragment`: fragments only, whole packets only, first or later fragments only, all but later
-//!   fragments.
+//! - `fragment`: fragments only, whole packets only, first or later fragments only, all but later fragments.
 //! - `log`: kept, not acted on.
 //!
 //! A comment behind a rule is kept with it. A line `default permit` or `default deny` says what happens to packets that no rule
-//! matches.
+//! matches; a line `set NAME = LIST` gives addresses or ports a name.
 //!
 //! A header:
 //!

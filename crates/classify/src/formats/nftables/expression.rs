@@ -117,7 +117,7 @@ fn payload_field(payload: &Value) -> Result<Field, Fault> {
         ("th", "dport") => Field::AnyPort(Destination),
         (name @ ("tcp" | "udp" | "sctp"), field @ ("sport" | "dport")) => {
             let end = if field == "sport" { Source } else { Destination };
-            Field::Port(names::protocol(name).unwrap_or_default(), end)
+            Field::Port(names::protocol_number(name).unwrap_or_default(), end)
         }
         (name, field) => return Err(unsupported(&format!("{name} {field}"))),
     })
@@ -165,21 +165,20 @@ impl Field {
     /// One value, as it stands in JSON.
     fn value(self, value: &Value) -> Option<u128> {
         let named = |name: &str| -> Option<u128> {
-            let of_protocol = |icmp: u8| if icmp == protocol::ICMP { names::icmp } else { names::icmpv6 };
             match self {
                 Self::V4(_) => name.parse::<Ipv4Addr>().ok().map(|address| u32::from(address).into()),
                 Self::V6(_) => name.parse::<Ipv6Addr>().ok().map(u128::from),
-                Self::Protocol | Self::Protocol4 => names::protocol(name).map(u128::from),
+                Self::Protocol | Self::Protocol4 => names::protocol_number(name).map(u128::from),
                 Self::Version => match name {
                     "ipv4" | "ip" => Some(4),
                     "ipv6" | "ip6" => Some(6),
                     _ => None,
                 },
-                Self::Type(icmp) => match of_protocol(icmp)(name)? {
+                Self::Type(icmp) => match names::icmp(icmp, name)? {
                     (icmp_type, None) => Some(icmp_type.into()),
                     _ => None,
                 },
-                Self::Code(icmp) => names::icmp_code(icmp == protocol::ICMP, name).map(u128::from),
+                Self::Code(icmp) => names::icmp_code(icmp, name).map(u128::from),
                 _ => None,
             }
         };
