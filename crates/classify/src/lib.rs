@@ -5,12 +5,14 @@
 //! - [`compiled`]: rules as comparisons over match keys, one form for IPv4 and IPv6.
 //! - [`isa`]: the vector instructions that a classifier may use.
 //! - [`linear`], [`tuple_merge`]: classifiers, a folder each, behind [`Classifier`].
+//! - [`live`]: rules that change while packets are classified.
 
 pub mod compiled;
 pub mod formats;
 mod huge;
 pub mod hybrid;
 pub mod linear;
+pub mod live;
 pub mod rule;
 pub mod simd;
 pub mod tuple_merge;

@@ -2,9 +2,11 @@
 //!
 //! - [`native`]: Packetloom's own rules and headers.
 //! - [`classbench`]: ClassBench filter sets and traces.
+//! - [`changes`]: changes of a list of rules.
 //!
 //! Every error names the file, the line and what was expected.
 
+pub mod changes;
 pub mod classbench;
 pub mod native;
 

@@ -36,14 +36,14 @@ use crate::rule::{
 };
 
 /// The words of a line, taken one by one.
-struct Words<'a>(std::iter::Peekable<std::str::SplitAsciiWhitespace<'a>>);
+pub(super) struct Words<'a>(std::iter::Peekable<std::str::SplitAsciiWhitespace<'a>>);
 
 impl<'a> Words<'a> {
-    fn new(text: &'a str) -> Self {
+    pub(super) fn new(text: &'a str) -> Self {
         Self(text.split_ascii_whitespace().peekable())
     }
 
-    fn next(&mut self, expected: &str) -> Result<&'a str, String> {
+    pub(super) fn next(&mut self, expected: &str) -> Result<&'a str, String> {
         self.0.next().ok_or_else(|| format!("the line ends; expected {expected}"))
     }
 
@@ -55,8 +55,18 @@ impl<'a> Words<'a> {
     }
 
     /// Takes the next word if it is this one.
-    fn take(&mut self, word: &str) -> bool {
+    pub(super) fn take(&mut self, word: &str) -> bool {
         self.0.next_if_eq(&word).is_some()
+    }
+
+    /// The words that are left.
+    pub(super) fn rest(self) -> String {
+        self.0.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Makes sure that none is left.
+    pub(super) fn end(&mut self) -> Result<(), String> {
+        self.0.next().map_or(Ok(()), |word| Err(format!("{word:?}; expected the end of the line")))
     }
 }
 

@@ -108,6 +108,6 @@ impl Config {
         };
         let classifier = Kind::from(self.classifier).build(&rules);
         let list = Arc::new(List { rules, unstated, default: self.default.into() });
-        Ok(Acl { list, classifier, name })
+        Ok(Acl { list, classifier, name, changes: None })
     }
 }

@@ -2,6 +2,7 @@
 
 mod build;
 mod mask;
+mod mutable;
 
 use super::block::{BLOCK, Block, Column};
 use super::family::{Family, RuleLine};
@@ -11,6 +12,7 @@ use crate::simd::{MAX_LANES, Simd};
 use packetloom_packet::prefetch;
 
 pub(super) use build::build;
+pub(super) use mutable::{Keeper, Slots, Write};
 use mask::Mask;
 
 /// Lines of a cell at most.
