@@ -2,9 +2,11 @@
 //!
 //! - [`sample`]: rounds of wall and CPU time, medians and quartiles.
 //! - [`acl`]: classifiers over headers in memory.
+//! - [`changes`]: rules that change while headers are classified.
 //! - [`meter`]: a capture to flow records, from file to file.
 
 pub mod acl;
+pub mod changes;
 pub mod meter;
 pub mod sample;
 

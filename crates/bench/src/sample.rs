@@ -53,7 +53,7 @@ pub struct Measurement {
 }
 
 /// The value below which the `share` of the sorted values lies, between two of them by proportion.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = share * (sorted.len().saturating_sub(1)) as f64;
     let (low, high) = (place.floor() as usize, place.ceil() as usize);
     match (sorted.get(low), sorted.get(high)) {
