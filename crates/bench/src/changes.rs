@@ -124,6 +124,7 @@ fn name(rule: usize) -> Box<str> {
 struct Made {
     changes: u64,
     time: Duration,
+    cpu: Duration,
 }
 
 /// Runs it. The result is one JSON object.
@@ -185,12 +186,12 @@ fn change(
     window: Duration,
     micros: &mut Vec<f64>,
 ) -> Made {
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), thread_time());
     let mut changes = 0;
     loop {
         let time = start.elapsed();
         if time >= window {
-            return Made { changes, time };
+            return Made { changes, time, cpu: thread_time() - cpu };
         }
         if let Some(rate) = options.rate {
             let due = Duration::from_secs_f64(changes as f64 / rate);
@@ -265,10 +266,12 @@ fn report(
     };
     let per_second: Vec<f64> =
         made.iter().map(|made| made.changes as f64 / made.time.as_secs_f64()).collect();
+    let per_cpu_second = made.iter().map(|made| made.changes as f64 / made.cpu.as_secs_f64()).collect();
     micros.sort_by(f64::total_cmp);
     json!({
         "workload": options.workload,
         "changes_per_second": median(per_second.clone()).round(),
+        "changes_per_cpu_second": median(per_cpu_second).round(),
         "first_window": per_second.first().map(|rate| rate.round()),
         "last_window": per_second.last().map(|rate| rate.round()),
         "changes_per_transaction": options.changes,

@@ -89,7 +89,10 @@ pub trait Prepared: Send + Sync {
     /// A file that cannot be read, or changes that cannot be made.
     fn change_rules(&mut self, path: &Path) -> Result<(), Error> {
         let name = self.name();
-        Err(Error::Invalid(format!("{}: {name} has no rules; expected a function with rules", path.display())))
+        Err(Error::Invalid(format!(
+            "{}: {name} has no rules; expected a function with rules",
+            path.display()
+        )))
     }
 
     /// Makes the batch form for one worker of `workers`.

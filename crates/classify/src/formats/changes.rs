@@ -48,7 +48,9 @@ pub fn read_changes(file: &str, reader: &mut dyn BufRead) -> Result<Vec<Transact
     lines(file, reader, |line, text| {
         let mut words = Words::new(text);
         let change = match words.next("at, add, delete, replace or commit")? {
-            "at" if !open.changes.is_empty() => return Err("\"at\" inside a transaction; expected commit before it".into()),
+            "at" if !open.changes.is_empty() => {
+                return Err("\"at\" inside a transaction; expected commit before it".into());
+            }
             "at" => {
                 let packets = number(words.next("a number of packets")?, "number of packets", u64::MAX)?;
                 words.end()?;

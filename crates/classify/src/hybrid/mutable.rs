@@ -266,7 +266,8 @@ impl<K: Family> Index<K> {
 
     /// Writes to `first` the slot of the first rule that matches each key, or [`crate::NO_RULE`].
     pub(crate) fn classify(&self, keys: &[K], ranks: &[u32], first: &mut [u32]) {
-        SCRATCH.with_borrow_mut(|scratch| self.isa.run(Classify { index: self, scratch, keys, ranks, first }));
+        SCRATCH
+            .with_borrow_mut(|scratch| self.isa.run(Classify { index: self, scratch, keys, ranks, first }));
     }
 }
 

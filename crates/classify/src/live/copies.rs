@@ -23,7 +23,7 @@ pub(super) struct Tables {
     pub(super) version: u64,
     pub(super) v4: Index<MatchKey4>,
     pub(super) v6: Index<MatchKey6>,
-    /// By slot; the last one is that of nothing.
+    /// By slot.
     pub(super) ranks: Vec<u32>,
     pub(super) known: Vec<Known>,
 }
@@ -56,18 +56,18 @@ impl Edits {
 
 impl Tables {
     /// With room for so many slots.
-    pub(super) fn grow(&mut self, slots: usize) {
+    fn grow(&mut self, slots: usize) {
         if self.known.len() < slots {
             self.known.resize(slots, Known::default());
-            // What was the last one is the rank of a slot that is not used yet.
-            self.ranks.resize(slots + 1, NO_RANK);
+            self.ranks.resize(slots, NO_RANK);
         }
     }
 
     fn apply(&mut self, edits: &mut Edits) {
         edits.v4.iter_mut().for_each(|edit| self.v4.apply(edit));
         edits.v6.iter_mut().for_each(|edit| self.v6.apply(edit));
-        let slots = edits.known.iter().map(|&(slot, _)| slot).chain(edits.ranks.iter().map(|&(slot, _)| slot));
+        let slots =
+            edits.known.iter().map(|&(slot, _)| slot).chain(edits.ranks.iter().map(|&(slot, _)| slot));
         if let Some(most) = slots.max() {
             self.grow(most as usize + 1);
         }

@@ -68,10 +68,14 @@ pub struct ChangeError {
 #[non_exhaustive]
 pub enum Problem {
     /// No rule has this name.
-    #[error("no rule {0}; expected the id of a rule of the list, or @N for the one that stood at N when it was loaded")]
+    #[error(
+        "no rule {0}; expected the id of a rule of the list, or @N for the one that stood at N when it was loaded"
+    )]
     Unknown(Name),
     /// Several rules have this id.
-    #[error("{1} rules have the id {0}; expected one that is unique, or @N for the rule that stood at N when it was loaded")]
+    #[error(
+        "{1} rules have the id {0}; expected one that is unique, or @N for the rule that stood at N when it was loaded"
+    )]
     Ambiguous(Name, usize),
     /// A new rule has the id of another one.
     #[error("a rule has the id {0} already; expected one that is new")]

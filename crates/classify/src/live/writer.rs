@@ -61,11 +61,12 @@ impl Writer {
         let (v6, indices6) = Keeper::new(&compiled(&list), ranks, isa);
         let mut new = Edits::default();
         note(&mut list, 0.., &mut new);
-        let tables = |(v4, v6): (Index<MatchKey4>, Index<MatchKey6>)| {
-            let mut tables = Tables { version: 0, v4, v6, ranks: Vec::new(), known: Vec::new() };
-            tables.grow(0);
-            tables.ranks.push(super::order::NO_RANK);
-            tables
+        let tables = |(v4, v6): (Index<MatchKey4>, Index<MatchKey6>)| Tables {
+            version: 0,
+            v4,
+            v6,
+            ranks: Vec::new(),
+            known: Vec::new(),
         };
         let mut copies = indices4.into_iter().zip(indices6).map(tables);
         let (Some(one), Some(other)) = (copies.next(), copies.next()) else {

@@ -143,10 +143,14 @@ impl Model {
                 let (serial, old) = &self.rules[at];
                 rule.id = rule.id.or(old.id.clone());
                 // No other rule may have its id.
-                if rule.id.is_some() && rule.id != old.id && self.find(&Name::Id(rule.id.clone()?)).is_some() {
+                if rule.id.is_some() && rule.id != old.id && self.find(&Name::Id(rule.id.clone()?)).is_some()
+                {
                     return None;
                 }
-                self.loaded.iter_mut().filter(|loaded| *loaded == serial).for_each(|loaded| *loaded = self.next);
+                self.loaded
+                    .iter_mut()
+                    .filter(|loaded| *loaded == serial)
+                    .for_each(|loaded| *loaded = self.next);
                 self.rules[at] = (self.next, rule);
             }
         }
@@ -307,7 +311,8 @@ fn hash_tables_overflow_and_are_made_anew() {
             };
             // Wide ones, so that others vanish behind them, and come back when these go.
             if let (Addresses::V4(source, destination), 0) = (rule.addresses, random.below(4)) {
-                let [source, destination] = [Prefix4::new(source.address(), 18), Prefix4::new(destination.address(), 8)];
+                let [source, destination] =
+                    [Prefix4::new(source.address(), 18), Prefix4::new(destination.address(), 8)];
                 rule.addresses = Addresses::V4(source, destination);
             }
             rule.id = Some(format!("n{}", random.next()).into());
@@ -338,7 +343,11 @@ fn hash_tables_overflow_and_are_made_anew() {
 fn readers_judge_by_whole_versions() {
     const KEPT: usize = 8;
     let mut random = Random(9);
-    let rules = RuleSet { rules: (0..150).map(|_| if random.below(3) == 0 { rule(&mut random) } else { narrow(&mut random) }).collect() };
+    let rules = RuleSet {
+        rules: (0..150)
+            .map(|_| if random.below(3) == 0 { rule(&mut random) } else { narrow(&mut random) })
+            .collect(),
+    };
     let mut model = Model::new(&rules);
     let mut writer = Writer::new(rules.clone());
     let versions = Mutex::new(VecDeque::from([(0, Arc::new(model.clone()))]));

@@ -98,7 +98,8 @@ impl Function for AclLive {
         let (verdicts, v4, v6) = batch.judge();
         let mut from = 0;
         while from < len {
-            let to = usize::try_from(self.make()).map_or(len, |packets| len.min(from.saturating_add(packets)));
+            let to =
+                usize::try_from(self.make()).map_or(len, |packets| len.min(from.saturating_add(packets)));
             self.v4.gather(v4, verdicts, from..to);
             self.v6.gather(v6, verdicts, from..to);
             let view = self.reader.view();

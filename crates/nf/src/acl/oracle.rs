@@ -128,7 +128,9 @@ impl Oracle for AclOracle {
             && due.at <= packet
         {
             changing.made += 1;
-            due.changes.iter().for_each(|change| changing.make(&self.list.rules.rules, &mut self.now, change));
+            due.changes
+                .iter()
+                .for_each(|change| changing.make(&self.list.rules.rules, &mut self.now, change));
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::build::{MAX_COPIES, choose};
 use super::{ANY_TAG, BLOCK, Block, LINE_BITS, MAX_LINES, MORE_SHIFT, Mask, Table};
+use crate::NO_RULE;
 use crate::huge::Slab;
 use crate::hybrid::entry::Entry;
 use crate::hybrid::family::{Family, RuleLine};
@@ -16,8 +17,14 @@ const MAX_CELL: usize = 64;
 /// Something to write into a table.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::hybrid) enum Write<K: Family> {
-    Line { line: u32, content: K::Line },
-    Cell { cell: u32, word: u32 },
+    Line {
+        line: u32,
+        content: K::Line,
+    },
+    Cell {
+        cell: u32,
+        word: u32,
+    },
     /// The most lines of a cell after the first.
     More(u32),
 }
@@ -284,14 +291,19 @@ impl<K: Family> Table<K> {
     ) {
         let lines = &self.lines[..];
         let keys = &keys[..keys.len().min(BLOCK)];
-        let last = ranks.len() - 1;
+        // First what matches, then how it ranks: ranks are far away, and loads that wait for no others overlap.
+        let mut found = [(0, 0); BLOCK * MAX_LINES];
+        let mut len = 0;
         for &item in list {
-            let packet = (item >> LINE_BITS) as usize;
+            let packet = item >> LINE_BITS;
             let line = &lines[(item & ((1 << LINE_BITS) - 1)) as usize];
-            let slot = line.first_match(simd, &keys[packet], block.state[packet] as u16);
-            // The last rank is that of nothing.
-            let rank = ranks[(slot as usize).min(last)];
-            best[packet] = best[packet].min(u64::from(rank) << 32 | u64::from(slot));
+            let slot = line.first_match(simd, &keys[packet as usize], block.state[packet as usize] as u16);
+            found[len] = (packet, slot);
+            len += usize::from(slot != NO_RULE);
+        }
+        for &(packet, slot) in &found[..len] {
+            let best = &mut best[packet as usize];
+            *best = (*best).min(u64::from(ranks[slot as usize]) << 32 | u64::from(slot));
         }
     }
 }
