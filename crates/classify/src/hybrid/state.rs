@@ -82,8 +82,7 @@ impl States {
         }
         let protocol_bits = 16 - count.leading_zeros();
         let mut ranked: Vec<_> = frequency.into_iter().collect();
-        ranked
-            .sort_unstable_by_key(|&(condition, rules)| (std::cmp::Reverse(rules), format!("{condition:?}")));
+        ranked.sort_unstable_by_key(|&(condition, rules)| (std::cmp::Reverse(rules), format!("{condition:?}")));
         ranked.truncate((15 - protocol_bits) as usize);
         let conditions: HashMap<Condition, u16> =
             ranked.iter().zip(protocol_bits..).map(|(&(condition, _), bit)| (condition, 1 << bit)).collect();
@@ -174,8 +173,6 @@ impl States {
         };
         let (bits, mut flags) = (distinct(&self.by_bits), distinct(&self.by_flags));
         flags.push(u16::MAX);
-        distinct(
-            &bits.iter().flat_map(|bits| flags.iter().map(move |flags| bits & flags)).collect::<Vec<_>>(),
-        )
+        distinct(&bits.iter().flat_map(|bits| flags.iter().map(move |flags| bits & flags)).collect::<Vec<_>>())
     }
 }

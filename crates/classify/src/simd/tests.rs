@@ -88,8 +88,7 @@ impl Kernel for Memory {
 
         let mask = self.0.wrapping_mul(0x9e37_79b1) >> (32 - S::LANES);
         let len = simd.compress(vector, mask, &mut found);
-        let expected: Vec<u32> =
-            (0..S::LANES).filter(|lane| mask >> lane & 1 == 1).map(|l| index[l]).collect();
+        let expected: Vec<u32> = (0..S::LANES).filter(|lane| mask >> lane & 1 == 1).map(|l| index[l]).collect();
         assert_eq!(&found[..len], expected);
     }
 }
@@ -152,11 +151,7 @@ fn a_line_is_matched_at_the_edges_of_each_word() {
             for (second, second_matches) in &rules {
                 let line = Line { low: [first.0, second.0], high: [first.1, second.1] };
                 let expected = u32::from(*first_matches) | u32::from(*second_matches) << 1;
-                assert_eq!(
-                    isa.run(Match(&line, &with_another, key[6])),
-                    expected,
-                    "{isa:?} {first:?} {second:?}"
-                );
+                assert_eq!(isa.run(Match(&line, &with_another, key[6])), expected, "{isa:?} {first:?} {second:?}");
             }
         }
     }

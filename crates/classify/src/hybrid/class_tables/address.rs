@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use super::Column;
-use crate::huge::{Place, Slab, Tables};
 use crate::hybrid::block::Block;
 use crate::hybrid::entry::Prefix;
 use crate::hybrid::family::Family;
+use crate::huge::{Place, Slab, Tables};
 use crate::simd::Simd;
 
 /// A trie of cells, a half word each: the number of a class, or the number of classes and that of a node.
@@ -71,8 +71,7 @@ impl AddressMap {
                 let below = simd.splat(self.classes - 1);
                 let node = simd.sub(simd.max(cell, below), below);
                 // The first cell of node n is `classes + 256 n`; its own number is `classes + n`.
-                let inside =
-                    simd.add(simd.mul(simd.sub(node, simd.splat(1)), simd.splat(NODE as u32 - 1)), byte);
+                let inside = simd.add(simd.mul(simd.sub(node, simd.splat(1)), simd.splat(NODE as u32 - 1)), byte);
                 let is_node = simd.sub(simd.splat(0), simd.min(node, simd.splat(1)));
                 let index = simd.add(cell, simd.and(inside, is_node));
                 simd.store(simd.gather16(cells, index), &mut classes[at..]);

@@ -225,7 +225,8 @@ impl<'a> Builder<'a> {
         let mut lists = Lists::default();
         let mut classes = vec![0; 1 << 16];
         for state in states.all() {
-            classes[usize::from(state)] = self.class(&mut lists, field, |rule| rule.state.matches(state))?;
+            classes[usize::from(state)] =
+                self.class(&mut lists, field, |rule| rule.state.matches(state))?;
         }
         self.add(field, lists, |count| {
             Some(Map::Word { field: Word::State, classes: Numbers::new(classes, count - 1) })
@@ -416,8 +417,7 @@ impl<'a> Builder<'a> {
                 tables.maps.push(map);
             }
         }
-        let position =
-            |list: &List| list.first().map_or(NO_RULE, |&rule| self.rules[usize::from(rule)].position);
+        let position = |list: &List| list.first().map_or(NO_RULE, |&rule| self.rules[usize::from(rule)].position);
         let positions: Vec<u32> = self.groups[all].as_ref()?.lists.iter().map(position).collect();
         let mut groups: Vec<Group> = (1..=ALL).collect();
         groups.sort_by_key(|group| group.count_ones());

@@ -12,8 +12,8 @@ use crate::simd::{MAX_LANES, Simd};
 use packetloom_packet::prefetch;
 
 pub(super) use build::build;
-use mask::Mask;
 pub(super) use mutable::{Keeper, Slots, Write};
+use mask::Mask;
 
 /// Lines of a cell at most.
 const MAX_LINES: usize = 4;
@@ -33,16 +33,8 @@ const FAR_LINES: usize = 1 << 9;
 
 /// Odd constants with bits spread evenly, one for each word of a masked key: addresses, ports, state.
 const MULTIPLIERS: [u32; 10] = [
-    0x9e37_79b1,
-    0x85eb_ca77,
-    0xc2b2_ae3d,
-    0x27d4_eb2f,
-    0x1656_67b1,
-    0xd3a2_646d,
-    0xfd70_46c5,
-    0xb55a_4f09,
-    0xa24b_aed5,
-    0x94d0_49bb,
+    0x9e37_79b1, 0x85eb_ca77, 0xc2b2_ae3d, 0x27d4_eb2f, 0x1656_67b1, 0xd3a2_646d, 0xfd70_46c5, 0xb55a_4f09,
+    0xa24b_aed5, 0x94d0_49bb,
 ];
 const FINAL_MULTIPLIER: u32 = 0x9fb2_1c65;
 
