@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packetloom_bench::peer::Peer;
-use packetloom_classify::{Action, Kind, formats};
+use packetloom_classify::{Action, Kind, analysis, formats};
 use packetloom_engine::chain::{BatchSize, Workers};
 use packetloom_nf::meter::MaxFlows;
 use packetloom_nf::units::Span;
@@ -256,10 +256,15 @@ pub(crate) struct AclCheckArgs {
     #[command(flatten)]
     pub(crate) policy: Policy,
     /// Comparisons that may be made for one rule, up to 100,000,000; a rule that takes more is "undecided"
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = analysis::Options::default().work,
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000)
+    )]
     pub(crate) work: u64,
     /// Rules named with a finding; the others are counted
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = analysis::Options::default().named)]
     pub(crate) show: usize,
     /// Exit with 1 if a rule is unmatchable, shadowed, redundant, covered or undecided; correlated rules are allowed
     #[arg(long)]
@@ -279,7 +284,8 @@ pub(crate) struct ExplainArgs {
     /// A packet, such as "tcp 192.0.2.1:1234 > 198.51.100.10:443 flags S"; may be given several times
     ///
     /// PROTOCOL ADDRESS[:PORT] > ADDRESS[:PORT] [type N [code N]] [flags LETTERS] [fragment first|later], with IPv6 addresses
-    /// in brackets before a port.
+    /// in brackets before a port. Without flags it is a packet whose flags were not captured: rules that ask for flags do not
+    /// match it.
     #[arg(long, value_name = "PACKET", required = true, value_parser = PacketText::new)]
     pub(crate) packet: Vec<PacketText>,
     /// Rules shown that would come next; the others are counted

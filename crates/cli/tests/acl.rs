@@ -398,3 +398,34 @@ fn packets_that_make_no_sense_are_refused() {
     let (_, said, code) = explain(&[]);
     assert!(said.contains("--packet") && code == Some(2), "{said}");
 }
+
+/// What stands between two fences, with the word behind the first one's language.
+fn blocks<'a>(text: &'a str, language: &str) -> Vec<(&'a str, &'a str)> {
+    let fence = format!("```{language}");
+    let after = text.split(&fence).skip(1).filter_map(|rest| rest.split("\n```").next());
+    after.filter_map(|block| block.split_once('\n')).map(|(word, block)| (word.trim(), block)).collect()
+}
+
+#[test]
+fn the_examples_of_the_documentation_are_what_is_printed() {
+    let folder = folder();
+    let text = fs::read_to_string(support::root().join("docs/acl-analysis.md")).expect("text");
+    for (name, rules) in blocks(&text, "rules ") {
+        fs::write(folder.path().join(name), rules).expect("written");
+    }
+    let examples = blocks(&text, "console");
+    assert_eq!(examples.len(), 4);
+    for (_, example) in examples {
+        let (command, expected) = example.split_once('\n').expect("a command and what it prints");
+        let command = command.strip_prefix("$ packetloom ").expect("our command");
+        // Words, of which every second one between quotation marks is one whatever is in it.
+        let parts = command.split('"').enumerate();
+        let words = parts.flat_map(|(at, part)| match at % 2 {
+            0 => part.split_ascii_whitespace().collect(),
+            _ => vec![part],
+        });
+        let output = run(packetloom().current_dir(&folder).args(words));
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
+        assert_eq!(printed.trim_end(), expected, "{command}");
+    }
+}

@@ -1,6 +1,7 @@
 #![doc = include_str!("README.md")]
 
 mod ask;
+mod case;
 mod index;
 mod kinds;
 mod packet;
@@ -13,17 +14,13 @@ mod span;
 use std::collections::HashMap;
 
 use self::ask::ask;
+use self::case::Case;
 use self::index::{Entry, Index, overlapping};
 use self::kinds::{Classes, Demand};
-use self::packet::Packet;
-use self::question::{Grounds, Question};
 use self::search::{Exhausted, Random, Search, Work};
 use crate::rule::{Action, RuleSet};
 
 pub use self::report::{Causes, Correlated, Report, Side, Verdict};
-
-/// Packets tried before a question is decided in full.
-const TRIES: usize = 16;
 
 /// What is asked of a rule set.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +35,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { default: Action::Deny, work: 1_000_000, named: 10 }
+        Self { default: Action::Deny, work: 4_000_000, named: 10 }
     }
 }
 
@@ -53,7 +50,6 @@ pub struct Analysis {
     entries: Vec<Entry>,
     index: Index,
     classes: Classes,
-    search: Search,
 }
 
 /// The rules that overlap one, cut down to its ranges.
@@ -107,7 +103,6 @@ impl Analysis {
             index: Index::new(&entries),
             entries,
             classes,
-            search: Search::default(),
         }
     }
 
@@ -116,21 +111,25 @@ impl Analysis {
     /// # Panics
     ///
     /// Where the rule set has no such position.
-    pub fn check(&mut self, position: u32) -> Report {
+    pub fn check(&self, position: u32) -> Report {
         let Some(at) = self.entry_of[position as usize] else {
             return Report { verdict: Verdict::Unmatchable, correlated: Some(Correlated::default()) };
         };
-        let rule = self.entries[at as usize];
+        let rule = &self.entries[at as usize];
         let mut work = Work::new(self.options.work);
-        // The report of a rule does not hang on which others were asked about before.
-        self.search.random = Random::new(position);
         let Ok(mut near) = self.neighbours(at as usize, &mut work) else {
             return Report { verdict: Verdict::Undecided { never_hit: false }, correlated: None };
         };
         let correlated = Some(std::mem::take(&mut near.correlated));
         let mut never_hit = near.other_cover.is_some();
-        let verdict = self.verdict(&rule, near, &mut work, &mut never_hit);
+        let mut case = Case { analysis: self, rule, search: Search::new(Random::new(position)), work };
+        let verdict = case.verdict(near, &mut never_hit);
         Report { verdict: verdict.unwrap_or(Verdict::Undecided { never_hit }), correlated }
+    }
+
+    fn is_default(&self, entry: &Entry) -> bool {
+        let actions = self.actions.as_ref();
+        actions.is_some_and(|actions| actions[entry.position as usize] == self.options.default)
     }
 
     fn same_action(&self, a: &Entry, b: &Entry) -> bool {
@@ -171,120 +170,5 @@ impl Analysis {
         work.spend(count)?;
         runs.for_each(|run| overlapping(run, rule, &mut add));
         Ok(near)
-    }
-
-    /// The verdict over a rule; `never_hit` is set as soon as that is known.
-    fn verdict(
-        &mut self,
-        rule: &Entry,
-        near: Neighbours,
-        work: &mut Work,
-        never_hit: &mut bool,
-    ) -> Result<Verdict, Exhausted> {
-        let covered = match self.actions {
-            None => Verdict::Covered,
-            Some(_) => |causes| Verdict::Redundant { causes, side: Side::Earlier },
-        };
-        if let Some(cause) = near.same_cover {
-            return Ok(covered(Causes::one(cause)));
-        }
-        let cover = match near.other_cover {
-            Some(cause) => Some(Cover::One(cause)),
-            None => self.cover(rule, &near.earlier, work)?,
-        };
-        let Some(cover) = cover else { return self.without(rule, near, work) };
-        *never_hit = true;
-        if self.actions.is_none() {
-            return Ok(covered(cover.causes(&mut self.search, work)));
-        }
-        let own: Vec<Entry> =
-            near.earlier.into_iter().filter(|entry| self.same_action(entry, rule)).collect();
-        Ok(match self.cover(rule, &own, work)? {
-            Some(cover) => covered(cover.causes(&mut self.search, work)),
-            None => Verdict::Shadowed(cover.causes(&mut self.search, work)),
-        })
-    }
-
-    /// Whether every packet of a rule is matched by one of `entries`, none of which holds all of it.
-    fn cover(
-        &mut self,
-        rule: &Entry,
-        entries: &[Entry],
-        work: &mut Work,
-    ) -> Result<Option<Cover>, Exhausted> {
-        for _ in 0..TRIES {
-            let packet = Packet::random(rule, rule.demand, &self.classes, &mut self.search.random);
-            if let Some(packet) = packet
-                && !packet.meets_any(entries, work)?
-            {
-                return Ok(None);
-            }
-        }
-        let question = Question::new(&self.classes, rule, all_good(entries), false);
-        Ok(question.ask(&mut self.search, work)?.map(|used| Cover::Several(question, used)))
-    }
-
-    /// The verdict over a rule that decides packets: whether they would be decided in the same way without it.
-    fn without(&mut self, rule: &Entry, mut near: Neighbours, work: &mut Work) -> Result<Verdict, Exhausted> {
-        let Some(actions) = &self.actions else { return Ok(Verdict::Effective) };
-        let action = actions[rule.position as usize];
-        let is_good = |entry: &Entry| actions[entry.position as usize] == action;
-        let default = self.options.default == action;
-        let others: Vec<&Entry> = near.later.iter().filter(|entry| !is_good(entry)).collect();
-        for count in 0..TRIES {
-            // Packets that the default decides otherwise, or that some later rule may.
-            let part = match others.len() as u32 {
-                0 if default => break,
-                len if len > 0 && (default || count % 2 == 0) => {
-                    others[self.search.random.below(len) as usize]
-                }
-                _ => rule,
-            };
-            let packet = Packet::random(part, rule.demand, &self.classes, &mut self.search.random);
-            let Some(packet) = packet else { continue };
-            if !packet.meets_any(&near.earlier, work)? {
-                work.spend(near.later.len() as u64)?;
-                let next =
-                    near.later.iter().filter(|entry| packet.meets(entry)).min_by_key(|entry| entry.position);
-                // Where the default is good, the part is of a later rule, and there is a next one.
-                if !next.is_some_and(is_good) {
-                    return Ok(Verdict::Effective);
-                }
-            }
-        }
-        near.later.sort_unstable_by_key(|entry| entry.position);
-        let candidates =
-            all_good(&near.earlier).chain(near.later.iter().map(|entry| (entry, is_good(entry))));
-        let question = Question::new(&self.classes, rule, candidates, default);
-        let Some(used) = question.ask(&mut self.search, work)? else { return Ok(Verdict::Effective) };
-        let grounds = question.grounds(used, |position| position < rule.position, &mut self.search, work);
-        let side = Side::Later { default: grounds.default };
-        Ok(Verdict::Redundant { causes: grounds.into(), side })
-    }
-}
-
-fn all_good(entries: &[Entry]) -> impl Iterator<Item = (&Entry, bool)> + Clone {
-    entries.iter().map(|entry| (entry, true))
-}
-
-/// Earlier rules that hold all of a rule.
-enum Cover {
-    One(u32),
-    /// The question that was answered with "yes", and what this rests on.
-    Several(Question, Vec<u32>),
-}
-
-impl Cover {
-    fn causes(self, search: &mut Search, work: &mut Work) -> Causes {
-        match self {
-            Self::One(cause) => Causes::one(cause),
-            Self::Several(question, used) => question.grounds(used, |_| false, search, work).into(),
-        }
-    }
-}
-
-impl From<Grounds> for Causes {
-    fn from(Grounds { rules, minimal, .. }: Grounds) -> Self {
-        Self { rules, minimal }
     }
 }

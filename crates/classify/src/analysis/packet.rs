@@ -48,9 +48,17 @@ impl<'a> Packet<'a> {
     }
 
     /// Whether some rule of these matches it.
-    pub(super) fn meets_any(&self, entries: &[Entry], work: &mut Work) -> Result<bool, Exhausted> {
-        let place = entries.iter().position(|entry| self.meets(entry));
-        work.spend(place.unwrap_or(entries.len()) as u64)?;
-        Ok(place.is_some())
+    pub(super) fn meets_any<'b>(
+        &self,
+        mut entries: impl Iterator<Item = &'b Entry>,
+        work: &mut Work,
+    ) -> Result<bool, Exhausted> {
+        let mut count = 0;
+        let found = entries.any(|entry| {
+            count += 1;
+            self.meets(entry)
+        });
+        work.spend(count)?;
+        Ok(found)
     }
 }

@@ -5,14 +5,18 @@ use super::kinds::Classes;
 use super::region::Region;
 use super::search::{Exhausted, Item, Search, Work};
 
+/// Causes are thinned out as far as one in so many of the comparisons that are left suffice.
+const SHARE_OF_GROUNDS: u64 = 4;
+
 /// Whether, for every packet of a rule, the first of a list of candidates that matches it is a good one.
 #[derive(Debug)]
-pub(super) struct Question {
-    parts: Vec<Part>,
+pub(super) struct Question<'a> {
+    pub(super) classes: &'a Classes,
+    pub(super) rule: &'a Entry,
+    /// In order, each with whether it is good.
+    pub(super) candidates: Vec<(Entry, bool)>,
     /// Whether it is good that none matches.
-    default: bool,
-    /// Position and goodness of each candidate.
-    candidates: Vec<(u32, bool)>,
+    pub(super) default: bool,
 }
 
 /// The part of the question on one sheet.
@@ -34,41 +38,33 @@ pub(super) struct Grounds {
     pub(super) minimal: bool,
 }
 
-impl Question {
-    /// `candidates` come in order, each with whether it is good.
-    pub(super) fn new<'a>(
-        classes: &Classes,
-        rule: &Entry,
-        candidates: impl IntoIterator<Item = (&'a Entry, bool)> + Clone,
-        default: bool,
-    ) -> Self {
-        let region = |entry: &Entry, sheet: usize| {
-            let kinds = classes.masks(entry.demand)[sheet] & classes.masks(rule.demand)[sheet];
-            Region { span: entry.span, kinds }
-        };
-        let part = |sheet| Part {
-            region: region(rule, sheet),
-            items: candidates
-                .clone()
-                .into_iter()
-                .map(|(entry, good)| Item { region: region(entry, sheet), good })
-                .collect(),
-        };
-        let sheets = 0..classes.masks(rule.demand).len();
-        Self {
-            parts: sheets.filter(|&sheet| region(rule, sheet).kinds != 0).map(part).collect(),
-            default,
-            candidates: candidates.into_iter().map(|(entry, good)| (entry.position, good)).collect(),
-        }
+impl Question<'_> {
+    fn sheets(&self) -> std::ops::Range<usize> {
+        0..self.classes.masks(self.rule.demand).len()
     }
 
-    /// Whether it is so; if it is, the numbers of good candidates that this rests on.
+    /// The part on one sheet; `None` where the rule matches nothing there.
+    fn part(&self, sheet: usize, work: &mut Work) -> Result<Option<Part>, Exhausted> {
+        let kinds = |entry: &Entry| {
+            self.classes.masks(entry.demand)[sheet] & self.classes.masks(self.rule.demand)[sheet]
+        };
+        let region = |entry: &Entry| Region { span: entry.span, kinds: kinds(entry) };
+        if kinds(self.rule) == 0 {
+            return Ok(None);
+        }
+        work.spend(self.candidates.len() as u64)?;
+        let items = self.candidates.iter().map(|(entry, good)| Item { region: region(entry), good: *good });
+        Ok(Some(Part { region: region(self.rule), items: items.collect() }))
+    }
+
+    /// Whether it is so; if it is, the numbers of good candidates that this rests on, in order.
     pub(super) fn ask(&self, search: &mut Search, work: &mut Work) -> Result<Option<Vec<u32>>, Exhausted> {
         let all = 0..self.candidates.len() as u32;
         let mut is_used = vec![false; self.candidates.len()];
-        for part in &self.parts {
+        for sheet in self.sheets() {
+            let Some(Part { region, items }) = self.part(sheet, work)? else { continue };
             let used = |item| is_used[item as usize] = true;
-            if !search.all_good(part.region, &part.items, all.clone(), self.default, work, used)? {
+            if !search.all_good(region, &items, all.clone(), self.default, work, used)? {
                 return Ok(None);
             }
         }
@@ -77,75 +73,84 @@ impl Question {
 
     /// Leaves out what is not needed of the good candidates in `used`, small ones first, but none that `must_stay`.
     pub(super) fn grounds(
-        &self,
-        used: Vec<u32>,
-        must_stay: impl Fn(u32) -> bool,
+        mut self,
+        used: &[u32],
+        must_stay: impl Fn(&Entry) -> bool,
         search: &mut Search,
         work: &mut Work,
     ) -> Grounds {
-        let good = |item: u32| self.candidates[item as usize].1;
-        let position = |item: u32| self.candidates[item as usize].0;
-        let mut droppable: Vec<u32> = used.into_iter().filter(|&item| !must_stay(position(item))).collect();
-        let mut list: Vec<u32> = (0..self.candidates.len() as u32)
-            .filter(|&item| {
-                !good(item) || must_stay(position(item)) || droppable.binary_search(&item).is_ok()
-            })
-            .collect();
-        let volume =
-            |item: u32| self.parts.iter().map(|part| part.items[item as usize].region.volume()).sum::<f64>();
-        droppable.sort_by(|&a, &b| volume(a).total_cmp(&volume(b)));
-        let mut minimal = true;
-        let mut rules = Vec::new();
-        for item in droppable {
-            if minimal {
+        let may_go = |(entry, good): &(Entry, bool)| *good && !must_stay(entry);
+        let mut number = 0..;
+        self.candidates.retain(|candidate| {
+            number.next().is_some_and(|number| !may_go(candidate) || used.binary_search(&number).is_ok())
+        });
+        let mut list: Vec<u32> = (0..self.candidates.len() as u32).collect();
+        let mut default = self.default;
+        let minimal = work.attempt(SHARE_OF_GROUNDS, |work| {
+            let mut parts = Vec::new();
+            for sheet in self.sheets() {
+                parts.extend(self.part(sheet, work)?);
+            }
+            let mut droppable = list.clone();
+            droppable.retain(|&item| may_go(&self.candidates[item as usize]));
+            droppable.sort_by(|&a, &b| volume(&parts, a).total_cmp(&volume(&parts, b)));
+            for item in droppable {
                 let place = list.partition_point(|&other| other < item);
                 list.remove(place);
-                match self.holds_without(item, &list, search, work) {
-                    Ok(true) => continue,
-                    Ok(false) => {}
-                    Err(Exhausted) => minimal = false,
+                let holds = holds_without(&parts, item, &list, self.default, search, work);
+                if !matches!(holds, Ok(true)) {
+                    list.insert(place, item);
                 }
-                list.insert(place, item);
+                holds?;
             }
-            rules.push(position(item));
-        }
+            if default && list.iter().any(|&item| may_go(&self.candidates[item as usize])) {
+                default = needs_default(&parts, &list, search, work)?;
+            }
+            Ok(())
+        });
+        let left = list.iter().map(|&item| &self.candidates[item as usize]);
+        let mut rules: Vec<u32> = left.filter(|it| may_go(it)).map(|(entry, _)| entry.position).collect();
         rules.sort_unstable();
-        let default = match self.default {
-            true if rules.is_empty() => true,
-            true => self.needs_default(&list, search, work).unwrap_or_else(|Exhausted| {
-                minimal = false;
-                true
-            }),
-            false => false,
-        };
-        Grounds { rules, default, minimal }
+        Grounds { rules, default, minimal: minimal.is_some() }
     }
+}
 
-    fn holds_without(
-        &self,
-        item: u32,
-        list: &[u32],
-        search: &mut Search,
-        work: &mut Work,
-    ) -> Result<bool, Exhausted> {
-        for part in &self.parts {
-            let lost = &part.items[item as usize].region;
-            if lost.overlaps(&part.region) {
-                let region = lost.intersection(&part.region);
-                if !search.all_good(region, &part.items, list.iter().copied(), self.default, work, |_| ())? {
-                    return Ok(false);
-                }
+fn volume(parts: &[Part], item: u32) -> f64 {
+    parts.iter().map(|part| part.items[item as usize].region.volume()).sum()
+}
+
+/// Whether the items of `list` suffice where `item`, which is not one of them, was.
+fn holds_without(
+    parts: &[Part],
+    item: u32,
+    list: &[u32],
+    default: bool,
+    search: &mut Search,
+    work: &mut Work,
+) -> Result<bool, Exhausted> {
+    for Part { region, items } in parts {
+        let lost = &items[item as usize].region;
+        if lost.overlaps(region) {
+            let region = lost.intersection(region);
+            if !search.all_good(region, items, list.iter().copied(), default, work, |_| ())? {
+                return Ok(false);
             }
         }
-        Ok(true)
     }
+    Ok(true)
+}
 
-    fn needs_default(&self, list: &[u32], search: &mut Search, work: &mut Work) -> Result<bool, Exhausted> {
-        for part in &self.parts {
-            if !search.all_good(part.region, &part.items, list.iter().copied(), false, work, |_| ())? {
-                return Ok(true);
-            }
+/// Whether the items of `list` do not suffice without a good default.
+fn needs_default(
+    parts: &[Part],
+    list: &[u32],
+    search: &mut Search,
+    work: &mut Work,
+) -> Result<bool, Exhausted> {
+    for Part { region, items } in parts {
+        if !search.all_good(*region, items, list.iter().copied(), false, work, |_| ())? {
+            return Ok(true);
         }
-        Ok(false)
     }
+    Ok(false)
 }

@@ -17,6 +17,19 @@ impl Work {
         Self(limit)
     }
 
+    /// Attempts something with one in `share` of what is left; `None` where that does not suffice.
+    pub(super) fn attempt<T>(
+        &mut self,
+        share: u64,
+        attempt: impl FnOnce(&mut Self) -> Result<T, Exhausted>,
+    ) -> Option<T> {
+        let mut part = Self(self.0 / share);
+        self.0 -= part.0;
+        let result = attempt(&mut part);
+        self.0 += part.0;
+        result.ok()
+    }
+
     #[inline]
     pub(super) fn spend(&mut self, comparisons: u64) -> Result<(), Exhausted> {
         self.0 = self.0.checked_sub(comparisons).ok_or(Exhausted)?;
@@ -45,8 +58,8 @@ struct Part {
     end: u32,
 }
 
-/// The search, with its memory, which is kept from one to the next.
-#[derive(Debug, Default)]
+/// A search, with its memory, which is kept from one question to the next.
+#[derive(Debug)]
 pub(super) struct Search {
     parts: Vec<Part>,
     lists: Vec<u32>,
@@ -54,6 +67,10 @@ pub(super) struct Search {
 }
 
 impl Search {
+    pub(super) fn new(random: Random) -> Self {
+        Self { parts: Vec::new(), lists: Vec::new(), random }
+    }
+
     /// Whether for every packet of `region` the first of `items` that holds it, of those whose numbers are in `list`, is a
     /// good one; where none holds it, `default` says whether that is good. `used` is told of the good items that this rests
     /// on, some of them more than once; DEFAULT is not told of.
@@ -139,8 +156,8 @@ impl Search {
     }
 }
 
-/// Random numbers, the same in every run: splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
-#[derive(Debug, Default)]
+/// Random numbers, the same for the same seed: splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
+#[derive(Debug)]
 pub(super) struct Random(u64);
 
 impl Random {

@@ -88,7 +88,7 @@ fn rule_set() -> impl Strategy<Value = RuleSet> {
 
 /// What is wrong with the analysis of a rule set.
 fn mistake(rules: &RuleSet, default: Action) -> Option<String> {
-    let mut analysis = Analysis::new(rules, Options { default, ..Options::default() });
+    let analysis = Analysis::new(rules, Options { default, ..Options::default() });
     let universe = Universe { rules, default, matches: matches(rules) };
     (0..rules.rules.len() as u32)
         .find_map(|position| universe.mistake(position, &analysis.check(position)))
@@ -123,7 +123,7 @@ fn everything_comes_up_in_small_worlds() {
         if case % 4 == 0 {
             rules.rules.iter_mut().for_each(|rule| rule.action = None);
         }
-        let mut analysis = Analysis::new(&rules, Options::default());
+        let analysis = Analysis::new(&rules, Options::default());
         for position in 0..rules.rules.len() as u32 {
             let report = analysis.check(position);
             let several = report.verdict.causes().is_some_and(|causes| causes.rules.len() > 1);

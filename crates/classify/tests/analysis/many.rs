@@ -55,7 +55,7 @@ fn all_flags_cover_any_that_were_captured() {
     };
     let mut rules: Vec<Rule> = (0..=u8::MAX).map(|set| flags(set, u8::MAX)).collect();
     rules.extend([flags(0, 1), flags(0, 0), Rule { protocol: Some(6), ..Rule::any(Some(Permit)) }]);
-    let mut analysis = Analysis::new(&RuleSet { rules }, Options::default());
+    let analysis = Analysis::new(&RuleSet { rules }, Options::default());
     let Verdict::Redundant { causes, side: Side::Earlier } = analysis.check(256).verdict else { panic!() };
     assert_eq!(causes, Causes { rules: (0..256).step_by(2).collect(), minimal: true });
     let Verdict::Redundant { causes, side: Side::Earlier } = analysis.check(257).verdict else { panic!() };
@@ -162,7 +162,7 @@ fn crossing() -> Vec<Rule> {
 #[test]
 fn rules_across_all_others_cost_no_more_than_they_may() {
     let rules = crossing();
-    let mut analysis = Analysis::new(&RuleSet { rules: rules.clone() }, Options::default());
+    let analysis = Analysis::new(&RuleSet { rules: rules.clone() }, Options::default());
     for position in [0, 1_000, 2_047] {
         let report = analysis.check(position);
         assert_eq!(report.verdict, Verdict::Effective);
@@ -175,36 +175,24 @@ fn rules_across_all_others_cost_no_more_than_they_may() {
         let correlated = report.correlated.expect("work enough");
         assert_eq!((correlated.count, correlated.first), (2_048, (0..10).collect()));
     }
-    let mut little =
-        Analysis::new(&RuleSet { rules: rules.clone() }, Options { work: 5_000, ..Options::default() });
+    let little =
+        Analysis::new(&RuleSet { rules: rules.clone() }, Options { work: 25_000, ..Options::default() });
     let undecided =
         (0..4_096).filter(|&at| matches!(little.check(at).verdict, Verdict::Undecided { .. })).count();
     assert_eq!(undecided, 2_048);
     // Without the last source nobody is shadowed any more: the default decides what the destinations do.
     let mut fewer = rules;
     fewer.remove(2_047);
-    let mut analysis = Analysis::new(&RuleSet { rules: fewer }, Options::default());
+    let analysis = Analysis::new(&RuleSet { rules: fewer }, Options::default());
     let verdict = analysis.check(4_094).verdict;
     let expected = Causes { rules: vec![], minimal: true };
     assert_eq!(verdict, Verdict::Redundant { causes: expected, side: Side::Later { default: true } });
 }
 
 #[test]
-fn what_is_said_of_a_rule_does_not_depend_on_the_order_of_questions() {
-    let rules = RuleSet { rules: crossing() };
-    let options = Options { work: 20_000, ..Options::default() };
-    let (mut one, mut other) = (Analysis::new(&rules, options), Analysis::new(&rules, options));
-    let forwards: Vec<_> = (0..4_096).step_by(64).map(|position| one.check(position)).collect();
-    let mut backwards: Vec<_> = (0..4_096).step_by(64).rev().map(|position| other.check(position)).collect();
-    backwards.reverse();
-    assert!(forwards == backwards);
-}
-
-#[test]
 fn no_rules_and_the_same_rule_over_and_over() {
     let _ = Analysis::new(&RuleSet::default(), Options::default());
-    let mut analysis =
-        Analysis::new(&RuleSet { rules: vec![Rule::any(Some(Deny)); 300] }, Options::default());
+    let analysis = Analysis::new(&RuleSet { rules: vec![Rule::any(Some(Deny)); 300] }, Options::default());
     assert_eq!(
         analysis.check(0).verdict,
         Verdict::Redundant {

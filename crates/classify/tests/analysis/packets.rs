@@ -67,7 +67,7 @@ fn a_rule_is_unmatchable_where_no_frame_matches_it() {
                 }));
             }
             let rules = RuleSet { rules };
-            let mut analysis = Analysis::new(&rules, Options::default());
+            let analysis = Analysis::new(&rules, Options::default());
             for (position, rule) in (0..).zip(&rules.rules) {
                 let is_met = keys.iter().any(|key| match key {
                     Key::V4(key) => meets(rule, key),

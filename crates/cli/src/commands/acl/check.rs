@@ -18,7 +18,7 @@ pub(crate) fn run(args: &AclCheckArgs) -> Done {
     let (rules, default) = read_policy(&args.policy)?;
     let mut output = Output::create(&args.output)?;
     let options = Options { default, work: args.work, named: args.show };
-    let mut analysis = Analysis::new(&rules, options);
+    let analysis = Analysis::new(&rules, options);
     let writer = Writer { args, rules: &rules, file: args.policy.rules.display().to_string() };
     let bar = talk::bar(Some(rules.rules.len() as u64), "checking", talk::Template::Count);
     let mut counts = Counts::default();
