@@ -1,11 +1,15 @@
 //! Benchmarks: a result is compared before it is timed, rounds are repeated, and the spread is part of the answer.
 //!
 //! - [`sample`]: rounds of wall and CPU time, medians and quartiles.
-//! - [`acl`]: classifiers over headers in memory.
+//! - [`acl`]: classifiers over headers in memory, and [`peer`]s beside them.
+//! - [`engine`]: what they have in common.
 //! - [`meter`]: a capture to flow records, from file to file.
 
 pub mod acl;
+pub mod engine;
 pub mod meter;
+mod oracle;
+pub mod peer;
 pub mod sample;
 
 /// A benchmark that could not be run.
@@ -24,6 +28,15 @@ pub enum Error {
     /// A fast path disagrees with the oracle: nothing was timed.
     #[error("{0}")]
     Wrong(String),
+    /// A peer was asked for that this build does not have.
+    #[error(
+        "built without DPDK; expected a build with `cargo build --release -p packetloom --features dpdk`, which needs \
+         libdpdk-dev and pkg-config"
+    )]
+    NoPeer,
+    /// A peer could not be prepared.
+    #[error("{0}")]
+    Peer(String),
     /// There is not a single packet.
     #[error("nothing to measure: no packets")]
     Empty,

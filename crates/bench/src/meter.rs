@@ -12,7 +12,7 @@ use packetloom_nf::{Config, Context, meter};
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::sample::{Measurement, measure};
+use crate::sample::{Clock, Measurement, measure};
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ pub fn run(options: &Options, stop: &Stop) -> Result<Measurement, Error> {
     }
     let mut rounds = Vec::new();
     for _ in 0..options.rounds {
-        let (summary, round) = measure(|| once(options, &plan, None, stop));
+        let (summary, round) = measure(Clock::Process, || once(options, &plan, None, stop));
         if summary? != expected {
             return Err(Error::Wrong("two rounds over the same capture gave different counts".into()));
         }
@@ -108,6 +108,7 @@ pub fn run(options: &Options, stop: &Stop) -> Result<Measurement, Error> {
         batch: options.run.batch.get(),
         device: "cpu",
         packets,
+        passes: 1,
         rounds,
         more: vec![
             ("workers", json!(plan.workers())),

@@ -5,10 +5,24 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
 
-/// User and system time of all threads of this process so far.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+/// Whose user and system time is CPU time.
+#[derive(Clone, Copy, Debug)]
+pub enum Clock {
+    /// All threads of this process.
+    Process,
+    /// The thread that measures.
+    Thread,
+}
+
+impl Clock {
+    /// The time so far.
+    fn now(self) -> Duration {
+        let time = clock_gettime(match self {
+            Self::Process => ClockId::ProcessCPUTime,
+            Self::Thread => ClockId::ThreadCPUTime,
+        });
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
 }
 
 /// What one round took.
@@ -23,13 +37,18 @@ impl Round {
     pub fn wall(&self) -> Duration {
         self.wall
     }
+
+    /// Time that processors worked.
+    pub fn cpu(&self) -> Duration {
+        self.cpu
+    }
 }
 
 /// Runs `work` once and measures it.
-pub fn measure<T>(work: impl FnOnce() -> T) -> (T, Round) {
-    let (wall, cpu) = (Instant::now(), cpu_time());
+pub fn measure<T>(clock: Clock, work: impl FnOnce() -> T) -> (T, Round) {
+    let (wall, cpu) = (Instant::now(), clock.now());
     let result = work();
-    let round = Round { wall: wall.elapsed(), cpu: cpu_time().saturating_sub(cpu) };
+    let round = Round { wall: wall.elapsed(), cpu: clock.now().saturating_sub(cpu) };
     (result, round)
 }
 
@@ -39,13 +58,15 @@ pub struct Measurement {
     /// What was run over what.
     pub workload: String,
     /// The classifier, where there is one.
-    pub classifier: Option<&'static str>,
+    pub classifier: Option<String>,
     /// Packets of a batch.
     pub batch: usize,
     /// What it ran on.
     pub device: &'static str,
-    /// Packets of each round.
+    /// Packets of the workload.
     pub packets: u64,
+    /// Times that each round went over all packets.
+    pub passes: usize,
     /// The rounds.
     pub rounds: Vec<Round>,
     /// Figures of the workload itself.
@@ -53,7 +74,7 @@ pub struct Measurement {
 }
 
 /// The value below which the `share` of the sorted values lies, between two of them by proportion.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = share * (sorted.len().saturating_sub(1)) as f64;
     let (low, high) = (place.floor() as usize, place.ceil() as usize);
     match (sorted.get(low), sorted.get(high)) {
@@ -62,21 +83,29 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     }
 }
 
+/// Values in order.
+pub(crate) fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// A figure as it is shown, to the thousandth.
+pub(crate) fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
 impl Measurement {
-    /// Nanoseconds a packet of each round by one of its times, sorted.
-    fn per_packet(&self, time: impl Fn(&Round) -> Duration) -> Vec<f64> {
-        let mut nanos: Vec<f64> =
-            self.rounds.iter().map(|round| time(round).as_nanos() as f64 / self.packets as f64).collect();
-        nanos.sort_by(f64::total_cmp);
-        nanos
+    /// Nanoseconds a packet of each round by one of its times.
+    pub(crate) fn per_packet(&self, time: impl Fn(&Round) -> Duration) -> Vec<f64> {
+        let packets = self.packets as f64 * self.passes as f64;
+        self.rounds.iter().map(|round| time(round).as_nanos() as f64 / packets).collect()
     }
 
-    /// One JSON object. `ns_per_packet`, its quartiles `p25` and `p75`, and `mpps` are of wall time; `mpps_cpu` is packets
-    /// over user and system time. All are medians over the rounds.
+    /// One JSON object. `ns_per_packet`, its quartiles `p25` and `p75`, and `mpps` are of wall time; those with `cpu` in
+    /// their names are of user and system time. All are medians over the rounds.
     pub fn json(&self) -> Value {
-        let wall = self.per_packet(|round| round.wall);
-        let cpu = self.per_packet(|round| round.cpu);
-        let rounded = |value: f64| (value * 1000.0).round() / 1000.0;
+        let wall = sorted(self.per_packet(Round::wall));
+        let cpu = sorted(self.per_packet(Round::cpu));
         let mut object = Map::new();
         let mut set = |name: &str, value: Value| object.insert(name.into(), value);
         set("workload", json!(self.workload));
@@ -85,6 +114,9 @@ impl Measurement {
         set("ns_per_packet", json!(rounded(quantile(&wall, 0.5))));
         set("p25", json!(rounded(quantile(&wall, 0.25))));
         set("p75", json!(rounded(quantile(&wall, 0.75))));
+        set("cpu_ns_per_packet", json!(rounded(quantile(&cpu, 0.5))));
+        set("cpu_p25", json!(rounded(quantile(&cpu, 0.25))));
+        set("cpu_p75", json!(rounded(quantile(&cpu, 0.75))));
         set("classifier", json!(self.classifier));
         set("batch", json!(self.batch));
         set("device", json!(self.device));
@@ -119,7 +151,8 @@ mod tests {
             classifier: None,
             batch: 1,
             device: "cpu",
-            packets: 1000,
+            packets: 500,
+            passes: 2,
             rounds: vec![round(100, 50), round(400, 80), round(200, 40)],
             more: vec![],
         };

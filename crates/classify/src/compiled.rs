@@ -9,10 +9,17 @@ use std::hash::Hash;
 use packetloom_packet::key::halves;
 use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6};
 
+use crate::NO_RULE;
 use crate::rule::{Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, RuleSet};
 
 /// A match key of one family, which classifiers are generic over.
-pub trait MatchKey: Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {
+pub trait MatchKey: Copy + Default + Eq + Hash + fmt::Debug + Send + Sync + 'static {
+    /// Something for each 32-bit word of the two addresses.
+    type Words<T: Copy + Send + Sync>: Copy + Send + Sync + AsRef<[T]> + AsMut<[T]>;
+
+    /// What `each` makes of the words of source and destination, in this order, the highest of each first.
+    fn words<T: Copy + Send + Sync>(&self, each: impl FnMut(u32) -> T) -> Self::Words<T>;
+
     /// Source and destination prefix of a rule of this family, as keys (the addresses) and masks; `None` for a rule of the other one.
     fn prefixes(addresses: Addresses) -> Option<Prefixes<Self>>;
 
@@ -61,8 +68,15 @@ pub struct Fields {
 }
 
 macro_rules! match_key {
-    ($key:ident, $variant:ident, $prefix:ident, $address:expr, $and:expr, $hash:expr) => {
+    ($key:ident, $variant:ident, $prefix:ident, $address:expr, $words:literal, $split:expr, $and:expr, $hash:expr) => {
         impl MatchKey for $key {
+            type Words<T: Copy + Send + Sync> = [T; $words];
+
+            #[inline(always)]
+            fn words<T: Copy + Send + Sync>(&self, each: impl FnMut(u32) -> T) -> [T; $words] {
+                $split(self.source, self.destination).map(each)
+            }
+
             fn prefixes(addresses: Addresses) -> Option<Prefixes<Self>> {
                 let (source, destination) = match addresses {
                     Addresses::Any => ($prefix::new(0, 0), $prefix::new(0, 0)),
@@ -127,6 +141,14 @@ macro_rules! match_key {
     };
 }
 
+const fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+const fn low(word: u64) -> u32 {
+    word as u32
+}
+
 /// One round of multiply-and-fold: the two halves of the 128-bit product, combined.
 #[inline]
 fn mix(x: u64, y: u64) -> u64 {
@@ -139,6 +161,8 @@ match_key!(
     V4,
     Prefix4,
     std::convert::identity,
+    2,
+    |source: u32, destination: u32| [source, destination],
     |a: u32, b: u32| a & b,
     |source: u32, destination: u32| u64::from(source) << 32 | u64::from(destination)
 );
@@ -147,6 +171,11 @@ match_key!(
     V6,
     Prefix6,
     halves,
+    8,
+    |source: [u64; 2], destination: [u64; 2]| {
+        let [[a, b], [c, d]] = [source, destination];
+        [high(a), low(a), high(b), low(b), high(c), low(c), high(d), low(d)]
+    },
     |a: [u64; 2], b: [u64; 2]| [a[0] & b[0], a[1] & b[1]],
     |source: [u64; 2], destination: [u64; 2]| mix(
         mix(source[0], source[1]),
@@ -214,6 +243,7 @@ impl<K: MatchKey> CompiledRule<K> {
             Fragments::None => KeyBits::WHOLE,
             Fragments::First => KeyBits::FIRST_FRAGMENT,
             Fragments::Later => KeyBits::LATER_FRAGMENT,
+            Fragments::NotLater => KeyBits::WHOLE.with(KeyBits::FIRST_FRAGMENT),
         };
         let flags = rule.tcp_flags.map_or((0, 0), |flags| (flags.set & flags.mask, flags.mask));
         let protocol_mask = if rule.protocol.is_some() { u8::MAX } else { 0 };
@@ -249,6 +279,11 @@ impl<K: MatchKey> CompiledRule<K> {
             && fields.bits.contains(self.all_of)
             && fields.bits.intersects(self.one_of)
     }
+}
+
+/// The position of the first rule that matches: one rule after the other, the oracle that classifiers are compared with.
+pub fn first_match<K: MatchKey>(rules: &[CompiledRule<K>], key: &K) -> u32 {
+    rules.iter().find(|rule| rule.matches(key)).map_or(NO_RULE, |rule| rule.position)
 }
 
 /// The positions of all rules that match a packet, in order; they are found as they are asked for.

@@ -4,14 +4,20 @@
 //! - [`formats`]: rules and headers from text.
 //! - [`compiled`]: rules as comparisons over match keys, one form for IPv4 and IPv6.
 //! - [`analysis`]: which rules do nothing, and why.
-//! - [`linear`], [`tuple_merge`]: classifiers, a folder each, behind [`Classifier`].
+//! - [`simd`]: the vector instructions that a classifier may use.
+//! - [`linear`], [`tuple_space`], [`tuple_merge`], [`hybrid`]: classifiers, a folder each, behind [`Classifier`].
 
 pub mod analysis;
 pub mod compiled;
 pub mod formats;
+mod huge;
+pub mod hybrid;
 pub mod linear;
 pub mod rule;
+pub mod simd;
 pub mod tuple_merge;
+pub mod tuple_space;
+mod tuples;
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,6 +35,9 @@ pub trait Classifier: Send + Sync + fmt::Debug {
     /// Which one it is.
     fn kind(&self) -> Kind;
 
+    /// Bytes that its index holds.
+    fn memory(&self) -> usize;
+
     /// Writes to `first` the position in the rule set of the first rule that matches each key, or [`NO_RULE`].
     /// Both slices have the same length.
     fn classify_v4(&self, keys: &[MatchKey4], first: &mut [u32]);
@@ -40,22 +49,28 @@ pub trait Classifier: Send + Sync + fmt::Debug {
 /// The classifiers there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Every rule in turn: the oracle of the others.
+    /// Every rule, a vector of them at a time.
     Linear,
+    /// One hash table for each combination of prefix lengths, ports and protocol.
+    TupleSpace,
     /// One hash table for each group of rules with similar prefix lengths.
-    #[default]
     TupleMerge,
+    /// Class tables and hash tables, as the rules want it.
+    #[default]
+    Hybrid,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Linear, Self::TupleMerge];
+    pub const ALL: [Self; 4] = [Self::Linear, Self::TupleSpace, Self::TupleMerge, Self::Hybrid];
 
     /// The name in chain files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Linear => "linear",
+            Self::TupleSpace => "tuple-space",
             Self::TupleMerge => "tuple-merge",
+            Self::Hybrid => "hybrid",
         }
     }
 
@@ -63,7 +78,9 @@ impl Kind {
     pub fn build(self, rules: &RuleSet) -> Arc<dyn Classifier> {
         match self {
             Self::Linear => Arc::new(linear::Linear::build(rules)),
+            Self::TupleSpace => Arc::new(tuple_space::TupleSpace::build(rules)),
             Self::TupleMerge => Arc::new(tuple_merge::TupleMerge::build(rules)),
+            Self::Hybrid => Arc::new(hybrid::Hybrid::build(rules)),
         }
     }
 }

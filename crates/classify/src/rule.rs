@@ -190,6 +190,8 @@ pub enum Fragments {
     First,
     /// Fragments other than the first.
     Later,
+    /// Whole packets and first fragments: those that begin with their transport header.
+    NotLater,
 }
 
 impl Fragments {
@@ -201,6 +203,7 @@ impl Fragments {
             Self::None => Some("none"),
             Self::First => Some("first"),
             Self::Later => Some("later"),
+            Self::NotLater => Some("not-later"),
         }
     }
 }
@@ -228,6 +231,10 @@ pub struct Rule {
     pub fragments: Fragments,
     /// A name given in the file.
     pub id: Option<Box<str>>,
+    /// What the file says about the rule; one line.
+    pub comment: Option<Box<str>>,
+    /// Whether the file asks for packets of this rule to be logged. Kept for files that are written from it: nothing here logs.
+    pub log: bool,
     /// Line of the file, from 1.
     pub line: u32,
 }
@@ -246,6 +253,8 @@ impl Rule {
             tcp_flags: None,
             fragments: Fragments::All,
             id: None,
+            comment: None,
+            log: false,
             line: 0,
         }
     }
@@ -288,8 +297,14 @@ impl fmt::Display for Rule {
         if let Some(fragments) = self.fragments.name() {
             write!(f, " fragment {fragments}")?;
         }
+        if self.log {
+            f.write_str(" log")?;
+        }
         if let Some(id) = &self.id {
             write!(f, " id {id}")?;
+        }
+        if let Some(comment) = &self.comment {
+            write!(f, " # {comment}")?;
         }
         Ok(())
     }

@@ -1,9 +1,13 @@
 //! The command line: one definition from which help, man pages and completions come.
 
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use packetloom_bench::peer::Peer;
 use packetloom_classify::{Action, Kind, analysis, formats};
 use packetloom_engine::chain::{BatchSize, Workers};
 use packetloom_nf::meter::MaxFlows;
@@ -121,9 +125,14 @@ pub(crate) struct AclArgs {
 pub(crate) enum AclVerb {
     /// Print, for each header, the position of the first rule that matches it, from 0; -1 for none
     ///
-    /// Rules and headers are Packetloom's own or ClassBench's, recognised by content. ClassBench's flags column is not
-    /// looked at.
+    /// Rules may be in any format, headers are Packetloom's own or ClassBench's; all are recognised by content. A rule file
+    /// whose lists or negations become several rules each counts every one of them. ClassBench's flags column is not looked
+    /// at.
     Classify(ClassifyArgs),
+    /// Write rules in another format
+    ///
+    /// What one format says and the other cannot is an error, or is left out and listed on standard error.
+    Convert(ConvertArgs),
     /// Find rules that do nothing, and pairs of rules whose order matters
     ///
     /// A rule is "unmatchable" if no packet meets all its conditions; "shadowed" if earlier rules match all its packets, and
@@ -135,15 +144,64 @@ pub(crate) enum AclVerb {
     Explain(ExplainArgs),
 }
 
+/// How a rule file is read.
+#[derive(Debug, Args)]
+pub(crate) struct Reading {
+    /// The list to take from rules that hold several, by its name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) list: Option<String>,
+    /// Leave out what has no equal here, and list it on standard error; the rules after it may decide what it decided
+    #[arg(long)]
+    pub(crate) skip_unsupported: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArgs {
+    /// Rules
+    #[arg(value_name = "RULES")]
+    pub(crate) rules: PathBuf,
+    /// Format to write
+    #[arg(long, value_name = "FORMAT", value_parser = format_name())]
+    pub(crate) to: formats::Format,
+    /// Format of the rules; recognised by content unless given
+    #[arg(long, value_name = "FORMAT", value_parser = format_name())]
+    pub(crate) from: Option<formats::Format>,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+    /// The action of rules that have none of their own, as ClassBench's
+    #[arg(long, value_name = "ACTION", value_enum)]
+    pub(crate) rule_action: Option<ActionName>,
+    /// Leave the flags column of ClassBench rules out
+    #[arg(long)]
+    pub(crate) ignore_flags: bool,
+    /// Write to this file
+    #[arg(short = 'o', value_name = "FILE", default_value = "-")]
+    pub(crate) output: PathBuf,
+    /// List what was left out as JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A format of rules by its name.
+fn format_name() -> impl TypedValueParser<Value = formats::Format> {
+    PossibleValuesParser::new(formats::Format::all().map(formats::Format::name))
+        .try_map(|name| name.parse::<formats::Format>())
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ClassifyArgs {
     /// Rules
     #[arg(long, value_name = "FILE")]
     pub(crate) rules: PathBuf,
+    /// Format of the rules; recognised by content unless given
+    #[arg(long, value_name = "FORMAT", value_parser = format_name())]
+    pub(crate) format: Option<formats::Format>,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
     /// Headers
     #[arg(long, value_name = "FILE")]
     pub(crate) headers: PathBuf,
-    /// linear or tuple-merge
+    /// linear, tuple-space, tuple-merge or hybrid
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) classifier: Kind,
     /// Write the positions to this file
@@ -154,17 +212,22 @@ pub(crate) struct ClassifyArgs {
 /// How rules are read, and what happens where they say nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Policy {
-    /// Rules, Packetloom's own or ClassBench's
+    /// Rules
     pub(crate) rules: PathBuf,
+    /// Format of the rules; recognised by content unless given
+    #[arg(long, value_name = "FORMAT", value_parser = format_name())]
+    pub(crate) format: Option<formats::Format>,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
     /// Leave the flags column of ClassBench rules out
     #[arg(long)]
     pub(crate) ignore_flags: bool,
     /// The action of rules that have none
     #[arg(long, value_enum, value_name = "ACTION")]
     pub(crate) rule_action: Option<ActionName>,
-    /// What happens to packets that no rule matches
-    #[arg(long, value_enum, value_name = "ACTION", default_value_t = ActionName::Deny)]
-    pub(crate) default: ActionName,
+    /// What happens to packets that no rule matches; what the rule file says, or deny, unless given
+    #[arg(long, value_enum, value_name = "ACTION")]
+    pub(crate) default: Option<ActionName>,
 }
 
 /// Actions by name.
@@ -377,12 +440,15 @@ pub(crate) enum BenchVerb {
     /// A capture to flow records, file to file
     ///
     /// Medians over the rounds: mpps of wall time, mpps_cpu packets over user and system time, ns_per_packet of wall time
-    /// with its quartiles p25 and p75. Reading, parsing, metering and writing the records are all in it.
+    /// with its quartiles p25 and p75, cpu_ns_per_packet likewise. Reading, parsing, metering and writing the records are
+    /// all in it.
     Meter(BenchMeterArgs),
     /// Classifiers over headers in memory
     ///
-    /// Loading is not in the times. Each classifier is compared with linear before it is timed. Medians over the rounds, as
-    /// of "bench meter".
+    /// Loading is not in the times. What a classifier finds is checked rule by rule before it is timed. They are then
+    /// measured in turns, each with each batch size once a round. Medians over the rounds, as of "bench meter", but CPU time
+    /// is that of the classifying thread alone. With a peer, peer_ratio is how many times as fast as the peer a classifier
+    /// was by that time: the median of the rounds' ratios, with the lowest and the highest.
     Acl(BenchAclArgs),
 }
 
@@ -416,14 +482,54 @@ pub(crate) struct BenchAclArgs {
     /// Headers
     #[arg(long, value_name = "FILE")]
     pub(crate) headers: PathBuf,
-    /// linear or tuple-merge; the one that would be chosen unless given
-    #[arg(long, value_name = "NAME", default_value_t)]
-    pub(crate) classifier: Kind,
+    /// Classifiers, by their names with commas between, or "all"; the one that would be chosen unless given
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_values_t = [Classifiers::One(Kind::default())])]
+    pub(crate) classifier: Vec<Classifiers>,
+    /// Headers of a batch; several with commas between, each measured
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "256")]
+    pub(crate) batch: Vec<NonZeroUsize>,
+    /// Compare with this classifier of another project: rte_acl, in builds with the feature "dpdk"
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<Peer>,
+    /// Take source, destination and the rest of a header from different headers: mostly late matches, or none
+    #[arg(long)]
+    pub(crate) mix: bool,
     #[command(flatten)]
     pub(crate) rounds: Rounds,
-    /// Headers of a batch
-    #[arg(long, value_name = "N", default_value = "256")]
-    pub(crate) batch: NonZeroUsize,
+}
+
+/// One classifier, or all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Classifiers {
+    All,
+    One(Kind),
+}
+
+impl Classifiers {
+    /// Those that are meant.
+    pub(crate) fn kinds(self) -> Vec<Kind> {
+        match self {
+            Self::All => Kind::ALL.to_vec(),
+            Self::One(kind) => vec![kind],
+        }
+    }
+}
+
+impl fmt::Display for Classifiers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::One(kind) => kind.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Classifiers {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        if name == "all" { Ok(Self::All) } else { name.parse().map(Self::One) }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -71,6 +71,7 @@ impl From<packetloom_bench::Error> for Failure {
         match error {
             packetloom_bench::Error::Engine(error) => error.into(),
             packetloom_bench::Error::Io(error) => error.into(),
+            error @ packetloom_bench::Error::NoPeer => Self::Usage(error.to_string()),
             error => Self::Run(error.into()),
         }
     }

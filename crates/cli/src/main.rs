@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Verb::Meter(args) => commands::meter::run(args),
         Verb::Acl(acl) => match acl.verb {
             AclVerb::Classify(args) => commands::acl::classify(args),
+            AclVerb::Convert(args) => commands::acl::convert(args),
             AclVerb::Check(args) => commands::acl::check::run(&args),
             AclVerb::Explain(args) => commands::acl::explain::run(&args),
         },

@@ -54,6 +54,25 @@ pub(crate) fn table(rows: &[(String, String)]) -> String {
     text
 }
 
+/// Rows of cells below each other: the first column to the left, the others to the right.
+pub(crate) fn grid(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<_> = (0..columns)
+        .map(|column| {
+            rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        })
+        .collect();
+    let mut text = String::new();
+    for row in rows {
+        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            let _ =
+                if column == 0 { write!(text, "  {cell:width$}") } else { write!(text, "  {cell:>width$}") };
+        }
+        text.push('\n');
+    }
+    text
+}
+
 /// The table at the end of a run.
 pub(crate) fn outcome(outcome: Outcome) -> String {
     let mut rows = vec![("received".into(), outcome.verdicts.received().to_string())];

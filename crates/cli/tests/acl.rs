@@ -85,7 +85,7 @@ fn findings_are_json_for_programs() {
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let rule = |line: u32, position: u32, id: Option<&str>, text: &str| {
         let action = text.split(' ').next();
-        json!({ "line": line, "position": position, "id": id, "action": action, "rule": text })
+        json!({ "line": line, "position": position, "id": id, "comment": null, "action": action, "rule": text })
     };
     let low = rule(2, 0, Some("low"), "permit tcp from 0.0.0.0/0 to 192.0.2.0/25 port 443 id low");
     let high = rule(3, 1, Some("high"), "permit tcp from 0.0.0.0/0 to 192.0.2.128/25 port 443 id high");
@@ -271,8 +271,8 @@ fn findings_in_generated_rules_hold_for_headers_that_meet_them() {
         (0..last).for_each(|at| lines.swap(at, at * 7_919 % last));
         let text = lines.join("\n");
         fs::write(&rules, &text).expect("written");
-        let options = formats::Options { ignore_flags: false };
-        let all = formats::read_rules("g", &mut text.as_bytes(), options).expect("rules");
+        let options = formats::Options::default();
+        let all = formats::read_rules("g", &mut text.as_bytes(), &options).expect("rules").rules;
         let hit = first(&all, &headers);
         let decided = decisions(&all, &hit);
         let findings = succeed(packetloom().args(["acl", "check", "--json"]).arg(&rules));
@@ -350,8 +350,8 @@ udp 203.0.113.9 > 192.0.2.53 fragment later: deny
     let expected = json!({
         "packet": arguments[3],
         "action": "deny",
-        "by": { "line": 9, "position": 6, "id": null, "action": "deny", "rule": deny },
-        "then": [{ "line": 10, "position": 7, "id": null, "action": "permit", "rule": permit }],
+        "by": { "line": 9, "position": 6, "id": null, "comment": null, "action": "deny", "rule": deny },
+        "then": [{ "line": 10, "position": 7, "id": null, "comment": null, "action": "permit", "rule": permit }],
         "more": 0,
         "default": "deny",
     });

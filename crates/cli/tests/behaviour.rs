@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use packetloom_classify::Kind;
 use support::{json, packetloom, packets, root, run, stderr, succeed};
 use tempfile::TempDir;
 
@@ -322,7 +323,7 @@ fn classify_answers_in_the_order_of_the_headers() {
         "udp 10.0.0.1:1 > 10.0.0.2:53\ntcp [2001:db8::1]:1 > [::1]:22\ntcp [2001:db9::1]:1 > [::1]:22\nicmp 10.0.0.1 > 10.0.0.2 type 8\nudp [::1]:1 > [::2]:53\nicmp 10.0.0.1 > 10.0.0.2 type 0\n",
     )
     .expect("written");
-    for classifier in ["linear", "tuple-merge"] {
+    for classifier in Kind::ALL.map(Kind::name) {
         let mut command = packetloom();
         command
             .args(["acl", "classify", "--classifier", classifier, "--rules"])
@@ -416,6 +417,63 @@ fn benchmarks_print_one_json_object_a_line() {
 }
 
 #[test]
+fn classifiers_are_measured_side_by_side() {
+    let folder = folder();
+    let (rules, headers) = (folder.path().join("rules"), folder.path().join("headers"));
+    fs::write(&rules, "permit tcp from 10.0.0.0/8 to any port 80\ndeny any from any to any\n")
+        .expect("written");
+    fs::write(&headers, "tcp 10.0.0.1:1 > 10.0.0.2:80\nudp [::1]:1 > [::2]:2\n".repeat(100))
+        .expect("written");
+    let bench = |arguments: &[&str]| {
+        let mut command = packetloom();
+        command.args(["bench", "acl", "--rounds", "1", "--rules"]).arg(&rules).arg("--headers").arg(&headers);
+        command.args(arguments);
+        command
+    };
+    let lines = |arguments: &[&str]| -> Vec<(String, u64)> {
+        let text = succeed(bench(arguments).arg("--json"));
+        text.lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("an object a line"))
+            .map(|line| {
+                let name = line["classifier"].as_str().expect("a name").to_owned();
+                (name, line["batch"].as_u64().expect("a number"))
+            })
+            .collect()
+    };
+    let one = lines(&["--classifier", "tuple-merge,linear,tuple-merge", "--batch", "1,64"]);
+    let pair = |name: &str, batch| (name.to_owned(), batch);
+    assert_eq!(one, [pair("tuple-merge", 1), pair("linear", 1), pair("tuple-merge", 64), pair("linear", 64)]);
+    let all: Vec<_> = Kind::ALL.iter().map(|kind| pair(kind.name(), 256)).collect();
+    assert_eq!(lines(&["--classifier", "all"]), all);
+    assert_eq!(lines(&[]), [pair(Kind::default().name(), 256)]);
+
+    let table = succeed(&mut bench(&["--classifier", "all", "--mix"]));
+    let rows: Vec<_> = table.lines().collect();
+    assert_eq!(rows[0], "acl rules, mixed headers: 2 rules, 200 headers, 1 rounds");
+    assert_eq!(rows[1].split_whitespace().take(3).collect::<Vec<_>>(), ["classifier", "batch", "mpps_cpu"]);
+    assert_eq!(rows.len(), 2 + Kind::ALL.len(), "{table}");
+
+    for (arguments, expected) in [
+        (["--classifier", "linear,best"], "no classifier \"best\""),
+        (["--classifier", ""], "no classifier \"\""),
+        (["--batch", "0"], "--batch"),
+        (["--batch", "16,"], "--batch"),
+        (["--peer", "iptables"], "no peer \"iptables\"; expected rte_acl"),
+    ] {
+        let output = run(&mut bench(&arguments));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
+    }
+    let output = run(&mut bench(&["--peer", "rte_acl"]));
+    if cfg!(feature = "dpdk") {
+        assert!(output.status.success(), "{}", stderr(&output));
+    } else {
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("--features dpdk"), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn generated_rules_and_headers_can_be_read_and_the_classifiers_agree() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
@@ -433,14 +491,14 @@ fn generated_rules_and_headers_can_be_read_and_the_classifiers_agree() {
             let mut command = packetloom();
             command.args(["generate", "headers", "--headers", "3000", "--rules"]).arg(at("rules"));
             succeed(command.arg("-o").arg(at("headers")).args(mix));
-            let [linear, merged] = ["linear", "tuple-merge"].map(|classifier| {
+            let all = Kind::ALL.map(|kind| {
                 let mut command = packetloom();
-                command.args(["acl", "classify", "--classifier", classifier, "--rules"]).arg(at("rules"));
+                command.args(["acl", "classify", "--classifier", kind.name(), "--rules"]).arg(at("rules"));
                 succeed(command.arg("--headers").arg(at("headers")))
             });
-            assert_eq!(linear.lines().count(), 3000, "{style} {family} {mix:?}");
-            assert!(linear == merged, "{style} {family} {mix:?}: the classifiers differ");
-            let positions: std::collections::BTreeSet<_> = linear.lines().collect();
+            assert_eq!(all[0].lines().count(), 3000, "{style} {family} {mix:?}");
+            assert!(all.iter().all(|out| *out == all[0]), "{style} {family} {mix:?}: the classifiers differ");
+            let positions: std::collections::BTreeSet<_> = all[0].lines().collect();
             assert!(
                 !positions.contains("-1") && positions.len() > 20,
                 "the last rule matches everything: {positions:?}"

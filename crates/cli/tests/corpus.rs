@@ -9,6 +9,7 @@ use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
 
+use packetloom_classify::Kind;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use support::{corpus, json, json_lines, packetloom, succeed};
@@ -138,7 +139,7 @@ fn check_rules(sizes: &[&str]) {
         let file = |extension: &str| folder.join(format!("{name}.{extension}.xz"));
         let (rules, headers, truth) = (file("rules"), file("trace"), truth(&file("truth")));
         assert_eq!(truth.len(), 100_000);
-        for classifier in ["linear", "tuple-merge"] {
+        for classifier in Kind::ALL.map(Kind::name) {
             assert!(
                 classify(&rules, &headers, classifier) == truth,
                 "{name}: {classifier} differs from the truth"
@@ -146,9 +147,11 @@ fn check_rules(sizes: &[&str]) {
         }
         let fewer = scratch.path().join(&name);
         let removed = without_catch_all(&rules, &fewer);
-        let [linear, merged] =
-            ["linear", "tuple-merge"].map(|classifier| classify(&fewer, &headers, classifier));
-        assert!(linear == merged, "{name} without {removed} catch-all rules: the classifiers differ");
+        let all = Kind::ALL.map(|kind| classify(&fewer, &headers, kind.name()));
+        assert!(
+            all.iter().all(|positions| *positions == all[0]),
+            "{name} without {removed} catch-all rules: the classifiers differ"
+        );
     }
 }
 

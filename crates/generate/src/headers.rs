@@ -24,7 +24,6 @@ use std::fmt;
 use std::io::{BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
 
-use packetloom_classify::formats::Format;
 use packetloom_classify::rule::{PortRange, flags_to_letters};
 use packetloom_packet::protocol::{self, ESP, GRE, ICMP, ICMPV6, SCTP, TCP, UDP};
 
@@ -327,6 +326,15 @@ impl fmt::Display for Header {
     }
 }
 
+/// The formats of headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderFormat {
+    /// Packetloom's own.
+    Native,
+    /// ClassBench's traces: IPv4 only.
+    ClassBench,
+}
+
 /// Writes headers, one a line.
 ///
 /// # Errors
@@ -335,14 +343,14 @@ impl fmt::Display for Header {
 /// errors.
 pub fn write_headers<W: Write>(
     headers: impl IntoIterator<Item = Header>,
-    format: Format,
+    format: HeaderFormat,
     writer: W,
 ) -> Result<(), GenerateError> {
     let mut writer = BufWriter::with_capacity(256 * 1024, writer);
     for (index, header) in headers.into_iter().enumerate() {
         match format {
-            Format::Native => writeln!(writer, "{header}")?,
-            Format::ClassBench => {
+            HeaderFormat::Native => writeln!(writer, "{header}")?,
+            HeaderFormat::ClassBench => {
                 let line = header.classbench().ok_or(GenerateError::Ipv6InClassBench { index })?;
                 writeln!(writer, "{line}")?;
             }

@@ -2,7 +2,7 @@
 //!
 //! - [`traffic`]: captures with an exact number of packets and flows.
 //! - [`rules`]: ordered rule sets with the structure that ClassBench reports of real ones.
-//! - [`headers`]: headers that meet the rules of a set.
+//! - [`headers`]: headers that meet the rules of a set; [`mix_headers`] mixes such headers with each other.
 //!
 //! Everything here is reproducible for ever: one seed gives the same bytes on every platform and
 //! with every compiler. So only integers decide, and nothing depends on an order of hashing.
@@ -11,6 +11,7 @@
 
 mod error;
 pub mod headers;
+mod mix;
 mod random;
 pub mod rules;
 mod seen;
@@ -18,7 +19,8 @@ mod shape;
 pub mod traffic;
 
 pub use error::GenerateError;
-pub use headers::{Header, HeaderOptions, HeaderTransport, Headers, Popularity, write_headers};
+pub use headers::{Header, HeaderFormat, HeaderOptions, HeaderTransport, Headers, Popularity, write_headers};
+pub use mix::mix_headers;
 pub use rules::{RuleOptions, Style, generate_rules};
 pub use shape::{Prefix, RuleShape};
 pub use traffic::{Frame, Traffic, TrafficOptions, TrafficSummary, write_pcap};

@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
-use packetloom_classify::formats::Format;
+use packetloom_classify::formats;
 use packetloom_classify::rule::{PortRange, TcpFlagMatch};
 use packetloom_generate::{
-    GenerateError, Header, HeaderOptions, HeaderTransport, Headers, Popularity, Prefix, RuleOptions,
-    RuleShape, Style, generate_rules, write_headers,
+    GenerateError, Header, HeaderFormat, HeaderOptions, HeaderTransport, Headers, Popularity, Prefix,
+    RuleOptions, RuleShape, Style, generate_rules, mix_headers, write_headers,
 };
+use packetloom_packet::{Key, MatchKey4, MatchKey6};
 use proptest::prelude::*;
 
 fn shapes(style: Style, count: usize, ipv6: bool) -> Vec<RuleShape> {
@@ -220,9 +221,9 @@ fn the_text_never_changes() {
     };
     let pareto = HeaderOptions { popularity: Popularity::Pareto, mix: true, ..count(1000) };
     let seen = [
-        write(false, Format::ClassBench, &count(1000)),
-        write(false, Format::Native, &count(1000)),
-        write(true, Format::Native, &pareto),
+        write(false, HeaderFormat::ClassBench, &count(1000)),
+        write(false, HeaderFormat::Native, &count(1000)),
+        write(true, HeaderFormat::Native, &pareto),
     ];
     assert_eq!(seen, [0x6c7b_05bf_1ce9_4f99, 0x1505_e85b_00ad_2f18, 0x4b09_45d2_78c9_0098]);
 }
@@ -245,6 +246,51 @@ fn wrong_rules_are_refused() {
 fn classbench_has_no_ipv6() {
     let rules = shapes(Style::Acl, 10, true);
     let headers = Headers::new(&rules, &count(3)).unwrap();
-    let error = write_headers(headers, Format::ClassBench, Vec::new()).unwrap_err();
+    let error = write_headers(headers, HeaderFormat::ClassBench, Vec::new()).unwrap_err();
     assert!(matches!(error, GenerateError::Ipv6InClassBench { index: 0 }));
+}
+
+#[test]
+fn headers_mixed_with_each_other_keep_their_fields_and_families() {
+    let mut original = formats::Headers::default();
+    for number in 0..200u32 {
+        let (port, high) = (number as u16, u64::from(number) << 32);
+        let v4 = MatchKey4 {
+            source: number,
+            destination: number,
+            source_port: port,
+            destination_port: port,
+            ..Default::default()
+        };
+        original.push(Key::V4(v4));
+        let v6 =
+            MatchKey6 { source: [high, 1], destination: [high, 2], source_port: port, ..Default::default() };
+        original.push(Key::V6(v6));
+    }
+    let mixed = |seed| {
+        let mut headers = original.clone();
+        mix_headers(&mut headers, seed);
+        headers
+    };
+    let headers = mixed(1);
+    assert_eq!(headers, mixed(1));
+    assert_ne!(headers, mixed(2));
+    assert_eq!(headers.is_v6, original.is_v6);
+    let sorted = |mut values: Vec<u64>| {
+        values.sort_unstable();
+        values
+    };
+    let all: Vec<u64> = (0..200).collect();
+    assert_eq!(sorted(headers.v4.iter().map(|key| key.source.into()).collect()), all);
+    assert_eq!(sorted(headers.v4.iter().map(|key| key.destination.into()).collect()), all);
+    assert_eq!(sorted(headers.v6.iter().map(|key| key.source[0] >> 32).collect()), all);
+    assert_eq!(sorted(headers.v6.iter().map(|key| key.destination[0] >> 32).collect()), all);
+    assert!(headers.v6.iter().all(|key| key.source[1] == 1 && key.destination[1] == 2));
+    // The rest of a header stays together, and hardly any two of the three parts are still of one header.
+    assert!(headers.v4.iter().all(|key| key.source_port == key.destination_port));
+    let together = headers.v4.iter().filter(|key| {
+        let port = u32::from(key.source_port);
+        key.source == port || key.destination == port || key.source == key.destination
+    });
+    assert!(together.count() < 20);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use packetloom_classify::formats::{Format, write_rules};
+use packetloom_classify::formats::{Format, WriteOptions, write_rules};
 use packetloom_classify::rule::{PortRange, TcpFlagMatch};
 use packetloom_classify::{Action, Rule};
 use packetloom_generate::{GenerateError, Prefix, RuleOptions, RuleShape, Style, generate_rules};
@@ -78,7 +78,8 @@ fn key(shape: &RuleShape) -> impl Ord + use<> {
 
 fn text(rules: &[Made], format: Format) -> String {
     let mut text = Vec::new();
-    write_rules(rules.iter().map(|made| made.rule.clone()), format, &mut text).unwrap();
+    let rules: Vec<_> = rules.iter().map(|made| made.rule.clone()).collect();
+    write_rules(&rules, format, &WriteOptions::default(), &mut text).unwrap();
     String::from_utf8(text).unwrap()
 }
 

@@ -68,6 +68,11 @@ pub trait Prepared: Send + Sync {
     /// What it will do, in a line or several, for the plan.
     fn describe(&self) -> Vec<String>;
 
+    /// What the user should know before it runs.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Whether it keeps state for each bidirectional flow, so that all packets of a flow must meet the same worker.
     fn is_per_flow(&self) -> bool;
 

@@ -1,9 +1,12 @@
 //! Match keys and flow keys.
 
+use bytemuck::{Pod, Zeroable};
+
 /// What is known about a packet beyond its addresses and numbers.
 ///
 /// A set of bits, one byte wide so that an IPv4 match key stays at 16 bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Pod, Zeroable)]
+#[repr(transparent)]
 pub struct KeyBits(pub u8);
 
 impl KeyBits {
@@ -39,7 +42,7 @@ impl KeyBits {
 /// The fields of an IPv4 packet that rules look at: 16 bytes, host order.
 ///
 /// For ICMP, `source_port` is the type and `destination_port` the code ([`KeyBits::ICMP`] is set).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Pod, Zeroable)]
 #[repr(C)]
 pub struct MatchKey4 {
     /// Source address.
@@ -62,7 +65,7 @@ pub struct MatchKey4 {
 
 /// The fields of an IPv6 packet that rules look at: 40 bytes, host order; as [`MatchKey4`] but for the
 /// addresses, each two 64-bit halves, the high one first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Pod, Zeroable)]
 #[repr(C)]
 pub struct MatchKey6 {
     /// Source address.

@@ -10,11 +10,39 @@
 use packetloom_packet::protocol::{ICMP, TCP};
 use packetloom_packet::{KeyBits, MatchKey4};
 
-use super::number;
+use super::builder::Builder;
+use super::text::{self, Input, number};
+use super::{Error, Format, Options, Reading, WriteError, Writing};
 use crate::rule::{Addresses, Fragments, PortRange, Prefix4, Rule, TcpFlagMatch};
 
+/// Filters begin with '@', which no rule of another format does.
+pub(super) fn recognises(head: &str) -> bool {
+    text::first_line(head).starts_with('@')
+}
+
+/// Reads filters, one a line; `#` begins a comment.
+pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, Error> {
+    let mut builder = Builder::new(input.file, options);
+    text::lines(input.file, &mut input.reader, |line, text| match text::split_comment(text).0 {
+        "" => Ok(()),
+        text => builder.line(line, parse_rule(text, options.ignore_flags).map_err(Into::into)),
+    })?;
+    Ok(builder.finish(Format::ClassBench, None))
+}
+
+/// Writes filters. Actions, names and comments are left out: there is no place for them.
+pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
+    for (index, rule) in rules.iter().enumerate() {
+        match filter(rule) {
+            Some(line) => writeln!(writing.writer, "{line}")?,
+            None => writing.inexpressible(index, rule, "which holds IPv4 and no fragments")?,
+        }
+    }
+    Ok(())
+}
+
 /// Reads one filter; it has no action.
-pub(super) fn parse_rule(text: &str, ignore_flags: bool) -> Result<Rule, String> {
+fn parse_rule(text: &str, ignore_flags: bool) -> Result<Rule, String> {
     const EXPECTED: &str =
         "expected @source/len destination/len low : high low : high protocol/mask [flags/mask]";
     let mut words = text.split_ascii_whitespace();
@@ -108,7 +136,7 @@ fn hex_pair(word: &str, max: u16) -> Result<(u16, u16), String> {
 
 /// The rule as a filter, without its action and its id; `None` where the format has no words for it: IPv6, fragments, an
 /// ICMPv6 type, or "any" address of either family.
-pub(super) fn filter(rule: &Rule) -> Option<String> {
+fn filter(rule: &Rule) -> Option<String> {
     let Addresses::V4(source, destination) = rule.addresses else { return None };
     if rule.fragments != Fragments::All {
         return None;

@@ -1,21 +1,44 @@
-//! Rules and headers from text, recognised by content.
+//! Rules and headers from text, recognised by content, and rules written as text.
 //!
 //! - [`native`]: Packetloom's own rules and headers.
 //! - [`classbench`]: ClassBench filter sets and traces.
+//! - [`cisco`]: access lists of Cisco IOS.
+//! - [`vpp`]: access lists of VPP's ACL plugin.
+//! - [`flowspec`]: BGP flow specifications, as NLRIs and in the text of ExaBGP.
+//! - [`iptables`]: what `iptables-save` and `ip6tables-save` print.
+//! - [`nftables`]: what `nft -j list ruleset` prints.
 //!
-//! Every error names the file, the line and what was expected.
+//! Every error names the file, the line and what was expected. What a format can say and our rules cannot is an error too, or
+//! is left out and listed ([`Options::skip_unsupported`]); it is never taken for something else.
+//!
+//! To add a format, write a module and add a line to `FORMATS`.
 
+mod builder;
+mod chains;
+pub mod cisco;
 pub mod classbench;
+pub mod flowspec;
+pub mod iptables;
+mod meet;
+mod names;
 pub mod native;
+pub mod nftables;
+mod region;
+mod set;
+mod text;
+pub mod vpp;
+mod writing;
 
-use std::io::{self, BufRead, Read, Write};
+use std::fmt;
+use std::io::{self, BufRead, Write};
+use std::str::FromStr;
 
 use packetloom_packet::{Key, MatchKey4, MatchKey6};
 
-use crate::{Rule, RuleSet};
+use crate::{Action, Rule, RuleSet};
+use text::Input;
+use writing::Writing;
 
-/// A line may not be longer: it bounds what one line of a hostile file can make us hold.
-const MAX_LINE: usize = 1 << 16;
 /// Rules of one list at most, so that a position always fits below [`crate::NO_RULE`].
 pub const MAX_RULES: usize = 1 << 24;
 
@@ -31,6 +54,24 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// A line says something that has no equal among our rules.
+    #[error("{file}:{line}: {message} (--skip-unsupported leaves it out)")]
+    Unsupported {
+        /// Name of the file.
+        file: String,
+        /// Line, from 1.
+        line: u32,
+        /// The construct.
+        message: String,
+    },
+    /// Which of the file's lists is meant is not clear, or it is not there.
+    #[error("{file}: {message}")]
+    List {
+        /// Name of the file.
+        file: String,
+        /// What there is and what was expected.
+        message: String,
+    },
     /// A line says something else than expected.
     #[error("{file}:{line}: {message}")]
     Syntax {
@@ -43,13 +84,221 @@ pub enum Error {
     },
 }
 
+impl Error {
+    fn syntax(file: &str, line: u32, message: String) -> Self {
+        Self::Syntax { file: file.into(), line, message }
+    }
+}
+
 /// The formats there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Format {
     /// Packetloom's own.
     Native,
     /// ClassBench's: IPv4 only, and rules have no action.
     ClassBench,
+    /// Access lists of Cisco IOS.
+    CiscoIos,
+    /// Access lists of VPP's ACL plugin.
+    Vpp,
+    /// BGP flow specifications as NLRIs in hexadecimal.
+    FlowSpec,
+    /// BGP flow specifications in the text of ExaBGP.
+    ExaBgp,
+    /// What `iptables-save` prints: IPv4 only.
+    Iptables,
+    /// What `ip6tables-save` prints: IPv6 only.
+    Ip6tables,
+    /// What `nft -j list ruleset` prints.
+    Nftables,
+}
+
+/// What a format consists of.
+struct Description {
+    format: Format,
+    /// The name on the command line and in chain files.
+    name: &'static str,
+    /// Whether its lists have names, of which [`Options::list`] is one.
+    has_lists: bool,
+    /// Whether a file that begins with this text is of the format.
+    recognises: fn(&str) -> bool,
+    read: fn(&mut Input<'_>, &Options) -> Result<Reading, Error>,
+    write: fn(&[Rule], &mut Writing<'_>) -> Result<(), WriteError>,
+}
+
+/// Every format; a file is of the first that recognises it.
+const FORMATS: &[Description] = &[
+    Description {
+        format: Format::ClassBench,
+        name: "classbench",
+        has_lists: false,
+        recognises: classbench::recognises,
+        read: classbench::read,
+        write: classbench::write,
+    },
+    Description {
+        format: Format::CiscoIos,
+        name: "cisco-ios",
+        has_lists: true,
+        recognises: cisco::recognises,
+        read: cisco::read,
+        write: cisco::write,
+    },
+    Description {
+        format: Format::Vpp,
+        name: "vpp",
+        has_lists: true,
+        recognises: vpp::recognises,
+        read: vpp::read,
+        write: vpp::write,
+    },
+    Description {
+        format: Format::FlowSpec,
+        name: "flowspec",
+        has_lists: false,
+        recognises: flowspec::hex::recognises,
+        read: flowspec::hex::read,
+        write: flowspec::hex::write,
+    },
+    Description {
+        format: Format::ExaBgp,
+        name: "exabgp",
+        has_lists: false,
+        recognises: flowspec::exabgp::recognises,
+        read: flowspec::exabgp::read,
+        write: flowspec::exabgp::write,
+    },
+    Description {
+        format: Format::Ip6tables,
+        name: "ip6tables",
+        has_lists: true,
+        recognises: iptables::recognises_v6,
+        read: iptables::read_v6,
+        write: iptables::write_v6,
+    },
+    Description {
+        format: Format::Iptables,
+        name: "iptables",
+        has_lists: true,
+        recognises: iptables::recognises,
+        read: iptables::read_v4,
+        write: iptables::write_v4,
+    },
+    Description {
+        format: Format::Nftables,
+        name: "nftables",
+        has_lists: true,
+        recognises: nftables::recognises,
+        read: nftables::read,
+        write: nftables::write,
+    },
+    // Whatever is of no other format is told what our own expects.
+    Description {
+        format: Format::Native,
+        name: "native",
+        has_lists: false,
+        recognises: |_| true,
+        read: native::read,
+        write: native::write,
+    },
+];
+
+impl Format {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        FORMATS.iter().map(|description| description.format)
+    }
+
+    fn description(self) -> &'static Description {
+        // Every format has a line, or the tests of names fail.
+        FORMATS.iter().find(|description| description.format == self).unwrap_or(&FORMATS[FORMATS.len() - 1])
+    }
+
+    /// The name on the command line and in chain files.
+    pub fn name(self) -> &'static str {
+        self.description().name
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::all().find(|format| format.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::all().map(Self::name).collect();
+            format!("no format {name:?}; expected one of {}", names.join(", "))
+        })
+    }
+}
+
+/// How rules are read.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Read ClassBench's flags column as if every rule left it open.
+    pub ignore_flags: bool,
+    /// The format; `None` is recognised by content.
+    pub format: Option<Format>,
+    /// Leave out what has no equal among our rules, and list it, instead of refusing the file. What is left out can change
+    /// which rule decides.
+    pub skip_unsupported: bool,
+    /// The list to take from a file that holds several.
+    pub list: Option<String>,
+}
+
+/// What a file held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The rules, in order.
+    pub rules: RuleSet,
+    /// What the file says is done with packets that no rule matches.
+    pub default: Option<Action>,
+    /// The format it was in.
+    pub format: Format,
+    /// What was left out, in order of lines.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Something that was left out because there are no words for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Line of the file that was read, from 1.
+    pub line: u32,
+    /// The construct.
+    pub message: String,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
+/// Reads a rule list; `file` is its name in messages.
+///
+/// # Errors
+///
+/// [`Error::Syntax`] at the first line that is no rule, [`Error::Unsupported`] at the first that no rule of ours equals,
+/// [`Error::List`], [`Error::Io`].
+pub fn read_rules(file: &str, reader: &mut dyn BufRead, options: &Options) -> Result<Reading, Error> {
+    let mut input = Input::new(file, reader)?;
+    let format = options.format.unwrap_or_else(|| {
+        let recognised = FORMATS.iter().find(|description| (description.recognises)(input.head()));
+        recognised.map_or(Format::Native, |description| description.format)
+    });
+    let description = format.description();
+    if let (false, Some(list)) = (description.has_lists, &options.list) {
+        let message =
+            format!("list {list:?} of the format {format}, whose lists have no names; expected no name");
+        return Err(Error::List { file: file.into(), message });
+    }
+    (description.read)(&mut input, options)
 }
 
 /// Rules that could not be written.
@@ -60,98 +309,40 @@ pub enum WriteError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The format has no words for a rule.
-    #[error("rule {index} has no line in this format: {rule}")]
+    #[error("rule {index} has no line in this format, {reason}: {rule}")]
     Inexpressible {
         /// The rule's position, from 0.
         index: usize,
+        /// What there are no words for.
+        reason: String,
         /// The rule in our own format.
         rule: Box<Rule>,
     },
 }
 
-/// Writes rules, one a line.
+/// How rules are written.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// What is done with packets that no rule matches.
+    pub default: Option<Action>,
+    /// Leave out what the format has no words for, and list it, instead of giving up.
+    pub skip_unsupported: bool,
+}
+
+/// Writes rules, and says what was left out.
 ///
 /// # Errors
 ///
 /// [`WriteError`]; what came before is written then.
 pub fn write_rules(
-    rules: impl IntoIterator<Item = Rule>,
+    rules: &[Rule],
     format: Format,
+    options: &WriteOptions,
     writer: &mut dyn Write,
-) -> Result<(), WriteError> {
-    for (index, rule) in rules.into_iter().enumerate() {
-        match format {
-            Format::Native => writeln!(writer, "{rule}")?,
-            Format::ClassBench => match classbench::filter(&rule) {
-                Some(line) => writeln!(writer, "{line}")?,
-                None => return Err(WriteError::Inexpressible { index, rule: Box::new(rule) }),
-            },
-        }
-    }
-    Ok(())
-}
-
-/// How rules are read.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Read ClassBench's flags column as if every rule left it open.
-    pub ignore_flags: bool,
-}
-
-/// Calls `each` with every line that holds more than blanks and a comment, without them, and with its number.
-fn lines(
-    file: &str,
-    reader: &mut dyn BufRead,
-    mut each: impl FnMut(u32, &str) -> Result<(), String>,
-) -> Result<(), Error> {
-    let mut buffer = Vec::new();
-    let mut number = 0u32;
-    loop {
-        buffer.clear();
-        let read = reader.take(MAX_LINE as u64 + 1).read_until(b'\n', &mut buffer);
-        if read.map_err(|source| Error::Io { file: file.into(), source })? == 0 {
-            return Ok(());
-        }
-        number = number.saturating_add(1);
-        let fail = |message| Error::Syntax { file: file.into(), line: number, message };
-        if buffer.len() > MAX_LINE {
-            return Err(fail(format!("longer than {MAX_LINE} bytes; expected one rule or header a line")));
-        }
-        let text = std::str::from_utf8(&buffer)
-            .map_err(|_| fail("not UTF-8 text; expected rules or headers".into()))?;
-        // Blanks are those of ASCII, here as between words: a name may hold others.
-        // Some editors begin a file with a byte order mark.
-        let text = if number == 1 { text.strip_prefix('\u{feff}').unwrap_or(text) } else { text };
-        let text = text.split('#').next().unwrap_or_default().trim_ascii();
-        if !text.is_empty() {
-            each(number, text).map_err(fail)?;
-        }
-    }
-}
-
-/// Reads a rule list; `file` is its name in messages.
-///
-/// # Errors
-///
-/// [`Error::Syntax`] at the first line that is no rule, [`Error::Io`].
-pub fn read_rules(file: &str, reader: &mut dyn BufRead, options: Options) -> Result<RuleSet, Error> {
-    let mut rules = Vec::new();
-    // The first rule decides the format: ClassBench's begin with '@', which no other does.
-    let mut is_classbench = None;
-    lines(file, reader, |line, text| {
-        if rules.len() == MAX_RULES {
-            return Err(format!("more than {MAX_RULES} rules"));
-        }
-        let mut rule = if *is_classbench.get_or_insert_with(|| text.starts_with('@')) {
-            classbench::parse_rule(text, options.ignore_flags)?
-        } else {
-            native::parse_rule(text)?
-        };
-        rule.line = line;
-        rules.push(rule);
-        Ok(())
-    })?;
-    Ok(RuleSet { rules })
+) -> Result<Vec<Skipped>, WriteError> {
+    let mut writing = Writing { writer, options, skipped: Vec::new() };
+    (format.description().write)(rules, &mut writing)?;
+    Ok(writing.skipped)
 }
 
 /// Headers to be classified: IPv4 and IPv6 keys apart, and the order they came in.
@@ -195,13 +386,17 @@ pub fn read_headers(file: &str, reader: &mut dyn BufRead) -> Result<Headers, Err
     let mut headers = Headers::default();
     // A trace holds nothing but decimal numbers; our own headers have a '>' in them.
     let mut is_classbench = None;
-    lines(file, reader, |_, text| {
+    text::lines(file, reader, |line, text| {
+        let (text, _) = text::split_comment(text);
+        if text.is_empty() {
+            return Ok(());
+        }
         let key = if *is_classbench.get_or_insert_with(|| !text.contains('>')) {
             classbench::parse_header(text).map(Key::V4)
         } else {
             native::parse_header(text)
         };
-        headers.push(key?);
+        headers.push(key.map_err(|message| Error::syntax(file, line, message))?);
         Ok(())
     })?;
     Ok(headers)
@@ -214,13 +409,4 @@ pub fn read_headers(file: &str, reader: &mut dyn BufRead) -> Result<Headers, Err
 /// What stands there and what was expected.
 pub fn parse_header(text: &str) -> Result<Key, String> {
     native::parse_header(text)
-}
-
-/// Takes `word` as a decimal number up to `max`.
-fn number<T: TryFrom<u64>>(word: &str, what: &str, max: u64) -> Result<T, String> {
-    let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
-    let value = if digits { word.parse().ok().filter(|&value| value <= max) } else { None };
-    value
-        .and_then(|value: u64| T::try_from(value).ok())
-        .ok_or_else(|| format!("{what} {word:?}; expected a number from 0 to {max}"))
 }

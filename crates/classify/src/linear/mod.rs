@@ -1,27 +1,40 @@
 #![doc = include_str!("README.md")]
 
+mod list;
+
 use packetloom_packet::{MatchKey4, MatchKey6};
 
 use crate::compiled::{CompiledRule, MatchKey};
+use crate::simd::Isa;
 use crate::{Classifier, Kind, NO_RULE, RuleSet};
 
-/// Every rule in turn.
+pub(crate) use list::List;
+
+/// Every rule, a vector of them at a time.
 #[derive(Debug)]
 pub struct Linear {
-    v4: Vec<CompiledRule<MatchKey4>>,
-    v6: Vec<CompiledRule<MatchKey6>>,
+    isa: Isa,
+    v4: List<MatchKey4>,
+    v6: List<MatchKey6>,
 }
 
 impl Linear {
-    /// Compiles the rules; nothing else is prepared.
-    pub fn build(rules: &RuleSet) -> Self {
-        Self { v4: CompiledRule::all(rules), v6: CompiledRule::all(rules) }
+    /// Of the rules at `positions` alone, which are in order.
+    pub(crate) fn of(rules: &RuleSet, positions: &[u32], isa: Isa) -> Self {
+        fn some<K: MatchKey>(rules: &RuleSet, positions: &[u32]) -> Vec<CompiledRule<K>> {
+            positions.iter().filter_map(|&at| CompiledRule::new(&rules.rules[at as usize], at)).collect()
+        }
+        Self { isa, v4: List::new(&some(rules, positions)), v6: List::new(&some(rules, positions)) }
     }
-}
 
-fn classify<K: MatchKey>(rules: &[CompiledRule<K>], keys: &[K], first: &mut [u32]) {
-    for (key, first) in keys.iter().zip(first) {
-        *first = rules.iter().find(|rule| rule.matches(key)).map_or(NO_RULE, |rule| rule.position);
+    /// Lays the rules out for the best instruction set there is.
+    pub fn build(rules: &RuleSet) -> Self {
+        Self::with_isa(rules, Isa::detect())
+    }
+
+    /// As [`Linear::build`], for the instruction set given.
+    pub fn with_isa(rules: &RuleSet, isa: Isa) -> Self {
+        Self { isa, v4: List::new(&CompiledRule::all(rules)), v6: List::new(&CompiledRule::all(rules)) }
     }
 }
 
@@ -30,11 +43,17 @@ impl Classifier for Linear {
         Kind::Linear
     }
 
+    fn memory(&self) -> usize {
+        self.v4.memory() + self.v6.memory()
+    }
+
     fn classify_v4(&self, keys: &[MatchKey4], first: &mut [u32]) {
-        classify(&self.v4, keys, first);
+        first.fill(NO_RULE);
+        self.v4.improve(self.isa, keys, first);
     }
 
     fn classify_v6(&self, keys: &[MatchKey6], first: &mut [u32]) {
-        classify(&self.v6, keys, first);
+        first.fill(NO_RULE);
+        self.v6.improve(self.isa, keys, first);
     }
 }

@@ -51,6 +51,7 @@ fn matches(rule: &Rule, key: &Key) -> bool {
         Fragments::None => !first && !later,
         Fragments::First => first,
         Fragments::Later => later,
+        Fragments::NotLater => !later,
     };
     addresses
         && rule.protocol.is_none_or(|wanted| wanted == protocol)

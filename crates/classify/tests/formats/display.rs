@@ -72,11 +72,12 @@ fn fragments() -> impl Strategy<Value = Fragments> {
         Fragments::None,
         Fragments::First,
         Fragments::Later,
+        Fragments::NotLater,
     ])
 }
 
 /// Any rule that our own format can say; its conditions fit its protocol.
-fn any_rule() -> impl Strategy<Value = Rule> {
+pub(crate) fn any_rule() -> impl Strategy<Value = Rule> {
     let protocol = prop_oneof![
         Just(None),
         any::<u8>().prop_map(Some),
@@ -88,11 +89,16 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     );
     // A name is a word: anything but ASCII blanks and '#', other blanks included.
     let id = prop::option::of("[a-zA-Z0-9_./@>:\u{b}\u{a0}\u{2003}ü]{1,8}");
+    // A comment is whatever is left of the line.
+    let comment = prop::option::of("[a-zA-Z0-9#@\"\\\\ü]([ -~\u{2003}]{0,12}[a-z#'])?");
     let action = prop::sample::select(vec![Action::Permit, Action::Deny]);
-    (action, protocol, addresses(), ports(), ports(), icmp, flags, fragments(), id).prop_map(
-        |(action, protocol, addresses, source_ports, destination_ports, icmp, tcp_flags, fragments, id)| {
+    let said = (id, comment, prop::bool::weighted(0.2));
+    (action, protocol, addresses(), ports(), ports(), icmp, flags, fragments(), said).prop_map(
+        |(action, protocol, addresses, source_ports, destination_ports, icmp, tcp_flags, fragments, said)| {
+            let (id, comment, log) = said;
+            let (id, comment) = (id.map(Into::into), comment.map(Into::into));
             let mut rule =
-                Rule { addresses, protocol, fragments, id: id.map(Into::into), ..Rule::any(Some(action)) };
+                Rule { addresses, protocol, fragments, id, comment, log, ..Rule::any(Some(action)) };
             if protocol.is_none_or(protocol::has_ports) {
                 (rule.source_ports, rule.destination_ports) = (source_ports, destination_ports);
             }

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufReader, Read};
 
-use packetloom_classify::formats::{Error, Options, read_headers, read_rules};
+use packetloom_classify::formats::{Error, Format, Options, read_headers, read_rules};
 
 use super::{headers, rules};
 
@@ -128,10 +128,46 @@ impl Read for Broken<'_> {
 #[test]
 fn a_failed_read_is_no_end_of_file() {
     let file = || BufReader::new(Broken(b"permit any from any to any\n"));
-    let rules = read_rules("f", &mut file(), Options { ignore_flags: false });
+    let rules = read_rules("f", &mut file(), &Options::default());
     let error = rules.unwrap_err();
     assert!(matches!(error, Error::Io { .. }));
     assert_eq!(error.to_string(), "f: the disk is gone");
     let error = read_headers("f", &mut BufReader::new(Broken(b"1 2 3 4 6\n"))).unwrap_err();
     assert_eq!(error.to_string(), "f: the disk is gone");
+}
+
+#[test]
+fn formats_have_names() {
+    let names: Vec<_> = Format::all().map(Format::name).collect();
+    assert_eq!(
+        names,
+        [
+            "classbench",
+            "cisco-ios",
+            "vpp",
+            "flowspec",
+            "exabgp",
+            "ip6tables",
+            "iptables",
+            "nftables",
+            "native"
+        ]
+    );
+    for format in Format::all() {
+        assert_eq!(format.name().parse(), Ok(format));
+        assert_eq!(format.to_string(), format.name());
+    }
+    let error = "ipfw".parse::<Format>().unwrap_err();
+    assert!(error.starts_with("no format \"ipfw\"; expected one of classbench, cisco-ios, "), "{error}");
+}
+
+#[test]
+fn lists_without_names_have_none() {
+    let options = Options { list: Some("in".into()), ..Options::default() };
+    for (text, format) in [(RULE, "native"), (FILTER, "classbench")] {
+        let error = read_rules("f", &mut text.as_bytes(), &options).unwrap_err();
+        let message =
+            format!("f: list \"in\" of the format {format}, whose lists have no names; expected no name");
+        assert_eq!(error.to_string(), message);
+    }
 }

@@ -1,10 +1,18 @@
 //! Rules and headers from text: what good lines give, and what is said about bad ones.
 
+mod cisco;
 mod classbench;
 mod display;
+mod docs;
+mod flowspec;
 mod headers;
+mod iptables;
 mod lines;
 mod native;
+mod netfilter;
+mod nftables;
+mod verdicts;
+mod vpp;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +22,11 @@ use packetloom_classify::{Rule, RuleSet};
 
 /// Reads `text` as a rule file called `f`; an error as it is shown.
 fn rules_with(text: impl AsRef<[u8]>, ignore_flags: bool) -> Result<RuleSet, String> {
-    formats::read_rules("f", &mut text.as_ref(), Options { ignore_flags }).map_err(|error| error.to_string())
+    let options = Options { ignore_flags, ..Options::default() };
+    let reading =
+        formats::read_rules("f", &mut text.as_ref(), &options).map_err(|error| error.to_string())?;
+    assert_eq!((reading.default, reading.skipped), (None, vec![]));
+    Ok(reading.rules)
 }
 
 fn rules(text: impl AsRef<[u8]>) -> Result<RuleSet, String> {

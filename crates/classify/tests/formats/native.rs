@@ -1,8 +1,10 @@
 //! Packetloom's own rules.
 
+use packetloom_classify::formats::Format;
 use packetloom_classify::rule::{Addresses, Fragments, PortRange, TcpFlagMatch};
 use packetloom_classify::{Action, Rule};
 
+use super::verdicts::{read, shown};
 use super::{p4, p6, rule, rules};
 
 /// A rule of line 1 that asks for nothing.
@@ -102,6 +104,11 @@ fn good_lines_give_exactly_these_rules() {
         ("permit any from any to any fragment none", Rule { fragments: Fragments::None, ..permit() }),
         ("permit any from any to any fragment first", Rule { fragments: Fragments::First, ..permit() }),
         ("permit any from any to any fragment later", Rule { fragments: Fragments::Later, ..permit() }),
+        (
+            "permit any from any to any fragment not-later",
+            Rule { fragments: Fragments::NotLater, ..permit() },
+        ),
+        ("permit any from any to any log", Rule { log: true, ..permit() }),
         ("permit any from any to any id fragment", Rule { id: Some("fragment".into()), ..permit() }),
         // Everything at once; what follows the destination may come in any order.
         (
@@ -254,17 +261,24 @@ fn bad_lines_are_refused_with_what_was_expected() {
             "flags \"/\"; expected a mask that holds every flag of the set",
         ),
         // The rest.
-        ("permit any from any to any fragment", "the line ends; expected any, none, first or later"),
-        ("permit any from any to any fragment last", "fragment \"last\"; expected any, none, first or later"),
+        (
+            "permit any from any to any fragment",
+            "the line ends; expected any, none, first, later or not-later",
+        ),
+        (
+            "permit any from any to any fragment last",
+            "fragment \"last\"; expected any, none, first, later or not-later",
+        ),
+        ("permit any from any to any log log", "\"log\" stands twice"),
         ("permit any from any to any fragment any fragment any", "\"fragment\" stands twice"),
         ("permit any from any to any id", "the line ends; expected a name"),
         (
             "permit any from any to any id a b",
-            "\"b\"; expected type, code, flags, fragment, id, or the end of the line",
+            "\"b\"; expected type, code, flags, fragment, log, id, or the end of the line",
         ),
         (
             "permit tcp from any to any established",
-            "\"established\"; expected type, code, flags, fragment, id, or the end of the line",
+            "\"established\"; expected type, code, flags, fragment, log, id, or the end of the line",
         ),
         // Blanks are those of ASCII: others are part of a word, and shown as what they are.
         ("permit\u{a0}any from any to any", "\"permit\\u{a0}any\"; expected permit or deny"),
@@ -273,4 +287,144 @@ fn bad_lines_are_refused_with_what_was_expected() {
         let text = format!("permit any from any to any\n# good so far\n{text}\ndeny any from any to any\n");
         assert_eq!(rules(&text).unwrap_err(), format!("f:3: {message}"), "{text}");
     }
+}
+
+#[test]
+fn lists_and_sets_become_several_rules() {
+    let shown = |text: &str| shown(Format::Native, text);
+    assert_eq!(
+        shown(
+            "permit tcp from 10.0.0.1,10.0.0.0/31,192.0.2.0/24 port 1,3 to any port 80,81,443 log # both\n"
+        ),
+        [
+            "permit tcp from 10.0.0.0/31 port 1 to 0.0.0.0/0 port 80-81 log # both",
+            "permit tcp from 10.0.0.0/31 port 1 to 0.0.0.0/0 port 443 log # both",
+            "permit tcp from 10.0.0.0/31 port 3 to 0.0.0.0/0 port 80-81 log # both",
+            "permit tcp from 10.0.0.0/31 port 3 to 0.0.0.0/0 port 443 log # both",
+            "permit tcp from 192.0.2.0/24 port 1 to 0.0.0.0/0 port 80-81 log # both",
+            "permit tcp from 192.0.2.0/24 port 1 to 0.0.0.0/0 port 443 log # both",
+            "permit tcp from 192.0.2.0/24 port 3 to 0.0.0.0/0 port 80-81 log # both",
+            "permit tcp from 192.0.2.0/24 port 3 to 0.0.0.0/0 port 443 log # both",
+        ]
+    );
+    let sets =
+        "set web = 80, 443\nset more = @web,8080-8081\nset inside=10.0.0.0/8 , 2001:db8::/32\t# here\n";
+    for (line, expected) in [
+        (
+            "permit tcp from any to any port @web",
+            vec!["permit tcp from any to any port 80", "permit tcp from any to any port 443"],
+        ),
+        (
+            "permit tcp from any to any port @more,1",
+            vec![
+                "permit tcp from any to any port 1",
+                "permit tcp from any to any port 80",
+                "permit tcp from any to any port 443",
+                "permit tcp from any to any port 8080-8081",
+            ],
+        ),
+        // Both families, or the one of the other end.
+        (
+            "deny any from @inside to any",
+            vec!["deny any from 10.0.0.0/8 to 0.0.0.0/0", "deny any from 2001:db8::/32 to ::/0"],
+        ),
+        (
+            "deny any from @inside to @inside",
+            vec!["deny any from 10.0.0.0/8 to 10.0.0.0/8", "deny any from 2001:db8::/32 to 2001:db8::/32"],
+        ),
+        ("deny any from @inside to 192.0.2.1", vec!["deny any from 10.0.0.0/8 to 192.0.2.1/32"]),
+        ("deny any from fe80::1 to @inside", vec!["deny any from fe80::1/128 to 2001:db8::/32"]),
+        // Halves that make a whole.
+        ("deny any from 0.0.0.0/1,128.0.0.0/1 to any", vec!["deny any from 0.0.0.0/0 to 0.0.0.0/0"]),
+        ("deny udp from any port 0-99,100-65535 to any", vec!["deny udp from any to any"]),
+    ] {
+        assert_eq!(shown(&format!("{sets}{line}\n")), expected, "{line}");
+    }
+    // All rules of a line say where they come from.
+    let rules = rules(format!("{sets}permit tcp from @inside to any port @web id a\n")).unwrap().rules;
+    assert_eq!(rules.len(), 4);
+    assert!(rules.iter().all(|rule| rule.line == 4 && rule.id.as_deref() == Some("a")));
+}
+
+#[test]
+fn bad_sets_and_lists_are_refused_with_what_was_expected() {
+    for (text, message) in [
+        ("set web 80", "a set without \"=\"; expected set NAME = ADDRESSES or PORTS"),
+        ("set = 80", "set name \"\"; expected a word without '@' and ','"),
+        ("set a b = 80", "set name \"a b\"; expected a word without '@' and ','"),
+        ("set @a = 80", "set name \"@a\"; expected a word without '@' and ','"),
+        ("set a =", "address \"\"; expected any, an IPv4 or IPv6 address, or a prefix"),
+        ("set a = 80,", "port \"\"; expected a number from 0 to 65535"),
+        ("set a = 80, 10.0.0.1", "port \"10.0.0.1\"; expected a number from 0 to 65535"),
+        ("set a = 10.0.0.1, 80", "address \"80\"; expected any, an IPv4 or IPv6 address, or a prefix"),
+        ("set a = any", "address \"any\"; expected any, an IPv4 or IPv6 address, or a prefix"),
+        ("set a = @none", "set \"none\"; expected the name of a set before this line"),
+        ("set ports = 7", "set \"ports\" stands twice"),
+        ("permit tcp from @ports to any", "\"@ports\" holds ports; expected addresses"),
+        ("permit tcp from any port @net to any", "\"@net\" holds addresses; expected ports"),
+        ("permit tcp from any to @none", "set \"none\"; expected the name of a set before this line"),
+        (
+            "permit tcp from 10.0.0.1,any to any",
+            "address \"any\"; expected any, an IPv4 or IPv6 address, or a prefix",
+        ),
+        ("permit tcp from any to any port 1,2-1", "ports \"2-1\" run downwards; expected 1-2"),
+        (
+            "permit tcp from @net to ::1",
+            "one address is IPv4 and the other IPv6; expected both of one family",
+        ),
+        (
+            "permit icmp from any port @ports to any",
+            "\"port\" with a protocol that has none; expected tcp, udp, sctp or any",
+        ),
+    ] {
+        let text = format!("set ports = 1,2,5\nset net = 10.0.0.0/8\n{text}\n");
+        assert_eq!(rules(&text).unwrap_err(), format!("f:3: {message}"), "{text}");
+    }
+    // A line that many rules would come from, and sets that grow out of each other.
+    let many = |count: u32, to: u32| {
+        (0..count).map(|n| format!("{to}.{}.{}.1", n >> 8, n & 0xff)).collect::<Vec<_>>().join(",")
+    };
+    let text = format!("permit any from {} to {}\n", many(1_100, 10), many(1_000, 20));
+    assert_eq!(
+        rules(&text).unwrap_err(),
+        "f:1: lists, negations and jumps that make more than 1048576 rules"
+    );
+    let mut text = format!("set s0 = {}\n", many(4_000, 10));
+    (1..20).for_each(|n| text += &format!("set s{n} = {}\n", vec![format!("@s{}", n - 1); 8_000].join(",")));
+    assert_eq!(rules(&text).unwrap_err(), "f:2: more than 1048576 addresses or ports in a list");
+    // Sets count wherever they are used.
+    let mut text = format!("set s = {}\n", many(4_000, 10));
+    (0..300).for_each(|_| text += "permit any from @s,::1 to ::2\n");
+    assert_eq!(
+        rules(&text).unwrap_err(),
+        "f:262: lists, negations and jumps that make more than 1048576 rules"
+    );
+}
+
+#[test]
+fn what_no_rule_matches_has_a_default() {
+    let default =
+        |text: &str| read(Format::Native, text).map(|reading| (reading.default, reading.rules.rules.len()));
+    assert_eq!(default("permit any from any to any\n"), Ok((None, 1)));
+    assert_eq!(default("permit any from any to any\ndefault deny # the rest\n"), Ok((Some(Action::Deny), 1)));
+    assert_eq!(default("default permit\ndeny any from any to any\n"), Ok((Some(Action::Permit), 1)));
+    for (text, message) in [
+        ("default", "f:1: the line ends; expected permit or deny"),
+        ("default drop", "f:1: \"drop\"; expected permit or deny"),
+        ("default deny all", "f:1: \"all\"; expected the end of the line"),
+        ("default deny\ndefault deny", "f:2: \"default\" stands twice"),
+    ] {
+        assert_eq!(default(text), Err(message.into()));
+    }
+}
+
+#[test]
+fn comments_stay_with_their_rules() {
+    let comment = |text: &str| rule(text).comment.map(String::from);
+    assert_eq!(comment("permit any from any to any"), None);
+    assert_eq!(comment("permit any from any to any #"), None);
+    assert_eq!(comment("permit any from any to any# why # not "), Some("why # not".into()));
+    assert_eq!(comment("permit any from any to any # a\tb\u{7}c"), Some("a b c".into()));
+    let long = format!("permit any from any to any # {}", "ü".repeat(200));
+    assert_eq!(comment(&long), Some("ü".repeat(128)));
 }

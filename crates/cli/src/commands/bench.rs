@@ -1,17 +1,36 @@
 //! `packetloom bench`.
 
+use std::iter;
 use std::path::PathBuf;
 
 use packetloom_bench::sample::Measurement;
 use packetloom_bench::{acl, meter};
-use packetloom_classify::formats::Options;
 use packetloom_engine::chain::Run;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::acl::{read_headers, read_rules};
 use super::{stdout, stop_on_signals, write_text};
 use crate::args::{BenchAclArgs, BenchMeterArgs, BenchVerb};
 use crate::{Done, talk};
+
+/// What the table of "bench acl" shows of each measurement.
+const COLUMNS: [&str; 12] = [
+    "classifier",
+    "batch",
+    "mpps_cpu",
+    "cpu_ns_per_packet",
+    "cpu_p25",
+    "cpu_p75",
+    "mpps",
+    "build_ms",
+    "memory_mb",
+    "peer_ratio",
+    "peer_ratio_min",
+    "peer_ratio_max",
+];
+
+/// Headers are mixed in the same way every time.
+const MIX_SEED: u64 = 1;
 
 pub(crate) fn run(verb: BenchVerb) -> Done {
     match verb {
@@ -63,40 +82,73 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
         rounds: args.rounds.rounds.get(),
         workload: format!("meter {workload}"),
     };
-    show(&[meter::run(&options, &stop)?], args.rounds.json)
+    show(&[meter::run(&options, &stop)?], args.rounds.json, list)
 }
 
 fn bench_acl(args: &BenchAclArgs) -> Done {
     let stop = stop_on_signals()?;
-    let rules = read_rules(&args.rules, Options { ignore_flags: true })?;
-    let headers = read_headers(&args.headers)?;
+    let rules = read_rules(&args.rules)?;
+    let mut headers = read_headers(&args.headers)?;
+    if args.mix {
+        packetloom_generate::mix_headers(&mut headers, MIX_SEED);
+    }
     let name = args.rules.file_name().unwrap_or(args.rules.as_os_str()).display();
-    let options = acl::Options {
-        kind: args.classifier,
-        batch: args.batch.get(),
+    let mixed = if args.mix { ", mixed headers" } else { "" };
+    let mut options = acl::Options {
+        kinds: Vec::new(),
+        peer: args.peer,
+        batches: args.batch.iter().map(|batch| batch.get()).collect(),
         rounds: args.rounds.rounds.get(),
-        workload: format!("acl {name}"),
+        workload: format!("acl {name}{mixed}"),
     };
-    show(&[acl::run(&rules, &headers, &options, &stop)?], args.rounds.json)
-}
-
-/// Prints measurements as JSON lines, or as a table each.
-fn show(measurements: &[Measurement], json: bool) -> Done {
-    let mut text = String::new();
-    for measurement in measurements {
-        let value = measurement.json();
-        match &value {
-            Value::Object(fields) if !json => {
-                let show = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                let shown = fields.iter().filter(|(_, value)| !value.is_null());
-                let rows: Vec<_> = shown.map(|(name, value)| (name.clone(), show(value))).collect();
-                text.push_str(&talk::table(&rows));
-            }
-            value => {
-                text.push_str(&value.to_string());
-                text.push('\n');
-            }
+    for kind in args.classifier.iter().flat_map(|chosen| chosen.kinds()) {
+        if !options.kinds.contains(&kind) {
+            options.kinds.push(kind);
         }
     }
+    show(&acl::run(&rules, &headers, &options, &stop)?, args.rounds.json, side_by_side)
+}
+
+/// Prints measurements as JSON lines, or as `table` makes of them.
+fn show(measurements: &[Measurement], json: bool, table: impl FnOnce(&[Value]) -> String) -> Done {
+    let values: Vec<_> = measurements.iter().map(Measurement::json).collect();
+    let text = if json { values.iter().map(|value| format!("{value}\n")).collect() } else { table(&values) };
     write_text(&stdout(), &text)
+}
+
+/// A value as a cell: text without quotes, and nothing where there is none.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+/// The fields of each measurement below each other.
+fn list(measurements: &[Value]) -> String {
+    let fields = measurements.iter().filter_map(Value::as_object);
+    let rows = |fields: &Map<String, Value>| {
+        let shown = fields.iter().filter(|(_, value)| !value.is_null());
+        shown.map(|(name, value)| (name.clone(), cell(value))).collect::<Vec<_>>()
+    };
+    fields.map(|fields| talk::table(&rows(fields))).collect()
+}
+
+/// A row for each measurement, below what they have in common.
+fn side_by_side(measurements: &[Value]) -> String {
+    let Some(first) = measurements.first() else { return String::new() };
+    let common = |name: &str| cell(&first[name]);
+    let title = format!(
+        "{}: {} rules, {} headers, {} rounds\n",
+        common("workload"),
+        common("rules"),
+        common("packets"),
+        common("rounds")
+    );
+    let columns: Vec<_> =
+        COLUMNS.into_iter().filter(|&name| measurements.iter().any(|row| !row[name].is_null())).collect();
+    let names = columns.iter().map(|&name| name.to_owned()).collect();
+    let rows = measurements.iter().map(|row| columns.iter().map(|&name| cell(&row[name])).collect());
+    title + &talk::grid(&iter::once(names).chain(rows).collect::<Vec<_>>())
 }

@@ -2,17 +2,16 @@
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use packetloom_classify::formats::{self, Format, Options};
+use packetloom_classify::formats::{self, Format, WriteOptions};
 use packetloom_generate::{
-    GenerateError, HeaderOptions, Headers, RuleOptions, RuleShape, TrafficOptions, rules,
+    GenerateError, HeaderFormat, HeaderOptions, Headers, RuleOptions, RuleShape, TrafficOptions, rules,
 };
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 
-use super::stop_on_signals;
+use super::{Sink, stop_on_signals};
 use crate::args::{self, GenerateVerb, HeadersArgs, RulesArgs, TrafficArgs, TrafficShape};
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -24,29 +23,6 @@ pub(crate) fn run(verb: GenerateVerb) -> Done {
         }
         GenerateVerb::Rules(args) => write_rules(&args),
         GenerateVerb::Headers(args) => write_headers(&args),
-    }
-}
-
-/// An output that generators write to, and that fails once the user asked to stop.
-struct Sink {
-    output: Output,
-    stop: Stop,
-}
-
-impl Write for Sink {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(io::Error::other("interrupted"));
-        }
-        match self.output.write(buffer) {
-            Ok(()) => Ok(buffer.len()),
-            Err(packetloom_io::Error::Io { source, .. }) => Err(source),
-            Err(error) => Err(io::Error::other(error)),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -82,7 +58,10 @@ pub(super) fn write_traffic(path: &Path, shape: &TrafficShape, stop: &Stop) -> D
 
 /// Writes a generated rule set.
 fn write_rules(args: &RulesArgs) -> Done {
-    let format = format(args.text.format, !args.ipv6)?;
+    let format = match is_classbench(args.text.format, !args.ipv6)? {
+        true => Format::ClassBench,
+        false => Format::Native,
+    };
     let style = match args.style {
         args::Style::Acl => rules::Style::Acl,
         args::Style::Fw => rules::Style::Fw,
@@ -92,8 +71,8 @@ fn write_rules(args: &RulesArgs) -> Done {
     let rules = packetloom_generate::generate_rules(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     generate(&args.text.output, &stop_on_signals()?, |sink| {
         let mut writer = BufWriter::new(sink);
-        match formats::write_rules(rules, format, &mut writer) {
-            Ok(()) => Ok(writer.flush()?),
+        match formats::write_rules(&rules, format, &WriteOptions::default(), &mut writer) {
+            Ok(_) => Ok(writer.flush()?),
             Err(formats::WriteError::Io(error)) => Err(error.into()),
             Err(error) => Err(io::Error::other(error).into()),
         }
@@ -102,9 +81,12 @@ fn write_rules(args: &RulesArgs) -> Done {
 
 /// Writes headers for the rules of a file.
 fn write_headers(args: &HeadersArgs) -> Done {
-    let rules = super::acl::read_rules(&args.rules, Options { ignore_flags: true })?;
+    let rules = super::acl::read_rules(&args.rules)?;
     let shapes: Vec<_> = rules.rules.iter().flat_map(RuleShape::of).collect();
-    let format = format(args.text.format, shapes.iter().all(|shape| !shape.ipv6))?;
+    let format = match is_classbench(args.text.format, shapes.iter().all(|shape| !shape.ipv6))? {
+        true => HeaderFormat::ClassBench,
+        false => HeaderFormat::Native,
+    };
     let options = HeaderOptions {
         count: args.headers,
         seed: args.text.seed,
@@ -116,14 +98,12 @@ fn write_headers(args: &HeadersArgs) -> Done {
     })
 }
 
-/// The format to write: the one asked for, or ClassBench's where it can hold everything.
-fn format(wanted: Option<args::Format>, only_v4: bool) -> Result<Format, Failure> {
+/// Whether to write ClassBench's format: where it is asked for, and where it can hold everything, unless the other one is.
+fn is_classbench(wanted: Option<args::Format>, only_v4: bool) -> Result<bool, Failure> {
     match wanted {
         Some(args::Format::Classbench) if !only_v4 => {
             Err(Failure::Usage("ClassBench's format holds IPv4 only; expected --format native".into()))
         }
-        Some(args::Format::Classbench) => Ok(Format::ClassBench),
-        None if only_v4 => Ok(Format::ClassBench),
-        _ => Ok(Format::Native),
+        wanted => Ok(only_v4 && wanted != Some(args::Format::Native)),
     }
 }

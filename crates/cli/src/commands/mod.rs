@@ -8,8 +8,10 @@ pub(crate) mod generate;
 pub(crate) mod meter;
 pub(crate) mod run;
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use packetloom_engine::executor::Io;
 use packetloom_engine::{Outcome, Outputs, Plan};
@@ -68,6 +70,7 @@ fn execute(
     summarise: impl FnOnce(&Outcome) -> serde_json::Value,
 ) -> Result<Outcome, Failure> {
     distinct(outputs(plan).chain(summaries.iter().map(|path| Some(*path)))).map_err(Failure::Usage)?;
+    warn(plan);
     let stop = stop_on_signals()?;
     let source = CaptureReader::open(source, &stop)?;
     let name = source.name().to_owned();
@@ -100,6 +103,36 @@ fn execute(
         ));
     }
     Ok(outcome)
+}
+
+/// An output that fails once the user asked to stop.
+struct Sink {
+    output: Output,
+    stop: Stop,
+}
+
+impl Write for Sink {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(io::Error::other("interrupted"));
+        }
+        match self.output.write(buffer) {
+            Ok(()) => Ok(buffer.len()),
+            Err(packetloom_io::Error::Io { source, .. }) => Err(source),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Says what the user should know before a plan runs.
+fn warn(plan: &Plan) {
+    for warning in plan.chain().functions.iter().flat_map(|function| function.warnings()) {
+        talk::say(&format!("packetloom: warning: {warning}\n"));
+    }
 }
 
 /// Writes a JSON value and a newline to a file or standard output.

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use packetloom_classify::formats::{self, Options};
-use packetloom_classify::{Action, Kind, RuleSet};
+use packetloom_classify::formats::{self, Format, Options, Reading};
+use packetloom_classify::{Action, Kind};
 use packetloom_io::input;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::{Acl, List};
@@ -17,14 +17,20 @@ use crate::{Context, Error, Prepared};
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "acl")]
 pub struct Config {
-    /// The rule file: Packetloom's own format or ClassBench's, recognised by content; may be in gzip or xz.
+    /// The rule file, in any format there is; may be in gzip or xz.
     pub rules: PathBuf,
-    /// What happens to packets that no rule matches.
+    /// The rule file's format; recognised by content unless given.
+    pub format: Option<FormatName>,
+    /// The list to take from a rule file that holds several.
+    pub list: Option<String>,
+    /// Leave out what the rule file says and no rule here can, with a warning each.
     #[serde(default)]
-    pub default: DefaultAction,
+    pub skip_unsupported: bool,
+    /// What happens to packets that no rule matches; unless given, what the rule file says, and deny where it says nothing.
+    pub default: Option<DefaultAction>,
     /// What happens to packets that match a rule without an action: ClassBench's have none.
     pub rule_action: Option<DefaultAction>,
-    /// The classifier: linear or tuple-merge.
+    /// The classifier: linear, tuple-space, tuple-merge or hybrid.
     #[serde(default)]
     pub classifier: Classifier,
     /// Leave ClassBench's flags column out.
@@ -32,14 +38,40 @@ pub struct Config {
     pub ignore_flags: bool,
 }
 
+/// A format of rule files in a chain file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct FormatName(pub Format);
+
+impl TryFrom<String> for FormatName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        name.parse().map(Self)
+    }
+}
+
+impl JsonSchema for FormatName {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "format".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": Format::all().map(Format::name).collect::<Vec<_>>() })
+    }
+}
+
 /// An action in a chain file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DefaultAction {
     /// Goes on.
     Permit,
     /// Is dropped.
-    #[default]
     Deny,
 }
 
@@ -56,18 +88,24 @@ impl From<DefaultAction> for Action {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Classifier {
-    /// Every rule in turn.
+    /// Every rule, a vector of them at a time.
     Linear,
+    /// A hash table for each combination of prefix lengths, ports and protocol.
+    TupleSpace,
     /// Hash tables of rules with similar masks.
-    #[default]
     TupleMerge,
+    /// Class tables and hash tables, as the rules want it.
+    #[default]
+    Hybrid,
 }
 
 impl From<Classifier> for Kind {
     fn from(classifier: Classifier) -> Self {
         match classifier {
             Classifier::Linear => Self::Linear,
+            Classifier::TupleSpace => Self::TupleSpace,
             Classifier::TupleMerge => Self::TupleMerge,
+            Classifier::Hybrid => Self::Hybrid,
         }
     }
 }
@@ -83,9 +121,14 @@ impl crate::Config for Config {
             ));
         }
         let name = path.display().to_string();
-        let options = Options { ignore_flags: self.ignore_flags || context.ignore_flags };
-        let rules = formats::read_rules(&name, &mut *input::open_text(&path)?, options)?;
-        Ok(Box::new(self.with_rules(rules, name)?))
+        let options = Options {
+            ignore_flags: self.ignore_flags || context.ignore_flags,
+            format: self.format.map(|format| format.0),
+            skip_unsupported: self.skip_unsupported,
+            list: self.list.clone(),
+        };
+        let reading = formats::read_rules(&name, &mut *input::open_text(&path)?, &options)?;
+        Ok(Box::new(self.with_rules(reading, name)?))
     }
 }
 
@@ -95,7 +138,8 @@ impl Config {
     /// # Errors
     ///
     /// [`Error::Invalid`] where a rule has no action and `rule_action` is not given.
-    pub fn with_rules(self, rules: RuleSet, name: String) -> Result<Acl, Error> {
+    pub fn with_rules(self, reading: Reading, name: String) -> Result<Acl, Error> {
+        let Reading { rules, default, skipped, .. } = reading;
         let unstated = match (self.rule_action, rules.rules.iter().find(|rule| rule.action.is_none())) {
             (Some(action), _) => action.into(),
             (None, None) => Action::Deny,
@@ -107,7 +151,8 @@ impl Config {
             }
         };
         let classifier = Kind::from(self.classifier).build(&rules);
-        let list = Arc::new(List { rules, unstated, default: self.default.into() });
-        Ok(Acl { list, classifier, name })
+        let default = self.default.map(Action::from).or(default).unwrap_or(Action::Deny);
+        let list = Arc::new(List { rules, unstated, default });
+        Ok(Acl { list, classifier, name, skipped })
     }
 }

@@ -16,11 +16,12 @@ mod tests;
 use std::any::Any;
 use std::sync::Arc;
 
+use packetloom_classify::formats::Skipped;
 use packetloom_classify::{Action, Classifier, Rule, RuleSet};
 use packetloom_packet::{DropReason, Verdict};
 use serde_json::json;
 
-pub use config::{Config, DefaultAction};
+pub use config::{Config, DefaultAction, FormatName};
 
 use crate::{Function, Oracle, Prepared, Report};
 
@@ -31,6 +32,8 @@ pub struct Acl {
     classifier: Arc<dyn Classifier>,
     /// The rule file's name.
     name: String,
+    /// What of it was left out.
+    skipped: Vec<Skipped>,
 }
 
 /// A rule list whose every rule has an action.
@@ -68,6 +71,11 @@ impl Prepared for Acl {
             format!("{} rules of {}, first match wins", self.list.rules.rules.len(), self.name),
             format!("default {}, classifier {}", self.list.default.name(), self.classifier.kind()),
         ]
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let skipped = self.skipped.iter();
+        skipped.map(|skipped| format!("{}:{}: {}", self.name, skipped.line, skipped.message)).collect()
     }
 
     fn is_per_flow(&self) -> bool {

@@ -63,6 +63,7 @@ pub(super) fn matches(rule: &Rule, ip: &OracleIp) -> bool {
         Fragments::None => !ip.first_fragment && !ip.later_fragment,
         Fragments::First => ip.first_fragment,
         Fragments::Later => ip.later_fragment,
+        Fragments::NotLater => !ip.later_fragment,
     };
     addresses && protocol && ports && icmp_type && icmp_code && flags && fragment
 }

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use packetloom_classify::RuleSet;
-use packetloom_classify::formats::{Options, read_rules};
+use packetloom_classify::Kind;
+use packetloom_classify::formats::{Options, Reading, read_rules};
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{Batch, DropReason, LinkType, Verdict};
 use proptest::prelude::*;
@@ -15,8 +15,8 @@ use crate::frames::{Fragment, Packet, Transport, ethernet};
 use crate::registry::Registration;
 use crate::{Context, Error, Function, Oracle, Prepared};
 
-fn rules(text: &str) -> RuleSet {
-    read_rules("f", &mut text.as_bytes(), Options { ignore_flags: false }).expect("good rules")
+fn rules(text: &str) -> Reading {
+    read_rules("f", &mut text.as_bytes(), &Options::default()).expect("good rules")
 }
 
 /// An ACL of these rules; `keys` are those of the chain file beside the rule file's name.
@@ -114,6 +114,7 @@ const NATIVE: &[&str] = &[
     "permit any from any to any fragment first",
     "deny any from 10.0.0.0/30 to any fragment later",
     "permit udp from any to any port 53 fragment first",
+    "deny udp from any to 10.0.0.0/30 fragment not-later",
 ];
 
 const CLASSBENCH: &[&str] = &[
@@ -226,7 +227,7 @@ proptest! {
     fn batches_are_judged_as_the_oracle_judges_packets(
         text in text(NATIVE),
         default in action(),
-        classifier in prop::sample::select(vec!["linear", "tuple-merge"]),
+        classifier in prop::sample::select(Kind::ALL.map(Kind::name).to_vec()),
         traffic in traffic(),
         size in 1..100usize,
         policy in policy(),
@@ -420,12 +421,55 @@ fn rules_are_read_from_the_chain_files_folder() {
         ),
         (
             "{ rules = \"own.rules\", classifier = \"tuple_merge\" }",
-            "unknown variant `tuple_merge`, expected `linear` or `tuple-merge`".into(),
+            "unknown variant `tuple_merge`, expected one of `linear`, `tuple-space`, `tuple-merge`, `hybrid`"
+                .into(),
         ),
     ] {
         assert_eq!(prepare(keys, folder.path(), false).err(), Some(message), "{keys}");
     }
+    let error = prepare("{ rules = \"own.rules\", format = \"ipfw\" }", folder.path(), false).err().unwrap();
+    assert!(error.starts_with("no format \"ipfw\"; expected one of "), "{error}");
     let unknown =
         prepare("{ rules = \"own.rules\", defualt = \"deny\" }", folder.path(), false).err().unwrap();
-    assert!(unknown.starts_with("unknown field `defualt`, expected one of `rules`, `default`"), "{unknown}");
+    assert!(unknown.starts_with("unknown field `defualt`, expected one of `rules`, `format`"), "{unknown}");
+}
+
+#[test]
+fn rules_of_other_formats_bring_their_default() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let save = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n-A INPUT -i lo -j DROP\n-A INPUT -p tcp -j DROP\n-A FORWARD -p udp -j ACCEPT\nCOMMIT\n";
+    std::fs::write(folder.path().join("save"), save).expect("a file");
+    std::fs::write(folder.path().join("own"), "permit tcp from any to any\ndefault permit\n")
+        .expect("a file");
+    let name = folder.path().join("save").display().to_string();
+    let line = |keys: &str| prepare(keys, folder.path(), false).map(|acl| acl.describe().remove(1));
+    let says = |action: &str| Ok(format!("default {action}, classifier tuple-merge"));
+    // The chain file's word, else the rule file's.
+    assert_eq!(line("{ rules = \"own\" }"), says("permit"));
+    assert_eq!(line("{ rules = \"own\", default = \"deny\" }"), says("deny"));
+    assert_eq!(line("{ rules = \"save\", list = \"FORWARD\" }"), says("deny"));
+    assert_eq!(line("{ rules = \"save\", list = \"FORWARD\", default = \"permit\" }"), says("permit"));
+    assert_eq!(line("{ rules = \"save\", list = \"INPUT\", skip_unsupported = true }"), says("permit"));
+    for (keys, message) in [
+        (
+            "{ rules = \"save\" }",
+            format!("{name}: several lists; expected the name of one (--list): INPUT, FORWARD"),
+        ),
+        (
+            "{ rules = \"save\", list = \"INPUT\" }",
+            format!("{name}:4: `-i lo` has no equal here (--skip-unsupported leaves it out)"),
+        ),
+        (
+            "{ rules = \"save\", format = \"native\" }",
+            format!("{name}:1: \"*filter\"; expected permit or deny"),
+        ),
+    ] {
+        assert_eq!(line(keys), Err(message), "{keys}");
+    }
+    // What was left out is not silently left out.
+    let acl =
+        prepare("{ rules = \"save\", list = \"INPUT\", skip_unsupported = true }", folder.path(), false)
+            .unwrap();
+    assert_eq!(acl.warnings(), [format!("{name}:4: `-i lo` has no equal here")]);
+    assert_eq!(prepare("{ rules = \"own\" }", folder.path(), false).unwrap().warnings(), [""; 0]);
 }

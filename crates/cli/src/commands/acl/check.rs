@@ -15,9 +15,9 @@ use crate::{Done, talk};
 
 pub(crate) fn run(args: &AclCheckArgs) -> Done {
     let stop = stop_on_signals()?;
-    let rules = read_policy(&args.policy)?;
+    let (rules, default) = read_policy(&args.policy)?;
     let mut output = Output::create(&args.output)?;
-    let options = Options { default: args.policy.default.into(), work: args.work, named: args.show };
+    let options = Options { default, work: args.work, named: args.show };
     let analysis = Analysis::new(&rules, options);
     let writer = Writer { args, rules: &rules, file: args.policy.rules.display().to_string() };
     let bar = talk::bar(Some(rules.rules.len() as u64), "checking", talk::Template::Count);

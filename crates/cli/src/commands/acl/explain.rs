@@ -12,10 +12,17 @@ use crate::args::{ExplainArgs, PacketText};
 use crate::commands::{stdout, write_text};
 
 pub(crate) fn run(args: &ExplainArgs) -> Done {
-    let rules = read_policy(&args.policy)?;
+    let (rules, default) = read_policy(&args.policy)?;
     let explain = if args.json { as_json } else { as_text };
-    let text: String = args.packet.iter().map(|packet| explain(args, &rules, packet)).collect();
+    let list = List { rules, default };
+    let text: String = args.packet.iter().map(|packet| explain(args, &list, packet)).collect();
     write_text(&stdout(), &text)
+}
+
+/// Rules, and what happens to packets that none of them matches.
+struct List {
+    rules: RuleSet,
+    default: Action,
 }
 
 /// Rules that match a packet: the one that decides, those to be shown of the rest, and how many are not.
@@ -26,29 +33,28 @@ struct Matches {
 }
 
 impl Matches {
-    fn new(args: &ExplainArgs, rules: &RuleSet, packet: &PacketText) -> Self {
-        let mut matches = matching(rules, &packet.key);
+    fn new(args: &ExplainArgs, list: &List, packet: &PacketText) -> Self {
+        let mut matches = matching(&list.rules, &packet.key);
         let first = matches.next();
         Self { first, next: matches.by_ref().take(args.show).collect(), hidden: matches.count() }
     }
 }
 
 /// What happens to a packet; `None` where the rule that decides does not say.
-fn decision(args: &ExplainArgs, rules: &RuleSet, first: Option<u32>) -> Option<&'static str> {
+fn decision(list: &List, first: Option<u32>) -> Option<&'static str> {
     let action = match first {
-        Some(position) => rules.rules[position as usize].action,
-        None => Some(args.policy.default.into()),
+        Some(position) => list.rules.rules[position as usize].action,
+        None => Some(list.default),
     };
     action.map(Action::name)
 }
 
-fn as_text(args: &ExplainArgs, rules: &RuleSet, packet: &PacketText) -> String {
-    let matches = Matches::new(args, rules, packet);
-    let mut text =
-        format!("{}: {}\n", packet.text, decision(args, rules, matches.first).unwrap_or("no action"));
+fn as_text(args: &ExplainArgs, list: &List, packet: &PacketText) -> String {
+    let matches = Matches::new(args, list, packet);
+    let mut text = format!("{}: {}\n", packet.text, decision(list, matches.first).unwrap_or("no action"));
     // Writing to a String cannot fail.
     let mut line = |word: &str, position: u32| {
-        let rule = &rules.rules[position as usize];
+        let rule = &list.rules.rules[position as usize];
         let _ = writeln!(text, "    {word} line {}: {rule}", rule.line);
     };
     if let Some(position) = matches.first {
@@ -59,19 +65,19 @@ fn as_text(args: &ExplainArgs, rules: &RuleSet, packet: &PacketText) -> String {
         let _ = writeln!(text, "    then {} more", matches.hidden);
     }
     let word = if matches.first.is_some() { "then" } else { "by  " };
-    let _ = writeln!(text, "    {word} the default: {}", Action::from(args.policy.default).name());
+    let _ = writeln!(text, "    {word} the default: {}", list.default.name());
     text
 }
 
-fn as_json(args: &ExplainArgs, rules: &RuleSet, packet: &PacketText) -> String {
-    let Matches { first, next, hidden } = Matches::new(args, rules, packet);
+fn as_json(args: &ExplainArgs, list: &List, packet: &PacketText) -> String {
+    let Matches { first, next, hidden } = Matches::new(args, list, packet);
     let value = json!({
         "packet": packet.text,
-        "action": decision(args, rules, first),
-        "by": first.map(|position| rule_json(rules, position)),
-        "then": next.iter().map(|&position| rule_json(rules, position)).collect::<Vec<_>>(),
+        "action": decision(list, first),
+        "by": first.map(|position| rule_json(&list.rules, position)),
+        "then": next.iter().map(|&position| rule_json(&list.rules, position)).collect::<Vec<_>>(),
         "more": hidden,
-        "default": Action::from(args.policy.default).name(),
+        "default": list.default.name(),
     });
     format!("{value}\n")
 }

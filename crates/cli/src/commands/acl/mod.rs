@@ -6,14 +6,14 @@ pub(crate) mod explain;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use packetloom_classify::formats::{self, Headers, Options};
+use packetloom_classify::formats::{self, Headers, Options, Reading, Skipped, WriteError, WriteOptions};
 use packetloom_classify::{Action, NO_RULE, RuleSet};
 use packetloom_io::input::{Stop, is_standard, open_text};
 use packetloom_io::output::Output;
 use serde_json::{Value, json};
 
-use super::stop_on_signals;
-use crate::args::{ClassifyArgs, Policy};
+use super::{Sink, stop_on_signals};
+use crate::args::{ActionName, ClassifyArgs, ConvertArgs, Policy};
 use crate::failure::Failure;
 use crate::{Done, talk};
 
@@ -21,18 +21,47 @@ use crate::{Done, talk};
 const BATCH: usize = 64;
 
 /// Reads a rule file.
-pub(super) fn read_rules(path: &Path, options: Options) -> Result<RuleSet, Failure> {
+fn read(path: &Path, options: &Options) -> Result<Reading, Failure> {
     let mut reader = open_text(path)?;
     formats::read_rules(&path.display().to_string(), &mut *reader, options).map_err(Failure::rules)
 }
 
-/// Reads the rules of a policy, each with its action where there is one.
-fn read_policy(policy: &Policy) -> Result<RuleSet, Failure> {
-    let mut rules = read_rules(&policy.rules, Options { ignore_flags: policy.ignore_flags })?;
-    for rule in &mut rules.rules {
-        rule.action = rule.action.or(policy.rule_action.map(Action::from));
+/// Reads a rule file without looking at ClassBench's flags.
+pub(super) fn read_rules(path: &Path) -> Result<RuleSet, Failure> {
+    Ok(read(path, &Options { ignore_flags: true, ..Options::default() })?.rules)
+}
+
+/// Says what was left out of a rule file.
+fn list(path: &Path, skipped: &[Skipped], json: bool) {
+    let file = path.display().to_string();
+    for Skipped { line, message } in skipped {
+        talk::say(&if json {
+            format!("{}\n", serde_json::json!({ "file": file, "line": line, "left_out": message }))
+        } else {
+            format!("packetloom: left out: {file}:{line}: {message}\n")
+        });
     }
-    Ok(rules)
+}
+
+/// Gives an action to rules that have none.
+fn state_actions(rules: &mut RuleSet, action: Option<ActionName>) {
+    for rule in &mut rules.rules {
+        rule.action = rule.action.or(action.map(Action::from));
+    }
+}
+
+/// Reads the rules of a policy, each with its action where there is one, and says what happens to packets that none matches.
+fn read_policy(policy: &Policy) -> Result<(RuleSet, Action), Failure> {
+    let options = Options {
+        ignore_flags: policy.ignore_flags,
+        format: policy.format,
+        skip_unsupported: policy.reading.skip_unsupported,
+        list: policy.reading.list.clone(),
+    };
+    let Reading { mut rules, skipped, default, .. } = read(&policy.rules, &options)?;
+    list(&policy.rules, &skipped, false);
+    state_actions(&mut rules, policy.rule_action);
+    Ok((rules, policy.default.map(Action::from).or(default).unwrap_or(Action::Deny)))
 }
 
 /// A rule in JSON, for those who look it up.
@@ -42,6 +71,7 @@ fn rule_json(rules: &RuleSet, position: u32) -> Value {
         "line": rule.line,
         "position": position,
         "id": rule.id,
+        "comment": rule.comment,
         "action": rule.action.map(Action::name),
         "rule": rule.to_string(),
     })
@@ -63,7 +93,14 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
         return Err(Failure::Usage("rules and headers on standard input; expected a file for one".into()));
     }
     let stop = stop_on_signals()?;
-    let rules = read_rules(&args.rules, Options { ignore_flags: true })?;
+    let options = Options {
+        ignore_flags: true,
+        format: args.format,
+        skip_unsupported: args.reading.skip_unsupported,
+        list: args.reading.list,
+    };
+    let Reading { rules, skipped, .. } = read(&args.rules, &options)?;
+    list(&args.rules, &skipped, false);
     let headers = read_headers(&args.headers)?;
     let mut output = Output::create(&args.output)?;
     let classifier = args.classifier.build(&rules);
@@ -94,4 +131,29 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
         output.write(line.as_bytes())?;
     }
     Ok(output.finish()?)
+}
+
+pub(crate) fn convert(args: ConvertArgs) -> Done {
+    let options = Options {
+        ignore_flags: args.ignore_flags,
+        format: args.from,
+        skip_unsupported: args.reading.skip_unsupported,
+        list: args.reading.list,
+    };
+    let Reading { mut rules, default, skipped, .. } = read(&args.rules, &options)?;
+    state_actions(&mut rules, args.rule_action);
+    let options = WriteOptions { default, skip_unsupported: args.reading.skip_unsupported };
+    let mut sink = Sink { output: Output::create(&args.output)?, stop: stop_on_signals()? };
+    let unsaid =
+        formats::write_rules(&rules.rules, args.to, &options, &mut sink).map_err(|error| match error {
+            WriteError::Io(source) => packetloom_io::Error::io(sink.output.name(), source).into(),
+            error => Failure::Config(format!(
+                "{}: {error} (--skip-unsupported leaves it out)",
+                args.rules.display()
+            )),
+        })?;
+    sink.output.finish()?;
+    list(&args.rules, &skipped, args.json);
+    list(&args.rules, &unsaid, args.json);
+    Ok(())
 }

@@ -3,7 +3,7 @@
 
 /// Asks for the cache lines of `item`, if there is one.
 #[inline]
-pub(crate) fn prefetch<T>(item: Option<&T>) {
+pub fn prefetch<T>(item: Option<&T>) {
     #[cfg(target_arch = "x86_64")]
     if let Some(item) = item {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -1,0 +1,154 @@
+//! Rules in the making: what a file's lines become, what is left out, and how much of it there may be.
+
+use super::region::Region;
+use super::{Error, Format, MAX_RULES, Options, Reading, Skipped};
+use crate::{Action, Rule, RuleSet};
+
+/// Rules from regions at most: a bound on what lists, negations and chains grow to.
+pub(super) const MAX_EXPANSION: usize = 1 << 20;
+
+/// What is wrong with a line.
+#[derive(Clone, Debug)]
+pub(super) enum Fault {
+    /// It is no line of the format: what stands there and what was expected.
+    Syntax(String),
+    /// It says what no rule of ours says: the construct.
+    Unsupported(String),
+}
+
+impl Fault {
+    /// A word that stands for something that no rule of ours says.
+    pub(super) fn no_equal(word: &str) -> Self {
+        Self::Unsupported(format!("{word:?} has no equal among our rules"))
+    }
+}
+
+impl From<String> for Fault {
+    fn from(message: String) -> Self {
+        Self::Syntax(message)
+    }
+}
+
+/// What reading a file has come to.
+pub(super) struct Builder<'a> {
+    file: &'a str,
+    options: &'a Options,
+    rules: Vec<Rule>,
+    skipped: Vec<Skipped>,
+    /// What is left of [`MAX_EXPANSION`].
+    spare: usize,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(file: &'a str, options: &'a Options) -> Self {
+        Self { file, options, rules: Vec::new(), skipped: Vec::new(), spare: MAX_EXPANSION }
+    }
+
+    /// The error of a line that says something else than expected.
+    pub(super) fn syntax(&self, line: u32, message: impl Into<String>) -> Error {
+        Error::syntax(self.file, line, message.into())
+    }
+
+    /// Refuses a line, or leaves it out where that is what the user wants.
+    pub(super) fn fault(&mut self, line: u32, fault: Fault) -> Result<(), Error> {
+        match fault {
+            Fault::Syntax(message) => Err(self.syntax(line, message)),
+            Fault::Unsupported(message) if self.options.skip_unsupported => {
+                self.skipped.push(Skipped { line, message });
+                Ok(())
+            }
+            Fault::Unsupported(message) => Err(Error::Unsupported { file: self.file.into(), line, message }),
+        }
+    }
+
+    /// Adds the one rule of a line, or counts its fault.
+    pub(super) fn line(&mut self, line: u32, rule: Result<Rule, Fault>) -> Result<(), Error> {
+        match rule {
+            Ok(rule) => self.push(Rule { line, ..rule }),
+            Err(fault) => self.fault(line, fault),
+        }
+    }
+
+    fn push(&mut self, rule: Rule) -> Result<(), Error> {
+        if self.rules.len() == MAX_RULES {
+            return Err(self.syntax(rule.line, format!("more than {MAX_RULES} rules")));
+        }
+        self.rules.push(rule);
+        Ok(())
+    }
+
+    /// Adds the rules that together match the packets of `region`; all else is as in `template`, its line too.
+    pub(super) fn region(&mut self, template: &Rule, region: &Region) -> Result<(), Error> {
+        match region.rules(template, self.spare) {
+            Some(rules) => self.rules(template, rules.len(), rules.into_iter()),
+            None => self.spend(template.line, self.spare + 1),
+        }
+    }
+
+    /// Adds the `count` rules that one like `template` becomes.
+    pub(super) fn rules(
+        &mut self,
+        template: &Rule,
+        count: usize,
+        mut rules: impl Iterator<Item = Rule>,
+    ) -> Result<(), Error> {
+        // Names and comments are copied as well.
+        let weight =
+            1 + [&template.id, &template.comment].iter().map(|text| text_len(text) / 64).sum::<usize>();
+        self.spend(template.line, count.saturating_mul(weight))?;
+        rules.try_for_each(|rule| self.push(rule))
+    }
+
+    /// Takes from what lists and negations may grow to.
+    pub(super) fn spend(&mut self, line: u32, size: usize) -> Result<(), Error> {
+        match self.spare.checked_sub(size) {
+            Some(left) => {
+                self.spare = left;
+                Ok(())
+            }
+            None => {
+                let message = format!("lists, negations and jumps that make more than {MAX_EXPANSION} rules");
+                Err(self.syntax(line, message))
+            }
+        }
+    }
+
+    /// The one of a file's lists that is to be taken, by its position: the one that is asked for, by its name or by the last
+    /// word of it, or the only one.
+    pub(super) fn choose<'n>(
+        &self,
+        names: impl ExactSizeIterator<Item = &'n str> + Clone,
+    ) -> Result<usize, Error> {
+        /// Names in a message at most.
+        const SHOWN: usize = 20;
+        let fail = |message| Error::List { file: self.file.into(), message };
+        let listed = || {
+            let mut text = names.clone().take(SHOWN).collect::<Vec<_>>().join(", ");
+            if names.len() > SHOWN {
+                text += &format!(" and {} more", names.len() - SHOWN);
+            }
+            text
+        };
+        match (&self.options.list, names.len()) {
+            (_, 0) => Err(fail("no list of rules".into())),
+            (Some(wanted), _) => {
+                let is_last_word = |name: &str| name.rsplit(' ').next() == Some(wanted.as_str());
+                let mut by_last_word = names.clone().enumerate().filter(|(_, name)| is_last_word(name));
+                let only = by_last_word.next().filter(|_| by_last_word.next().is_none());
+                let found = names.clone().position(|name| name == wanted).or(only.map(|(index, _)| index));
+                found.ok_or_else(|| fail(format!("no list {wanted:?}; expected one of {}", listed())))
+            }
+            (None, 1) => Ok(0),
+            (None, _) => Err(fail(format!("several lists; expected the name of one (--list): {}", listed()))),
+        }
+    }
+
+    /// Everything that was read.
+    pub(super) fn finish(self, format: Format, default: Option<Action>) -> Reading {
+        Reading { rules: RuleSet { rules: self.rules }, default, format, skipped: self.skipped }
+    }
+}
+
+fn text_len(text: &Option<Box<str>>) -> usize {
+    text.as_ref().map_or(0, |text| text.len())
+}

@@ -1,0 +1,243 @@
+//! Packetloom's own rules and headers: one a line, `#` begins a comment.
+//!
+//! A rule (docs/rules.md has the whole grammar):
+//!
+//! ```text
+//! ACTION PROTOCOL from ADDRESSES [port PORTS] to ADDRESSES [port PORTS] [type N [code N]] [flags SET/MASK]
+//!     [fragment any|none|first|later|not-later] [log] [id NAME]
+//! ```
+//!
+//! - `ACTION`: `permit` or `deny`.
+//! - `PROTOCOL`: `any`, a name such as `tcp`, or a number.
+//! - `ADDRESSES`: `any`, or addresses, prefixes with no bit set past their length, and names of sets behind `@`, with commas
+//!   between them. `any` takes the family of the other side, and on both sides means either family; `0.0.0.0/0` is every IPv4
+//!   address, `::/0` every IPv6 one.
+//! - `PORTS`: `N`, `N-N` and names of sets, with commas between them; with TCP, UDP, SCTP or any protocol.
+//! - `type`, `code`: with `icmp` or `icmpv6`.
+//! - `flags`: with `tcp`; of the flags in MASK those in SET must be set and the others not. Letters F S R P A U E C.
+//! - `fragment`: fragments only, whole packets only, first or later fragments only, all but later fragments.
+//! - `log`: kept, not acted on.
+//!
+//! A comment behind a rule is kept with it. A line `default permit` or `default deny` says what happens to packets that no rule
+//! matches; a line `set NAME = LIST` gives addresses or ports a name.
+//!
+//! A header:
+//!
+//! ```text
+//! PROTOCOL ADDRESS[:PORT] > ADDRESS[:PORT] [type N [code N]] [flags LETTERS] [fragment first|later]
+//! ```
+//!
+//! An IPv6 address before a port stands in brackets.
+
+mod header;
+mod sets;
+
+use packetloom_packet::protocol;
+
+use super::builder::Builder;
+use super::set::Set;
+use super::text::{self, Input, Words, number};
+use super::{Error, Format, Options, Reading, WriteError, Writing};
+use crate::rule::{Action, Fragments, PortRange, Rule, TcpFlagMatch, flags_from_letters};
+pub(super) use header::parse_header;
+use sets::{Sets, Side};
+
+/// Reads rules, one a line.
+pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, Error> {
+    let mut builder = Builder::new(input.file, options);
+    let mut default = None;
+    let mut sets = Sets::default();
+    text::lines(input.file, &mut input.reader, |line, text| {
+        let (text, comment) = text::split_comment(text);
+        if text.is_empty() {
+            return Ok(());
+        }
+        if let Some(action) = default_action(text) {
+            let action = action.map_err(|message| builder.syntax(line, message))?;
+            return match default.replace(action) {
+                None => Ok(()),
+                Some(_) => Err(builder.syntax(line, "\"default\" stands twice")),
+            };
+        }
+        if let Some(definition) = sets::definition(text) {
+            let size = definition.and_then(|(name, list)| sets.define(name, list));
+            let size = size.map_err(|message| builder.syntax(line, message))?;
+            return builder.spend(line, size);
+        }
+        let rule = parse_rule(text, &sets).map_err(|message| builder.syntax(line, message))?;
+        let comment = comment.and_then(text::comment);
+        rule.build(&Rule { line, comment, ..rule.rule.clone() }, &mut builder)
+    })?;
+    Ok(builder.finish(Format::Native, default))
+}
+
+/// Writes rules, one a line, and the default.
+pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
+    for (index, rule) in rules.iter().enumerate() {
+        let has_ports = rule.protocol.is_none_or(protocol::has_ports);
+        let asks_ports = !(rule.source_ports.is_any() && rule.destination_ports.is_any());
+        if rule.action.is_none() {
+            writing.inexpressible(index, rule, "where every rule has an action")?;
+        } else if asks_ports && !has_ports {
+            // ClassBench's filters may ask for what no packet has.
+            writing.inexpressible(index, rule, "where ports belong to tcp, udp or sctp")?;
+        } else {
+            writeln!(writing.writer, "{rule}")?;
+        }
+    }
+    if let Some(default) = writing.options.default {
+        writeln!(writing.writer, "default {}", default.name())?;
+    }
+    Ok(())
+}
+
+/// The action of a line `default ACTION`; `None` for any other line.
+fn default_action(text: &str) -> Option<Result<Action, String>> {
+    let mut words = Words::new(text);
+    words.take("default").then(|| {
+        let action = action(words.next("permit or deny")?)?;
+        match words.0.next() {
+            Some(word) => Err(format!("{word:?}; expected the end of the line")),
+            None => Ok(action),
+        }
+    })
+}
+
+fn action(word: &str) -> Result<Action, String> {
+    [Action::Permit, Action::Deny]
+        .into_iter()
+        .find(|action| action.name() == word)
+        .ok_or_else(|| format!("{word:?}; expected permit or deny"))
+}
+
+/// Reads one rule.
+fn parse_rule(text: &str, sets: &Sets) -> Result<Line, String> {
+    let mut words = Words::new(text);
+    let action = action(words.next("permit or deny")?)?;
+    let protocol = match words.next("a protocol")? {
+        "any" => None,
+        word => Some(protocol_number(word, "any, ")?),
+    };
+    words.expect("from")?;
+    let source = sets.side(words.next("a source address")?)?;
+    let source_ports = ports(&mut words, protocol, sets)?;
+    words.expect("to")?;
+    let destination = sets.side(words.next("a destination address")?)?;
+    let destination_ports = ports(&mut words, protocol, sets)?;
+    let mut rule = Rule { protocol, ..Rule::any(Some(action)) };
+    let mut seen: Vec<&str> = Vec::new();
+    while let Some(word) = words.0.next() {
+        if seen.contains(&word) {
+            return Err(format!("{word:?} stands twice"));
+        }
+        seen.push(word);
+        match word {
+            "type" | "code" if !protocol.is_some_and(protocol::has_type_and_code) => {
+                return Err(format!("{word:?} with a protocol that has none; expected icmp or icmpv6"));
+            }
+            "type" => rule.icmp_type = Some(number(words.next("an ICMP type")?, "ICMP type", 255)?),
+            "code" if rule.icmp_type.is_none() => {
+                return Err("\"code\" without a type; expected \"type N code N\"".into());
+            }
+            "code" => rule.icmp_code = Some(number(words.next("an ICMP code")?, "ICMP code", 255)?),
+            "flags" if protocol != Some(protocol::TCP) => {
+                return Err("\"flags\" with a protocol that has none; expected tcp".into());
+            }
+            "flags" => rule.tcp_flags = Some(flag_match(words.next("flags such as S/SA")?)?),
+            "fragment" => rule.fragments = fragments(words.next("any, none, first, later or not-later")?)?,
+            "log" => rule.log = true,
+            "id" => rule.id = Some(words.next("a name")?.into()),
+            _ => {
+                return Err(format!(
+                    "{word:?}; expected type, code, flags, fragment, log, id, or the end of the line"
+                ));
+            }
+        }
+    }
+    Ok(Line { rule, source, destination, source_ports, destination_ports })
+}
+
+/// A rule's line: lists and sets make it several rules.
+struct Line {
+    /// What the rules have in common.
+    rule: Rule,
+    source: Side,
+    destination: Side,
+    source_ports: Set<u16>,
+    destination_ports: Set<u16>,
+}
+
+impl Line {
+    /// Adds its rules.
+    fn build(&self, template: &Rule, builder: &mut Builder<'_>) -> Result<(), Error> {
+        let addresses = sets::pairs(&self.source, &self.destination);
+        if addresses.is_empty() {
+            let message = "one address is IPv4 and the other IPv6; expected both of one family";
+            return Err(builder.syntax(template.line, message));
+        }
+        let ports = |set: &Set<u16>| -> Vec<PortRange> {
+            set.ranges().map(|(low, high)| PortRange { low, high }).collect()
+        };
+        let (source_ports, destination_ports) = (ports(&self.source_ports), ports(&self.destination_ports));
+        let count =
+            addresses.len().saturating_mul(source_ports.len()).saturating_mul(destination_ports.len());
+        let rules = addresses.iter().flat_map(|addresses| {
+            let destination_ports = &destination_ports;
+            source_ports.iter().flat_map(move |&source_ports| {
+                let rule = Rule { addresses, source_ports, ..template.clone() };
+                destination_ports
+                    .iter()
+                    .map(move |&destination_ports| Rule { destination_ports, ..rule.clone() })
+            })
+        });
+        // One of everything: the line's own rule.
+        let size =
+            self.source.size() + self.destination.size() + source_ports.len() + destination_ports.len();
+        if size <= 4 {
+            return rules.map(Ok).try_for_each(|rule| builder.line(template.line, rule));
+        }
+        builder.spend(template.line, size)?;
+        builder.rules(template, count, rules)
+    }
+}
+
+/// `or` is what a line takes beside a name or a number.
+fn protocol_number(word: &str, or: &str) -> Result<u8, String> {
+    if word.bytes().all(|byte| byte.is_ascii_digit()) {
+        return number(word, "protocol", 255);
+    }
+    protocol::by_name(word).ok_or_else(|| {
+        format!("protocol {word:?}; expected {or}a name such as tcp, or a number from 0 to 255")
+    })
+}
+
+fn ports(words: &mut Words<'_>, protocol: Option<u8>, sets: &Sets) -> Result<Set<u16>, String> {
+    if !words.take("port") {
+        return Ok(Set::ALL);
+    }
+    if !protocol.is_none_or(protocol::has_ports) {
+        return Err("\"port\" with a protocol that has none; expected tcp, udp, sctp or any".into());
+    }
+    sets.ports(words.next("a port or a range of ports")?)
+}
+
+fn flags(letters: &str) -> Result<u8, String> {
+    flags_from_letters(letters).ok_or_else(|| format!("flags {letters:?}; expected letters of FSRPAUEC"))
+}
+
+fn flag_match(word: &str) -> Result<TcpFlagMatch, String> {
+    let (set, mask) =
+        word.split_once('/').ok_or_else(|| format!("flags {word:?}; expected SET/MASK such as S/SA"))?;
+    let flag_match = TcpFlagMatch { set: flags(set)?, mask: flags(mask)? };
+    if flag_match.mask == 0 || flag_match.set & !flag_match.mask != 0 {
+        return Err(format!("flags {word:?}; expected a mask that holds every flag of the set"));
+    }
+    Ok(flag_match)
+}
+
+fn fragments(word: &str) -> Result<Fragments, String> {
+    [Fragments::Any, Fragments::None, Fragments::First, Fragments::Later, Fragments::NotLater]
+        .into_iter()
+        .find(|fragments| fragments.name() == Some(word))
+        .ok_or_else(|| format!("fragment {word:?}; expected any, none, first, later or not-later"))
+}

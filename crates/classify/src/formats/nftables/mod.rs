@@ -1,0 +1,227 @@
+//! nftables as JSON, as `nft -j list ruleset` prints it (libnftables-json(5)).
+//!
+//! - A list is a chain, called by its family, table and name, such as `inet filter input`, or by its name alone where no other
+//!   has it. Unless one is named it is the only base chain of type `filter` that has rules. Its policy is the list's default.
+//! - Rules of base chains of other types (`nat`, `route`) have no equal.
+//! - Named sets and verdict maps are taken as they were when they were listed; those whose elements expire have no equal.
+//! - `reject` denies, `log` before a verdict becomes the rule's `log`, `counter` and `continue` change nothing.
+//! - What a header's field needs before it can be looked at is asked for as nft does: `tcp dport` asks for TCP, `icmp type` for
+//!   IPv4 and ICMP.
+//!
+//! What is written is a table `inet packetloom` with a chain `forward`.
+
+mod expression;
+mod rule;
+mod write;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::builder::Builder;
+use super::chains::{self, Chain, Unsupported};
+use super::region::{Ends, Region};
+use super::text::Input;
+use super::{Error, Format, Options, Reading};
+use crate::Action;
+pub(super) use write::write;
+
+/// Bytes of a file at most.
+const MAX_TEXT: u64 = 1 << 28;
+
+pub(super) fn recognises(head: &str) -> bool {
+    head.trim_ascii_start().starts_with('{')
+}
+
+pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, Error> {
+    let mut builder = Builder::new(input.file, options);
+    let mut text = String::new();
+    let read = input.reader.by_ref().take(MAX_TEXT).read_to_string(&mut text);
+    read.map_err(|source| Error::Io { file: input.file.into(), source })?;
+    if text.len() as u64 == MAX_TEXT {
+        return Err(builder.syntax(1, format!("more than {MAX_TEXT} bytes; expected a smaller ruleset")));
+    }
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let mut ruleset = Ruleset::default();
+    let mut rules = Vec::new();
+    for (line, object) in objects(text).map_err(|(line, message)| builder.syntax(line, message))? {
+        let rule = ruleset.object(object).map_err(|message| builder.syntax(line, message))?;
+        rules.extend(rule.map(|rule| (line, rule)));
+    }
+    let mut unsupported = Vec::new();
+    for (line, rule) in rules {
+        ruleset.rule(line, &rule, &mut unsupported).map_err(|message| builder.syntax(line, message))?;
+    }
+    let root = ruleset.root(options, &builder)?;
+    let (policy, everything) = (ruleset.chains[root].policy, ruleset.bases[root].everything.clone());
+    let everything = everything.unwrap_or(Region::of(Ends::Any));
+    chains::flatten(ruleset.chains, root, everything, unsupported, &mut builder)?;
+    Ok(builder.finish(Format::Nftables, policy))
+}
+
+/// The objects of a ruleset, each with its line; or the line of an error and what it is.
+fn objects(text: &str) -> Result<Vec<(u32, Value)>, (u32, String)> {
+    let fail = |error: serde_json::Error| {
+        let line = u32::try_from(error.line()).unwrap_or(u32::MAX).max(1);
+        (line, format!("{error}; expected JSON as \"nft -j list ruleset\" prints it"))
+    };
+    let mut sections: BTreeMap<String, Vec<&RawValue>> = serde_json::from_str(text).map_err(fail)?;
+    let Some(objects) = sections.remove("nftables") else {
+        return Err((1, "no \"nftables\"; expected JSON as \"nft -j list ruleset\" prints it".into()));
+    };
+    let mut line = 1u32;
+    let mut from = 0;
+    let with_line = |object: &RawValue| {
+        // Each is a part of the text, in order.
+        let start = object.get().as_ptr() as usize - text.as_ptr() as usize;
+        let between = &text.as_bytes()[from..start];
+        line = line.saturating_add(between.iter().filter(|&&byte| byte == b'\n').count() as u32);
+        from = start;
+        serde_json::from_str(object.get()).map(|value| (line, value)).map_err(fail)
+    };
+    objects.into_iter().map(with_line).collect()
+}
+
+/// Whose a chain or a set is, and its name.
+type Name = [String; 3];
+
+/// What is known of a chain beside its rules.
+#[derive(Debug)]
+struct Base {
+    /// The packets that come to it; `None` where they are not IP packets.
+    everything: Option<Region>,
+    /// The type of a base chain.
+    kind: Option<String>,
+}
+
+/// A named set or map.
+#[derive(Debug)]
+struct Elements {
+    list: Vec<Value>,
+    /// Whether the elements come and go by themselves.
+    expire: bool,
+}
+
+/// The chains and sets of a ruleset.
+#[derive(Debug, Default)]
+struct Ruleset {
+    chains: Vec<Chain>,
+    bases: Vec<Base>,
+    chain_names: HashMap<Name, usize>,
+    sets: HashMap<Name, Elements>,
+    /// Elements and ranges of conditions so far.
+    size: usize,
+}
+
+/// A text in an object.
+fn text(object: &Value, key: &str) -> Result<String, String> {
+    let text = object.get(key).and_then(Value::as_str);
+    text.map(str::to_owned).ok_or_else(|| format!("an object without {key:?}; expected a text"))
+}
+
+fn name(object: &Value, key: &str) -> Result<Name, String> {
+    Ok([text(object, "family")?, text(object, "table")?, text(object, key)?])
+}
+
+impl Ruleset {
+    /// Takes an object of the ruleset; a rule is handed back, as it may need what comes after it.
+    fn object(&mut self, mut object: Value) -> Result<Option<Value>, String> {
+        // What is to be loaded stands in a command, as the object itself is the shorter form of.
+        if let Some(added) = object.get_mut("add") {
+            object = added.take();
+        }
+        let Some((kind, object)) = object.as_object_mut().and_then(|object| object.into_iter().next()) else {
+            return Err("not an object with one name; expected a chain, a rule or a set".into());
+        };
+        match kind.as_str() {
+            "chain" => self.chain(object)?,
+            "rule" => return Ok(Some(object.take())),
+            "set" | "map" => {
+                let expire = object.get("timeout").is_some()
+                    || object.get("flags").and_then(Value::as_array).is_some_and(|flags| {
+                        flags.iter().any(|flag| matches!(flag.as_str(), Some("timeout" | "dynamic")))
+                    });
+                let list = match object.get_mut("elem").map(Value::take) {
+                    Some(Value::Array(list)) => list,
+                    _ => Vec::new(),
+                };
+                self.sets.insert(name(object, "name")?, Elements { list, expire });
+            }
+            "element" => {
+                return Err("an element apart from its set; expected them in the set's \"elem\"".into());
+            }
+            // Nothing of these decides over a packet, or what does is a statement of a rule.
+            "metainfo" | "table" | "flowtable" | "counter" | "quota" | "limit" | "ct helper"
+            | "ct timeout" | "ct expectation" | "synproxy" | "secmark" => {}
+            kind => return Err(format!("{kind:?}; expected a table, a chain, a rule, a set or a map")),
+        }
+        Ok(None)
+    }
+
+    fn chain(&mut self, object: &Value) -> Result<(), String> {
+        let name = name(object, "name")?;
+        let kind = object.get("type").and_then(Value::as_str).map(str::to_owned);
+        let policy = match object.get("policy").and_then(Value::as_str) {
+            None => None,
+            Some("accept") => Some(Action::Permit),
+            Some("drop") => Some(Action::Deny),
+            Some(policy) => return Err(format!("policy {policy:?}; expected accept or drop")),
+        };
+        // A base chain without a policy accepts.
+        let policy = policy.or(kind.as_ref().map(|_| Action::Permit));
+        let everything = match name[0].as_str() {
+            "ip" => Some(Region::of(Ends::ALL_V4)),
+            "ip6" => Some(Region::of(Ends::ALL_V6)),
+            "inet" => Some(Region::of(Ends::Any)),
+            _ => None,
+        };
+        let shown = name.join(" ");
+        if self.chain_names.insert(name, self.chains.len()).is_some() {
+            return Err(format!("chain {shown:?} stands twice"));
+        }
+        self.chains.push(Chain { name: shown, policy, entries: Vec::new() });
+        self.bases.push(Base { everything, kind });
+        Ok(())
+    }
+
+    /// Takes a rule.
+    fn rule(&mut self, line: u32, object: &Value, elsewhere: &mut Vec<Unsupported>) -> Result<(), String> {
+        let name = name(object, "chain")?;
+        let Some(&chain) = self.chain_names.get(&name) else {
+            return Err(format!("no chain {:?}; expected it among the chains", name.join(" ")));
+        };
+        // Nobody asks for the rules of another kind of packets.
+        let Some(everything) = self.bases[chain].everything.clone() else { return Ok(()) };
+        if let Some(kind) = self.bases[chain].kind.as_deref().filter(|kind| *kind != "filter") {
+            let construct = format!("a rule of a chain of type {kind} has no equal here");
+            elsewhere.push(Unsupported { line, construct });
+            return Ok(());
+        }
+        let entries = rule::entries(line, object, &name, everything, self)?;
+        self.chains[chain].entries.extend(entries);
+        Ok(())
+    }
+
+    /// The chain that is the list.
+    fn root(&self, options: &Options, builder: &Builder<'_>) -> Result<usize, Error> {
+        let all: Vec<usize> =
+            (0..self.chains.len()).filter(|&index| self.bases[index].everything.is_some()).collect();
+        let base: Vec<usize> = all
+            .iter()
+            .copied()
+            .filter(|&index| self.bases[index].kind.as_deref() == Some("filter"))
+            .collect();
+        let with_rules: Vec<usize> =
+            base.iter().copied().filter(|&index| !self.chains[index].entries.is_empty()).collect();
+        let candidates = match options.list {
+            Some(_) => all,
+            None if !with_rules.is_empty() => with_rules,
+            None if !base.is_empty() => base,
+            None => all,
+        };
+        let names = candidates.iter().map(|&index| self.chains[index].name.as_str());
+        Ok(candidates[builder.choose(names)?])
+    }
+}

@@ -1,0 +1,221 @@
+//! One rule: its statements, in order.
+
+use packetloom_packet::protocol;
+use serde_json::Value;
+
+use super::expression::{self, Field};
+use super::{Name, Ruleset};
+use crate::Action;
+use crate::formats::builder::Fault;
+use crate::formats::chains::{ChainRule, Entry, Unsupported, Verdict};
+use crate::formats::region::Region;
+use crate::formats::text;
+
+/// What a rule does to packets that all of its matches let through.
+#[derive(Clone, Copy)]
+enum Does {
+    /// Nothing that decides.
+    Nothing,
+    Verdict(Verdict),
+}
+
+/// What the statements of a rule have said so far.
+struct Statements<'r> {
+    ruleset: &'r mut Ruleset,
+    name: &'r Name,
+    regions: Vec<Region>,
+    /// Conditions on a header without the protocol that has it: another condition must ask for that, before or after.
+    bare: Vec<(Vec<Field>, Vec<Region>)>,
+    log: bool,
+    does: Vec<(Vec<Region>, Does)>,
+    ended: bool,
+    unsupported: Vec<String>,
+}
+
+/// What a rule of a chain becomes: several entries where it looks its verdict up, none where it decides nothing.
+pub(super) fn entries(
+    line: u32,
+    rule: &Value,
+    name: &Name,
+    everything: Region,
+    ruleset: &mut Ruleset,
+) -> Result<Vec<Entry>, String> {
+    let statements =
+        rule.get("expr").and_then(Value::as_array).ok_or("a rule without \"expr\"; expected statements")?;
+    let mut parser = Statements {
+        ruleset,
+        name,
+        regions: vec![everything],
+        bare: Vec::new(),
+        log: false,
+        does: Vec::new(),
+        ended: false,
+        unsupported: Vec::new(),
+    };
+    let take = |of: &mut Statements<'_>, result: Result<(), Fault>| match result {
+        Ok(()) => Ok(()),
+        Err(Fault::Unsupported(construct)) => {
+            of.unsupported.push(construct);
+            Ok(())
+        }
+        Err(Fault::Syntax(message)) => Err(message),
+    };
+    for statement in statements {
+        let result = parser.statement(statement);
+        take(&mut parser, result)?;
+    }
+    let result = parser.settle();
+    take(&mut parser, result)?;
+    if !parser.unsupported.is_empty() {
+        let handle = rule.get("handle").map_or_else(String::new, |handle| format!(" handle {handle}"));
+        let verb = if parser.unsupported.len() == 1 { "has" } else { "have" };
+        let constructs = parser.unsupported.join(", ");
+        let construct = format!("{}{handle}: {constructs} {verb} no equal here", name.join(" "));
+        return Ok(vec![Entry::Unsupported(Unsupported { line, construct })]);
+    }
+    let (log, regions) = (parser.log, parser.regions);
+    if parser.does.is_empty() && log && !regions.is_empty() {
+        return Ok(vec![Entry::Log { line, regions }]);
+    }
+    let comment = rule.get("comment").and_then(Value::as_str).and_then(text::comment);
+    let entry = |(regions, does): (Vec<Region>, Does)| match does {
+        Does::Verdict(verdict) if !regions.is_empty() => {
+            Some(Entry::Rule(ChainRule { line, regions, verdict, log, comment: comment.clone() }))
+        }
+        _ => None,
+    };
+    Ok(parser.does.into_iter().filter_map(entry).collect())
+}
+
+impl Statements<'_> {
+    fn statement(&mut self, statement: &Value) -> Result<(), Fault> {
+        let one =
+            statement.as_object().filter(|object| object.len() == 1).and_then(|object| object.iter().next());
+        let Some((kind, of)) = one else {
+            return Err(Fault::Syntax("a statement that is not an object with one name".into()));
+        };
+        if self.ended {
+            return Err(Fault::Syntax(format!("{kind:?} behind the verdict; expected nothing")));
+        }
+        match kind.as_str() {
+            "match" => self.condition(of),
+            "counter" => Ok(()),
+            "log" => {
+                self.log = true;
+                Ok(())
+            }
+            "vmap" => self.lookup(of),
+            _ => {
+                self.settle()?;
+                let does = self.verdict(kind, of)?;
+                let decides = matches!(does, Does::Verdict(Verdict::Decide(_)));
+                if self.log && !decides {
+                    return Err(expression::unsupported(&format!("log before {kind}")));
+                }
+                self.ended = true;
+                self.does.push((self.regions.clone(), does));
+                Ok(())
+            }
+        }
+    }
+
+    fn verdict(&self, kind: &str, of: &Value) -> Result<Does, Fault> {
+        let target = || {
+            let target = of.get("target").and_then(Value::as_str);
+            let target = target.ok_or_else(|| Fault::Syntax(format!("{kind:?} without a \"target\"")))?;
+            let [family, table, _] = self.name;
+            let chain = self.ruleset.chain_names.get(&[family.clone(), table.clone(), target.to_owned()]);
+            chain.copied().ok_or_else(|| Fault::Syntax(format!("no chain {target:?} in table {table:?}")))
+        };
+        Ok(match kind {
+            "accept" => Does::Verdict(Verdict::Decide(Action::Permit)),
+            "drop" | "reject" => Does::Verdict(Verdict::Decide(Action::Deny)),
+            "return" => Does::Verdict(Verdict::Return),
+            "jump" => Does::Verdict(Verdict::Jump(target()?)),
+            "goto" => Does::Verdict(Verdict::Goto(target()?)),
+            "continue" => Does::Nothing,
+            kind => return Err(expression::unsupported(kind)),
+        })
+    }
+
+    fn condition(&mut self, of: &Value) -> Result<(), Fault> {
+        if self.log {
+            return Err(expression::unsupported("log before a match"));
+        }
+        let fields = expression::fields(of.get("left").unwrap_or_default())?;
+        let regions = expression::condition(of, &fields, self.name, self.ruleset)?;
+        if fields.iter().any(|field| field.is_bare()) {
+            self.bare.push((fields, regions));
+            return Ok(());
+        }
+        self.narrow(&fields, &regions)
+    }
+
+    /// Applies the conditions that had to wait for others.
+    fn settle(&mut self) -> Result<(), Fault> {
+        let bare = std::mem::take(&mut self.bare);
+        bare.iter().try_for_each(|(fields, regions)| self.narrow(fields, regions))
+    }
+
+    /// Leaves what is in one of these regions, which conditions on these fields gave.
+    fn narrow(&mut self, fields: &[Field], regions: &[Region]) -> Result<(), Fault> {
+        // What stands there in the headers of other protocols is no port.
+        let has_ports = |region: &Region| region.has_only(protocol::has_ports);
+        if fields.iter().any(|field| field.is_bare()) && !self.regions.iter().all(has_ports) {
+            return Err(expression::unsupported("th without meta l4proto"));
+        }
+        // As nft does: ICMP is IPv4's and ICMPv6 is IPv6's where nothing before says which packets they are.
+        let both = self.regions.iter().any(Region::is_of_both_families);
+        let implied = fields.iter().find_map(|field| field.implied()).filter(|_| both);
+        let regions = regions.iter().map(|region| match &implied {
+            Some(ends) => region.clone().ends(ends),
+            None => region.clone(),
+        });
+        let regions: Vec<_> = regions.collect();
+        self.regions = self.intersection(&regions)?;
+        Ok(())
+    }
+
+    fn intersection(&mut self, regions: &[Region]) -> Result<Vec<Region>, Fault> {
+        let mut left = Vec::new();
+        for mine in &self.regions {
+            for region in regions {
+                if let Some(both) = mine.intersection(region) {
+                    self.ruleset.count(both.size())?;
+                    left.push(both);
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    /// A verdict map: each element is a match with a verdict of its own.
+    fn lookup(&mut self, of: &Value) -> Result<(), Fault> {
+        if self.log {
+            return Err(expression::unsupported("log before vmap"));
+        }
+        self.settle()?;
+        let missing = || Fault::Syntax("a vmap without \"key\" or \"data\"".into());
+        let (key, data) = of.get("key").zip(of.get("data")).ok_or_else(missing)?;
+        let fields = expression::fields(key)?;
+        let elements = expression::elements(data, self.name, self.ruleset)?.to_vec();
+        self.ruleset.count(elements.len())?;
+        let before = self.regions.clone();
+        for element in &elements {
+            let Some([key, verdict]) = element.as_array().map(Vec::as_slice) else {
+                return Err(Fault::Syntax("an element of a vmap that is not a pair".into()));
+            };
+            let Some((kind, of)) = verdict.as_object().and_then(|object| object.iter().next()) else {
+                return Err(Fault::Syntax("an element of a vmap without a verdict".into()));
+            };
+            let does = self.verdict(kind, of)?;
+            self.regions.clone_from(&before);
+            self.narrow(&fields, &[expression::together(&fields, key)?])?;
+            let regions = std::mem::take(&mut self.regions);
+            self.does.push((regions, does));
+        }
+        self.regions = before;
+        self.ended = true;
+        Ok(())
+    }
+}

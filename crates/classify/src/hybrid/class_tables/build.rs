@@ -1,0 +1,449 @@
+//! Building the tables: the classes of each field, then of two fields together, and so on until all are combined.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use super::address::AddressMap;
+use super::lists::{List, Lists, Made};
+use super::{ClassTables, Cross, Map, Numbers, Word};
+use crate::NO_RULE;
+use crate::hybrid::entry::{Entry, FIELDS, Prefix};
+use crate::hybrid::state::States;
+use crate::rule::PortRange;
+
+/// What building may cost.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::hybrid) struct Budget {
+    /// Entries of all crosses.
+    pub(in crate::hybrid) entries: usize,
+    /// Cells of each map from addresses.
+    pub(in crate::hybrid) cells: usize,
+    /// Steps, of a few nanoseconds each.
+    pub(in crate::hybrid) work: usize,
+}
+
+/// Some of the fields, a bit each.
+type Group = usize;
+
+/// All fields.
+const ALL: Group = (1 << FIELDS) - 1;
+
+/// The order of combining fields is found with no more rules than this, drawn evenly from all.
+const SAMPLE: usize = 200;
+
+/// Longer lists are not pruned: it takes a comparison for each pair of rules.
+const LONG: usize = 100;
+
+/// The classes of a group of fields: each is the list of rules that its packets meet in these fields, less those that an
+/// earlier one covers in all others. Which classes there are does not depend on the order in which fields are combined.
+struct Classes {
+    lists: Vec<List>,
+    /// How they come about; for a single field, nothing.
+    cross: Option<Crossed>,
+    /// Entries of all tables that lead here.
+    entries: usize,
+}
+
+/// Two groups of fields combined.
+struct Crossed {
+    a: Group,
+    b: Group,
+    stride: usize,
+    table: Vec<u16>,
+}
+
+impl ClassTables {
+    /// The tables of rules in order; `None` where the budget does not suffice.
+    pub(in crate::hybrid) fn build(rules: &[Entry], states: &States, budget: Budget) -> Option<Self> {
+        let share = rules.len().div_ceil(SAMPLE).max(1);
+        let mut sample = Builder::new(rules.iter().step_by(share).collect(), states, budget)?;
+        let order = sample.best_order()?;
+        if share == 1 {
+            return sample.finish(&order);
+        }
+        let mut builder = Builder::new(rules.iter().collect(), states, budget)?;
+        for &(a, b) in &order {
+            builder.combine(a, b)?;
+        }
+        builder.finish(&order)
+    }
+}
+
+/// A prefix of an address field, with the rules that have just it.
+struct Node {
+    class: u16,
+    /// Class of the longest prefix that holds this one.
+    parent: u16,
+    own: Vec<u16>,
+}
+
+struct Builder<'a> {
+    rules: Vec<&'a Entry>,
+    budget: Budget,
+    /// Source and destination prefixes, each after those that hold it.
+    nodes: [Vec<Node>; 2],
+    /// What is known of each group of fields.
+    groups: [Option<Classes>; ALL + 1],
+    maps: [Option<Map>; FIELDS],
+}
+
+impl<'a> Builder<'a> {
+    /// With the classes of each field.
+    fn new(rules: Vec<&'a Entry>, states: &States, budget: Budget) -> Option<Self> {
+        // Numbers of rules are half words.
+        if rules.len() > u16::MAX.into() {
+            return None;
+        }
+        let mut builder = Self {
+            rules,
+            budget,
+            nodes: [Vec::new(), Vec::new()],
+            groups: std::array::from_fn(|_| None),
+            maps: std::array::from_fn(|_| None),
+        };
+        builder.addresses(0, |rule| rule.source)?;
+        builder.addresses(1, |rule| rule.destination)?;
+        builder.ports(Word::SourcePort, 2, |rule| rule.source_ports)?;
+        builder.ports(Word::DestinationPort, 3, |rule| rule.destination_ports)?;
+        builder.states(states)?;
+        Some(builder)
+    }
+
+    /// Spends some of the budget.
+    fn spend(&mut self, work: usize) -> Option<()> {
+        self.budget.work = self.budget.work.checked_sub(work)?;
+        Some(())
+    }
+
+    /// Whether one rule covers another in all fields but these.
+    fn covers_beside(&self, fields: Group, earlier: u16, later: u16) -> bool {
+        let (earlier, later) = (self.rules[usize::from(earlier)], self.rules[usize::from(later)]);
+        // The state and the ports tell most rules apart, and are compared soonest.
+        (0..FIELDS).rev().all(|field| fields >> field & 1 == 1 || earlier.covers_in(field, later))
+    }
+
+    /// Takes from a list the rules that an earlier one of it covers in all fields but these, unless that would take too long: a
+    /// list need not be pruned, but then there may be more classes.
+    fn prune(&mut self, fields: Group, list: &mut Vec<u16>) -> Option<()> {
+        if list.len() > LONG {
+            return Some(());
+        }
+        let mut kept = 0;
+        let mut work = 0;
+        for at in 0..list.len() {
+            let rule = list[at];
+            let by = list[..kept].iter().position(|&earlier| self.covers_beside(fields, earlier, rule));
+            work += by.unwrap_or(kept) + 1;
+            if by.is_none() {
+                list[kept] = rule;
+                kept += 1;
+            }
+        }
+        list.truncate(kept);
+        self.spend(work)
+    }
+
+    /// Takes up the classes of a field. A field of one class distinguishes nothing and gets no map.
+    fn add(&mut self, field: usize, lists: Lists, map: impl FnOnce(usize) -> Option<Map>) -> Option<()> {
+        let lists = lists.into_all();
+        if lists.len() > 1 {
+            self.maps[field] = Some(map(lists.len())?);
+        }
+        self.groups[1 << field] = Some(Classes { lists, cross: None, entries: 0 });
+        Some(())
+    }
+
+    fn addresses(&mut self, side: usize, prefix: impl Fn(&Entry) -> Prefix) -> Option<()> {
+        // By prefix, and in order: a prefix before those in it, and all of these before what is not in it.
+        let mut by_prefix: Vec<(Prefix, u16)> =
+            self.rules.iter().zip(0..).map(|(rule, number)| (prefix(rule), number)).collect();
+        by_prefix.sort_unstable();
+        let mut lists = Lists::default();
+        let mut prefixes: Vec<(Prefix, u16)> = Vec::new();
+        let mut nodes: Vec<Node> = Vec::new();
+        // The prefixes that hold the one at hand, with the rules and the numbers of their classes.
+        let mut holding: Vec<(Prefix, Vec<u16>, u16)> = Vec::new();
+        let everything = Prefix { address: 0, len: 0 };
+        let groups = by_prefix.chunk_by(|a, b| a.0 == b.0);
+        let rootless = by_prefix.first().is_none_or(|(first, _)| *first != everything);
+        for own in rootless.then_some(&[][..]).into_iter().chain(groups) {
+            let node = own.first().map_or(everything, |&(prefix, _)| prefix);
+            let own: Vec<u16> = own.iter().map(|&(_, rule)| rule).collect();
+            while holding.last().is_some_and(|(prefix, ..)| !prefix.covers(node)) {
+                holding.pop();
+            }
+            let mut list = holding.last().map_or(Vec::new(), |(_, list, _)| list.clone());
+            self.spend(list.len() * own.len())?;
+            for &rule in &own {
+                self.insert(1 << side, &mut list, rule);
+            }
+            let class = lists.number(&list)?;
+            prefixes.push((node, class));
+            let parent = holding.last().map_or(class, |&(.., class)| class);
+            nodes.push(Node { class, parent, own });
+            holding.push((node, list, class));
+        }
+        self.nodes[side] = nodes;
+        let room = self.budget.cells;
+        self.add(side, lists, |classes| {
+            Some(Map::Address { side, map: AddressMap::new(&prefixes, classes, room)? })
+        })
+    }
+
+    /// Adds a rule to a pruned list, unless an earlier one covers it in all fields but these; those that it covers go.
+    fn insert(&self, fields: Group, list: &mut Vec<u16>, rule: u16) {
+        let at = list.partition_point(|&other| other < rule);
+        if list[..at].iter().any(|&earlier| self.covers_beside(fields, earlier, rule)) {
+            return;
+        }
+        list.insert(at, rule);
+        let mut index = 0;
+        list.retain(|&later| {
+            index += 1;
+            index <= at + 1 || !self.covers_beside(fields, rule, later)
+        });
+    }
+
+    fn ports(&mut self, word: Word, field: usize, range: impl Fn(&Entry) -> PortRange) -> Option<()> {
+        // Where a class may begin.
+        let mut starts = vec![0];
+        for rule in &self.rules {
+            starts.extend([u32::from(range(rule).low), u32::from(range(rule).high) + 1]);
+        }
+        starts.sort_unstable();
+        starts.dedup();
+        starts.retain(|&start| start < 1 << 16);
+        let mut lists = Lists::default();
+        let mut classes = Vec::with_capacity(1 << 16);
+        for (index, &start) in starts.iter().enumerate() {
+            let class = self.class(&mut lists, field, |rule| range(rule).contains(start as u16))?;
+            let end = starts.get(index + 1).map_or(1 << 16, |&end| end as usize);
+            classes.resize(end, class);
+        }
+        self.add(field, lists, |count| {
+            Some(Map::Word { field: word, classes: Numbers::new(classes, count - 1) })
+        })
+    }
+
+    fn states(&mut self, states: &States) -> Option<()> {
+        let field = FIELDS - 1;
+        let mut lists = Lists::default();
+        let all = states.all();
+        let highest = all.iter().copied().max().unwrap_or(0);
+        let mut classes = vec![0; usize::from(highest) + 1];
+        for state in all {
+            classes[usize::from(state)] = self.class(&mut lists, field, |rule| rule.state.matches(state))?;
+        }
+        self.add(field, lists, |count| {
+            Some(Map::Word { field: Word::State, classes: Numbers::new(classes, count - 1) })
+        })
+    }
+
+    /// The class of the rules for which `meets` holds.
+    fn class(&mut self, lists: &mut Lists, field: usize, meets: impl Fn(&Entry) -> bool) -> Option<u16> {
+        self.spend(self.rules.len())?;
+        let mut list: Vec<u16> =
+            self.rules.iter().zip(0..).filter(|(rule, _)| meets(rule)).map(|(_, number)| number).collect();
+        self.prune(1 << field, &mut list)?;
+        lists.number(&list)
+    }
+
+    /// The fields that have a map; the state where none has one.
+    fn mapped(&self) -> Group {
+        let mapped = (0..FIELDS).filter(|&field| self.maps[field].is_some()).map(|field| 1 << field).sum();
+        if mapped == 0 { 1 << (FIELDS - 1) } else { mapped }
+    }
+
+    /// Which groups to combine, one pair after another, for the smallest tables: found by combining every group of two fields, of
+    /// three and so on by the best of all ways to split it in two.
+    fn best_order(&mut self) -> Option<Vec<(Group, Group)>> {
+        let all = self.mapped();
+        let mut groups: Vec<Group> =
+            (1..=all).filter(|group| group & !all == 0 && group.count_ones() > 1).collect();
+        groups.sort_by_key(|group| group.count_ones());
+        for group in groups {
+            let splits = (1..group).filter(|&a| a & !group == 0 && a > group & !a);
+            let entries = |a: Group| Some((self.entries(a, group & !a)?, a));
+            if let Some((_, a)) = splits.filter_map(entries).min() {
+                // Where it would be too large, the group is not part of any order.
+                let _ = self.combine(a, group & !a);
+            }
+        }
+        let mut order = Vec::new();
+        let mut used = vec![all];
+        while let Some(group) = used.pop() {
+            if let Some(cross) = &self.groups[group].as_ref()?.cross {
+                order.push((cross.a, cross.b));
+                used.extend([cross.a, cross.b]);
+            }
+        }
+        // What a group is made of has fewer fields.
+        order.sort_by_key(|(a, b)| (a | b).count_ones());
+        Some(order)
+    }
+
+    /// Entries of all tables that combining two groups takes, if both are there.
+    fn entries(&self, a: Group, b: Group) -> Option<usize> {
+        let (a, b) = (self.groups[a].as_ref()?, self.groups[b].as_ref()?);
+        Some(a.lists.len() * b.lists.len() + a.entries + b.entries)
+    }
+
+    /// Combines two groups; `None` where there would be too many classes, or too much work.
+    fn combine(&mut self, a: Group, b: Group) -> Option<()> {
+        let entries = self.entries(a, b)?;
+        if entries > self.budget.entries {
+            return None;
+        }
+        let (x, y) = (self.groups[a].take()?, self.groups[b].take()?);
+        let crossed = match (a, b) {
+            (1 | 2, _) => self.cross_addresses(a - 1, b, x.lists.len(), &y.lists, (y.lists.len(), 1)),
+            (_, 1 | 2) => self.cross_addresses(b - 1, a, y.lists.len(), &x.lists, (1, y.lists.len())),
+            _ => self.cross(a | b, &x.lists, &y.lists),
+        };
+        let stride = y.lists.len();
+        (self.groups[a], self.groups[b]) = (Some(x), Some(y));
+        let (table, lists) = crossed?;
+        self.groups[a | b] = Some(Classes { lists, cross: Some(Crossed { a, b, stride, table }), entries });
+        Some(())
+    }
+
+    /// The classes of each pair of lists, and their lists.
+    fn cross(&mut self, fields: Group, x: &[List], y: &[List]) -> Option<(Vec<u16>, Vec<List>)> {
+        let total = |lists: &[List]| lists.iter().map(|list| list.len() + 8).sum::<usize>();
+        // Each list of the one side is marked, and those of the other looked through for marks.
+        let swap = y.len() * total(x) < x.len() * total(y);
+        let (marked, searched) = if swap { (y, x) } else { (x, y) };
+        self.spend(marked.len() * total(searched))?;
+        let last = fields == self.mapped();
+        let mut lists = Lists::default();
+        // Before they are pruned, lists are as often the same.
+        let mut known: HashMap<List, u16, RandomState> = HashMap::default();
+        let mut table = vec![0; x.len() * y.len()];
+        let mut marks = vec![false; self.rules.len()];
+        let mut both = Vec::new();
+        for (i, list) in marked.iter().enumerate() {
+            list.iter().for_each(|&rule| marks[usize::from(rule)] = true);
+            for (j, other) in searched.iter().enumerate() {
+                both.clear();
+                let mut common = other.iter().copied().filter(|&rule| marks[usize::from(rule)]);
+                let class = if last {
+                    // With no field left, only the first rule counts.
+                    both.extend(common.next());
+                    lists.number(&both)?
+                } else {
+                    both.extend(common);
+                    match known.get(&both[..]) {
+                        Some(&class) => class,
+                        None => {
+                            let before = List::from(&both[..]);
+                            self.prune(fields, &mut both)?;
+                            let class = lists.number(&both)?;
+                            known.insert(before, class);
+                            class
+                        }
+                    }
+                };
+                table[if swap { j * y.len() + i } else { i * y.len() + j }] = class;
+            }
+            list.iter().for_each(|&rule| marks[usize::from(rule)] = false);
+        }
+        Some((table, lists.into_all()))
+    }
+
+    /// As [`Self::cross`], of an address field with other fields, whose classes `lists` are. The rules of a prefix are those of the
+    /// prefix that holds it and its own, so its row of the table is that one's row, with its own rules added where they are in
+    /// the other class too. The strides are those of rows and columns in the table.
+    fn cross_addresses(
+        &mut self,
+        side: usize,
+        others: Group,
+        rows: usize,
+        lists: &[List],
+        (row_stride, column_stride): (usize, usize),
+    ) -> Option<(Vec<u16>, Vec<List>)> {
+        let fields = others | 1 << side;
+        let last = fields == self.mapped();
+        // The columns of each rule.
+        let mut columns: Vec<Vec<u32>> = vec![Vec::new(); self.rules.len()];
+        for (column, list) in lists.iter().enumerate() {
+            list.iter().for_each(|&rule| columns[usize::from(rule)].push(column as u32));
+        }
+        self.spend(lists.len() * rows)?;
+        let mut made = Made::default();
+        let empty = made.number(&[]);
+        let mut table: Vec<u32> = vec![empty; rows * lists.len()];
+        let mut done = vec![false; rows];
+        let nodes = std::mem::take(&mut self.nodes[side]);
+        let mut scratch = Vec::new();
+        for node in &nodes {
+            let (row, parent) = (usize::from(node.class), usize::from(node.parent));
+            if std::mem::replace(&mut done[row], true) {
+                continue;
+            }
+            if row != parent {
+                table.copy_within(parent * lists.len()..(parent + 1) * lists.len(), row * lists.len());
+            }
+            let cells = &mut table[row * lists.len()..][..lists.len()];
+            for &rule in &node.own {
+                // Neighbours have often had the same list.
+                let mut before = (u32::MAX, 0);
+                for &column in &columns[usize::from(rule)] {
+                    let cell = &mut cells[column as usize];
+                    if *cell != before.0 {
+                        scratch.clear();
+                        scratch.extend_from_slice(made.list(*cell));
+                        self.budget.work = self.budget.work.checked_sub(scratch.len() + 16)?;
+                        if last {
+                            // With no field left, only the first rule counts.
+                            let first = scratch.first().map_or(rule, |&first: &u16| first.min(rule));
+                            scratch.clear();
+                            scratch.push(first);
+                        } else {
+                            self.insert(fields, &mut scratch, rule);
+                        }
+                        before = (*cell, made.number(&scratch));
+                    }
+                    *cell = before.1;
+                }
+            }
+        }
+        self.nodes[side] = nodes;
+        made.into_table(&table, lists.len(), (row_stride, column_stride))
+    }
+
+    /// The tables, when all fields are combined in this order.
+    fn finish(mut self, order: &[(Group, Group)]) -> Option<ClassTables> {
+        let all = self.mapped();
+        let mut tables = ClassTables { maps: Vec::new(), crosses: Vec::new(), positions: Vec::new().into() };
+        // Where the classes of each group stand.
+        let mut index = [0; ALL + 1];
+        for field in 0..FIELDS {
+            if let Some(map) = self.maps[field].take() {
+                index[1 << field] = tables.maps.len();
+                tables.maps.push(map);
+            }
+        }
+        let position =
+            |list: &List| list.first().map_or(NO_RULE, |&rule| self.rules[usize::from(rule)].position);
+        let positions: Vec<u32> = self.groups[all].as_ref()?.lists.iter().map(position).collect();
+        for &(a, b) in order {
+            let Classes { lists, cross, .. } = self.groups[a | b].take()?;
+            let cross = cross?;
+            let table = Numbers::new(cross.table, lists.len() - 1);
+            let group = a | b;
+            let (a, b) = (index[a], index[b]);
+            index[group] = tables.maps.len() + tables.crosses.len();
+            tables.crosses.push(Cross { a, b, stride: cross.stride as u32, table });
+        }
+        // A half word more in the last table is a table less.
+        let highest = positions.iter().map(|position| position.wrapping_add(1)).max().unwrap_or(0);
+        match tables.crosses.last_mut() {
+            Some(last) if highest <= u16::MAX.into() => {
+                last.table = last.table.map(|class| positions[usize::from(class)].wrapping_add(1) as u16);
+            }
+            _ => tables.positions = positions.into(),
+        }
+        Some(tables)
+    }
+}

@@ -1,0 +1,218 @@
+//! Choosing what a table hashes, and filling it.
+
+use super::{ANY_TAG, LINE_BITS, MAX_LINES, MORE_SHIFT, Mask, Table};
+use crate::huge::Slab;
+use crate::hybrid::entry::Entry;
+use crate::hybrid::family::{Family, RuleLine};
+use crate::hybrid::state::States;
+
+/// Keys that a rule may stand under at most.
+const MAX_COPIES: u64 = 16;
+/// Estimated instructions: of a line compared, and of finding a rule's packets in what comes after this table.
+const LINE_COST: f64 = 24.0;
+const LEFT_COST: f64 = 60.0;
+/// For each copy of a rule beyond the first, for the memory.
+const COPY_COST: f64 = 4.0;
+
+/// Counts rules by cell for one mask after another.
+struct Estimator<'a> {
+    /// The rules, or some of them drawn evenly.
+    rules: Vec<&'a Entry>,
+    /// Of how many rules each of them is one.
+    share: usize,
+    states: &'a States,
+    protocols: &'a [u16],
+    /// Rules in each cell; a power of two of cells.
+    counts: Vec<u16>,
+    line_rules: usize,
+}
+
+impl<'a> Estimator<'a> {
+    fn new<K: Family>(rules: &'a [Entry], share: usize, states: &'a States, protocols: &'a [u16]) -> Self {
+        let rules: Vec<_> = rules.iter().step_by(share).collect();
+        let cells = (rules.len() * 2).next_power_of_two().clamp(16, 1 << 24);
+        Self { rules, share, states, protocols, counts: vec![0; cells], line_rules: K::Line::RULES }
+    }
+
+    /// Instructions of comparing a packet with a cell of which `counted` rules are among those that are counted.
+    fn visit(&self, counted: usize) -> f64 {
+        let rules = if counted == 0 { 0 } else { 1 + (counted - 1) * self.share };
+        let lines = rules.div_ceil(self.line_rules);
+        // What does not fit has to be found elsewhere.
+        if lines > MAX_LINES { 2.0 * LEFT_COST } else { lines as f64 * LINE_COST }
+    }
+
+    /// Instructions for a packet of a rule drawn at random.
+    fn cost<K: Family>(&mut self, mask: &Mask) -> f64 {
+        self.counts.fill(0);
+        let shift = 32 - self.counts.len().trailing_zeros();
+        let (mut left, mut copies, mut visits) = (0u64, 0u64, 0.0);
+        // What one more rule in a cell adds to the sum of visits over the rules of the cell.
+        let steps: Vec<f64> = (0..64usize)
+            .map(|rules| (rules + 1) as f64 * self.visit(rules + 1) - rules as f64 * self.visit(rules))
+            .collect();
+        for rule in &self.rules {
+            if mask.copies(rule, self.protocols, self.states) > MAX_COPIES {
+                left += 1;
+                continue;
+            }
+            mask.hashes::<K>(rule, self.protocols, self.states, |hash| {
+                let count = &mut self.counts[(hash >> shift) as usize];
+                copies += 1;
+                visits += steps[usize::from(*count).min(steps.len() - 1)];
+                *count = count.saturating_add(1);
+            });
+        }
+        let rules = self.rules.len() as f64;
+        let placed = rules - left as f64;
+        if placed == 0.0 {
+            return f64::INFINITY;
+        }
+        let visit = visits / copies as f64;
+        let spread = copies as f64 / placed - 1.0;
+        let left = left as f64 / rules;
+        visit * (1.0 - left) + LEFT_COST * left + COPY_COST * spread
+    }
+
+    /// Goes downhill from a mask to one that no neighbour betters.
+    fn descend<K: Family>(&mut self, start: Mask) -> (f64, Mask) {
+        let mut here = (self.cost::<K>(&start), start);
+        loop {
+            let mut next = here;
+            for mask in neighbours::<K>(here.1) {
+                let cost = self.cost::<K>(&mask);
+                if cost < next.0 - 1e-6 {
+                    next = (cost, mask);
+                }
+            }
+            if next.1 == here.1 {
+                return here;
+            }
+            here = next;
+        }
+    }
+}
+
+/// Masks a step away.
+fn neighbours<K: Family>(mask: Mask) -> Vec<Mask> {
+    let bits = (32 * K::WORDS) as i16;
+    let mut all = Vec::new();
+    let mut lens = |source: i16, destination: i16| {
+        let (source, destination) =
+            (i16::from(mask.source_len) + source, i16::from(mask.destination_len) + destination);
+        if (0..=bits).contains(&source) && (0..=bits).contains(&destination) {
+            all.push(Mask { source_len: source as u8, destination_len: destination as u8, ..mask });
+        }
+    };
+    for step in [-32, -16, -8, -4, -2, -1, 1, 2, 4, 8, 16, 32] {
+        lens(step, 0);
+        lens(0, step);
+    }
+    for step in [4, 8] {
+        lens(step, -step);
+        lens(-step, step);
+    }
+    for port_bits in [0, 6, 16] {
+        if port_bits != mask.source_port_bits {
+            all.push(Mask { source_port_bits: port_bits, ..mask });
+        }
+        if port_bits != mask.destination_port_bits {
+            all.push(Mask { destination_port_bits: port_bits, ..mask });
+        }
+    }
+    all.push(Mask { protocol: !mask.protocol, ..mask });
+    all
+}
+
+/// With more rules than this, masks are first tried on some.
+const SAMPLE: usize = 1 << 12;
+
+/// The mask that costs least, as far as going downhill from a few places finds it.
+fn choose<K: Family>(rules: &[Entry], states: &States, protocols: &[u16]) -> Mask {
+    let share = rules.len().div_ceil(SAMPLE).max(1);
+    let mut estimator = Estimator::new::<K>(rules, share, states, protocols);
+    let part = (8 * K::WORDS) as u8;
+    let starts = [(2, 2), (0, 2), (2, 0), (3, 3), (0, 0)].map(|(source, destination)| Mask {
+        source_len: source * part,
+        destination_len: destination * part,
+        ..Mask::default()
+    });
+    let descents = starts.map(|start| estimator.descend::<K>(start));
+    let (_, best) = descents.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
+    if share == 1 { best } else { Estimator::new::<K>(rules, 1, states, protocols).descend::<K>(best).1 }
+}
+
+/// A table of most of the rules, which are in order, and those that it has no room for, in order too.
+pub(in crate::hybrid) fn build<K: Family>(rules: &[Entry], states: &States) -> (Table<K>, Vec<Entry>) {
+    let protocols: Vec<u16> = states.protocol_numbers().collect();
+    let mask = choose::<K>(rules, states, &protocols);
+    fill(rules, &mask, states, &protocols)
+}
+
+fn fill<K: Family>(
+    rules: &[Entry],
+    mask: &Mask,
+    states: &States,
+    protocols: &[u16],
+) -> (Table<K>, Vec<Entry>) {
+    let mut left = vec![false; rules.len()];
+    // The hash above, the rule below: sorted, they are the cells, each with its rules in order.
+    let mut copies: Vec<u64> = Vec::with_capacity(rules.len() + rules.len() / 4);
+    for (index, rule) in rules.iter().enumerate() {
+        if mask.copies(rule, protocols, states) > MAX_COPIES {
+            left[index] = true;
+            continue;
+        }
+        mask.hashes::<K>(rule, protocols, states, |hash| copies.push(u64::from(hash) << 32 | index as u64));
+    }
+    let cells = (copies.len() * 2).next_power_of_two().clamp(16, 1 << 28);
+    let shift = 32 - cells.trailing_zeros();
+    copies.sort_unstable_by_key(|&copy| (copy >> 32 >> shift, copy as u32));
+    copies.dedup();
+
+    // Line 0 has no rules: that is where empty cells point.
+    let mut lines = vec![K::Line::new(&[])];
+    let mut filled: Vec<(usize, u32, u32, u32)> = Vec::new();
+    let mut more = 0;
+    for cell in copies.chunk_by(|a, b| a >> 32 >> shift == b >> 32 >> shift) {
+        let hash = (cell[0] >> 32) as u32;
+        let one_key = cell.iter().all(|&copy| (copy >> 32) as u32 == hash);
+        let mut kept: Vec<Entry> = Vec::with_capacity(cell.len().min(MAX_LINES * K::Line::RULES));
+        for &copy in cell {
+            let index = copy as u32 as usize;
+            let rule = rules[index];
+            // A rule under two keys that share the cell stands here twice.
+            if kept.iter().any(|earlier| earlier.covers(&rule)) {
+                continue;
+            }
+            if kept.len() == MAX_LINES * K::Line::RULES || lines.len() + MAX_LINES > 1 << LINE_BITS {
+                left[index] = true;
+            } else {
+                kept.push(rule);
+            }
+        }
+        let first = lines.len();
+        lines.extend(kept.chunks(K::Line::RULES).map(K::Line::new));
+        let after = (lines.len() - first - 1) as u32;
+        more = more.max(after);
+        let any_tag = if one_key { 0 } else { ANY_TAG };
+        filled.push(((hash >> shift) as usize, hash, first as u32, any_tag | after << MORE_SHIFT));
+    }
+    let line_bits = (usize::BITS - lines.len().leading_zeros()).min(LINE_BITS);
+    let mut table = Table {
+        masks: mask.words::<K>(states),
+        shift,
+        line_bits,
+        more,
+        cells: Slab::from(Vec::new()),
+        lines: lines.into(),
+    };
+    let tag_mask = table.tag_mask();
+    let mut words = vec![0; cells];
+    for (cell, hash, line, flags) in filled {
+        words[cell] = flags | (hash & tag_mask) << line_bits | line;
+    }
+    table.cells = words.into();
+    let left = rules.iter().zip(left).filter_map(|(rule, left)| left.then_some(*rule)).collect();
+    (table, left)
+}

@@ -1,0 +1,115 @@
+//! Which bits of a key a table hashes.
+
+use super::{Family, MULTIPLIERS, States, finish};
+use crate::hybrid::entry::{Entry, Prefix};
+use crate::rule::PortRange;
+
+/// The bits of a key that are hashed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::hybrid) struct Mask {
+    pub(super) source_len: u8,
+    pub(super) destination_len: u8,
+    /// The top bits of the ports.
+    pub(super) source_port_bits: u8,
+    pub(super) destination_port_bits: u8,
+    pub(super) protocol: bool,
+}
+
+/// The values that the top bits of a range's ports have.
+fn port_values(range: PortRange, bits: u8) -> std::ops::RangeInclusive<u32> {
+    let shift = 16 - u32::from(bits);
+    u32::from(range.low) >> shift..=u32::from(range.high) >> shift
+}
+
+/// Prefixes of length `len` that make up `prefix`, or the one that holds it.
+fn prefixes(prefix: Prefix, len: u8) -> impl Iterator<Item = u128> + Clone {
+    let first = prefix.address & Prefix::mask(len);
+    let wild = u32::from(len.saturating_sub(prefix.len));
+    (0..1u128 << wild.min(127)).map(move |copy| {
+        // No shift by 128: where len is 0, nothing is wild.
+        if copy == 0 { first } else { first | copy << (128 - u32::from(len)) }
+    })
+}
+
+impl Mask {
+    /// Bits that are hashed.
+    fn port_bits(bits: u8) -> u32 {
+        (0xffff << (16 - u32::from(bits))) & 0xffff
+    }
+
+    /// The mask of each word of a key.
+    pub(super) fn words<K: Family>(&self, states: &States) -> [u32; 10] {
+        let mut words = [0; 10];
+        for (side, len) in [self.source_len, self.destination_len].into_iter().enumerate() {
+            for word in 0..K::WORDS {
+                words[side * K::WORDS + word] = (Prefix::mask(len) >> (96 - 32 * word)) as u32;
+            }
+        }
+        words[8] = Self::port_bits(self.source_port_bits) | Self::port_bits(self.destination_port_bits) << 16;
+        words[9] = if self.protocol { states.protocol_mask().into() } else { 0 };
+        words
+    }
+
+    /// Distinct masked keys that match a rule.
+    pub(super) fn copies(&self, rule: &Entry, protocols: &[u16], states: &States) -> u64 {
+        let wild = self.source_len.saturating_sub(rule.source.len)
+            + self.destination_len.saturating_sub(rule.destination.len);
+        if wild > 16 {
+            return u64::MAX;
+        }
+        let range = |ports: PortRange, bits: u8| {
+            let values = port_values(ports, bits);
+            u64::from(values.end() - values.start()) + 1
+        };
+        let any_protocol = self.protocol && rule.state.mask & states.protocol_mask() == 0;
+        (1 << wild)
+            * range(rule.source_ports, self.source_port_bits)
+            * range(rule.destination_ports, self.destination_port_bits)
+            * if any_protocol { protocols.len() as u64 } else { 1 }
+    }
+
+    /// The hashes of all keys that match a rule, some perhaps more than once.
+    pub(super) fn hashes<K: Family>(
+        &self,
+        rule: &Entry,
+        protocols: &[u16],
+        states: &States,
+        mut visit: impl FnMut(u32),
+    ) {
+        let side = |address: u128, first: usize| {
+            (0..K::WORDS).fold(0u32, |sum, word| {
+                let word_value = (address >> (96 - 32 * word)) as u32;
+                sum.wrapping_add(word_value.wrapping_mul(MULTIPLIERS[first + word]))
+            })
+        };
+        let own = [rule.state.value & states.protocol_mask()];
+        let protocols = if !self.protocol {
+            &[0][..]
+        } else if rule.state.mask & states.protocol_mask() == 0 {
+            protocols
+        } else {
+            &own[..]
+        };
+        let source_ports = port_values(rule.source_ports, self.source_port_bits);
+        let destination_ports = port_values(rule.destination_ports, self.destination_port_bits);
+        let (sport_shift, dport_shift) =
+            (16 - u32::from(self.source_port_bits), 32 - u32::from(self.destination_port_bits));
+        let destinations = prefixes(rule.destination, self.destination_len);
+        for source in prefixes(rule.source, self.source_len) {
+            let source = side(source, 0);
+            for destination in destinations.clone() {
+                let addresses = source.wrapping_add(side(destination, K::WORDS));
+                for sport in source_ports.clone() {
+                    for dport in destination_ports.clone() {
+                        // With no bits of a port hashed, its value is 0 and stays so.
+                        let ports = sport << sport_shift | dport.checked_shl(dport_shift).unwrap_or(0);
+                        let sum = addresses.wrapping_add(ports.wrapping_mul(MULTIPLIERS[8]));
+                        for &protocol in protocols {
+                            visit(finish(sum.wrapping_add(u32::from(protocol).wrapping_mul(MULTIPLIERS[9]))));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

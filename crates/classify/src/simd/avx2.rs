@@ -1,0 +1,237 @@
+//! AVX2: vectors of eight words.
+
+use std::arch::x86_64::*;
+
+use super::{Kernel, Line, Simd};
+
+/// Proof that the processor has AVX2, BMI1, BMI2, LZCNT and POPCNT.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2(());
+
+/// Runs a kernel with it.
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+pub(super) fn run<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx2(()))
+}
+
+impl Avx2 {
+    /// # Safety
+    ///
+    /// The processor has AVX2.
+    #[inline(always)]
+    pub(super) const unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+const LANES: usize = 8;
+
+/// For each mask, the lanes that it has, side by side.
+static COMPRESS: [[u32; LANES]; 1 << LANES] = {
+    let mut table = [[0; LANES]; 1 << LANES];
+    let mut mask = 0;
+    while mask < 1 << LANES {
+        let (mut lane, mut len) = (0, 0);
+        while lane < LANES {
+            if mask >> lane & 1 == 1 {
+                table[mask][len] = lane as u32;
+                len += 1;
+            }
+            lane += 1;
+        }
+        mask += 1;
+    }
+    table
+};
+
+/// The masked word of both rules, by byte.
+const MASKED: i32 = 0b0100_0000;
+/// What `match_line` compares of a rule, a bit for each byte.
+const COMPARED: u32 = 0x3fff;
+
+// SAFETY of every block below: the token proves that the processor has AVX2; pointers are of slices whose length was
+// checked by indexing.
+impl Simd for Avx2 {
+    const LANES: usize = LANES;
+    type V = __m256i;
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_set1_epi32(word as i32) }
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[u32]) -> __m256i {
+        let from = &from[..LANES];
+        // SAFETY: see above; eight words are read.
+        unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn store(self, vector: __m256i, to: &mut [u32]) {
+        let to = &mut to[..LANES];
+        // SAFETY: see above; eight words are written.
+        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), vector) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_and_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn or(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_or_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn xor(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_xor_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_add_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_sub_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub16(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_sub_epi16(a, b) }
+    }
+
+    #[inline(always)]
+    fn saturating_sub16(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_subs_epu16(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_mullo_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn min(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_min_epu32(a, b) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_max_epu32(a, b) }
+    }
+
+    #[inline(always)]
+    fn shl(self, a: __m256i, count: u32) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_sll_epi32(a, _mm_cvtsi32_si128(count as i32)) }
+    }
+
+    #[inline(always)]
+    fn shr(self, a: __m256i, count: u32) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_srl_epi32(a, _mm_cvtsi32_si128(count as i32)) }
+    }
+
+    #[inline(always)]
+    fn eq(self, a: __m256i, b: __m256i) -> u32 {
+        // SAFETY: see above.
+        unsafe { _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b))) as u32 }
+    }
+
+    #[inline(always)]
+    fn high_bits(self, a: __m256i) -> u32 {
+        // SAFETY: see above.
+        unsafe { _mm256_movemask_ps(_mm256_castsi256_ps(a)) as u32 }
+    }
+
+    #[inline(always)]
+    fn gather(self, table: &[u32], index: __m256i) -> __m256i {
+        assert!(!table.is_empty());
+        let last = self.splat((table.len() - 1).min(i32::MAX as usize) as u32);
+        let index = self.min(index, last);
+        // SAFETY: see above; every index is that of a word of the table, and not negative.
+        unsafe { _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), index) }
+    }
+
+    #[inline(always)]
+    fn gather16(self, table: &[u16], index: __m256i) -> __m256i {
+        assert!(table.len() >= 2);
+        let last = self.splat((table.len() - 2).min(i32::MAX as usize) as u32);
+        let index = self.min(index, last);
+        // SAFETY: see above; every index is that of a half word of the table with another behind it, and not negative.
+        let words = unsafe { _mm256_i32gather_epi32::<2>(table.as_ptr().cast(), index) };
+        self.and(words, self.splat(0xffff))
+    }
+
+    #[inline(always)]
+    fn gather8(self, table: &[u8], index: __m256i) -> __m256i {
+        assert!(table.len() >= 4);
+        let last = self.splat((table.len() - 4).min(i32::MAX as usize) as u32);
+        let index = self.min(index, last);
+        // SAFETY: see above; every index is that of a byte of the table with three others behind it, and not negative.
+        let words = unsafe { _mm256_i32gather_epi32::<1>(table.as_ptr().cast(), index) };
+        self.and(words, self.splat(0xff))
+    }
+
+    #[inline(always)]
+    fn columns(self, rows: &[[u32; 4]]) -> [__m256i; 4] {
+        let rows = &rows[..LANES];
+        // SAFETY: see above; eight rows of 16 bytes are read.
+        unsafe {
+            // The rows i and i + 4 in the halves of one vector: then each half is a transposition of four by four.
+            let pair = |row: usize| {
+                let low = _mm_loadu_si128(rows[row].as_ptr().cast());
+                let high = _mm_loadu_si128(rows[row + 4].as_ptr().cast());
+                _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
+            };
+            let (a, b, c, d) = (pair(0), pair(1), pair(2), pair(3));
+            let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+            let (ab_high, cd_high) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+            [
+                _mm256_unpacklo_epi64(ab, cd),
+                _mm256_unpackhi_epi64(ab, cd),
+                _mm256_unpacklo_epi64(ab_high, cd_high),
+                _mm256_unpackhi_epi64(ab_high, cd_high),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn compress(self, vector: __m256i, mask: u32, to: &mut [u32]) -> usize {
+        let order = self.load(&COMPRESS[(mask & 0xff) as usize]);
+        // SAFETY: see above.
+        self.store(unsafe { _mm256_permutevar8x32_epi32(vector, order) }, to);
+        mask.count_ones() as usize
+    }
+
+    #[inline(always)]
+    fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32 {
+        // SAFETY: see above; a line is two vectors of 32 bytes, a key one of 16.
+        let equal = unsafe {
+            let key = _mm_insert_epi16::<6>(_mm_loadu_si128(key.as_ptr().cast()), state.into());
+            let key = _mm256_broadcastsi128_si256(key);
+            let low = _mm256_load_si256(line.low.as_ptr().cast());
+            let high = _mm256_load_si256(line.high.as_ptr().cast());
+            let outside = _mm256_or_si256(_mm256_subs_epu16(low, key), _mm256_subs_epu16(key, high));
+            let differs = _mm256_and_si256(_mm256_xor_si256(low, key), high);
+            let wrong = _mm256_blend_epi16::<MASKED>(outside, differs);
+            _mm256_movemask_epi8(_mm256_cmpeq_epi16(wrong, _mm256_setzero_si256())) as u32
+        };
+        u32::from(equal & COMPARED == COMPARED) | u32::from(equal >> 16 & COMPARED == COMPARED) << 1
+    }
+}

@@ -1,0 +1,193 @@
+//! AVX-512: vectors of sixteen words.
+
+use std::arch::x86_64::*;
+
+use super::avx2::Avx2;
+use super::{Kernel, Line, Simd};
+
+/// Proof that the processor has AVX-512 F, BW, DQ and VL, and what [`Avx2`] proves.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512(());
+
+/// Runs a kernel with it.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+pub(super) fn run<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512(()))
+}
+
+const LANES: usize = 16;
+
+// SAFETY of every block below: the token proves that the processor has AVX-512; pointers are of slices whose length was
+// checked by indexing.
+impl Simd for Avx512 {
+    const LANES: usize = LANES;
+    type V = __m512i;
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_set1_epi32(word as i32) }
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[u32]) -> __m512i {
+        let from = &from[..LANES];
+        // SAFETY: see above; sixteen words are read.
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn store(self, vector: __m512i, to: &mut [u32]) {
+        let to = &mut to[..LANES];
+        // SAFETY: see above; sixteen words are written.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), vector) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_and_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn or(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_or_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn xor(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_xor_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_sub_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub16(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_sub_epi16(a, b) }
+    }
+
+    #[inline(always)]
+    fn saturating_sub16(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_subs_epu16(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_mullo_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn min(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_min_epu32(a, b) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_max_epu32(a, b) }
+    }
+
+    #[inline(always)]
+    fn shl(self, a: __m512i, count: u32) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_sll_epi32(a, _mm_cvtsi32_si128(count as i32)) }
+    }
+
+    #[inline(always)]
+    fn shr(self, a: __m512i, count: u32) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_srl_epi32(a, _mm_cvtsi32_si128(count as i32)) }
+    }
+
+    #[inline(always)]
+    fn eq(self, a: __m512i, b: __m512i) -> u32 {
+        // SAFETY: see above.
+        unsafe { _mm512_cmpeq_epi32_mask(a, b).into() }
+    }
+
+    #[inline(always)]
+    fn high_bits(self, a: __m512i) -> u32 {
+        // SAFETY: see above.
+        unsafe { _mm512_movepi32_mask(a).into() }
+    }
+
+    #[inline(always)]
+    fn gather(self, table: &[u32], index: __m512i) -> __m512i {
+        assert!(!table.is_empty());
+        let last = self.splat((table.len() - 1).min(i32::MAX as usize) as u32);
+        let index = self.min(index, last);
+        // SAFETY: see above; every index is that of a word of the table, and not negative.
+        unsafe { _mm512_i32gather_epi32::<4>(index, table.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn gather16(self, table: &[u16], index: __m512i) -> __m512i {
+        assert!(table.len() >= 2);
+        let last = self.splat((table.len() - 2).min(i32::MAX as usize) as u32);
+        let index = self.min(index, last);
+        // SAFETY: see above; every index is that of a half word of the table with another behind it, and not negative.
+        let words = unsafe { _mm512_i32gather_epi32::<2>(index, table.as_ptr().cast()) };
+        self.and(words, self.splat(0xffff))
+    }
+
+    #[inline(always)]
+    fn gather8(self, table: &[u8], index: __m512i) -> __m512i {
+        assert!(table.len() >= 4);
+        let last = self.splat((table.len() - 4).min(i32::MAX as usize) as u32);
+        let index = self.min(index, last);
+        // SAFETY: see above; every index is that of a byte of the table with three others behind it, and not negative.
+        let words = unsafe { _mm512_i32gather_epi32::<1>(index, table.as_ptr().cast()) };
+        self.and(words, self.splat(0xff))
+    }
+
+    #[inline(always)]
+    fn columns(self, rows: &[[u32; 4]]) -> [__m512i; 4] {
+        let rows = &rows[..LANES];
+        // SAFETY: see above; sixteen rows of 16 bytes are read.
+        unsafe {
+            // Rows 4i to 4i + 3 in one vector: transposed by quarters, the lanes stand in the order 0, 4, 8, 12, 1, 5, ….
+            let four = |row: usize| _mm512_loadu_si512(rows[row].as_ptr().cast());
+            let (a, b, c, d) = (four(0), four(4), four(8), four(12));
+            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+            let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+            let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            [
+                _mm512_unpacklo_epi64(ab, cd),
+                _mm512_unpackhi_epi64(ab, cd),
+                _mm512_unpacklo_epi64(ab_high, cd_high),
+                _mm512_unpackhi_epi64(ab_high, cd_high),
+            ]
+            .map(|column| _mm512_permutexvar_epi32(order, column))
+        }
+    }
+
+    #[inline(always)]
+    fn compress(self, vector: __m512i, mask: u32, to: &mut [u32]) -> usize {
+        // In a register and then stored whole: a compressing store is microcode on some processors (Zen 4).
+        // SAFETY: see above.
+        self.store(unsafe { _mm512_maskz_compress_epi32(mask as __mmask16, vector) }, to);
+        mask.count_ones() as usize
+    }
+
+    #[inline(always)]
+    fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32 {
+        // SAFETY: a processor with AVX-512 has AVX2.
+        unsafe { Avx2::new() }.match_line(line, key, state)
+    }
+}

@@ -1,0 +1,187 @@
+//! Vector instructions: which the processor has is asked once, when an index is built. The one folder of this crate with
+//! unsafe code.
+//!
+//! An algorithm is written once, as a [`Kernel`] over the operations of [`Simd`] or as plain loops over arrays of a fixed
+//! size; [`Isa::run`] calls a copy of it that the compiler made for the instruction set.
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use std::fmt;
+
+use bytemuck::{Pod, Zeroable};
+
+/// An instruction set that this processor has. There is no way to name one that it lacks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Isa(Level);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    /// 512-bit vectors: F, BW, DQ and VL.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// 256-bit vectors.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// What every processor of the target has.
+    Portable,
+}
+
+/// Something to compute, compiled for each instruction set.
+pub trait Kernel {
+    /// What comes of it.
+    type Output;
+
+    /// Computes it. This method, and what it calls where the time goes, must be `#[inline(always)]`: code becomes part of
+    /// the copy for an instruction set only by being inlined into it.
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+/// Vectors of 32-bit words and what can be done with them. A value of an implementing type proves that the processor has
+/// the instructions. Masks have one bit a lane, the first lane's the lowest.
+pub trait Simd: Copy {
+    /// Words in a vector: a power of two, at most [`MAX_LANES`].
+    const LANES: usize;
+    /// A vector.
+    type V: Copy;
+
+    /// The same word in every lane.
+    fn splat(self, word: u32) -> Self::V;
+    /// The first words of `from`, which holds [`Simd::LANES`] at least.
+    fn load(self, from: &[u32]) -> Self::V;
+    /// Writes to the first words of `to`.
+    fn store(self, vector: Self::V, to: &mut [u32]);
+    /// Bitwise AND.
+    fn and(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Bitwise OR.
+    fn or(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Bitwise exclusive OR.
+    fn xor(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Sum, wrapping.
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Difference, wrapping.
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Difference of each half word, wrapping.
+    fn sub16(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Difference of each half word, 0 where it would be negative.
+    fn saturating_sub16(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The low half of the product.
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The lesser, unsigned.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The greater, unsigned.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// To the left by `count` bits; 0 from 32 on.
+    fn shl(self, a: Self::V, count: u32) -> Self::V;
+    /// To the right by `count` bits, zeros coming in; 0 from 32 on.
+    fn shr(self, a: Self::V, count: u32) -> Self::V;
+    /// Lanes that are equal.
+    fn eq(self, a: Self::V, b: Self::V) -> u32;
+    /// Lanes whose highest bit is set.
+    fn high_bits(self, a: Self::V) -> u32;
+    /// `table[index]` for each lane; an index past the end reads the last word.
+    ///
+    /// # Panics
+    ///
+    /// Where the table is empty.
+    fn gather(self, table: &[u32], index: Self::V) -> Self::V;
+    /// As [`Simd::gather`] from half words, the last of which is padding: an index past the end reads the one before it.
+    ///
+    /// # Panics
+    ///
+    /// Where the table has fewer than two.
+    fn gather16(self, table: &[u16], index: Self::V) -> Self::V;
+    /// As [`Simd::gather16`] from bytes, of which the last three are padding.
+    ///
+    /// # Panics
+    ///
+    /// Where the table has fewer than four.
+    fn gather8(self, table: &[u8], index: Self::V) -> Self::V;
+    /// The words of the first [`Simd::LANES`] of `rows`, column by column.
+    fn columns(self, rows: &[[u32; 4]]) -> [Self::V; 4];
+    /// Writes the lanes of `mask`, side by side, to the start of `to`, which holds [`Simd::LANES`] words at least; what comes
+    /// after them there is overwritten with something. How many lanes they were.
+    fn compress(self, vector: Self::V, mask: u32, to: &mut [u32]) -> usize;
+    /// Compares a key, but for its last word, and the state word of its packet with the two rules of a line; see [`Line`]. Bit
+    /// 0 is the first rule, bit 1 the second.
+    fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32;
+}
+
+/// The most lanes that a vector has.
+pub const MAX_LANES: usize = 16;
+
+/// Two rules in a cache line. Of the half words of a key the first six must lie between `low` and `high`; of the state word,
+/// the bits in `high[6]` must be as in `low[6]`; the eighth half words are not compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub struct Line {
+    /// Lower bounds, and the value of the state word.
+    pub low: [[u16; 8]; 2],
+    /// Upper bounds, and the mask of the state word.
+    pub high: [[u16; 8]; 2],
+}
+
+impl Isa {
+    /// The instruction sets that this processor has, best first; the last is always there.
+    pub fn all_available() -> Vec<Self> {
+        let mut all = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            macro_rules! has {
+                ($($feature:tt)*) => { $(is_x86_feature_detected!($feature))&&* };
+            }
+            let avx2 = has!("avx2" "bmi1" "bmi2" "lzcnt" "popcnt");
+            if avx2 && has!("avx512f" "avx512bw" "avx512dq" "avx512vl") {
+                all.push(Self(Level::Avx512));
+            }
+            if avx2 {
+                all.push(Self(Level::Avx2));
+            }
+        }
+        all.push(Self(Level::Portable));
+        all
+    }
+
+    /// The best there is.
+    pub fn detect() -> Self {
+        Self::all_available()[0]
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "avx2",
+            Level::Portable => "portable",
+        }
+    }
+
+    /// Runs the copy of the kernel that was made for this instruction set.
+    #[inline]
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        match self.0 {
+            // SAFETY: an `Isa` of this level is made in `all_available` alone, where the processor has the features.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { avx512::run(kernel) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { avx2::run(kernel) },
+            Level::Portable => kernel.run(portable::Portable),
+        }
+    }
+}
+
+impl fmt::Debug for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests;

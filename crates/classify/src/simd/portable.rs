@@ -1,0 +1,169 @@
+//! Arrays, as the compiler makes of them what the target has.
+
+use super::{Line, Simd};
+
+/// Eight words: two 128-bit vectors where there are such.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+const LANES: usize = 8;
+type Words = [u32; LANES];
+
+#[inline(always)]
+fn each(a: Words, b: Words, f: impl Fn(u32, u32) -> u32) -> Words {
+    std::array::from_fn(|lane| f(a[lane], b[lane]))
+}
+
+#[inline(always)]
+fn halves(a: Words, b: Words, f: impl Fn(u16, u16) -> u16) -> Words {
+    each(a, b, |a, b| {
+        let (low, high) = (f(a as u16, b as u16), f((a >> 16) as u16, (b >> 16) as u16));
+        u32::from(low) | u32::from(high) << 16
+    })
+}
+
+#[inline(always)]
+fn mask_of(lanes: [bool; LANES]) -> u32 {
+    lanes.iter().rev().fold(0, |mask, &lane| mask << 1 | u32::from(lane))
+}
+
+impl Simd for Portable {
+    const LANES: usize = LANES;
+    type V = Words;
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> Words {
+        [word; LANES]
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[u32]) -> Words {
+        let mut words = [0; LANES];
+        words.copy_from_slice(&from[..LANES]);
+        words
+    }
+
+    #[inline(always)]
+    fn store(self, vector: Words, to: &mut [u32]) {
+        to[..LANES].copy_from_slice(&vector);
+    }
+
+    #[inline(always)]
+    fn and(self, a: Words, b: Words) -> Words {
+        each(a, b, |a, b| a & b)
+    }
+
+    #[inline(always)]
+    fn or(self, a: Words, b: Words) -> Words {
+        each(a, b, |a, b| a | b)
+    }
+
+    #[inline(always)]
+    fn xor(self, a: Words, b: Words) -> Words {
+        each(a, b, |a, b| a ^ b)
+    }
+
+    #[inline(always)]
+    fn add(self, a: Words, b: Words) -> Words {
+        each(a, b, u32::wrapping_add)
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Words, b: Words) -> Words {
+        each(a, b, u32::wrapping_sub)
+    }
+
+    #[inline(always)]
+    fn sub16(self, a: Words, b: Words) -> Words {
+        halves(a, b, u16::wrapping_sub)
+    }
+
+    #[inline(always)]
+    fn saturating_sub16(self, a: Words, b: Words) -> Words {
+        halves(a, b, u16::saturating_sub)
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Words, b: Words) -> Words {
+        each(a, b, u32::wrapping_mul)
+    }
+
+    #[inline(always)]
+    fn min(self, a: Words, b: Words) -> Words {
+        each(a, b, u32::min)
+    }
+
+    #[inline(always)]
+    fn max(self, a: Words, b: Words) -> Words {
+        each(a, b, u32::max)
+    }
+
+    #[inline(always)]
+    fn shl(self, a: Words, count: u32) -> Words {
+        a.map(|word| word.checked_shl(count).unwrap_or(0))
+    }
+
+    #[inline(always)]
+    fn shr(self, a: Words, count: u32) -> Words {
+        a.map(|word| word.checked_shr(count).unwrap_or(0))
+    }
+
+    #[inline(always)]
+    fn eq(self, a: Words, b: Words) -> u32 {
+        mask_of(std::array::from_fn(|lane| a[lane] == b[lane]))
+    }
+
+    #[inline(always)]
+    fn high_bits(self, a: Words) -> u32 {
+        mask_of(a.map(|word| word >> 31 == 1))
+    }
+
+    #[inline(always)]
+    fn gather(self, table: &[u32], index: Words) -> Words {
+        let last = table.len() - 1;
+        index.map(|index| table[(index as usize).min(last)])
+    }
+
+    #[inline(always)]
+    fn gather16(self, table: &[u16], index: Words) -> Words {
+        let last = table.len() - 2;
+        index.map(|index| table[(index as usize).min(last)].into())
+    }
+
+    #[inline(always)]
+    fn gather8(self, table: &[u8], index: Words) -> Words {
+        let last = table.len() - 4;
+        index.map(|index| table[(index as usize).min(last)].into())
+    }
+
+    #[inline(always)]
+    fn columns(self, rows: &[[u32; 4]]) -> [Words; 4] {
+        let rows = &rows[..LANES];
+        std::array::from_fn(|column| std::array::from_fn(|lane| rows[lane][column]))
+    }
+
+    #[inline(always)]
+    fn compress(self, vector: Words, mask: u32, to: &mut [u32]) -> usize {
+        let to = &mut to[..LANES];
+        let mut len = 0;
+        for (lane, word) in vector.into_iter().enumerate() {
+            // No branch: the word is overwritten by the next one if its lane is not wanted.
+            to[len & (LANES - 1)] = word;
+            len += (mask >> lane & 1) as usize;
+        }
+        len
+    }
+
+    #[inline(always)]
+    fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32 {
+        let rule = |rule: usize| {
+            let (low, high) = (&line.low[rule], &line.high[rule]);
+            let mut differs = (state ^ low[6]) & high[6] != 0;
+            for word in 0..6 {
+                differs |= (key[word] < low[word]) | (key[word] > high[word]);
+            }
+            u32::from(!differs)
+        };
+        rule(0) | rule(1) << 1
+    }
+}

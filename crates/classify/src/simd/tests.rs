@@ -1,0 +1,168 @@
+//! Every operation of every instruction set that this processor has, against arithmetic on one word.
+
+use super::*;
+
+/// Words with all kinds of edges in them.
+fn words(seed: u32, count: usize) -> Vec<u32> {
+    let mut state = seed;
+    let next = |_| {
+        state = state.wrapping_mul(0x9e37_79b1).rotate_left(13) ^ 0x85eb_ca6b;
+        match state & 7 {
+            0 => 0,
+            1 => u32::MAX,
+            2 => 1 << 31,
+            _ => state,
+        }
+    };
+    (0..count).map(next).collect()
+}
+
+struct Arithmetic(u32);
+
+impl Kernel for Arithmetic {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let (a, b) = (words(self.0, S::LANES), words(!self.0, S::LANES));
+        let b: Vec<u32> = b.iter().zip(&a).map(|(&b, &a)| if b & 3 == 0 { a } else { b }).collect();
+        let (x, y) = (simd.load(&a), simd.load(&b));
+        let check = |name: &str, vector: S::V, word: &dyn Fn(u32, u32) -> u32| {
+            let mut found = vec![0; S::LANES];
+            simd.store(vector, &mut found);
+            let expected: Vec<u32> = a.iter().zip(&b).map(|(&a, &b)| word(a, b)).collect();
+            assert_eq!(found, expected, "{name}");
+        };
+        check("splat", simd.splat(7), &|_, _| 7);
+        check("and", simd.and(x, y), &|a, b| a & b);
+        check("or", simd.or(x, y), &|a, b| a | b);
+        check("xor", simd.xor(x, y), &|a, b| a ^ b);
+        check("add", simd.add(x, y), &u32::wrapping_add);
+        check("sub", simd.sub(x, y), &u32::wrapping_sub);
+        let halves = |a: u32, b: u32, f: fn(u16, u16) -> u16| {
+            u32::from(f(a as u16, b as u16)) | u32::from(f((a >> 16) as u16, (b >> 16) as u16)) << 16
+        };
+        check("sub16", simd.sub16(x, y), &|a, b| halves(a, b, u16::wrapping_sub));
+        check("saturating_sub16", simd.saturating_sub16(x, y), &|a, b| halves(a, b, u16::saturating_sub));
+        check("mul", simd.mul(x, y), &u32::wrapping_mul);
+        check("min", simd.min(x, y), &u32::min);
+        check("max", simd.max(x, y), &u32::max);
+        for count in [0, 1, 17, 31, 32, 40] {
+            check("shl", simd.shl(x, count), &|a, _| a.checked_shl(count).unwrap_or(0));
+            check("shr", simd.shr(x, count), &|a, _| a.checked_shr(count).unwrap_or(0));
+        }
+        let lanes = |of: &dyn Fn(u32, u32) -> bool| {
+            a.iter().zip(&b).enumerate().fold(0, |mask, (lane, (&a, &b))| mask | u32::from(of(a, b)) << lane)
+        };
+        assert_eq!(simd.eq(x, y), lanes(&|a, b| a == b));
+        assert_eq!(simd.high_bits(x), lanes(&|a, _| a >> 31 == 1));
+    }
+}
+
+struct Memory(u32);
+
+impl Kernel for Memory {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let table = words(self.0, 100);
+        let halves: Vec<u16> = table.iter().map(|&word| word as u16).collect();
+        // Some past the end, some of them negative as signed numbers.
+        let index: Vec<u32> =
+            words(!self.0, S::LANES).iter().map(|&w| if w & 3 == 0 { w } else { w % 100 }).collect();
+        let vector = simd.load(&index);
+        let mut found = vec![0; S::LANES];
+        simd.store(simd.gather(&table, vector), &mut found);
+        let expected: Vec<u32> = index.iter().map(|&i| table[(i as usize).min(99)]).collect();
+        assert_eq!(found, expected);
+        simd.store(simd.gather16(&halves, vector), &mut found);
+        let expected: Vec<u32> = index.iter().map(|&i| halves[(i as usize).min(98)].into()).collect();
+        assert_eq!(found, expected);
+        let bytes: Vec<u8> = table.iter().map(|&word| word as u8).collect();
+        simd.store(simd.gather8(&bytes, vector), &mut found);
+        let expected: Vec<u32> = index.iter().map(|&i| bytes[(i as usize).min(96)].into()).collect();
+        assert_eq!(found, expected);
+
+        let rows: Vec<[u32; 4]> = table.chunks_exact(4).map(|row| [row[0], row[1], row[2], row[3]]).collect();
+        for (column, vector) in simd.columns(&rows).into_iter().enumerate() {
+            simd.store(vector, &mut found);
+            let expected: Vec<u32> = rows[..S::LANES].iter().map(|row| row[column]).collect();
+            assert_eq!(found, expected);
+        }
+
+        let mask = self.0.wrapping_mul(0x9e37_79b1) >> (32 - S::LANES);
+        let len = simd.compress(vector, mask, &mut found);
+        let expected: Vec<u32> =
+            (0..S::LANES).filter(|lane| mask >> lane & 1 == 1).map(|l| index[l]).collect();
+        assert_eq!(&found[..len], expected);
+    }
+}
+
+struct Match<'a>(&'a Line, &'a [u16; 8], u16);
+
+impl Kernel for Match<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> u32 {
+        simd.match_line(self.0, self.1, self.2)
+    }
+}
+
+#[test]
+fn operations_are_those_on_single_words() {
+    for isa in Isa::all_available() {
+        for seed in 0..2000 {
+            isa.run(Arithmetic(seed));
+            isa.run(Memory(seed));
+        }
+    }
+}
+
+#[test]
+fn a_line_is_matched_at_the_edges_of_each_word() {
+    let key: [u16; 8] = [5, 0, u16::MAX, 0x8000, 0x7fff, 6, 0b1010, 9];
+    // What the key itself has there is not looked at.
+    let mut with_another = key;
+    with_another[6] = !key[6];
+    let exact = (key, [5, 0, u16::MAX, 0x8000, 0x7fff, 6, u16::MAX, 0]);
+    let any = ([0; 8], [u16::MAX, u16::MAX, u16::MAX, u16::MAX, u16::MAX, u16::MAX, 0, 0]);
+    let mut rules = vec![(exact, true), (any, true)];
+    for word in 0..6 {
+        // Bounds that just hold the word, and that just do not.
+        for (low, high) in [(key[word], u16::MAX), (0, key[word])] {
+            let mut rule = any;
+            (rule.0[word], rule.1[word]) = (low, high);
+            rules.push((rule, true));
+        }
+        if let Some(low) = key[word].checked_add(1) {
+            let mut rule = any;
+            rule.0[word] = low;
+            rules.push((rule, false));
+        }
+        if let Some(high) = key[word].checked_sub(1) {
+            let mut rule = any;
+            rule.1[word] = high;
+            rules.push((rule, false));
+        }
+    }
+    for (value, mask, matches) in [(0b1000, 0b1000, true), (0b0001, 0b0001, false), (0b0010, 0b0110, true)] {
+        let mut rule = any;
+        (rule.0[6], rule.1[6]) = (value, mask);
+        rules.push((rule, matches));
+    }
+    for isa in Isa::all_available() {
+        for (first, first_matches) in &rules {
+            for (second, second_matches) in &rules {
+                let line = Line { low: [first.0, second.0], high: [first.1, second.1] };
+                let expected = u32::from(*first_matches) | u32::from(*second_matches) << 1;
+                assert_eq!(
+                    isa.run(Match(&line, &with_another, key[6])),
+                    expected,
+                    "{isa:?} {first:?} {second:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Generated sets with the structure of real ones, and headers made for them.
+
+use packetloom_classify::RuleSet;
+use packetloom_classify::formats::read_headers;
+use packetloom_generate::{
+    HeaderFormat, HeaderOptions, Headers, Popularity, RuleOptions, RuleShape, Style, generate_rules,
+    write_headers,
+};
+use packetloom_packet::Key;
+
+use crate::check::agree_with_oracle;
+use crate::keys::{Random, at_the_edges, near_rules};
+
+fn check(ipv6: bool) {
+    for (style, seed) in Style::ALL.into_iter().zip(1..) {
+        let options = RuleOptions { style, count: 2_000, seed, ipv6 };
+        let mut rules = RuleSet { rules: generate_rules(&options).expect("rules") };
+        let shapes: Vec<_> = rules.rules.iter().flat_map(RuleShape::of).collect();
+        // The last rule matches everything: without it, mixed headers match nothing.
+        for _ in 0..2 {
+            for mix in [false, true] {
+                let options = HeaderOptions { count: 5_000, seed, popularity: Popularity::Uniform, mix };
+                let mut text = Vec::new();
+                let headers = Headers::new(&shapes, &options).expect("headers");
+                write_headers(headers, HeaderFormat::Native, &mut text).expect("written");
+                let headers = read_headers("generated", &mut &*text).expect("headers");
+                let keys: Vec<_> =
+                    headers.v4.into_iter().map(Key::V4).chain(headers.v6.into_iter().map(Key::V6)).collect();
+                agree_with_oracle(&rules, &keys, 256);
+            }
+            let mut random = Random(seed);
+            agree_with_oracle(&rules, &at_the_edges(&rules, 40, &mut random), 128);
+            agree_with_oracle(&rules, &near_rules(&rules, 5_000, &mut random), 1_000);
+            rules.rules.pop();
+        }
+    }
+}
+
+#[test]
+fn generated_ipv4_rules_agree() {
+    check(false);
+}
+
+#[test]
+fn generated_ipv6_rules_agree() {
+    check(true);
+}

@@ -1,0 +1,142 @@
+//! `packetloom acl convert`, and rules of other formats where rules are read.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::fs;
+
+use support::{packetloom, run, stderr, succeed};
+
+const SAVE: &str = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -p tcp -m limit -j DROP\n\
+                    -A INPUT -p tcp -m multiport --dports 22,80 -m comment --comment \"a b\" -j ACCEPT\n-A FORWARD -j ACCEPT\nCOMMIT\n";
+
+#[test]
+fn rules_are_converted_with_their_default() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (own, save, nft) = (folder.path().join("own"), folder.path().join("save"), folder.path().join("nft"));
+    let text = "permit tcp from 10.0.0.0/8 to 0.0.0.0/0 port 22 flags S/SA log # admins\n\
+                deny any from 0.0.0.0/0 to 0.0.0.0/0 fragment later\ndefault permit\n";
+    fs::write(&own, text).expect("written");
+    succeed(packetloom().args(["acl", "convert", "--to", "iptables"]).arg(&own).arg("-o").arg(&save));
+    let written = fs::read_to_string(&save).expect("the output");
+    assert_eq!(
+        written,
+        "*filter\n:FORWARD ACCEPT [0:0]\n\
+         -A FORWARD -s 10.0.0.0/8 -p 6 -m tcp --dport 22 --tcp-flags SYN,ACK SYN -j LOG\n\
+         -A FORWARD -s 10.0.0.0/8 -p 6 -m tcp --dport 22 --tcp-flags SYN,ACK SYN -m comment --comment \"admins\" -j ACCEPT\n\
+         -A FORWARD -f -j DROP\nCOMMIT\n"
+    );
+    // Through a third format and back it is the same text.
+    succeed(packetloom().args(["acl", "convert", "--to", "nftables"]).arg(&save).arg("-o").arg(&nft));
+    assert_eq!(succeed(packetloom().args(["acl", "convert", "--to", "native"]).arg(&nft)), text);
+    // What has no action gets one from outside.
+    let filter = "@10.0.0.0/8\t0.0.0.0/0\t0 : 65535\t80 : 80\t0x06/0xFF\t0x0200/0x1200\n";
+    fs::write(&own, filter).expect("written");
+    let convert =
+        |more: &[&str]| run(packetloom().args(["acl", "convert", "--to", "native"]).arg(&own).args(more));
+    let output = convert(&[]);
+    assert_eq!(output.status.code(), Some(78));
+    assert_eq!(
+        stderr(&output),
+        format!(
+            "packetloom: {}: rule 0 has no line in this format, where every rule has an action: \
+             tcp from 10.0.0.0/8 to 0.0.0.0/0 port 80 flags S/SA (--skip-unsupported leaves it out)\n",
+            own.display()
+        )
+    );
+    let line = |more: &[&str]| String::from_utf8(convert(more).stdout).expect("text");
+    assert_eq!(
+        line(&["--rule-action", "deny"]),
+        "deny tcp from 10.0.0.0/8 to 0.0.0.0/0 port 80 flags S/SA\n"
+    );
+    assert_eq!(
+        line(&["--rule-action", "permit", "--ignore-flags"]),
+        "permit tcp from 10.0.0.0/8 to 0.0.0.0/0 port 80\n"
+    );
+}
+
+#[test]
+fn what_is_left_out_is_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (save, out) = (folder.path().join("save"), folder.path().join("out"));
+    fs::write(&save, SAVE).expect("written");
+    let convert = |more: &[&str]| {
+        run(packetloom()
+            .args(["acl", "convert"])
+            .arg(&save)
+            .args(["--list", "INPUT"])
+            .args(more)
+            .arg("-o")
+            .arg(&out))
+    };
+    let name = save.display();
+    let output = convert(&["--to", "native"]);
+    assert_eq!(output.status.code(), Some(78));
+    assert_eq!(
+        stderr(&output),
+        format!("packetloom: {name}:4: `-i lo` has no equal here (--skip-unsupported leaves it out)\n")
+    );
+    assert!(!out.exists());
+    let output = convert(&["--to", "native", "--skip-unsupported"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        stderr(&output),
+        format!(
+            "packetloom: left out: {name}:4: `-i lo` has no equal here\npacketloom: left out: {name}:5: `-m limit` has no equal here\n"
+        )
+    );
+    assert_eq!(
+        fs::read_to_string(&out).expect("the output"),
+        "permit tcp from 0.0.0.0/0 to 0.0.0.0/0 port 22 # a b\npermit tcp from 0.0.0.0/0 to 0.0.0.0/0 port 80 # a b\ndefault permit\n"
+    );
+    // As JSON, with what the other format has no words for.
+    fs::remove_file(&out).expect("removed");
+    let output = convert(&["--to", "ip6tables"]);
+    assert_eq!((output.status.code(), out.exists()), (Some(78), false));
+    let output = convert(&["--to", "ip6tables", "--skip-unsupported", "--json"]);
+    let lines: Vec<serde_json::Value> =
+        stderr(&output).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let said: Vec<_> = lines.iter().map(|line| (line["line"].as_u64(), line["left_out"].as_str())).collect();
+    assert_eq!(
+        said,
+        [
+            (Some(4), Some("`-i lo` has no equal here")),
+            (Some(5), Some("`-m limit` has no equal here")),
+            (Some(6), Some("which holds IPv6 only: permit tcp from 0.0.0.0/0 to 0.0.0.0/0 port 22 # a b")),
+            (Some(6), Some("which holds IPv6 only: permit tcp from 0.0.0.0/0 to 0.0.0.0/0 port 80 # a b")),
+        ]
+    );
+    assert_eq!(fs::read_to_string(&out).expect("the output"), "*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n");
+}
+
+#[test]
+fn classify_reads_every_format() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (save, headers) = (folder.path().join("save"), folder.path().join("headers"));
+    fs::write(&save, SAVE).expect("written");
+    fs::write(&headers, "tcp 10.0.0.1:1 > 10.0.0.2:80\ntcp 10.0.0.1:1 > 10.0.0.2:81\n").expect("written");
+    let classify = |more: &[&str]| {
+        run(packetloom()
+            .args(["acl", "classify", "--rules"])
+            .arg(&save)
+            .arg("--headers")
+            .arg(&headers)
+            .args(more))
+    };
+    let output = classify(&["--list", "INPUT", "--skip-unsupported"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n-1\n");
+    assert_eq!(stderr(&output).lines().count(), 2);
+    for (more, code, message) in [
+        (&[][..], 78, "several lists; expected the name of one (--list): INPUT, FORWARD"),
+        (&["--list", "INPUT"], 78, "`-i lo` has no equal here"),
+        (&["--list", "x"], 78, "no list \"x\"; expected one of INPUT, FORWARD"),
+        (&["--format", "ip6tables", "--list", "FORWARD"], 0, ""),
+        (&["--format", "native"], 78, "expected permit or deny"),
+        (&["--format", "ipfw"], 2, "invalid value 'ipfw' for '--format <FORMAT>'"),
+    ] {
+        let output = classify(more);
+        assert_eq!(output.status.code(), Some(code), "{more:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(message), "{more:?}: {}", stderr(&output));
+    }
+}
