@@ -2,10 +2,12 @@
 //!
 //! - [`sample`]: rounds of wall and CPU time, medians and quartiles.
 //! - [`acl`]: classifiers over headers in memory, and [`peer`]s beside them.
+//! - [`changes`]: rules that change while headers are classified.
 //! - [`engine`]: what they have in common.
 //! - [`meter`]: a capture to flow records, from file to file.
 
 pub mod acl;
+pub mod changes;
 pub mod engine;
 pub mod meter;
 mod oracle;

@@ -14,6 +14,8 @@ pub(crate) enum Slab<T> {
     Own(Vec<T>),
     /// Made.
     Placed { memory: Arc<Mmap>, range: Range<usize>, of: PhantomData<T> },
+    /// Never finished: it can be written as long as it lives.
+    Open { memory: MmapMut, range: Range<usize>, of: PhantomData<T> },
 }
 
 impl<T: AnyBitPattern> Deref for Slab<T> {
@@ -24,6 +26,30 @@ impl<T: AnyBitPattern> Deref for Slab<T> {
         match self {
             Self::Own(items) => items,
             Self::Placed { memory, range, .. } => bytemuck::cast_slice(&memory[range.clone()]),
+            Self::Open { memory, range, .. } => bytemuck::cast_slice(&memory[range.clone()]),
+        }
+    }
+}
+
+impl<T: AnyBitPattern + NoUninit> Slab<T> {
+    /// A table of `len` zeros that can be written, in huge pages where the system has such.
+    pub(crate) fn open(len: usize) -> Self {
+        let bytes = len * size_of::<T>();
+        match mapping(bytes) {
+            Some((memory, at)) => Self::Open { memory, range: at..at + bytes, of: PhantomData },
+            None => Self::Own(vec![T::zeroed(); len]),
+        }
+    }
+
+    /// Writes an item; nothing where the table is finished, or has no such index.
+    pub(crate) fn set(&mut self, index: usize, item: T) {
+        let items = match self {
+            Self::Own(items) => &mut items[..],
+            Self::Open { memory, range, .. } => bytemuck::cast_slice_mut(&mut memory[range.clone()]),
+            Self::Placed { .. } => &mut [],
+        };
+        if let Some(to) = items.get_mut(index) {
+            *to = item;
         }
     }
 }
@@ -70,17 +96,23 @@ const ALIGNMENT: usize = 64;
 
 const HUGE_PAGE: usize = 2 << 20;
 
+/// Memory for so many bytes from an offset on where a huge page begins.
+fn mapping(bytes: usize) -> Option<(MmapMut, usize)> {
+    // One more page than is needed, so as to begin where a page begins.
+    let memory = MmapMut::map_anon(bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE).ok()?;
+    let at = memory.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
+    // Only a hint.
+    #[cfg(target_os = "linux")]
+    let _ = memory.advise(Advice::HugePage);
+    Some((memory, at))
+}
+
 /// Copies all tables side by side into huge pages, where the system has such; where it gives no memory, they stay as they
 /// are.
 pub(crate) fn place(tables: &mut dyn Tables) {
     let mut total = 0;
     tables.each(&mut |table| total += table.bytes().len().next_multiple_of(ALIGNMENT));
-    // One more page than is needed, so as to begin where a page begins.
-    let Ok(mut memory) = MmapMut::map_anon(total.next_multiple_of(HUGE_PAGE) + HUGE_PAGE) else { return };
-    let mut at = memory.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
-    // Only a hint.
-    #[cfg(target_os = "linux")]
-    let _ = memory.advise(Advice::HugePage);
+    let Some((mut memory, mut at)) = mapping(total) else { return };
     let mut ranges = Vec::new();
     tables.each(&mut |table| {
         let bytes = table.bytes();

@@ -6,6 +6,7 @@
 //! - [`analysis`]: which rules do nothing, and why.
 //! - [`simd`]: the vector instructions that a classifier may use.
 //! - [`linear`], [`tuple_space`], [`tuple_merge`], [`hybrid`]: classifiers, a folder each, behind [`Classifier`].
+//! - [`live`]: rules that change while packets are classified.
 
 pub mod analysis;
 pub mod compiled;
@@ -13,6 +14,7 @@ pub mod formats;
 mod huge;
 pub mod hybrid;
 pub mod linear;
+pub mod live;
 pub mod rule;
 pub mod simd;
 pub mod tuple_merge;

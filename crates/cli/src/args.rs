@@ -73,6 +73,9 @@ pub(crate) struct RunArgs {
     /// Write the summary to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,
+    /// Change the rules of the chain's acl during the run as this file says; with one worker
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules_changes: Option<PathBuf>,
     /// Leave the flags column of ClassBench rules out
     #[arg(long)]
     pub(crate) ignore_flags: bool,
@@ -450,6 +453,12 @@ pub(crate) enum BenchVerb {
     /// is that of the classifying thread alone. With a peer, peer_ratio is how many times as fast as the peer a classifier
     /// was by that time: the median of the rounds' ratios, with the lowest and the highest.
     Acl(BenchAclArgs),
+    /// Rules that change while headers are classified in another thread
+    ///
+    /// Rules that are drawn at random are moved to places that are drawn at random: deleted, and added again, which counts as two
+    /// changes. Windows with changes and without take turns. Rates of classification are over wall time, and over the time of its
+    /// thread ("_cpu"). Before, between and after, answers are compared with linear's over the list as it is then.
+    Changes(BenchChangesArgs),
 }
 
 #[derive(Debug, Args)]
@@ -530,6 +539,34 @@ impl FromStr for Classifiers {
     fn from_str(name: &str) -> Result<Self, String> {
         if name == "all" { Ok(Self::All) } else { name.parse().map(Self::One) }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchChangesArgs {
+    /// Rules
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules: PathBuf,
+    /// Headers
+    #[arg(long, value_name = "FILE")]
+    pub(crate) headers: PathBuf,
+    /// Changes of a transaction
+    #[arg(long, value_name = "N", default_value = "10")]
+    pub(crate) changes_per_transaction: NonZeroUsize,
+    /// Changes a second to aim at; as many as there is time for unless given
+    #[arg(long, value_name = "N")]
+    pub(crate) rate: Option<f64>,
+    /// How long, all windows together
+    #[arg(long, value_name = "N", default_value_t = 5.0)]
+    pub(crate) seconds: f64,
+    /// Headers of a batch
+    #[arg(long, value_name = "N", default_value = "256")]
+    pub(crate) batch: NonZeroUsize,
+    /// The same seed draws the same rules
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print JSON lines instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -264,6 +264,26 @@ impl Chain {
     }
 }
 
+impl Chain {
+    /// Has the rules of its one function that has any change while it runs, as a file says. One worker must run it.
+    ///
+    /// # Errors
+    ///
+    /// [`packetloom_nf::Error`]: not just one such function, a file that cannot be read, or changes that cannot be made.
+    pub fn change_rules(&mut self, path: &Path) -> Result<(), packetloom_nf::Error> {
+        let mut with_rules: Vec<_> =
+            self.functions.iter_mut().filter(|function| function.has_rules()).collect();
+        match &mut with_rules[..] {
+            [function] => function.change_rules(path),
+            others => Err(packetloom_nf::Error::Invalid(format!(
+                "{}: the chain has {} functions with rules; expected one, which the changes are for",
+                path.display(),
+                others.len()
+            ))),
+        }
+    }
+}
+
 impl std::fmt::Debug for Chain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let functions: Vec<_> = self.functions.iter().map(|function| function.name()).collect();

@@ -81,6 +81,25 @@ pub trait Prepared: Send + Sync {
         None
     }
 
+    /// Whether it has rules that may change while it runs.
+    fn has_rules(&self) -> bool {
+        false
+    }
+
+    /// Reads changes of its rules from a file, to be made at the packets of the run that it names. One worker must see all of
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, or changes that cannot be made.
+    fn change_rules(&mut self, path: &Path) -> Result<(), Error> {
+        let name = self.name();
+        Err(Error::Invalid(format!(
+            "{}: {name} has no rules; expected a function with rules",
+            path.display()
+        )))
+    }
+
     /// Makes the batch form for one worker of `workers`.
     fn function(&self, workers: usize) -> Box<dyn Function>;
 
@@ -112,6 +131,11 @@ pub trait Function: Send {
 
 /// The slow, obvious form of a function.
 pub trait Oracle {
+    /// Told of each packet before any function judges it, and whether or not it gets here: its number in the run, from 0.
+    fn reach(&mut self, packet: u64) {
+        let _ = packet;
+    }
+
     /// Judges one packet.
     fn step(&mut self, packet: &OraclePacket, records: &mut Records<'_>) -> Verdict;
 

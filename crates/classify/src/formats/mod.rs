@@ -7,6 +7,7 @@
 //! - [`flowspec`]: BGP flow specifications, as NLRIs and in the text of ExaBGP.
 //! - [`iptables`]: what `iptables-save` and `ip6tables-save` print.
 //! - [`nftables`]: what `nft -j list ruleset` prints.
+//! - [`changes`]: changes of a list of rules.
 //!
 //! Every error names the file, the line and what was expected. What a format can say and our rules cannot is an error too, or
 //! is left out and listed ([`Options::skip_unsupported`]); it is never taken for something else.
@@ -15,6 +16,7 @@
 
 mod builder;
 mod chains;
+pub mod changes;
 pub mod cisco;
 pub mod classbench;
 pub mod flowspec;

@@ -118,6 +118,16 @@ impl<'a> Words<'a> {
         self.0.next_if_eq(&word).is_some()
     }
 
+    /// The words that are left.
+    pub(super) fn rest(self) -> String {
+        self.0.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Makes sure that none is left.
+    pub(super) fn end(&mut self) -> Result<(), String> {
+        self.0.next().map_or(Ok(()), |word| Err(format!("{word:?}; expected the end of the line")))
+    }
+
     /// The next word, which stays; none at the end.
     pub(super) fn peek(&mut self) -> &'a str {
         self.0.peek().copied().unwrap_or_default()

@@ -202,23 +202,27 @@ impl RuleLine<MatchKey6> for Line6 {
     }
 }
 
+/// A rule as an entry; `None` where its conditions have no bits in the state word.
+pub(super) fn entry<K: Family>(rule: &CompiledRule<K>, states: &States) -> Option<Entry> {
+    let state = states.of_rule(rule)?;
+    let [source, destination] = rule.value.addresses();
+    Some(Entry {
+        source: Prefix { address: source, len: rule.source_len },
+        destination: Prefix { address: destination, len: rule.destination_len },
+        source_ports: rule.source_ports,
+        destination_ports: rule.destination_ports,
+        state,
+        position: rule.position,
+    })
+}
+
 /// All rules of a list as entries, and the positions of those that have none: their conditions have no bits in the state word.
 pub(super) fn entries<K: Family>(rules: &[CompiledRule<K>], states: &States) -> (Vec<Entry>, Vec<u32>) {
     let mut entries = Vec::with_capacity(rules.len());
     let mut others = Vec::new();
     for rule in rules {
-        match states.of_rule(rule) {
-            Some(state) => {
-                let [source, destination] = rule.value.addresses();
-                entries.push(Entry {
-                    source: Prefix { address: source, len: rule.source_len },
-                    destination: Prefix { address: destination, len: rule.destination_len },
-                    source_ports: rule.source_ports,
-                    destination_ports: rule.destination_ports,
-                    state,
-                    position: rule.position,
-                });
-            }
+        match entry(rule, states) {
+            Some(entry) => entries.push(entry),
             None => others.push(rule.position),
         }
     }

@@ -1,10 +1,12 @@
 #![doc = include_str!("README.md")]
 
+mod bitmaps;
 mod block;
 mod class_tables;
 mod entry;
 mod family;
 mod masked_hash;
+pub(crate) mod mutable;
 mod state;
 
 use std::cell::RefCell;

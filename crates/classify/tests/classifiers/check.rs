@@ -61,13 +61,15 @@ pub(crate) fn classify(classifier: &dyn Classifier, keys: &[Key], batch: usize) 
     in_order(keys, first)
 }
 
-/// Where a classifier first differs from `expected`.
-fn difference_from(expected: &[u32], rules: &RuleSet, keys: &[Key], batch: usize) -> Option<String> {
+/// Where a classifier first differs from `expected`, with any of these sizes of batches.
+fn difference_from(expected: &[u32], rules: &RuleSet, keys: &[Key], batches: &[usize]) -> Option<String> {
     classifiers(rules).into_iter().find_map(|(name, classifier)| {
-        let found = classify(&*classifier, keys, batch);
-        let at = (0..keys.len()).find(|&at| found[at] != expected[at])?;
-        let (found, expected) = (found[at], expected[at]);
-        Some(format!("{name}, batch {batch}: {found} instead of {expected} for {:x?}", keys[at]))
+        batches.iter().find_map(|&batch| {
+            let found = classify(&*classifier, keys, batch);
+            let at = (0..keys.len()).find(|&at| found[at] != expected[at])?;
+            let (found, expected) = (found[at], expected[at]);
+            Some(format!("{name}, batch {batch}: {found} instead of {expected} for {:x?}", keys[at]))
+        })
     })
 }
 
@@ -77,7 +79,7 @@ pub(crate) fn difference(rules: &RuleSet, keys: &[Key], batch: usize) -> Option<
     if by_oracle(rules, keys) != expected {
         return Some("the oracle differs from the model".into());
     }
-    difference_from(&expected, rules, keys, batch)
+    difference_from(&expected, rules, keys, &[batch])
 }
 
 /// What comparing the compiled rules one by one finds. Quicker than the model, and it says what keys that no packet has match.
@@ -96,6 +98,6 @@ pub(crate) fn agree(rules: &RuleSet, keys: &[Key]) {
 }
 
 /// All classifiers find what the oracle finds.
-pub(crate) fn agree_with_oracle(rules: &RuleSet, keys: &[Key], batch: usize) {
-    assert_eq!(difference_from(&by_oracle(rules, keys), rules, keys, batch), None);
+pub(crate) fn agree_with_oracle(rules: &RuleSet, keys: &[Key], batches: &[usize]) {
+    assert_eq!(difference_from(&by_oracle(rules, keys), rules, keys, batches), None);
 }

@@ -26,11 +26,11 @@ fn check(ipv6: bool) {
                 let headers = read_headers("generated", &mut &*text).expect("headers");
                 let keys: Vec<_> =
                     headers.v4.into_iter().map(Key::V4).chain(headers.v6.into_iter().map(Key::V6)).collect();
-                agree_with_oracle(&rules, &keys, 256);
+                agree_with_oracle(&rules, &keys, &[256]);
             }
             let mut random = Random(seed);
-            agree_with_oracle(&rules, &at_the_edges(&rules, 40, &mut random), 128);
-            agree_with_oracle(&rules, &near_rules(&rules, 5_000, &mut random), 1_000);
+            agree_with_oracle(&rules, &at_the_edges(&rules, 40, &mut random), &[128]);
+            agree_with_oracle(&rules, &near_rules(&rules, 5_000, &mut random), &[1_000]);
             rules.rules.pop();
         }
     }

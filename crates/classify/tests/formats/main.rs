@@ -1,5 +1,6 @@
 //! Rules and headers from text: what good lines give, and what is said about bad ones.
 
+mod changes;
 mod cisco;
 mod classbench;
 mod display;

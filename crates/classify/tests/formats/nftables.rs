@@ -505,8 +505,12 @@ fn bad_rulesets_are_refused_with_what_was_expected() {
         assert_eq!(read(&text).unwrap_err(), message, "{text}");
     }
     // Deep nesting is the JSON reader's to refuse.
-    let deep = format!("{{\"nftables\": {}1{}}}", "[".repeat(200_000), "]".repeat(200_000));
-    assert!(read(&deep).unwrap_err().starts_with("f:1: recursion limit exceeded"));
+    let deep = format!("{}1{}", "[".repeat(200_000), "]".repeat(200_000));
+    let text = with(&[json!("deep")]).replace("\"deep\"", &deep);
+    assert!(read(&text).unwrap_err().starts_with("f:10: recursion limit exceeded"));
+    let text = ruleset(&[json!("deep")])
+        .replace("\"deep\"", &format!("{}1{}", "{\"add\":".repeat(200_000), "}".repeat(200_000)));
+    assert_eq!(read(&text).unwrap_err(), "f:2: \"add\"; expected a table, a chain, a rule, a set or a map");
 }
 
 #[test]

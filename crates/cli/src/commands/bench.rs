@@ -2,15 +2,17 @@
 
 use std::iter;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use packetloom_bench::sample::Measurement;
-use packetloom_bench::{acl, meter};
+use packetloom_bench::{acl, changes, meter};
 use packetloom_engine::chain::Run;
 use serde_json::{Map, Value};
 
 use super::acl::{read_headers, read_rules};
 use super::{stdout, stop_on_signals, write_text};
-use crate::args::{BenchAclArgs, BenchMeterArgs, BenchVerb};
+use crate::args::{BenchAclArgs, BenchChangesArgs, BenchMeterArgs, BenchVerb};
+use crate::failure::Failure;
 use crate::{Done, talk};
 
 /// What the table of "bench acl" shows of each measurement.
@@ -36,6 +38,7 @@ pub(crate) fn run(verb: BenchVerb) -> Done {
     match verb {
         BenchVerb::Meter(args) => bench_meter(args),
         BenchVerb::Acl(args) => bench_acl(&args),
+        BenchVerb::Changes(args) => bench_changes(&args),
     }
 }
 
@@ -107,6 +110,31 @@ fn bench_acl(args: &BenchAclArgs) -> Done {
         }
     }
     show(&acl::run(&rules, &headers, &options, &stop)?, args.rounds.json, side_by_side)
+}
+
+fn bench_changes(args: &BenchChangesArgs) -> Done {
+    let usage = |message: &str| Err(Failure::Usage(message.into()));
+    if !(args.seconds > 0.0 && args.seconds <= 1e6) {
+        return usage("--seconds; expected more than 0, up to 1000000");
+    }
+    if args.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
+        return usage("--rate; expected more than 0");
+    }
+    let stop = stop_on_signals()?;
+    let rules = read_rules(&args.rules)?;
+    let headers = read_headers(&args.headers)?;
+    let name = args.rules.file_name().unwrap_or(args.rules.as_os_str()).display();
+    let options = changes::Options {
+        changes: args.changes_per_transaction.get(),
+        rate: args.rate,
+        time: Duration::from_secs_f64(args.seconds),
+        batch: args.batch.get(),
+        seed: args.seed,
+        workload: format!("changes {name}"),
+    };
+    let value = changes::run(&rules, &headers, &options, &stop)?;
+    let text = if args.json { format!("{value}\n") } else { list(&[value]) };
+    write_text(&stdout(), &text)
 }
 
 /// Prints measurements as JSON lines, or as `table` makes of them.

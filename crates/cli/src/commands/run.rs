@@ -9,6 +9,9 @@ use crate::{Done, talk};
 
 pub(crate) fn run(args: RunArgs) -> Done {
     let mut chain = Chain::load(&args.chain, args.ignore_flags)?;
+    if let Some(changes) = &args.rules_changes {
+        chain.change_rules(changes)?;
+    }
     let settings = &mut chain.settings;
     if args.read.is_some() {
         settings.source = args.read;
@@ -27,6 +30,11 @@ pub(crate) fn run(args: RunArgs) -> Done {
         return Err(Failure::Usage(message));
     };
     let plan = Plan::new(chain);
+    if args.rules_changes.is_some() && plan.workers() > 1 {
+        // Which packets come before a transaction is the order of arrival, which workers do not share.
+        let message = format!("--rules-changes with {} workers; expected 1", plan.workers());
+        return Err(Failure::Usage(message));
+    }
     let stdout = stdout();
     let json = args.json.then_some(&*stdout);
     let summaries: Vec<_> = plan.chain().settings.run.summary.as_deref().into_iter().chain(json).collect();

@@ -17,8 +17,11 @@ pub(super) fn run(
 ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
     let mut stages: Vec<_> = functions.iter().map(|f| (f.oracle(), Encoder::new(&**f))).collect();
     let mut batch = Batch::new(settings.batch.get());
+    let mut number = 0;
     while intake.fill(&mut batch)? {
         for index in 0..batch.len() {
+            stages.iter_mut().for_each(|(oracle, _)| oracle.reach(number));
+            number += 1;
             let frame = batch.frames()[index];
             let packet =
                 OraclePacket::new(frame.time.as_nanos(), frame.link, batch.bytes(index), frame.wire_len);

@@ -153,6 +153,6 @@ impl Config {
         let classifier = Kind::from(self.classifier).build(&rules);
         let default = self.default.map(Action::from).or(default).unwrap_or(Action::Deny);
         let list = Arc::new(List { rules, unstated, default });
-        Ok(Acl { list, classifier, name, skipped })
+        Ok(Acl { list, classifier, name, skipped, changes: None })
     }
 }

@@ -1,5 +1,6 @@
 //! The batch form: keys of the packets that still pass, one call of the classifier for each family.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use packetloom_classify::{Classifier, NO_RULE};
@@ -18,21 +19,25 @@ pub(super) struct AclCpu {
 }
 
 /// Keys of the packets that still pass, gathered so that the classifier sees no others.
-struct Passing<K> {
-    keys: Vec<K>,
+pub(super) struct Passing<K> {
+    pub(super) keys: Vec<K>,
     frames: Vec<u32>,
-    first: Vec<u32>,
+    pub(super) first: Vec<u32>,
 }
 
 impl<K: Copy> Passing<K> {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { keys: Vec::new(), frames: Vec::new(), first: Vec::new() }
     }
 
-    fn gather(&mut self, keys: &Keys<K>, verdicts: &[Verdict]) {
+    /// Takes those of the frames `within`.
+    pub(super) fn gather(&mut self, keys: &Keys<K>, verdicts: &[Verdict], within: Range<usize>) {
         self.keys.clear();
         self.frames.clear();
-        for (key, &frame) in keys.keys.iter().zip(&keys.frames) {
+        // Keys are in order of their frames.
+        let index = |frame: usize| keys.frames.partition_point(|&other| (other as usize) < frame);
+        let range = index(within.start)..index(within.end);
+        for (key, &frame) in keys.keys[range.clone()].iter().zip(&keys.frames[range]) {
             if verdicts[frame as usize].is_pass() {
                 self.keys.push(*key);
                 self.frames.push(frame);
@@ -41,7 +46,7 @@ impl<K: Copy> Passing<K> {
         self.first.resize(self.keys.len(), NO_RULE);
     }
 
-    fn judge(&self, list: &List, report: &mut AclReport, verdicts: &mut [Verdict]) {
+    pub(super) fn judge(&self, list: &List, report: &mut AclReport, verdicts: &mut [Verdict]) {
         for (&frame, &first) in self.frames.iter().zip(&self.first) {
             let position = (first != NO_RULE).then_some(first as usize);
             report.count(position);
@@ -59,11 +64,12 @@ impl AclCpu {
 
 impl Function for AclCpu {
     fn process(&mut self, batch: &mut Batch, _records: &mut Records<'_>) {
+        let all = 0..batch.len();
         let (verdicts, v4, v6) = batch.judge();
-        self.v4.gather(v4, verdicts);
+        self.v4.gather(v4, verdicts, all.clone());
         self.classifier.classify_v4(&self.v4.keys, &mut self.v4.first);
         self.v4.judge(&self.list, &mut self.report, verdicts);
-        self.v6.gather(v6, verdicts);
+        self.v6.gather(v6, verdicts, all);
         self.classifier.classify_v6(&self.v6.keys, &mut self.v6.first);
         self.v6.judge(&self.list, &mut self.report, verdicts);
     }

@@ -9,11 +9,13 @@
 
 mod config;
 mod cpu;
+mod live;
 mod oracle;
 #[cfg(test)]
 mod tests;
 
 use std::any::Any;
+use std::path::Path;
 use std::sync::Arc;
 
 use packetloom_classify::formats::Skipped;
@@ -23,7 +25,7 @@ use serde_json::json;
 
 pub use config::{Config, DefaultAction, FormatName};
 
-use crate::{Function, Oracle, Prepared, Report};
+use crate::{Error, Function, Oracle, Prepared, Report};
 
 /// Rules that were read and indexed.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub struct Acl {
     name: String,
     /// What of it was left out.
     skipped: Vec<Skipped>,
+    /// Where rules change, the list as it was loaded and what becomes of it; `list` has all rules that ever are in it.
+    changes: Option<Arc<live::Changes>>,
 }
 
 /// A rule list whose every rule has an action.
@@ -67,10 +71,18 @@ impl Prepared for Acl {
     }
 
     fn describe(&self) -> Vec<String> {
-        vec![
-            format!("{} rules of {}, first match wins", self.list.rules.rules.len(), self.name),
-            format!("default {}, classifier {}", self.list.default.name(), self.classifier.kind()),
-        ]
+        let default = self.list.default.name();
+        match &self.changes {
+            None => vec![
+                format!("{} rules of {}, first match wins", self.list.rules.rules.len(), self.name),
+                format!("default {default}, classifier {}", self.classifier.kind()),
+            ],
+            Some(changes) => vec![
+                format!("{} rules of {}, first match wins", changes.loaded.rules.len(), self.name),
+                format!("{} transactions of {}", changes.transactions.len(), changes.name),
+                format!("default {default}, classifier for rules that change"),
+            ],
+        }
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -82,12 +94,30 @@ impl Prepared for Acl {
         false
     }
 
+    fn has_rules(&self) -> bool {
+        true
+    }
+
+    fn change_rules(&mut self, path: &Path) -> Result<(), Error> {
+        let loaded = match &self.changes {
+            None => self.list.rules.clone(),
+            Some(changes) => changes.loaded.clone(),
+        };
+        let (changes, rules) = live::Changes::read(path, loaded)?;
+        self.list = Arc::new(List { rules, unstated: self.list.unstated, default: self.list.default });
+        self.changes = Some(Arc::new(changes));
+        Ok(())
+    }
+
     fn function(&self, _workers: usize) -> Box<dyn Function> {
+        if let Some(changes) = &self.changes {
+            return Box::new(live::AclLive::new(self.list.clone(), changes.clone()));
+        }
         Box::new(cpu::AclCpu::new(self.list.clone(), self.classifier.clone()))
     }
 
     fn oracle(&self) -> Box<dyn Oracle> {
-        Box::new(oracle::AclOracle::new(self.list.clone()))
+        Box::new(oracle::AclOracle::new(self.list.clone(), self.changes.clone()))
     }
 }
 

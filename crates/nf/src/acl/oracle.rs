@@ -4,22 +4,76 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use packetloom_classify::Rule;
+use packetloom_classify::live::{Change, Name, Place};
 use packetloom_classify::rule::{Addresses, Fragments};
 use packetloom_packet::Verdict;
 
+use super::live::Changes;
 use super::{AclReport, List};
 use crate::oracle::{OracleIp, OraclePacket};
 use crate::{Oracle, Records, Report};
 
 pub(super) struct AclOracle {
     list: Arc<List>,
+    /// The rules as they are now, in order: their positions in `list`, which has all that ever are.
+    now: Vec<usize>,
+    changing: Option<Changing>,
     report: AclReport,
 }
 
+/// Where it stands in a file of changes.
+struct Changing {
+    changes: Arc<Changes>,
+    made: usize,
+    /// The rules that stand for those that were loaded.
+    loaded: Vec<usize>,
+    /// The position that the next new rule has.
+    next: usize,
+}
+
 impl AclOracle {
-    pub(super) fn new(list: Arc<List>) -> Self {
-        let report = AclReport::new(list.clone());
-        Self { list, report }
+    pub(super) fn new(list: Arc<List>, changes: Option<Arc<Changes>>) -> Self {
+        let loaded = changes.as_ref().map_or(list.rules.rules.len(), |changes| changes.loaded.rules.len());
+        let now: Vec<usize> = (0..loaded).collect();
+        let changing =
+            changes.map(|changes| Changing { changes, made: 0, loaded: now.clone(), next: loaded });
+        Self { report: AclReport::new(list.clone()), list, now, changing }
+    }
+}
+
+impl Changing {
+    /// Where a rule stands in the list.
+    fn place(&self, rules: &[Rule], now: &[usize], name: &Name) -> usize {
+        let found = now.iter().position(|&rule| match name {
+            Name::Id(id) => rules[rule].id.as_ref() == Some(id),
+            Name::Loaded(place) => self.loaded[*place as usize] == rule,
+        });
+        found.expect("changes are checked before a run")
+    }
+
+    fn make(&mut self, rules: &[Rule], now: &mut Vec<usize>, change: &Change) {
+        match change {
+            Change::Add(place, _) => {
+                let at = match place {
+                    Place::First => 0,
+                    Place::Last => now.len(),
+                    Place::Before(name) => self.place(rules, now, name),
+                    Place::After(name) => self.place(rules, now, name) + 1,
+                    Place::At(at) => *at,
+                };
+                now.insert(at, self.next);
+            }
+            Change::Delete(name) => {
+                now.remove(self.place(rules, now, name));
+                return;
+            }
+            Change::Replace(name, _) => {
+                let at = self.place(rules, now, name);
+                let old = std::mem::replace(&mut now[at], self.next);
+                self.loaded.iter_mut().filter(|rule| **rule == old).for_each(|rule| *rule = self.next);
+            }
+        }
+        self.next += 1;
     }
 }
 
@@ -69,9 +123,22 @@ pub(super) fn matches(rule: &Rule, ip: &OracleIp) -> bool {
 }
 
 impl Oracle for AclOracle {
+    fn reach(&mut self, packet: u64) {
+        let Some(changing) = &mut self.changing else { return };
+        while let Some(due) = changing.changes.clone().transactions.get(changing.made)
+            && due.at <= packet
+        {
+            changing.made += 1;
+            due.changes
+                .iter()
+                .for_each(|change| changing.make(&self.list.rules.rules, &mut self.now, change));
+        }
+    }
+
     fn step(&mut self, packet: &OraclePacket, _records: &mut Records<'_>) -> Verdict {
         let Ok(ip) = &packet.ip else { return Verdict::Pass };
-        let position = self.list.rules.rules.iter().position(|rule| matches(rule, ip));
+        let rules = &self.list.rules.rules;
+        let position = self.now.iter().copied().find(|&position| matches(&rules[position], ip));
         self.report.count(position);
         self.list.verdict(position)
     }

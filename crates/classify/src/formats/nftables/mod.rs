@@ -52,7 +52,8 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
     }
     let mut unsupported = Vec::new();
     for (line, rule) in rules {
-        ruleset.rule(line, &rule, &mut unsupported).map_err(|message| builder.syntax(line, message))?;
+        let taken = parse(rule).and_then(|rule| ruleset.rule(line, &rule, &mut unsupported));
+        taken.map_err(|message| builder.syntax(line, message))?;
     }
     let root = ruleset.root(options, &builder)?;
     let (policy, everything) = (ruleset.chains[root].policy, ruleset.bases[root].everything.clone());
@@ -61,27 +62,44 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
     Ok(builder.finish(Format::Nftables, policy))
 }
 
+/// What a text that is something else than a ruleset is refused with.
+fn no_ruleset(error: impl std::fmt::Display) -> String {
+    format!("{error}; expected JSON as \"nft -j list ruleset\" prints it")
+}
+
+fn parse(object: &RawValue) -> Result<Value, String> {
+    serde_json::from_str(object.get()).map_err(no_ruleset)
+}
+
 /// The objects of a ruleset, each with its line; or the line of an error and what it is.
-fn objects(text: &str) -> Result<Vec<(u32, Value)>, (u32, String)> {
-    let fail = |error: serde_json::Error| {
+fn objects(text: &str) -> Result<Vec<(u32, &RawValue)>, (u32, String)> {
+    let mut sections: BTreeMap<String, Vec<&RawValue>> = serde_json::from_str(text).map_err(|error| {
         let line = u32::try_from(error.line()).unwrap_or(u32::MAX).max(1);
-        (line, format!("{error}; expected JSON as \"nft -j list ruleset\" prints it"))
-    };
-    let mut sections: BTreeMap<String, Vec<&RawValue>> = serde_json::from_str(text).map_err(fail)?;
-    let Some(objects) = sections.remove("nftables") else {
-        return Err((1, "no \"nftables\"; expected JSON as \"nft -j list ruleset\" prints it".into()));
-    };
+        (line, no_ruleset(error))
+    })?;
+    let objects = sections.remove("nftables").ok_or_else(|| (1, no_ruleset("no \"nftables\"")))?;
     let mut line = 1u32;
     let mut from = 0;
-    let with_line = |object: &RawValue| {
+    let with_line = |object: &'_ RawValue| {
         // Each is a part of the text, in order.
         let start = object.get().as_ptr() as usize - text.as_ptr() as usize;
         let between = &text.as_bytes()[from..start];
         line = line.saturating_add(between.iter().filter(|&&byte| byte == b'\n').count() as u32);
         from = start;
-        serde_json::from_str(object.get()).map(|value| (line, value)).map_err(fail)
+        line
     };
-    objects.into_iter().map(with_line).collect()
+    let lines: Vec<u32> = objects.iter().copied().map(with_line).collect();
+    Ok(lines.into_iter().zip(objects).collect())
+}
+
+/// The name in an object that holds only one, and what it names.
+fn only(object: &RawValue) -> Result<(String, &RawValue), String> {
+    let named: Result<BTreeMap<String, &RawValue>, _> = serde_json::from_str(object.get());
+    let mut named = named.unwrap_or_default().into_iter();
+    match (named.next(), named.next()) {
+        (Some(one), None) => Ok(one),
+        _ => Err("not an object with one name; expected a chain, a rule or a set".into()),
+    }
 }
 
 /// Whose a chain or a set is, and its name.
@@ -127,18 +145,17 @@ fn name(object: &Value, key: &str) -> Result<Name, String> {
 
 impl Ruleset {
     /// Takes an object of the ruleset; a rule is handed back, as it may need what comes after it.
-    fn object(&mut self, mut object: Value) -> Result<Option<Value>, String> {
-        // What is to be loaded stands in a command, as the object itself is the shorter form of.
-        if let Some(added) = object.get_mut("add") {
-            object = added.take();
-        }
-        let Some((kind, object)) = object.as_object_mut().and_then(|object| object.into_iter().next()) else {
-            return Err("not an object with one name; expected a chain, a rule or a set".into());
+    fn object<'t>(&mut self, object: &'t RawValue) -> Result<Option<&'t RawValue>, String> {
+        let (kind, object) = match only(object)? {
+            // What is to be loaded stands in a command, as the object itself is the shorter form of.
+            (kind, object) if kind == "add" => only(object)?,
+            one => one,
         };
         match kind.as_str() {
-            "chain" => self.chain(object)?,
-            "rule" => return Ok(Some(object.take())),
+            "chain" => self.chain(&parse(object)?)?,
+            "rule" => return Ok(Some(object)),
             "set" | "map" => {
+                let mut object = parse(object)?;
                 let expire = object.get("timeout").is_some()
                     || object.get("flags").and_then(Value::as_array).is_some_and(|flags| {
                         flags.iter().any(|flag| matches!(flag.as_str(), Some("timeout" | "dynamic")))
@@ -147,7 +164,7 @@ impl Ruleset {
                     Some(Value::Array(list)) => list,
                     _ => Vec::new(),
                 };
-                self.sets.insert(name(object, "name")?, Elements { list, expire });
+                self.sets.insert(name(&object, "name")?, Elements { list, expire });
             }
             "element" => {
                 return Err("an element apart from its set; expected them in the set's \"elem\"".into());

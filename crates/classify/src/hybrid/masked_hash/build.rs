@@ -7,7 +7,7 @@ use crate::hybrid::family::{Family, RuleLine};
 use crate::hybrid::state::States;
 
 /// Keys that a rule may stand under at most.
-const MAX_COPIES: u64 = 16;
+pub(super) const MAX_COPIES: u64 = 16;
 /// Estimated instructions: of a line compared, and of finding a rule's packets in what comes after this table.
 const LINE_COST: f64 = 24.0;
 const LEFT_COST: f64 = 60.0;
@@ -128,7 +128,7 @@ fn neighbours<K: Family>(mask: Mask) -> Vec<Mask> {
 const SAMPLE: usize = 1 << 12;
 
 /// The mask that costs least, as far as going downhill from a few places finds it.
-fn choose<K: Family>(rules: &[Entry], states: &States, protocols: &[u16]) -> Mask {
+pub(super) fn choose<K: Family>(rules: &[Entry], states: &States, protocols: &[u16]) -> Mask {
     let share = rules.len().div_ceil(SAMPLE).max(1);
     let mut estimator = Estimator::new::<K>(rules, share, states, protocols);
     let part = (8 * K::WORDS) as u8;

@@ -2,6 +2,7 @@
 
 mod build;
 mod mask;
+mod mutable;
 
 use super::block::{BLOCK, Block, Column};
 use super::family::{Family, RuleLine};
@@ -12,6 +13,7 @@ use packetloom_packet::prefetch;
 
 pub(super) use build::build;
 use mask::Mask;
+pub(super) use mutable::{Keeper, Slots, Write};
 
 /// Lines of a cell at most.
 const MAX_LINES: usize = 4;

@@ -1,0 +1,140 @@
+//! Changes of a rule list while packets are judged by it: one a line, `#` begins a comment.
+//!
+//! ```text
+//! at PACKETS
+//! add [first | last | before NAME | after NAME | at N] RULE
+//! delete NAME
+//! replace NAME RULE
+//! commit
+//! ```
+//!
+//! - `at`: the transactions after this line are made when so many packets of the run have been judged. It does not go back; before
+//!   the first one it is 0.
+//! - `add`: a rule more, last unless said otherwise; `at N` so that N rules come before it.
+//! - `replace`: another rule in the same place; without an id of its own it keeps that one's.
+//! - `commit`: the changes since the last one are a transaction, made as a whole.
+//! - `NAME`: the id of a rule, or `@N` for the one that stood at place N, from 0, when the list was loaded.
+//! - `RULE`: as in [`native`](super::native).
+
+use std::io::BufRead;
+
+use super::text::{Words, lines, number, split_comment};
+use super::{Error, Format, Options, read_rules};
+use crate::Rule;
+use crate::live::{Change, Name, Place};
+
+/// Changes of a file at most: it bounds what a hostile one can make us hold.
+const MAX_CHANGES: usize = 1 << 24;
+
+/// A transaction of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    /// Packets that are judged before it.
+    pub at: u64,
+    /// What it does.
+    pub changes: Vec<Change>,
+    /// The line of each change.
+    pub lines: Vec<u32>,
+}
+
+/// Reads the transactions of a file; `file` is its name in messages.
+///
+/// # Errors
+///
+/// [`Error::Syntax`] at the first line that is no change, [`Error::Io`].
+pub fn read_changes(file: &str, reader: &mut dyn BufRead) -> Result<Vec<Transaction>, Error> {
+    let mut transactions = Vec::new();
+    let (mut at, mut total) = (0, 0);
+    let mut open = Transaction { at, changes: Vec::new(), lines: Vec::new() };
+    let mut take = |line, text: &str| {
+        let mut words = Words::new(text);
+        let change = match words.next("at, add, delete, replace or commit")? {
+            "at" if !open.changes.is_empty() => {
+                return Err("\"at\" inside a transaction; expected commit before it".into());
+            }
+            "at" => {
+                let packets = number(words.next("a number of packets")?, "number of packets", u64::MAX)?;
+                words.end()?;
+                if packets < at {
+                    return Err(format!("at {packets} after at {at}; expected {at} or more"));
+                }
+                at = packets;
+                return Ok(());
+            }
+            "commit" => {
+                words.end()?;
+                if open.changes.is_empty() {
+                    return Err("commit of nothing; expected add, delete or replace before it".into());
+                }
+                let new = Transaction { at, changes: Vec::new(), lines: Vec::new() };
+                transactions.push(Transaction { at, ..std::mem::replace(&mut open, new) });
+                return Ok(());
+            }
+            "add" => Change::Add(place(&mut words)?, rule(words, line)?),
+            "delete" => {
+                let name = name(&mut words)?;
+                words.end()?;
+                Change::Delete(name)
+            }
+            "replace" => Change::Replace(name(&mut words)?, rule(words, line)?),
+            found => return Err(format!("{found:?}; expected at, add, delete, replace or commit")),
+        };
+        total += 1;
+        if total > MAX_CHANGES {
+            return Err(format!("more than {MAX_CHANGES} changes"));
+        }
+        open.changes.push(change);
+        open.lines.push(line);
+        Ok(())
+    };
+    lines(file, reader, |line, text| match split_comment(text).0 {
+        "" => Ok(()),
+        text => take(line, text).map_err(|message| Error::syntax(file, line, message)),
+    })?;
+    match open.lines.last() {
+        None => Ok(transactions),
+        Some(&line) => Err(Error::Syntax {
+            file: file.into(),
+            line,
+            message: "the file ends inside a transaction; expected commit after it".into(),
+        }),
+    }
+}
+
+fn place(words: &mut Words<'_>) -> Result<Place, String> {
+    Ok(if words.take("first") {
+        Place::First
+    } else if words.take("last") {
+        Place::Last
+    } else if words.take("before") {
+        Place::Before(name(words)?)
+    } else if words.take("after") {
+        Place::After(name(words)?)
+    } else if words.take("at") {
+        Place::At(number(words.next("a place")?, "place", super::MAX_RULES as u64)?)
+    } else {
+        Place::Last
+    })
+}
+
+fn name(words: &mut Words<'_>) -> Result<Name, String> {
+    let word = words.next("the id of a rule, or @N for the one that stood at N when the list was loaded")?;
+    match word.strip_prefix('@') {
+        Some(place) => Ok(Name::Loaded(number(place, "place", super::MAX_RULES as u64)?)),
+        None => Ok(Name::Id(word.into())),
+    }
+}
+
+fn rule(words: Words<'_>, line: u32) -> Result<Rule, String> {
+    let options = Options { format: Some(Format::Native), ..Options::default() };
+    let mut rules = match read_rules("", &mut words.rest().as_bytes(), &options) {
+        Ok(reading) => reading.rules.rules,
+        Err(Error::Syntax { message, .. }) => return Err(message),
+        Err(error) => return Err(error.to_string()),
+    };
+    match (rules.pop(), rules.len()) {
+        (Some(rule), 0) => Ok(Rule { line, ..rule }),
+        (None, _) => Err("the line ends; expected a rule".into()),
+        (_, more) => Err(format!("{} rules; expected one, so without lists", more + 1)),
+    }
+}

@@ -1,0 +1,328 @@
+//! The list itself: rules in order, by their names, and changes that hold as a whole or not at all.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::order::Order;
+use crate::formats::MAX_RULES;
+use crate::{Rule, RuleSet};
+
+/// How a change names a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Name {
+    /// By its `id`, which no other rule of the list has.
+    Id(Box<str>),
+    /// By its place in the list as it was loaded, from 0. A rule that replaced it goes by it too.
+    Loaded(u32),
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => f.write_str(id),
+            Self::Loaded(place) => write!(f, "@{place}"),
+        }
+    }
+}
+
+/// Where a rule is put.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// Before all others.
+    First,
+    /// After all others.
+    #[default]
+    Last,
+    /// Just before a rule.
+    Before(Name),
+    /// Just after a rule.
+    After(Name),
+    /// So that so many rules come before it.
+    At(usize),
+}
+
+/// One change of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A rule more.
+    Add(Place, Rule),
+    /// A rule less.
+    Delete(Name),
+    /// Another rule in the place of one; without an `id` of its own it keeps that one's.
+    Replace(Name, Rule),
+}
+
+/// Why a transaction was refused. Nothing is changed then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct ChangeError {
+    /// Which of its changes, from 0.
+    pub change: usize,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong with a change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// No rule has this name.
+    #[error(
+        "no rule {0}; expected the id of a rule of the list, or @N for the one that stood at N when it was loaded"
+    )]
+    Unknown(Name),
+    /// Several rules have this id.
+    #[error(
+        "{1} rules have the id {0}; expected one that is unique, or @N for the rule that stood at N when it was loaded"
+    )]
+    Ambiguous(Name, usize),
+    /// A new rule has the id of another one.
+    #[error("a rule has the id {0} already; expected one that is new")]
+    Taken(Box<str>),
+    /// A place behind the end.
+    #[error("place {place}; expected one from 0 to {rules}, the number of rules")]
+    Range {
+        /// The place asked for.
+        place: usize,
+        /// Rules in the list.
+        rules: usize,
+    },
+    /// The list is full.
+    #[error("more than {MAX_RULES} rules")]
+    Full,
+}
+
+/// A rule of the list.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) rule: Arc<Rule>,
+    /// Rules that were loaded or added before it.
+    pub(super) serial: u64,
+    /// Where it stood in the list as loaded, or where the rule did that it replaced.
+    loaded: Option<u32>,
+}
+
+/// What a transaction did to the list.
+#[derive(Debug, Default)]
+pub(super) struct Staged {
+    /// Slots whose rules have gone: they are free once [`List::finish`] was called.
+    pub(super) removed: Vec<u32>,
+    /// Slots of new rules, that are still there.
+    pub(super) added: Vec<u32>,
+}
+
+/// A step of a transaction.
+enum Step {
+    Added(u32),
+    Removed { slot: u32, before: Option<u32> },
+}
+
+/// No slot.
+const NOWHERE: u32 = u32::MAX;
+
+/// Rules in order.
+#[derive(Clone, Debug)]
+pub(super) struct List {
+    pub(super) order: Order,
+    /// By slot. What a transaction removed stands here until it is done.
+    held: Vec<Option<Held>>,
+    free: Vec<u32>,
+    ids: HashMap<Box<str>, Vec<u32>>,
+    /// The slots of the rules that were loaded.
+    loaded: Vec<u32>,
+    next_serial: u64,
+}
+
+impl List {
+    pub(super) fn new(rules: RuleSet) -> Self {
+        let len = rules.rules.len();
+        let mut ids: HashMap<Box<str>, Vec<u32>> = HashMap::new();
+        for (rule, slot) in rules.rules.iter().zip(0..) {
+            if let Some(id) = &rule.id {
+                ids.entry(id.clone()).or_default().push(slot);
+            }
+        }
+        let held = rules.rules.into_iter().zip(0..);
+        Self {
+            order: Order::new(len),
+            held: held
+                .map(|(rule, slot)| {
+                    Some(Held { rule: Arc::new(rule), serial: slot.into(), loaded: Some(slot) })
+                })
+                .collect(),
+            free: Vec::new(),
+            ids,
+            loaded: (0..len as u32).collect(),
+            next_serial: len as u64,
+        }
+    }
+
+    pub(super) fn held(&self, slot: u32) -> Option<&Held> {
+        self.held.get(slot as usize)?.as_ref()
+    }
+
+    /// Slots that there are, used or not.
+    pub(super) fn slots(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Makes the changes in turn. After one that is wrong, those before it are undone.
+    pub(super) fn change(&mut self, changes: &[Change]) -> Result<Staged, ChangeError> {
+        let mut steps = Vec::with_capacity(changes.len() + 1);
+        let (free, serial) = (self.free.len(), self.next_serial);
+        for (change, what) in changes.iter().enumerate() {
+            if let Err(problem) = self.change_one(what, &mut steps) {
+                for step in steps.into_iter().rev() {
+                    self.undo(step);
+                }
+                self.next_serial = serial;
+                return Err(ChangeError { change, problem });
+            }
+        }
+        debug_assert!(self.free.len() <= free, "slots are freed at the end");
+        let mut staged = Staged::default();
+        for step in steps {
+            match step {
+                Step::Added(slot) => staged.added.push(slot),
+                Step::Removed { slot, .. } => staged.removed.push(slot),
+            }
+        }
+        // What came and went within the transaction was never there.
+        if !staged.removed.is_empty() {
+            let gone: std::collections::HashSet<u32> = staged.removed.iter().copied().collect();
+            staged.added.retain(|slot| !gone.contains(slot));
+        }
+        Ok(staged)
+    }
+
+    /// Forgets the rules that a transaction removed.
+    pub(super) fn finish(&mut self, staged: &Staged) {
+        for &slot in &staged.removed {
+            self.held[slot as usize] = None;
+            self.free.push(slot);
+        }
+    }
+
+    fn change_one(&mut self, change: &Change, steps: &mut Vec<Step>) -> Result<(), Problem> {
+        match change {
+            Change::Add(place, rule) => {
+                let before = self.place(place)?;
+                self.add(before, rule.clone(), None, steps)
+            }
+            Change::Delete(name) => {
+                let slot = self.find(name)?;
+                self.remove(slot, steps);
+                Ok(())
+            }
+            Change::Replace(name, rule) => {
+                let slot = self.find(name)?;
+                let before = self.remove(slot, steps);
+                let old = self.held[slot as usize].clone();
+                let mut rule = rule.clone();
+                rule.id = rule.id.or_else(|| old.as_ref()?.rule.id.clone());
+                self.add(before, rule, old.and_then(|old| old.loaded), steps)
+            }
+        }
+    }
+
+    /// The slot of the rule with this name.
+    fn find(&self, name: &Name) -> Result<u32, Problem> {
+        let unknown = || Problem::Unknown(name.clone());
+        match name {
+            Name::Id(id) => match self.ids.get(id).map(Vec::as_slice) {
+                None | Some([]) => Err(unknown()),
+                Some([slot]) => Ok(*slot),
+                Some(several) => Err(Problem::Ambiguous(name.clone(), several.len())),
+            },
+            Name::Loaded(place) => {
+                self.loaded.get(*place as usize).copied().filter(|&slot| slot != NOWHERE).ok_or_else(unknown)
+            }
+        }
+    }
+
+    /// The slot after which a rule is put.
+    fn place(&self, place: &Place) -> Result<Option<u32>, Problem> {
+        let rules = self.order.len();
+        Ok(match place {
+            Place::First => None,
+            Place::Last => self.order.last(),
+            Place::Before(name) => self.order.before(self.find(name)?),
+            Place::After(name) => Some(self.find(name)?),
+            Place::At(place) if *place > rules => return Err(Problem::Range { place: *place, rules }),
+            Place::At(place) => place.checked_sub(1).and_then(|before| self.order.at(before)),
+        })
+    }
+
+    fn add(
+        &mut self,
+        before: Option<u32>,
+        rule: Rule,
+        loaded: Option<u32>,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Problem> {
+        if self.order.len() >= MAX_RULES {
+            return Err(Problem::Full);
+        }
+        if let Some(id) = rule.id.as_ref().filter(|&id| self.ids.contains_key(id)) {
+            return Err(Problem::Taken(id.clone()));
+        }
+        let slot = self.free.pop().unwrap_or(self.held.len() as u32);
+        if slot as usize == self.held.len() {
+            self.held.push(None);
+        }
+        self.held[slot as usize] = Some(Held { rule: Arc::new(rule), serial: self.next_serial, loaded });
+        self.next_serial += 1;
+        self.enter(before, slot);
+        steps.push(Step::Added(slot));
+        Ok(())
+    }
+
+    /// Takes a rule out; returns the slot before it.
+    fn remove(&mut self, slot: u32, steps: &mut Vec<Step>) -> Option<u32> {
+        let before = self.order.before(slot);
+        self.leave(slot);
+        steps.push(Step::Removed { slot, before });
+        before
+    }
+
+    fn undo(&mut self, step: Step) {
+        match step {
+            Step::Added(slot) => {
+                self.leave(slot);
+                self.held[slot as usize] = None;
+                self.free.push(slot);
+            }
+            Step::Removed { slot, before } => self.enter(before, slot),
+        }
+    }
+
+    /// Puts a held rule into the order, under its names.
+    fn enter(&mut self, before: Option<u32>, slot: u32) {
+        self.order.insert_after(before, slot);
+        let Some(Held { rule, loaded, .. }) = &self.held[slot as usize] else { return };
+        if let Some(id) = &rule.id {
+            self.ids.entry(id.clone()).or_default().push(slot);
+        }
+        if let Some(place) = loaded {
+            self.loaded[*place as usize] = slot;
+        }
+    }
+
+    /// Takes a held rule out of the order, with its names.
+    fn leave(&mut self, slot: u32) {
+        self.order.remove(slot);
+        let Some(Held { rule, loaded, .. }) = &self.held[slot as usize] else { return };
+        if let Some(id) = &rule.id
+            && let Some(slots) = self.ids.get_mut(id)
+        {
+            slots.retain(|&other| other != slot);
+            if slots.is_empty() {
+                self.ids.remove(id);
+            }
+        }
+        if let Some(place) = loaded {
+            self.loaded[*place as usize] = NOWHERE;
+        }
+    }
+}

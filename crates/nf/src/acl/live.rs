@@ -1,0 +1,123 @@
+//! Rules that change during a run, at packets that a file names.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use packetloom_classify::formats::changes::{Transaction, read_changes};
+use packetloom_classify::live::{self, Reader, Writer};
+use packetloom_classify::{NO_RULE, RuleSet};
+use packetloom_io::input;
+use packetloom_packet::{Batch, MatchKey4, MatchKey6};
+
+use super::cpu::Passing;
+use super::{AclReport, List};
+use crate::{Error, Function, Records, Report};
+
+/// A list and what becomes of it: all of it can be done.
+#[derive(Debug)]
+pub(super) struct Changes {
+    /// The rules as the run begins with them.
+    pub(super) loaded: RuleSet,
+    pub(super) transactions: Vec<Transaction>,
+    /// The file's name.
+    pub(super) name: String,
+}
+
+impl Changes {
+    /// Reads a file of changes and makes them on the list alone, to see that they can be made. With all rules that ever are in the
+    /// list, those that are loaded first.
+    pub(super) fn read(path: &Path, loaded: RuleSet) -> Result<(Self, RuleSet), Error> {
+        if input::is_standard(path) {
+            return Err(Error::Invalid(
+                "changes of rules in \"-\"; expected a file: standard input is for packets".into(),
+            ));
+        }
+        let name = path.display().to_string();
+        let transactions = read_changes(&name, &mut *input::open_text(path)?)?;
+        let changes = transactions.iter().map(|transaction| &transaction.changes[..]);
+        let checked = live::check(&loaded, changes).map_err(|(number, error)| {
+            let line = transactions[number].lines[error.change];
+            Error::Invalid(format!("{name}:{line}: {error}"))
+        })?;
+        Ok((Self { loaded, transactions, name }, RuleSet { rules: checked.rules }))
+    }
+}
+
+/// The batch form: a batch is judged in pieces where rules change within it.
+pub(super) struct AclLive {
+    list: Arc<List>,
+    changes: Arc<Changes>,
+    writer: Writer,
+    reader: Reader,
+    /// Transactions that were made.
+    made: usize,
+    /// Packets of the run so far.
+    seen: u64,
+    report: AclReport,
+    v4: Passing<MatchKey4>,
+    v6: Passing<MatchKey6>,
+}
+
+impl AclLive {
+    pub(super) fn new(list: Arc<List>, changes: Arc<Changes>) -> Self {
+        let writer = Writer::new(changes.loaded.clone());
+        Self {
+            report: AclReport::new(list.clone()),
+            list,
+            changes,
+            reader: writer.reader(),
+            writer,
+            made: 0,
+            seen: 0,
+            v4: Passing::new(),
+            v6: Passing::new(),
+        }
+    }
+
+    /// Makes the transactions that come before packet `seen`; returns how many packets come before the next one.
+    fn make(&mut self) -> u64 {
+        let before = self.made;
+        let next = loop {
+            let Some(next) = self.changes.transactions.get(self.made) else { break u64::MAX };
+            if next.at > self.seen {
+                break next.at - self.seen;
+            }
+            self.writer.stage(&next.changes).expect("changes are checked before a run");
+            self.made += 1;
+        };
+        if self.made > before {
+            self.writer.publish();
+        }
+        next
+    }
+}
+
+impl Function for AclLive {
+    fn process(&mut self, batch: &mut Batch, _records: &mut Records<'_>) {
+        let len = batch.len();
+        let (verdicts, v4, v6) = batch.judge();
+        let mut from = 0;
+        while from < len {
+            let to =
+                usize::try_from(self.make()).map_or(len, |packets| len.min(from.saturating_add(packets)));
+            self.v4.gather(v4, verdicts, from..to);
+            self.v6.gather(v6, verdicts, from..to);
+            let view = self.reader.view();
+            view.classify_v4(&self.v4.keys, &mut self.v4.first);
+            view.classify_v6(&self.v6.keys, &mut self.v6.first);
+            // The list has the rules by their serial numbers.
+            for first in self.v4.first.iter_mut().chain(&mut self.v6.first) {
+                *first = view.serial(*first).map_or(NO_RULE, |serial| serial as u32);
+            }
+            drop(view);
+            self.v4.judge(&self.list, &mut self.report, verdicts);
+            self.v6.judge(&self.list, &mut self.report, verdicts);
+            self.seen += (to - from) as u64;
+            from = to;
+        }
+    }
+
+    fn report(&self) -> Box<dyn Report> {
+        Box::new(self.report.clone())
+    }
+}
