@@ -258,7 +258,8 @@ fn report(
         let of_phase = windows.iter().filter(|window| window.phase == phase);
         of_phase.map(|window| window.packets as f64 / time(window).as_secs_f64() / 1e6).collect()
     };
-    let (wall, cpu): (fn(&Window) -> Duration, fn(&Window) -> Duration) = (|w| w.wall, |w| w.cpu);
+    let wall: fn(&Window) -> Duration = |window| window.wall;
+    let cpu: fn(&Window) -> Duration = |window| window.cpu;
     // Neighbouring windows are compared: what else the machine does is much the same in them.
     let share = |time| {
         let pairs = rates(QUIET, time).into_iter().zip(rates(CHANGING, time));

@@ -133,7 +133,7 @@ impl<K: Family> Keeper<K> {
         }
         for rule in rules {
             if keeper.home(rule.position) == Home::Nowhere {
-                keeper.to_bitmaps(*rule, &mut edits);
+                keeper.move_to_bitmaps(*rule, &mut edits);
             }
         }
         keeper.first_rules = keeper.bitmaps.rules;
@@ -163,10 +163,10 @@ impl<K: Family> Keeper<K> {
                 return;
             }
         }
-        self.to_bitmaps(rule, edits);
+        self.move_to_bitmaps(rule, edits);
     }
 
-    fn to_bitmaps(&mut self, rule: CompiledRule<K>, edits: &mut Vec<Edit<K>>) {
+    fn move_to_bitmaps(&mut self, rule: CompiledRule<K>, edits: &mut Vec<Edit<K>>) {
         let slot = rule.position;
         let candidate = Box::new(Candidate { state: self.states.of_rule(&rule), rule });
         let (block, bit) = self.bitmaps.insert(&candidate);

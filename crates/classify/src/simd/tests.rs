@@ -129,19 +129,19 @@ fn a_line_is_matched_at_the_edges_of_each_word() {
     let exact = (key, [5, 0, u16::MAX, 0x8000, 0x7fff, 6, u16::MAX, 0]);
     let any = ([0; 8], [u16::MAX, u16::MAX, u16::MAX, u16::MAX, u16::MAX, u16::MAX, 0, 0]);
     let mut rules = vec![(exact, true), (any, true)];
-    for word in 0..6 {
+    for (word, &value) in key.iter().enumerate().take(6) {
         // Bounds that just hold the word, and that just do not.
-        for (low, high) in [(key[word], u16::MAX), (0, key[word])] {
+        for (low, high) in [(value, u16::MAX), (0, value)] {
             let mut rule = any;
             (rule.0[word], rule.1[word]) = (low, high);
             rules.push((rule, true));
         }
-        if let Some(low) = key[word].checked_add(1) {
+        if let Some(low) = value.checked_add(1) {
             let mut rule = any;
             rule.0[word] = low;
             rules.push((rule, false));
         }
-        if let Some(high) = key[word].checked_sub(1) {
+        if let Some(high) = value.checked_sub(1) {
             let mut rule = any;
             rule.1[word] = high;
             rules.push((rule, false));

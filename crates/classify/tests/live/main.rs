@@ -35,7 +35,8 @@ fn rule(random: &mut Random) -> Rule {
         1 | 2 => {
             let [source, destination] = [(); 2].map(|()| {
                 let len = random.pick(&[0, 16, 32, 48, 64, 96, 127, 128, 128]);
-                Prefix6::new(u128::MAX / 3 ^ u128::from(random.below(64)) << random.pick(&[0, 60, 90]), len)
+                let low = u128::from(random.below(64)) << random.pick(&[0, 60, 90]);
+                Prefix6::new((u128::MAX / 3) ^ low, len)
             });
             Addresses::V6(source, destination)
         }
@@ -407,7 +408,7 @@ fn readers_judge_by_whole_versions() {
             }
             drop(known);
             // Now and then several are published together.
-            if random.below(4) != 0 || version % 4 == 0 {
+            if random.below(4) != 0 || version.is_multiple_of(4) {
                 writer.publish();
             }
         }
