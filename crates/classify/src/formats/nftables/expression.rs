@@ -433,7 +433,7 @@ impl Ruleset {
 
     /// Counts what conditions hold and look at, which sets that are used often multiply.
     pub(super) fn count(&mut self, size: usize) -> Result<(), Fault> {
-        self.size += size;
+        self.size = self.size.saturating_add(size);
         if self.size > MAX_SIZE {
             return Err(Fault::Syntax(format!(
                 "sets with more than {MAX_SIZE} elements in all the rules that use them"

@@ -177,6 +177,7 @@ impl Statements<'_> {
     }
 
     fn intersection(&mut self, regions: &[Region]) -> Result<Vec<Region>, Fault> {
+        self.ruleset.count(self.regions.len().saturating_mul(regions.len()))?;
         let mut left = Vec::new();
         for mine in &self.regions {
             for region in regions {
