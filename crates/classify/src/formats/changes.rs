@@ -134,7 +134,7 @@ fn rule(words: Words<'_>, line: u32) -> Result<Rule, String> {
     };
     match (rules.pop(), rules.len()) {
         (Some(rule), 0) => Ok(Rule { line, ..rule }),
-        (None, _) => Err("the line ends; expected a rule".into()),
+        (None, _) => Err("the line ends; expected permit or deny".into()),
         (_, more) => Err(format!("{} rules; expected one, so without lists", more + 1)),
     }
 }

@@ -443,7 +443,7 @@ fn rules_of_other_formats_bring_their_default() {
         .expect("a file");
     let name = folder.path().join("save").display().to_string();
     let line = |keys: &str| prepare(keys, folder.path(), false).map(|acl| acl.describe().remove(1));
-    let says = |action: &str| Ok(format!("default {action}, classifier tuple-merge"));
+    let says = |action: &str| Ok(format!("default {action}, classifier {}", Kind::default()));
     // The chain file's word, else the rule file's.
     assert_eq!(line("{ rules = \"own\" }"), says("permit"));
     assert_eq!(line("{ rules = \"own\", default = \"deny\" }"), says("deny"));
