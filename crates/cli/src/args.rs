@@ -283,9 +283,9 @@ pub(crate) struct ExplainArgs {
     pub(crate) policy: Policy,
     /// A packet, such as "tcp 192.0.2.1:1234 > 198.51.100.10:443 flags S"; may be given several times
     ///
-    /// PROTOCOL ADDRESS[:PORT] > ADDRESS[:PORT] [type N [code N]] [flags LETTERS] [fragment first|later], with IPv6 addresses
-    /// in brackets before a port. Without flags it is a packet whose flags were not captured: rules that ask for flags do not
-    /// match it.
+    /// Protocol, source, ">", destination; then, as needed, type N, code N, flags LETTERS, fragment first or later. A port stands
+    /// behind its address and a colon, and an IPv6 address with a port in brackets. Without flags it is a packet whose flags were
+    /// not captured: rules that ask for flags do not match it.
     #[arg(long, value_name = "PACKET", required = true, value_parser = PacketText::new)]
     pub(crate) packet: Vec<PacketText>,
     /// Rules shown that would come next; the others are counted
