@@ -26,11 +26,13 @@ permit any from ::/1 to any
 
 fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
     let source = CaptureReader::from_bytes("memory", bytes).ok()?;
-    let rules =
-        read_rules("rules", &mut RULES.as_bytes(), Options { ignore_flags: false }).expect("good rules");
+    let rules = read_rules("rules", &mut RULES.as_bytes(), &Options::default()).expect("good rules");
     let acl = acl::Config {
         rules: "rules".into(),
-        default: DefaultAction::Deny,
+        format: None,
+        list: None,
+        skip_unsupported: false,
+        default: Some(DefaultAction::Deny),
         rule_action: None,
         classifier: Default::default(),
         ignore_flags: false,
