@@ -10,11 +10,10 @@ use packetloom_classify::{Kind, NO_RULE, Rule, RuleSet};
 use packetloom_io::input::Stop;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::sample::quantile;
+use crate::sample::{Clock, quantile};
 
 /// Headers whose answers are compared at a time.
 const CHECKED: usize = 100;
@@ -52,22 +51,22 @@ struct Window {
 }
 
 /// Time that the calling thread has run.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 /// Classifies all headers over and over until the end; what it did in each window.
 fn classify(reader: &Reader, headers: &Headers, batch: usize, phase: &AtomicU8) -> Vec<Window> {
     let mut first = vec![NO_RULE; batch];
     let mut windows = Vec::new();
-    let (mut now, mut packets, mut wall, mut cpu) = (PAUSE, 0, Instant::now(), thread_time());
+    let (mut now, mut packets, mut wall, mut cpu) = (PAUSE, 0, Instant::now(), Clock::Thread.now());
     let mut turn = |packets_of_batch: usize| {
         packets += packets_of_batch as u64;
         let next = phase.load(Ordering::Relaxed);
         if next != now {
-            windows.push(Window { phase: now, packets, wall: wall.elapsed(), cpu: thread_time() - cpu });
-            (now, packets, wall, cpu) = (next, 0, Instant::now(), thread_time());
+            windows.push(Window {
+                phase: now,
+                packets,
+                wall: wall.elapsed(),
+                cpu: Clock::Thread.now() - cpu,
+            });
+            (now, packets, wall, cpu) = (next, 0, Instant::now(), Clock::Thread.now());
         }
         next != END
     };
@@ -186,12 +185,12 @@ fn change(
     window: Duration,
     micros: &mut Vec<f64>,
 ) -> Made {
-    let (start, cpu) = (Instant::now(), thread_time());
+    let (start, cpu) = (Instant::now(), Clock::Thread.now());
     let mut changes = 0;
     loop {
         let time = start.elapsed();
         if time >= window {
-            return Made { changes, time, cpu: thread_time() - cpu };
+            return Made { changes, time, cpu: Clock::Thread.now() - cpu };
         }
         if let Some(rate) = options.rate {
             let due = Duration::from_secs_f64(changes as f64 / rate);

@@ -16,7 +16,7 @@ pub enum Clock {
 
 impl Clock {
     /// The time so far.
-    fn now(self) -> Duration {
+    pub(crate) fn now(self) -> Duration {
         let time = clock_gettime(match self {
             Self::Process => ClockId::ProcessCPUTime,
             Self::Thread => ClockId::ThreadCPUTime,

@@ -6,7 +6,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use bytemuck::{AnyBitPattern, NoUninit};
-use memmap2::{Advice, Mmap, MmapMut};
+use memmap2::{Mmap, MmapMut};
 
 /// A table: in memory of its own while it is being made, side by side with the other tables of its index afterwards.
 pub(crate) enum Slab<T> {
@@ -103,7 +103,7 @@ fn mapping(bytes: usize) -> Option<(MmapMut, usize)> {
     let at = memory.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
     // Only a hint.
     #[cfg(target_os = "linux")]
-    let _ = memory.advise(Advice::HugePage);
+    let _ = memory.advise(memmap2::Advice::HugePage);
     Some((memory, at))
 }
 

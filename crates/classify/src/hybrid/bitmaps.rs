@@ -174,9 +174,12 @@ impl<K: Family> Bitmaps<K> {
     /// Takes the rules of the blocks into account; see [`super::masked_hash::Table::compare_ranked`].
     #[inline(always)]
     pub(super) fn classify(&self, block: &Block, keys: &[K], ranks: &[u32], best: &mut [u64; BLOCK]) {
+        let mut bytes = [[0; MAX_BYTES]; BLOCK];
+        for ((bytes, key), state) in bytes.iter_mut().zip(keys).zip(block.state) {
+            *bytes = bytes_with_state(key, state as u16);
+        }
         for rules in self.blocks.iter().filter(|rules| !rules.present.is_none()) {
-            for (packet, key) in keys.iter().take(BLOCK).enumerate() {
-                let bytes = bytes_with_state(key, block.state[packet] as u16);
+            for (packet, (key, bytes)) in keys.iter().zip(&bytes).enumerate() {
                 let mut matches = rules.present;
                 for rows in &rules.rows {
                     let row = &rows.by_value[usize::from(bytes[rows.byte])];

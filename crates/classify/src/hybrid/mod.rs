@@ -21,7 +21,7 @@ use state::States;
 
 use crate::compiled::CompiledRule;
 use crate::huge::{self, Place, Tables};
-use crate::linear::Linear;
+use crate::linear;
 use crate::simd::{Isa, Kernel, Simd};
 use crate::{Classifier, Kind, NO_RULE, RuleSet};
 
@@ -42,8 +42,6 @@ const fn budget<K: Family>() -> Budget {
 pub struct Hybrid {
     v4: Index<MatchKey4>,
     v6: Index<MatchKey6>,
-    /// The rules that none of them can hold.
-    others: Option<Linear>,
 }
 
 /// The tables of one family.
@@ -53,6 +51,8 @@ struct Index<K: Family> {
     states: States,
     hashes: Vec<masked_hash::Table<K>>,
     classes: Option<ClassTables>,
+    /// The rules that none of them can hold.
+    others: linear::List<K>,
 }
 
 impl Hybrid {
@@ -63,24 +63,7 @@ impl Hybrid {
 
     /// Builds the tables for one instruction set.
     pub fn with_isa(rules: &RuleSet, isa: Isa) -> Self {
-        let (v4, mut others) = Index::build(rules, isa);
-        let (v6, others6) = Index::build(rules, isa);
-        others.extend(others6);
-        others.sort_unstable();
-        others.dedup();
-        let others = (!others.is_empty()).then(|| Linear::of(rules, &others, isa));
-        Self { v4, v6, others }
-    }
-
-    /// Takes the rules into account that are in none of the tables.
-    fn consult_others(&self, first: &mut [u32], classify: impl FnOnce(&Linear, &mut [u32])) {
-        if let Some(others) = &self.others {
-            let mut of_others = vec![NO_RULE; first.len()];
-            classify(others, &mut of_others);
-            for (first, other) in first.iter_mut().zip(of_others) {
-                *first = (*first).min(other);
-            }
-        }
+        Self { v4: Index::build(rules, isa), v6: Index::build(rules, isa) }
     }
 }
 
@@ -90,54 +73,62 @@ impl Classifier for Hybrid {
     }
 
     fn memory(&self) -> usize {
-        self.v4.memory() + self.v6.memory() + self.others.as_ref().map_or(0, Linear::memory)
+        self.v4.memory() + self.v6.memory()
     }
 
     fn classify_v4(&self, keys: &[MatchKey4], first: &mut [u32]) {
         self.v4.classify(keys, first);
-        self.consult_others(first, |others, first| others.classify_v4(keys, first));
     }
 
     fn classify_v6(&self, keys: &[MatchKey6], first: &mut [u32]) {
         self.v6.classify(keys, first);
-        self.consult_others(first, |others, first| others.classify_v6(keys, first));
     }
 }
 
 impl<K: Family> Index<K> {
-    /// The tables, and the positions of the rules that they do not hold.
-    fn build(rules: &RuleSet, isa: Isa) -> (Self, Vec<u32>) {
+    fn build(rules: &RuleSet, isa: Isa) -> Self {
         let compiled = CompiledRule::<K>::all(rules);
         let states = States::new(&compiled);
         let (mut left, mut others) = entries(&compiled, &states);
-        let mut index = Self { isa, states, hashes: Vec::new(), classes: None };
+        let (mut hashes, mut classes) = (Vec::new(), None);
         // The fastest are class tables alone. What they cannot hold is hashed, table after table, until they can.
         while !left.is_empty() {
             if left.len() <= MAX_CLASS_RULES {
-                index.classes = ClassTables::build(&left, &index.states, budget::<K>());
-                if index.classes.is_some() {
+                classes = ClassTables::build(&left, &states, budget::<K>());
+                if classes.is_some() {
                     break;
                 }
             }
-            let (table, rest) = masked_hash::build(&left, &index.states);
-            if index.hashes.len() == MAX_TABLES || left.len() - rest.len() < left.len() / LEAST_SHARE {
-                others.extend(left.iter().map(|rule| rule.position));
-                break;
+            let table = (hashes.len() < MAX_TABLES).then(|| masked_hash::build(&left, &states));
+            match table.filter(|(_, rest)| left.len() - rest.len() >= left.len() / LEAST_SHARE) {
+                Some((table, rest)) => {
+                    hashes.push(table);
+                    left = rest;
+                }
+                None => {
+                    others.extend(left.iter().map(|rule| rule.position));
+                    break;
+                }
             }
-            index.hashes.push(table);
-            left = rest;
         }
+        others.sort_unstable();
+        let others: Vec<_> =
+            compiled.into_iter().filter(|rule| others.binary_search(&rule.position).is_ok()).collect();
+        let mut index = Self { isa, states, hashes, classes, others: linear::List::new(&others) };
         huge::place(&mut index);
-        (index, others)
+        index
     }
 
     fn memory(&self) -> usize {
         let hashes: usize = self.hashes.iter().map(masked_hash::Table::memory).sum();
-        hashes + self.classes.as_ref().map_or(0, ClassTables::memory)
+        hashes + self.classes.as_ref().map_or(0, ClassTables::memory) + self.others.memory()
     }
 
     fn classify(&self, keys: &[K], first: &mut [u32]) {
-        SCRATCH.with_borrow_mut(|scratch| self.isa.run(Classify { index: self, scratch, keys, first }));
+        SCRATCH.with_borrow_mut(|scratch| {
+            self.isa.run(Classify { index: self, scratch, keys, first: &mut *first });
+        });
+        self.others.improve(self.isa, keys, first);
     }
 }
 

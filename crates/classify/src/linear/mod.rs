@@ -4,7 +4,7 @@ mod list;
 
 use packetloom_packet::{MatchKey4, MatchKey6};
 
-use crate::compiled::{CompiledRule, MatchKey};
+use crate::compiled::CompiledRule;
 use crate::simd::Isa;
 use crate::{Classifier, Kind, NO_RULE, RuleSet};
 
@@ -19,14 +19,6 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Of the rules at `positions` alone, which are in order.
-    pub(crate) fn of(rules: &RuleSet, positions: &[u32], isa: Isa) -> Self {
-        fn some<K: MatchKey>(rules: &RuleSet, positions: &[u32]) -> Vec<CompiledRule<K>> {
-            positions.iter().filter_map(|&at| CompiledRule::new(&rules.rules[at as usize], at)).collect()
-        }
-        Self { isa, v4: List::new(&some(rules, positions)), v6: List::new(&some(rules, positions)) }
-    }
-
     /// Lays the rules out for the best instruction set there is.
     pub fn build(rules: &RuleSet) -> Self {
         Self::with_isa(rules, Isa::detect())

@@ -12,6 +12,7 @@ mod lines;
 mod native;
 mod netfilter;
 mod nftables;
+mod strategies;
 mod verdicts;
 mod vpp;
 

@@ -1,11 +1,12 @@
 //! Access lists of VPP's ACL plugin.
 
 use packetloom_classify::formats::{Format, Options};
-use packetloom_classify::rule::{Addresses, Fragments, PortRange, Prefix4, Prefix6, TcpFlagMatch};
+use packetloom_classify::rule::{Addresses, Fragments, TcpFlagMatch};
 use packetloom_classify::{Action, Rule};
 use proptest::prelude::*;
 
 use super::verdicts::{in_words, read, read_with, round_trip, shown, written};
+use crate::strategies::{action, addresses, ports, protocol};
 
 #[test]
 fn rules() {
@@ -248,32 +249,10 @@ fn rules_without_words() {
 
 /// Rules that VPP has words for, but for what it does with later fragments.
 fn rule() -> impl Strategy<Value = Rule> {
-    let v4 = || {
-        (prop::sample::select(vec![0x0a00_0000u32, 0x0a01_0203, 0xc000_0201]), 0..=32u8)
-            .prop_map(|(address, len)| Prefix4::new(address, len))
-    };
-    let v6 = || {
-        (prop::sample::select(vec![1u128, 0x2001_0db8 << 96]), 0..=128u8)
-            .prop_map(|(address, len)| Prefix6::new(address, len))
-    };
-    let addresses = prop_oneof![
-        1 => Just(Addresses::Any),
-        3 => (v4(), v4()).prop_map(|(a, b)| Addresses::V4(a, b)),
-        2 => (v6(), v6()).prop_map(|(a, b)| Addresses::V6(a, b)),
-    ];
-    let port = || prop::sample::select(vec![0u16, 1, 22, 80, 1023, 1024, 65534, 65535]);
-    let ports = || {
-        prop_oneof![
-            1 => Just(PortRange::ANY),
-            2 => (port(), port()).prop_map(|(a, b)| PortRange { low: a.min(b), high: a.max(b) }),
-        ]
-    };
-    let action = prop::sample::select(vec![Action::Permit, Action::Deny]);
-    let protocol =
-        prop::sample::select(vec![None, Some(6), Some(6), Some(17), Some(132), Some(1), Some(58), Some(47)]);
+    let ports = || ports(1, 2);
     let icmp = prop::option::of((prop::option::of(0..9u8), prop::option::of(0..3u8)));
     let flags = prop::option::of((any::<u8>(), 1..=u8::MAX));
-    (action, addresses, protocol, ports(), ports(), icmp, flags).prop_map(
+    (action(), addresses(), protocol(), ports(), ports(), icmp, flags).prop_map(
         |(action, addresses, protocol, source_ports, destination_ports, icmp, flags)| {
             let mut rule = Rule { addresses, protocol, ..Rule::any(Some(action)) };
             if matches!(protocol, Some(6 | 17)) {

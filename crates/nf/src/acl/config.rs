@@ -1,7 +1,7 @@
 //! The keys of `acl` in a chain file.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use packetloom_classify::formats::{self, Format, Options, Reading};
 use packetloom_classify::{Action, Kind};
@@ -150,9 +150,15 @@ impl Config {
                 )));
             }
         };
-        let classifier = Kind::from(self.classifier).build(&rules);
         let default = self.default.map(Action::from).or(default).unwrap_or(Action::Deny);
         let list = Arc::new(List { rules, unstated, default });
-        Ok(Acl { list, classifier, name, skipped, changes: None })
+        Ok(Acl {
+            list,
+            kind: self.classifier.into(),
+            classifier: OnceLock::new(),
+            name,
+            skipped,
+            changes: None,
+        })
     }
 }

@@ -16,10 +16,10 @@ mod tests;
 
 use std::any::Any;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use packetloom_classify::formats::Skipped;
-use packetloom_classify::{Action, Classifier, Rule, RuleSet};
+use packetloom_classify::{Action, Classifier, Kind, Rule, RuleSet};
 use packetloom_packet::{DropReason, Verdict};
 use serde_json::json;
 
@@ -31,7 +31,9 @@ use crate::{Error, Function, Oracle, Prepared, Report};
 #[derive(Debug)]
 pub struct Acl {
     list: Arc<List>,
-    classifier: Arc<dyn Classifier>,
+    kind: Kind,
+    /// Built when it is first needed: neither the oracle nor rules that change need it.
+    classifier: OnceLock<Arc<dyn Classifier>>,
     /// The rule file's name.
     name: String,
     /// What of it was left out.
@@ -75,7 +77,7 @@ impl Prepared for Acl {
         match &self.changes {
             None => vec![
                 format!("{} rules of {}, first match wins", self.list.rules.rules.len(), self.name),
-                format!("default {default}, classifier {}", self.classifier.kind()),
+                format!("default {default}, classifier {}", self.kind),
             ],
             Some(changes) => vec![
                 format!("{} rules of {}, first match wins", changes.loaded.rules.len(), self.name),
@@ -113,7 +115,8 @@ impl Prepared for Acl {
         if let Some(changes) = &self.changes {
             return Box::new(live::AclLive::new(self.list.clone(), changes.clone()));
         }
-        Box::new(cpu::AclCpu::new(self.list.clone(), self.classifier.clone()))
+        let classifier = self.classifier.get_or_init(|| self.kind.build(&self.list.rules));
+        Box::new(cpu::AclCpu::new(self.list.clone(), classifier.clone()))
     }
 
     fn oracle(&self) -> Box<dyn Oracle> {

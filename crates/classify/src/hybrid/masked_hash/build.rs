@@ -1,7 +1,6 @@
 //! Choosing what a table hashes, and filling it.
 
-use super::{ANY_TAG, LINE_BITS, MAX_LINES, MORE_SHIFT, Mask, Table};
-use crate::huge::Slab;
+use super::{LINE_BITS, MAX_LINES, Mask, Table, cell_word};
 use crate::hybrid::entry::Entry;
 use crate::hybrid::family::{Family, RuleLine};
 use crate::hybrid::state::States;
@@ -172,7 +171,8 @@ fn fill<K: Family>(
 
     // Line 0 has no rules: that is where empty cells point.
     let mut lines = vec![K::Line::new(&[])];
-    let mut filled: Vec<(usize, u32, u32, u32)> = Vec::new();
+    // Hash, whether it is the only one, first line and number of lines of each cell.
+    let mut filled: Vec<(u32, bool, u32, u32)> = Vec::new();
     let mut more = 0;
     for cell in copies.chunk_by(|a, b| a >> 32 >> shift == b >> 32 >> shift) {
         let hash = (cell[0] >> 32) as u32;
@@ -193,26 +193,20 @@ fn fill<K: Family>(
         }
         let first = lines.len();
         lines.extend(kept.chunks(K::Line::RULES).map(K::Line::new));
-        let after = (lines.len() - first - 1) as u32;
-        more = more.max(after);
-        let any_tag = if one_key { 0 } else { ANY_TAG };
-        filled.push(((hash >> shift) as usize, hash, first as u32, any_tag | after << MORE_SHIFT));
+        let count = (lines.len() - first) as u32;
+        // There are none where the table is full.
+        if count > 0 {
+            more = more.max(count - 1);
+            filled.push((hash, one_key, first as u32, count));
+        }
     }
     let line_bits = (usize::BITS - lines.len().leading_zeros()).min(LINE_BITS);
-    let mut table = Table {
-        masks: mask.words::<K>(states),
-        shift,
-        line_bits,
-        more,
-        cells: Slab::from(Vec::new()),
-        lines: lines.into(),
-    };
-    let tag_mask = table.tag_mask();
     let mut words = vec![0; cells];
-    for (cell, hash, line, flags) in filled {
-        words[cell] = flags | (hash & tag_mask) << line_bits | line;
+    for (hash, one_key, first, count) in filled {
+        words[(hash >> shift) as usize] = cell_word(hash, one_key, first, count, line_bits);
     }
-    table.cells = words.into();
+    let masks = mask.words::<K>(states);
+    let table = Table { masks, shift, line_bits, more, cells: words.into(), lines: lines.into() };
     let left = rules.iter().zip(left).filter_map(|(rule, left)| left.then_some(*rule)).collect();
     (table, left)
 }

@@ -19,6 +19,7 @@ pub(super) use mutable::{Keeper, Slots, Write};
 const MAX_LINES: usize = 4;
 /// Bits of a line's index; above them, while a list is being made, stands the packet's index in its block.
 const LINE_BITS: u32 = 25;
+const LINE: u32 = (1 << LINE_BITS) - 1;
 const _: () = assert!(BLOCK <= 1 << (32 - LINE_BITS));
 
 /// Matches any tag.
@@ -52,6 +53,17 @@ fn finish(sum: u32) -> u32 {
     hash ^ hash >> 13
 }
 
+/// The bits of a cell's tag.
+fn tag_mask(line_bits: u32) -> u32 {
+    (1 << (MORE_SHIFT - line_bits)) - 1
+}
+
+/// The word of a cell with one key, whose hash this is, or several, and `lines` lines from `first` on.
+fn cell_word(hash: u32, one_key: bool, first: u32, lines: u32, line_bits: u32) -> u32 {
+    let any_tag = if one_key { 0 } else { ANY_TAG };
+    any_tag | (lines - 1) << MORE_SHIFT | (hash & tag_mask(line_bits)) << line_bits | first
+}
+
 /// Rules hashed by those bits of a key that all of them fix.
 #[derive(Debug)]
 pub(super) struct Table<K: Family> {
@@ -68,11 +80,6 @@ pub(super) struct Table<K: Family> {
 }
 
 impl<K: Family> Table<K> {
-    /// Bits of the tag.
-    fn tag_mask(&self) -> u32 {
-        (1 << (MORE_SHIFT - self.line_bits)) - 1
-    }
-
     /// Hashes of a block's packets; their cells are fetched.
     #[inline(always)]
     pub(super) fn hash<S: Simd>(&self, simd: S, block: &Block, hashes: &mut Column) {
@@ -108,7 +115,7 @@ impl<K: Family> Table<K> {
     pub(super) fn find<S: Simd>(&self, simd: S, hashes: &Column, packets: usize, list: &mut List) -> usize {
         let (cells, lines) = (&self.cells[..], &self.lines[..]);
         let line_mask = simd.splat((1 << self.line_bits) - 1);
-        let tag_mask = simd.splat(self.tag_mask());
+        let tag_mask = simd.splat(tag_mask(self.line_bits));
         let mut len = 0;
         for at in (0..packets).step_by(S::LANES) {
             let hash = simd.load(&hashes[at..]);
@@ -129,7 +136,7 @@ impl<K: Family> Table<K> {
         }
         if lines.len() > FAR_LINES {
             for &entry in &list[..len] {
-                prefetch(lines.get((entry & ((1 << LINE_BITS) - 1)) as usize));
+                prefetch(lines.get((entry & LINE) as usize));
             }
         }
         len
@@ -149,7 +156,7 @@ impl<K: Family> Table<K> {
         let keys = &keys[..keys.len().min(BLOCK)];
         for &entry in list {
             let packet = (entry >> LINE_BITS) as usize;
-            let line = &lines[(entry & ((1 << LINE_BITS) - 1)) as usize];
+            let line = &lines[(entry & LINE) as usize];
             let state = block.state[packet] as u16;
             let position = line.first_match(simd, &keys[packet], state);
             best[packet] = lesser(best[packet], position);

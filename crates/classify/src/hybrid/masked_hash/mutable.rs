@@ -2,7 +2,7 @@
 //! copies: a change yields [`Write`]s, and the same ones are made to each copy.
 
 use super::build::{MAX_COPIES, choose};
-use super::{ANY_TAG, BLOCK, Block, LINE_BITS, MAX_LINES, MORE_SHIFT, Mask, Table};
+use super::{BLOCK, Block, LINE, LINE_BITS, MAX_LINES, Mask, Table, cell_word};
 use crate::NO_RULE;
 use crate::huge::Slab;
 use crate::hybrid::entry::Entry;
@@ -250,9 +250,7 @@ impl Keeper {
             }
             let hash = cell.rules[0].1;
             let one_key = cell.rules.iter().all(|&(_, other)| other == hash);
-            let tag = hash & ((1 << (MORE_SHIFT - self.line_bits)) - 1);
-            word = if one_key { 0 } else { ANY_TAG };
-            word |= (lines as u32 - 1) << MORE_SHIFT | tag << self.line_bits | first;
+            word = cell_word(hash, one_key, first, lines as u32, self.line_bits);
         }
         write(Write::Cell { cell: at as u32, word });
         let most = (1..=MAX_LINES).rev().find(|&lines| self.by_lines[lines] > 0).unwrap_or(1);
@@ -296,7 +294,7 @@ impl<K: Family> Table<K> {
         let mut len = 0;
         for &item in list {
             let packet = item >> LINE_BITS;
-            let line = &lines[(item & ((1 << LINE_BITS) - 1)) as usize];
+            let line = &lines[(item & LINE) as usize];
             let slot = line.first_match(simd, &keys[packet as usize], block.state[packet as usize] as u16);
             found[len] = (packet, slot);
             len += usize::from(slot != NO_RULE);
