@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
 use packetloom_packet::{MatchKey4, MatchKey6};
 
 use super::block::Block;
@@ -10,7 +10,7 @@ use super::entry::{Entry, Prefix};
 use super::state::States;
 use crate::NO_RULE;
 use crate::compiled::{CompiledRule, MatchKey};
-use crate::simd::{Line, MAX_LANES, Simd};
+use crate::simd::{Line, LongLine, Simd};
 
 // The columns of a key are its words in memory.
 const _: () = assert!(cfg!(target_endian = "little"), "big-endian processors are not supported");
@@ -25,6 +25,9 @@ pub(super) trait Family: MatchKey + Pod {
 
     /// Source and destination address, their bits at the top.
     fn addresses(&self) -> [u128; 2];
+
+    /// The upper (0) or the lower (1) half of an address, source (0) or destination (1), its bits at the top.
+    fn half(&self, side: usize, half: usize) -> u64;
 
     /// Writes the columns of [`Simd::LANES`] keys to a block, from packet `at` on.
     fn columns<S: Simd>(simd: S, keys: &[Self], block: &mut Block, at: usize, states: &States);
@@ -51,8 +54,14 @@ impl Family for MatchKey4 {
     }
 
     #[inline(always)]
+    fn half(&self, side: usize, half: usize) -> u64 {
+        let address = if side == 0 { self.source } else { self.destination };
+        if half == 0 { u64::from(address) << 32 } else { 0 }
+    }
+
+    #[inline(always)]
     fn columns<S: Simd>(simd: S, keys: &[Self], block: &mut Block, at: usize, states: &States) {
-        let [source, destination, ports, last] = simd.columns(bytemuck::cast_slice(keys));
+        let [source, destination, ports, last] = simd.columns(bytemuck::cast_slice(keys), 4);
         simd.store(source, &mut block.addresses[0][at..]);
         simd.store(destination, &mut block.addresses[1][at..]);
         block.set(simd, at, ports, last, states);
@@ -97,108 +106,74 @@ impl RuleLine<MatchKey4> for Line {
     }
 }
 
-/// Numbers of the lanes.
-static LANES: [u32; MAX_LANES] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
-
 impl Family for MatchKey6 {
     const WORDS: usize = 4;
-    type Line = Line6;
+    type Line = LongLine;
 
     fn addresses(&self) -> [u128; 2] {
         [self.source, self.destination].map(packetloom_packet::key::join)
     }
 
     #[inline(always)]
-    fn columns<S: Simd>(simd: S, keys: &[Self], block: &mut Block, at: usize, states: &States) {
-        const WORDS_OF_KEY: usize = size_of::<MatchKey6>() / 4;
-        // Of a half of an address, the lower word comes first.
-        const ADDRESSES: [usize; 8] = [1, 0, 3, 2, 5, 4, 7, 6];
-        let words: &[u32] = bytemuck::cast_slice(keys);
-        let first = simd.mul(simd.load(&LANES), simd.splat(WORDS_OF_KEY as u32));
-        let column = |word: usize| simd.gather(words, simd.add(first, simd.splat(word as u32)));
-        for (to, from) in block.addresses.iter_mut().zip(ADDRESSES) {
-            simd.store(column(from), &mut to[at..]);
-        }
-        block.set(simd, at, column(8), column(9), states);
-    }
-}
-
-/// The masks of the prefixes of all lengths, as an address lies in a key.
-static MASKS: [[u64; 2]; 129] = {
-    let mut masks = [[0; 2]; 129];
-    let mut len = 1;
-    while len <= 128 {
-        masks[len] = packetloom_packet::key::halves(u128::MAX << (128 - len));
-        len += 1;
-    }
-    masks
-};
-
-/// One IPv6 rule: its address words are compared under masks that the lengths stand for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub(super) struct Line6 {
-    source: [u64; 2],
-    destination: [u64; 2],
-    source_ports: [u16; 2],
-    destination_ports: [u16; 2],
-    state: u16,
-    state_mask: u16,
-    position: u32,
-    source_len: u8,
-    destination_len: u8,
-    /// Fills the line.
-    reserved: [u8; 14],
-}
-
-impl RuleLine<MatchKey6> for Line6 {
-    const RULES: usize = 1;
-
-    fn new(rules: &[Entry]) -> Self {
-        let Some(rule) = rules.first() else {
-            // No port is above all others and below none.
-            return Self {
-                source: [0; 2],
-                destination: [0; 2],
-                source_ports: [u16::MAX, 0],
-                destination_ports: [u16::MAX, 0],
-                state: 0,
-                state_mask: 0,
-                position: NO_RULE,
-                source_len: 0,
-                destination_len: 0,
-                reserved: [0; 14],
-            };
-        };
-        Self {
-            source: packetloom_packet::key::halves(rule.source.address),
-            destination: packetloom_packet::key::halves(rule.destination.address),
-            source_ports: [rule.source_ports.low, rule.source_ports.high],
-            destination_ports: [rule.destination_ports.low, rule.destination_ports.high],
-            state: rule.state.value,
-            state_mask: rule.state.mask,
-            position: rule.position,
-            source_len: rule.source.len,
-            destination_len: rule.destination.len,
-            reserved: [0; 14],
-        }
+    fn half(&self, side: usize, half: usize) -> u64 {
+        let address = if side == 0 { &self.source } else { &self.destination };
+        address[half & 1]
     }
 
     #[inline(always)]
-    fn first_match<S: Simd>(&self, _simd: S, key: &MatchKey6, state: u16) -> u32 {
-        let differs = |key: [u64; 2], value: [u64; 2], len: u8| {
-            let mask = MASKS[usize::from(len).min(128)];
-            (key[0] ^ value[0]) & mask[0] | (key[1] ^ value[1]) & mask[1]
-        };
-        let addresses = differs(key.source, self.source, self.source_len)
-            | differs(key.destination, self.destination, self.destination_len);
-        let within = |port: u16, ports: [u16; 2]| (ports[0] <= port) & (port <= ports[1]);
-        let matches = (addresses == 0)
-            & within(key.source_port, self.source_ports)
-            & within(key.destination_port, self.destination_ports)
-            & (state & self.state_mask == self.state);
+    fn columns<S: Simd>(simd: S, keys: &[Self], block: &mut Block, at: usize, states: &States) {
+        const STRIDE: usize = size_of::<MatchKey6>() / 4;
+        let words: &[u32] = bytemuck::cast_slice(keys);
+        for (side, columns) in block.addresses.chunks_exact_mut(4).enumerate() {
+            // Of a half of an address, the lower word comes first.
+            let [b, a, d, c] = simd.columns(&words[4 * side..], STRIDE);
+            for (word, column) in [a, b, c, d].into_iter().zip(columns) {
+                simd.store(word, &mut column[at..]);
+            }
+        }
+        // The words before these two are in the columns already.
+        let [.., ports, last] = simd.columns(&words[STRIDE - 4..], STRIDE);
+        block.set(simd, at, ports, last, states);
+    }
+}
+
+impl RuleLine<MatchKey6> for LongLine {
+    const RULES: usize = 1;
+
+    fn new(rules: &[Entry]) -> Self {
+        // A lower bound above the upper one: no key matches.
+        let (low, high) = ([u16::MAX; 4], [0; 4]);
+        let nothing =
+            Self { addresses: [0; 4], low, high, shifts: [0; 4], number: NO_RULE, reserved: [0; 8] };
+        rules.first().map_or(nothing, |rule| {
+            let [source, destination] =
+                [rule.source, rule.destination].map(|prefix| packetloom_packet::key::halves(prefix.address));
+            let (sport, dport, state) = (rule.source_ports, rule.destination_ports, rule.state);
+            // Bits of a half that are not the prefix's.
+            let rest = |prefix: Prefix, half: u8| 64 - prefix.len.saturating_sub(64 * half).min(64);
+            Self {
+                addresses: [source[0], source[1], destination[0], destination[1]],
+                low: [sport.low, dport.low, state.value, 0],
+                high: [sport.high, dport.high, state.mask, 0],
+                shifts: [
+                    rest(rule.source, 0),
+                    rest(rule.source, 1),
+                    rest(rule.destination, 0),
+                    rest(rule.destination, 1),
+                ],
+                number: rule.position,
+                ..nothing
+            }
+        })
+    }
+
+    #[inline(always)]
+    fn first_match<S: Simd>(&self, simd: S, key: &MatchKey6, state: u16) -> u32 {
+        let ([addresses @ .., _], [.., rest]): (&[u64; 5], &[u64; 5]) =
+            (bytemuck::cast_ref(key), bytemuck::cast_ref(key));
+        let matches = simd.match_long_line(self, addresses, bytemuck::cast(*rest), state);
         // As for IPv4.
-        self.position | u32::from(matches).wrapping_sub(1)
+        self.number | matches.wrapping_sub(1)
     }
 }
 

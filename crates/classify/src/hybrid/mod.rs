@@ -31,11 +31,8 @@ const MAX_TABLES: usize = 8;
 const LEAST_SHARE: usize = 16;
 /// Class tables are tried for no more rules than this.
 const MAX_CLASS_RULES: usize = 1 << 14;
-/// What one try may cost: tables of 20 MB and maps of 4 MB for each side, half a second or so. With IPv6, where an address takes
-/// more steps, hash tables are the faster ones sooner.
-const fn budget<K: Family>() -> Budget {
-    Budget { entries: 10 << 20, cells: if K::WORDS == 1 { 2 << 20 } else { 1 << 20 }, work: 150_000_000 }
-}
+/// What one try may cost: tables of 20 MB and maps of 4 MB for each side, half a second or so.
+const BUDGET: Budget = Budget { entries: 10 << 20, cells: 2 << 20, work: 150_000_000 };
 
 /// Class tables for the rules that are wide in some way, hash tables for the others.
 #[derive(Debug)]
@@ -94,7 +91,7 @@ impl<K: Family> Index<K> {
         // The fastest are class tables alone. What they cannot hold is hashed, table after table, until they can.
         while !left.is_empty() {
             if left.len() <= MAX_CLASS_RULES {
-                classes = ClassTables::build(&left, &states, budget::<K>());
+                classes = ClassTables::build::<K>(&left, &states, BUDGET);
                 if classes.is_some() {
                     break;
                 }
@@ -187,7 +184,7 @@ impl<K: Family> Kernel for Classify<'_, K> {
                 table.hash(simd, block, hashes);
             }
             match &index.classes {
-                Some(tables) => tables.classify::<K, S>(simd, block, classes, best),
+                Some(tables) => tables.classify(simd, block, &keys[..block.len], classes, best),
                 None => best.fill(NO_RULE),
             }
             let mut lens = [0; MAX_TABLES];

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Line, Simd};
+use super::{Kernel, Line, LongLine, Simd};
 
 /// Proof that the processor has AVX2, BMI1, BMI2, LZCNT and POPCNT.
 #[derive(Clone, Copy)]
@@ -48,6 +48,9 @@ static COMPRESS: [[u32; LANES]; 1 << LANES] = {
 const MASKED: i32 = 0b0100_0000;
 /// What `match_line` compares of a rule, a bit for each byte.
 const COMPARED: u32 = 0x3fff;
+/// The same for `match_long_line`.
+const MASKED_LONG: i32 = 0b0000_0100;
+const COMPARED_LONG: u32 = 0x3f;
 
 // SAFETY of every block below: the token proves that the processor has AVX2; pointers are of slices whose length was
 // checked by indexing.
@@ -189,14 +192,14 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn columns(self, rows: &[[u32; 4]]) -> [__m256i; 4] {
-        let rows = &rows[..LANES];
-        // SAFETY: see above; eight rows of 16 bytes are read.
+    fn columns(self, words: &[u32], stride: usize) -> [__m256i; 4] {
+        let words = &words[..(LANES - 1) * stride + 4];
+        // SAFETY: see above; the last row that is read ends where the slice does.
         unsafe {
             // The rows i and i + 4 in the halves of one vector: then each half is a transposition of four by four.
             let pair = |row: usize| {
-                let low = _mm_loadu_si128(rows[row].as_ptr().cast());
-                let high = _mm_loadu_si128(rows[row + 4].as_ptr().cast());
+                let low = _mm_loadu_si128(words.as_ptr().add(row * stride).cast());
+                let high = _mm_loadu_si128(words.as_ptr().add((row + 4) * stride).cast());
                 _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
             };
             let (a, b, c, d) = (pair(0), pair(1), pair(2), pair(3));
@@ -233,5 +236,28 @@ impl Simd for Avx2 {
             _mm256_movemask_epi8(_mm256_cmpeq_epi16(wrong, _mm256_setzero_si256())) as u32
         };
         u32::from(equal & COMPARED == COMPARED) | u32::from(equal >> 16 & COMPARED == COMPARED) << 1
+    }
+
+    #[inline(always)]
+    fn match_long_line(self, line: &LongLine, addresses: &[u64; 4], rest: [u16; 4], state: u16) -> u32 {
+        // SAFETY: see above; both are a vector of 32 bytes.
+        let same_addresses = unsafe {
+            let shifts = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128(i32::from_ne_bytes(line.shifts)));
+            let value = _mm256_load_si256(line.addresses.as_ptr().cast());
+            let differs = _mm256_xor_si256(_mm256_loadu_si256(addresses.as_ptr().cast()), value);
+            let differs = _mm256_srlv_epi64(differs, shifts);
+            _mm256_testz_si256(differs, differs) as u32
+        };
+        // SAFETY: see above.
+        let equal = unsafe {
+            let key = _mm_insert_epi16::<2>(_mm_cvtsi64_si128(bytemuck::cast(rest)), state.into());
+            let low = _mm_cvtsi64_si128(bytemuck::cast(line.low));
+            let high = _mm_cvtsi64_si128(bytemuck::cast(line.high));
+            let outside = _mm_or_si128(_mm_subs_epu16(low, key), _mm_subs_epu16(key, high));
+            let differs = _mm_and_si128(_mm_xor_si128(low, key), high);
+            let wrong = _mm_blend_epi16::<MASKED_LONG>(outside, differs);
+            _mm_movemask_epi8(_mm_cmpeq_epi16(wrong, _mm_setzero_si128())) as u32
+        };
+        same_addresses & u32::from(equal & COMPARED_LONG == COMPARED_LONG)
     }
 }

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::avx2::Avx2;
-use super::{Kernel, Line, Simd};
+use super::{Kernel, Line, LongLine, Simd};
 
 /// Proof that the processor has AVX-512 F, BW, DQ and VL, and what [`Avx2`] proves.
 #[derive(Clone, Copy)]
@@ -157,12 +157,20 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn columns(self, rows: &[[u32; 4]]) -> [__m512i; 4] {
-        let rows = &rows[..LANES];
-        // SAFETY: see above; sixteen rows of 16 bytes are read.
+    fn columns(self, words: &[u32], stride: usize) -> [__m512i; 4] {
+        let words = &words[..(LANES - 1) * stride + 4];
+        // SAFETY: see above; the last row that is read ends where the slice does.
         unsafe {
             // Rows 4i to 4i + 3 in one vector: transposed by quarters, the lanes stand in the order 0, 4, 8, 12, 1, 5, ….
-            let four = |row: usize| _mm512_loadu_si512(rows[row].as_ptr().cast());
+            let row = |row: usize| _mm_loadu_si128(words.as_ptr().add(row * stride).cast());
+            let four = |first: usize| {
+                if stride == 4 {
+                    return _mm512_loadu_si512(words.as_ptr().add(4 * first).cast());
+                }
+                let pair =
+                    |at: usize| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(at)), row(at + 1));
+                _mm512_inserti64x4::<1>(_mm512_castsi256_si512(pair(first)), pair(first + 2))
+            };
             let (a, b, c, d) = (four(0), four(4), four(8), four(12));
             let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
             let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
@@ -189,5 +197,11 @@ impl Simd for Avx512 {
     fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32 {
         // SAFETY: a processor with AVX-512 has AVX2.
         unsafe { Avx2::new() }.match_line(line, key, state)
+    }
+
+    #[inline(always)]
+    fn match_long_line(self, line: &LongLine, addresses: &[u64; 4], rest: [u16; 4], state: u16) -> u32 {
+        // SAFETY: a processor with AVX-512 has AVX2.
+        unsafe { Avx2::new() }.match_long_line(line, addresses, rest, state)
     }
 }

@@ -101,14 +101,18 @@ pub trait Simd: Copy {
     ///
     /// Where the table has fewer than four.
     fn gather8(self, table: &[u8], index: Self::V) -> Self::V;
-    /// The words of the first [`Simd::LANES`] of `rows`, column by column.
-    fn columns(self, rows: &[[u32; 4]]) -> [Self::V; 4];
+    /// The first four words of each of [`Simd::LANES`] rows of `stride` words, column by column. `words` begins with the first row,
+    /// and of the last one it has four words at least.
+    fn columns(self, words: &[u32], stride: usize) -> [Self::V; 4];
     /// Writes the lanes of `mask`, side by side, to the start of `to`, which holds [`Simd::LANES`] words at least; what comes
     /// after them there is overwritten with something. How many lanes they were.
     fn compress(self, vector: Self::V, mask: u32, to: &mut [u32]) -> usize;
     /// Compares a key, but for its last word, and the state word of its packet with the two rules of a line; see [`Line`]. Bit
     /// 0 is the first rule, bit 1 the second.
     fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32;
+    /// Compares a key, whose last four half words are `rest`, and the state word of its packet with the rule of a line; see
+    /// [`LongLine`]. 1 if they match, or 0.
+    fn match_long_line(self, line: &LongLine, addresses: &[u64; 4], rest: [u16; 4], state: u16) -> u32;
 }
 
 /// The most lanes that a vector has.
@@ -123,6 +127,26 @@ pub struct Line {
     pub low: [[u16; 8]; 2],
     /// Upper bounds, and the mask of the state word.
     pub high: [[u16; 8]; 2],
+}
+
+/// One rule with long addresses in a cache line. Of each half of the addresses of a key, the bits that are left when it is shifted to the
+/// right must be as in the line; of the half words that follow, the first two must lie between `low` and `high`, and of the state
+/// word the bits in `high[2]` must be as in `low[2]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub struct LongLine {
+    /// The halves of source and destination.
+    pub addresses: [u64; 4],
+    /// Lower bounds, and the value of the state word.
+    pub low: [u16; 4],
+    /// Upper bounds, and the mask of the state word.
+    pub high: [u16; 4],
+    /// How far each half is shifted; by 64 so that nothing is left of it.
+    pub shifts: [u8; 4],
+    /// Something of the user's.
+    pub number: u32,
+    /// Fills the line.
+    pub reserved: [u8; 8],
 }
 
 impl Isa {

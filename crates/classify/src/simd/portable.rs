@@ -1,6 +1,6 @@
 //! Arrays, as the compiler makes of them what the target has.
 
-use super::{Line, Simd};
+use super::{Line, LongLine, Simd};
 
 /// Eight words: two 128-bit vectors where there are such.
 #[derive(Clone, Copy)]
@@ -137,9 +137,8 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn columns(self, rows: &[[u32; 4]]) -> [Words; 4] {
-        let rows = &rows[..LANES];
-        std::array::from_fn(|column| std::array::from_fn(|lane| rows[lane][column]))
+    fn columns(self, words: &[u32], stride: usize) -> [Words; 4] {
+        std::array::from_fn(|column| std::array::from_fn(|lane| words[lane * stride + column]))
     }
 
     #[inline(always)]
@@ -165,5 +164,15 @@ impl Simd for Portable {
             u32::from(!differs)
         };
         rule(0) | rule(1) << 1
+    }
+
+    #[inline(always)]
+    fn match_long_line(self, line: &LongLine, addresses: &[u64; 4], rest: [u16; 4], state: u16) -> u32 {
+        let mut differs = u64::from((state ^ line.low[2]) & line.high[2]);
+        for ((address, value), shift) in addresses.iter().zip(line.addresses).zip(line.shifts) {
+            differs |= (address ^ value).checked_shr(shift.into()).unwrap_or(0);
+        }
+        let within = |port: usize| (line.low[port] <= rest[port]) & (rest[port] <= line.high[port]);
+        u32::from((differs == 0) & within(0) & within(1))
     }
 }

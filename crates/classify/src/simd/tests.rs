@@ -84,11 +84,12 @@ impl Kernel for Memory {
         let expected: Vec<u32> = index.iter().map(|&i| bytes[(i as usize).min(96)].into()).collect();
         assert_eq!(found, expected);
 
-        let rows: Vec<[u32; 4]> = table.chunks_exact(4).map(|row| [row[0], row[1], row[2], row[3]]).collect();
-        for (column, vector) in simd.columns(&rows).into_iter().enumerate() {
-            simd.store(vector, &mut found);
-            let expected: Vec<u32> = rows[..S::LANES].iter().map(|row| row[column]).collect();
-            assert_eq!(found, expected);
+        for stride in 4..=6 {
+            for (column, vector) in simd.columns(&table, stride).into_iter().enumerate() {
+                simd.store(vector, &mut found);
+                let expected: Vec<u32> = (0..S::LANES).map(|lane| table[lane * stride + column]).collect();
+                assert_eq!(found, expected);
+            }
         }
 
         let mask = self.0.wrapping_mul(0x9e37_79b1) >> (32 - S::LANES);
@@ -163,6 +164,75 @@ fn a_line_is_matched_at_the_edges_of_each_word() {
                     "{isa:?} {first:?} {second:?}"
                 );
             }
+        }
+    }
+}
+
+struct MatchLong<'a>(&'a LongLine, &'a [u64; 4], [u16; 4], u16);
+
+impl Kernel for MatchLong<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> u32 {
+        simd.match_long_line(self.0, self.1, self.2, self.3)
+    }
+}
+
+#[test]
+fn a_long_line_is_matched_at_the_edges_of_each_word() {
+    let addresses = [0x0123_4567_89ab_cdef, u64::MAX, 0, 1 << 63];
+    // The state word stands where the key has something that is not looked at.
+    let (rest, state) = ([5, 0x8000, 0xffff, 0xffff], 0b1010);
+    let any = LongLine {
+        addresses: [0; 4],
+        low: [0; 4],
+        high: [u16::MAX, u16::MAX, 0, 0],
+        shifts: [64; 4],
+        number: 0,
+        reserved: [0; 8],
+    };
+    let exact = LongLine {
+        addresses,
+        low: [5, 0x8000, state, 0],
+        high: [5, 0x8000, u16::MAX, 0],
+        shifts: [0; 4],
+        ..any
+    };
+    let mut lines = vec![(any, 1), (exact, 1)];
+    for half in 0..4 {
+        for shift in 0..64 {
+            let mut line = exact;
+            line.shifts[half] = shift;
+            // The lowest bit that is looked at, and the highest that is not.
+            line.addresses[half] ^= 1 << shift;
+            lines.push((line, 0));
+            line.shifts[half] = shift + 1;
+            lines.push((line, 1));
+        }
+    }
+    for (word, value) in [(0, 5), (1, 0x8000)] {
+        for (low, high, matches) in [
+            (value, value, 1),
+            (value, u16::MAX, 1),
+            (0, value, 1),
+            (value + 1, u16::MAX, 0),
+            (0, value - 1, 0),
+            (u16::MAX, 0, 0),
+        ] {
+            let mut line = any;
+            (line.low[word], line.high[word]) = (low, high);
+            lines.push((line, matches));
+        }
+    }
+    for (value, mask, matches) in [(0b1000, 0b1000, 1), (0b0001, 0b0001, 0), (0b0010, 0b0110, 1)] {
+        let mut line = exact;
+        (line.low[2], line.high[2]) = (value, mask);
+        lines.push((line, matches));
+    }
+    for isa in Isa::all_available() {
+        for (line, matches) in &lines {
+            assert_eq!(isa.run(MatchLong(line, &addresses, rest, state)), *matches, "{isa:?} {line:?}");
         }
     }
 }

@@ -191,3 +191,15 @@ fn hundreds_of_tuples_agree() {
     let rules = RuleSet { rules };
     agree(&rules, &at_the_edges(&rules, 40, &mut random));
 }
+
+/// More hosts than class tables are tried for, and one rule that fixes no bit of what is hashed for them.
+#[test]
+fn a_catch_all_among_hosts_agrees() {
+    let mut random = Random(5);
+    let mut host = || u128::from(random.next()) << 64 | u128::from(random.next());
+    let mut rules: Vec<Rule> = (0..20_000).map(|_| v6(host(), 128, host(), 128)).collect();
+    rules.insert(10_000, v6(0, 0, 0, 0));
+    let rules = RuleSet { rules };
+    let keys = near_rules(&rules, 2_000, &mut random);
+    agree(&rules, &keys);
+}

@@ -1,14 +1,17 @@
 //! Building the tables: the classes of each field, then of two fields together, and so on until all are combined.
 
 use std::collections::HashMap;
+use std::iter;
 
 use foldhash::fast::RandomState;
 
 use super::address::AddressMap;
 use super::lists::{List, Lists, Made};
+use super::long_address::LongAddressMap;
 use super::{ClassTables, Cross, Map, Numbers, Word};
 use crate::NO_RULE;
 use crate::hybrid::entry::{Entry, FIELDS, Prefix};
+use crate::hybrid::family::Family;
 use crate::hybrid::state::States;
 use crate::rule::PortRange;
 
@@ -55,17 +58,34 @@ struct Crossed {
 
 impl ClassTables {
     /// The tables of rules in order; `None` where the budget does not suffice.
-    pub(in crate::hybrid) fn build(rules: &[Entry], states: &States, budget: Budget) -> Option<Self> {
+    pub(in crate::hybrid) fn build<K: Family>(
+        rules: &[Entry],
+        states: &States,
+        budget: Budget,
+    ) -> Option<Self> {
         let share = rules.len().div_ceil(SAMPLE).max(1);
-        let mut sample = Builder::new(rules.iter().step_by(share).collect(), states, budget)?;
+        let mut sample = Builder::new::<K>(rules.iter().step_by(share).collect(), states, budget)?;
         let order = sample.best_order()?;
         if share == 1 {
             return sample.finish(&order);
         }
-        let mut builder = Builder::new(rules.iter().collect(), states, budget)?;
-        for &(a, b) in &order {
-            builder.combine(a, b)?;
+        // Tables grow by some power of the number of rules: four times as many rules tell which, before all of them are tried.
+        let mut smaller = sample.total(&order)?;
+        for share in iter::successors(Some(share / 4), |share| Some(share / 4)).take_while(|&share| share > 1)
+        {
+            let mut builder = Builder::new::<K>(rules.iter().step_by(share).collect(), states, budget)?;
+            builder.combine_all(&order)?;
+            let entries = builder.total(&order)?;
+            let growth = entries as f64 / smaller as f64;
+            let expected = entries as f64 * growth.powf((share as f64).ln() / 4f64.ln());
+            // Growth slows down: what is far off may be so much less than expected.
+            if expected > (share * budget.entries) as f64 {
+                return None;
+            }
+            smaller = entries;
         }
+        let mut builder = Builder::new::<K>(rules.iter().collect(), states, budget)?;
+        builder.combine_all(&order)?;
         builder.finish(&order)
     }
 }
@@ -90,7 +110,7 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     /// With the classes of each field.
-    fn new(rules: Vec<&'a Entry>, states: &States, budget: Budget) -> Option<Self> {
+    fn new<K: Family>(rules: Vec<&'a Entry>, states: &States, budget: Budget) -> Option<Self> {
         // Numbers of rules are half words.
         if rules.len() > u16::MAX.into() {
             return None;
@@ -102,8 +122,8 @@ impl<'a> Builder<'a> {
             groups: std::array::from_fn(|_| None),
             maps: std::array::from_fn(|_| None),
         };
-        builder.addresses(0, |rule| rule.source)?;
-        builder.addresses(1, |rule| rule.destination)?;
+        builder.addresses::<K>(0, |rule| rule.source)?;
+        builder.addresses::<K>(1, |rule| rule.destination)?;
         builder.ports(Word::SourcePort, 2, |rule| rule.source_ports)?;
         builder.ports(Word::DestinationPort, 3, |rule| rule.destination_ports)?;
         builder.states(states)?;
@@ -154,7 +174,7 @@ impl<'a> Builder<'a> {
         Some(())
     }
 
-    fn addresses(&mut self, side: usize, prefix: impl Fn(&Entry) -> Prefix) -> Option<()> {
+    fn addresses<K: Family>(&mut self, side: usize, prefix: impl Fn(&Entry) -> Prefix) -> Option<()> {
         // By prefix, and in order: a prefix before those in it, and all of these before what is not in it.
         let mut by_prefix: Vec<(Prefix, u16)> =
             self.rules.iter().zip(0..).map(|(rule, number)| (prefix(rule), number)).collect();
@@ -187,7 +207,10 @@ impl<'a> Builder<'a> {
         self.nodes[side] = nodes;
         let room = self.budget.cells;
         self.add(side, lists, |classes| {
-            Some(Map::Address { side, map: AddressMap::new(&prefixes, classes, room)? })
+            Some(match K::WORDS {
+                1 => Map::Address { side, map: AddressMap::new(&prefixes, classes, room)? },
+                _ => Map::LongAddress { side, map: LongAddressMap::new(&prefixes, room)? },
+            })
         })
     }
 
@@ -306,6 +329,19 @@ impl<'a> Builder<'a> {
         let (table, lists) = crossed?;
         self.groups[a | b] = Some(Classes { lists, cross: Some(Crossed { a, b, stride, table }), entries });
         Some(())
+    }
+
+    /// Combines one pair of groups after another.
+    fn combine_all(&mut self, order: &[(Group, Group)]) -> Option<()> {
+        order.iter().try_for_each(|&(a, b)| self.combine(a, b))
+    }
+
+    /// Entries of all tables of this order.
+    fn total(&self, order: &[(Group, Group)]) -> Option<usize> {
+        match order.last() {
+            Some((a, b)) => Some(self.groups[a | b].as_ref()?.entries),
+            None => Some(0),
+        }
     }
 
     /// The classes of each pair of lists, and their lists.

@@ -3,6 +3,7 @@
 mod address;
 mod build;
 mod lists;
+mod long_address;
 
 use super::block::{BLOCK, Block, Column};
 use super::entry::FIELDS;
@@ -11,6 +12,7 @@ use crate::huge::{Place, Slab, Tables};
 use crate::simd::Simd;
 use address::AddressMap;
 pub(super) use build::Budget;
+use long_address::LongAddressMap;
 
 /// Maps from fields to classes, and tables from two classes to one.
 #[derive(Debug)]
@@ -27,8 +29,10 @@ const MAX_CLASSES: usize = 2 * FIELDS - 1;
 /// Classes of one field.
 #[derive(Debug)]
 enum Map {
-    /// Of the source (0) or the destination (1) address.
+    /// Of the source (0) or the destination (1) address of IPv4.
     Address { side: usize, map: AddressMap },
+    /// Of IPv6.
+    LongAddress { side: usize, map: LongAddressMap },
     /// Of a half word: the source port, the destination port or the state word. One class for each value.
     Word { field: Word, classes: Numbers },
 }
@@ -119,6 +123,7 @@ impl Tables for ClassTables {
         for map in &mut self.maps {
             match map {
                 Map::Address { map, .. } => map.each(visit),
+                Map::LongAddress { map, .. } => map.each(visit),
                 Map::Word { classes, .. } => visit(classes.place()),
             }
         }
@@ -130,18 +135,21 @@ impl Tables for ClassTables {
 }
 
 impl ClassTables {
-    /// Writes the position of the first rule that matches, or [`crate::NO_RULE`], for each packet of the block.
+    /// Writes the position of the first rule that matches, or [`crate::NO_RULE`], for each packet of the block, whose
+    /// keys these are.
     #[inline(always)]
     pub(super) fn classify<K: Family, S: Simd>(
         &self,
         simd: S,
         block: &Block,
+        keys: &[K],
         classes: &mut Classes,
         best: &mut Column,
     ) {
         for (map, classes) in self.maps.iter().zip(classes.iter_mut()) {
             match map {
-                Map::Address { side, map } => map.classify::<K, S>(simd, block, *side, classes),
+                Map::Address { side, map } => map.classify(simd, block, *side, classes),
+                Map::LongAddress { side, map } => map.classify(simd, block, keys, *side, classes),
                 Map::Word { field, classes: numbers } => {
                     for at in (0..block.len).step_by(S::LANES) {
                         let word = match field {
@@ -184,6 +192,7 @@ impl ClassTables {
             .iter()
             .map(|map| match map {
                 Map::Address { map, .. } => map.memory(),
+                Map::LongAddress { map, .. } => map.memory(),
                 Map::Word { classes, .. } => classes.memory(),
             })
             .sum();

@@ -52,8 +52,8 @@ impl Mask {
 
     /// Distinct masked keys that match a rule.
     pub(super) fn copies(&self, rule: &Entry, protocols: &[u16], states: &States) -> u64 {
-        let wild = self.source_len.saturating_sub(rule.source.len)
-            + self.destination_len.saturating_sub(rule.destination.len);
+        let wild = |len: u8, prefix: Prefix| u32::from(len.saturating_sub(prefix.len));
+        let wild = wild(self.source_len, rule.source) + wild(self.destination_len, rule.destination);
         if wild > 16 {
             return u64::MAX;
         }

@@ -1,0 +1,364 @@
+//! From IPv6 addresses to the classes of their longest prefixes: a few tables by some bits, and one comparison at the end.
+//!
+//! A level looks at the bits that tell most prefixes apart, wherever they are, and its nodes hold those that it does not tell
+//! apart for the next one. What is left is one prefix and those that hold it. The address may differ from it in bits that nobody
+//! looked at (PATRICIA, Morrison 1968); but no other prefix can hold it, and how many leading bits it has in common with the longest
+//! one says which of them do.
+
+use std::collections::HashMap;
+use std::iter;
+
+use bytemuck::{Pod, Zeroable};
+use foldhash::fast::RandomState;
+use packetloom_packet::key::halves;
+
+use super::Column;
+use crate::huge::{Place, Slab, Tables};
+use crate::hybrid::block::{BLOCK, Block};
+use crate::hybrid::entry::Prefix;
+use crate::hybrid::family::Family;
+use crate::simd::Simd;
+
+/// The tables.
+#[derive(Debug)]
+pub(super) struct LongAddressMap {
+    levels: Vec<Level>,
+    leaves: Slab<Leaf>,
+    /// For each leaf, the leaf of the prefix that comes after those it has.
+    beyond: Slab<u32>,
+}
+
+/// Nodes of as many cells each as the bits that the level looks at have values.
+#[derive(Debug)]
+struct Level {
+    bits: Bits,
+    /// The number of a leaf, or that of a node of the next level and the number of leaves.
+    cells: Slab<u16>,
+}
+
+/// Levels at most.
+const MAX_LEVELS: usize = 8;
+/// Bits of a level at most.
+const MAX_BITS: u32 = 16;
+/// Prefixes that are looked at to choose bits.
+const SAMPLE: usize = 4096;
+/// Another bit must leave no more of the pairs of prefixes together than this, or it is not worth twice the cells.
+const WORTH: f64 = 0.9;
+/// Cells that may be written for a level, once for each prefix that they may hold.
+const MAX_WORK: usize = 1 << 24;
+
+/// Some bits of an address, brought together.
+#[derive(Clone, Debug)]
+struct Bits {
+    runs: Vec<Run>,
+    count: u32,
+}
+
+/// Bits side by side.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// The word of the address.
+    word: usize,
+    right: u32,
+    mask: u32,
+    left: u32,
+}
+
+impl Bits {
+    /// The bits with these numbers, 0 being the highest.
+    fn new(mut numbers: Vec<u8>) -> Self {
+        numbers.sort_unstable();
+        let count = numbers.len() as u32;
+        let mut runs: Vec<Run> = Vec::new();
+        let mut left = count;
+        for run in numbers.chunk_by(|a, b| a + 1 == *b && a / 32 == b / 32) {
+            left -= run.len() as u32;
+            let last = run[run.len() - 1];
+            runs.push(Run {
+                word: usize::from(last / 32),
+                right: 31 - u32::from(last % 32),
+                mask: u32::MAX >> (32 - run.len()),
+                left,
+            });
+        }
+        Self { runs, count }
+    }
+
+    /// Those of an address.
+    fn of(&self, address: u128) -> usize {
+        let run = |run: &Run| ((address >> (96 - 32 * run.word)) as u32 >> run.right & run.mask) << run.left;
+        self.runs.iter().map(run).sum::<u32>() as usize
+    }
+
+    /// Those of all addresses of a prefix.
+    fn values(&self, prefix: Prefix) -> impl Iterator<Item = usize> {
+        let (fixed, wild) = (self.of(prefix.address), self.of(!Prefix::mask(prefix.len)));
+        // The next subset of the wild bits, until it is the empty one again.
+        let next = move |&subset: &usize| Some(subset.wrapping_sub(wild) & wild).filter(|&next| next != 0);
+        iter::successors(Some(0), next).map(move |subset| fixed | subset)
+    }
+}
+
+/// Prefixes of a leaf.
+const CHAIN: usize = 4;
+
+/// A prefix, the next longer ones that hold it, and their classes. After the one of length 0, it is that one again.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C, align(32))]
+struct Leaf {
+    address: [u64; 2],
+    lens: u64,
+    classes: u64,
+}
+
+/// A half word for each of four prefixes, the longest in the lowest one.
+fn lanes(values: [u16; CHAIN]) -> u64 {
+    values.iter().rev().fold(0, |lanes, &value| lanes << 16 | u64::from(value))
+}
+
+/// The same half word four times.
+const EACH: u64 = 0x0001_0001_0001_0001;
+
+impl LongAddressMap {
+    /// The map of prefixes, each with the class of what is in it and in no longer one, sorted by address and then by length, the
+    /// first of them the one of length 0. `None` where it would take more than `room` cells or too many levels.
+    pub(super) fn new(prefixes: &[(Prefix, u16)], room: usize) -> Option<Self> {
+        let mut leaves = Vec::with_capacity(prefixes.len());
+        let mut beyond = Vec::with_capacity(prefixes.len());
+        // The prefixes that hold the one at hand, the longest last.
+        let mut holding: Vec<usize> = Vec::new();
+        for (number, &(prefix, _)) in prefixes.iter().enumerate() {
+            while holding.last().is_some_and(|&other| !prefixes[other].0.covers(prefix)) {
+                holding.pop();
+            }
+            holding.push(number);
+            let chain: [(Prefix, u16); CHAIN] =
+                std::array::from_fn(|at| prefixes[holding[holding.len().saturating_sub(at + 1)]]);
+            leaves.push(Leaf {
+                address: halves(prefix.address),
+                lens: lanes(chain.map(|(prefix, _)| prefix.len.into())),
+                classes: lanes(chain.map(|(_, class)| class)),
+            });
+            beyond.push(holding[holding.len().saturating_sub(CHAIN + 1)] as u32);
+        }
+        let prefixes: Vec<Prefix> = prefixes.iter().map(|&(prefix, _)| prefix).collect();
+        Some(Self { levels: levels(&prefixes, room)?, leaves: leaves.into(), beyond: beyond.into() })
+    }
+
+    #[inline(always)]
+    pub(super) fn classify<K: Family, S: Simd>(
+        &self,
+        simd: S,
+        block: &Block,
+        keys: &[K],
+        side: usize,
+        classes: &mut Column,
+    ) {
+        let columns = &block.addresses[side * K::WORDS..];
+        let leaves = &self.leaves[..];
+        // The one node of the first level.
+        classes.fill(leaves.len() as u32);
+        let below = simd.splat(leaves.len() as u32 - 1);
+        let mut bits = [0; BLOCK];
+        for level in &self.levels {
+            bits.fill(0);
+            for run in &level.bits.runs {
+                let (column, mask) = (&columns[run.word], simd.splat(run.mask));
+                for at in (0..block.len).step_by(S::LANES) {
+                    let run =
+                        simd.shl(simd.and(simd.shr(simd.load(&column[at..]), run.right), mask), run.left);
+                    simd.store(simd.or(simd.load(&bits[at..]), run), &mut bits[at..]);
+                }
+            }
+            let cells = &level.cells[..];
+            let mut nodes = 0;
+            for at in (0..block.len).step_by(S::LANES) {
+                let before = simd.load(&classes[at..]);
+                // The number of the node and one, or 0 for a leaf, which stays.
+                let node = simd.sub(simd.max(before, below), below);
+                let is_node = simd.sub(simd.splat(0), simd.min(node, simd.splat(1)));
+                let first = simd.shl(simd.sub(node, simd.splat(1)), level.bits.count);
+                let index = simd.and(simd.add(first, simd.load(&bits[at..])), is_node);
+                let after = simd.gather16(cells, index);
+                let changes = simd.and(simd.xor(before, after), is_node);
+                let after = simd.xor(before, changes);
+                simd.store(after, &mut classes[at..]);
+                nodes |= simd.high_bits(simd.sub(below, after));
+            }
+            if nodes == 0 {
+                // What is left to tell apart is rare.
+                break;
+            }
+        }
+        for (key, number) in keys.iter().zip(classes.iter_mut()) {
+            let address = [key.half(side, 0), key.half(side, 1)];
+            let mut at = *number as usize;
+            loop {
+                let leaf = &leaves[at];
+                let (high, low) = (address[0] ^ leaf.address[0], address[1] ^ leaf.address[1]);
+                let below = 64 + low.leading_zeros();
+                let common = if high == 0 { below } else { high.leading_zeros() };
+                // The top bit of each lane whose prefix is longer than that.
+                let longer = (leaf.lens + EACH * u64::from(0x7fff - common)) & EACH << 15;
+                let matching = longer.count_ones();
+                if matching < CHAIN as u32 {
+                    *number = u32::from((leaf.classes >> (16 * matching)) as u16);
+                    break;
+                }
+                // Seldom: of a packet's prefixes the leaf's are mostly the first.
+                at = self.beyond[at] as usize;
+            }
+        }
+    }
+
+    /// Bytes held.
+    pub(super) fn memory(&self) -> usize {
+        let cells: usize = self.levels.iter().map(|level| size_of_val(&level.cells[..])).sum();
+        cells + size_of_val(&self.leaves[..]) + size_of_val(&self.beyond[..])
+    }
+}
+
+impl Tables for LongAddressMap {
+    fn each(&mut self, visit: &mut dyn FnMut(&mut dyn Place)) {
+        for level in &mut self.levels {
+            visit(&mut level.cells);
+        }
+        visit(&mut self.leaves);
+        visit(&mut self.beyond);
+    }
+}
+
+/// Numbers of prefixes, in order.
+type Group = Vec<u16>;
+
+/// Makes one level after another, until no two prefixes that go separate ways are left together.
+fn levels(prefixes: &[Prefix], mut room: usize) -> Option<Vec<Level>> {
+    let mut groups: Vec<Group> = vec![(0..prefixes.len() as u16).collect()];
+    let mut levels = Vec::new();
+    while !groups.is_empty() {
+        if levels.len() == MAX_LEVELS {
+            return None;
+        }
+        let bits = choose(prefixes, &groups, room);
+        let size = 1usize << bits.count;
+        // What a vector instruction reads beyond the last.
+        let mut cells = vec![0; groups.len() * size + 1];
+        room = room.checked_sub(cells.len())?;
+        let mut below: HashMap<Group, u16, RandomState> = HashMap::default();
+        let mut next: Vec<Group> = Vec::new();
+        let mut work = MAX_WORK;
+        for (group, cells) in groups.iter().zip(cells.chunks_exact_mut(size)) {
+            work = work.checked_sub(group.iter().map(|&number| values(&bits, prefixes, number)).sum())?;
+            let mut mixed = vec![false; size];
+            for &number in group {
+                let prefix = prefixes[usize::from(number)];
+                for value in bits.values(prefix) {
+                    // At first every cell has the prefix of length 0.
+                    mixed[value] |= !prefixes[usize::from(cells[value])].covers(prefix);
+                    cells[value] = number;
+                }
+            }
+            // Those that are together still.
+            let mut together: HashMap<usize, Group, RandomState> = HashMap::default();
+            for &number in group {
+                for value in bits.values(prefixes[usize::from(number)]).filter(|&value| mixed[value]) {
+                    together.entry(value).or_default().push(number);
+                }
+            }
+            for (value, group) in together {
+                let node = match below.get(&group) {
+                    Some(&node) => node,
+                    None => {
+                        let node = u16::try_from(prefixes.len() + next.len()).ok()?;
+                        next.push(group.clone());
+                        below.insert(group, node);
+                        node
+                    }
+                };
+                cells[value] = node;
+            }
+        }
+        levels.push(Level { bits, cells: cells.into() });
+        groups = next;
+    }
+    Some(levels)
+}
+
+/// Values that the bits have in a prefix.
+fn values(bits: &Bits, prefixes: &[Prefix], number: u16) -> usize {
+    1 << bits.of(!Prefix::mask(prefixes[usize::from(number)].len)).count_ones()
+}
+
+/// The bits by which most of the prefixes are told apart from others of their group: one after another, the best first.
+fn choose(prefixes: &[Prefix], groups: &[Group], room: usize) -> Bits {
+    // Prefixes that hold no other one of their group, which need not be told apart from those, and the numbers of the groups. Some
+    // drawn evenly: groups, or of a single one its prefixes.
+    let total: usize = groups.iter().map(Vec::len).sum();
+    let share = total.div_ceil(SAMPLE).max(1);
+    let (of_groups, of_prefixes) = if groups.len() > 1 { (share, 1) } else { (1, share) };
+    let mut items: Vec<(Prefix, u32)> = Vec::new();
+    for (group, number) in groups.iter().step_by(of_groups).zip(0..) {
+        let prefix = |number: u16| prefixes[usize::from(number)];
+        let alone =
+            |at: &usize| group.get(at + 1).is_none_or(|&next| !prefix(group[*at]).covers(prefix(next)));
+        let alone = (0..group.len()).filter(alone).step_by(of_prefixes);
+        items.extend(alone.map(|at| (prefix(group[at]), number)));
+    }
+    // Cells that are empty cost memory; those of the first level are shared by all.
+    let spare = if groups.len() > 1 { 3 } else { 5 };
+    let most = ((total / groups.len()).max(1).ilog2() + spare).min(MAX_BITS);
+    let most = most.min((room / groups.len()).max(2).ilog2());
+    let mut parts = groups.len();
+    let mut bits: Vec<u8> = Vec::new();
+    let mut together = f64::MAX;
+    let mut sizes: Vec<[u32; 2]> = Vec::new();
+    while (bits.len() as u32) < most.max(1) {
+        // Pairs that are in one part still.
+        let mut best = (f64::MAX, 0);
+        for bit in (0..128).filter(|bit| !bits.contains(bit)) {
+            sizes.clear();
+            sizes.resize(parts, [0; 2]);
+            for &(prefix, part) in &items {
+                let size = &mut sizes[part as usize];
+                if bit < prefix.len {
+                    size[(prefix.address >> (127 - bit) & 1) as usize] += 1;
+                } else {
+                    size[0] += 1;
+                    size[1] += 1;
+                }
+            }
+            let pairs = |&size: &u32| f64::from(size) * f64::from(size.saturating_sub(1));
+            let pairs: f64 = sizes.as_flattened().iter().map(pairs).sum();
+            best = if pairs < best.0 { (pairs, bit) } else { best };
+        }
+        if !bits.is_empty() && best.0 > WORTH * together {
+            break;
+        }
+        (together, _) = best;
+        let bit = best.1;
+        bits.push(bit);
+        // Parts with one prefix are done with.
+        let mut numbers: HashMap<u32, u32, RandomState> = HashMap::default();
+        let mut split: Vec<(Prefix, u32)> = Vec::with_capacity(items.len());
+        for &(prefix, part) in &items {
+            let value = (prefix.address >> (127 - bit) & 1) as u32;
+            split.push((prefix, 2 * part + value));
+            if bit >= prefix.len {
+                split.push((prefix, 2 * part + 1));
+            }
+        }
+        let mut count: HashMap<u32, u32, RandomState> = HashMap::default();
+        split.iter().for_each(|(_, part)| *count.entry(*part).or_default() += 1);
+        split.retain(|(_, part)| count[part] > 1);
+        for (_, part) in &mut split {
+            let next = numbers.len() as u32;
+            *part = *numbers.entry(*part).or_insert(next);
+        }
+        parts = numbers.len();
+        items = split;
+        if items.is_empty() {
+            break;
+        }
+    }
+    Bits::new(bits)
+}
