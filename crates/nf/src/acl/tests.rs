@@ -546,3 +546,128 @@ fn rules_of_other_formats_bring_their_default() {
     assert_eq!(acl.warnings(), [format!("{name}:4: `-i lo` has no equal here")]);
     assert_eq!(prepare("{ rules = \"own\" }", folder.path(), false).unwrap().warnings(), [""; 0]);
 }
+
+const ALL: &str = "permit any from any to any log # everything";
+
+/// Which of packets at these times get a line; with the log's text and its report.
+fn log_at(keys: &str, times: &[u64]) -> (Vec<bool>, String, serde_json::Value) {
+    let acl = acl(ALL, &format!("log = \"l\"\n{keys}"));
+    let mut log = acl.log().expect("a log");
+    let mut lines = String::new();
+    let mut written = Vec::new();
+    for (number, &nanos) in times.iter().enumerate() {
+        let packet = Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), Transport::Udp(1, 2));
+        let before = lines.len();
+        let record = Captured::new(nanos, &packet).for_oracle().record().expect("a packet");
+        log.log(&mut lines, 0, number as u64, &record);
+        written.push(lines.len() > before);
+    }
+    log.finish(&mut lines);
+    let mut report = acl.function(1).report();
+    report.merge(&*log.report());
+    (written, lines, report.json()["log"].clone())
+}
+
+#[test]
+fn a_burst_and_then_the_rate() {
+    const SECOND: u64 = 1_000_000_000;
+    let times = [0, 0, 0, 0, 499_999_999, 500_000_000, SECOND, SECOND, 10 * SECOND, 10 * SECOND, 10 * SECOND]
+        .map(|since| 1_700_000_000 * SECOND + since);
+    let times = [&times[..], &[times[10]; 2]].concat();
+    let (written, text, counts) = log_at("log_rate = \"2/s\"\nlog_burst = 3", &times);
+    let [t, f] = [true, false];
+    assert_eq!(written, [t, t, t, f, f, t, t, f, t, t, t, f, f]);
+    assert_eq!(counts, json!({ "lines": 8, "suppressed": 5 }));
+    let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    // Every suppressed line is told of once: by the next one that is written, or at the end.
+    let told: Vec<_> = lines.iter().map(|line| line["suppressed"].as_u64().unwrap_or(0)).collect();
+    assert_eq!(told, [0, 0, 0, 2, 0, 1, 0, 0, 2]);
+    assert_eq!(
+        lines[3],
+        json!({
+            "frame": 6, "action": "permit", "rule": 0, "line": 1, "comment": "everything", "suppressed": 2,
+            "observationTimeMicroseconds": 1_700_000_000_500_000u64, "ipVersion": 4,
+            "sourceIPv4Address": "10.0.0.1", "destinationIPv4Address": "10.0.0.2", "protocolIdentifier": 17,
+            "sourceTransportPort": 1, "destinationTransportPort": 2, "ipTotalLength": 28,
+        })
+    );
+    assert_eq!(lines[8], json!({ "suppressed": 2 }));
+}
+
+#[test]
+fn time_that_stands_still_or_goes_back_gives_no_burst() {
+    let keys = "log_rate = \"1/s\"\nlog_burst = 2";
+    let written = |seconds: &[u64]| {
+        let times: Vec<_> = seconds.iter().map(|s| s * 1_000_000_000).collect();
+        log_at(keys, &times).0.iter().map(|&written| u8::from(written)).collect::<Vec<_>>()
+    };
+    // Captures without times.
+    assert_eq!(written(&[0; 5]), [1, 1, 0, 0, 0]);
+    // Packets out of order by a second gain nothing.
+    assert_eq!(written(&[9, 9, 8, 9, 8, 9, 10, 9, 10]), [1, 1, 0, 0, 0, 0, 1, 0, 0]);
+    // A clock that was set back, and one wrong time: no line for the step, and then the rate again.
+    assert_eq!(written(&[1_000, 1_000, 10, 11, 11, 12]), [1, 1, 0, 1, 0, 1]);
+    assert_eq!(written(&[5, 5, 4_000_000_000, 5, 5, 6, 6]), [1, 1, 1, 1, 0, 1, 0]);
+    assert_eq!(log_at("log_rate = \"unlimited\"\nlog_burst = 1", &[u64::MAX, 0, 0, 7]).0, [true; 4]);
+}
+
+/// The bucket in another form (GCRA's virtual scheduling): the time when the next line would be due, times the rate's count.
+fn expected_lines(count: u64, period: u64, burst: u64, times: &[u64]) -> Vec<bool> {
+    let [count, period, burst] = [count, period, burst].map(i128::from);
+    let (mut now, mut due) = (0i128, 0i128);
+    let each = times.iter().map(|&time| {
+        let time = i128::from(time);
+        if now - time > 1_000_000_000 {
+            due -= (now - time) * count;
+            now = time;
+        }
+        now = now.max(time);
+        let conforms = due <= now * count + (burst - 1) * period;
+        if conforms {
+            due = due.max(now * count) + period;
+        }
+        conforms
+    });
+    each.collect()
+}
+
+proptest! {
+    #[test]
+    fn the_log_is_limited_as_another_form_of_the_bucket_says(
+        rate in prop::sample::select(vec![("1/s", 1, 1), ("7/s", 7, 1), ("13/min", 13, 60), ("3/hour", 3, 3600), ("4294967295/day", u64::from(u32::MAX), 86_400)]),
+        burst in prop_oneof![1..6u64, Just(1_000_000)],
+        steps in prop::collection::vec(
+            prop_oneof![
+                4 => 0..400_000_000i64,
+                2 => -1_500_000_000..3_000_000_000i64,
+                1 => any::<i64>(),
+                1 => Just(0),
+            ],
+            1..200,
+        ),
+    ) {
+        let (text, count, seconds) = rate;
+        let mut time = 1_000_000_000_000u64;
+        let times: Vec<_> = steps.into_iter().map(|step| { time = time.saturating_add_signed(step); time }).collect();
+        let (written, _, counts) = log_at(&format!("log_rate = {text:?}\nlog_burst = {burst}"), &times);
+        prop_assert_eq!(&written, &expected_lines(count, seconds * 1_000_000_000, burst, &times));
+        let lines = written.iter().filter(|written| **written).count();
+        prop_assert_eq!(counts, json!({ "lines": lines, "suppressed": times.len() - lines }));
+    }
+}
+
+#[test]
+fn what_is_logged_is_said_beforehand() {
+    let text = "permit tcp from any to any log\ndeny udp from any to any\ndeny any from any to any log";
+    let logged = acl(text, "log = \"some/log\"\nlog_rate = \"3/hour\"");
+    assert_eq!(logged.records_path(), Some("some/log".as_ref()));
+    assert_eq!(logged.describe()[2], "log of 2 rules to some/log, at most 3/h after a burst of 100");
+    assert_eq!(logged.warnings(), [""; 0]);
+    let not_logged = acl(text, "counters = false");
+    assert_eq!(not_logged.describe()[2..], ["rules are not counted"]);
+    assert_eq!(
+        not_logged.warnings(),
+        ["f: 2 rules with log are not logged; log = \"FILE\" in the chain file does that"]
+    );
+    assert!(not_logged.log().is_none());
+}
