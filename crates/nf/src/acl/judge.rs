@@ -40,12 +40,16 @@ impl Judge {
     ) {
         let AclReport { list, counters, .. } = &mut self.report;
         let default = list.rules.rules.len();
+        // Slices of one length, so that each index is checked once.
+        let (frames, bytes) = (&keys.frames[..keys.keys.len()], &keys.bytes[..keys.keys.len()]);
+        let rules = &list.verdicts[..=default];
+        let counters = if COUNTERS { &mut counters[..=default] } else { &mut counters[..] };
         for (&at, &first) in passing.at.iter().zip(&passing.first) {
             let (at, position) = (at as usize, default.min(first as usize));
-            let frame = keys.frames[at];
-            verdicts[frame as usize] = list.verdicts[position];
+            let frame = frames[at];
+            verdicts[frame as usize] = rules[position];
             if COUNTERS {
-                counters[position].add(keys.bytes[at]);
+                counters[position].add(bytes[at]);
             }
             if LOG && list.logs[position] {
                 self.logged.push(Logged { frame, rule: first });
