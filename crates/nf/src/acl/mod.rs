@@ -5,6 +5,7 @@
 //! not match it. Source of the semantics: those of router access lists, as in RFC 8519.
 //!
 //! - Shape: stateless. Keys in, verdicts out; packets and bytes of each rule and worker (16 bytes).
+//! - Log: packets that rules with `log` decide, in order of arrival, limited in packet time.
 //! - Drop reasons: `acl_rule`, `acl_default`.
 
 mod config;
