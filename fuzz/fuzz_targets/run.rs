@@ -18,8 +18,8 @@ const RULES: &str = "\
 deny tcp from any to any flags S/SA
 permit tcp from any to any port 80-443
 permit udp from any port 53 to any
-deny icmp from any to any type 8 code 0
-permit any from any to any fragment later
+deny icmp from any to any type 8 code 0 log
+permit any from any to any fragment later log
 permit any from 10.0.0.0/8 to any
 permit any from ::/1 to any
 ";
@@ -36,6 +36,11 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         rule_action: None,
         classifier: Default::default(),
         ignore_flags: false,
+        counters: true,
+        // What is logged is counted; without an output nothing is written.
+        log: Some("log".into()),
+        log_rate: "3/s".parse().expect("a rate"),
+        log_burst: acl::LogBurst::clamped(2),
     };
     let meter = meter::Config {
         idle_timeout: "1s".parse().expect("a time"),

@@ -233,7 +233,7 @@ pub struct Rule {
     pub id: Option<Box<str>>,
     /// What the file says about the rule; one line.
     pub comment: Option<Box<str>>,
-    /// Whether the file asks for packets of this rule to be logged. Kept for files that are written from it: nothing here logs.
+    /// Whether packets that this rule decides are to be logged; nothing in this crate does.
     pub log: bool,
     /// Line of the file, from 1.
     pub line: u32,

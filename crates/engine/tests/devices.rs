@@ -1,4 +1,4 @@
-//! Every way of running a chain gives what the oracle gives: verdicts, order, records, counters; over generated traffic, as it
+//! Every way of running a chain gives what the oracle gives: verdicts, order, records, logs, counters; over generated traffic, as it
 //! is and with bytes changed at random.
 
 #![allow(missing_docs)]
@@ -20,25 +20,37 @@ const RULES: &str = "\
 deny tcp from any to any port 22 id ssh
 permit tcp from any to any port 443
 permit udp from any port 0-32767 to any
-deny icmp from any to any type 8
-permit any from 0.0.0.0/1 to any
+deny icmp from any to any type 8 log
+permit any from 0.0.0.0/1 to any log
 permit icmpv6 from any to any
-permit tcp from any to any flags A/SA
+permit tcp from any to any flags A/SA log id ack # of a connection
 ";
 
-/// What a run leaves: summary, records in order of their text, the capture of what passed.
+const CHAIN: &str = "\
+[[chain]]
+nf = \"acl\"
+rules = \"rules\"
+log = \"log\"
+log_rate = \"RATE\"
+log_burst = 7
+[[chain]]
+nf = \"meter\"
+idle_timeout = \"900ms\"
+active_timeout = \"5s\"
+output = \"flows\"
+";
+
+/// What a run leaves: summary, records in order of their text, the log, the capture of what passed.
 #[derive(Debug, PartialEq)]
 struct Results {
     summary: serde_json::Value,
     records: Vec<String>,
+    log: String,
     passed: Vec<u8>,
 }
 
-fn results(folder: &Path, capture: &Arc<Vec<u8>>, settings: &str, stream: bool) -> Results {
-    let text = format!(
-        "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n[[chain]]\nnf = \"meter\"\nidle_timeout = \"900ms\"\nactive_timeout = \
-         \"5s\"\noutput = \"flows\"\n[run]\n{settings}\n"
-    );
+fn results(folder: &Path, capture: &Arc<Vec<u8>>, settings: &str, rate: &str, stream: bool) -> Results {
+    let text = format!("{CHAIN}[run]\n{settings}\n").replace("RATE", rate);
     std::fs::write(folder.join("rules"), RULES).expect("written");
     let chain = Chain::parse("chain", &text, Context { folder, ignore_flags: false }).expect("a good chain");
     let plan = Plan::new(chain);
@@ -49,9 +61,10 @@ fn results(folder: &Path, capture: &Arc<Vec<u8>>, settings: &str, stream: bool) 
     } else {
         CaptureReader::from_bytes("memory", capture.clone())
     };
+    let output = |name: &str| Some(Output::create(&folder.join(name)).expect("a file"));
     let mut outputs = Outputs {
         sink: Some(CaptureWriter::create(&folder.join("passed"), Resolution::Nanos).expect("a file")),
-        records: vec![None, Some(Output::create(&folder.join("flows")).expect("a file"))],
+        records: vec![output("log"), output("flows")],
         summaries: vec![],
     };
     let io = Io {
@@ -69,7 +82,8 @@ fn results(folder: &Path, capture: &Arc<Vec<u8>>, settings: &str, stream: bool) 
     records.sort_unstable();
     let total: u64 = ended.as_object().expect("counts").values().filter_map(|count| count.as_u64()).sum();
     assert_eq!(total, records.len() as u64, "every record ended for one reason");
-    Results { summary, records, passed: std::fs::read(folder.join("passed")).expect("a capture") }
+    let log = read("log");
+    Results { summary, records, log, passed: std::fs::read(folder.join("passed")).expect("a capture") }
 }
 
 const DEVICES: [&str; 6] = [
@@ -81,15 +95,17 @@ const DEVICES: [&str; 6] = [
     "workers = 16\nbatch = 7",
 ];
 
-fn compare(capture: Vec<u8>) {
+/// Compares all devices; returns the log.
+fn compare(capture: Vec<u8>, rate: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let capture = Arc::new(capture);
-    let oracle = results(folder.path(), &capture, "device = \"oracle\"", false);
+    let oracle = results(folder.path(), &capture, "device = \"oracle\"", rate, false);
     for settings in DEVICES {
-        let found = results(folder.path(), &capture, settings, false);
+        let found = results(folder.path(), &capture, settings, rate, false);
         assert_eq!(found.summary, oracle.summary, "{settings:?}");
-        assert!(found == oracle, "{settings:?}: other records, or other packets passed, or in another order");
+        assert!(found == oracle, "{settings:?}: other records, log or packets passed, or in another order");
     }
+    oracle.log
 }
 
 fn traffic(packets: u64, flows: u64, seed: u64) -> Vec<u8> {
@@ -101,16 +117,26 @@ fn traffic(packets: u64, flows: u64, seed: u64) -> Vec<u8> {
 
 #[test]
 fn every_device_gives_what_the_oracle_gives() {
-    compare(traffic(20_000, 900, 1));
+    let limited = compare(traffic(20_000, 900, 1), "300/s");
+    let all = compare(traffic(20_000, 900, 1), "unlimited");
+    let told = |line: &str| -> u64 {
+        let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        line["suppressed"].as_u64().unwrap_or(0)
+    };
+    // What is suppressed is told of; the rest are the lines that there are without a limit.
+    let suppressed: u64 = limited.lines().map(told).sum();
+    let lines = limited.lines().filter(|line| line.contains("frame")).count();
+    assert!(lines > 1_000 && suppressed > 1_000, "{lines} lines, {suppressed} suppressed");
+    assert_eq!(lines + suppressed as usize, all.lines().count());
 }
 
 #[test]
 fn a_stream_gives_what_a_file_gives() {
     let folder = tempfile::tempdir().expect("a folder");
     let capture = Arc::new(traffic(20_000, 900, 2));
-    let file = results(folder.path(), &capture, "", false);
+    let file = results(folder.path(), &capture, "", "300/s", false);
     for settings in ["", "workers = 4"] {
-        assert!(results(folder.path(), &capture, settings, true) == file, "{settings:?}");
+        assert!(results(folder.path(), &capture, settings, "300/s", true) == file, "{settings:?}");
     }
 }
 
@@ -119,7 +145,11 @@ proptest! {
 
     /// Records keep their lengths, so that the capture stays one; what is in the frames and their times is anything.
     #[test]
-    fn damaged_traffic_too(seed: u64, damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..300)) {
+    fn damaged_traffic_too(
+        seed: u64,
+        rate in prop::sample::select(vec!["30/s", "unlimited"]),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..300),
+    ) {
         let mut capture = traffic(400, 40, seed);
         let mut allowed = Vec::new();
         let mut at = 24;
@@ -136,6 +166,6 @@ proptest! {
             let at = *index.get(&allowed);
             capture[at] = value;
         }
-        compare(capture);
+        compare(capture, rate);
     }
 }

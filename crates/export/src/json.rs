@@ -1,33 +1,21 @@
 //! JSON lines, one record each, keys named after IPFIX information elements (IANA registry; RFC 5103 for the reverse
-//! ones). Times are milliseconds since the epoch, octets are IP bytes, addresses are as RFC 5952 has them.
+//! ones). Times are since the epoch, in the unit that their names end in; octets are IP bytes, addresses are as RFC 5952 has
+//! them.
 
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use packetloom_packet::FlowRecord;
+use packetloom_packet::{FlowRecord, PacketRecord};
 
 /// Appends a record and a newline to `line`.
 ///
 /// Reverse counters are there even when they are 0; reverse times only when there was a packet that way, and TCP
 /// flags only for TCP.
 pub fn write_record(line: &mut String, record: &FlowRecord) {
-    let mut number = itoa::Buffer::new();
-    let mut field = |line: &mut String, name: &str, value: u64| {
-        line.push_str(name);
-        line.push_str(number.format(value));
-    };
     field(line, "{\"flowStartMilliseconds\":", record.start().as_millis());
     field(line, ",\"flowEndMilliseconds\":", record.end().as_millis());
-    let (version, source, destination) = match record.source {
-        IpAddr::V4(_) => (4, ",\"sourceIPv4Address\":\"", "\",\"destinationIPv4Address\":\""),
-        IpAddr::V6(_) => (6, ",\"sourceIPv6Address\":\"", "\",\"destinationIPv6Address\":\""),
-    };
-    field(line, ",\"ipVersion\":", version);
-    line.push_str(source);
-    write_address(line, record.source);
-    line.push_str(destination);
-    write_address(line, record.destination);
-    field(line, "\",\"sourceTransportPort\":", record.source_port.into());
+    write_addresses(line, record.source, record.destination);
+    field(line, ",\"sourceTransportPort\":", record.source_port.into());
     field(line, ",\"destinationTransportPort\":", record.destination_port.into());
     field(line, ",\"protocolIdentifier\":", record.protocol.into());
     field(line, ",\"packetDeltaCount\":", record.forward.packets);
@@ -44,6 +32,54 @@ pub fn write_record(line: &mut String, record: &FlowRecord) {
     }
     field(line, ",\"flowEndReason\":", record.end_reason as u64);
     line.push_str("}\n");
+}
+
+/// Appends the fields of a packet, without the braces around them: what a log adds to them stands in the same object.
+///
+/// Ports, ICMP type and code, and TCP flags only where the packet has them; `fragment` only where it is one.
+pub fn write_packet(line: &mut String, packet: &PacketRecord) {
+    field(line, "\"observationTimeMicroseconds\":", packet.time.as_micros());
+    write_addresses(line, packet.source, packet.destination);
+    field(line, ",\"protocolIdentifier\":", packet.protocol.into());
+    if let Some((source, destination)) = packet.ports {
+        field(line, ",\"sourceTransportPort\":", source.into());
+        field(line, ",\"destinationTransportPort\":", destination.into());
+    }
+    if let Some((kind, code)) = packet.icmp {
+        let names = match packet.source {
+            IpAddr::V4(_) => [",\"icmpTypeIPv4\":", ",\"icmpCodeIPv4\":"],
+            IpAddr::V6(_) => [",\"icmpTypeIPv6\":", ",\"icmpCodeIPv6\":"],
+        };
+        field(line, names[0], kind.into());
+        field(line, names[1], code.into());
+    }
+    if let Some(flags) = packet.tcp_flags {
+        field(line, ",\"tcpControlBits\":", flags.into());
+    }
+    if let Some(fragment) = packet.fragment {
+        line.push_str(",\"fragment\":\"");
+        line.push_str(fragment.name());
+        line.push('"');
+    }
+    field(line, ",\"ipTotalLength\":", packet.bytes.into());
+}
+
+#[inline]
+fn field(line: &mut String, name: &str, value: u64) {
+    line.push_str(name);
+    line.push_str(itoa::Buffer::new().format(value));
+}
+
+fn write_addresses(line: &mut String, source: IpAddr, destination: IpAddr) {
+    let [from, to] = match source {
+        IpAddr::V4(_) => [",\"ipVersion\":4,\"sourceIPv4Address\":\"", "\",\"destinationIPv4Address\":\""],
+        IpAddr::V6(_) => [",\"ipVersion\":6,\"sourceIPv6Address\":\"", "\",\"destinationIPv6Address\":\""],
+    };
+    line.push_str(from);
+    write_address(line, source);
+    line.push_str(to);
+    write_address(line, destination);
+    line.push('"');
 }
 
 fn write_address(line: &mut String, address: IpAddr) {
@@ -67,7 +103,7 @@ fn write_address(line: &mut String, address: IpAddr) {
 
 #[cfg(test)]
 mod tests {
-    use packetloom_packet::{EndReason, HalfFlow, Timestamp};
+    use packetloom_packet::{EndReason, Fragment, HalfFlow, Timestamp};
     use serde_json::{Value, json};
 
     use super::*;
@@ -112,6 +148,50 @@ mod tests {
                 "tcpControlBits": 18, "reverseTcpControlBits": 0, "flowEndReason": 1,
             })
         );
+    }
+
+    #[test]
+    fn a_packet_has_the_fields_that_it_has() {
+        let plain = PacketRecord {
+            time: Timestamp::from_nanos(1_500_999),
+            source: "192.0.2.1".parse().unwrap(),
+            destination: "198.51.100.2".parse().unwrap(),
+            protocol: 47,
+            ports: None,
+            icmp: None,
+            tcp_flags: None,
+            fragment: None,
+            bytes: 24,
+        };
+        let v6 = ["2001:db8::1", "2001:db8::2"].map(|text| text.parse().unwrap());
+        let v6 = PacketRecord { source: v6[0], destination: v6[1], ..plain };
+        for (packet, expected) in [
+            (plain, json!({})),
+            (
+                PacketRecord { ports: Some((1, 65_535)), tcp_flags: Some(0), ..plain },
+                json!({ "sourceTransportPort": 1, "destinationTransportPort": 65_535, "tcpControlBits": 0 }),
+            ),
+            (PacketRecord { icmp: Some((8, 0)), ..plain }, json!({ "icmpTypeIPv4": 8, "icmpCodeIPv4": 0 })),
+            (PacketRecord { icmp: Some((1, 4)), ..v6 }, json!({ "icmpTypeIPv6": 1, "icmpCodeIPv6": 4 })),
+            (PacketRecord { fragment: Some(Fragment::First), ..v6 }, json!({ "fragment": "first" })),
+            (PacketRecord { fragment: Some(Fragment::Later), ..plain }, json!({ "fragment": "later" })),
+        ] {
+            let mut text = String::from("{");
+            write_packet(&mut text, &packet);
+            let mut found: Value = serde_json::from_str(&(text + "}")).unwrap();
+            let version = if packet.source.is_ipv4() { 4 } else { 6 };
+            for (key, value) in [
+                ("observationTimeMicroseconds", json!(1_500)),
+                ("ipVersion", json!(version)),
+                (&*format!("sourceIPv{version}Address"), json!(packet.source)),
+                (&*format!("destinationIPv{version}Address"), json!(packet.destination)),
+                ("protocolIdentifier", json!(47)),
+                ("ipTotalLength", json!(24)),
+            ] {
+                assert_eq!(found.as_object_mut().unwrap().remove(key), Some(value), "{key}");
+            }
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]

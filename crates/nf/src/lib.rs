@@ -23,7 +23,7 @@ mod frames;
 use std::any::Any;
 use std::path::{Path, PathBuf};
 
-use packetloom_packet::{Batch, FlowRecord, Timestamp, Verdict};
+use packetloom_packet::{Batch, FlowRecord, PacketRecord, Timestamp, Verdict};
 use serde::de::DeserializeOwned;
 
 use crate::oracle::OraclePacket;
@@ -76,7 +76,7 @@ pub trait Prepared: Send + Sync {
     /// Whether it keeps state for each bidirectional flow, so that all packets of a flow must meet the same worker.
     fn is_per_flow(&self) -> bool;
 
-    /// The file its flow records are to be written to.
+    /// The file its flow records or its log are to be written to.
     fn records_path(&self) -> Option<&Path> {
         None
     }
@@ -103,6 +103,11 @@ pub trait Prepared: Send + Sync {
     /// Makes the batch form for one worker of `workers`.
     fn function(&self, workers: usize) -> Box<dyn Function>;
 
+    /// Makes the log of a run, where it has one.
+    fn log(&self) -> Option<Box<dyn Log>> {
+        None
+    }
+
     /// Makes the oracle.
     fn oracle(&self) -> Box<dyn Oracle>;
 }
@@ -111,6 +116,11 @@ pub trait Prepared: Send + Sync {
 pub trait Function: Send {
     /// Judges the packets of a batch that still pass, in their order; packets dropped before are not looked at.
     fn process(&mut self, batch: &mut Batch, records: &mut Records<'_>);
+
+    /// Hands out the packets of the last batch that are to be logged, in order of arrival.
+    fn logged(&mut self, into: &mut Vec<Logged>) {
+        let _ = into;
+    }
 
     /// Lets state expire that has been idle until `now`; called after a batch of `packets` where input comes as it is
     /// sent. Bounded work; what is not reached now is reached by later calls.
@@ -139,12 +149,38 @@ pub trait Oracle {
     /// Judges one packet.
     fn step(&mut self, packet: &OraclePacket, records: &mut Records<'_>) -> Verdict;
 
+    /// The rule that asks for the packet of the last step to be logged.
+    fn logged(&self) -> Option<u32> {
+        None
+    }
+
     /// Hands out all that is still held, at the end of the input.
     fn finish(&mut self, records: &mut Records<'_>) {
         let _ = records;
     }
 
     /// What it counted, in the same form as the function's.
+    fn report(&self) -> Box<dyn Report>;
+}
+
+/// A packet that is to be logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Logged {
+    /// Its index in the batch.
+    pub frame: u32,
+    /// The rule that asks for it, by its position.
+    pub rule: u32,
+}
+
+/// A function's log: one for a run, whatever the number of workers, so that packets come to it in order of arrival.
+pub trait Log {
+    /// Appends the packet's line, where it is to have one; `number` is that of the packet in the run, from 0.
+    fn log(&mut self, lines: &mut String, rule: u32, number: u64, packet: &PacketRecord);
+
+    /// Appends what there is to say at the end.
+    fn finish(&mut self, lines: &mut String);
+
+    /// What it counted, to be merged into the function's report.
     fn report(&self) -> Box<dyn Report>;
 }
 

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use packetloom_packet::{LinkType, Reject};
+use packetloom_packet::{Fragment, LinkType, PacketRecord, Reject, Timestamp};
 
 /// A packet as the oracle sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +60,27 @@ impl OraclePacket {
     pub fn new(nanos: u64, link: LinkType, frame: &[u8], wire_len: u32) -> Self {
         let ip = layer2(link.0, frame).and_then(|before| layer3(&frame[before..], wire_len as usize, before));
         Self { nanos, ip }
+    }
+
+    /// The packet as a log names it.
+    pub fn record(&self) -> Option<PacketRecord> {
+        let ip = self.ip.as_ref().ok()?;
+        let fragment = match (ip.first_fragment, ip.later_fragment) {
+            (true, _) => Some(Fragment::First),
+            (_, true) => Some(Fragment::Later),
+            _ => None,
+        };
+        Some(PacketRecord {
+            time: Timestamp::from_nanos(self.nanos),
+            source: ip.source,
+            destination: ip.destination,
+            protocol: ip.protocol,
+            ports: ip.ports,
+            icmp: ip.icmp,
+            tcp_flags: ip.tcp_flags,
+            fragment,
+            bytes: ip.bytes,
+        })
     }
 }
 

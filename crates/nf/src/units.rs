@@ -1,6 +1,7 @@
 //! Values with units, as chain files and the command line write them.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -78,19 +79,7 @@ impl fmt::Display for Span {
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Span;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a time in quotes, such as \"30s\"")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_str(Visitor)
+        quoted(deserializer, "a time in quotes, such as \"30s\"")
     }
 }
 
@@ -104,6 +93,105 @@ impl JsonSchema for Span {
             "type": "string",
             "description": "A span of time, such as \"30s\", \"200ms\", \"5m\"; \"0\" is none.",
             "pattern": r"^[0-9]+(\.[0-9]{1,9})?(ns|us|ms|s|m|h)?$"
+        })
+    }
+}
+
+/// So many in a time: `"100/s"`, `"10/minute"`; `"unlimited"` is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    count: u32,
+    /// 0 where there is no limit.
+    nanos: u64,
+}
+
+/// What a rate is per, by all its names; the first is the one that is shown.
+const PERIODS: [(&[&str], u64); 4] = [
+    (&["s", "sec", "second"], 1_000_000_000),
+    (&["m", "min", "minute"], 60_000_000_000),
+    (&["h", "hour"], 3_600_000_000_000),
+    (&["d", "day"], 86_400_000_000_000),
+];
+
+impl Rate {
+    /// So many a second.
+    pub const fn per_second(count: u32) -> Self {
+        Self { count, nanos: 1_000_000_000 }
+    }
+
+    /// How many, and in how many nanoseconds: 0 where there is no limit.
+    pub const fn parts(self) -> (u32, u64) {
+        (self.count, self.nanos)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "unlimited" {
+            return Ok(Self { count: 1, nanos: 0 });
+        }
+        let rate = text.split_once('/').and_then(|(count, period)| {
+            let (_, nanos) = PERIODS.iter().find(|(names, _)| names.contains(&period))?;
+            let is_number = count.bytes().all(|byte| byte.is_ascii_digit());
+            let count = count.parse().ok().filter(|&count| is_number && count > 0)?;
+            Some(Self { count, nanos: *nanos })
+        });
+        rate.ok_or_else(|| {
+            format!(
+                "{text:?}; expected a rate of 1 or more such as \"100/s\" or \"10/minute\", or \"unlimited\""
+            )
+        })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match PERIODS.iter().find(|(_, nanos)| *nanos == self.nanos) {
+            Some((names, _)) => write!(f, "{}/{}", self.count, names[0]),
+            None => f.write_str("unlimited"),
+        }
+    }
+}
+
+/// Reads a value that stands in quotes.
+fn quoted<'de, D, T>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err = String>,
+{
+    struct Visitor<T>(&'static str, PhantomData<T>);
+    impl<T: FromStr<Err = String>> de::Visitor<'_> for Visitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+    deserializer.deserialize_str(Visitor(expected, PhantomData))
+}
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        quoted(deserializer, "a rate in quotes, such as \"100/s\"")
+    }
+}
+
+impl JsonSchema for Rate {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Rate".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "So many in a time, such as \"100/s\", \"10/minute\"; \"unlimited\" is no limit.",
+            "pattern": r"^(unlimited|[0-9]+/(s|sec|second|m|min|minute|h|hour|d|day))$"
         })
     }
 }
@@ -185,6 +273,26 @@ mod tests {
         ] {
             let span: Span = text.parse().unwrap();
             assert_eq!((span.as_nanos(), span.to_string().as_str()), (nanos, shown), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_read_and_shown() {
+        for (text, parts, shown) in [
+            ("100/s", (100, 1_000_000_000), "100/s"),
+            ("1/sec", (1, 1_000_000_000), "1/s"),
+            ("3/hour", (3, 3_600_000_000_000), "3/h"),
+            ("10/minute", (10, 60_000_000_000), "10/m"),
+            ("4294967295/day", (u32::MAX, 86_400_000_000_000), "4294967295/d"),
+            ("unlimited", (1, 0), "unlimited"),
+        ] {
+            let rate: Rate = text.parse().unwrap();
+            assert_eq!((rate.parts(), rate.to_string().as_str()), (parts, shown), "{text}");
+        }
+        for text in
+            ["", "5", "/s", "0/s", "+5/s", "-5/s", "1.5/s", "5/", "5/ms", "5/S", "5 /s", "4294967296/s"]
+        {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
         }
     }
 

@@ -22,6 +22,11 @@ impl Timestamp {
         self.0 / 1_000_000
     }
 
+    /// Whole microseconds since the epoch, rounded down.
+    pub const fn as_micros(self) -> u64 {
+        self.0 / 1_000
+    }
+
     /// Nanoseconds from `earlier` to `self`; time that runs backwards counts as 0.
     pub const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

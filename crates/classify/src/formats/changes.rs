@@ -1,4 +1,5 @@
-//! Changes of a rule list while packets are judged by it: one a line, `#` begins a comment.
+//! Changes of a rule list while packets are judged by it: one a line, `#` begins a comment; one behind a rule is kept
+//! with it.
 //!
 //! ```text
 //! at PACKETS
@@ -18,7 +19,7 @@
 
 use std::io::BufRead;
 
-use super::text::{Words, lines, number, split_comment};
+use super::text::{self, Words, lines, number, split_comment};
 use super::{Error, Format, Options, read_rules};
 use crate::Rule;
 use crate::live::{Change, Name, Place};
@@ -46,7 +47,7 @@ pub fn read_changes(file: &str, reader: &mut dyn BufRead) -> Result<Vec<Transact
     let mut transactions = Vec::new();
     let (mut at, mut total) = (0, 0);
     let mut open = Transaction { at, changes: Vec::new(), lines: Vec::new() };
-    let mut take = |line, text: &str| {
+    let mut take = |line, text: &str, comment: Option<&str>| {
         let mut words = Words::new(text);
         let change = match words.next("at, add, delete, replace or commit")? {
             "at" if !open.changes.is_empty() => {
@@ -70,13 +71,13 @@ pub fn read_changes(file: &str, reader: &mut dyn BufRead) -> Result<Vec<Transact
                 transactions.push(Transaction { at, ..std::mem::replace(&mut open, new) });
                 return Ok(());
             }
-            "add" => Change::Add(place(&mut words)?, rule(words, line)?),
+            "add" => Change::Add(place(&mut words)?, rule(words, comment, line)?),
             "delete" => {
                 let name = name(&mut words)?;
                 words.end()?;
                 Change::Delete(name)
             }
-            "replace" => Change::Replace(name(&mut words)?, rule(words, line)?),
+            "replace" => Change::Replace(name(&mut words)?, rule(words, comment, line)?),
             found => return Err(format!("{found:?}; expected at, add, delete, replace or commit")),
         };
         total += 1;
@@ -87,9 +88,9 @@ pub fn read_changes(file: &str, reader: &mut dyn BufRead) -> Result<Vec<Transact
         open.lines.push(line);
         Ok(())
     };
-    lines(file, reader, |line, text| match split_comment(text).0 {
-        "" => Ok(()),
-        text => take(line, text).map_err(|message| Error::syntax(file, line, message)),
+    lines(file, reader, |line, text| match split_comment(text) {
+        ("", _) => Ok(()),
+        (text, comment) => take(line, text, comment).map_err(|message| Error::syntax(file, line, message)),
     })?;
     match open.lines.last() {
         None => Ok(transactions),
@@ -125,7 +126,7 @@ fn name(words: &mut Words<'_>) -> Result<Name, String> {
     }
 }
 
-fn rule(words: Words<'_>, line: u32) -> Result<Rule, String> {
+fn rule(words: Words<'_>, comment: Option<&str>, line: u32) -> Result<Rule, String> {
     let options = Options { format: Some(Format::Native), ..Options::default() };
     let mut rules = match read_rules("", &mut words.rest().as_bytes(), &options) {
         Ok(reading) => reading.rules.rules,
@@ -133,7 +134,7 @@ fn rule(words: Words<'_>, line: u32) -> Result<Rule, String> {
         Err(error) => return Err(error.to_string()),
     };
     match (rules.pop(), rules.len()) {
-        (Some(rule), 0) => Ok(Rule { line, ..rule }),
+        (Some(rule), 0) => Ok(Rule { line, comment: comment.and_then(text::comment), ..rule }),
         (None, _) => Err("the line ends; expected permit or deny".into()),
         (_, more) => Err(format!("{} rules; expected one, so without lists", more + 1)),
     }

@@ -4,6 +4,7 @@
 //! - `workers`: several, packets spread by flow, merged again in order of arrival.
 //! - `oracle`: packet by packet through the slow forms.
 
+mod logs;
 mod oracle;
 mod single;
 mod workers;
@@ -15,10 +16,11 @@ use packetloom_export::json;
 use packetloom_io::capture::{CaptureReader, CaptureWriter};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
-use packetloom_nf::Prepared;
+use packetloom_nf::{Logged, Prepared};
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{Batch, FlowRecord, Timestamp};
 
+use self::logs::Logs;
 use crate::chain::Device;
 use crate::outcome::{Outcome, TopFlows};
 use crate::{Error, Plan};
@@ -48,7 +50,7 @@ pub struct Io<'a> {
 pub struct Outputs {
     /// Where packets go that pass.
     pub sink: Option<CaptureWriter>,
-    /// For each function, where its flow records go.
+    /// For each function, where its flow records or its log go.
     pub records: Vec<Option<Output>>,
     /// Where the caller is going to write the summary: opened before the run, so that it does not fail after it.
     pub summaries: Vec<Option<Output>>,
@@ -135,12 +137,14 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         verdicts: VerdictCounts::default(),
         wire_bytes: 0,
         live: intake.source.is_live(),
+        logs: Logs::new(functions),
     };
-    let (reports, top_flows) = match (settings.device, plan.workers()) {
+    let (mut reports, top_flows) = match (settings.device, plan.workers()) {
         (Device::Oracle, _) => oracle::run(functions, settings, &mut intake, &mut outlet)?,
         (Device::Cpu, 1) => single::run(functions, settings, &mut intake, &mut outlet)?,
         (Device::Cpu, workers) => workers::run(functions, settings, workers, &mut intake, &mut outlet)?,
     };
+    outlet.finish_logs(&mut reports)?;
     outlet.outputs.flush()?;
     Ok(Outcome {
         verdicts: outlet.verdicts,
@@ -180,13 +184,14 @@ impl Intake<'_> {
     }
 }
 
-/// Where verdicts, packets and records go.
+/// Where verdicts, packets, records and logs go.
 struct Outlet<'a> {
     outputs: &'a mut Outputs,
     verdicts: VerdictCounts,
     wire_bytes: u64,
     /// Whether somebody may be waiting for what was decided: then nothing is held back.
     live: bool,
+    logs: Logs,
 }
 
 impl Outlet<'_> {
@@ -228,12 +233,14 @@ impl Outlet<'_> {
     }
 }
 
-/// A function's records on their way out.
+/// What comes out of a function beside verdicts, on its way out.
 struct Encoder {
-    /// Whether they are written at all.
+    /// Whether records are written at all.
     wanted: bool,
     lines: String,
     top_flows: TopFlows,
+    /// Packets of the last batch that are to be logged.
+    logged: Vec<Logged>,
 }
 
 impl Encoder {
@@ -242,6 +249,7 @@ impl Encoder {
             wanted: function.records_path().is_some(),
             lines: String::new(),
             top_flows: TopFlows::default(),
+            logged: Vec::new(),
         }
     }
 

@@ -17,11 +17,10 @@ pub(super) fn run(
 ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
     let mut stages: Vec<_> = functions.iter().map(|f| (f.oracle(), Encoder::new(&**f))).collect();
     let mut batch = Batch::new(settings.batch.get());
-    let mut number = 0;
+    let mut number: u64 = 0;
     while intake.fill(&mut batch)? {
         for index in 0..batch.len() {
             stages.iter_mut().for_each(|(oracle, _)| oracle.reach(number));
-            number += 1;
             let frame = batch.frames()[index];
             let packet =
                 OraclePacket::new(frame.time.as_nanos(), frame.link, batch.bytes(index), frame.wire_len);
@@ -29,12 +28,17 @@ pub(super) fn run(
                 Ok(_) => Verdict::Pass,
                 Err(reject) => settings.policy().verdict(*reject),
             };
-            for (oracle, encoder) in &mut stages {
-                if verdict.is_pass() {
-                    verdict = oracle.step(&packet, &mut |record| encoder.record(record));
+            for (index, (oracle, encoder)) in stages.iter_mut().enumerate() {
+                if !verdict.is_pass() {
+                    break;
+                }
+                verdict = oracle.step(&packet, &mut |record| encoder.record(record));
+                if let (Some(rule), Some(packet)) = (oracle.logged(), packet.record()) {
+                    outlet.log(index, rule, number, &packet)?;
                 }
             }
             batch.push_verdict(verdict);
+            number += 1;
         }
         outlet.deliver(&batch)?;
         for (index, (_, encoder)) in stages.iter_mut().enumerate() {

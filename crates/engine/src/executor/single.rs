@@ -1,6 +1,6 @@
 //! One worker, in the thread that reads.
 
-use packetloom_nf::{Function, Prepared, Report};
+use packetloom_nf::{Function, Logged, Prepared, Report};
 use packetloom_packet::Batch;
 
 use super::{ENCODED, Encoder, Expiry, Intake, Outlet};
@@ -23,6 +23,7 @@ impl Stages {
     pub(super) fn process(&mut self, batch: &mut Batch, expiry: Option<Expiry>) {
         for (function, encoder) in &mut self.0 {
             function.process(batch, &mut |record| encoder.record(record));
+            function.logged(&mut encoder.logged);
             if let Some(Expiry { now, packets }) = expiry {
                 function.expire(now, packets, &mut |record| encoder.record(record));
             }
@@ -39,6 +40,11 @@ impl Stages {
     /// The records encoded so far, function by function.
     pub(super) fn encoded(&mut self) -> impl Iterator<Item = &mut String> {
         self.0.iter_mut().map(|(_, encoder)| &mut encoder.lines)
+    }
+
+    /// The packets of the last batch that are to be logged, function by function.
+    pub(super) fn logged(&mut self) -> impl Iterator<Item = &mut Vec<Logged>> {
+        self.0.iter_mut().map(|(_, encoder)| &mut encoder.logged)
     }
 
     pub(super) fn report(self) -> (Vec<Box<dyn Report>>, TopFlows) {
@@ -65,6 +71,9 @@ pub(super) fn run(
         batch.parse(settings.policy());
         let expiry = if live { Expiry::after(&batch) } else { None };
         stages.process(&mut batch, expiry);
+        for (index, logged) in stages.logged().enumerate() {
+            outlet.log_batch(index, logged, &batch)?;
+        }
         outlet.deliver(&batch)?;
         for (index, lines) in stages.encoded().enumerate() {
             if lines.len() >= ENCODED || live {

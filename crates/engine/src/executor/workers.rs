@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use packetloom_nf::{Prepared, Report};
+use packetloom_nf::{Logged, Prepared, Report};
 use packetloom_packet::batch::Parsed;
 use packetloom_packet::{Batch, FlowKey};
 
@@ -28,12 +28,14 @@ const SPREAD_BATCHES: usize = 4;
 /// Packets dealt out at once at most, whatever the number of workers.
 const MAX_DEALT: usize = 1 << 16;
 
-/// A part of a batch, and the records that came of it.
+/// A part of a batch, and what came of it.
 struct Part {
     batch: Batch,
     /// How far the whole batch brought time, on a live source.
     expiry: Option<Expiry>,
     encoded: Vec<String>,
+    /// For each function, the packets of the part that are to be logged.
+    logged: Vec<Vec<Logged>>,
 }
 
 /// What a worker leaves behind.
@@ -62,6 +64,9 @@ impl Worker {
                 for (lines, encoded) in stages.encoded().zip(&mut part.encoded) {
                     std::mem::swap(lines, encoded);
                 }
+                for (from, to) in stages.logged().zip(&mut part.logged) {
+                    to.append(from);
+                }
                 if outgoing.send(part).is_err() {
                     break;
                 }
@@ -70,7 +75,11 @@ impl Worker {
             loop {
                 let more = stages.drain();
                 let encoded = stages.encoded().map(std::mem::take).collect();
-                if outgoing.send(Part { batch: Batch::new(0), expiry: None, encoded }).is_err() || !more {
+                if outgoing
+                    .send(Part { batch: Batch::new(0), expiry: None, encoded, logged: Vec::new() })
+                    .is_err()
+                    || !more
+                {
                     break;
                 }
             }
@@ -95,9 +104,15 @@ pub(super) fn run(
     let mut spare: Vec<Dealt> =
         (0..UNDER_WAY).map(|_| Dealt { whole: Batch::new(size), to: Vec::with_capacity(size) }).collect();
     let mut spare_parts: Vec<Part> = (0..UNDER_WAY * workers)
-        .map(|_| Part { batch: Batch::new(0), expiry: None, encoded: vec![String::new(); functions.len()] })
+        .map(|_| Part {
+            batch: Batch::new(0),
+            expiry: None,
+            encoded: vec![String::new(); functions.len()],
+            logged: vec![Vec::new(); functions.len()],
+        })
         .collect();
     let mut under_way: VecDeque<Dealt> = VecDeque::new();
+    let mut in_order = InOrder::default();
     loop {
         if let Some(mut dealt) = spare.pop() {
             if intake.fill(&mut dealt.whole)? {
@@ -114,7 +129,7 @@ pub(super) fn run(
         }
         match under_way.pop_front() {
             Some(mut dealt) => {
-                collect(&mut dealt, &threads, &mut spare_parts, outlet)?;
+                collect(&mut dealt, &threads, &mut spare_parts, &mut in_order, outlet)?;
                 spare.push(dealt);
             }
             None => break,
@@ -164,6 +179,7 @@ fn collect(
     dealt: &mut Dealt,
     threads: &[Worker],
     spare_parts: &mut Vec<Part>,
+    in_order: &mut InOrder,
     outlet: &mut Outlet<'_>,
 ) -> Result<(), Error> {
     let mut parts = threads
@@ -179,6 +195,12 @@ fn collect(
             }
         }
     }
+    for function in 0..parts[0].logged.len() {
+        if parts.iter().any(|part| !part.logged[function].is_empty()) {
+            in_order.take(&dealt.to, &mut parts, function);
+            outlet.log_batch(function, &mut in_order.logged, &dealt.whole)?;
+        }
+    }
     outlet.deliver(&dealt.whole)?;
     for part in &mut parts {
         outlet.write_all_records(&mut part.encoded)?;
@@ -186,6 +208,34 @@ fn collect(
     }
     spare_parts.append(&mut parts);
     Ok(())
+}
+
+/// Packets to be logged, put together from the parts of a batch; kept for the next one.
+#[derive(Default)]
+struct InOrder {
+    logged: Vec<Logged>,
+    /// For each part, its packets and those of them to be logged that were passed.
+    passed: Vec<(u32, usize)>,
+}
+
+impl InOrder {
+    /// Takes what a function logs out of all parts, by its place in the whole batch.
+    fn take(&mut self, to: &[u16], parts: &mut [Part], function: usize) {
+        self.passed.clear();
+        self.passed.resize(parts.len(), (0, 0));
+        for (frame, &worker) in to.iter().enumerate() {
+            let worker = usize::from(worker);
+            let (packets, logged) = &mut self.passed[worker];
+            if let Some(next) = parts[worker].logged[function].get(*logged)
+                && next.frame == *packets
+            {
+                self.logged.push(Logged { frame: frame as u32, ..*next });
+                *logged += 1;
+            }
+            *packets += 1;
+        }
+        parts.iter_mut().for_each(|part| part.logged[function].clear());
+    }
 }
 
 /// Lets the workers finish and adds up what they counted.

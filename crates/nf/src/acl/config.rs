@@ -9,7 +9,8 @@ use packetloom_io::input;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use super::{Acl, List};
+use super::{Acl, List, LogSettings, Settings};
+use crate::units::{Bounded, Rate};
 use crate::{Context, Error, Prepared};
 
 /// Ordered rules, the first that matches decides.
@@ -36,7 +37,21 @@ pub struct Config {
     /// Leave ClassBench's flags column out.
     #[serde(default)]
     pub ignore_flags: bool,
+    /// Count the packets and IP bytes of each rule.
+    #[serde(default = "Config::default_counters")]
+    pub counters: bool,
+    /// The file for the packets that rules with log decide, as JSON lines; "-" is standard output. Without it none is logged.
+    pub log: Option<PathBuf>,
+    /// Lines of the log in a time, as "100/s", by the packets' time; "unlimited" is no limit.
+    #[serde(default = "Config::default_log_rate")]
+    pub log_rate: Rate,
+    /// Lines of the log that may come at once before the rate holds.
+    #[serde(default = "Config::default_log_burst")]
+    pub log_burst: LogBurst,
 }
+
+/// A number of lines of a log.
+pub type LogBurst = Bounded<1, 1_000_000>;
 
 /// A format of rule files in a chain file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -113,7 +128,7 @@ impl From<Classifier> for Kind {
 impl crate::Config for Config {
     const NAME: &'static str = "acl";
 
-    fn prepare(self, context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
+    fn prepare(mut self, context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
         let path = context.resolve(&self.rules);
         if input::is_standard(&path) {
             return Err(Error::Invalid(
@@ -128,11 +143,27 @@ impl crate::Config for Config {
             list: self.list.clone(),
         };
         let reading = formats::read_rules(&name, &mut *input::open_text(&path)?, &options)?;
+        self.log = self.log.map(|path| context.resolve(&path));
         Ok(Box::new(self.with_rules(reading, name)?))
     }
 }
 
 impl Config {
+    /// On.
+    pub fn default_counters() -> bool {
+        true
+    }
+
+    /// 100 a second.
+    pub fn default_log_rate() -> Rate {
+        Rate::per_second(100)
+    }
+
+    /// 100.
+    pub fn default_log_burst() -> LogBurst {
+        LogBurst::clamped(100)
+    }
+
     /// Takes rules that were read already; `name` is their file's name in messages.
     ///
     /// # Errors
@@ -151,7 +182,13 @@ impl Config {
             }
         };
         let default = self.default.map(Action::from).or(default).unwrap_or(Action::Deny);
-        let list = Arc::new(List { rules, unstated, default });
+        let log = self.log.map(|path| LogSettings {
+            path,
+            rate: self.log_rate,
+            burst: self.log_burst.get() as u32,
+        });
+        let settings = Settings { unstated, default, counters: self.counters, log };
+        let list = Arc::new(List::new(rules, settings));
         Ok(Acl {
             list,
             kind: self.classifier.into(),

@@ -9,9 +9,10 @@ use packetloom_classify::{NO_RULE, RuleSet};
 use packetloom_io::input;
 use packetloom_packet::{Batch, MatchKey4, MatchKey6};
 
+use super::List;
 use super::cpu::Passing;
-use super::{AclReport, List};
-use crate::{Error, Function, Records, Report};
+use super::judge::Judge;
+use crate::{Error, Function, Logged, Records, Report};
 
 /// A list and what becomes of it: all of it can be done.
 #[derive(Debug)]
@@ -45,7 +46,6 @@ impl Changes {
 
 /// The batch form: a batch is judged in pieces where rules change within it.
 pub(super) struct AclLive {
-    list: Arc<List>,
     changes: Arc<Changes>,
     writer: Writer,
     reader: Reader,
@@ -53,7 +53,7 @@ pub(super) struct AclLive {
     made: usize,
     /// Packets of the run so far.
     seen: u64,
-    report: AclReport,
+    judge: Judge,
     v4: Passing<MatchKey4>,
     v6: Passing<MatchKey6>,
 }
@@ -62,8 +62,7 @@ impl AclLive {
     pub(super) fn new(list: Arc<List>, changes: Arc<Changes>) -> Self {
         let writer = Writer::new(changes.loaded.clone());
         Self {
-            report: AclReport::new(list.clone()),
-            list,
+            judge: Judge::new(list),
             changes,
             reader: writer.reader(),
             writer,
@@ -110,14 +109,18 @@ impl Function for AclLive {
                 *first = view.serial(*first).map_or(NO_RULE, |serial| serial as u32);
             }
             drop(view);
-            self.v4.judge(&self.list, &mut self.report, verdicts);
-            self.v6.judge(&self.list, &mut self.report, verdicts);
+            self.judge.judge(v4, &self.v4, verdicts);
+            self.judge.judge(v6, &self.v6, verdicts);
             self.seen += (to - from) as u64;
             from = to;
         }
     }
 
+    fn logged(&mut self, into: &mut Vec<Logged>) {
+        self.judge.logged(into);
+    }
+
     fn report(&self) -> Box<dyn Report> {
-        Box::new(self.report.clone())
+        Box::new(self.judge.report.clone())
     }
 }

@@ -4,12 +4,15 @@
 //! here: the chain's policy did that. A non-first fragment has neither ports nor flags, so a rule that asks for them does
 //! not match it. Source of the semantics: those of router access lists, as in RFC 8519.
 //!
-//! - Shape: stateless. Keys in, verdicts out; one hit counter a rule and worker (8 bytes).
+//! - Shape: stateless. Keys in, verdicts out; packets and bytes of each rule and worker (16 bytes).
+//! - Log: packets that rules with `log` decide, in order of arrival, limited in packet time.
 //! - Drop reasons: `acl_rule`, `acl_default`.
 
 mod config;
 mod cpu;
+mod judge;
 mod live;
+mod log;
 mod oracle;
 #[cfg(test)]
 mod tests;
@@ -23,9 +26,10 @@ use packetloom_classify::{Action, Classifier, Kind, Rule, RuleSet};
 use packetloom_packet::{DropReason, Verdict};
 use serde_json::json;
 
-pub use config::{Config, DefaultAction, FormatName};
+pub use config::{Config, DefaultAction, FormatName, LogBurst};
+use log::{LogCounts, LogSettings};
 
-use crate::{Error, Function, Oracle, Prepared, Report};
+use crate::{Error, Function, Log, Oracle, Prepared, Report};
 
 /// Rules that were read and indexed.
 #[derive(Debug)]
@@ -42,28 +46,62 @@ pub struct Acl {
     changes: Option<Arc<live::Changes>>,
 }
 
+/// What a chain file says beside the rules.
+#[derive(Clone, Debug)]
+struct Settings {
+    /// The action for rules whose format gives none.
+    unstated: Action,
+    default: Action,
+    /// Whether each rule's packets and bytes are counted.
+    counters: bool,
+    log: Option<LogSettings>,
+}
+
 /// A rule list whose every rule has an action.
 #[derive(Debug)]
 struct List {
     rules: RuleSet,
-    /// The action for rules whose format gives none.
-    unstated: Action,
-    default: Action,
+    settings: Settings,
+    /// For each rule and, after them, the default: what the batch form needs to know of it, a byte each.
+    verdicts: Vec<Verdict>,
+    /// Whether its packets are to be logged; empty where nothing is.
+    logs: Vec<bool>,
 }
 
 impl List {
+    fn new(rules: RuleSet, settings: Settings) -> Self {
+        let mut list = Self { rules, settings, verdicts: Vec::new(), logs: Vec::new() };
+        let positions = || (0..list.rules.rules.len()).map(Some).chain([None]);
+        let verdicts = positions().map(|position| list.verdict(position)).collect();
+        if list.settings.log.is_some() && list.rules.rules.iter().any(|rule| rule.log) {
+            list.logs = list.rules.rules.iter().map(|rule| rule.log).chain([false]).collect();
+        }
+        list.verdicts = verdicts;
+        list
+    }
+
+    /// The action of the rule at `position`.
+    fn action(&self, position: usize) -> Action {
+        self.rules.rules[position].action.unwrap_or(self.settings.unstated)
+    }
+
     /// The verdict of the rule at `position`, or of the default.
     fn verdict(&self, position: Option<usize>) -> Verdict {
         let (action, reason) = match position {
-            Some(position) => {
-                (self.rules.rules[position].action.unwrap_or(self.unstated), DropReason::AclRule)
-            }
-            None => (self.default, DropReason::AclDefault),
+            Some(position) => (self.action(position), DropReason::AclRule),
+            None => (self.settings.default, DropReason::AclDefault),
         };
         match action {
             Action::Permit => Verdict::Pass,
             Action::Deny => Verdict::Drop(reason),
         }
+    }
+}
+
+impl Acl {
+    /// Rules with `log`.
+    fn logging(&self) -> usize {
+        self.list.rules.rules.iter().filter(|rule| rule.log).count()
     }
 }
 
@@ -73,8 +111,9 @@ impl Prepared for Acl {
     }
 
     fn describe(&self) -> Vec<String> {
-        let default = self.list.default.name();
-        match &self.changes {
+        let settings = &self.list.settings;
+        let default = settings.default.name();
+        let mut lines = match &self.changes {
             None => vec![
                 format!("{} rules of {}, first match wins", self.list.rules.rules.len(), self.name),
                 format!("default {default}, classifier {}", self.kind),
@@ -84,16 +123,38 @@ impl Prepared for Acl {
                 format!("{} transactions of {}", changes.transactions.len(), changes.name),
                 format!("default {default}, classifier for rules that change"),
             ],
+        };
+        if !settings.counters {
+            lines.push("rules are not counted".into());
         }
+        if let Some(LogSettings { path, rate, burst }) = &settings.log {
+            let logging = self.logging();
+            let path = path.display();
+            lines.push(format!("log of {logging} rules to {path}, at most {rate} after a burst of {burst}"));
+        }
+        lines
     }
 
     fn warnings(&self) -> Vec<String> {
         let skipped = self.skipped.iter();
-        skipped.map(|skipped| format!("{}:{}: {}", self.name, skipped.line, skipped.message)).collect()
+        let mut warnings: Vec<_> =
+            skipped.map(|skipped| format!("{}:{}: {}", self.name, skipped.line, skipped.message)).collect();
+        let logging = self.logging();
+        if logging > 0 && self.list.settings.log.is_none() {
+            warnings.push(format!(
+                "{}: {logging} rules with log are not logged; log = \"FILE\" in the chain file does that",
+                self.name
+            ));
+        }
+        warnings
     }
 
     fn is_per_flow(&self) -> bool {
         false
+    }
+
+    fn records_path(&self) -> Option<&Path> {
+        self.list.settings.log.as_ref().map(|log| &*log.path)
     }
 
     fn has_rules(&self) -> bool {
@@ -106,7 +167,7 @@ impl Prepared for Acl {
             Some(changes) => changes.loaded.clone(),
         };
         let (changes, rules) = live::Changes::read(path, loaded)?;
-        self.list = Arc::new(List { rules, unstated: self.list.unstated, default: self.list.default });
+        self.list = Arc::new(List::new(rules, self.list.settings.clone()));
         self.changes = Some(Arc::new(changes));
         Ok(())
     }
@@ -119,38 +180,76 @@ impl Prepared for Acl {
         Box::new(cpu::AclCpu::new(self.list.clone(), classifier.clone()))
     }
 
+    fn log(&self) -> Option<Box<dyn Log>> {
+        let settings = self.list.settings.log.as_ref()?;
+        Some(Box::new(log::AclLog::new(self.list.clone(), settings)))
+    }
+
     fn oracle(&self) -> Box<dyn Oracle> {
         Box::new(oracle::AclOracle::new(self.list.clone(), self.changes.clone()))
     }
 }
 
-/// Packets by the rule that decided.
+/// What one rule decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(align(16))]
+struct Counter {
+    packets: u64,
+    /// IP bytes.
+    bytes: u64,
+}
+
+// Both in one cache line, four rules to a line.
+const _: () = assert!(size_of::<Counter>() == 16);
+
+impl Counter {
+    #[inline]
+    fn add(&mut self, bytes: u32) {
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Packets and bytes by the rule that decided.
 #[derive(Clone, Debug)]
 pub struct AclReport {
     list: Arc<List>,
-    /// Packets for each rule.
-    hits: Vec<u64>,
-    /// Packets that no rule matched.
-    default_hits: u64,
+    /// For each rule and, after them, the default; the default's packets alone where rules are not counted.
+    counters: Vec<Counter>,
+    log: LogCounts,
 }
 
 impl AclReport {
     fn new(list: Arc<List>) -> Self {
-        let hits = vec![0; list.rules.rules.len()];
-        Self { list, hits, default_hits: 0 }
+        let rules = if list.settings.counters { list.rules.rules.len() } else { 0 };
+        Self { list, counters: vec![Counter::default(); rules + 1], log: LogCounts::default() }
     }
 
-    fn count(&mut self, position: Option<usize>) {
+    /// Counts a packet: the way of the oracle.
+    fn count(&mut self, position: Option<usize>, bytes: u32) {
+        let default = self.counters.len() - 1;
         match position {
-            Some(position) => self.hits[position] += 1,
-            None => self.default_hits += 1,
+            Some(position) if self.list.settings.counters => self.counters[position].add(bytes),
+            Some(_) => {}
+            None => self.counters[default].add(bytes),
         }
     }
 
-    /// Rules that decided a packet: position, rule, packets.
-    fn hit_rules(&self) -> impl Iterator<Item = (usize, &Rule, u64)> {
-        let rules = self.list.rules.rules.iter().zip(&self.hits).enumerate();
-        rules.filter(|(_, (_, hits))| **hits > 0).map(|(position, (rule, &hits))| (position, rule, hits))
+    fn default(&self) -> Counter {
+        self.counters.last().copied().unwrap_or_default()
+    }
+
+    /// Rules that decided a packet: position, rule, counter.
+    fn hit_rules(&self) -> impl Iterator<Item = (usize, &Rule, Counter)> {
+        let rules = self.list.rules.rules.iter().zip(&self.counters).enumerate();
+        let hit =
+            rules.filter(|_| self.list.settings.counters).filter(|(_, (_, counter))| counter.packets > 0);
+        hit.map(|(position, (rule, &counter))| (position, rule, counter))
     }
 }
 
@@ -160,40 +259,66 @@ const SHOWN_RULES: usize = 10;
 impl Report for AclReport {
     fn merge(&mut self, other: &dyn Report) {
         let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
-        for (mine, theirs) in self.hits.iter_mut().zip(&other.hits) {
-            *mine += theirs;
+        for (mine, theirs) in self.counters.iter_mut().zip(&other.counters) {
+            mine.merge(*theirs);
         }
-        self.default_hits += other.default_hits;
+        self.log.lines += other.log.lines;
+        self.log.suppressed += other.log.suppressed;
     }
 
     fn json(&self) -> serde_json::Value {
-        let rules: Vec<_> = self
-            .hit_rules()
-            .map(|(position, rule, packets)| {
-                json!({ "rule": position, "line": rule.line, "id": rule.id, "text": rule.to_string(), "packets": packets })
-            })
-            .collect();
-        json!({
-            "rules": self.hits.len(),
-            "rules_hit": rules.len(),
-            "default_packets": self.default_hits,
-            "hits": rules,
-        })
+        let mut json =
+            json!({ "rules": self.list.rules.rules.len(), "default_packets": self.default().packets });
+        if self.list.settings.counters {
+            let hits: Vec<_> = self
+                .hit_rules()
+                .map(|(position, rule, Counter { packets, bytes })| {
+                    json!({
+                        "rule": position,
+                        "line": rule.line,
+                        "id": rule.id,
+                        "comment": rule.comment,
+                        "text": rule.to_string(),
+                        "packets": packets,
+                        "bytes": bytes,
+                    })
+                })
+                .collect();
+            json["rules_hit"] = hits.len().into();
+            json["default_bytes"] = self.default().bytes.into();
+            json["hits"] = hits.into();
+        }
+        if self.list.settings.log.is_some() {
+            json["log"] = json!({ "lines": self.log.lines, "suppressed": self.log.suppressed });
+        }
+        json
     }
 
     fn rows(&self) -> Vec<(String, String)> {
-        let mut hits: Vec<_> = self.hit_rules().collect();
-        let mut rows = vec![
-            ("rules hit".into(), format!("{} of {}", hits.len(), self.hits.len())),
-            (format!("default ({})", self.list.default.name()), self.default_hits.to_string()),
-        ];
-        hits.sort_by_key(|&(position, _, packets)| (std::cmp::Reverse(packets), position));
-        for (_, rule, packets) in hits.iter().take(SHOWN_RULES) {
-            rows.push((format!("line {}: {rule}", rule.line), packets.to_string()));
+        let shown = |Counter { packets, bytes }| format!("{packets} packets, {bytes} bytes");
+        let default = format!("default ({})", self.list.settings.default.name());
+        let mut rows = Vec::new();
+        if self.list.settings.counters {
+            let mut hits: Vec<_> = self.hit_rules().collect();
+            rows.push(("rules hit".into(), format!("{} of {}", hits.len(), self.list.rules.rules.len())));
+            rows.push((default, shown(self.default())));
+            hits.sort_by_key(|&(position, _, counter)| (std::cmp::Reverse(counter.packets), position));
+            for (_, rule, counter) in hits.iter().take(SHOWN_RULES) {
+                rows.push((format!("line {}: {rule}", rule.line), shown(*counter)));
+            }
+            if hits.len() > SHOWN_RULES {
+                let mut rest = Counter::default();
+                hits[SHOWN_RULES..].iter().for_each(|&(_, _, counter)| rest.merge(counter));
+                rows.push((format!("{} more rules", hits.len() - SHOWN_RULES), shown(rest)));
+            }
+        } else {
+            rows.push((default, format!("{} packets", self.default().packets)));
         }
-        if hits.len() > SHOWN_RULES {
-            let rest: u64 = hits[SHOWN_RULES..].iter().map(|&(_, _, packets)| packets).sum();
-            rows.push((format!("{} more rules", hits.len() - SHOWN_RULES), rest.to_string()));
+        if self.list.settings.log.is_some() {
+            rows.push(("logged".into(), format!("{} packets", self.log.lines)));
+            if self.log.suppressed > 0 {
+                rows.push(("not logged, over the rate".into(), format!("{} packets", self.log.suppressed)));
+            }
         }
         rows
     }

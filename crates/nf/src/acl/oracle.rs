@@ -19,6 +19,7 @@ pub(super) struct AclOracle {
     now: Vec<usize>,
     changing: Option<Changing>,
     report: AclReport,
+    logged: Option<u32>,
 }
 
 /// Where it stands in a file of changes.
@@ -37,7 +38,7 @@ impl AclOracle {
         let now: Vec<usize> = (0..loaded).collect();
         let changing =
             changes.map(|changes| Changing { changes, made: 0, loaded: now.clone(), next: loaded });
-        Self { report: AclReport::new(list.clone()), list, now, changing }
+        Self { report: AclReport::new(list.clone()), list, now, changing, logged: None }
     }
 }
 
@@ -136,11 +137,17 @@ impl Oracle for AclOracle {
     }
 
     fn step(&mut self, packet: &OraclePacket, _records: &mut Records<'_>) -> Verdict {
+        self.logged = None;
         let Ok(ip) = &packet.ip else { return Verdict::Pass };
         let rules = &self.list.rules.rules;
         let position = self.now.iter().copied().find(|&position| matches(&rules[position], ip));
-        self.report.count(position);
+        self.report.count(position, ip.bytes);
+        self.logged = position.filter(|&position| rules[position].log).map(|position| position as u32);
         self.list.verdict(position)
+    }
+
+    fn logged(&self) -> Option<u32> {
+        self.logged
     }
 
     fn report(&self) -> Box<dyn Report> {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use packetloom_classify::Kind;
 use packetloom_classify::formats::{Options, Reading, read_rules};
 use packetloom_packet::batch::Policy;
-use packetloom_packet::{Batch, DropReason, LinkType, Verdict};
+use packetloom_packet::{Batch, DropReason, LinkType, PacketRecord, Verdict};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use super::{Acl, Config};
 use crate::batch::{Captured, fill};
 use crate::frames::{Fragment, Packet, Transport, ethernet};
 use crate::registry::Registration;
-use crate::{Context, Error, Function, Oracle, Prepared};
+use crate::{Context, Error, Function, Logged, Oracle, Prepared};
 
 fn rules(text: &str) -> Reading {
     read_rules("f", &mut text.as_bytes(), &Options::default()).expect("good rules")
@@ -33,8 +33,22 @@ fn by_batches(
     policy: Policy,
     dropped: &[bool],
 ) -> Vec<Verdict> {
+    judge_batches(function, frames, size, policy, dropped).0
+}
+
+/// A packet that is logged: its number, the rule that asks for it, and what is said of it.
+type ToLog = (u64, u32, PacketRecord);
+
+/// Verdicts as [`by_batches`] gives them, and the packets to be logged.
+fn judge_batches(
+    function: &mut dyn Function,
+    frames: &[Captured],
+    size: usize,
+    policy: Policy,
+    dropped: &[bool],
+) -> (Vec<Verdict>, Vec<ToLog>) {
     let mut batch = Batch::new(size);
-    let mut verdicts = Vec::new();
+    let (mut verdicts, mut logged, mut to_log) = (Vec::new(), Vec::new(), Vec::new());
     for (frames, dropped) in frames.chunks(size).zip(dropped.chunks(size)) {
         fill(&mut batch, frames);
         batch.parse(policy);
@@ -45,10 +59,15 @@ fn by_batches(
             .filter(|(_, dropped)| **dropped)
             .for_each(|(verdict, _)| *verdict = EARLIER);
         function.process(&mut batch, &mut |_| panic!("an ACL has no records"));
+        function.logged(&mut logged);
+        to_log.extend(logged.drain(..).map(|Logged { frame, rule }| {
+            let record = PacketRecord::of(&batch, frame as usize).expect("packets with keys are logged");
+            (verdicts.len() as u64 + u64::from(frame), rule, record)
+        }));
         verdicts.extend_from_slice(batch.verdicts());
     }
     assert!(!function.drain(1, &mut |_| panic!("an ACL has no records")));
-    verdicts
+    (verdicts, to_log)
 }
 
 /// The verdict of a function that stands before the ACL.
@@ -59,21 +78,25 @@ fn one_by_one(
     frames: &[Captured],
     policy: Policy,
     dropped: &[bool],
-) -> Vec<Verdict> {
-    let judge = |(frame, &dropped): (&Captured, &bool)| {
+) -> (Vec<Verdict>, Vec<ToLog>) {
+    let mut to_log = Vec::new();
+    let judge = |(number, (frame, &dropped)): (usize, (&Captured, &bool))| {
         let packet = frame.for_oracle();
         let verdict = match packet.ip {
             _ if dropped => EARLIER,
             Ok(_) => Verdict::Pass,
             Err(reject) => policy.verdict(reject),
         };
-        if verdict.is_pass() {
-            oracle.step(&packet, &mut |_| panic!("an ACL has no records"))
-        } else {
-            verdict
+        if !verdict.is_pass() {
+            return verdict;
         }
+        let verdict = oracle.step(&packet, &mut |_| panic!("an ACL has no records"));
+        if let Some(rule) = oracle.logged() {
+            to_log.push((number as u64, rule, packet.record().expect("packets with headers are logged")));
+        }
+        verdict
     };
-    frames.iter().zip(dropped).map(judge).collect()
+    (frames.iter().zip(dropped).enumerate().map(judge).collect(), to_log)
 }
 
 /// Verdicts of frames that all get to the ACL.
@@ -195,6 +218,20 @@ fn text(lines: &'static [&str]) -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(lines), 0..20).prop_map(|lines| lines.join("\n"))
 }
 
+/// Rules of which some log.
+fn text_with_log() -> impl Strategy<Value = String> {
+    let rule = (prop::sample::select(NATIVE), any::<bool>());
+    let line = rule.prop_map(|(rule, log)| format!("{rule}{}\n", if log { " log" } else { "" }));
+    prop::collection::vec(line, 0..20).prop_map(|lines| lines.concat())
+}
+
+/// Keys for what is counted and logged.
+fn keys() -> impl Strategy<Value = String> {
+    any::<(bool, bool)>().prop_map(|(counters, log)| {
+        format!("counters = {counters}\n{}", if log { "log = \"l\"\n" } else { "" })
+    })
+}
+
 fn action() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["permit", "deny"])
 }
@@ -202,11 +239,15 @@ fn action() -> impl Strategy<Value = &'static str> {
 /// Holds the batch form to the oracle: verdicts, reports, and reports of two workers taken together.
 fn check(acl: &Acl, (frames, dropped): &(Vec<Captured>, Vec<bool>), size: usize, policy: Policy) {
     let mut oracle = acl.oracle();
-    let expected = one_by_one(&mut *oracle, frames, policy, dropped);
+    let mut expected = one_by_one(&mut *oracle, frames, policy, dropped);
     oracle.finish(&mut |_| panic!("an ACL has no records"));
+    if acl.log().is_none() {
+        // Nobody is going to write it.
+        expected.1.clear();
+    }
 
     let mut function = acl.function(1);
-    assert_eq!(by_batches(&mut *function, frames, size, policy, dropped), expected);
+    assert_eq!(judge_batches(&mut *function, frames, size, policy, dropped), expected);
     assert_eq!(function.report().json(), oracle.report().json());
     assert_eq!(function.report().rows(), oracle.report().rows());
 
@@ -225,14 +266,15 @@ proptest! {
 
     #[test]
     fn batches_are_judged_as_the_oracle_judges_packets(
-        text in text(NATIVE),
+        text in text_with_log(),
+        keys in keys(),
         default in action(),
         classifier in prop::sample::select(Kind::ALL.map(Kind::name).to_vec()),
         traffic in traffic(),
         size in 1..100usize,
         policy in policy(),
     ) {
-        let acl = acl(&text, &format!("default = {default:?}\nclassifier = {classifier:?}"));
+        let acl = acl(&text, &format!("{keys}default = {default:?}\nclassifier = {classifier:?}"));
         check(&acl, &traffic, size, policy);
     }
 
@@ -314,7 +356,7 @@ fn frames_without_a_key_and_packets_dropped_before_are_not_counted() {
     assert_eq!(found, [EARLIER, Verdict::Pass, Verdict::Pass, EARLIER, BY_DEFAULT]);
     assert_eq!(
         function.report().json(),
-        json!({ "rules": 1, "rules_hit": 0, "default_packets": 1, "hits": [] })
+        json!({ "rules": 1, "rules_hit": 0, "default_packets": 1, "default_bytes": 28, "hits": [] })
     );
     let strict = Policy { pass_non_ip: false, pass_malformed: false };
     let found = by_batches(&mut *function, &frames, 5, strict, &[false; 5]);
@@ -324,7 +366,7 @@ fn frames_without_a_key_and_packets_dropped_before_are_not_counted() {
 
 #[test]
 fn reports_name_the_rules_that_decided() {
-    let lines = "# rules\npermit tcp from any to any port 80 id web\n\ndeny udp from any to any\ndeny esp from any to any\n";
+    let lines = "# rules\npermit tcp from any to any port 80 id web # the web\n\ndeny udp from any to any\ndeny esp from any to any\n";
     let frames = [80, 80, 22].map(|port| v4(Transport::Tcp(1, port, 2)));
     let udp = [v4(Transport::Udp(1, 2)), v6(Transport::Udp(1, 2)), v6(Transport::Udp(3, 4))];
     let acl = acl(lines, "");
@@ -338,25 +380,43 @@ fn reports_name_the_rules_that_decided() {
             "rules": 3,
             "rules_hit": 2,
             "default_packets": 1,
+            "default_bytes": 40,
             "hits": [
                 {
                     "rule": 0,
                     "line": 2,
                     "id": "web",
-                    "text": "permit tcp from any to any port 80 id web",
+                    "comment": "the web",
+                    "text": "permit tcp from any to any port 80 id web # the web",
                     "packets": 2,
+                    "bytes": 80,
                 },
-                { "rule": 1, "line": 4, "id": null, "text": "deny udp from any to any", "packets": 3 },
+                {
+                    "rule": 1,
+                    "line": 4,
+                    "id": null,
+                    "comment": null,
+                    "text": "deny udp from any to any",
+                    "packets": 3,
+                    "bytes": 28 + 2 * 48,
+                },
             ],
         })
     );
     let rows = [
         ("rules hit", "2 of 3"),
-        ("default (deny)", "1"),
-        ("line 4: deny udp from any to any", "3"),
-        ("line 2: permit tcp from any to any port 80 id web", "2"),
+        ("default (deny)", "1 packets, 40 bytes"),
+        ("line 4: deny udp from any to any", "3 packets, 124 bytes"),
+        ("line 2: permit tcp from any to any port 80 id web # the web", "2 packets, 80 bytes"),
     ];
     assert_eq!(report.rows(), rows.map(|(name, value)| (name.to_owned(), value.to_owned())));
+
+    // Without counters, the default's packets alone.
+    let uncounted = self::acl(lines, "counters = false");
+    let mut function = uncounted.function(1);
+    by_batches(&mut *function, &frames, 4, Policy::PASS, &[false; 6]);
+    assert_eq!(function.report().json(), json!({ "rules": 3, "default_packets": 1 }));
+    assert_eq!(function.report().rows(), [("default (deny)".to_owned(), "1 packets".to_owned())]);
 }
 
 #[test]
@@ -369,10 +429,13 @@ fn only_the_busiest_rules_are_shown_to_people() {
     by_batches(&mut *function, &frames, 10, Policy::PASS, &vec![false; frames.len()]);
     let rows = function.report().rows();
     assert_eq!(rows.len(), 2 + 10 + 1);
-    assert_eq!(rows[1], ("default (permit)".into(), "0".into()));
-    assert_eq!(rows[2], ("line 13: permit udp from any to any port 13".into(), "13".into()));
-    assert_eq!(rows[11], ("line 4: permit udp from any to any port 4".into(), "4".into()));
-    assert_eq!(rows[12], ("3 more rules".into(), "6".into()));
+    assert_eq!(rows[1], ("default (permit)".into(), "0 packets, 0 bytes".into()));
+    assert_eq!(
+        rows[2],
+        ("line 13: permit udp from any to any port 13".into(), "13 packets, 364 bytes".into())
+    );
+    assert_eq!(rows[11], ("line 4: permit udp from any to any port 4".into(), "4 packets, 112 bytes".into()));
+    assert_eq!(rows[12], ("3 more rules".into(), "6 packets, 168 bytes".into()));
     assert_eq!(function.report().json()["hits"].as_array().map(Vec::len), Some(13));
 }
 
@@ -419,6 +482,16 @@ fn rules_are_read_from_the_chain_files_folder() {
             "{ rules = \"own.rules\", default = \"reject\" }",
             "unknown variant `reject`, expected `permit` or `deny`".into(),
         ),
+        (
+            "{ rules = \"own.rules\", counters = \"packets\" }",
+            "invalid type: string \"packets\", expected a boolean".into(),
+        ),
+        (
+            "{ rules = \"own.rules\", log_rate = \"5/week\" }",
+            "\"5/week\"; expected a rate of 1 or more such as \"100/s\" or \"10/minute\", or \"unlimited\""
+                .into(),
+        ),
+        ("{ rules = \"own.rules\", log_burst = 0 }", "0; expected a number from 1 to 1000000".into()),
         (
             "{ rules = \"own.rules\", classifier = \"tuple_merge\" }",
             "unknown variant `tuple_merge`, expected one of `linear`, `tuple-space`, `tuple-merge`, `hybrid`"
@@ -472,4 +545,129 @@ fn rules_of_other_formats_bring_their_default() {
             .unwrap();
     assert_eq!(acl.warnings(), [format!("{name}:4: `-i lo` has no equal here")]);
     assert_eq!(prepare("{ rules = \"own\" }", folder.path(), false).unwrap().warnings(), [""; 0]);
+}
+
+const ALL: &str = "permit any from any to any log # everything";
+
+/// Which of packets at these times get a line; with the log's text and its report.
+fn log_at(keys: &str, times: &[u64]) -> (Vec<bool>, String, serde_json::Value) {
+    let acl = acl(ALL, &format!("log = \"l\"\n{keys}"));
+    let mut log = acl.log().expect("a log");
+    let mut lines = String::new();
+    let mut written = Vec::new();
+    for (number, &nanos) in times.iter().enumerate() {
+        let packet = Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), Transport::Udp(1, 2));
+        let before = lines.len();
+        let record = Captured::new(nanos, &packet).for_oracle().record().expect("a packet");
+        log.log(&mut lines, 0, number as u64, &record);
+        written.push(lines.len() > before);
+    }
+    log.finish(&mut lines);
+    let mut report = acl.function(1).report();
+    report.merge(&*log.report());
+    (written, lines, report.json()["log"].clone())
+}
+
+#[test]
+fn a_burst_and_then_the_rate() {
+    const SECOND: u64 = 1_000_000_000;
+    let times = [0, 0, 0, 0, 499_999_999, 500_000_000, SECOND, SECOND, 10 * SECOND, 10 * SECOND, 10 * SECOND]
+        .map(|since| 1_700_000_000 * SECOND + since);
+    let times = [&times[..], &[times[10]; 2]].concat();
+    let (written, text, counts) = log_at("log_rate = \"2/s\"\nlog_burst = 3", &times);
+    let [t, f] = [true, false];
+    assert_eq!(written, [t, t, t, f, f, t, t, f, t, t, t, f, f]);
+    assert_eq!(counts, json!({ "lines": 8, "suppressed": 5 }));
+    let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    // Every suppressed line is told of once: by the next one that is written, or at the end.
+    let told: Vec<_> = lines.iter().map(|line| line["suppressed"].as_u64().unwrap_or(0)).collect();
+    assert_eq!(told, [0, 0, 0, 2, 0, 1, 0, 0, 2]);
+    assert_eq!(
+        lines[3],
+        json!({
+            "frame": 6, "action": "permit", "rule": 0, "line": 1, "comment": "everything", "suppressed": 2,
+            "observationTimeMicroseconds": 1_700_000_000_500_000u64, "ipVersion": 4,
+            "sourceIPv4Address": "10.0.0.1", "destinationIPv4Address": "10.0.0.2", "protocolIdentifier": 17,
+            "sourceTransportPort": 1, "destinationTransportPort": 2, "ipTotalLength": 28,
+        })
+    );
+    assert_eq!(lines[8], json!({ "suppressed": 2 }));
+}
+
+#[test]
+fn time_that_stands_still_or_goes_back_gives_no_burst() {
+    let keys = "log_rate = \"1/s\"\nlog_burst = 2";
+    let written = |seconds: &[u64]| {
+        let times: Vec<_> = seconds.iter().map(|s| s * 1_000_000_000).collect();
+        log_at(keys, &times).0.iter().map(|&written| u8::from(written)).collect::<Vec<_>>()
+    };
+    // Captures without times.
+    assert_eq!(written(&[0; 5]), [1, 1, 0, 0, 0]);
+    // Packets out of order by a second gain nothing.
+    assert_eq!(written(&[9, 9, 8, 9, 8, 9, 10, 9, 10]), [1, 1, 0, 0, 0, 0, 1, 0, 0]);
+    // A clock that was set back, and one wrong time: no line for the step, and then the rate again.
+    assert_eq!(written(&[1_000, 1_000, 10, 11, 11, 12]), [1, 1, 0, 1, 0, 1]);
+    assert_eq!(written(&[5, 5, 4_000_000_000, 5, 5, 6, 6]), [1, 1, 1, 1, 0, 1, 0]);
+    assert_eq!(log_at("log_rate = \"unlimited\"\nlog_burst = 1", &[u64::MAX, 0, 0, 7]).0, [true; 4]);
+}
+
+/// The bucket in another form (GCRA's virtual scheduling): the time when the next line would be due, times the rate's count.
+fn expected_lines(count: u64, period: u64, burst: u64, times: &[u64]) -> Vec<bool> {
+    let [count, period, burst] = [count, period, burst].map(i128::from);
+    let (mut now, mut due) = (0i128, 0i128);
+    let each = times.iter().map(|&time| {
+        let time = i128::from(time);
+        if now - time > 1_000_000_000 {
+            due -= (now - time) * count;
+            now = time;
+        }
+        now = now.max(time);
+        let conforms = due <= now * count + (burst - 1) * period;
+        if conforms {
+            due = due.max(now * count) + period;
+        }
+        conforms
+    });
+    each.collect()
+}
+
+proptest! {
+    #[test]
+    fn the_log_is_limited_as_another_form_of_the_bucket_says(
+        rate in prop::sample::select(vec![("1/s", 1, 1), ("7/s", 7, 1), ("13/min", 13, 60), ("3/hour", 3, 3600), ("4294967295/day", u64::from(u32::MAX), 86_400)]),
+        burst in prop_oneof![1..6u64, Just(1_000_000)],
+        steps in prop::collection::vec(
+            prop_oneof![
+                4 => 0..400_000_000i64,
+                2 => -1_500_000_000..3_000_000_000i64,
+                1 => any::<i64>(),
+                1 => Just(0),
+            ],
+            1..200,
+        ),
+    ) {
+        let (text, count, seconds) = rate;
+        let mut time = 1_000_000_000_000u64;
+        let times: Vec<_> = steps.into_iter().map(|step| { time = time.saturating_add_signed(step); time }).collect();
+        let (written, _, counts) = log_at(&format!("log_rate = {text:?}\nlog_burst = {burst}"), &times);
+        prop_assert_eq!(&written, &expected_lines(count, seconds * 1_000_000_000, burst, &times));
+        let lines = written.iter().filter(|written| **written).count();
+        prop_assert_eq!(counts, json!({ "lines": lines, "suppressed": times.len() - lines }));
+    }
+}
+
+#[test]
+fn what_is_logged_is_said_beforehand() {
+    let text = "permit tcp from any to any log\ndeny udp from any to any\ndeny any from any to any log";
+    let logged = acl(text, "log = \"some/log\"\nlog_rate = \"3/hour\"");
+    assert_eq!(logged.records_path(), Some("some/log".as_ref()));
+    assert_eq!(logged.describe()[2], "log of 2 rules to some/log, at most 3/h after a burst of 100");
+    assert_eq!(logged.warnings(), [""; 0]);
+    let not_logged = acl(text, "counters = false");
+    assert_eq!(not_logged.describe()[2..], ["rules are not counted"]);
+    assert_eq!(
+        not_logged.warnings(),
+        ["f: 2 rules with log are not logged; log = \"FILE\" in the chain file does that"]
+    );
+    assert!(not_logged.log().is_none());
 }

@@ -1,0 +1,67 @@
+//! The functions' logs. The reading thread keeps them: it alone meets the packets of all workers in order of arrival, so what
+//! is logged does not depend on the number of workers.
+
+use packetloom_nf::{Log, Logged, Prepared, Report};
+use packetloom_packet::{Batch, PacketRecord};
+
+use super::{ENCODED, Outlet};
+use crate::Error;
+
+/// For each function its log, if it has one, and lines to be written.
+pub(super) struct Logs(Vec<(Option<Box<dyn Log>>, String)>);
+
+impl Logs {
+    pub(super) fn new(functions: &[Box<dyn Prepared>]) -> Self {
+        Self(functions.iter().map(|function| (function.log(), String::new())).collect())
+    }
+}
+
+impl Outlet<'_> {
+    /// Logs packets of a batch that is not delivered yet, in order, and forgets them.
+    pub(super) fn log_batch(
+        &mut self,
+        function: usize,
+        logged: &mut Vec<Logged>,
+        batch: &Batch,
+    ) -> Result<(), Error> {
+        let before = self.verdicts.received();
+        for Logged { frame, rule } in logged.drain(..) {
+            if let Some(packet) = PacketRecord::of(batch, frame as usize) {
+                self.log(function, rule, before + u64::from(frame), &packet)?;
+            }
+        }
+        if self.live { self.write_log(function) } else { Ok(()) }
+    }
+
+    /// Logs the packet that has this number in the run, from 0.
+    pub(super) fn log(
+        &mut self,
+        function: usize,
+        rule: u32,
+        number: u64,
+        packet: &PacketRecord,
+    ) -> Result<(), Error> {
+        let (Some(log), lines) = &mut self.logs.0[function] else { return Ok(()) };
+        log.log(lines, rule, number, packet);
+        if lines.len() >= ENCODED { self.write_log(function) } else { Ok(()) }
+    }
+
+    fn write_log(&mut self, function: usize) -> Result<(), Error> {
+        let mut lines = std::mem::take(&mut self.logs.0[function].1);
+        self.write_records(function, &mut lines)?;
+        self.logs.0[function].1 = lines;
+        Ok(())
+    }
+
+    /// Ends the logs; what they counted becomes part of the functions' reports.
+    pub(super) fn finish_logs(&mut self, reports: &mut [Box<dyn Report>]) -> Result<(), Error> {
+        for (function, report) in reports.iter_mut().enumerate() {
+            if let (Some(log), lines) = &mut self.logs.0[function] {
+                log.finish(lines);
+                report.merge(&*log.report());
+                self.write_log(function)?;
+            }
+        }
+        Ok(())
+    }
+}

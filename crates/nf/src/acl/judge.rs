@@ -1,0 +1,69 @@
+//! What becomes of packets whose rule is known: verdicts, counters, and who is to be logged.
+
+use std::sync::Arc;
+
+use packetloom_classify::NO_RULE;
+use packetloom_packet::Verdict;
+use packetloom_packet::batch::Keys;
+
+use super::cpu::Passing;
+use super::{AclReport, List};
+use crate::Logged;
+
+pub(super) struct Judge {
+    pub(super) report: AclReport,
+    /// Packets of the batch to be logged: those of one family after those of the other.
+    logged: Vec<Logged>,
+}
+
+impl Judge {
+    pub(super) fn new(list: Arc<List>) -> Self {
+        Self { report: AclReport::new(list), logged: Vec::new() }
+    }
+
+    /// Judges the packets that still pass. What is not wanted costs nothing a packet.
+    pub(super) fn judge<K>(&mut self, keys: &Keys<K>, passing: &Passing<K>, verdicts: &mut [Verdict]) {
+        let List { settings, logs, .. } = &*self.report.list;
+        match (settings.counters, !logs.is_empty()) {
+            (true, false) => self.each::<true, false, K>(keys, passing, verdicts),
+            (true, true) => self.each::<true, true, K>(keys, passing, verdicts),
+            (false, false) => self.each::<false, false, K>(keys, passing, verdicts),
+            (false, true) => self.each::<false, true, K>(keys, passing, verdicts),
+        }
+    }
+
+    fn each<const COUNTERS: bool, const LOG: bool, K>(
+        &mut self,
+        keys: &Keys<K>,
+        passing: &Passing<K>,
+        verdicts: &mut [Verdict],
+    ) {
+        let AclReport { list, counters, .. } = &mut self.report;
+        let default = list.rules.rules.len();
+        // Slices of one length, so that each index is checked once.
+        let (frames, bytes) = (&keys.frames[..keys.keys.len()], &keys.bytes[..keys.keys.len()]);
+        let rules = &list.verdicts[..=default];
+        let counters = if COUNTERS { &mut counters[..=default] } else { &mut counters[..] };
+        for (&at, &first) in passing.at.iter().zip(&passing.first) {
+            let (at, position) = (at as usize, default.min(first as usize));
+            let frame = frames[at];
+            verdicts[frame as usize] = rules[position];
+            if COUNTERS {
+                counters[position].add(bytes[at]);
+            }
+            if LOG && list.logs[position] {
+                self.logged.push(Logged { frame, rule: first });
+            }
+        }
+        if !COUNTERS {
+            let by_default = passing.first.iter().filter(|&&first| first == NO_RULE).count();
+            counters[0].packets += by_default as u64;
+        }
+    }
+
+    /// Hands out the packets to be logged, in order of arrival.
+    pub(super) fn logged(&mut self, into: &mut Vec<Logged>) {
+        self.logged.sort_unstable();
+        into.append(&mut self.logged);
+    }
+}
