@@ -1,8 +1,8 @@
 //! A long time of changes, as fast as they can be made: whether rates, memory and tables stay as they were.
 //!
 //! One thread makes changes and, between parts of them, classifies. What is seen after each part stands beside the same for tables
-//! made anew of the rules as they are in the end: where rules move, packets may meet others, and so cost more or less, without any
-//! wear of the tables.
+//! made anew of the rules as they are in the end, and both are timed in turns: where rules move, packets may meet others, and so cost
+//! more or less, without any wear of the tables.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,6 +19,9 @@ use crate::sample::{Clock, measure, quantile, rounded, sorted};
 
 /// How often classifying is timed at each point; the median counts.
 const ROUNDS: usize = 5;
+
+/// Transactions that worn tables and new ones make in turns, in each round.
+const COMPARED: usize = 1_000;
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -39,8 +42,8 @@ pub struct Options {
     pub workload: String,
 }
 
-/// Packets a second of CPU time, in millions.
-fn rate(writer: &Writer, headers: &Headers, batch: usize) -> f64 {
+/// CPU time of classifying all headers once.
+fn pass(writer: &Writer, headers: &Headers, batch: usize) -> Duration {
     let reader = writer.reader();
     let mut first = vec![NO_RULE; batch];
     let mut pass = || {
@@ -51,9 +54,44 @@ fn rate(writer: &Writer, headers: &Headers, batch: usize) -> f64 {
             reader.view().classify_v6(keys, &mut first[..keys.len()]);
         }
     };
-    pass();
-    let rounds = (0..ROUNDS).map(|_| measure(Clock::Thread, &mut pass).1.cpu().as_secs_f64());
+    measure(Clock::Thread, &mut pass).1.cpu()
+}
+
+/// Packets a second of CPU time, in millions.
+fn rate(writer: &Writer, headers: &Headers, batch: usize) -> f64 {
+    pass(writer, headers, batch);
+    let rounds = (0..ROUNDS).map(|_| pass(writer, headers, batch).as_secs_f64());
     headers.len() as f64 / quantile(&sorted(rounds.collect()), 0.5) / 1e6
+}
+
+/// Makes one transaction; the CPU time that it took.
+fn make(writer: &mut Writer, transaction: &[Change]) -> Duration {
+    let (made, round) = measure(Clock::Thread, || writer.apply(transaction));
+    debug_assert!(made.is_ok(), "the mover knows where rules are");
+    round.cpu()
+}
+
+/// How many times as fast the worn tables are as new ones of the same rules, in classifying and in changing, in turns: medians.
+fn beside(
+    worn: &mut Writer,
+    new: &mut Writer,
+    mover: &mut Mover,
+    headers: &Headers,
+    options: &Options,
+) -> [f64; 2] {
+    let rounds = (0..ROUNDS).map(|_| {
+        let [of_worn, of_new] = [&*worn, &*new].map(|writer| pass(writer, headers, options.batch));
+        let classifying = of_new.as_secs_f64() / of_worn.as_secs_f64();
+        let (mut of_worn, mut of_new) = (Duration::ZERO, Duration::ZERO);
+        for _ in 0..COMPARED {
+            let transaction: Vec<Change> = (0..options.changes).map(|_| mover.change()).collect();
+            of_worn += make(worn, &transaction);
+            of_new += make(new, &transaction);
+        }
+        [classifying, of_new.as_secs_f64() / of_worn.as_secs_f64()]
+    });
+    let rounds: Vec<_> = rounds.collect();
+    [0, 1].map(|what| rounded(quantile(&sorted(rounds.iter().map(|round| round[what]).collect()), 0.5)))
 }
 
 /// What is seen at one point.
@@ -76,6 +114,8 @@ fn point(writer: &Writer, headers: &Headers, options: &Options, made: &Made) -> 
         "copies": figures.copies,
         "in_bitmaps": figures.in_bitmaps,
         "renewals": figures.renewals,
+        "worn_classifies": Value::Null,
+        "worn_changes": Value::Null,
         "memory_kb": writer.memory() / 1024,
         "resident_kb": resident(),
     })
@@ -107,10 +147,9 @@ pub fn run(rules: &RuleSet, headers: &Headers, options: &Options, stop: &Stop) -
         made = Made { changes: made.changes, ..Made::default() };
         while made.changes < options.total * part / options.parts {
             let transaction: Vec<Change> = (0..options.changes).map(|_| mover.change()).collect();
-            let (applied, round) = measure(Clock::Thread, || writer.apply(&transaction));
-            debug_assert!(applied.is_ok(), "the mover knows where rules are");
-            made.micros.push(round.cpu().as_nanos() as f64 / 1000.0);
-            made.cpu += round.cpu();
+            let cpu = make(&mut writer, &transaction);
+            made.micros.push(cpu.as_nanos() as f64 / 1000.0);
+            made.cpu += cpu;
             made.changes += options.changes as u64;
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
@@ -120,9 +159,12 @@ pub fn run(rules: &RuleSet, headers: &Headers, options: &Options, stop: &Stop) -
         points.push(point(&writer, headers, options, &made));
     }
     let now: Vec<Rule> = writer.rules().cloned().collect();
-    drop(writer);
-    let mut fresh = point(&Writer::new(RuleSet { rules: now }), headers, options, &Made::default());
+    let mut new = Writer::new(RuleSet { rules: now });
+    let mut fresh = point(&new, headers, options, &Made::default());
+    let [classifying, changing] = beside(&mut writer, &mut new, &mut mover, headers, options);
     fresh["changes"] = Value::Null;
+    fresh["worn_classifies"] = json!(classifying);
+    fresh["worn_changes"] = json!(changing);
     points.push(fresh);
     Ok(points)
 }

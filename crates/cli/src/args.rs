@@ -460,7 +460,8 @@ pub(crate) enum BenchVerb {
     /// thread ("_cpu"). Before, between and after, answers are compared with linear's over the list as it is then.
     ///
     /// With --total, one thread makes so many changes as fast as it can, and classifies between parts of them. There is a row for the
-    /// start, for each part, and, without a number of changes, for tables made anew of the rules as they are in the end.
+    /// start, for each part, and, without a number of changes, for tables made anew of the rules as they are in the end;
+    /// worn_classifies and worn_changes are how many times as fast as these the changed ones are, measured in turns.
     Changes(BenchChangesArgs),
 }
 
