@@ -9,8 +9,8 @@
 //! there are gaps; a rule goes into one, or those between its place and the next gap move by a bit. A block that is full is divided,
 //! and neighbours with few rules become one.
 
-use std::array;
 use std::ops::{ControlFlow, Range};
+use std::{array, iter};
 
 use bytemuck::{bytes_of, bytes_of_mut};
 
@@ -479,7 +479,7 @@ impl BitmapKeeper {
             pair.is_some_and(|pair| pair.iter().flat_map(slots).count() <= FEW)
         };
         let before = block.checked_sub(1).map(|before| before..block + 1);
-        let mut neighbours = before.into_iter().chain([block..block + 2]);
+        let mut neighbours = before.into_iter().chain(iter::once(block..block + 2));
         if let Some(pair) = neighbours.find(few) {
             let all: Vec<u32> = self.blocks[pair.clone()].iter().flat_map(slots).collect();
             self.make(pair, &all, rule, write);

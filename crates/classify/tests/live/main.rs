@@ -452,7 +452,7 @@ fn bitmaps_keep_the_order_wherever_rules_are_put() {
             let changes = [Change::Delete(Name::Id(id))];
             assert!(model.apply(&changes));
             writer.apply(&changes).unwrap();
-            if rules % 50 == 0 {
+            if rules.is_multiple_of(50) {
                 check(&writer, &model, &mut random);
             }
         }
