@@ -13,7 +13,7 @@ use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::sample::{Clock, quantile};
+use crate::sample::{Clock, quantile, rounded};
 
 /// Headers whose answers are compared at a time.
 const CHECKED: usize = 100;
@@ -31,6 +31,8 @@ pub struct Options {
     pub time: Duration,
     /// Headers of a batch.
     pub batch: usize,
+    /// Where rules go.
+    pub moves: Moves,
     /// What is drawn at random depends on it alone.
     pub seed: u64,
     /// Name of the workload.
@@ -50,7 +52,6 @@ struct Window {
     cpu: Duration,
 }
 
-/// Time that the calling thread has run.
 /// Classifies all headers over and over until the end; what it did in each window.
 fn classify(reader: &Reader, headers: &Headers, batch: usize, phase: &AtomicU8) -> Vec<Window> {
     let mut first = vec![NO_RULE; batch];
@@ -87,24 +88,52 @@ fn classify(reader: &Reader, headers: &Headers, batch: usize, phase: &AtomicU8) 
     windows
 }
 
-/// Moves rules about: takes one out, puts it in elsewhere.
-struct Mover {
+/// Where a rule that was taken out is put in again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moves {
+    /// At a place that is drawn at random: in the end the rules stand in any order.
+    Anywhere,
+    /// Where it stood: the list stays as it is.
+    Back,
+}
+
+/// Takes a rule out, puts it in again.
+pub(crate) struct Mover {
     random: Xoshiro256PlusPlus,
+    moves: Moves,
     rules: Vec<Rule>,
     /// The rule that is out.
     out: Option<usize>,
 }
 
 impl Mover {
+    /// Gives the rules names to be called by. There is at least one.
+    pub(crate) fn new(rules: &RuleSet, moves: Moves, seed: u64) -> Self {
+        let mut rules = rules.rules.clone();
+        for (at, rule) in rules.iter_mut().enumerate() {
+            rule.id = Some(name(at));
+        }
+        Self { random: Xoshiro256PlusPlus::seed_from_u64(seed), moves, rules, out: None }
+    }
+
+    /// The rules as they are before the first change.
+    pub(crate) fn rules(&self) -> RuleSet {
+        RuleSet { rules: self.rules.clone() }
+    }
+
     fn below(&mut self, limit: usize) -> usize {
         self.random.next_u64() as usize % limit
     }
 
-    fn change(&mut self) -> Change {
+    pub(crate) fn change(&mut self) -> Change {
         match self.out.take() {
             Some(rule) => {
-                let place = self.below(self.rules.len());
-                Change::Add(Place::At(place), self.rules[rule].clone())
+                let place = match self.moves {
+                    Moves::Anywhere => Place::At(self.below(self.rules.len())),
+                    Moves::Back if rule + 1 == self.rules.len() => Place::Last,
+                    Moves::Back => Place::Before(Name::Id(name(rule + 1))),
+                };
+                Change::Add(place, self.rules[rule].clone())
             }
             None => {
                 let rule = self.below(self.rules.len());
@@ -135,15 +164,11 @@ pub fn run(rules: &RuleSet, headers: &Headers, options: &Options, stop: &Stop) -
     if headers.is_empty() || rules.rules.is_empty() {
         return Err(Error::Empty);
     }
-    let mut rules = rules.rules.clone();
-    for (at, rule) in rules.iter_mut().enumerate() {
-        rule.id = Some(name(at));
-    }
+    let mut mover = Mover::new(rules, options.moves, options.seed);
     let start = Instant::now();
-    let mut writer = Writer::new(RuleSet { rules: rules.clone() });
+    let mut writer = Writer::new(mover.rules());
     let build = start.elapsed();
     let before = writer.figures();
-    let mut mover = Mover { random: Xoshiro256PlusPlus::seed_from_u64(options.seed), rules, out: None };
     let phase = AtomicU8::new(PAUSE);
     let window = options.time / (2 * PAIRS);
     let mut micros = Vec::new();
@@ -209,7 +234,7 @@ fn change(
 }
 
 /// Compares some answers with linear's over the rules as they are now.
-fn check(writer: &Writer, headers: &Headers, turn: usize) -> Result<(), Error> {
+pub(crate) fn check(writer: &Writer, headers: &Headers, turn: usize) -> Result<(), Error> {
     let now: Vec<(u64, Rule)> = writer.serials().zip(writer.rules().cloned()).collect();
     let linear = Kind::Linear.build(&RuleSet { rules: now.iter().map(|(_, rule)| rule.clone()).collect() });
     let (reader, step) = (writer.reader(), (headers.len() / CHECKED).max(1));
@@ -248,7 +273,6 @@ fn report(
     windows: &[Window],
     mut micros: Vec<f64>,
 ) -> Value {
-    let rounded = |value: f64| (value * 1000.0).round() / 1000.0;
     let median = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
         quantile(&values, 0.5)
@@ -297,7 +321,7 @@ fn report(
 }
 
 /// Kilobytes of memory that this process holds, where the system says.
-fn resident() -> Option<u64> {
+pub(crate) fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_ascii_whitespace().next()?.parse().ok()

@@ -3,11 +3,13 @@
 //! - [`sample`]: rounds of wall and CPU time, medians and quartiles.
 //! - [`acl`]: classifiers over headers in memory, and [`peer`]s beside them.
 //! - [`changes`]: rules that change while headers are classified.
+//! - [`churn`]: whether a long time of changes wears the tables out.
 //! - [`engine`]: what they have in common.
 //! - [`meter`]: a capture to flow records, from file to file.
 
 pub mod acl;
 pub mod changes;
+pub mod churn;
 pub mod engine;
 pub mod meter;
 mod oracle;

@@ -1,7 +1,7 @@
 //! The command line: one definition from which help, man pages and completions come.
 
 use std::fmt;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -458,6 +458,10 @@ pub(crate) enum BenchVerb {
     /// Rules that are drawn at random are moved to places that are drawn at random: deleted, and added again, which counts as two
     /// changes. Windows with changes and without take turns. Rates of classification are over wall time, and over the time of its
     /// thread ("_cpu"). Before, between and after, answers are compared with linear's over the list as it is then.
+    ///
+    /// With --total, one thread makes so many changes as fast as it can, and classifies between parts of them. There is a row for the
+    /// start, for each part, and, without a number of changes, for tables made anew of the rules as they are in the end;
+    /// worn_classifies and worn_changes are how many times as fast as these the changed ones are, measured in turns.
     Changes(BenchChangesArgs),
 }
 
@@ -556,8 +560,17 @@ pub(crate) struct BenchChangesArgs {
     #[arg(long, value_name = "N")]
     pub(crate) rate: Option<f64>,
     /// How long, all windows together
-    #[arg(long, value_name = "N", default_value_t = 5.0)]
+    #[arg(long, value_name = "N", default_value_t = 5.0, conflicts_with = "total")]
     pub(crate) seconds: f64,
+    /// Make so many changes in one thread and show what becomes of rates, tables and memory
+    #[arg(long, value_name = "N", conflicts_with = "rate")]
+    pub(crate) total: Option<u64>,
+    /// Rows of --total
+    #[arg(long, value_name = "N", default_value = "6", requires = "total")]
+    pub(crate) parts: NonZeroU64,
+    /// Put rules back where they stood, not at random places
+    #[arg(long)]
+    pub(crate) back: bool,
     /// Headers of a batch
     #[arg(long, value_name = "N", default_value = "256")]
     pub(crate) batch: NonZeroUsize,

@@ -6,7 +6,7 @@
 // What a family is, is known within this folder alone; others name their keys.
 #![allow(private_bounds, private_interfaces)]
 
-use super::bitmaps::{BitmapKeeper, Bitmaps, Candidate};
+use super::bitmaps::{self, BitmapKeeper, Bitmaps, Candidate};
 use super::block::BLOCK;
 use super::entry::Entry;
 use super::family::{self, Family};
@@ -35,8 +35,8 @@ pub(crate) struct Index<K: Family> {
 pub(crate) enum Edit<K: Family> {
     /// To a hash table.
     Hash(usize, Write<K>),
-    /// To a bit of a block.
-    Bit(usize, usize, Option<Box<Candidate<K>>>),
+    /// To the bitmaps.
+    Bits(bitmaps::Write<K>),
     /// All of it: an index for each copy.
     Whole(Vec<Index<K>>),
 }
@@ -57,6 +57,15 @@ pub(crate) struct Keeper<K: Family> {
     first_rules: usize,
 }
 
+/// How full the tables of one family are; see [`crate::live::Figures`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    pub(crate) tables: usize,
+    pub(crate) lines: usize,
+    pub(crate) copies: usize,
+    pub(crate) in_bitmaps: usize,
+}
+
 /// Where a rule is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Home {
@@ -66,7 +75,7 @@ enum Home {
     /// In a hash table.
     Hash(u8),
     /// In a bit of a block.
-    Bit(u32, u8),
+    Bits,
 }
 
 /// Indices of the same content.
@@ -78,6 +87,10 @@ fn set<T: Default>(items: &mut Vec<T>, at: u32, item: T) {
         items.resize_with(at as usize + 1, T::default);
     }
     items[at as usize] = item;
+}
+
+fn candidate<K: Family>(candidates: &[Option<Box<Candidate<K>>>], slot: u32) -> Option<Candidate<K>> {
+    candidates.get(slot as usize)?.as_deref().copied()
 }
 
 impl<K: Family> Keeper<K> {
@@ -131,11 +144,20 @@ impl<K: Family> Keeper<K> {
             }
             keeper.hashes.push(hash);
         }
+        let mut others = Vec::new();
         for rule in rules {
             if keeper.home(rule.position) == Home::Nowhere {
-                keeper.move_to_bitmaps(*rule, &mut edits);
+                keeper.settle_in_bitmaps(*rule);
+                others.push(rule.position);
             }
         }
+        keeper.bitmaps = BitmapKeeper::new(
+            &others,
+            |slot| candidate(&keeper.candidates, slot),
+            |write| {
+                edits.push(Edit::Bits(write));
+            },
+        );
         keeper.first_rules = keeper.bitmaps.rules;
         for index in &mut indices {
             edits.iter_mut().for_each(|edit| index.apply(edit));
@@ -163,16 +185,20 @@ impl<K: Family> Keeper<K> {
                 return;
             }
         }
-        self.move_to_bitmaps(rule, edits);
+        self.settle_in_bitmaps(rule);
+        let candidates = &self.candidates;
+        self.bitmaps.insert(
+            slot,
+            ranks,
+            |slot| candidate(candidates, slot),
+            |write| edits.push(Edit::Bits(write)),
+        );
     }
 
-    fn move_to_bitmaps(&mut self, rule: CompiledRule<K>, edits: &mut Vec<Edit<K>>) {
-        let slot = rule.position;
-        let candidate = Box::new(Candidate { state: self.states.of_rule(&rule), rule });
-        let (block, bit) = self.bitmaps.insert(&candidate);
-        set(&mut self.homes, slot, Home::Bit(block as u32, bit as u8));
-        edits.push(Edit::Bit(block, bit, Some(candidate.clone())));
-        set(&mut self.candidates, slot, Some(candidate));
+    fn settle_in_bitmaps(&mut self, rule: CompiledRule<K>) {
+        set(&mut self.homes, rule.position, Home::Bits);
+        let candidate = Candidate { state: self.states.of_rule(&rule), rule };
+        set(&mut self.candidates, rule.position, Some(Box::new(candidate)));
     }
 
     /// Lets go of rules. `rule` gives the rule of a slot: some that stay may have to move.
@@ -216,37 +242,54 @@ impl<K: Family> Keeper<K> {
                     edits.push(Edit::Hash(table, write));
                 });
             }
-            Home::Bit(block, bit) => {
-                let (block, bit) = (block as usize, usize::from(bit));
-                if let Some(candidate) = self.candidates[slot as usize].take() {
-                    self.bitmaps.remove(&candidate, block, bit);
-                }
-                edits.push(Edit::Bit(block, bit, None));
+            Home::Bits => {
+                let candidates = &self.candidates;
+                self.bitmaps.remove(
+                    slot,
+                    |slot| candidate(candidates, slot),
+                    |write| edits.push(Edit::Bits(write)),
+                );
+                self.candidates[slot as usize] = None;
             }
         }
         self.homes[slot as usize] = Home::Nowhere;
     }
 
-    /// Makes the tables anew where so many rules are in bitmaps that it is worth it. What was to be written to the old ones is
-    /// void then.
+    /// Makes the tables anew where so many rules are in bitmaps that it is worth it, and says whether it did. What was to be written
+    /// to the old ones is void then.
     pub(crate) fn renew_if_worn(
         &mut self,
         rules: impl FnOnce() -> Vec<CompiledRule<K>>,
         ranks: &[u32],
         isa: Isa,
         edits: &mut Vec<Edit<K>>,
-    ) {
-        if self.bitmaps.rules > MANY.max(2 * self.first_rules) {
+    ) -> bool {
+        let worn = self.bitmaps.rules > MANY.max(2 * self.first_rules);
+        if worn {
             let (made, indices) = Self::new(&rules(), ranks, isa);
             *self = made;
             edits.clear();
             edits.push(Edit::Whole(indices));
         }
+        worn
     }
 
-    /// Lines of the hash tables that are in use, and rules in bitmaps.
-    pub(crate) fn figures(&self) -> (usize, usize) {
-        (self.hashes.iter().map(masked_hash::Keeper::lines_used).sum(), self.bitmaps.rules)
+    /// How full the tables are.
+    pub(crate) fn figures(&self) -> Figures {
+        Figures {
+            tables: self.hashes.len(),
+            lines: self.hashes.iter().map(masked_hash::Keeper::lines_used).sum(),
+            copies: self.hashes.iter().map(masked_hash::Keeper::copies).sum(),
+            in_bitmaps: self.bitmaps.rules,
+        }
+    }
+
+    /// Bytes held.
+    pub(crate) fn memory(&self) -> usize {
+        let by_slot =
+            size_of_val(&self.homes[..]) + size_of_val(&self.entries[..]) + size_of_val(&self.candidates[..]);
+        let hashes: usize = self.hashes.iter().map(masked_hash::Keeper::memory).sum();
+        by_slot + hashes + self.bitmaps.rules * size_of::<Candidate<K>>()
     }
 }
 
@@ -255,13 +298,18 @@ impl<K: Family> Index<K> {
     pub(crate) fn apply(&mut self, edit: &mut Edit<K>) {
         match edit {
             Edit::Hash(table, write) => self.hashes[*table].write(write),
-            Edit::Bit(block, bit, rule) => self.bitmaps.set(*block, *bit, rule.as_deref().copied()),
+            Edit::Bits(write) => self.bitmaps.write(write),
             Edit::Whole(indices) => {
                 if let Some(index) = indices.pop() {
                     *self = index;
                 }
             }
         }
+    }
+
+    /// Bytes held.
+    pub(crate) fn memory(&self) -> usize {
+        self.hashes.iter().map(masked_hash::Table::memory).sum::<usize>() + self.bitmaps.memory()
     }
 
     /// Writes to `first` the slot of the first rule that matches each key, or [`crate::NO_RULE`].

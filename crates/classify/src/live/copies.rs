@@ -63,6 +63,11 @@ impl Tables {
         }
     }
 
+    fn memory(&self) -> usize {
+        let by_slot = size_of_val(&self.ranks[..]) + size_of_val(&self.known[..]);
+        self.v4.memory() + self.v6.memory() + by_slot
+    }
+
     fn apply(&mut self, edits: &mut Edits) {
         edits.v4.iter_mut().for_each(|edit| self.v4.apply(edit));
         edits.v6.iter_mut().for_each(|edit| self.v6.apply(edit));
@@ -105,6 +110,13 @@ impl Copies {
         self.active.store(idle, Ordering::Release);
         late.clear();
         std::mem::swap(late, new);
+    }
+
+    /// Bytes held by both.
+    pub(super) fn memory(&self) -> usize {
+        let tables =
+            self.copies.each_ref().map(|copy| copy.read().unwrap_or_else(PoisonError::into_inner).memory());
+        tables.into_iter().sum()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Tables> {

@@ -280,8 +280,7 @@ impl List {
 
     /// Takes a rule out; returns the slot before it.
     fn remove(&mut self, slot: u32, steps: &mut Vec<Step>) -> Option<u32> {
-        let before = self.order.before(slot);
-        self.leave(slot);
+        let before = self.leave(slot);
         steps.push(Step::Removed { slot, before });
         before
     }
@@ -309,10 +308,10 @@ impl List {
         }
     }
 
-    /// Takes a held rule out of the order, with its names.
-    fn leave(&mut self, slot: u32) {
-        self.order.remove(slot);
-        let Some(Held { rule, loaded, .. }) = &self.held[slot as usize] else { return };
+    /// Takes a held rule out of the order, with its names; returns the slot before it.
+    fn leave(&mut self, slot: u32) -> Option<u32> {
+        let before = self.order.remove(slot);
+        let Some(Held { rule, loaded, .. }) = &self.held[slot as usize] else { return before };
         if let Some(id) = &rule.id
             && let Some(slots) = self.ids.get_mut(id)
         {
@@ -324,5 +323,6 @@ impl List {
         if let Some(place) = loaded {
             self.loaded[*place as usize] = NOWHERE;
         }
+        before
     }
 }

@@ -91,17 +91,12 @@ impl Order {
         if self.ranks.len() <= slot as usize {
             self.ranks.resize(slot as usize + 1, NO_RANK);
         }
+        let before = before.map(|slot| self.find(slot));
         let rank = self.room_after(before);
         self.ranks[slot as usize] = rank;
         self.touched.push(slot);
         self.len += 1;
-        let (chunk, at) = match before {
-            Some(before) => {
-                let (chunk, at) = self.find(before);
-                (chunk, at + 1)
-            }
-            None => (0, 0),
-        };
+        let (chunk, at) = before.map_or((0, 0), |(chunk, at)| (chunk, at + 1));
         if self.chunks.is_empty() {
             self.chunks.push(Vec::new());
         }
@@ -112,14 +107,16 @@ impl Order {
         }
     }
 
-    /// Takes a slot out.
-    pub(super) fn remove(&mut self, slot: u32) {
+    /// Takes a slot out; returns the one before it.
+    pub(super) fn remove(&mut self, slot: u32) -> Option<u32> {
         let (chunk, at) = self.find(slot);
+        let before = self.previous((chunk, at)).map(|(chunk, at)| self.chunks[chunk][at]);
         self.chunks[chunk].remove(at);
         if self.chunks[chunk].is_empty() {
             self.chunks.remove(chunk);
         }
         self.len -= 1;
+        before
     }
 
     fn rank(&self, slot: u32) -> u32 {
@@ -147,10 +144,9 @@ impl Order {
         }
     }
 
-    /// A rank between a slot's, or the least, and the next one's.
-    fn room_after(&mut self, before: Option<u32>) -> u32 {
+    /// A rank between that of the slot that stands here, or the least, and the next one's.
+    fn room_after(&mut self, before_at: Option<At>) -> u32 {
         loop {
-            let before_at = before.map(|slot| self.find(slot));
             let after_at = match before_at {
                 Some(at) => self.next(at),
                 None => (!self.chunks.is_empty()).then_some((0, 0)),
@@ -236,7 +232,8 @@ mod tests {
                     let place = (random >> 20) as usize % model.len();
                     assert_eq!(order.at(place), Some(model[place]));
                     assert_eq!(order.before(model[place]), place.checked_sub(1).map(|before| model[before]));
-                    order.remove(model.remove(place));
+                    let before = place.checked_sub(1).map(|before| model[before]);
+                    assert_eq!(order.remove(model.remove(place)), before);
                 }
                 if slot % 997 == 0 {
                     check(&order, &model);

@@ -18,6 +18,8 @@ pub struct Writer {
     v4: Keeper<MatchKey4>,
     v6: Keeper<MatchKey6>,
     isa: Isa,
+    /// How often tables were made anew.
+    renewals: usize,
     copies: Arc<Copies>,
     /// What the copy lacks that is not active.
     late: Edits,
@@ -32,10 +34,16 @@ pub struct Figures {
     pub rules: usize,
     /// Slots that there are; the most rules that there were within one transaction.
     pub slots: usize,
+    /// Hash tables.
+    pub tables: usize,
     /// Lines in use in a copy's hash tables.
     pub lines: usize,
+    /// Places in cells that the rules of the hash tables have: a rule may have several, and some have no line.
+    pub copies: usize,
     /// Rules that no hash table took.
     pub in_bitmaps: usize,
+    /// How often tables were made anew.
+    pub renewals: usize,
 }
 
 /// The rules of one family, in order, their positions being slots.
@@ -77,6 +85,7 @@ impl Writer {
             v4,
             v6,
             isa,
+            renewals: 0,
             copies: Arc::new(Copies::new([one, other])),
             late: Edits::default(),
             new,
@@ -126,8 +135,11 @@ impl Writer {
         note(list, staged.added.iter().copied(), new);
         list.finish(&staged);
         let ranks = list.order.ranks();
-        v4.renew_if_worn(|| compiled(list), ranks, self.isa, &mut new.v4);
-        v6.renew_if_worn(|| compiled(list), ranks, self.isa, &mut new.v6);
+        let renewed = [
+            v4.renew_if_worn(|| compiled(list), ranks, self.isa, &mut new.v4),
+            v6.renew_if_worn(|| compiled(list), ranks, self.isa, &mut new.v6),
+        ];
+        self.renewals += renewed.into_iter().filter(|&renewed| renewed).count();
         new.version += 1;
         Ok(new.version)
     }
@@ -151,14 +163,21 @@ impl Writer {
 
     /// How full the tables are.
     pub fn figures(&self) -> Figures {
-        let (lines4, bits4) = self.v4.figures();
-        let (lines6, bits6) = self.v6.figures();
+        let (v4, v6) = (self.v4.figures(), self.v6.figures());
         Figures {
             rules: self.list.order.len(),
             slots: self.list.slots(),
-            lines: lines4 + lines6,
-            in_bitmaps: bits4 + bits6,
+            tables: v4.tables + v6.tables,
+            lines: v4.lines + v6.lines,
+            copies: v4.copies + v6.copies,
+            in_bitmaps: v4.in_bitmaps + v6.in_bitmaps,
+            renewals: self.renewals,
         }
+    }
+
+    /// Bytes held by the tables, in both copies, and by what is needed to change them; the rules themselves are not counted.
+    pub fn memory(&self) -> usize {
+        self.copies.memory() + self.v4.memory() + self.v6.memory()
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use packetloom_bench::sample::Measurement;
-use packetloom_bench::{acl, changes, meter};
+use packetloom_bench::{acl, changes, churn, meter};
 use packetloom_engine::chain::Run;
 use serde_json::{Map, Value};
 
@@ -124,13 +124,30 @@ fn bench_changes(args: &BenchChangesArgs) -> Done {
     let rules = read_rules(&args.rules)?;
     let headers = read_headers(&args.headers)?;
     let name = args.rules.file_name().unwrap_or(args.rules.as_os_str()).display();
+    let workload = format!("changes {name}");
+    let moves = if args.back { changes::Moves::Back } else { changes::Moves::Anywhere };
+    if let Some(total) = args.total {
+        let options = churn::Options {
+            changes: args.changes_per_transaction.get(),
+            total,
+            parts: args.parts.get(),
+            batch: args.batch.get(),
+            moves,
+            seed: args.seed,
+            workload,
+        };
+        let points = churn::run(&rules, &headers, &options, &stop)?;
+        let text = if args.json { lines(&points) } else { one_below_another(&points) };
+        return write_text(&stdout(), &text);
+    }
     let options = changes::Options {
         changes: args.changes_per_transaction.get(),
         rate: args.rate,
         time: Duration::from_secs_f64(args.seconds),
         batch: args.batch.get(),
+        moves,
         seed: args.seed,
-        workload: format!("changes {name}"),
+        workload,
     };
     let value = changes::run(&rules, &headers, &options, &stop)?;
     let text = if args.json { format!("{value}\n") } else { list(&[value]) };
@@ -140,8 +157,13 @@ fn bench_changes(args: &BenchChangesArgs) -> Done {
 /// Prints measurements as JSON lines, or as `table` makes of them.
 fn show(measurements: &[Measurement], json: bool, table: impl FnOnce(&[Value]) -> String) -> Done {
     let values: Vec<_> = measurements.iter().map(Measurement::json).collect();
-    let text = if json { values.iter().map(|value| format!("{value}\n")).collect() } else { table(&values) };
+    let text = if json { lines(&values) } else { table(&values) };
     write_text(&stdout(), &text)
+}
+
+/// JSON lines.
+fn lines(values: &[Value]) -> String {
+    values.iter().map(|value| format!("{value}\n")).collect()
 }
 
 /// A value as a cell: text without quotes, and nothing where there is none.
@@ -161,6 +183,15 @@ fn list(measurements: &[Value]) -> String {
         shown.map(|(name, value)| (name.clone(), cell(value))).collect::<Vec<_>>()
     };
     fields.map(|fields| talk::table(&rows(fields))).collect()
+}
+
+/// A row for each point of a run, below its name.
+fn one_below_another(points: &[Value]) -> String {
+    let Some(first) = points.first().and_then(Value::as_object) else { return String::new() };
+    let title = format!("{}\n", cell(&first["workload"]));
+    let names: Vec<_> = first.keys().filter(|&name| name != "workload").cloned().collect();
+    let rows = points.iter().map(|point| names.iter().map(|name| cell(&point[name])).collect());
+    title + &talk::grid(&iter::once(names.clone()).chain(rows).collect::<Vec<_>>())
 }
 
 /// A row for each measurement, below what they have in common.

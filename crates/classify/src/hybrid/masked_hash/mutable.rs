@@ -48,6 +48,8 @@ pub(in crate::hybrid) struct Keeper {
     lines: Lines,
     /// Cells by their number of lines.
     by_lines: [usize; MAX_LINES + 1],
+    /// Places that rules have in cells.
+    copies: usize,
     more: u32,
 }
 
@@ -127,6 +129,7 @@ impl Keeper {
             cells: vec![Cell::default(); cells],
             lines: Lines { free: Default::default(), unused: 1, total },
             by_lines: [0; MAX_LINES + 1],
+            copies: 0,
             more: 0,
         }
     }
@@ -194,6 +197,7 @@ impl Keeper {
                 self.cells[at].rules.retain(|&(other, _)| other != slot);
             }
         }
+        self.copies += if fits { hashes.len() } else { 0 };
         fits
     }
 
@@ -208,8 +212,9 @@ impl Keeper {
         mut write: impl FnMut(Write<K>),
     ) {
         let hashes = entries[slot as usize].as_ref().and_then(|rule| self.hashes::<K>(rule, states));
-        let shift = self.shift;
-        for hashes in hashes.unwrap_or_default().chunk_by(|a, b| a >> shift == b >> shift) {
+        let (hashes, shift) = (hashes.unwrap_or_default(), self.shift);
+        self.copies -= hashes.len();
+        for hashes in hashes.chunk_by(|a, b| a >> shift == b >> shift) {
             let at = (hashes[0] >> shift) as usize;
             self.cells[at].rules.retain(|&(other, _)| other != slot);
             let excess = self.write(at, entries, &mut write);
@@ -264,6 +269,18 @@ impl Keeper {
     /// Lines that are in use.
     pub(in crate::hybrid) fn lines_used(&self) -> usize {
         self.by_lines.iter().enumerate().map(|(lines, cells)| lines * cells).sum()
+    }
+
+    /// Places that rules have in cells.
+    pub(in crate::hybrid) fn copies(&self) -> usize {
+        self.copies
+    }
+
+    /// Bytes held.
+    pub(in crate::hybrid) fn memory(&self) -> usize {
+        let rules: usize = self.cells.iter().map(|cell| cell.rules.capacity()).sum();
+        let free: usize = self.lines.free.iter().map(Vec::capacity).sum();
+        size_of_val(&self.cells[..]) + rules * size_of::<(u32, u32)>() + free * size_of::<u32>()
     }
 }
 
