@@ -161,17 +161,26 @@ impl Simd for Avx512 {
         let words = &words[..(LANES - 1) * stride + 4];
         // SAFETY: see above; the last row that is read ends where the slice does.
         unsafe {
-            // Rows 4i to 4i + 3 in one vector: transposed by quarters, the lanes stand in the order 0, 4, 8, 12, 1, 5, ….
-            let row = |row: usize| _mm_loadu_si128(words.as_ptr().add(row * stride).cast());
-            let four = |first: usize| {
-                if stride == 4 {
-                    return _mm512_loadu_si512(words.as_ptr().add(4 * first).cast());
-                }
-                let pair =
-                    |at: usize| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(at)), row(at + 1));
-                _mm512_inserti64x4::<1>(_mm512_castsi256_si512(pair(first)), pair(first + 2))
-            };
-            let (a, b, c, d) = (four(0), four(4), four(8), four(12));
+            // Rows 4i to 4i + 3 in one vector: transposed by quarters, the lanes stand in the order 0, 4, 8, 12, 1, 5, …. Macros,
+            // as closures would not be inlined into what has the instructions.
+            macro_rules! pair {
+                ($row:expr) => {
+                    _mm256_inserti128_si256::<1>(
+                        _mm256_castsi128_si256(_mm_loadu_si128(words.as_ptr().add($row * stride).cast())),
+                        _mm_loadu_si128(words.as_ptr().add(($row + 1) * stride).cast()),
+                    )
+                };
+            }
+            macro_rules! four {
+                ($row:expr) => {
+                    if stride == 4 {
+                        _mm512_loadu_si512(words.as_ptr().add(4 * $row).cast())
+                    } else {
+                        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(pair!($row)), pair!($row + 2))
+                    }
+                };
+            }
+            let (a, b, c, d) = (four!(0), four!(4), four!(8), four!(12));
             let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
             let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
             let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
