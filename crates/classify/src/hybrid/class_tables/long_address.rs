@@ -24,7 +24,7 @@ use crate::simd::Simd;
 pub(super) struct LongAddressMap {
     levels: Vec<Level>,
     leaves: Slab<Leaf>,
-    /// For each leaf, the leaf of the prefix that comes after those it has.
+    /// For each leaf that has not all prefixes, the leaf of the next one.
     beyond: Slab<u32>,
 }
 
@@ -99,25 +99,25 @@ impl Bits {
     }
 }
 
-/// Prefixes of a leaf.
+/// Prefixes of a leaf, less the one of length 0.
 const CHAIN: usize = 4;
 
-/// A prefix, the next longer ones that hold it, and their classes. After the one of length 0, it is that one again.
+/// The same byte four times.
+const EACH: u32 = 0x0101_0101;
+
+/// A prefix and the next longer ones that hold it.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(32))]
 struct Leaf {
+    /// Of the longest.
     address: [u64; 2],
-    lens: u64,
-    classes: u64,
+    /// Their lengths less one, the longest first; where there are less, zeros.
+    lens: [u8; CHAIN],
+    /// 1 where there are others between them and the prefix of length 0.
+    more: u16,
+    /// Their classes, and after them that of the prefix of length 0.
+    classes: [u16; CHAIN + 1],
 }
-
-/// A half word for each of four prefixes, the longest in the lowest one.
-fn lanes(values: [u16; CHAIN]) -> u64 {
-    values.iter().rev().fold(0, |lanes, &value| lanes << 16 | u64::from(value))
-}
-
-/// The same half word four times.
-const EACH: u64 = 0x0001_0001_0001_0001;
 
 impl LongAddressMap {
     /// The map of prefixes, each with the class of what is in it and in no longer one, sorted by address and then by length, the
@@ -132,14 +132,22 @@ impl LongAddressMap {
                 holding.pop();
             }
             holding.push(number);
-            let chain: [(Prefix, u16); CHAIN] =
-                std::array::from_fn(|at| prefixes[holding[holding.len().saturating_sub(at + 1)]]);
-            leaves.push(Leaf {
+            // The first of them is that of length 0.
+            let mut chain = holding[1..].iter().rev();
+            let mut leaf = Leaf {
                 address: halves(prefix.address),
-                lens: lanes(chain.map(|(prefix, _)| prefix.len.into())),
-                classes: lanes(chain.map(|(_, class)| class)),
-            });
-            beyond.push(holding[holding.len().saturating_sub(CHAIN + 1)] as u32);
+                lens: [0; CHAIN],
+                more: 0,
+                classes: [prefixes[0].1; CHAIN + 1],
+            };
+            for (at, &number) in chain.by_ref().take(CHAIN).enumerate() {
+                leaf.lens[at] = prefixes[number].0.len - 1;
+                leaf.classes[at] = prefixes[number].1;
+            }
+            let next = chain.next();
+            leaf.more = next.is_some().into();
+            leaves.push(leaf);
+            beyond.push(next.map_or(0, |&next| next as u32));
         }
         let prefixes: Vec<Prefix> = prefixes.iter().map(|&(prefix, _)| prefix).collect();
         Some(Self { levels: levels(&prefixes, room)?, leaves: leaves.into(), beyond: beyond.into() })
@@ -193,21 +201,20 @@ impl LongAddressMap {
         for (key, number) in keys.iter().zip(classes.iter_mut()) {
             let address = [key.half(side, 0), key.half(side, 1)];
             let mut at = *number as usize;
-            loop {
+            *number = loop {
                 let leaf = &leaves[at];
                 let (high, low) = (address[0] ^ leaf.address[0], address[1] ^ leaf.address[1]);
                 let below = 64 + low.leading_zeros();
                 let common = if high == 0 { below } else { high.leading_zeros() };
-                // The top bit of each lane whose prefix is longer than that.
-                let longer = (leaf.lens + EACH * u64::from(0x7fff - common)) & EACH << 15;
-                let matching = longer.count_ones();
-                if matching < CHAIN as u32 {
-                    *number = u32::from((leaf.classes >> (16 * matching)) as u16);
-                    break;
+                // The top bit of each byte whose prefix is longer than that.
+                let longer = u32::from_le_bytes(leaf.lens) + EACH * (128 - common) & EACH << 7;
+                let matching = longer.count_ones() as usize;
+                if matching < CHAIN || leaf.more == 0 {
+                    break leaf.classes[matching].into();
                 }
-                // Seldom: of a packet's prefixes the leaf's are mostly the first.
+                // Seldom: so many prefixes hold each other, and the address is in none of the longer ones.
                 at = self.beyond[at] as usize;
-            }
+            };
         }
     }
 
