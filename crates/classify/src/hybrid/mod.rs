@@ -9,7 +9,7 @@ mod masked_hash;
 pub(crate) mod mutable;
 mod state;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use packetloom_packet::{MatchKey4, MatchKey6};
 
@@ -31,8 +31,12 @@ const MAX_TABLES: usize = 8;
 const LEAST_SHARE: usize = 16;
 /// Class tables are tried for no more rules than this.
 const MAX_CLASS_RULES: usize = 1 << 14;
-/// What one try may cost: tables of 20 MB and maps of 4 MB for each side, half a second or so.
-const BUDGET: Budget = Budget { entries: 10 << 20, cells: 2 << 20, work: 150_000_000 };
+/// What class tables may take: 20 MB, and maps of 4 MB for each side.
+const MAX_ENTRIES: usize = 10 << 20;
+const MAX_CELLS: usize = 2 << 20;
+/// Steps of one try, half a second or so, and of all.
+const WORK: usize = 100_000_000;
+const WORK_IN_ALL: usize = 200_000_000;
 
 /// Class tables for the rules that are wide in some way, hash tables for the others.
 #[derive(Debug)]
@@ -88,10 +92,15 @@ impl<K: Family> Index<K> {
         let states = States::new(&compiled);
         let (mut left, mut others) = entries(&compiled, &states);
         let (mut hashes, mut classes) = (Vec::new(), None);
+        let mut work_left = WORK_IN_ALL;
         // The fastest are class tables alone. What they cannot hold is hashed, table after table, until they can.
         while !left.is_empty() {
             if left.len() <= MAX_CLASS_RULES {
-                classes = ClassTables::build::<K>(&left, &states, BUDGET);
+                let work = Cell::new(WORK.min(work_left));
+                work_left -= work.get();
+                let budget = Budget { entries: MAX_ENTRIES, cells: MAX_CELLS, work: &work };
+                classes = ClassTables::build::<K>(&left, &states, budget);
+                work_left += work.get();
                 if classes.is_some() {
                     break;
                 }
@@ -108,6 +117,11 @@ impl<K: Family> Index<K> {
                 }
             }
         }
+        // Tables of few rules do not make up for what they cost beside nearly all of the list.
+        if others.len() * 4 > compiled.len() * 3 {
+            (hashes, classes) = (Vec::new(), None);
+            others = compiled.iter().map(|rule| rule.position).collect();
+        }
         others.sort_unstable();
         let others: Vec<_> =
             compiled.into_iter().filter(|rule| others.binary_search(&rule.position).is_ok()).collect();
@@ -122,9 +136,13 @@ impl<K: Family> Index<K> {
     }
 
     fn classify(&self, keys: &[K], first: &mut [u32]) {
-        SCRATCH.with_borrow_mut(|scratch| {
-            self.isa.run(Classify { index: self, scratch, keys, first: &mut *first });
-        });
+        if self.hashes.is_empty() && self.classes.is_none() {
+            first.fill(NO_RULE);
+        } else {
+            SCRATCH.with_borrow_mut(|scratch| {
+                self.isa.run(Classify { index: self, scratch, keys, first: &mut *first });
+            });
+        }
         self.others.improve(self.isa, keys, first);
     }
 }

@@ -1,5 +1,6 @@
 //! Building the tables: the classes of each field, then of two fields together, and so on until all are combined.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::iter;
 
@@ -17,13 +18,13 @@ use crate::rule::PortRange;
 
 /// What building may cost.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::hybrid) struct Budget {
+pub(in crate::hybrid) struct Budget<'a> {
     /// Entries of all crosses.
     pub(in crate::hybrid) entries: usize,
     /// Cells of each map from addresses.
     pub(in crate::hybrid) cells: usize,
-    /// Steps, of a few nanoseconds each.
-    pub(in crate::hybrid) work: usize,
+    /// Steps that are left, of a few nanoseconds each.
+    pub(in crate::hybrid) work: &'a Cell<usize>,
 }
 
 /// Some of the fields, a bit each.
@@ -61,7 +62,7 @@ impl ClassTables {
     pub(in crate::hybrid) fn build<K: Family>(
         rules: &[Entry],
         states: &States,
-        budget: Budget,
+        budget: Budget<'_>,
     ) -> Option<Self> {
         let share = rules.len().div_ceil(SAMPLE).max(1);
         let mut sample = Builder::new::<K>(rules.iter().step_by(share).collect(), states, budget)?;
@@ -100,7 +101,7 @@ struct Node {
 
 struct Builder<'a> {
     rules: Vec<&'a Entry>,
-    budget: Budget,
+    budget: Budget<'a>,
     /// Source and destination prefixes, each after those that hold it.
     nodes: [Vec<Node>; 2],
     /// What is known of each group of fields.
@@ -110,7 +111,7 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     /// With the classes of each field.
-    fn new<K: Family>(rules: Vec<&'a Entry>, states: &States, budget: Budget) -> Option<Self> {
+    fn new<K: Family>(rules: Vec<&'a Entry>, states: &States, budget: Budget<'a>) -> Option<Self> {
         // Numbers of rules are half words.
         if rules.len() > u16::MAX.into() {
             return None;
@@ -131,8 +132,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Spends some of the budget.
-    fn spend(&mut self, work: usize) -> Option<()> {
-        self.budget.work = self.budget.work.checked_sub(work)?;
+    fn spend(&self, work: usize) -> Option<()> {
+        self.budget.work.set(self.budget.work.get().checked_sub(work)?);
         Some(())
     }
 
@@ -429,7 +430,7 @@ impl<'a> Builder<'a> {
                     if *cell != before.0 {
                         scratch.clear();
                         scratch.extend_from_slice(made.list(*cell));
-                        self.budget.work = self.budget.work.checked_sub(scratch.len() + 16)?;
+                        self.spend(3 * scratch.len() + 16)?;
                         if last {
                             // With no field left, only the first rule counts.
                             let first = scratch.first().map_or(rule, |&first: &u16| first.min(rule));

@@ -207,7 +207,7 @@ impl LongAddressMap {
                 let below = 64 + low.leading_zeros();
                 let common = if high == 0 { below } else { high.leading_zeros() };
                 // The top bit of each byte whose prefix is longer than that.
-                let longer = u32::from_le_bytes(leaf.lens) + EACH * (128 - common) & EACH << 7;
+                let longer = (u32::from_le_bytes(leaf.lens) + EACH * (128 - common)) & (EACH << 7);
                 let matching = longer.count_ones() as usize;
                 if matching < CHAIN || leaf.more == 0 {
                     break leaf.classes[matching].into();

@@ -123,13 +123,14 @@ fn neighbours<K: Family>(mask: Mask) -> Vec<Mask> {
     all
 }
 
-/// With more rules than this, masks are first tried on some.
+/// With more rules than this, masks are tried on some: first on few, the best of them on more.
 const SAMPLE: usize = 1 << 12;
+const LARGER_SAMPLE: usize = 1 << 18;
 
 /// The mask that costs least, as far as going downhill from a few places finds it.
 pub(super) fn choose<K: Family>(rules: &[Entry], states: &States, protocols: &[u16]) -> Mask {
-    let share = rules.len().div_ceil(SAMPLE).max(1);
-    let mut estimator = Estimator::new::<K>(rules, share, states, protocols);
+    let share = |most: usize| rules.len().div_ceil(most).max(1);
+    let mut estimator = Estimator::new::<K>(rules, share(SAMPLE), states, protocols);
     let part = (8 * K::WORDS) as u8;
     let starts = [(2, 2), (0, 2), (2, 0), (3, 3), (0, 0)].map(|(source, destination)| Mask {
         source_len: source * part,
@@ -138,7 +139,10 @@ pub(super) fn choose<K: Family>(rules: &[Entry], states: &States, protocols: &[u
     });
     let descents = starts.map(|start| estimator.descend::<K>(start));
     let (_, best) = descents.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
-    if share == 1 { best } else { Estimator::new::<K>(rules, 1, states, protocols).descend::<K>(best).1 }
+    if share(SAMPLE) == 1 {
+        return best;
+    }
+    Estimator::new::<K>(rules, share(LARGER_SAMPLE), states, protocols).descend::<K>(best).1
 }
 
 /// A table of most of the rules, which are in order, and those that it has no room for, in order too.
