@@ -5,7 +5,7 @@
 //! looked at (PATRICIA, Morrison 1968); but no other prefix can hold it, and how many leading bits it has in common with the longest
 //! one says which of them do.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::iter;
 
 use bytemuck::{Pod, Zeroable};
@@ -265,8 +265,8 @@ fn levels(prefixes: &[Prefix], mut room: usize) -> Option<Vec<Level>> {
                     cells[value] = number;
                 }
             }
-            // Those that are together still.
-            let mut together: HashMap<usize, Group, RandomState> = HashMap::default();
+            // Those that are together still, in order, so that equal rules make equal tables.
+            let mut together: BTreeMap<usize, Group> = BTreeMap::new();
             for &number in group {
                 for value in bits.values(prefixes[usize::from(number)]).filter(|&value| mixed[value]) {
                     together.entry(value).or_default().push(number);
