@@ -34,9 +34,9 @@ const MAX_CLASS_RULES: usize = 1 << 14;
 /// What class tables may take: 20 MB, and maps of 4 MB for each side.
 const MAX_ENTRIES: usize = 10 << 20;
 const MAX_CELLS: usize = 2 << 20;
-/// Steps of one try, half a second or so, and of all.
-const WORK: usize = 100_000_000;
-const WORK_IN_ALL: usize = 200_000_000;
+/// Steps of one try, a second or less, and of all.
+const WORK: usize = 160_000_000;
+const WORK_IN_ALL: usize = 240_000_000;
 
 /// Class tables for the rules that are wide in some way, hash tables for the others.
 #[derive(Debug)]
