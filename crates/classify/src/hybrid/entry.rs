@@ -57,6 +57,16 @@ pub(super) struct Entry {
 pub(super) const FIELDS: usize = 5;
 
 impl Entry {
+    /// Asks nothing of any field.
+    pub(super) const ANY: Self = Self {
+        source: Prefix { address: 0, len: 0 },
+        destination: Prefix { address: 0, len: 0 },
+        source_ports: PortRange::ANY,
+        destination_ports: PortRange::ANY,
+        state: StateMatch { value: 0, mask: 0 },
+        position: 0,
+    };
+
     /// Whether, in field number `field`, everything that meets `other` meets this one.
     pub(super) fn covers_in(&self, field: usize, other: &Self) -> bool {
         let range = |mine: PortRange, other: PortRange| mine.low <= other.low && other.high <= mine.high;

@@ -34,9 +34,8 @@ const MAX_CLASS_RULES: usize = 1 << 14;
 /// What class tables may take: 20 MB, and maps of 4 MB for each side.
 const MAX_ENTRIES: usize = 10 << 20;
 const MAX_CELLS: usize = 2 << 20;
-/// Steps of one try, a second or less, and of all.
-const WORK: usize = 160_000_000;
-const WORK_IN_ALL: usize = 240_000_000;
+/// Steps of all tries, half a second to a second; each may take half of those that are left.
+const WORK: usize = 128_000_000;
 
 /// Class tables for the rules that are wide in some way, hash tables for the others.
 #[derive(Debug)]
@@ -92,11 +91,11 @@ impl<K: Family> Index<K> {
         let states = States::new(&compiled);
         let (mut left, mut others) = entries(&compiled, &states);
         let (mut hashes, mut classes) = (Vec::new(), None);
-        let mut work_left = WORK_IN_ALL;
+        let mut work_left = WORK;
         // The fastest are class tables alone. What they cannot hold is hashed, table after table, until they can.
         while !left.is_empty() {
             if left.len() <= MAX_CLASS_RULES {
-                let work = Cell::new(WORK.min(work_left));
+                let work = Cell::new(work_left / 2);
                 work_left -= work.get();
                 let budget = Budget { entries: MAX_ENTRIES, cells: MAX_CELLS, work: &work };
                 classes = ClassTables::build::<K>(&left, &states, budget);

@@ -1,13 +1,11 @@
 //! Building the tables: the classes of each field, then of two fields together, and so on until all are combined.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::iter;
 
-use foldhash::fast::RandomState;
-
 use super::address::AddressMap;
-use super::lists::{List, Lists, Made};
+use super::lists::{Holders, Lists};
 use super::long_address::LongAddressMap;
 use super::{ClassTables, Cross, Map, Numbers, Word};
 use crate::NO_RULE;
@@ -42,7 +40,7 @@ const LONG: usize = 100;
 /// The classes of a group of fields: each is the list of rules that its packets meet in these fields, less those that an
 /// earlier one covers in all others. Which classes there are does not depend on the order in which fields are combined.
 struct Classes {
-    lists: Vec<List>,
+    lists: Lists,
     /// How they come about; for a single field, nothing.
     cross: Option<Crossed>,
     /// Entries of all tables that lead here.
@@ -64,8 +62,11 @@ impl ClassTables {
         states: &States,
         budget: Budget<'_>,
     ) -> Option<Self> {
+        let fields = asked_of(rules);
+        let builder =
+            |share| Builder::new::<K>(rules.iter().step_by(share).collect(), fields, states, budget);
         let share = rules.len().div_ceil(SAMPLE).max(1);
-        let mut sample = Builder::new::<K>(rules.iter().step_by(share).collect(), states, budget)?;
+        let mut sample = builder(share)?;
         let order = sample.best_order()?;
         if share == 1 {
             return sample.finish(&order);
@@ -74,21 +75,36 @@ impl ClassTables {
         let mut smaller = sample.total(&order)?;
         for share in iter::successors(Some(share / 4), |share| Some(share / 4)).take_while(|&share| share > 1)
         {
-            let mut builder = Builder::new::<K>(rules.iter().step_by(share).collect(), states, budget)?;
+            let mut builder = builder(share)?;
             builder.combine_all(&order)?;
             let entries = builder.total(&order)?;
             let growth = entries as f64 / smaller as f64;
             let expected = entries as f64 * growth.powf((share as f64).ln() / 4f64.ln());
             // Growth slows down: what is far off may be so much less than expected.
-            if expected > (share * budget.entries) as f64 {
+            if expected > (share as f64).cbrt() * budget.entries as f64 {
                 return None;
             }
             smaller = entries;
         }
-        let mut builder = Builder::new::<K>(rules.iter().collect(), states, budget)?;
+        let mut builder = builder(1)?;
         builder.combine_all(&order)?;
         builder.finish(&order)
     }
+}
+
+/// The fields of which some rule asks something; the state where none does.
+fn asked_of(rules: &[Entry]) -> Group {
+    let asks = |&field: &usize| rules.iter().any(|rule| !rule.covers_in(field, &Entry::ANY));
+    let fields = (0..FIELDS).filter(asks).map(|field| 1 << field).sum();
+    if fields == 0 { 1 << (FIELDS - 1) } else { fields }
+}
+
+/// What a list has in common with others is looked up in the last few results first.
+const RECENT: usize = 8;
+
+/// Words with a bit for each rule of a list; for an empty list, one.
+fn words_of(list: &[u16]) -> usize {
+    list.len().div_ceil(64).max(1)
 }
 
 /// A prefix of an address field, with the rules that have just it.
@@ -101,6 +117,8 @@ struct Node {
 
 struct Builder<'a> {
     rules: Vec<&'a Entry>,
+    /// The fields that have classes.
+    fields: Group,
     budget: Budget<'a>,
     /// Source and destination prefixes, each after those that hold it.
     nodes: [Vec<Node>; 2],
@@ -111,13 +129,19 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     /// With the classes of each field.
-    fn new<K: Family>(rules: Vec<&'a Entry>, states: &States, budget: Budget<'a>) -> Option<Self> {
+    fn new<K: Family>(
+        rules: Vec<&'a Entry>,
+        fields: Group,
+        states: &States,
+        budget: Budget<'a>,
+    ) -> Option<Self> {
         // Numbers of rules are half words.
         if rules.len() > u16::MAX.into() {
             return None;
         }
         let mut builder = Self {
             rules,
+            fields,
             budget,
             nodes: [Vec::new(), Vec::new()],
             groups: std::array::from_fn(|_| None),
@@ -165,10 +189,9 @@ impl<'a> Builder<'a> {
         self.spend(work)
     }
 
-    /// Takes up the classes of a field. A field of one class distinguishes nothing and gets no map.
+    /// Takes up the classes of a field.
     fn add(&mut self, field: usize, lists: Lists, map: impl FnOnce(usize) -> Option<Map>) -> Option<()> {
-        let lists = lists.into_all();
-        if lists.len() > 1 {
+        if self.fields >> field & 1 == 1 {
             self.maps[field] = Some(map(lists.len())?);
         }
         self.groups[1 << field] = Some(Classes { lists, cross: None, entries: 0 });
@@ -199,7 +222,7 @@ impl<'a> Builder<'a> {
             for &rule in &own {
                 self.insert(1 << side, &mut list, rule);
             }
-            let class = lists.number(&list)?;
+            let class = lists.class(&list)?;
             prefixes.push((node, class));
             let parent = holding.last().map_or(class, |&(.., class)| class);
             nodes.push(Node { class, parent, own });
@@ -230,20 +253,32 @@ impl<'a> Builder<'a> {
     }
 
     fn ports(&mut self, word: Word, field: usize, range: impl Fn(&Entry) -> PortRange) -> Option<()> {
-        // Where a class may begin.
-        let mut starts = vec![0];
-        for rule in &self.rules {
-            starts.extend([u32::from(range(rule).low), u32::from(range(rule).high) + 1]);
+        // Where rules begin and end: from one such port to the next, it is the same rules that hold them.
+        let mut ends: Vec<(u32, u16)> = Vec::with_capacity(2 * self.rules.len() + 1);
+        for (rule, number) in self.rules.iter().zip(0..) {
+            let range = range(rule);
+            ends.extend([(range.low.into(), number), (u32::from(range.high) + 1, number)]);
         }
-        starts.sort_unstable();
-        starts.dedup();
-        starts.retain(|&start| start < 1 << 16);
+        ends.sort_unstable();
+        let mut holding = BTreeSet::new();
         let mut lists = Lists::default();
         let mut classes = Vec::with_capacity(1 << 16);
-        for (index, &start) in starts.iter().enumerate() {
-            let class = self.class(&mut lists, field, |rule| range(rule).contains(start as u16))?;
-            let end = starts.get(index + 1).map_or(1 << 16, |&end| end as usize);
-            classes.resize(end, class);
+        let mut list = Vec::new();
+        let mut ends = ends.chunk_by(|a, b| a.0 == b.0).peekable();
+        let mut start = 0;
+        while start < 1 << 16 {
+            for &(_, number) in ends.next_if(|here| here[0].0 == start).unwrap_or_default() {
+                if !holding.remove(&number) {
+                    holding.insert(number);
+                }
+            }
+            self.spend(holding.len())?;
+            list.clear();
+            list.extend(&holding);
+            self.prune(1 << field, &mut list)?;
+            let class = lists.class(&list)?;
+            start = ends.peek().map_or(1 << 16, |next| next[0].0);
+            classes.resize(start as usize, class);
         }
         self.add(field, lists, |count| {
             Some(Map::Word { field: word, classes: Numbers::new(classes, count - 1) })
@@ -257,32 +292,21 @@ impl<'a> Builder<'a> {
         let highest = all.iter().copied().max().unwrap_or(0);
         let mut classes = vec![0; usize::from(highest) + 1];
         for state in all {
-            classes[usize::from(state)] = self.class(&mut lists, field, |rule| rule.state.matches(state))?;
+            self.spend(self.rules.len())?;
+            let rules = self.rules.iter().zip(0..).filter(|(rule, _)| rule.state.matches(state));
+            let mut list: Vec<u16> = rules.map(|(_, number)| number).collect();
+            self.prune(1 << field, &mut list)?;
+            classes[usize::from(state)] = lists.class(&list)?;
         }
         self.add(field, lists, |count| {
             Some(Map::Word { field: Word::State, classes: Numbers::new(classes, count - 1) })
         })
     }
 
-    /// The class of the rules for which `meets` holds.
-    fn class(&mut self, lists: &mut Lists, field: usize, meets: impl Fn(&Entry) -> bool) -> Option<u16> {
-        self.spend(self.rules.len())?;
-        let mut list: Vec<u16> =
-            self.rules.iter().zip(0..).filter(|(rule, _)| meets(rule)).map(|(_, number)| number).collect();
-        self.prune(1 << field, &mut list)?;
-        lists.number(&list)
-    }
-
-    /// The fields that have a map; the state where none has one.
-    fn mapped(&self) -> Group {
-        let mapped = (0..FIELDS).filter(|&field| self.maps[field].is_some()).map(|field| 1 << field).sum();
-        if mapped == 0 { 1 << (FIELDS - 1) } else { mapped }
-    }
-
     /// Which groups to combine, one pair after another, for the smallest tables: found by combining every group of two fields, of
     /// three and so on by the best of all ways to split it in two.
     fn best_order(&mut self) -> Option<Vec<(Group, Group)>> {
-        let all = self.mapped();
+        let all = self.fields;
         let mut groups: Vec<Group> =
             (1..=all).filter(|group| group & !all == 0 && group.count_ones() > 1).collect();
         groups.sort_by_key(|group| group.count_ones());
@@ -346,46 +370,57 @@ impl<'a> Builder<'a> {
     }
 
     /// The classes of each pair of lists, and their lists.
-    fn cross(&mut self, fields: Group, x: &[List], y: &[List]) -> Option<(Vec<u16>, Vec<List>)> {
-        let total = |lists: &[List]| lists.iter().map(|list| list.len() + 8).sum::<usize>();
-        // Each list of the one side is marked, and those of the other looked through for marks.
-        let swap = y.len() * total(x) < x.len() * total(y);
-        let (marked, searched) = if swap { (y, x) } else { (x, y) };
-        self.spend(marked.len() * total(searched))?;
-        let last = fields == self.mapped();
+    fn cross(&mut self, fields: Group, x: &Lists, y: &Lists) -> Option<(Vec<u16>, Lists)> {
+        // Each list of the one side is met with all of the other: a bit says which of its rules are in both.
+        let bits = |lists: &Lists| lists.iter().map(words_of).sum::<usize>();
+        let swap = bits(y) * x.len() < bits(x) * y.len();
+        let (outer, inner) = if swap { (y, x) } else { (x, y) };
+        let holders = Holders::new(inner, self.rules.len());
+        let last = fields == self.fields;
         let mut lists = Lists::default();
         // Before they are pruned, lists are as often the same.
-        let mut known: HashMap<List, u16, RandomState> = HashMap::default();
+        let mut before = Lists::default();
+        let mut classes = Vec::new();
         let mut table = vec![0; x.len() * y.len()];
-        let mut marks = vec![false; self.rules.len()];
+        let mut meets = Vec::new();
         let mut both = Vec::new();
-        for (i, list) in marked.iter().enumerate() {
-            list.iter().for_each(|&rule| marks[usize::from(rule)] = true);
-            for (j, other) in searched.iter().enumerate() {
-                both.clear();
-                let mut common = other.iter().copied().filter(|&rule| marks[usize::from(rule)]);
-                let class = if last {
-                    // With no field left, only the first rule counts.
-                    both.extend(common.next());
-                    lists.number(&both)?
-                } else {
-                    both.extend(common);
-                    match known.get(&both[..]) {
-                        Some(&class) => class,
-                        None => {
-                            let before = List::from(&both[..]);
+        for (i, list) in outer.iter().enumerate() {
+            let words = words_of(list);
+            meets.clear();
+            meets.resize(inner.len() * words, 0u64);
+            let mut work = meets.len();
+            for (bit, &rule) in list.iter().enumerate() {
+                let holders = holders.of(rule);
+                holders.iter().for_each(|&j| meets[j as usize * words + bit / 64] |= 1 << (bit % 64));
+                work += holders.len();
+            }
+            self.spend(work)?;
+            // What a list has in common with one is often what it has in common with others.
+            let mut recent: [(&[u64], u16); RECENT] = [(&[], 0); RECENT];
+            for (j, common) in meets.chunks_exact(words).enumerate() {
+                let class = match recent.iter().find(|(other, _)| *other == common) {
+                    Some(&(_, class)) => class,
+                    None => {
+                        let rules = list.iter().enumerate();
+                        let rules = rules.filter(|(bit, _)| common[bit / 64] >> (bit % 64) & 1 == 1);
+                        both.clear();
+                        // With no field left, only the first rule counts.
+                        both.extend(rules.map(|(_, &rule)| rule).take(if last { 1 } else { list.len() }));
+                        let number = before.number(&both);
+                        if number == classes.len() {
                             self.prune(fields, &mut both)?;
-                            let class = lists.number(&both)?;
-                            known.insert(before, class);
-                            class
+                            classes.push(lists.class(&both)?);
                         }
+                        let class = classes[number];
+                        recent.rotate_right(1);
+                        recent[0] = (common, class);
+                        class
                     }
                 };
                 table[if swap { j * y.len() + i } else { i * y.len() + j }] = class;
             }
-            list.iter().for_each(|&rule| marks[usize::from(rule)] = false);
         }
-        Some((table, lists.into_all()))
+        Some((table, lists))
     }
 
     /// As [`Self::cross`], of an address field with other fields, whose classes `lists` are. The rules of a prefix are those of the
@@ -396,19 +431,16 @@ impl<'a> Builder<'a> {
         side: usize,
         others: Group,
         rows: usize,
-        lists: &[List],
+        lists: &Lists,
         (row_stride, column_stride): (usize, usize),
-    ) -> Option<(Vec<u16>, Vec<List>)> {
+    ) -> Option<(Vec<u16>, Lists)> {
         let fields = others | 1 << side;
-        let last = fields == self.mapped();
-        // The columns of each rule.
-        let mut columns: Vec<Vec<u32>> = vec![Vec::new(); self.rules.len()];
-        for (column, list) in lists.iter().enumerate() {
-            list.iter().for_each(|&rule| columns[usize::from(rule)].push(column as u32));
-        }
+        let last = fields == self.fields;
+        let columns = Holders::new(lists, self.rules.len());
         self.spend(lists.len() * rows)?;
-        let mut made = Made::default();
-        let empty = made.number(&[]);
+        // More than can be classes: only some will be used.
+        let mut made = Lists::default();
+        let empty = made.number(&[]) as u32;
         let mut table: Vec<u32> = vec![empty; rows * lists.len()];
         let mut done = vec![false; rows];
         let nodes = std::mem::take(&mut self.nodes[side]);
@@ -425,11 +457,11 @@ impl<'a> Builder<'a> {
             for &rule in &node.own {
                 // Neighbours have often had the same list.
                 let mut before = (u32::MAX, 0);
-                for &column in &columns[usize::from(rule)] {
+                for &column in columns.of(rule) {
                     let cell = &mut cells[column as usize];
                     if *cell != before.0 {
                         scratch.clear();
-                        scratch.extend_from_slice(made.list(*cell));
+                        scratch.extend_from_slice(made.get(*cell as usize));
                         self.spend(3 * scratch.len() + 16)?;
                         if last {
                             // With no field left, only the first rule counts.
@@ -439,19 +471,19 @@ impl<'a> Builder<'a> {
                         } else {
                             self.insert(fields, &mut scratch, rule);
                         }
-                        before = (*cell, made.number(&scratch));
+                        before = (*cell, made.number(&scratch) as u32);
                     }
                     *cell = before.1;
                 }
             }
         }
         self.nodes[side] = nodes;
-        made.into_table(&table, lists.len(), (row_stride, column_stride))
+        made.used_by(&table, lists.len(), (row_stride, column_stride))
     }
 
     /// The tables, when all fields are combined in this order.
     fn finish(mut self, order: &[(Group, Group)]) -> Option<ClassTables> {
-        let all = self.mapped();
+        let all = self.fields;
         let mut tables = ClassTables { maps: Vec::new(), crosses: Vec::new(), positions: Vec::new().into() };
         // Where the classes of each group stand.
         let mut index = [0; ALL + 1];
@@ -462,7 +494,7 @@ impl<'a> Builder<'a> {
             }
         }
         let position =
-            |list: &List| list.first().map_or(NO_RULE, |&rule| self.rules[usize::from(rule)].position);
+            |list: &[u16]| list.first().map_or(NO_RULE, |&rule| self.rules[usize::from(rule)].position);
         let positions: Vec<u32> = self.groups[all].as_ref()?.lists.iter().map(position).collect();
         for &(a, b) in order {
             let Classes { lists, cross, .. } = self.groups[a | b].take()?;

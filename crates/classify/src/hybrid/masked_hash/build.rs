@@ -1,6 +1,7 @@
 //! Choosing what a table hashes, and filling it.
 
-use super::{LINE_BITS, MAX_LINES, Mask, Table, cell_word};
+use super::mask::{Mask, RuleWords};
+use super::{LINE_BITS, MAX_LINES, Table, cell_word};
 use crate::hybrid::entry::Entry;
 use crate::hybrid::family::{Family, RuleLine};
 use crate::hybrid::state::States;
@@ -16,7 +17,7 @@ const COPY_COST: f64 = 4.0;
 /// Counts rules by cell for one mask after another.
 struct Estimator<'a> {
     /// The rules, or some of them drawn evenly.
-    rules: Vec<&'a Entry>,
+    rules: Vec<(&'a Entry, RuleWords)>,
     /// Of how many rules each of them is one.
     share: usize,
     states: &'a States,
@@ -28,7 +29,8 @@ struct Estimator<'a> {
 
 impl<'a> Estimator<'a> {
     fn new<K: Family>(rules: &'a [Entry], share: usize, states: &'a States, protocols: &'a [u16]) -> Self {
-        let rules: Vec<_> = rules.iter().step_by(share).collect();
+        let rules: Vec<_> =
+            rules.iter().step_by(share).map(|rule| (rule, RuleWords::new::<K>(rule))).collect();
         let cells = (rules.len() * 2).next_power_of_two().clamp(16, 1 << 24);
         Self { rules, share, states, protocols, counts: vec![0; cells], line_rules: K::Line::RULES }
     }
@@ -50,17 +52,23 @@ impl<'a> Estimator<'a> {
         let steps: Vec<f64> = (0..64usize)
             .map(|rules| (rules + 1) as f64 * self.visit(rules + 1) - rules as f64 * self.visit(rules))
             .collect();
-        for rule in &self.rules {
-            if mask.copies(rule, self.protocols, self.states) > MAX_COPIES {
+        let words: Vec<(usize, u32)> =
+            mask.words::<K>(self.states).into_iter().enumerate().filter(|(_, mask)| *mask != 0).collect();
+        let mut count = |hash: u32| {
+            let count = &mut self.counts[(hash >> shift) as usize];
+            copies += 1;
+            visits += steps[usize::from(*count).min(steps.len() - 1)];
+            *count = count.saturating_add(1);
+        };
+        for (rule, rule_words) in &self.rules {
+            // Most rules stand under one key.
+            if let Some(hash) = rule_words.hash(&words) {
+                count(hash);
+            } else if mask.copies(rule, self.protocols, self.states) > MAX_COPIES {
                 left += 1;
-                continue;
+            } else {
+                mask.hashes::<K>(rule, self.protocols, self.states, &mut count);
             }
-            mask.hashes::<K>(rule, self.protocols, self.states, |hash| {
-                let count = &mut self.counts[(hash >> shift) as usize];
-                copies += 1;
-                visits += steps[usize::from(*count).min(steps.len() - 1)];
-                *count = count.saturating_add(1);
-            });
         }
         let rules = self.rules.len() as f64;
         let placed = rules - left as f64;

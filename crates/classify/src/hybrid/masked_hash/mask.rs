@@ -113,3 +113,44 @@ impl Mask {
         }
     }
 }
+
+/// The keys that match a rule, by their words: what is the same in all, and bits that are not.
+pub(super) struct RuleWords {
+    value: [u32; 10],
+    wild: [u32; 10],
+}
+
+impl RuleWords {
+    pub(super) fn new<K: Family>(rule: &Entry) -> Self {
+        let (mut value, mut wild) = ([0; 10], [0; 10]);
+        for (side, prefix) in [rule.source, rule.destination].into_iter().enumerate() {
+            for word in 0..K::WORDS {
+                let at = side * K::WORDS + word;
+                value[at] = (prefix.address >> (96 - 32 * word)) as u32;
+                wild[at] = !((Prefix::mask(prefix.len) >> (96 - 32 * word)) as u32);
+            }
+        }
+        // From the first bit in which the ends of a range differ, everything may be.
+        let wild_port = |range: PortRange| {
+            u32::from(u16::MAX.checked_shr((range.low ^ range.high).leading_zeros()).unwrap_or(0))
+        };
+        let (source, destination) = (rule.source_ports, rule.destination_ports);
+        value[8] = u32::from(source.low) | u32::from(destination.low) << 16;
+        wild[8] = wild_port(source) | wild_port(destination) << 16;
+        value[9] = rule.state.value.into();
+        wild[9] = !u32::from(rule.state.mask);
+        Self { value, wild }
+    }
+
+    /// The hash of all of these keys, where they have one: `masks` are those of the words that a mask has bits of.
+    pub(super) fn hash(&self, masks: &[(usize, u32)]) -> Option<u32> {
+        let mut sum = 0u32;
+        for &(word, mask) in masks {
+            if mask & self.wild[word] != 0 {
+                return None;
+            }
+            sum = sum.wrapping_add((self.value[word] & mask).wrapping_mul(MULTIPLIERS[word]));
+        }
+        Some(finish(sum))
+    }
+}
