@@ -104,8 +104,8 @@ impl<K: Family> Index<K> {
                     break;
                 }
             }
-            let table = (hashes.len() < MAX_TABLES).then(|| masked_hash::build(&left, &states));
-            match table.filter(|(_, rest)| left.len() - rest.len() >= left.len() / LEAST_SHARE) {
+            let room = hashes.len() < MAX_TABLES;
+            match room.then(|| masked_hash::build(&left, &states, LEAST_SHARE)).flatten() {
                 Some((table, rest)) => {
                     hashes.push(table);
                     left = rest;

@@ -120,7 +120,9 @@ impl<K: Family> Keeper<K> {
         });
         while left.len() > FEW && keeper.hashes.len() < MAX_TABLES {
             let table = keeper.hashes.len();
-            let mut hash = masked_hash::Keeper::new::<K>(&left, &keeper.states);
+            let Some(mut hash) = masked_hash::Keeper::new::<K>(&left, &keeper.states, LEAST_SHARE) else {
+                break;
+            };
             let before = left.len();
             let slots = Slots { entries: &keeper.entries, ranks };
             let mut writes = Vec::new();

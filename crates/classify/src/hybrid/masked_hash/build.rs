@@ -8,9 +8,11 @@ use crate::hybrid::state::States;
 
 /// Keys that a rule may stand under at most.
 pub(super) const MAX_COPIES: u64 = 16;
-/// Estimated instructions: of a line compared, and of finding a rule's packets in what comes after this table.
+/// Estimated instructions of a line compared.
 const LINE_COST: f64 = 24.0;
-const LEFT_COST: f64 = 60.0;
+/// And of finding a rule's packets in what comes after this table: the least first, and more where with this much no table takes
+/// enough of the rules.
+const LEFT_COSTS: [f64; 3] = [100.0, 400.0, 1600.0];
 /// For each copy of a rule beyond the first, for the memory.
 const COPY_COST: f64 = 4.0;
 
@@ -25,6 +27,17 @@ struct Estimator<'a> {
     /// Rules in each cell; a power of two of cells.
     counts: Vec<u16>,
     line_rules: usize,
+    left_cost: f64,
+}
+
+/// Rules placed in cells.
+struct Placed {
+    /// Rules that would stand under too many keys.
+    left: u64,
+    /// Keys of all others.
+    copies: u64,
+    /// Sum of the costs of visits.
+    visits: f64,
 }
 
 impl<'a> Estimator<'a> {
@@ -32,22 +45,34 @@ impl<'a> Estimator<'a> {
         let rules: Vec<_> =
             rules.iter().step_by(share).map(|rule| (rule, RuleWords::new::<K>(rule))).collect();
         let cells = (rules.len() * 2).next_power_of_two().clamp(16, 1 << 24);
-        Self { rules, share, states, protocols, counts: vec![0; cells], line_rules: K::Line::RULES }
+        Self {
+            rules,
+            share,
+            states,
+            protocols,
+            counts: vec![0; cells],
+            line_rules: K::Line::RULES,
+            left_cost: LEFT_COSTS[0],
+        }
+    }
+
+    /// Rules in a cell of which `counted` rules are among those that are counted.
+    fn rules_of(&self, counted: usize) -> usize {
+        if counted == 0 { 0 } else { 1 + (counted - 1) * self.share }
     }
 
     /// Instructions of comparing a packet with a cell of which `counted` rules are among those that are counted.
     fn visit(&self, counted: usize) -> f64 {
-        let rules = if counted == 0 { 0 } else { 1 + (counted - 1) * self.share };
-        let lines = rules.div_ceil(self.line_rules);
-        // What does not fit has to be found elsewhere.
-        if lines > MAX_LINES { 2.0 * LEFT_COST } else { lines as f64 * LINE_COST }
+        let lines = self.rules_of(counted).div_ceil(self.line_rules);
+        let left = if lines > MAX_LINES { self.left_cost } else { 0.0 };
+        lines.min(MAX_LINES) as f64 * LINE_COST + left
     }
 
-    /// Instructions for a packet of a rule drawn at random.
-    fn cost<K: Family>(&mut self, mask: &Mask) -> f64 {
+    /// Counts the rules of each cell.
+    fn place<K: Family>(&mut self, mask: &Mask) -> Placed {
         self.counts.fill(0);
         let shift = 32 - self.counts.len().trailing_zeros();
-        let (mut left, mut copies, mut visits) = (0u64, 0u64, 0.0);
+        let mut placed = Placed { left: 0, copies: 0, visits: 0.0 };
         // What one more rule in a cell adds to the sum of visits over the rules of the cell.
         let steps: Vec<f64> = (0..64usize)
             .map(|rules| (rules + 1) as f64 * self.visit(rules + 1) - rules as f64 * self.visit(rules))
@@ -56,8 +81,8 @@ impl<'a> Estimator<'a> {
             mask.words::<K>(self.states).into_iter().enumerate().filter(|(_, mask)| *mask != 0).collect();
         let mut count = |hash: u32| {
             let count = &mut self.counts[(hash >> shift) as usize];
-            copies += 1;
-            visits += steps[usize::from(*count).min(steps.len() - 1)];
+            placed.copies += 1;
+            placed.visits += steps[usize::from(*count).min(steps.len() - 1)];
             *count = count.saturating_add(1);
         };
         for (rule, rule_words) in &self.rules {
@@ -65,11 +90,17 @@ impl<'a> Estimator<'a> {
             if let Some(hash) = rule_words.hash(&words) {
                 count(hash);
             } else if mask.copies(rule, self.protocols, self.states) > MAX_COPIES {
-                left += 1;
+                placed.left += 1;
             } else {
                 mask.hashes::<K>(rule, self.protocols, self.states, &mut count);
             }
         }
+        placed
+    }
+
+    /// Instructions for a packet of a rule drawn at random.
+    fn cost<K: Family>(&mut self, mask: &Mask) -> f64 {
+        let Placed { left, copies, visits } = self.place::<K>(mask);
         let rules = self.rules.len() as f64;
         let placed = rules - left as f64;
         if placed == 0.0 {
@@ -78,7 +109,19 @@ impl<'a> Estimator<'a> {
         let visit = visits / copies as f64;
         let spread = copies as f64 / placed - 1.0;
         let left = left as f64 / rules;
-        visit * (1.0 - left) + LEFT_COST * left + COPY_COST * spread
+        visit * (1.0 - left) + self.left_cost * left + COPY_COST * spread
+    }
+
+    /// The part of the rules that a table has room for.
+    fn part<K: Family>(&mut self, mask: &Mask) -> f64 {
+        let left = self.place::<K>(mask).left;
+        let (mut kept, mut all) = (0, 0);
+        for &counted in &self.counts {
+            let rules = self.rules_of(counted.into());
+            kept += rules.min(MAX_LINES * self.line_rules);
+            all += rules;
+        }
+        (1.0 - left as f64 / self.rules.len() as f64) * kept as f64 / all.max(1) as f64
     }
 
     /// Goes downhill from a mask to one that no neighbour betters.
@@ -135,29 +178,44 @@ fn neighbours<K: Family>(mask: Mask) -> Vec<Mask> {
 const SAMPLE: usize = 1 << 12;
 const LARGER_SAMPLE: usize = 1 << 18;
 
-/// The mask that costs least, as far as going downhill from a few places finds it.
-pub(super) fn choose<K: Family>(rules: &[Entry], states: &States, protocols: &[u16]) -> Mask {
+/// The mask that costs least, as far as going downhill from a few places finds it, of a table that takes at least one rule in
+/// `least`.
+pub(super) fn choose<K: Family>(
+    rules: &[Entry],
+    states: &States,
+    protocols: &[u16],
+    least: usize,
+) -> Option<Mask> {
     let share = |most: usize| rules.len().div_ceil(most).max(1);
-    let mut estimator = Estimator::new::<K>(rules, share(SAMPLE), states, protocols);
+    let mut small = Estimator::new::<K>(rules, share(SAMPLE), states, protocols);
+    let mut large = Estimator::new::<K>(rules, share(LARGER_SAMPLE), states, protocols);
     let part = (8 * K::WORDS) as u8;
     let starts = [(2, 2), (0, 2), (2, 0), (3, 3), (0, 0)].map(|(source, destination)| Mask {
         source_len: source * part,
         destination_len: destination * part,
         ..Mask::default()
     });
-    let descents = starts.map(|start| estimator.descend::<K>(start));
-    let (_, best) = descents.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
-    if share(SAMPLE) == 1 {
-        return best;
-    }
-    Estimator::new::<K>(rules, share(LARGER_SAMPLE), states, protocols).descend::<K>(best).1
+    LEFT_COSTS.iter().find_map(|&left_cost| {
+        (small.left_cost, large.left_cost) = (left_cost, left_cost);
+        let descents = starts.map(|start| small.descend::<K>(start));
+        let (_, mut best) = descents.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
+        if small.share > 1 {
+            best = large.descend::<K>(best).1;
+        }
+        (large.part::<K>(&best) * least as f64 >= 1.0).then_some(best)
+    })
 }
 
-/// A table of most of the rules, which are in order, and those that it has no room for, in order too.
-pub(in crate::hybrid) fn build<K: Family>(rules: &[Entry], states: &States) -> (Table<K>, Vec<Entry>) {
+/// A table of at least one rule in `least`, and the rules that it has no room for; they are in order before and after.
+pub(in crate::hybrid) fn build<K: Family>(
+    rules: &[Entry],
+    states: &States,
+    least: usize,
+) -> Option<(Table<K>, Vec<Entry>)> {
     let protocols: Vec<u16> = states.protocol_numbers().collect();
-    let mask = choose::<K>(rules, states, &protocols);
-    fill(rules, &mask, states, &protocols)
+    let mask = choose::<K>(rules, states, &protocols, least)?;
+    let (table, left) = fill(rules, &mask, states, &protocols);
+    (rules.len() - left.len() >= rules.len() / least).then_some((table, left))
 }
 
 fn fill<K: Family>(

@@ -111,16 +111,16 @@ impl Lines {
 }
 
 impl Keeper {
-    /// Of no rules yet, but made for these.
-    pub(in crate::hybrid) fn new<K: Family>(rules: &[Entry], states: &States) -> Self {
+    /// Of no rules yet, but made for these, of which it is to take one in `least`.
+    pub(in crate::hybrid) fn new<K: Family>(rules: &[Entry], states: &States, least: usize) -> Option<Self> {
         let protocols: Vec<u16> = states.protocol_numbers().collect();
-        let mask = choose::<K>(rules, states, &protocols);
+        let mask = choose::<K>(rules, states, &protocols, least)?;
         let copies = rules.iter().map(|rule| mask.copies(rule, &protocols, states));
         let copies = copies.filter(|&copies| copies <= MAX_COPIES).sum::<u64>() as usize;
         let cells = (copies * 2).next_power_of_two().clamp(1 << 8, 1 << 28);
         // Half as many again as if every rule had a line of its own.
         let total = (copies + copies / 2 + (1 << 10)).min(1 << LINE_BITS) as u32;
-        Self {
+        Some(Self {
             states_mask: mask.words::<K>(states),
             mask,
             protocols,
@@ -131,7 +131,7 @@ impl Keeper {
             by_lines: [0; MAX_LINES + 1],
             copies: 0,
             more: 0,
-        }
+        })
     }
 
     /// The table, without rules.
