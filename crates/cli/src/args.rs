@@ -382,7 +382,7 @@ pub(crate) enum Style {
 /// Formats of rules and headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// ClassBench's: IPv4 only, no actions
+    /// ClassBench's: rules without actions, headers of IPv4
     Classbench,
     /// Packetloom's own
     Native,
@@ -397,7 +397,7 @@ pub(crate) struct Text {
     /// The same seed gives the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Format; ClassBench's where it can hold everything, unless given
+    /// Format; ClassBench's for IPv4, unless given
     #[arg(long, value_enum)]
     pub(crate) format: Option<Format>,
 }

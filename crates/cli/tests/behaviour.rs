@@ -482,6 +482,7 @@ fn generated_rules_and_headers_can_be_read_and_the_classifiers_agree() {
         ("fw", "--ipv6", "native"),
         ("ipc", "", "native"),
         ("acl", "--ipv6", "native"),
+        ("ipc", "--ipv6", "classbench"),
     ] {
         let mut command = packetloom();
         command.args(["generate", "rules", "--rules", "300", "--style", style, "--format", format, "-o"]);
@@ -505,8 +506,11 @@ fn generated_rules_and_headers_can_be_read_and_the_classifiers_agree() {
             );
         }
     }
-    let arguments = ["generate", "rules", "--ipv6", "--format", "classbench"];
-    assert_eq!(run(packetloom().args(arguments)).status.code(), Some(2));
+    // ClassBench's headers are IPv4 only; the last rules were IPv6.
+    let arguments = ["generate", "headers", "--format", "classbench", "--rules"];
+    let output = run(packetloom().args(arguments).arg(at("rules")));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("IPv4 only; expected --format native"));
 }
 
 #[test]

@@ -3,9 +3,11 @@
 //! A filter is a line of six columns:
 //! `@source/len  destination/len  low : high  low : high  protocol/mask  flags/mask`, numbers of the last two in
 //! hexadecimal. The flags column is 16 bits wide. Its high byte is the TCP flags of a TCP filter and the type of an ICMP
-//! filter, whose low byte is the code.
+//! filter, whose low byte is the code. ClassBench-ng (Matoušek et al., ANCS 2017) writes IPv6 prefixes in the same columns.
 //!
-//! A trace line is `source destination source-port destination-port protocol [flags [filter]]` in decimal.
+//! A trace line is `source destination source-port destination-port protocol [flags [filter]]` in decimal, for IPv4.
+
+use std::net::IpAddr;
 
 use packetloom_packet::protocol::{ICMP, TCP};
 use packetloom_packet::{KeyBits, MatchKey4};
@@ -13,7 +15,7 @@ use packetloom_packet::{KeyBits, MatchKey4};
 use super::builder::Builder;
 use super::text::{self, Input, number};
 use super::{Error, Format, Options, Reading, WriteError, Writing};
-use crate::rule::{Addresses, Fragments, PortRange, Prefix4, Rule, TcpFlagMatch};
+use crate::rule::{Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, TcpFlagMatch};
 
 /// Filters begin with '@', which no rule of another format does.
 pub(super) fn recognises(head: &str) -> bool {
@@ -35,7 +37,11 @@ pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), Wri
     for (index, rule) in rules.iter().enumerate() {
         match filter(rule) {
             Some(line) => writeln!(writing.writer, "{line}")?,
-            None => writing.inexpressible(index, rule, "which holds IPv4 and no fragments")?,
+            None => writing.inexpressible(
+                index,
+                rule,
+                "which holds no \"any\" of both families and no fragments",
+            )?,
         }
     }
     Ok(())
@@ -51,7 +57,11 @@ fn parse_rule(text: &str, ignore_flags: bool) -> Result<Rule, String> {
     let source =
         source.strip_prefix('@').ok_or_else(|| format!("{source:?} begins without '@'; {EXPECTED}"))?;
     let source = prefix(source)?;
-    let destination = prefix(next("the destination")?)?;
+    let addresses = match (source, prefix(next("the destination")?)?) {
+        (Prefix::V4(source), Prefix::V4(destination)) => Addresses::V4(source, destination),
+        (Prefix::V6(source), Prefix::V6(destination)) => Addresses::V6(source, destination),
+        _ => return Err("source and destination of two families; expected prefixes of one".into()),
+    };
     let mut ports = |what: &str| {
         let low = number(next(what)?, "port", 65_535)?;
         match next(what)? {
@@ -72,13 +82,7 @@ fn parse_rule(text: &str, ignore_flags: bool) -> Result<Rule, String> {
         0xff => Some(number as u8),
         _ => return Err(format!("protocol mask {mask:#04x}; expected 0x00 or 0xff")),
     };
-    let mut rule = Rule {
-        addresses: Addresses::V4(source, destination),
-        protocol,
-        source_ports,
-        destination_ports,
-        ..Rule::any(None)
-    };
+    let mut rule = Rule { addresses, protocol, source_ports, destination_ports, ..Rule::any(None) };
     if let Some(flags) = words.next() {
         let (value, mask) = hex_pair(flags, u16::MAX)?;
         if !ignore_flags && mask != 0 {
@@ -111,14 +115,21 @@ fn set_flags(rule: &mut Rule, value: u16, mask: u16) -> Result<(), String> {
     Ok(())
 }
 
-fn prefix(word: &str) -> Result<Prefix4, String> {
+/// A prefix of either family.
+enum Prefix {
+    V4(Prefix4),
+    V6(Prefix6),
+}
+
+fn prefix(word: &str) -> Result<Prefix, String> {
     let parse = || {
         let (address, len) = word.split_once('/')?;
-        let address: std::net::Ipv4Addr = address.parse().ok()?;
-        let len: u8 = number(len, "", 32).ok()?;
-        Some(Prefix4::new(address.into(), len))
+        Some(match address.parse().ok()? {
+            IpAddr::V4(address) => Prefix::V4(Prefix4::new(address.into(), number(len, "", 32).ok()?)),
+            IpAddr::V6(address) => Prefix::V6(Prefix6::new(address.into(), number(len, "", 128).ok()?)),
+        })
     };
-    parse().ok_or_else(|| format!("{word:?}; expected an IPv4 prefix such as 192.0.2.0/24"))
+    parse().ok_or_else(|| format!("{word:?}; expected a prefix such as 192.0.2.0/24 or 2001:db8::/32"))
 }
 
 fn hex_pair(word: &str, max: u16) -> Result<(u16, u16), String> {
@@ -134,10 +145,14 @@ fn hex_pair(word: &str, max: u16) -> Result<(u16, u16), String> {
     parse().ok_or_else(|| format!("{word:?}; expected value/mask, each from 0x0 to {max:#x}"))
 }
 
-/// The rule as a filter, without its action and its id; `None` where the format has no words for it: IPv6, fragments, an
+/// The rule as a filter, without its action and its id; `None` where the format has no words for it: fragments, an
 /// ICMPv6 type, or "any" address of either family.
 fn filter(rule: &Rule) -> Option<String> {
-    let Addresses::V4(source, destination) = rule.addresses else { return None };
+    let (source, destination) = match rule.addresses {
+        Addresses::Any => return None,
+        Addresses::V4(source, destination) => (source.to_string(), destination.to_string()),
+        Addresses::V6(source, destination) => (source.to_string(), destination.to_string()),
+    };
     if rule.fragments != Fragments::All {
         return None;
     }

@@ -98,7 +98,7 @@ impl Error {
 pub enum Format {
     /// Packetloom's own.
     Native,
-    /// ClassBench's: IPv4 only, and rules have no action.
+    /// ClassBench's: rules have no action.
     ClassBench,
     /// Access lists of Cisco IOS.
     CiscoIos,

@@ -3,7 +3,7 @@
 use packetloom_classify::Rule;
 use packetloom_classify::rule::{Addresses, PortRange, TcpFlagMatch};
 
-use super::{p4, rule, rules, rules_with};
+use super::{p4, p6, rule, rules, rules_with};
 
 const BASE: &str = "@10.0.0.0/8\t0.0.0.0/0\t0 : 65535\t0 : 65535\t";
 
@@ -48,6 +48,18 @@ fn good_lines_give_exactly_these_rules() {
     ] {
         assert_eq!(rule(text), expected, "{text}");
     }
+}
+
+#[test]
+fn prefixes_are_of_either_family() {
+    let expected = Rule {
+        addresses: Addresses::V6(p6("2001:db8:8000::/33"), p6("::/0")),
+        protocol: Some(17),
+        destination_ports: PortRange { low: 53, high: 53 },
+        ..base()
+    };
+    let text = "@2001:db8:8000::/33\t::/0\t0 : 65535\t53 : 53\t0x11/0xFF\t0x0000/0x0000\t";
+    assert_eq!(rule(text), expected);
 }
 
 #[test]
@@ -108,7 +120,7 @@ fn a_flags_column_without_a_meaning_is_refused() {
 fn bad_lines_are_refused_with_what_was_expected() {
     const EXPECTED: &str =
         "expected @source/len destination/len low : high low : high protocol/mask [flags/mask]";
-    let prefix = |word| format!("{word:?}; expected an IPv4 prefix such as 192.0.2.0/24");
+    let prefix = |word| format!("{word:?}; expected a prefix such as 192.0.2.0/24 or 2001:db8::/32");
     let protocol = |word| format!("{word:?}; expected value/mask, each from 0x0 to 0xff");
     let flags = |word| format!("{word:?}; expected value/mask, each from 0x0 to 0xffff");
     for (text, message) in [
@@ -121,7 +133,8 @@ fn bad_lines_are_refused_with_what_was_expected() {
         ("@10.0.0.0/33", prefix("10.0.0.0/33")),
         ("@10.0.0.0/8 0.0.0.0/-1", prefix("0.0.0.0/-1")),
         ("@10.0.0.0/8 10.0.0/8", prefix("10.0.0/8")),
-        ("@10.0.0.0/8 ::/0", prefix("::/0")),
+        ("@2001:db8::/129", prefix("2001:db8::/129")),
+        ("@10.0.0.0/8 ::/0", "source and destination of two families; expected prefixes of one".into()),
         ("@10.0.0.0/8", format!("the destination is missing; {EXPECTED}")),
         ("@10.0.0.0/8 0.0.0.0/0", format!("the source port range is missing; {EXPECTED}")),
         ("@10.0.0.0/8 0.0.0.0/0 0 : 1 2 :", format!("the destination port range is missing; {EXPECTED}")),

@@ -58,9 +58,10 @@ pub(super) fn write_traffic(path: &Path, shape: &TrafficShape, stop: &Stop) -> D
 
 /// Writes a generated rule set.
 fn write_rules(args: &RulesArgs) -> Done {
-    let format = match is_classbench(args.text.format, !args.ipv6)? {
-        true => Format::ClassBench,
-        false => Format::Native,
+    let format = match args.text.format {
+        Some(args::Format::Classbench) => Format::ClassBench,
+        None if !args.ipv6 => Format::ClassBench,
+        _ => Format::Native,
     };
     let style = match args.style {
         args::Style::Acl => rules::Style::Acl,
@@ -83,9 +84,15 @@ fn write_rules(args: &RulesArgs) -> Done {
 fn write_headers(args: &HeadersArgs) -> Done {
     let rules = super::acl::read_rules(&args.rules)?;
     let shapes: Vec<_> = rules.rules.iter().flat_map(RuleShape::of).collect();
-    let format = match is_classbench(args.text.format, shapes.iter().all(|shape| !shape.ipv6))? {
-        true => HeaderFormat::ClassBench,
-        false => HeaderFormat::Native,
+    let only_v4 = shapes.iter().all(|shape| !shape.ipv6);
+    let format = match args.text.format {
+        Some(args::Format::Classbench) if !only_v4 => {
+            let message = "headers in ClassBench's format are IPv4 only; expected --format native";
+            return Err(Failure::Usage(message.into()));
+        }
+        None if !only_v4 => HeaderFormat::Native,
+        Some(args::Format::Native) => HeaderFormat::Native,
+        _ => HeaderFormat::ClassBench,
     };
     let options = HeaderOptions {
         count: args.headers,
@@ -96,14 +103,4 @@ fn write_headers(args: &HeadersArgs) -> Done {
     generate(&args.text.output, &stop_on_signals()?, |sink| {
         packetloom_generate::write_headers(Headers::new(&shapes, &options)?, format, sink)
     })
-}
-
-/// Whether to write ClassBench's format: where it is asked for, and where it can hold everything, unless the other one is.
-fn is_classbench(wanted: Option<args::Format>, only_v4: bool) -> Result<bool, Failure> {
-    match wanted {
-        Some(args::Format::Classbench) if !only_v4 => {
-            Err(Failure::Usage("ClassBench's format holds IPv4 only; expected --format native".into()))
-        }
-        wanted => Ok(only_v4 && wanted != Some(args::Format::Native)),
-    }
 }
