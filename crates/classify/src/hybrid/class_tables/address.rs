@@ -1,4 +1,5 @@
-//! From IPv4 addresses to the classes of their longest prefixes: 16 bits at once, then a byte a step.
+//! From addresses to the classes of their longest prefixes: 16 bits at once, then a byte a step. For IPv4, and for prefixes of
+//! IPv6 that are short.
 
 use std::collections::HashMap;
 
@@ -6,6 +7,7 @@ use super::Column;
 use crate::huge::{Place, Slab, Tables};
 use crate::hybrid::block::Block;
 use crate::hybrid::entry::Prefix;
+use crate::hybrid::family::Family;
 use crate::simd::Simd;
 
 /// A trie of cells, a half word each: the number of a class, or the number of classes and that of a node.
@@ -47,15 +49,21 @@ impl AddressMap {
     }
 
     #[inline(always)]
-    pub(super) fn classify<S: Simd>(&self, simd: S, block: &Block, side: usize, classes: &mut Column) {
-        let column = &block.addresses[side];
+    pub(super) fn classify<K: Family, S: Simd>(
+        &self,
+        simd: S,
+        block: &Block,
+        side: usize,
+        classes: &mut Column,
+    ) {
+        let columns = &block.addresses[side * K::WORDS..][..K::WORDS];
         let (top, cells) = (&self.top[..], &self.cells[..]);
         for at in (0..block.len).step_by(S::LANES) {
-            let high = simd.shr(simd.load(&column[at..]), 16);
+            let high = simd.shr(simd.load(&columns[0][at..]), 16);
             simd.store(simd.gather16(top, high), &mut classes[at..]);
         }
-        // The steps count bytes from the third on.
-        for shift in [8, 0].into_iter().take(self.steps) {
+        for byte in (2..4 * K::WORDS).take(self.steps) {
+            let (column, shift) = (&columns[byte / 4], 24 - 8 * (byte % 4) as u32);
             for at in (0..block.len).step_by(S::LANES) {
                 let cell = simd.load(&classes[at..]);
                 let byte = simd.and(simd.shr(simd.load(&column[at..]), shift), simd.splat(0xff));

@@ -99,6 +99,10 @@ fn asked_of(rules: &[Entry]) -> Group {
     if fields == 0 { 1 << (FIELDS - 1) } else { fields }
 }
 
+/// IPv6 prefixes up to this length go through their bytes as those of IPv4 do, where that takes no more than so many cells.
+const SHORT_PREFIX: u8 = 64;
+const SHORT_CELLS: usize = 1 << 18;
+
 /// What a list has in common with others is looked up in the last few results first.
 const RECENT: usize = 8;
 
@@ -231,10 +235,15 @@ impl<'a> Builder<'a> {
         self.nodes[side] = nodes;
         let room = self.budget.cells;
         self.add(side, lists, |classes| {
-            Some(match K::WORDS {
-                1 => Map::Address { side, map: AddressMap::new(&prefixes, classes, room)? },
-                _ => Map::LongAddress { side, map: LongAddressMap::new(&prefixes, room)? },
-            })
+            let address = |room| Some(Map::Address { side, map: AddressMap::new(&prefixes, classes, room)? });
+            if K::WORDS == 1 {
+                return address(room);
+            }
+            let short = prefixes.iter().all(|(prefix, _)| prefix.len <= SHORT_PREFIX);
+            short
+                .then(|| address(SHORT_CELLS))
+                .flatten()
+                .or_else(|| Some(Map::LongAddress { side, map: LongAddressMap::new(&prefixes, room)? }))
         })
     }
 

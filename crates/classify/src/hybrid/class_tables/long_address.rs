@@ -44,6 +44,8 @@ const MAX_BITS: u32 = 16;
 const SAMPLE: usize = 4096;
 /// Another bit must leave no more of the pairs of prefixes together than this, or it is not worth twice the cells.
 const WORTH: f64 = 0.9;
+/// But so many cells of a level are too few to care.
+const FREE_CELLS: usize = 1 << 13;
 /// Cells that may be written for a level, once for each prefix that they may hold.
 const MAX_WORK: usize = 1 << 24;
 
@@ -313,7 +315,8 @@ fn choose(prefixes: &[Prefix], groups: &[Group], room: usize) -> Bits {
     }
     // Cells that are empty cost memory; those of the first level are shared by all.
     let spare = if groups.len() > 1 { 3 } else { 5 };
-    let most = ((total / groups.len()).max(1).ilog2() + spare).min(MAX_BITS);
+    let free = (FREE_CELLS / groups.len()).max(1).ilog2();
+    let most = ((total / groups.len()).max(1).ilog2() + spare).max(free).min(MAX_BITS);
     let most = most.min((room / groups.len()).max(2).ilog2());
     let mut parts = groups.len();
     let mut bits: Vec<u8> = Vec::new();
@@ -338,7 +341,7 @@ fn choose(prefixes: &[Prefix], groups: &[Group], room: usize) -> Bits {
             let pairs: f64 = sizes.as_flattened().iter().map(pairs).sum();
             best = if pairs < best.0 { (pairs, bit) } else { best };
         }
-        if !bits.is_empty() && best.0 > WORTH * together {
+        if bits.len() as u32 >= free.max(1) && best.0 > WORTH * together {
             break;
         }
         (together, _) = best;

@@ -29,9 +29,9 @@ const MAX_CLASSES: usize = 2 * FIELDS - 1;
 /// Classes of one field.
 #[derive(Debug)]
 enum Map {
-    /// Of the source (0) or the destination (1) address of IPv4.
+    /// Of the source (0) or the destination (1) address: of IPv4, and of IPv6 where all prefixes are short.
     Address { side: usize, map: AddressMap },
-    /// Of IPv6.
+    /// Likewise of IPv6, where they are not.
     LongAddress { side: usize, map: LongAddressMap },
     /// Of a half word: the source port, the destination port or the state word. One class for each value.
     Word { field: Word, classes: Numbers },
@@ -148,7 +148,7 @@ impl ClassTables {
     ) {
         for (map, classes) in self.maps.iter().zip(classes.iter_mut()) {
             match map {
-                Map::Address { side, map } => map.classify(simd, block, *side, classes),
+                Map::Address { side, map } => map.classify::<K, S>(simd, block, *side, classes),
                 Map::LongAddress { side, map } => map.classify(simd, block, keys, *side, classes),
                 Map::Word { field, classes: numbers } => {
                     for at in (0..block.len).step_by(S::LANES) {
