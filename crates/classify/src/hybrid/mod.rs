@@ -15,6 +15,7 @@ use packetloom_packet::{MatchKey4, MatchKey6};
 
 use block::{BLOCK, Block, Column};
 use class_tables::{Budget, ClassTables, Classes};
+use entry::Entry;
 use family::{Family, entries};
 use masked_hash::List;
 use state::States;
@@ -29,6 +30,9 @@ use crate::{Classifier, Kind, NO_RULE, RuleSet};
 const MAX_TABLES: usize = 8;
 /// A hash table must take one rule in this many, or it is not worth a look at each packet.
 const LEAST_SHARE: usize = 16;
+/// Class tables at most, where one cannot hold all rules that are not hashed, and how many rules are worth one.
+const MAX_CLASS_TABLES: usize = 8;
+const LEAST_PART: usize = 512;
 /// Class tables are tried for no more rules than this.
 const MAX_CLASS_RULES: usize = 1 << 14;
 /// What class tables may take: 20 MB, and maps of 4 MB for each side.
@@ -50,7 +54,7 @@ struct Index<K: Family> {
     isa: Isa,
     states: States,
     hashes: Vec<masked_hash::Table<K>>,
-    classes: Option<ClassTables>,
+    classes: Vec<ClassTables>,
     /// The rules that none of them can hold.
     others: linear::List<K>,
 }
@@ -90,19 +94,13 @@ impl<K: Family> Index<K> {
         let compiled = CompiledRule::<K>::all(rules);
         let states = States::new(&compiled);
         let (mut left, mut others) = entries(&compiled, &states);
-        let (mut hashes, mut classes) = (Vec::new(), None);
-        let mut work_left = WORK;
+        let (mut hashes, mut classes) = (Vec::new(), Vec::new());
+        let work = Cell::new(WORK);
         // The fastest are class tables alone. What they cannot hold is hashed, table after table, until they can.
         while !left.is_empty() {
-            if left.len() <= MAX_CLASS_RULES {
-                let work = Cell::new(work_left / 2);
-                work_left -= work.get();
-                let budget = Budget { entries: MAX_ENTRIES, cells: MAX_CELLS, work: &work };
-                classes = ClassTables::build::<K>(&left, &states, budget);
-                work_left += work.get();
-                if classes.is_some() {
-                    break;
-                }
+            if let Some(tables) = class_tables::<K>(&left, &states, &work) {
+                classes.push(tables);
+                break;
             }
             let room = hashes.len() < MAX_TABLES;
             match room.then(|| masked_hash::build(&left, &states, LEAST_SHARE)).flatten() {
@@ -111,6 +109,7 @@ impl<K: Family> Index<K> {
                     left = rest;
                 }
                 None => {
+                    let left = divide::<K>(left, &states, &work, &mut classes);
                     others.extend(left.iter().map(|rule| rule.position));
                     break;
                 }
@@ -118,7 +117,7 @@ impl<K: Family> Index<K> {
         }
         // Tables of few rules do not make up for what they cost beside nearly all of the list.
         if others.len() * 4 > compiled.len() * 3 {
-            (hashes, classes) = (Vec::new(), None);
+            (hashes, classes) = (Vec::new(), Vec::new());
             others = compiled.iter().map(|rule| rule.position).collect();
         }
         others.sort_unstable();
@@ -131,11 +130,12 @@ impl<K: Family> Index<K> {
 
     fn memory(&self) -> usize {
         let hashes: usize = self.hashes.iter().map(masked_hash::Table::memory).sum();
-        hashes + self.classes.as_ref().map_or(0, ClassTables::memory) + self.others.memory()
+        let classes: usize = self.classes.iter().map(ClassTables::memory).sum();
+        hashes + classes + self.others.memory()
     }
 
     fn classify(&self, keys: &[K], first: &mut [u32]) {
-        if self.hashes.is_empty() && self.classes.is_none() {
+        if self.hashes.is_empty() && self.classes.is_empty() {
             first.fill(NO_RULE);
         } else {
             SCRATCH.with_borrow_mut(|scratch| {
@@ -146,12 +146,55 @@ impl<K: Family> Index<K> {
     }
 }
 
+/// Class tables of rules in order, if they are few enough and half of the work that is left suffices.
+fn class_tables<K: Family>(rules: &[Entry], states: &States, work: &Cell<usize>) -> Option<ClassTables> {
+    if rules.len() > MAX_CLASS_RULES {
+        return None;
+    }
+    let budget = Cell::new(work.get() / 2);
+    work.set(work.get() - budget.get());
+    let tables = ClassTables::build::<K>(
+        rules,
+        states,
+        Budget { entries: MAX_ENTRIES, cells: MAX_CELLS, work: &budget },
+    );
+    work.set(work.get() + budget.get());
+    tables
+}
+
+/// Several class tables of rules that are too many for one; those that are in none of them are left.
+fn divide<K: Family>(
+    rules: Vec<Entry>,
+    states: &States,
+    work: &Cell<usize>,
+    tables: &mut Vec<ClassTables>,
+) -> Vec<Entry> {
+    let mut parts = vec![rules];
+    let mut left = Vec::new();
+    while let Some(mut part) = parts.pop() {
+        if tables.len() == MAX_CLASS_TABLES || part.len() < LEAST_PART {
+            left.extend(part);
+        } else if let Some(made) = class_tables::<K>(&part, states, work) {
+            tables.push(made);
+        } else {
+            // Rules that are narrow on the same side have few classes on the other one.
+            part.sort_by_key(|rule| i16::from(rule.source.len) - i16::from(rule.destination.len));
+            let mut second = part.split_off(part.len() / 2);
+            for half in [&mut part, &mut second] {
+                half.sort_unstable_by_key(|rule| rule.position);
+            }
+            parts.extend([second, part]);
+        }
+    }
+    left
+}
+
 impl<K: Family> Tables for Index<K> {
     fn each(&mut self, visit: &mut dyn FnMut(&mut dyn Place)) {
         for table in &mut self.hashes {
             table.each(visit);
         }
-        if let Some(tables) = &mut self.classes {
+        for tables in &mut self.classes {
             tables.each(visit);
         }
     }
@@ -200,9 +243,9 @@ impl<K: Family> Kernel for Classify<'_, K> {
             for (table, hashes) in index.hashes.iter().zip(hashes.iter_mut()) {
                 table.hash(simd, block, hashes);
             }
-            match &index.classes {
-                Some(tables) => tables.classify(simd, block, &keys[..block.len], classes, best),
-                None => best.fill(NO_RULE),
+            best.fill(NO_RULE);
+            for tables in &index.classes {
+                tables.classify(simd, block, &keys[..block.len], classes, best);
             }
             let mut lens = [0; MAX_TABLES];
             for (at, table) in index.hashes.iter().enumerate() {

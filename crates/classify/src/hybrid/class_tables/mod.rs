@@ -135,8 +135,7 @@ impl Tables for ClassTables {
 }
 
 impl ClassTables {
-    /// Writes the position of the first rule that matches, or [`crate::NO_RULE`], for each packet of the block, whose
-    /// keys these are.
+    /// Improves, for each packet of the block, whose keys these are, the position of the first rule that matches.
     #[inline(always)]
     pub(super) fn classify<K: Family, S: Simd>(
         &self,
@@ -181,7 +180,7 @@ impl ClassTables {
             } else {
                 simd.gather(positions, class)
             };
-            simd.store(position, &mut best[at..]);
+            simd.store(simd.min(position, simd.load(&best[at..])), &mut best[at..]);
         }
     }
 
