@@ -9,7 +9,7 @@ use super::lists::{Holders, Lists};
 use super::long_address::LongAddressMap;
 use super::{ClassTables, Cross, Map, Numbers, Word};
 use crate::NO_RULE;
-use crate::hybrid::entry::{Entry, FIELDS, Prefix};
+use crate::hybrid::entry::{Entry, FIELDS, Prefix, StateMatch};
 use crate::hybrid::family::Family;
 use crate::hybrid::state::States;
 use crate::rule::PortRange;
@@ -119,8 +119,64 @@ struct Node {
     own: Vec<u16>,
 }
 
+/// Lower and upper ends of ranges of four fields.
+const ENDS: usize = 2 * (FIELDS - 1);
+
+/// What a rule covers in each field, to be compared with what others do. Prefixes are ranges too: of their places in the order in
+/// which each comes before those that it holds.
+struct Shape {
+    /// Lower ends, and the upper ones inverted: those of a wider range are less.
+    ends: [u16; ENDS],
+    state: StateMatch,
+}
+
+/// All fields but some.
+struct Beside {
+    /// All ones where the field counts.
+    ends: [u16; ENDS],
+    state: u16,
+}
+
+impl Beside {
+    fn new(fields: Group) -> Self {
+        let keep = |field: usize| if fields >> field & 1 == 1 { 0 } else { u16::MAX };
+        Self { ends: std::array::from_fn(|end| keep(end % (FIELDS - 1))), state: keep(FIELDS - 1) }
+    }
+}
+
+fn shapes(rules: &[&Entry]) -> Vec<Shape> {
+    let places = |prefix: fn(&Entry) -> Prefix| {
+        let mut all: Vec<Prefix> = rules.iter().map(|rule| prefix(rule)).collect();
+        all.sort_unstable();
+        all.dedup();
+        let mut last: Vec<u16> = (0..all.len() as u16).collect();
+        // A prefix before those in it: from the back, the last one in each is known.
+        let mut at = all.len();
+        while at > 0 {
+            at -= 1;
+            let mut next = at + 1;
+            while next < all.len() && all[at].covers(all[next]) {
+                last[at] = last[next];
+                next = usize::from(last[next]) + 1;
+            }
+        }
+        move |rule: &Entry| {
+            let place = all.partition_point(|other| *other < prefix(rule));
+            (place as u16, last[place])
+        }
+    };
+    let (source, destination) = (places(|rule| rule.source), places(|rule| rule.destination));
+    let shape = |rule: &&Entry| {
+        let [(a, b), (c, d)] = [source(rule), destination(rule)];
+        let (e, f) = (rule.source_ports, rule.destination_ports);
+        Shape { ends: [a, c, e.low, f.low, !b, !d, !e.high, !f.high], state: rule.state }
+    };
+    rules.iter().map(shape).collect()
+}
+
 struct Builder<'a> {
     rules: Vec<&'a Entry>,
+    shapes: Vec<Shape>,
     /// The fields that have classes.
     fields: Group,
     budget: Budget<'a>,
@@ -144,6 +200,7 @@ impl<'a> Builder<'a> {
             return None;
         }
         let mut builder = Self {
+            shapes: shapes(&rules),
             rules,
             fields,
             budget,
@@ -165,11 +222,17 @@ impl<'a> Builder<'a> {
         Some(())
     }
 
-    /// Whether one rule covers another in all fields but these.
-    fn covers_beside(&self, fields: Group, earlier: u16, later: u16) -> bool {
-        let (earlier, later) = (self.rules[usize::from(earlier)], self.rules[usize::from(later)]);
-        // The state and the ports tell most rules apart, and are compared soonest.
-        (0..FIELDS).rev().all(|field| fields >> field & 1 == 1 || earlier.covers_in(field, later))
+    /// Whether one rule covers another in all fields but those that `beside` leaves out.
+    fn covers(&self, beside: &Beside, earlier: u16, later: u16) -> bool {
+        let (earlier, later) = (&self.shapes[usize::from(earlier)], &self.shapes[usize::from(later)]);
+        let mut beyond = beside.state
+            & earlier.state.mask
+            & (!later.state.mask | (earlier.state.value ^ later.state.value));
+        for end in 0..ENDS {
+            let keep = beside.ends[end];
+            beyond |= (earlier.ends[end] & keep).saturating_sub(later.ends[end] & keep);
+        }
+        beyond == 0
     }
 
     /// Takes from a list the rules that an earlier one of it covers in all fields but these, unless that would take too long: a
@@ -178,11 +241,12 @@ impl<'a> Builder<'a> {
         if list.len() > LONG {
             return Some(());
         }
+        let beside = Beside::new(fields);
         let mut kept = 0;
         let mut work = 0;
         for at in 0..list.len() {
             let rule = list[at];
-            let by = list[..kept].iter().position(|&earlier| self.covers_beside(fields, earlier, rule));
+            let by = list[..kept].iter().position(|&earlier| self.covers(&beside, earlier, rule));
             work += by.unwrap_or(kept) + 1;
             if by.is_none() {
                 list[kept] = rule;
@@ -212,6 +276,7 @@ impl<'a> Builder<'a> {
         let mut nodes: Vec<Node> = Vec::new();
         // The prefixes that hold the one at hand, with the rules and the numbers of their classes.
         let mut holding: Vec<(Prefix, Vec<u16>, u16)> = Vec::new();
+        let beside = Beside::new(1 << side);
         let everything = Prefix { address: 0, len: 0 };
         let groups = by_prefix.chunk_by(|a, b| a.0 == b.0);
         let rootless = by_prefix.first().is_none_or(|(first, _)| *first != everything);
@@ -224,7 +289,7 @@ impl<'a> Builder<'a> {
             let mut list = holding.last().map_or(Vec::new(), |(_, list, _)| list.clone());
             self.spend(list.len() * own.len())?;
             for &rule in &own {
-                self.insert(1 << side, &mut list, rule);
+                self.insert(&beside, &mut list, rule);
             }
             let class = lists.class(&list)?;
             prefixes.push((node, class));
@@ -248,16 +313,16 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds a rule to a pruned list, unless an earlier one covers it in all fields but these; those that it covers go.
-    fn insert(&self, fields: Group, list: &mut Vec<u16>, rule: u16) {
+    fn insert(&self, beside: &Beside, list: &mut Vec<u16>, rule: u16) {
         let at = list.partition_point(|&other| other < rule);
-        if list[..at].iter().any(|&earlier| self.covers_beside(fields, earlier, rule)) {
+        if list[..at].iter().any(|&earlier| self.covers(beside, earlier, rule)) {
             return;
         }
         list.insert(at, rule);
         let mut index = 0;
         list.retain(|&later| {
             index += 1;
-            index <= at + 1 || !self.covers_beside(fields, rule, later)
+            index <= at + 1 || !self.covers(beside, rule, later)
         });
     }
 
@@ -444,6 +509,7 @@ impl<'a> Builder<'a> {
         (row_stride, column_stride): (usize, usize),
     ) -> Option<(Vec<u16>, Lists)> {
         let fields = others | 1 << side;
+        let beside = Beside::new(fields);
         let last = fields == self.fields;
         let columns = Holders::new(lists, self.rules.len());
         self.spend(lists.len() * rows)?;
@@ -478,7 +544,7 @@ impl<'a> Builder<'a> {
                             scratch.clear();
                             scratch.push(first);
                         } else {
-                            self.insert(fields, &mut scratch, rule);
+                            self.insert(&beside, &mut scratch, rule);
                         }
                         before = (*cell, made.number(&scratch) as u32);
                     }

@@ -124,12 +124,16 @@ impl<'a> Estimator<'a> {
         (1.0 - left as f64 / self.rules.len() as f64) * kept as f64 / all.max(1) as f64
     }
 
-    /// Goes downhill from a mask to one that no neighbour betters.
-    fn descend<K: Family>(&mut self, start: Mask) -> (f64, Mask) {
+    /// Goes downhill from a mask to one that no neighbour betters, of those that are `worth` a look.
+    fn descend<K: Family>(
+        &mut self,
+        start: Mask,
+        mut worth: impl FnMut(&Mask, &Mask) -> bool,
+    ) -> (f64, Mask) {
         let mut here = (self.cost::<K>(&start), start);
         loop {
             let mut next = here;
-            for mask in neighbours::<K>(here.1) {
+            for mask in neighbours::<K>(here.1).into_iter().filter(|mask| worth(&here.1, mask)) {
                 let cost = self.cost::<K>(&mask);
                 if cost < next.0 - 1e-6 {
                     next = (cost, mask);
@@ -177,6 +181,8 @@ fn neighbours<K: Family>(mask: Mask) -> Vec<Mask> {
 /// With more rules than this, masks are tried on some: first on few, the best of them on more.
 const SAMPLE: usize = 1 << 12;
 const LARGER_SAMPLE: usize = 1 << 18;
+/// How much worse a mask may be for few rules to be tried on more.
+const HOPEFUL: f64 = 1.25;
 
 /// The mask that costs least, as far as going downhill from a few places finds it, of a table that takes at least one rule in
 /// `least`.
@@ -197,10 +203,12 @@ pub(super) fn choose<K: Family>(
     });
     LEFT_COSTS.iter().find_map(|&left_cost| {
         (small.left_cost, large.left_cost) = (left_cost, left_cost);
-        let descents = starts.map(|start| small.descend::<K>(start));
+        let descents = starts.map(|start| small.descend::<K>(start, |_, _| true));
         let (_, mut best) = descents.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
         if small.share > 1 {
-            best = large.descend::<K>(best).1;
+            // What is much worse for few rules is not better for more.
+            let hopeful = |here: &Mask, mask: &Mask| small.cost::<K>(mask) < HOPEFUL * small.cost::<K>(here);
+            best = large.descend::<K>(best, hopeful).1;
         }
         (large.part::<K>(&best) * least as f64 >= 1.0).then_some(best)
     })

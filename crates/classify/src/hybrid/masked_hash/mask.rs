@@ -1,5 +1,6 @@
 //! Which bits of a key a table hashes.
 
+use super::build::MAX_COPIES;
 use super::{Family, MULTIPLIERS, States, finish};
 use crate::hybrid::entry::{Entry, Prefix};
 use crate::rule::PortRange;
@@ -68,7 +69,7 @@ impl Mask {
             * if any_protocol { protocols.len() as u64 } else { 1 }
     }
 
-    /// The hashes of all keys that match a rule, some perhaps more than once.
+    /// The hashes of all keys that match a rule, of which there are [`MAX_COPIES`] at most; some perhaps more than once.
     pub(super) fn hashes<K: Family>(
         &self,
         rule: &Entry,
@@ -90,27 +91,39 @@ impl Mask {
         } else {
             &own[..]
         };
-        let source_ports = port_values(rule.source_ports, self.source_port_bits);
-        let destination_ports = port_values(rule.destination_ports, self.destination_port_bits);
         let (sport_shift, dport_shift) =
             (16 - u32::from(self.source_port_bits), 32 - u32::from(self.destination_port_bits));
-        let destinations = prefixes(rule.destination, self.destination_len);
-        for source in prefixes(rule.source, self.source_len) {
-            let source = side(source, 0);
-            for destination in destinations.clone() {
-                let addresses = source.wrapping_add(side(destination, K::WORDS));
-                for sport in source_ports.clone() {
-                    for dport in destination_ports.clone() {
-                        // With no bits of a port hashed, its value is 0 and stays so.
-                        let ports = sport << sport_shift | dport.checked_shl(dport_shift).unwrap_or(0);
-                        let sum = addresses.wrapping_add(ports.wrapping_mul(MULTIPLIERS[8]));
-                        for &protocol in protocols {
-                            visit(finish(sum.wrapping_add(u32::from(protocol).wrapping_mul(MULTIPLIERS[9]))));
-                        }
-                    }
-                }
-            }
+        let mut sums = Sums { all: [0; MAX_COPIES as usize], len: 1 };
+        sums.add(prefixes(rule.source, self.source_len).map(|source| side(source, 0)));
+        sums.add(prefixes(rule.destination, self.destination_len).map(|address| side(address, K::WORDS)));
+        // With no bits of a port hashed, its value is 0 and stays so.
+        let port = |value: u32, shift| value.checked_shl(shift).unwrap_or(0).wrapping_mul(MULTIPLIERS[8]);
+        sums.add(port_values(rule.source_ports, self.source_port_bits).map(|value| port(value, sport_shift)));
+        let destination_ports = port_values(rule.destination_ports, self.destination_port_bits);
+        sums.add(destination_ports.map(|value| port(value, dport_shift)));
+        sums.add(protocols.iter().map(|&protocol| u32::from(protocol).wrapping_mul(MULTIPLIERS[9])));
+        sums.all[..sums.len].iter().for_each(|&sum| visit(finish(sum)));
+    }
+}
+
+/// Sums of one value of each of several fields.
+struct Sums {
+    all: [u32; MAX_COPIES as usize],
+    len: usize,
+}
+
+impl Sums {
+    /// Adds each value of one more field to each sum.
+    fn add(&mut self, values: impl Iterator<Item = u32>) {
+        let before = self.all;
+        let before = &before[..self.len];
+        let mut to = self.all.chunks_exact_mut(self.len);
+        let mut len = 0;
+        for (value, to) in values.zip(&mut to) {
+            to.iter_mut().zip(before).for_each(|(to, sum)| *to = sum.wrapping_add(value));
+            len += to.len();
         }
+        self.len = len;
     }
 }
 
