@@ -33,6 +33,8 @@ const LEAST_SHARE: usize = 16;
 /// Class tables at most, where one cannot hold all rules that are not hashed, and how many rules are worth one.
 const MAX_CLASS_TABLES: usize = 8;
 const LEAST_PART: usize = 512;
+/// The share of the memory for one that each of them may take.
+const PART_SHARE: usize = 4;
 /// Class tables are tried for no more rules than this.
 const MAX_CLASS_RULES: usize = 1 << 14;
 /// What class tables may take: 20 MB, and maps of 4 MB for each side.
@@ -98,7 +100,7 @@ impl<K: Family> Index<K> {
         let work = Cell::new(WORK);
         // The fastest are class tables alone. What they cannot hold is hashed, table after table, until they can.
         while !left.is_empty() {
-            if let Some(tables) = class_tables::<K>(&left, &states, &work) {
+            if let Some(tables) = class_tables::<K>(&left, &states, &work, 1) {
                 classes.push(tables);
                 break;
             }
@@ -146,8 +148,14 @@ impl<K: Family> Index<K> {
     }
 }
 
-/// Class tables of rules in order, if they are few enough and half of the work that is left suffices.
-fn class_tables<K: Family>(rules: &[Entry], states: &States, work: &Cell<usize>) -> Option<ClassTables> {
+/// Class tables of rules in order, if they are few enough, need no more than a share of the memory, and half of the work that is left
+/// suffices.
+fn class_tables<K: Family>(
+    rules: &[Entry],
+    states: &States,
+    work: &Cell<usize>,
+    share: usize,
+) -> Option<ClassTables> {
     if rules.len() > MAX_CLASS_RULES {
         return None;
     }
@@ -156,7 +164,7 @@ fn class_tables<K: Family>(rules: &[Entry], states: &States, work: &Cell<usize>)
     let tables = ClassTables::build::<K>(
         rules,
         states,
-        Budget { entries: MAX_ENTRIES, cells: MAX_CELLS, work: &budget },
+        Budget { entries: MAX_ENTRIES / share, cells: MAX_CELLS / share, work: &budget },
     );
     work.set(work.get() + budget.get());
     tables
@@ -174,7 +182,7 @@ fn divide<K: Family>(
     while let Some(mut part) = parts.pop() {
         if tables.len() == MAX_CLASS_TABLES || part.len() < LEAST_PART {
             left.extend(part);
-        } else if let Some(made) = class_tables::<K>(&part, states, work) {
+        } else if let Some(made) = class_tables::<K>(&part, states, work, PART_SHARE) {
             tables.push(made);
         } else {
             // Rules that are narrow on the same side have few classes on the other one.
