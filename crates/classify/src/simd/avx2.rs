@@ -151,6 +151,19 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn leading_zeros(self, a: __m256i) -> __m256i {
+        // The exponent of the word as a number of 32 bits, with what is far below the highest bit taken out, or rounding might make it
+        // the next power of two. 127 + 31 less that; from a word that looks negative, whose sign stands above the exponent, 0 is left.
+        // SAFETY: see above.
+        unsafe {
+            let rounded = _mm256_andnot_si256(_mm256_srli_epi32::<8>(a), a);
+            let number = _mm256_castps_si256(_mm256_cvtepi32_ps(rounded));
+            let zeros = _mm256_subs_epu16(_mm256_set1_epi32(158), _mm256_srli_epi32::<23>(number));
+            _mm256_min_epu32(zeros, _mm256_set1_epi32(32))
+        }
+    }
+
+    #[inline(always)]
     fn eq(self, a: __m256i, b: __m256i) -> u32 {
         // SAFETY: see above.
         unsafe { _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b))) as u32 }

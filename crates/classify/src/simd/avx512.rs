@@ -5,12 +5,12 @@ use std::arch::x86_64::*;
 use super::avx2::Avx2;
 use super::{Kernel, Line, LongLine, Simd};
 
-/// Proof that the processor has AVX-512 F, BW, DQ and VL, and what [`Avx2`] proves.
+/// Proof that the processor has AVX-512 F, BW, CD, DQ and VL, and what [`Avx2`] proves.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(());
 
 /// Runs a kernel with it.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512(()))
 }
@@ -113,6 +113,12 @@ impl Simd for Avx512 {
     fn shr(self, a: __m512i, count: u32) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_srl_epi32(a, _mm_cvtsi32_si128(count as i32)) }
+    }
+
+    #[inline(always)]
+    fn leading_zeros(self, a: __m512i) -> __m512i {
+        // SAFETY: see above.
+        unsafe { _mm512_lzcnt_epi32(a) }
     }
 
     #[inline(always)]

@@ -21,7 +21,7 @@ pub struct Isa(Level);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
-    /// 512-bit vectors: F, BW, DQ and VL.
+    /// 512-bit vectors: F, BW, CD, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
     /// 256-bit vectors.
@@ -79,6 +79,8 @@ pub trait Simd: Copy {
     fn shl(self, a: Self::V, count: u32) -> Self::V;
     /// To the right by `count` bits, zeros coming in; 0 from 32 on.
     fn shr(self, a: Self::V, count: u32) -> Self::V;
+    /// Zeros above the highest bit that is set; 32 for 0.
+    fn leading_zeros(self, a: Self::V) -> Self::V;
     /// Lanes that are equal.
     fn eq(self, a: Self::V, b: Self::V) -> u32;
     /// Lanes whose highest bit is set.
@@ -159,7 +161,7 @@ impl Isa {
                 ($($feature:tt)*) => { $(is_x86_feature_detected!($feature))&&* };
             }
             let avx2 = has!("avx2" "bmi1" "bmi2" "lzcnt" "popcnt");
-            if avx2 && has!("avx512f" "avx512bw" "avx512dq" "avx512vl") {
+            if avx2 && has!("avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl") {
                 all.push(Self(Level::Avx512));
             }
             if avx2 {

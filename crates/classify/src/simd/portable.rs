@@ -109,6 +109,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn leading_zeros(self, a: Words) -> Words {
+        a.map(u32::leading_zeros)
+    }
+
+    #[inline(always)]
     fn eq(self, a: Words, b: Words) -> u32 {
         mask_of(std::array::from_fn(|lane| a[lane] == b[lane]))
     }

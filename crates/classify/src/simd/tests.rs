@@ -51,6 +51,11 @@ impl Kernel for Arithmetic {
             check("shl", simd.shl(x, count), &|a, _| a.checked_shl(count).unwrap_or(0));
             check("shr", simd.shr(x, count), &|a, _| a.checked_shr(count).unwrap_or(0));
         }
+        check("leading_zeros", simd.leading_zeros(x), &|a, _| a.leading_zeros());
+        let shifted = simd.shr(x, self.0 % 33);
+        check("leading_zeros", simd.leading_zeros(shifted), &|a, _| {
+            a.checked_shr(self.0 % 33).unwrap_or(0).leading_zeros()
+        });
         let lanes = |of: &dyn Fn(u32, u32) -> bool| {
             a.iter().zip(&b).enumerate().fold(0, |mask, (lane, (&a, &b))| mask | u32::from(of(a, b)) << lane)
         };

@@ -17,15 +17,18 @@ use crate::huge::{Place, Slab, Tables};
 use crate::hybrid::block::{BLOCK, Block};
 use crate::hybrid::entry::Prefix;
 use crate::hybrid::family::Family;
-use crate::simd::Simd;
+use crate::simd::{MAX_LANES, Simd};
 
 /// The tables.
 #[derive(Debug)]
 pub(super) struct LongAddressMap {
     levels: Vec<Level>,
+    /// The last is padding.
     leaves: Slab<Leaf>,
     /// For each leaf that has not all prefixes, the leaf of the next one.
     beyond: Slab<u32>,
+    /// Words of an address that prefixes reach into.
+    words: usize,
 }
 
 /// Nodes of as many cells each as the bits that the level looks at have values.
@@ -104,6 +107,15 @@ impl Bits {
 /// Prefixes of a leaf, less the one of length 0.
 const CHAIN: usize = 4;
 
+/// Vectors of fewer lanes than this are not worth their gathers.
+const WIDE: usize = 16;
+
+/// A leaf's place in words, and in it those of the lengths and, in half words, of the classes.
+const LEAF_WORDS: usize = size_of::<Leaf>() / 4;
+const LENS_WORD: u32 = (std::mem::offset_of!(Leaf, lens) / 4) as u32;
+const CLASSES_HALF: u32 = (std::mem::offset_of!(Leaf, classes) / 2) as u32;
+const _: () = assert!(LEAF_WORDS.is_power_of_two());
+
 /// The same byte four times.
 const EACH: u32 = 0x0101_0101;
 
@@ -151,8 +163,15 @@ impl LongAddressMap {
             leaves.push(leaf);
             beyond.push(next.map_or(0, |&next| next as u32));
         }
+        leaves.push(Leaf::zeroed());
         let prefixes: Vec<Prefix> = prefixes.iter().map(|&(prefix, _)| prefix).collect();
-        Some(Self { levels: levels(&prefixes, room)?, leaves: leaves.into(), beyond: beyond.into() })
+        let longest = prefixes.iter().map(|prefix| prefix.len).max().unwrap_or(0);
+        Some(Self {
+            levels: levels(&prefixes, room)?,
+            leaves: leaves.into(),
+            beyond: beyond.into(),
+            words: usize::from(longest).div_ceil(32),
+        })
     }
 
     #[inline(always)]
@@ -166,9 +185,10 @@ impl LongAddressMap {
     ) {
         let columns = &block.addresses[side * K::WORDS..];
         let leaves = &self.leaves[..];
-        // The one node of the first level.
-        classes.fill(leaves.len() as u32);
-        let below = simd.splat(leaves.len() as u32 - 1);
+        // The one node of the first level; its number is that of the padding.
+        let root = leaves.len() as u32 - 1;
+        classes.fill(root);
+        let below = simd.splat(root - 1);
         let mut bits = [0; BLOCK];
         for level in &self.levels {
             bits.fill(0);
@@ -200,23 +220,64 @@ impl LongAddressMap {
                 break;
             }
         }
-        for (key, number) in keys.iter().zip(classes.iter_mut()) {
-            let address = [key.half(side, 0), key.half(side, 1)];
-            let mut at = *number as usize;
-            *number = loop {
-                let leaf = &leaves[at];
-                let (high, low) = (address[0] ^ leaf.address[0], address[1] ^ leaf.address[1]);
-                let below = 64 + low.leading_zeros();
-                let common = if high == 0 { below } else { high.leading_zeros() };
-                // The top bit of each byte whose prefix is longer than that.
-                let longer = (u32::from_le_bytes(leaf.lens) + EACH * (128 - common)) & (EACH << 7);
-                let matching = longer.count_ones() as usize;
-                if matching < CHAIN || leaf.more == 0 {
-                    break leaf.classes[matching].into();
+        if S::LANES < WIDE {
+            // So few at a time are no faster than one.
+            for (key, number) in keys.iter().zip(classes.iter_mut()) {
+                *number =
+                    class(leaves, &self.beyond, [key.half(side, 0), key.half(side, 1)], *number as usize);
+            }
+        } else {
+            self.classes_of_leaves(simd, block, keys, side, classes);
+        }
+    }
+
+    /// From leaves to classes, a vector at a time.
+    #[inline(always)]
+    fn classes_of_leaves<K: Family, S: Simd>(
+        &self,
+        simd: S,
+        block: &Block,
+        keys: &[K],
+        side: usize,
+        classes: &mut Column,
+    ) {
+        let columns = &block.addresses[side * K::WORDS..];
+        let leaves = &self.leaves[..];
+        let (words, halves): (&[u32], &[u16]) = (bytemuck::cast_slice(leaves), bytemuck::cast_slice(leaves));
+        for at in (0..block.len).step_by(S::LANES) {
+            let leaf = simd.load(&classes[at..]);
+            // Leading bits that an address and that of its leaf have in common.
+            let mut common = simd.splat(0);
+            let mut equal = simd.splat(u32::MAX);
+            for (word, column) in columns[..self.words].iter().enumerate() {
+                // Of a half, the lower word comes first.
+                let index = simd.add(simd.shl(leaf, LEAF_WORDS.ilog2()), simd.splat(word as u32 ^ 1));
+                let differs = simd.xor(simd.load(&column[at..]), simd.gather(words, index));
+                let zeros = simd.and(simd.leading_zeros(differs), equal);
+                common = simd.add(common, zeros);
+                equal = simd.sub(simd.splat(0), simd.shr(zeros, 5));
+            }
+            let lens =
+                simd.gather(words, simd.add(simd.shl(leaf, LEAF_WORDS.ilog2()), simd.splat(LENS_WORD)));
+            let rest = simd.mul(simd.sub(simd.splat(128), common), simd.splat(EACH));
+            // The top bit of each byte whose prefix is longer than that: as many classes are passed by.
+            let longer = simd.and(simd.shr(simd.add(lens, rest), 7), simd.splat(EACH));
+            let passed = simd.shr(simd.mul(longer, simd.splat(EACH)), 24);
+            let first = simd.add(simd.shl(leaf, LEAF_WORDS.ilog2() + 1), simd.splat(CLASSES_HALF));
+            simd.store(simd.gather16(halves, simd.add(first, passed)), &mut classes[at..]);
+            let mut all = simd.eq(passed, simd.splat(CHAIN as u32));
+            if all != 0 {
+                let mut numbers = [0; MAX_LANES];
+                simd.store(leaf, &mut numbers);
+                while all != 0 {
+                    let lane = all.trailing_zeros() as usize;
+                    all &= all - 1;
+                    if let Some(key) = keys.get(at + lane) {
+                        let address = [key.half(side, 0), key.half(side, 1)];
+                        classes[at + lane] = class(leaves, &self.beyond, address, numbers[lane] as usize);
+                    }
                 }
-                // Seldom: so many prefixes hold each other, and the address is in none of the longer ones.
-                at = self.beyond[at] as usize;
-            };
+            }
         }
     }
 
@@ -224,6 +285,25 @@ impl LongAddressMap {
     pub(super) fn memory(&self) -> usize {
         let cells: usize = self.levels.iter().map(|level| size_of_val(&level.cells[..])).sum();
         cells + size_of_val(&self.leaves[..]) + size_of_val(&self.beyond[..])
+    }
+}
+
+/// The class of an address, from its leaf and those beyond.
+#[inline(always)]
+fn class(leaves: &[Leaf], beyond: &[u32], address: [u64; 2], mut at: usize) -> u32 {
+    loop {
+        let leaf = &leaves[at];
+        let (high, low) = (address[0] ^ leaf.address[0], address[1] ^ leaf.address[1]);
+        let below = 64 + low.leading_zeros();
+        let common = if high == 0 { below } else { high.leading_zeros() };
+        // The top bit of each byte whose prefix is longer than that.
+        let longer = (u32::from_le_bytes(leaf.lens) + EACH * (128 - common)) & (EACH << 7);
+        let passed = longer.count_ones() as usize;
+        if passed < CHAIN || leaf.more == 0 {
+            return leaf.classes[passed].into();
+        }
+        // Seldom: so many prefixes hold each other, and the address is in none of the longer ones.
+        at = beyond[at] as usize;
     }
 }
 
