@@ -177,24 +177,29 @@ fn divide<K: Family>(
     work: &Cell<usize>,
     tables: &mut Vec<ClassTables>,
 ) -> Vec<Entry> {
-    let mut parts = vec![rules];
+    let mut parts = halves(rules);
     let mut left = Vec::new();
-    while let Some(mut part) = parts.pop() {
+    while let Some(part) = parts.pop() {
         if tables.len() == MAX_CLASS_TABLES || part.len() < LEAST_PART {
             left.extend(part);
         } else if let Some(made) = class_tables::<K>(&part, states, work, PART_SHARE) {
             tables.push(made);
         } else {
-            // Rules that are narrow on the same side have few classes on the other one.
-            part.sort_by_key(|rule| i16::from(rule.source.len) - i16::from(rule.destination.len));
-            let mut second = part.split_off(part.len() / 2);
-            for half in [&mut part, &mut second] {
-                half.sort_unstable_by_key(|rule| rule.position);
-            }
-            parts.extend([second, part]);
+            parts.extend(halves(part));
         }
     }
     left
+}
+
+/// Rules that are narrow on the same side: they have few classes on the other one.
+fn halves(mut rules: Vec<Entry>) -> Vec<Vec<Entry>> {
+    rules.sort_by_key(|rule| i16::from(rule.source.len) - i16::from(rule.destination.len));
+    let second = rules.split_off(rules.len() / 2);
+    let mut halves = vec![rules, second];
+    for half in &mut halves {
+        half.sort_unstable_by_key(|rule| rule.position);
+    }
+    halves
 }
 
 impl<K: Family> Tables for Index<K> {

@@ -71,25 +71,34 @@ impl ClassTables {
         if share == 1 {
             return sample.finish(&order);
         }
-        // Tables grow by some power of the number of rules: four times as many rules tell which, before all of them are tried.
-        let mut smaller = sample.total(&order)?;
-        for share in iter::successors(Some(share / 4), |share| Some(share / 4)).take_while(|&share| share > 1)
-        {
+        // Tables and work grow by some power of the number of rules: two samples tell which, before all rules are tried.
+        let mut before: Option<[(usize, usize); 2]> = None;
+        for share in iter::successors(Some(share), |share| Some(share / 4)).take_while(|&share| share > 1) {
+            let left = budget.work.get();
             let mut builder = builder(share)?;
             builder.combine_all(&order)?;
-            let entries = builder.total(&order)?;
-            let growth = entries as f64 / smaller as f64;
-            let expected = entries as f64 * growth.powf((share as f64).ln() / 4f64.ln());
-            // Growth slows down: what is far off may be so much less than expected.
-            if expected > (share as f64).cbrt() * budget.entries as f64 {
-                return None;
+            let now = [(share, builder.total(&order)?), (share, left - budget.work.get())];
+            if let Some(before) = before {
+                let [entries, work] = [0, 1].map(|what| expected(before[what], now[what]));
+                // Growth slows down: what is far off may be so much less than expected.
+                let slower = (share as f64).cbrt();
+                if entries > slower * budget.entries as f64 || work > slower * budget.work.get() as f64 {
+                    return None;
+                }
             }
-            smaller = entries;
+            before = Some(now);
         }
         let mut builder = builder(1)?;
         builder.combine_all(&order)?;
         builder.finish(&order)
     }
+}
+
+/// What is expected of all rules, from one rule in so many and what it took, twice.
+fn expected(fewer: (usize, usize), more: (usize, usize)) -> f64 {
+    let growth = (more.1.max(1) as f64 / fewer.1.max(1) as f64).ln();
+    let power = growth / (fewer.0 as f64 / more.0 as f64).ln();
+    more.1 as f64 * (more.0 as f64).powf(power)
 }
 
 /// The fields of which some rule asks something; the state where none does.
