@@ -7,9 +7,10 @@ use std::iter;
 use super::address::AddressMap;
 use super::lists::{Holders, Lists};
 use super::long_address::LongAddressMap;
+use super::shape::{Beside, Shape};
 use super::{ClassTables, Cross, Map, Numbers, Word};
 use crate::NO_RULE;
-use crate::hybrid::entry::{Entry, FIELDS, Prefix, StateMatch};
+use crate::hybrid::entry::{Entry, FIELDS, Prefix};
 use crate::hybrid::family::Family;
 use crate::hybrid::state::States;
 use crate::rule::PortRange;
@@ -26,7 +27,7 @@ pub(in crate::hybrid) struct Budget<'a> {
 }
 
 /// Some of the fields, a bit each.
-type Group = usize;
+pub(super) type Group = usize;
 
 /// All fields.
 const ALL: Group = (1 << FIELDS) - 1;
@@ -128,61 +129,6 @@ struct Node {
     own: Vec<u16>,
 }
 
-/// Lower and upper ends of ranges of four fields.
-const ENDS: usize = 2 * (FIELDS - 1);
-
-/// What a rule covers in each field, to be compared with what others do. Prefixes are ranges too: of their places in the order in
-/// which each comes before those that it holds.
-struct Shape {
-    /// Lower ends, and the upper ones inverted: those of a wider range are less.
-    ends: [u16; ENDS],
-    state: StateMatch,
-}
-
-/// All fields but some.
-struct Beside {
-    /// All ones where the field counts.
-    ends: [u16; ENDS],
-    state: u16,
-}
-
-impl Beside {
-    fn new(fields: Group) -> Self {
-        let keep = |field: usize| if fields >> field & 1 == 1 { 0 } else { u16::MAX };
-        Self { ends: std::array::from_fn(|end| keep(end % (FIELDS - 1))), state: keep(FIELDS - 1) }
-    }
-}
-
-fn shapes(rules: &[&Entry]) -> Vec<Shape> {
-    let places = |prefix: fn(&Entry) -> Prefix| {
-        let mut all: Vec<Prefix> = rules.iter().map(|rule| prefix(rule)).collect();
-        all.sort_unstable();
-        all.dedup();
-        let mut last: Vec<u16> = (0..all.len() as u16).collect();
-        // A prefix before those in it: from the back, the last one in each is known.
-        let mut at = all.len();
-        while at > 0 {
-            at -= 1;
-            let mut next = at + 1;
-            while next < all.len() && all[at].covers(all[next]) {
-                last[at] = last[next];
-                next = usize::from(last[next]) + 1;
-            }
-        }
-        move |rule: &Entry| {
-            let place = all.partition_point(|other| *other < prefix(rule));
-            (place as u16, last[place])
-        }
-    };
-    let (source, destination) = (places(|rule| rule.source), places(|rule| rule.destination));
-    let shape = |rule: &&Entry| {
-        let [(a, b), (c, d)] = [source(rule), destination(rule)];
-        let (e, f) = (rule.source_ports, rule.destination_ports);
-        Shape { ends: [a, c, e.low, f.low, !b, !d, !e.high, !f.high], state: rule.state }
-    };
-    rules.iter().map(shape).collect()
-}
-
 struct Builder<'a> {
     rules: Vec<&'a Entry>,
     shapes: Vec<Shape>,
@@ -209,7 +155,7 @@ impl<'a> Builder<'a> {
             return None;
         }
         let mut builder = Self {
-            shapes: shapes(&rules),
+            shapes: Shape::all(&rules),
             rules,
             fields,
             budget,
@@ -233,15 +179,7 @@ impl<'a> Builder<'a> {
 
     /// Whether one rule covers another in all fields but those that `beside` leaves out.
     fn covers(&self, beside: &Beside, earlier: u16, later: u16) -> bool {
-        let (earlier, later) = (&self.shapes[usize::from(earlier)], &self.shapes[usize::from(later)]);
-        let mut beyond = beside.state
-            & earlier.state.mask
-            & (!later.state.mask | (earlier.state.value ^ later.state.value));
-        for end in 0..ENDS {
-            let keep = beside.ends[end];
-            beyond |= (earlier.ends[end] & keep).saturating_sub(later.ends[end] & keep);
-        }
-        beyond == 0
+        self.shapes[usize::from(earlier)].covers(&self.shapes[usize::from(later)], beside)
     }
 
     /// Takes from a list the rules that an earlier one of it covers in all fields but these, unless that would take too long: a

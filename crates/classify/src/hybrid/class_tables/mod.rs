@@ -4,6 +4,7 @@ mod address;
 mod build;
 mod lists;
 mod long_address;
+mod shape;
 
 use super::block::{BLOCK, Block, Column};
 use super::entry::FIELDS;
