@@ -62,6 +62,7 @@ impl AddressMap {
             let high = simd.shr(simd.load(&columns[0][at..]), 16);
             simd.store(simd.gather16(top, high), &mut classes[at..]);
         }
+        // The steps go on with the third byte.
         for byte in (2..4 * K::WORDS).take(self.steps) {
             let (column, shift) = (&columns[byte / 4], 24 - 8 * (byte % 4) as u32);
             for at in (0..block.len).step_by(S::LANES) {

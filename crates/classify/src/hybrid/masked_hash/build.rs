@@ -124,16 +124,18 @@ impl<'a> Estimator<'a> {
         (1.0 - left as f64 / self.rules.len() as f64) * kept as f64 / all.max(1) as f64
     }
 
-    /// Goes downhill from a mask to one that no neighbour betters, of those that are `worth` a look.
-    fn descend<K: Family>(
-        &mut self,
-        start: Mask,
-        mut worth: impl FnMut(&Mask, &Mask) -> bool,
-    ) -> (f64, Mask) {
+    /// Goes downhill from a mask to one that no neighbour betters. With a scout, which has fewer rules, only those are looked at
+    /// that are not much worse for the scout: they are hardly better for more rules.
+    fn descend<K: Family>(&mut self, start: Mask, mut scout: Option<&mut Self>) -> (f64, Mask) {
         let mut here = (self.cost::<K>(&start), start);
         loop {
             let mut next = here;
-            for mask in neighbours::<K>(here.1).into_iter().filter(|mask| worth(&here.1, mask)) {
+            let mut around = neighbours::<K>(here.1);
+            if let Some(scout) = &mut scout {
+                let most = HOPEFUL * scout.cost::<K>(&here.1);
+                around.retain(|mask| scout.cost::<K>(mask) < most);
+            }
+            for mask in around {
                 let cost = self.cost::<K>(&mask);
                 if cost < next.0 - 1e-6 {
                     next = (cost, mask);
@@ -203,12 +205,10 @@ pub(super) fn choose<K: Family>(
     });
     LEFT_COSTS.iter().find_map(|&left_cost| {
         (small.left_cost, large.left_cost) = (left_cost, left_cost);
-        let descents = starts.map(|start| small.descend::<K>(start, |_, _| true));
+        let descents = starts.map(|start| small.descend::<K>(start, None));
         let (_, mut best) = descents.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
         if small.share > 1 {
-            // What is much worse for few rules is not better for more.
-            let hopeful = |here: &Mask, mask: &Mask| small.cost::<K>(mask) < HOPEFUL * small.cost::<K>(here);
-            best = large.descend::<K>(best, hopeful).1;
+            best = large.descend::<K>(best, Some(&mut small)).1;
         }
         (large.part::<K>(&best) * least as f64 >= 1.0).then_some(best)
     })
