@@ -14,7 +14,7 @@ use std::{array, iter};
 
 use bytemuck::{bytes_of, bytes_of_mut};
 
-use super::block::{BLOCK, Block};
+use super::block::{Block, LOAD};
 use super::entry::StateMatch;
 use super::family::Family;
 use crate::compiled::CompiledRule;
@@ -331,13 +331,13 @@ impl<K: Family> Bitmaps<K> {
 
     /// Takes the rules of the blocks into account; see [`super::masked_hash::Table::compare_ranked`].
     #[inline(always)]
-    pub(super) fn classify(&self, block: &Block, keys: &[K], ranks: &[u32], best: &mut [u64; BLOCK]) {
-        let keys = &keys[..keys.len().min(BLOCK)];
+    pub(super) fn classify(&self, block: &Block, keys: &[K], ranks: &[u32], best: &mut [u64; LOAD]) {
+        let keys = &keys[..keys.len().min(LOAD)];
         for rules in &self.blocks {
             let Some(first) = rules.present.first() else { continue };
             let least = ranked(rules.slots[first], ranks);
             // Where most packets are done, a branch for each would be foreseen; where half of them are, it would not.
-            let mut open = [0; BLOCK];
+            let mut open = [0; LOAD];
             let mut len = 0;
             for (packet, best) in best[..keys.len()].iter().enumerate() {
                 open[len] = packet;

@@ -8,17 +8,19 @@ mod family;
 mod masked_hash;
 pub(crate) mod mutable;
 mod state;
+mod waves;
 
 use std::cell::{Cell, RefCell};
 
 use packetloom_packet::{MatchKey4, MatchKey6};
 
-use block::{BLOCK, Block, Column};
+use block::{BLOCK, Best, Block, Column, LOAD, ROUND};
 use class_tables::{Budget, ClassTables, Classes};
 use entry::Entry;
 use family::{Family, entries};
 use masked_hash::List;
 use state::States;
+use waves::{MAX_WAVES, Wave};
 
 use crate::compiled::CompiledRule;
 use crate::huge::{self, Place, Tables};
@@ -40,6 +42,8 @@ const MAX_CLASS_RULES: usize = 1 << 14;
 /// What class tables may take: 20 MB, and maps of 4 MB for each side.
 const MAX_ENTRIES: usize = 10 << 20;
 const MAX_CELLS: usize = 2 << 20;
+/// In place of a table's number, for rules that are in none.
+const NO_TABLE: u8 = u8::MAX;
 /// Steps of all tries, half a second to a second; each may take half of those that are left.
 const WORK: usize = 128_000_000;
 
@@ -55,10 +59,16 @@ pub struct Hybrid {
 struct Index<K: Family> {
     isa: Isa,
     states: States,
-    hashes: Vec<masked_hash::Table<K>>,
-    classes: Vec<ClassTables>,
+    waves: Vec<Wave<K>>,
     /// The rules that none of them can hold.
     others: linear::List<K>,
+}
+
+/// A table of either kind.
+#[derive(Debug)]
+enum Table<K: Family> {
+    Hash(masked_hash::Table<K>),
+    Classes(ClassTables),
 }
 
 impl Hybrid {
@@ -96,22 +106,33 @@ impl<K: Family> Index<K> {
         let compiled = CompiledRule::<K>::all(rules);
         let states = States::new(&compiled);
         let (mut left, mut others) = entries(&compiled, &states);
-        let (mut hashes, mut classes) = (Vec::new(), Vec::new());
+        let mut tables = Vec::new();
+        let mut homes = vec![NO_TABLE; compiled.last().map_or(0, |rule| rule.position as usize + 1)];
+        let mut put = |table, held: &[Entry]| {
+            held.iter().for_each(|rule| homes[rule.position as usize] = tables.len() as u8);
+            tables.push(table);
+            tables.len()
+        };
+        let mut hashes = 0;
         let work = Cell::new(WORK);
         // The fastest are class tables alone. What they cannot hold is hashed, table after table, until they can.
         while !left.is_empty() {
-            if let Some(tables) = class_tables::<K>(&left, &states, &work, 1) {
-                classes.push(tables);
+            if let Some(classes) = class_tables::<K>(&left, &states, &work, 1) {
+                put(Table::Classes(classes), &left);
                 break;
             }
-            let room = hashes.len() < MAX_TABLES;
+            let room = hashes < MAX_TABLES;
             match room.then(|| masked_hash::build(&left, &states, LEAST_SHARE)).flatten() {
                 Some((table, rest)) => {
-                    hashes.push(table);
+                    // The rest goes on to others.
+                    hashes = put(Table::Hash(table), &left);
                     left = rest;
                 }
                 None => {
-                    let left = divide::<K>(left, &states, &work, &mut classes);
+                    let (parts, left) = divide::<K>(left, &states, &work);
+                    for (classes, part) in parts {
+                        put(Table::Classes(classes), &part);
+                    }
                     others.extend(left.iter().map(|rule| rule.position));
                     break;
                 }
@@ -119,25 +140,28 @@ impl<K: Family> Index<K> {
         }
         // Tables of few rules do not make up for what they cost beside nearly all of the list.
         if others.len() * 4 > compiled.len() * 3 {
-            (hashes, classes) = (Vec::new(), Vec::new());
+            tables = Vec::new();
             others = compiled.iter().map(|rule| rule.position).collect();
         }
+        for &other in &others {
+            homes[other as usize] = NO_TABLE;
+        }
+        let waves = waves::plan(tables, &compiled, &homes);
         others.sort_unstable();
         let others: Vec<_> =
             compiled.into_iter().filter(|rule| others.binary_search(&rule.position).is_ok()).collect();
-        let mut index = Self { isa, states, hashes, classes, others: linear::List::new(&others) };
+        let mut index = Self { isa, states, waves, others: linear::List::new(&others) };
         huge::place(&mut index);
         index
     }
 
     fn memory(&self) -> usize {
-        let hashes: usize = self.hashes.iter().map(masked_hash::Table::memory).sum();
-        let classes: usize = self.classes.iter().map(ClassTables::memory).sum();
-        hashes + classes + self.others.memory()
+        let waves: usize = self.waves.iter().map(Wave::memory).sum();
+        waves + self.others.memory()
     }
 
     fn classify(&self, keys: &[K], first: &mut [u32]) {
-        if self.hashes.is_empty() && self.classes.is_empty() {
+        if self.waves.is_empty() {
             first.fill(NO_RULE);
         } else {
             SCRATCH.with_borrow_mut(|scratch| {
@@ -170,25 +194,24 @@ fn class_tables<K: Family>(
     tables
 }
 
-/// Several class tables of rules that are too many for one; those that are in none of them are left.
+/// Several class tables of rules that are too many for one, and the rules that are in none of them.
 fn divide<K: Family>(
     rules: Vec<Entry>,
     states: &States,
     work: &Cell<usize>,
-    tables: &mut Vec<ClassTables>,
-) -> Vec<Entry> {
+) -> (Vec<(ClassTables, Vec<Entry>)>, Vec<Entry>) {
     let mut parts = halves(rules);
-    let mut left = Vec::new();
+    let (mut tables, mut left) = (Vec::new(), Vec::new());
     while let Some(part) = parts.pop() {
         if tables.len() == MAX_CLASS_TABLES || part.len() < LEAST_PART {
             left.extend(part);
-        } else if let Some(made) = class_tables::<K>(&part, states, work, PART_SHARE) {
-            tables.push(made);
+        } else if let Some(classes) = class_tables::<K>(&part, states, work, PART_SHARE) {
+            tables.push((classes, part));
         } else {
             parts.extend(halves(part));
         }
     }
-    left
+    (tables, left)
 }
 
 /// Rules that are narrow on the same side: they have few classes on the other one.
@@ -204,33 +227,31 @@ fn halves(mut rules: Vec<Entry>) -> Vec<Vec<Entry>> {
 
 impl<K: Family> Tables for Index<K> {
     fn each(&mut self, visit: &mut dyn FnMut(&mut dyn Place)) {
-        for table in &mut self.hashes {
-            table.each(visit);
-        }
-        for tables in &mut self.classes {
-            tables.each(visit);
+        for wave in &mut self.waves {
+            wave.each(visit);
         }
     }
 }
 
-/// What classifying a block needs beside the keys.
+/// What classifying needs beside the keys.
 struct Scratch {
-    block: Block,
+    /// Packets for each wave.
+    blocks: [Block; MAX_WAVES],
     classes: Classes,
     hashes: [Column; MAX_TABLES],
     lists: [List; MAX_TABLES],
-    first: Column,
+    best: Best,
 }
 
 thread_local! {
     // Kept, as clearing it would take longer than classifying a small batch.
     static SCRATCH: RefCell<Scratch> = const {
         RefCell::new(Scratch {
-            block: Block::new(),
+            blocks: [const { Block::new() }; MAX_WAVES],
             classes: class_tables::NO_CLASSES,
-            hashes: [[0; BLOCK]; MAX_TABLES],
+            hashes: [block::EMPTY; MAX_TABLES],
             lists: [masked_hash::EMPTY_LIST; MAX_TABLES],
-            first: [NO_RULE; BLOCK],
+            best: block::NO_BEST,
         })
     };
 }
@@ -248,24 +269,48 @@ impl<K: Family> Kernel for Classify<'_, K> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { index, scratch, .. } = self;
-        let Scratch { block, classes, hashes, lists, first: best } = scratch;
-        for (keys, first) in self.keys.chunks(BLOCK).zip(self.first.chunks_mut(BLOCK)) {
-            // Whatever is far away in memory is fetched a step before it is needed.
-            block.load(simd, keys, &index.states);
-            for (table, hashes) in index.hashes.iter().zip(hashes.iter_mut()) {
-                table.hash(simd, block, hashes);
-            }
-            best.fill(NO_RULE);
-            for tables in &index.classes {
-                tables.classify(simd, block, &keys[..block.len], classes, best);
-            }
-            let mut lens = [0; MAX_TABLES];
-            for (at, table) in index.hashes.iter().enumerate() {
-                lens[at] = table.find(simd, &hashes[at], block.len, &mut lists[at]);
-            }
-            for (at, table) in index.hashes.iter().enumerate() {
-                table.compare(simd, &lists[at][..lens[at]], block, keys, best);
+        let Self { index: Index { states, waves, .. }, scratch, .. } = self;
+        let Scratch { blocks, classes, hashes, lists, best } = scratch;
+        blocks.iter_mut().for_each(|block| block.len = 0);
+        for (keys, first) in self.keys.chunks(ROUND).zip(self.first.chunks_mut(ROUND)) {
+            best[..keys.len()].fill(NO_RULE);
+            let mut loads = keys.chunks(LOAD).enumerate();
+            // Waves before this one have no packets any more, nor will they get any.
+            let mut front = 0;
+            while front < waves.len() {
+                if blocks[front].len == 0 {
+                    match if front == 0 { loads.next() } else { None } {
+                        Some((number, keys)) => blocks[0].load(simd, number * LOAD, keys, states),
+                        None => front += 1,
+                    }
+                    continue;
+                }
+                // Where the next wave may not have room for all packets of one, the next has to go first.
+                let mut at = front;
+                while at + 1 < waves.len() && blocks[at].len + blocks[at + 1].len > BLOCK {
+                    at += 1;
+                }
+                let (wave, (block, later)) = (&waves[at], blocks[at..].split_at_mut(1));
+                let block = &mut block[0];
+                // Whatever is far away in memory is fetched a step before it is needed.
+                for (table, hashes) in wave.hashes.iter().zip(hashes.iter_mut()) {
+                    table.hash(simd, block, hashes);
+                }
+                for tables in &wave.classes {
+                    tables.classify(simd, block, keys, classes, best);
+                }
+                let mut lens = [0; MAX_TABLES];
+                for (at, table) in wave.hashes.iter().enumerate() {
+                    lens[at] = table.find(simd, &hashes[at], block, &mut lists[at]);
+                }
+                for (at, table) in wave.hashes.iter().enumerate() {
+                    table.compare(simd, &lists[at][..lens[at]], block, keys, best);
+                }
+                if let Some(bound) = waves.get(at + 1).and_then(|wave| wave.bound.as_ref()) {
+                    let undecided = bound.undecided::<K, S>(simd, block, best);
+                    later[0].append::<K, S>(simd, block, &undecided);
+                }
+                block.len = 0;
             }
             first.copy_from_slice(&best[..first.len()]);
         }

@@ -7,7 +7,7 @@
 #![allow(private_bounds, private_interfaces)]
 
 use super::bitmaps::{self, BitmapKeeper, Bitmaps, Candidate};
-use super::block::BLOCK;
+use super::block::LOAD;
 use super::entry::Entry;
 use super::family::{self, Family};
 use super::masked_hash::{self, Slots, Write};
@@ -336,17 +336,17 @@ impl<K: Family> Kernel for Classify<'_, K> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { index, scratch, ranks, .. } = self;
-        let Scratch { block, hashes, lists, .. } = scratch;
-        for (keys, first) in self.keys.chunks(BLOCK).zip(self.first.chunks_mut(BLOCK)) {
-            block.load(simd, keys, &index.states);
+        let Scratch { blocks: [block, ..], hashes, lists, .. } = scratch;
+        for (keys, first) in self.keys.chunks(LOAD).zip(self.first.chunks_mut(LOAD)) {
+            block.load(simd, 0, keys, &index.states);
             for (table, hashes) in index.hashes.iter().zip(hashes.iter_mut()) {
                 table.hash(simd, block, hashes);
             }
             let mut lens = [0; MAX_TABLES];
             for (at, table) in index.hashes.iter().enumerate() {
-                lens[at] = table.find(simd, &hashes[at], block.len, &mut lists[at]);
+                lens[at] = table.find(simd, &hashes[at], block, &mut lists[at]);
             }
-            let mut best = [u64::MAX; BLOCK];
+            let mut best = [u64::MAX; LOAD];
             for (at, table) in index.hashes.iter().enumerate() {
                 table.compare_ranked(simd, &lists[at][..lens[at]], block, keys, ranks, &mut best);
             }

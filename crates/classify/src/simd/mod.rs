@@ -117,7 +117,9 @@ pub trait Simd: Copy {
     fn match_long_line(self, line: &LongLine, addresses: &[u64; 4], rest: [u16; 4], state: u16) -> u32;
 }
 
-/// The most lanes that a vector has.
+/// The fewest and the most lanes that a vector has.
+pub const MIN_LANES: usize = 8;
+/// See [`MIN_LANES`].
 pub const MAX_LANES: usize = 16;
 
 /// Two rules in a cache line. Of the half words of a key the first six must lie between `low` and `high`; of the state word,

@@ -14,7 +14,7 @@ use packetloom_packet::key::halves;
 
 use super::Column;
 use crate::huge::{Place, Slab, Tables};
-use crate::hybrid::block::{BLOCK, Block};
+use crate::hybrid::block::{Block, EMPTY};
 use crate::hybrid::entry::Prefix;
 use crate::hybrid::family::Family;
 use crate::simd::{MAX_LANES, Simd};
@@ -187,11 +187,11 @@ impl LongAddressMap {
         let leaves = &self.leaves[..];
         // The one node of the first level; its number is that of the padding.
         let root = leaves.len() as u32 - 1;
-        classes.fill(root);
+        classes[..block.len].fill(root);
         let below = simd.splat(root - 1);
-        let mut bits = [0; BLOCK];
+        let mut bits = EMPTY;
         for level in &self.levels {
-            bits.fill(0);
+            bits[..block.len].fill(0);
             for run in &level.bits.runs {
                 let (column, mask) = (&columns[run.word], simd.splat(run.mask));
                 for at in (0..block.len).step_by(S::LANES) {
@@ -222,7 +222,8 @@ impl LongAddressMap {
         }
         if S::LANES < WIDE {
             // So few at a time are no faster than one.
-            for (key, number) in keys.iter().zip(classes.iter_mut()) {
+            for (&packet, number) in block.packets[..block.len].iter().zip(classes.iter_mut()) {
+                let key = &keys[packet as usize];
                 *number =
                     class(leaves, &self.beyond, [key.half(side, 0), key.half(side, 1)], *number as usize);
             }
@@ -272,7 +273,8 @@ impl LongAddressMap {
                 while all != 0 {
                     let lane = all.trailing_zeros() as usize;
                     all &= all - 1;
-                    if let Some(key) = keys.get(at + lane) {
+                    // Past the last packet, there is something that nobody asks for.
+                    if let Some(key) = keys.get(block.packets[at + lane] as usize) {
                         let address = [key.half(side, 0), key.half(side, 1)];
                         classes[at + lane] = class(leaves, &self.beyond, address, numbers[lane] as usize);
                     }

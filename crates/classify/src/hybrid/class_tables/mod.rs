@@ -6,7 +6,7 @@ mod lists;
 mod long_address;
 mod shape;
 
-use super::block::{BLOCK, Block, Column};
+use super::block::{Best, Block, Column, EMPTY, lesser};
 use super::entry::FIELDS;
 use super::family::Family;
 use crate::huge::{Place, Slab, Tables};
@@ -144,7 +144,7 @@ impl ClassTables {
         block: &Block,
         keys: &[K],
         classes: &mut Classes,
-        best: &mut Column,
+        best: &mut Best,
     ) {
         for (map, classes) in self.maps.iter().zip(classes.iter_mut()) {
             match map {
@@ -172,16 +172,27 @@ impl ClassTables {
             }
             cross.table.look_up(simd, &mut after[0], block.len);
         }
-        let last = &classes[self.maps.len() + self.crosses.len() - 1];
+        let found = &mut classes[self.maps.len() + self.crosses.len() - 1];
         let positions = &self.positions[..];
         for at in (0..block.len).step_by(S::LANES) {
-            let class = simd.load(&last[at..]);
+            let class = simd.load(&found[at..]);
             let position = if positions.is_empty() {
                 simd.sub(class, simd.splat(1))
             } else {
                 simd.gather(positions, class)
             };
-            simd.store(simd.min(position, simd.load(&best[at..])), &mut best[at..]);
+            if block.in_order {
+                let best = &mut best[block.packets[0] as usize + at..];
+                simd.store(simd.min(position, simd.load(best)), best);
+            } else {
+                simd.store(position, &mut found[at..]);
+            }
+        }
+        if !block.in_order {
+            for (&packet, &position) in block.packets[..block.len].iter().zip(found.iter()) {
+                let best = &mut best[packet as usize];
+                *best = lesser(*best, position);
+            }
         }
     }
 
@@ -205,4 +216,4 @@ impl ClassTables {
 pub(super) type Classes = [Column; MAX_CLASSES];
 
 /// Of no packets.
-pub(super) const NO_CLASSES: Classes = [[0; BLOCK]; MAX_CLASSES];
+pub(super) const NO_CLASSES: Classes = [EMPTY; MAX_CLASSES];

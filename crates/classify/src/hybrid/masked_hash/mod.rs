@@ -4,7 +4,7 @@ mod build;
 mod mask;
 mod mutable;
 
-use super::block::{BLOCK, Block, Column};
+use super::block::{BLOCK, Best, Block, Column, lanes_below, lesser};
 use super::family::{Family, RuleLine};
 use super::state::States;
 use crate::huge::{Place, Slab, Tables};
@@ -18,7 +18,7 @@ pub(super) use mutable::{Keeper, Slots, Write};
 /// Lines of a cell at most.
 const MAX_LINES: usize = 4;
 /// Bits of a line's index; above them, while a list is being made, stands the packet's index in its block.
-const LINE_BITS: u32 = 25;
+const LINE_BITS: u32 = 24;
 const LINE: u32 = (1 << LINE_BITS) - 1;
 const _: () = assert!(BLOCK <= 1 << (32 - LINE_BITS));
 
@@ -112,17 +112,17 @@ impl<K: Family> Table<K> {
     /// Which lines may have rules for which packets: appended to `list` by their indices and the packets'; the lines are
     /// fetched. How many.
     #[inline(always)]
-    pub(super) fn find<S: Simd>(&self, simd: S, hashes: &Column, packets: usize, list: &mut List) -> usize {
+    pub(super) fn find<S: Simd>(&self, simd: S, hashes: &Column, block: &Block, list: &mut List) -> usize {
         let (cells, lines) = (&self.cells[..], &self.lines[..]);
         let line_mask = simd.splat((1 << self.line_bits) - 1);
         let tag_mask = simd.splat(tag_mask(self.line_bits));
         let mut len = 0;
-        for at in (0..packets).step_by(S::LANES) {
+        for at in (0..block.len).step_by(S::LANES) {
             let hash = simd.load(&hashes[at..]);
             let cell = simd.gather(cells, simd.shr(hash, self.shift));
             let tag = simd.and(simd.shr(cell, self.line_bits), tag_mask);
             let mut mask = simd.eq(tag, simd.and(hash, tag_mask)) | simd.high_bits(cell);
-            mask &= lanes_below(packets - at);
+            mask &= lanes_below(block.len - at);
             let packet = simd.load(&PACKETS[at..]);
             let mut entry = simd.or(simd.and(cell, line_mask), packet);
             len += simd.compress(entry, mask, &mut list[len..]);
@@ -144,20 +144,13 @@ impl<K: Family> Table<K> {
 
     /// Compares the packets of a list with the rules of their lines.
     #[inline(always)]
-    pub(super) fn compare<S: Simd>(
-        &self,
-        simd: S,
-        list: &[u32],
-        block: &Block,
-        keys: &[K],
-        best: &mut Column,
-    ) {
+    pub(super) fn compare<S: Simd>(&self, simd: S, list: &[u32], block: &Block, keys: &[K], best: &mut Best) {
         let lines = &self.lines[..];
-        let keys = &keys[..keys.len().min(BLOCK)];
         for &entry in list {
-            let packet = (entry >> LINE_BITS) as usize;
+            let at = (entry >> LINE_BITS) as usize;
+            let packet = block.packets[at] as usize;
             let line = &lines[(entry & LINE) as usize];
-            let state = block.state[packet] as u16;
+            let state = block.state[at] as u16;
             let position = line.first_match(simd, &keys[packet], state);
             best[packet] = lesser(best[packet], position);
         }
@@ -184,7 +177,7 @@ pub(super) const EMPTY_LIST: List = [0; BLOCK * MAX_LINES + MAX_LANES];
 
 /// Indices of a block's packets, where they stand in a list's words.
 static PACKETS: Column = {
-    let mut packets = [0; BLOCK];
+    let mut packets = [0; BLOCK + MAX_LANES];
     let mut index = 0;
     while index < BLOCK {
         packets[index] = (index as u32) << LINE_BITS;
@@ -192,16 +185,3 @@ static PACKETS: Column = {
     }
     packets
 };
-
-/// The lesser of two, without a branch, which would be wrong half of the time: the compiler makes one of `min`.
-#[inline(always)]
-fn lesser(a: u32, b: u32) -> u32 {
-    let difference = i64::from(b) - i64::from(a);
-    (i64::from(a) + (difference & difference >> 63)) as u32
-}
-
-/// A mask of `count` lanes, or of all.
-#[inline(always)]
-fn lanes_below(count: usize) -> u32 {
-    if count >= 32 { u32::MAX } else { (1 << count) - 1 }
-}

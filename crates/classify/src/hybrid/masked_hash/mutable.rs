@@ -2,9 +2,10 @@
 //! copies: a change yields [`Write`]s, and the same ones are made to each copy.
 
 use super::build::{MAX_COPIES, choose};
-use super::{BLOCK, Block, LINE, LINE_BITS, MAX_LINES, Mask, Table, cell_word};
+use super::{Block, LINE, LINE_BITS, MAX_LINES, Mask, Table, cell_word};
 use crate::NO_RULE;
 use crate::huge::Slab;
+use crate::hybrid::block::LOAD;
 use crate::hybrid::entry::Entry;
 use crate::hybrid::family::{Family, RuleLine};
 use crate::hybrid::state::States;
@@ -302,12 +303,12 @@ impl<K: Family> Table<K> {
         block: &Block,
         keys: &[K],
         ranks: &[u32],
-        best: &mut [u64; BLOCK],
+        best: &mut [u64; LOAD],
     ) {
         let lines = &self.lines[..];
-        let keys = &keys[..keys.len().min(BLOCK)];
+        let keys = &keys[..keys.len().min(LOAD)];
         // First what matches, then how it ranks: ranks are far away, and loads that wait for no others overlap.
-        let mut found = [(0, 0); BLOCK * MAX_LINES];
+        let mut found = [(0, 0); LOAD * MAX_LINES];
         let mut len = 0;
         for &item in list {
             let packet = item >> LINE_BITS;
