@@ -1,6 +1,7 @@
 //! What differs between IPv4 and IPv6: how many words an address has, and how rules lie in a cache line.
 
 use std::fmt;
+use std::hint::select_unpredictable;
 
 use bytemuck::Pod;
 use packetloom_packet::{MatchKey4, MatchKey6};
@@ -101,8 +102,7 @@ impl RuleLine<MatchKey4> for Line {
         let matches = simd.match_line(self, bytemuck::cast_ref(key), state);
         let first = (matches & 1 ^ 1) as usize;
         let position = u32::from(self.low[first][7]) | u32::from(self.high[first][7]) << 16;
-        // All ones where nothing matches: no branch, as nobody could predict it.
-        position | u32::from(matches != 0).wrapping_sub(1)
+        select_unpredictable(matches != 0, position, NO_RULE)
     }
 }
 
@@ -172,8 +172,7 @@ impl RuleLine<MatchKey6> for LongLine {
         let ([addresses @ .., _], [.., rest]): (&[u64; 5], &[u64; 5]) =
             (bytemuck::cast_ref(key), bytemuck::cast_ref(key));
         let matches = simd.match_long_line(self, addresses, bytemuck::cast(*rest), state);
-        // As for IPv4.
-        self.number | matches.wrapping_sub(1)
+        select_unpredictable(matches != 0, self.number, NO_RULE)
     }
 }
 
