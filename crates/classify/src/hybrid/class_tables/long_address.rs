@@ -184,7 +184,7 @@ impl LongAddressMap {
         classes: &mut Column,
     ) {
         let columns = &block.addresses[side * K::WORDS..];
-        let leaves = &self.leaves[..];
+        let (leaves, beyond) = (&self.leaves[..], &self.beyond[..]);
         // The one node of the first level; its number is that of the padding.
         let root = leaves.len() as u32 - 1;
         classes[..block.len].fill(root);
@@ -224,8 +224,7 @@ impl LongAddressMap {
             // So few at a time are no faster than one.
             for (&packet, number) in block.packets[..block.len].iter().zip(classes.iter_mut()) {
                 let key = &keys[packet as usize];
-                *number =
-                    class(leaves, &self.beyond, [key.half(side, 0), key.half(side, 1)], *number as usize);
+                *number = class(leaves, beyond, [key.half(side, 0), key.half(side, 1)], *number as usize);
             }
         } else {
             self.classes_of_leaves(simd, block, keys, side, classes);
