@@ -1,5 +1,7 @@
 //! Choosing what a table hashes, and filling it.
 
+use std::collections::HashMap;
+
 use super::mask::{Mask, RuleWords};
 use super::{LINE_BITS, MAX_LINES, Table, cell_word};
 use crate::hybrid::entry::Entry;
@@ -28,16 +30,20 @@ struct Estimator<'a> {
     counts: Vec<u16>,
     line_rules: usize,
     left_cost: f64,
+    /// What is known of masks.
+    placed: HashMap<Mask, Placed>,
 }
 
 /// Rules placed in cells.
+#[derive(Clone, Copy, Default)]
 struct Placed {
     /// Rules that would stand under too many keys.
     left: u64,
     /// Keys of all others.
     copies: u64,
-    /// Sum of the costs of visits.
-    visits: f64,
+    /// Lines compared, and cells that have no room for all, if a packet comes for each key.
+    lines: f64,
+    full: f64,
 }
 
 impl<'a> Estimator<'a> {
@@ -53,6 +59,7 @@ impl<'a> Estimator<'a> {
             counts: vec![0; cells],
             line_rules: K::Line::RULES,
             left_cost: LEFT_COSTS[0],
+            placed: HashMap::new(),
         }
     }
 
@@ -61,28 +68,34 @@ impl<'a> Estimator<'a> {
         if counted == 0 { 0 } else { 1 + (counted - 1) * self.share }
     }
 
-    /// Instructions of comparing a packet with a cell of which `counted` rules are among those that are counted.
-    fn visit(&self, counted: usize) -> f64 {
+    /// Lines that a packet is compared with in a cell of which `counted` rules are among those that are counted, and whether (1) or
+    /// not (0) it has no room for more.
+    fn visit(&self, counted: usize) -> [f64; 2] {
         let lines = self.rules_of(counted).div_ceil(self.line_rules);
-        let left = if lines > MAX_LINES { self.left_cost } else { 0.0 };
-        lines.min(MAX_LINES) as f64 * LINE_COST + left
+        [lines.min(MAX_LINES) as f64, if lines > MAX_LINES { 1.0 } else { 0.0 }]
     }
 
     /// Counts the rules of each cell.
     fn place<K: Family>(&mut self, mask: &Mask) -> Placed {
         self.counts.fill(0);
         let shift = 32 - self.counts.len().trailing_zeros();
-        let mut placed = Placed { left: 0, copies: 0, visits: 0.0 };
-        // What one more rule in a cell adds to the sum of visits over the rules of the cell.
-        let steps: Vec<f64> = (0..64usize)
-            .map(|rules| (rules + 1) as f64 * self.visit(rules + 1) - rules as f64 * self.visit(rules))
+        let mut placed = Placed::default();
+        // What one more rule in a cell adds to the sums over the rules of the cell.
+        let sums = |rules: usize| self.visit(rules).map(|visit| rules as f64 * visit);
+        let steps: Vec<[f64; 2]> = (0..64)
+            .map(|rules| {
+                let ([lines, full], [lines_before, full_before]) = (sums(rules + 1), sums(rules));
+                [lines - lines_before, full - full_before]
+            })
             .collect();
         let words: Vec<(usize, u32)> =
             mask.words::<K>(self.states).into_iter().enumerate().filter(|(_, mask)| *mask != 0).collect();
         let mut count = |hash: u32| {
             let count = &mut self.counts[(hash >> shift) as usize];
             placed.copies += 1;
-            placed.visits += steps[usize::from(*count).min(steps.len() - 1)];
+            let [lines, full] = steps[usize::from(*count).min(steps.len() - 1)];
+            placed.lines += lines;
+            placed.full += full;
             *count = count.saturating_add(1);
         };
         for (rule, rule_words) in &self.rules {
@@ -100,13 +113,20 @@ impl<'a> Estimator<'a> {
 
     /// Instructions for a packet of a rule drawn at random.
     fn cost<K: Family>(&mut self, mask: &Mask) -> f64 {
-        let Placed { left, copies, visits } = self.place::<K>(mask);
+        let Placed { left, copies, lines, full } = match self.placed.get(mask) {
+            Some(&placed) => placed,
+            None => {
+                let placed = self.place::<K>(mask);
+                self.placed.insert(*mask, placed);
+                placed
+            }
+        };
         let rules = self.rules.len() as f64;
         let placed = rules - left as f64;
         if placed == 0.0 {
             return f64::INFINITY;
         }
-        let visit = visits / copies as f64;
+        let visit = (lines * LINE_COST + full * self.left_cost) / copies as f64;
         let spread = copies as f64 / placed - 1.0;
         let left = left as f64 / rules;
         visit * (1.0 - left) + self.left_cost * left + COPY_COST * spread

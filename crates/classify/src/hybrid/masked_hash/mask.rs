@@ -6,7 +6,7 @@ use crate::hybrid::entry::{Entry, Prefix};
 use crate::rule::PortRange;
 
 /// The bits of a key that are hashed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::hybrid) struct Mask {
     pub(super) source_len: u8,
     pub(super) destination_len: u8,
