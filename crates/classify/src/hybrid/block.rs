@@ -73,8 +73,8 @@ impl Block {
     pub(super) fn load<K: Family, S: Simd>(&mut self, simd: S, first: usize, keys: &[K], states: &States) {
         self.len = keys.len().min(LOAD);
         self.in_order = true;
-        for (packet, number) in self.packets[..LOAD].iter_mut().zip(first as u32..) {
-            *packet = number;
+        for (number, packet) in self.packets[..LOAD].iter_mut().enumerate() {
+            *packet = (first + number) as u32;
         }
         let mut groups = keys[..self.len].chunks_exact(S::LANES);
         let mut at = 0;

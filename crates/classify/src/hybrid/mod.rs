@@ -104,7 +104,7 @@ impl Classifier for Hybrid {
 impl<K: Family> Index<K> {
     fn build(rules: &RuleSet, isa: Isa) -> Self {
         let compiled = CompiledRule::<K>::all(rules);
-        let states = States::new(&compiled);
+        let mut states = States::new(&compiled);
         let (mut left, mut others) = entries(&compiled, &states);
         let mut tables = Vec::new();
         let mut homes = vec![NO_TABLE; compiled.last().map_or(0, |rule| rule.position as usize + 1)];
@@ -146,7 +146,10 @@ impl<K: Family> Index<K> {
         for &other in &others {
             homes[other as usize] = NO_TABLE;
         }
-        let waves = waves::plan(tables, &compiled, &homes);
+        let mut waves = waves::plan(tables, &compiled, &homes);
+        if let [wave] = &mut waves[..] {
+            wave.number_states(&mut states);
+        }
         others.sort_unstable();
         let others: Vec<_> =
             compiled.into_iter().filter(|rule| others.binary_search(&rule.position).is_ok()).collect();

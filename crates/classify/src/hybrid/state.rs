@@ -119,6 +119,15 @@ impl States {
     /// The bit of every key that a rule can match at all.
     const MEANT: u16 = 1 << 15;
 
+    /// Gives the state words of keys other numbers; not where flags change them.
+    pub(super) fn renumber(&mut self, number: impl Fn(u16) -> u16) -> bool {
+        let may = self.by_flags.is_empty();
+        if may {
+            self.by_bits.iter_mut().for_each(|state| *state = number(*state));
+        }
+        may
+    }
+
     /// The state words of keys whose last words these are: protocol, flags, bits and a byte of nothing, the lowest first.
     #[inline(always)]
     pub(super) fn of<S: Simd>(&self, simd: S, last: S::V) -> S::V {

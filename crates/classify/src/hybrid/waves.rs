@@ -7,6 +7,7 @@ use super::class_tables::ClassTables;
 use super::entry::Prefix;
 use super::family::Family;
 use super::masked_hash;
+use super::state::States;
 use crate::NO_RULE;
 use crate::compiled::CompiledRule;
 use crate::huge::{Place, Slab, Tables};
@@ -30,6 +31,13 @@ impl<K: Family> Wave<K> {
         match table {
             Table::Hash(table) => self.hashes.push(table),
             Table::Classes(tables) => self.classes.push(tables),
+        }
+    }
+
+    /// See [`ClassTables::number_states`].
+    pub(super) fn number_states(&mut self, states: &mut States) {
+        if let ([], [classes]) = (&self.hashes[..], &mut self.classes[..]) {
+            classes.number_states(states);
         }
     }
 

@@ -167,7 +167,10 @@ impl<K: MatchKey> List<K> {
 
     /// Writes to `first` the position of the first rule that matches each key where it is lower than what stands there.
     pub(crate) fn improve(&self, isa: Isa, keys: &[K], first: &mut [u32]) {
-        isa.run(Improve { list: self, keys, first });
+        // Mostly there are none beside other tables, and packets need not be made ready.
+        if !self.positions.is_empty() {
+            isa.run(Improve { list: self, keys, first });
+        }
     }
 
     /// The first of the rules from `start` to `end` that matches; `start` is the first of a block.

@@ -9,6 +9,7 @@ mod shape;
 use super::block::{Best, Block, Column, EMPTY, lesser};
 use super::entry::FIELDS;
 use super::family::Family;
+use super::state::States;
 use crate::huge::{Place, Slab, Tables};
 use crate::simd::Simd;
 use address::AddressMap;
@@ -36,6 +37,8 @@ enum Map {
     LongAddress { side: usize, map: LongAddressMap },
     /// Of a half word: the source port, the destination port or the state word. One class for each value.
     Word { field: Word, classes: Numbers },
+    /// Of the state word, where it is the number of the class itself.
+    State,
 }
 
 /// A field of 16 bits.
@@ -72,6 +75,13 @@ impl Numbers {
             Self::Bytes(classes.into_iter().map(|class| class as u8).collect::<Vec<_>>().into())
         } else {
             Self::Halves(classes.into())
+        }
+    }
+
+    fn get(&self, index: u16) -> u16 {
+        match self {
+            Self::Bytes(table) => table[usize::from(index)].into(),
+            Self::Halves(table) => table[usize::from(index)],
         }
     }
 
@@ -126,6 +136,7 @@ impl Tables for ClassTables {
                 Map::Address { map, .. } => map.each(visit),
                 Map::LongAddress { map, .. } => map.each(visit),
                 Map::Word { classes, .. } => visit(classes.place()),
+                Map::State => {}
             }
         }
         for cross in &mut self.crosses {
@@ -136,6 +147,17 @@ impl Tables for ClassTables {
 }
 
 impl ClassTables {
+    /// Makes the class of the state word the state word itself, where these tables are the only ones: one access less.
+    pub(super) fn number_states(&mut self, states: &mut States) {
+        for map in &mut self.maps {
+            if let Map::Word { field: Word::State, classes } = map
+                && states.renumber(|state| classes.get(state))
+            {
+                *map = Map::State;
+            }
+        }
+    }
+
     /// Improves, for each packet of the block, whose keys these are, the position of the first rule that matches.
     #[inline(always)]
     pub(super) fn classify<K: Family, S: Simd>(
@@ -160,6 +182,11 @@ impl ClassTables {
                         simd.store(word, &mut classes[at..]);
                     }
                     numbers.look_up(simd, classes, block.len);
+                }
+                Map::State => {
+                    for at in (0..block.len).step_by(S::LANES) {
+                        simd.store(simd.load(&block.state[at..]), &mut classes[at..]);
+                    }
                 }
             }
         }
@@ -205,6 +232,7 @@ impl ClassTables {
                 Map::Address { map, .. } => map.memory(),
                 Map::LongAddress { map, .. } => map.memory(),
                 Map::Word { classes, .. } => classes.memory(),
+                Map::State => 0,
             })
             .sum();
         let crosses: usize = self.crosses.iter().map(|cross| cross.table.memory()).sum();
