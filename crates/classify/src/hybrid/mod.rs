@@ -42,6 +42,8 @@ const MAX_CLASS_RULES: usize = 1 << 14;
 /// What class tables may take: 20 MB, and maps of 4 MB for each side.
 const MAX_ENTRIES: usize = 10 << 20;
 const MAX_CELLS: usize = 2 << 20;
+/// Where a list is left beside tables, it must be so many rules shorter for each of them, or looking there is not worth it.
+const LEAST_TAKEN: usize = 150;
 /// In place of a table's number, for rules that are in none.
 const NO_TABLE: u8 = u8::MAX;
 /// Steps of all tries, half a second to a second; each may take half of those that are left.
@@ -138,8 +140,8 @@ impl<K: Family> Index<K> {
                 }
             }
         }
-        // Tables of few rules do not make up for what they cost beside nearly all of the list.
-        if others.len() * 4 > compiled.len() * 3 {
+        let taken = compiled.len() - others.len();
+        if !others.is_empty() && taken < tables.len() * LEAST_TAKEN {
             tables = Vec::new();
             others = compiled.iter().map(|rule| rule.position).collect();
         }
