@@ -1,7 +1,5 @@
 //! A few packets side by side, field by field, as vector instructions want them.
 
-use std::hint::select_unpredictable;
-
 use super::family::Family;
 use super::state::States;
 use crate::NO_RULE;
@@ -56,10 +54,12 @@ pub(super) fn lanes_below(count: usize) -> u32 {
     if count >= 32 { u32::MAX } else { (1 << count) - 1 }
 }
 
-/// The lesser of two, without a branch, which would be wrong half of the time: the compiler makes one of `min`.
+/// The lesser of two, without a branch, which would be wrong half of the time: the compiler makes one of `min`, and of
+/// `select_unpredictable` too where it finds that it is a `min`.
 #[inline(always)]
 pub(super) fn lesser(a: u32, b: u32) -> u32 {
-    select_unpredictable(b < a, b, a)
+    let difference = i64::from(b) - i64::from(a);
+    (i64::from(a) + (difference & difference >> 63)) as u32
 }
 
 impl Block {

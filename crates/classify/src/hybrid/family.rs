@@ -6,7 +6,7 @@ use std::hint::select_unpredictable;
 use bytemuck::Pod;
 use packetloom_packet::{MatchKey4, MatchKey6};
 
-use super::block::Block;
+use super::block::{Block, lesser};
 use super::entry::{Entry, Prefix};
 use super::state::States;
 use crate::NO_RULE;
@@ -42,8 +42,12 @@ pub(super) trait RuleLine<K>: Pod + Send + Sync + fmt::Debug + 'static {
     /// A line of these rules, in order and at most [`RuleLine::RULES`].
     fn new(rules: &[Entry]) -> Self;
 
-    /// Position of the first of them that matches a packet, or [`NO_RULE`].
-    fn first_match<S: Simd>(&self, simd: S, key: &K, state: u16) -> u32;
+    /// Whether one of them matches a packet, and then the position of the first.
+    fn first_match<S: Simd>(&self, simd: S, key: &K, state: u16) -> (bool, u32);
+
+    /// The position of the first of them that matches a packet if it is before `best`, or else `best`. Without a branch, which would
+    /// be wrong half of the time; what the compiler makes none of differs from line to line.
+    fn improve<S: Simd>(&self, simd: S, key: &K, state: u16, best: u32) -> u32;
 }
 
 impl Family for MatchKey4 {
@@ -98,11 +102,17 @@ impl RuleLine<MatchKey4> for Line {
     }
 
     #[inline(always)]
-    fn first_match<S: Simd>(&self, simd: S, key: &MatchKey4, state: u16) -> u32 {
+    fn first_match<S: Simd>(&self, simd: S, key: &MatchKey4, state: u16) -> (bool, u32) {
         let matches = simd.match_line(self, bytemuck::cast_ref(key), state);
         let first = (matches & 1 ^ 1) as usize;
         let position = u32::from(self.low[first][7]) | u32::from(self.high[first][7]) << 16;
-        select_unpredictable(matches != 0, position, NO_RULE)
+        (matches != 0, position)
+    }
+
+    #[inline(always)]
+    fn improve<S: Simd>(&self, simd: S, key: &MatchKey4, state: u16, best: u32) -> u32 {
+        let (matches, position) = self.first_match(simd, key, state);
+        lesser(best, select_unpredictable(matches, position, NO_RULE))
     }
 }
 
@@ -168,11 +178,17 @@ impl RuleLine<MatchKey6> for LongLine {
     }
 
     #[inline(always)]
-    fn first_match<S: Simd>(&self, simd: S, key: &MatchKey6, state: u16) -> u32 {
+    fn first_match<S: Simd>(&self, simd: S, key: &MatchKey6, state: u16) -> (bool, u32) {
         let ([addresses @ .., _], [.., rest]): (&[u64; 5], &[u64; 5]) =
             (bytemuck::cast_ref(key), bytemuck::cast_ref(key));
         let matches = simd.match_long_line(self, addresses, bytemuck::cast(*rest), state);
-        select_unpredictable(matches != 0, self.number, NO_RULE)
+        (matches != 0, self.number)
+    }
+
+    #[inline(always)]
+    fn improve<S: Simd>(&self, simd: S, key: &MatchKey6, state: u16, best: u32) -> u32 {
+        let (matches, position) = self.first_match(simd, key, state);
+        select_unpredictable(matches & (position < best), position, best)
     }
 }
 

@@ -4,7 +4,7 @@ mod build;
 mod mask;
 mod mutable;
 
-use super::block::{BLOCK, Best, Block, Column, lanes_below, lesser};
+use super::block::{BLOCK, Best, Block, Column, lanes_below};
 use super::family::{Family, RuleLine};
 use super::state::States;
 use crate::huge::{Place, Slab, Tables};
@@ -151,8 +151,7 @@ impl<K: Family> Table<K> {
             let packet = block.packets[at] as usize;
             let line = &lines[(entry & LINE) as usize];
             let state = block.state[at] as u16;
-            let position = line.first_match(simd, &keys[packet], state);
-            best[packet] = lesser(best[packet], position);
+            best[packet] = line.improve(simd, &keys[packet], state, best[packet]);
         }
     }
 

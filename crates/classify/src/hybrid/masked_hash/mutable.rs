@@ -3,7 +3,6 @@
 
 use super::build::{MAX_COPIES, choose};
 use super::{Block, LINE, LINE_BITS, MAX_LINES, Mask, Table, cell_word};
-use crate::NO_RULE;
 use crate::huge::Slab;
 use crate::hybrid::block::LOAD;
 use crate::hybrid::entry::Entry;
@@ -313,9 +312,10 @@ impl<K: Family> Table<K> {
         for &item in list {
             let packet = item >> LINE_BITS;
             let line = &lines[(item & LINE) as usize];
-            let slot = line.first_match(simd, &keys[packet as usize], block.state[packet as usize] as u16);
+            let state = block.state[packet as usize] as u16;
+            let (matches, slot) = line.first_match(simd, &keys[packet as usize], state);
             found[len] = (packet, slot);
-            len += usize::from(slot != NO_RULE);
+            len += usize::from(matches);
         }
         for &(packet, slot) in &found[..len] {
             let best = &mut best[packet as usize];
