@@ -1,0 +1,98 @@
+/* What the self-test runs; selftest.rs computes the same. */
+
+/* Arithmetic of every width: products, quotients, shifts, narrow and signed values. */
+FUNCTION u32 mix(u32 x, u64 seed) {
+  u64 wide = x * 0x9e3779b97f4a7c15 + seed;
+  wide = (wide ^ wide >> 29) * 0xbf58476d1ce4e5b9;
+  u32 high = (u32)(wide >> 32), low = (u32)wide;
+  u8 byte = (u8)(high + 200);
+  u16 middle = (u16)(low * byte);
+  i32 difference = (i32)(low & 0xffff) - (i32)(high & 0xffff);
+  u32 mixed = high / (middle + 1u) + low % (byte + 3u);
+  mixed += (u32)(difference / 7) + (u32)(difference >> 3);
+  return mixed ^ (shift_right(high, low & 63) + count_ones(low) + multiply_high(high, low));
+}
+
+KERNEL void compute(GLOBAL const u32 *RESTRICT in, GLOBAL u32 *RESTRICT out, u32 count, u64 seed) {
+  u32 i = group_index() * local_count() + local_index();
+  if (i < count) out[i] = mix(in[i], seed);
+}
+
+typedef struct {
+  u32 least, sum, bits, tickets;
+  u32 words[GROUP];
+} tally;
+
+/* Of PART elements for each group: the least, the sum by atomics, the bits, the sum by halves; and tickets, one an item. */
+KERNEL void reduce(GLOBAL const u32 *RESTRICT in, GLOBAL u32 *RESTRICT out, u32 count) {
+  LOCAL_MEMORY(tally, all);
+  u32 item = local_index(), begin = group_index() * PART;
+  u32 end = count - begin < PART ? count : begin + PART;
+  u32 sum = 0;
+  if (item == 0) {
+    all->least = ~0u;
+    all->sum = all->bits = all->tickets = 0;
+  }
+  barrier_group();
+  for (u32 i = begin + item; i < end; i += GROUP) {
+    u32 x = in[i];
+    sum += x;
+    min_local(&all->least, x);
+    add_local(&all->sum, x);
+    or_local(&all->bits, x & x >> 1 & x >> 2 & x >> 3);
+  }
+  all->words[item] = sum;
+  barrier_group();
+  for (u32 width = GROUP; width > 1;) {
+    u32 next = (width + 1) / 2;
+    if (item < width - next) all->words[item] += all->words[item + next];
+    width = next;
+    barrier_group();
+  }
+  out += group_index() * (4 + GROUP);
+  if (item == 0) {
+    out[0] = all->least;
+    out[1] = all->sum;
+    out[2] = all->bits;
+    out[3] = all->words[0];
+  }
+  barrier_group();
+  all->words[add_local(&all->tickets, 1)] = item;
+  barrier_group();
+  out[4 + item] = all->words[item];
+}
+
+/* Each lane looks at its neighbour's element; those that are no multiples of 3 are moved to the front of the lanes' part. */
+KERNEL void compact(GLOBAL const u32 *RESTRICT in, GLOBAL u32 *RESTRICT out, GLOBAL u32 *RESTRICT ballots) {
+  LOCAL_MEMORY(tally, all);
+  u32 item = local_index(), i = group_index() * GROUP + item;
+  all->words[item] = in[i];
+  sync_lanes();
+  u32 x = all->words[item - lane() + (lane() + 1) % LANES];
+  int keep = x % 3 != 0;
+  u32 kept = ballot(keep);
+  if (keep) out[i - lane() + lanes_below(kept)] = x;
+  if (lane() == 0) ballots[group_index() * (GROUP / LANES) + lanes_index()] = kept;
+}
+
+#ifdef HAS_ATOMICS_64
+/* Each item adds to a counter, and takes a ticket: the count of items before it, times `step`. */
+KERNEL void count_64(GLOBAL u64 *counters, GLOBAL u64 *ticket, GLOBAL u32 *takers, u32 count, u64 step) {
+  u32 i = group_index() * local_count() + local_index();
+  if (i >= count) return;
+  add_global_64(&counters[i % COUNTERS], step + i);
+  u64 expected = 0;
+  for (;;) {
+    u64 seen = swap_global_64(ticket, expected, expected + step);
+    if (seen == expected) break;
+    expected = seen;
+  }
+  u64 number = expected / step;
+  if (number < count) takers[number] = i;
+}
+#endif
+
+KERNEL void in_place(GLOBAL u32 *words, u32 count) {
+  u32 i = group_index() * local_count() + local_index();
+  if (i < count) words[i] = words[i] * 3 + i;
+}

@@ -1,0 +1,154 @@
+//! A device, and the programs that are loaded there.
+
+use std::sync::Arc;
+
+use crate::backend::{Backend, Handle};
+use crate::cache::Cache;
+use crate::program::Entry;
+use crate::{Error, Id, Memory, Program, Queue, Shared, cuda, host, opencl};
+
+/// What is known of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// How it is named here.
+    pub id: Id,
+    /// Its own name.
+    pub name: String,
+    /// Driver and interface, with their versions.
+    pub driver: String,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Processors: multiprocessors of a GPU, cores of a CPU.
+    pub units: u32,
+    /// Bytes of memory that the items of a group can share.
+    pub local_memory: u32,
+    /// Items that a group may have.
+    pub group: u32,
+    /// Items that run in step, as kernels see it (`LANES`).
+    pub lanes: u32,
+    /// Whether kernels can read and write [`Shared`] memory where it lies.
+    pub shares: bool,
+    /// Whether kernels have 64-bit atomics.
+    pub atomics_64: bool,
+}
+
+/// A device that was opened. Clones are the same device.
+#[derive(Clone, Debug)]
+pub struct Device {
+    backend: Arc<dyn Backend>,
+    cache: Cache,
+}
+
+impl Device {
+    /// Opens a device; compiled kernels are kept in `cache`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where there is no such device, no driver, or no compiler.
+    pub fn open(id: Id, cache: Cache) -> Result<Self, Error> {
+        let backend = match id {
+            Id::Cuda(number) => cuda::open(number)?,
+            Id::OpenCl(number) => opencl::open(number)?,
+            Id::Host => host::open()?,
+        };
+        Ok(Self { backend, cache })
+    }
+
+    /// What is known of it.
+    pub fn description(&self) -> &Description {
+        self.backend.description()
+    }
+
+    /// Memory of the device; what it holds at first is not defined.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn memory(&self, bytes: usize) -> Result<Memory, Error> {
+        Memory::new(&self.backend, bytes)
+    }
+
+    /// Memory of the device that holds `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], or a copy that failed.
+    pub fn memory_of(&self, bytes: &[u8]) -> Result<Memory, Error> {
+        let memory = self.memory(bytes.len())?;
+        self.queue()?.write(&memory, 0, bytes)?;
+        Ok(memory)
+    }
+
+    /// Memory of the host, zeros at first, from which copies are fastest, and which kernels can use where the device
+    /// [`shares`](Description::shares).
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn share(&self, bytes: usize) -> Result<Shared, Error> {
+        Shared::new(&self.backend, bytes)
+    }
+
+    /// A queue of its own for copies and launches.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub fn queue(&self) -> Result<Queue, Error> {
+        Queue::new(&self.backend)
+    }
+
+    /// Compiles a program, unless the cache has it, and loads it: a kernel for each of its entries.
+    ///
+    /// # Errors
+    /// [`Error::Build`] with the compiler's words.
+    pub fn build(&self, program: &Program) -> Result<Vec<Loaded>, Error> {
+        let text = program.text();
+        let key = Cache::key(&[&self.backend.fingerprint(), &text]);
+        let kept = self.cache.get(&key).and_then(|binary| self.backend.load(program, &binary).ok());
+        let handle = match kept {
+            Some(handle) => handle,
+            None => {
+                let binary = self.backend.compile(program, &text)?;
+                let handle = self.backend.load(program, &binary)?;
+                self.cache.put(&key, &binary);
+                handle
+            }
+        };
+        let mut image = Image { backend: self.backend.clone(), handle, kernels: Vec::new() };
+        for entry in &program.entries {
+            // SAFETY: the program was loaded above and is unloaded when `image` is dropped.
+            image.kernels.push(unsafe { self.backend.kernel(handle, entry.name)? });
+        }
+        let (image, group) = (Arc::new(image), program.group);
+        let loaded = |(number, &entry)| Loaded { image: Arc::clone(&image), number, entry, group };
+        Ok(program.entries.iter().enumerate().map(loaded).collect())
+    }
+}
+
+/// A loaded program.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) backend: Arc<dyn Backend>,
+    handle: Handle,
+    kernels: Vec<Handle>,
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // SAFETY: nobody has the program any more: queues hold it until they are finished.
+        unsafe { self.backend.unload(self.handle, &self.kernels) };
+    }
+}
+
+/// A kernel that was loaded onto a device.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub(crate) image: Arc<Image>,
+    number: usize,
+    /// The entry point that it is.
+    pub entry: Entry,
+    /// Items in a group.
+    pub group: u32,
+}
+
+impl Loaded {
+    pub(crate) fn handle(&self) -> Handle {
+        self.image.kernels[self.number]
+    }
+}

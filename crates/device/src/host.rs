@@ -1,0 +1,687 @@
+//! The host as a device, for tests.
+//!
+//! Kernels are compiled by the C compiler of this machine, with its sanitisers, and run in a process of their own
+//! (`kernels/host.c`): one that goes wrong ends that process, and its launch fails with the sanitiser's report. Memory is shared
+//! with that process, and surrounded there by bytes that nobody may touch.
+//!
+//! Launches and copies are done when they are queued, which keeps their order.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::backend::{Backend, Handle, SharedMemory, Value};
+use crate::{Cache, Description, Entry, Error, Id, Parameter, Program};
+
+/// The program around the kernels.
+const RUNNER: &str = include_str!("../kernels/host.c");
+/// At fixed addresses: with many random bits of them, early sanitisers' own memory is in the way of the program's.
+const FLAGS: &[&str] = &[
+    "-std=gnu11",
+    "-O1",
+    "-g",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+    "-fno-pie",
+    "-no-pie",
+    "-pthread",
+    "-Wall",
+    "-Werror",
+];
+/// Lanes are bits of a word, and a group is one set of lanes.
+const MAX_GROUP: u32 = 32;
+/// How long a launch may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Memory is laid out in multiples of this, which is one of the size of a page everywhere.
+const PAGE: usize = 1 << 16;
+/// Memory begins at a multiple of this; up to this many bytes behind it are kept by the sanitiser instead of the end of a page.
+const ALIGNMENT: usize = 16;
+/// What memory holds at first: nothing that a kernel would take for a value of its own.
+const UNWRITTEN: u8 = 0xa5;
+/// Of a report, at most this many bytes are told.
+const MAX_REPORT: usize = 8000;
+
+/// What is asked of the runner, and the words that it takes at once.
+const MAP: u64 = 1;
+const UNMAP: u64 = 2;
+const LAUNCH: u64 = 3;
+const MAX_WORDS: usize = 256;
+
+const SIGNAL_ALARM: i32 = 14;
+
+/// The host, if it has a C compiler with sanitisers.
+pub(crate) fn open() -> Result<Arc<dyn Backend>, Error> {
+    Ok(Arc::new(Host::new(LIMIT)?))
+}
+
+/// The compiler of this machine.
+#[derive(Clone, Debug)]
+struct Compiler {
+    /// The command and its first arguments.
+    command: Vec<String>,
+    /// The first line of what it says of its version.
+    version: String,
+}
+
+#[derive(Debug)]
+struct Host {
+    description: Description,
+    compiler: Compiler,
+    /// How long a launch may take.
+    limit: Duration,
+    kept: Mutex<Kept>,
+}
+
+/// What handles stand for.
+#[derive(Debug, Default)]
+struct Kept {
+    last: Handle,
+    memories: HashMap<Handle, Arc<Region>>,
+    programs: HashMap<Handle, Arc<Runner>>,
+    /// The program, and the number of its entry.
+    kernels: HashMap<Handle, (Arc<Runner>, usize)>,
+}
+
+impl Kept {
+    fn handle(&mut self) -> Handle {
+        self.last += 1;
+        self.last
+    }
+}
+
+/// Memory: a file without a name, mapped here, and by each runner that gets it.
+#[derive(Debug)]
+struct Region {
+    file: File,
+    map: MmapRaw,
+    /// Where the memory begins: so that it ends where the pages do.
+    start: usize,
+    bytes: usize,
+}
+
+impl Region {
+    fn new(bytes: usize) -> Option<Self> {
+        let length = bytes.checked_next_multiple_of(PAGE)?;
+        let file = File::from(memfd_create(c"memory", MemfdFlags::CLOEXEC).ok()?);
+        file.set_len(length as u64).ok()?;
+        let map = MmapOptions::new().len(length).map_raw(&file).ok()?;
+        Some(Self { file, map, start: length - bytes.next_multiple_of(ALIGNMENT), bytes })
+    }
+
+    /// Where the memory begins; `bytes` from here on are mapped as long as this lives.
+    fn host(&self) -> *mut u8 {
+        self.map.as_mut_ptr().wrapping_add(self.start)
+    }
+}
+
+/// What a kernel is given.
+#[derive(Debug)]
+enum Given {
+    Memory(Handle, Arc<Region>),
+    Word(u64),
+}
+
+/// A compiled program, and the process that runs it.
+#[derive(Debug)]
+struct Runner {
+    binary: File,
+    signature: String,
+    /// None after a launch failed; the next one starts another.
+    process: Mutex<Option<Process>>,
+}
+
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    questions: ChildStdin,
+    answers: ChildStdout,
+    /// What it writes on standard error.
+    report: File,
+    /// Memory that it has mapped, and the address there.
+    mapped: HashMap<Handle, u64>,
+}
+
+impl Process {
+    fn start(binary: &File, signature: &str) -> Result<Self, Error> {
+        let failed = |why: std::io::Error| Error::Failed { call: "start kernels", why: why.to_string() };
+        let report = tempfile::tempfile().map_err(failed)?;
+        let mut child = Command::new(format!("/proc/self/fd/{}", binary.as_raw_fd()))
+            .env("ASAN_OPTIONS", "detect_leaks=0:print_legend=0")
+            .env("UBSAN_OPTIONS", "print_stacktrace=1")
+            .env_remove("LD_PRELOAD")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(report.try_clone().map_err(failed)?)
+            .spawn()
+            .map_err(failed)?;
+        let (Some(questions), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(failed(ErrorKind::BrokenPipe.into()));
+        };
+        let mut process = Self { child, questions, answers, report, mapped: HashMap::new() };
+        // The entries may have changed while the text has not.
+        let mut said = vec![0; signature.len()];
+        let answer = process.answer().and_then(|length| {
+            process.answers.read_exact(&mut said)?;
+            Ok(length)
+        });
+        match answer {
+            Ok(length) if length == signature.len() as u64 && said == signature.as_bytes() => Ok(process),
+            Ok(_) => Err(Error::Failed { call: "start kernels", why: "the binary has other entries".into() }),
+            Err(_) => Err(Error::Failed { call: "start kernels", why: process.death() }),
+        }
+    }
+
+    fn answer(&mut self) -> std::io::Result<u64> {
+        let mut word = [0; 8];
+        self.answers.read_exact(&mut word)?;
+        Ok(u64::from_ne_bytes(word))
+    }
+
+    /// Fails only if the process has ended.
+    fn ask(&mut self, words: &[u64]) -> std::io::Result<u64> {
+        // In one write: the process is woken once.
+        let mut question = vec![words.len() as u64];
+        question.extend(words);
+        self.questions.write_all(bytemuck::cast_slice(&question))?;
+        self.answer()
+    }
+
+    /// The address of memory in that process.
+    fn address(&mut self, handle: Handle, region: &Region) -> std::io::Result<u64> {
+        if let Some(&address) = self.mapped.get(&handle) {
+            return Ok(address);
+        }
+        let address = self.ask(&[MAP, region.file.as_raw_fd() as u64, region.bytes as u64])?;
+        self.mapped.insert(handle, address);
+        Ok(address)
+    }
+
+    /// Why a process that does not answer has ended.
+    fn death(&mut self) -> String {
+        let status = match self.child.wait() {
+            Ok(status) if status.signal() == Some(SIGNAL_ALARM) => return "did not finish in time".into(),
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let mut bytes = vec![0; MAX_REPORT];
+        let count = self.report.read_at(&mut bytes, 0).unwrap_or(0);
+        let report = String::from_utf8_lossy(&bytes[..count]);
+        // What follows is of the runner, and bytes of the sanitiser's own memory.
+        let report = report.split("\nThread T").next().unwrap_or_default();
+        let report = report.split("Shadow bytes around").next().unwrap_or_default();
+        let report = report.trim_matches(|c: char| c == '=' || c.is_whitespace());
+        if report.is_empty() { format!("ended with {status}") } else { report.into() }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Runner {
+    /// Keeps a binary, and starts it.
+    fn new(program: &Program, binary: &[u8]) -> Result<Self, Error> {
+        let failed = |why: std::io::Error| Error::Failed { call: "load kernels", why: why.to_string() };
+        let mut file = executable(c"kernels").map_err(failed)?;
+        file.write_all(binary).map_err(failed)?;
+        let signature = signature(program);
+        let process = Process::start(&file, &signature)?;
+        Ok(Self { binary: file, signature, process: Mutex::new(Some(process)) })
+    }
+
+    fn launch(&self, entry: usize, groups: u32, limit: Duration, values: &[Given]) -> Result<(), Error> {
+        let mut place = locked(&self.process);
+        let mut process = match place.take() {
+            Some(process) => process,
+            None => Process::start(&self.binary, &self.signature)?,
+        };
+        let mut run = || {
+            let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1);
+            let mut words = vec![LAUNCH, entry as u64, u64::from(groups), limit];
+            for value in values {
+                words.push(match value {
+                    Given::Memory(handle, region) => process.address(*handle, region)?,
+                    Given::Word(word) => *word,
+                });
+            }
+            process.ask(&words)
+        };
+        match run() {
+            Ok(_) => {
+                *place = Some(process);
+                Ok(())
+            }
+            Err(_) => {
+                let name = self.signature.split([' ', ';']).nth(entry * 2).unwrap_or_default();
+                let mut why = format!("{name}: {}", process.death());
+                // Reports tell addresses.
+                for (number, value) in values.iter().enumerate() {
+                    if let Given::Memory(handle, region) = value
+                        && let Some(address) = process.mapped.get(handle)
+                    {
+                        why += &format!("\nargument {number}: {} bytes at {address:#x}", region.bytes);
+                    }
+                }
+                Err(Error::Failed { call: "launch", why })
+            }
+        }
+    }
+
+    /// Memory that is given back is unmapped there too.
+    fn forget(&self, handle: Handle, region: &Region) {
+        let mut place = locked(&self.process);
+        if let Some(process) = place.as_mut()
+            && let Some(address) = process.mapped.remove(&handle)
+            && process.ask(&[UNMAP, address, region.bytes as u64]).is_err()
+        {
+            // The next launch starts another.
+            *place = None;
+        }
+    }
+}
+
+impl Host {
+    fn new(limit: Duration) -> Result<Self, Error> {
+        static COMPILER: OnceLock<Result<Compiler, String>> = OnceLock::new();
+        let compiler = match COMPILER.get_or_init(Compiler::find) {
+            Ok(compiler) => compiler.clone(),
+            Err(why) => return Err(Error::Unavailable { device: Id::Host.to_string(), why: why.clone() }),
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let description = Description {
+            id: Id::Host,
+            name: "host C compiler, sanitised".into(),
+            driver: compiler.version.clone(),
+            memory: physical_memory(),
+            units: u32::try_from(cores).unwrap_or(u32::MAX),
+            local_memory: 1 << 20,
+            group: MAX_GROUP,
+            lanes: MAX_GROUP,
+            shares: true,
+            atomics_64: true,
+        };
+        Ok(Self { description, compiler, limit, kept: Mutex::default() })
+    }
+
+    fn region(&self, bytes: usize) -> Result<(Arc<Region>, Handle), Error> {
+        let none = Error::OutOfMemory { bytes };
+        if bytes as u64 > self.description.memory {
+            return Err(none);
+        }
+        let region = Arc::new(Region::new(bytes).ok_or(none)?);
+        let mut kept = locked(&self.kept);
+        let handle = kept.handle();
+        kept.memories.insert(handle, region.clone());
+        Ok((region, handle))
+    }
+
+    fn memory(&self, handle: Handle) -> Result<Arc<Region>, Error> {
+        let none = || Error::Misuse("memory that the host does not have".into());
+        locked(&self.kept).memories.get(&handle).cloned().ok_or_else(none)
+    }
+
+    fn give_back(&self, handle: Handle) {
+        let mut kept = locked(&self.kept);
+        let Some(region) = kept.memories.remove(&handle) else { return };
+        let programs: Vec<_> = kept.programs.values().cloned().collect();
+        // A program may be running for long.
+        drop(kept);
+        for program in programs {
+            program.forget(handle, &region);
+        }
+    }
+}
+
+impl Backend for Host {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn fingerprint(&self) -> String {
+        let Compiler { command, version } = &self.compiler;
+        // Whatever changes here may change the generated part of the text.
+        let text = Cache::key(&[RUNNER, include_str!("host.rs")]);
+        format!("host {} {version} {} {} {text}", command.join(" "), FLAGS.join(" "), std::env::consts::ARCH)
+    }
+
+    fn compile(&self, program: &Program, text: &str) -> Result<Vec<u8>, Error> {
+        self.compiler.compile(program, text)
+    }
+
+    fn load(&self, program: &Program, binary: &[u8]) -> Result<Handle, Error> {
+        let runner = Arc::new(Runner::new(program, binary)?);
+        let mut kept = locked(&self.kept);
+        let handle = kept.handle();
+        kept.programs.insert(handle, runner);
+        Ok(handle)
+    }
+
+    unsafe fn kernel(&self, program: Handle, name: &str) -> Result<Handle, Error> {
+        let mut kept = locked(&self.kept);
+        let none = || Error::Failed { call: "find kernel", why: format!("no kernel is called {name}") };
+        let runner = kept.programs.get(&program).ok_or_else(none)?.clone();
+        let mut names = runner.signature.split_terminator(';').map(|entry| entry.split(' ').next());
+        let entry = names.position(|entry| entry == Some(name)).ok_or_else(none)?;
+        let handle = kept.handle();
+        kept.kernels.insert(handle, (runner, entry));
+        Ok(handle)
+    }
+
+    unsafe fn unload(&self, program: Handle, kernels: &[Handle]) {
+        let mut kept = locked(&self.kept);
+        let mut gone: Vec<_> =
+            kernels.iter().filter_map(|kernel| kept.kernels.remove(kernel)).map(|k| k.0).collect();
+        gone.extend(kept.programs.remove(&program));
+        // Ending a process takes a while.
+        drop(kept);
+        drop(gone);
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Handle, Error> {
+        let (region, handle) = self.region(bytes)?;
+        // SAFETY: the region has so many bytes, and nobody else has it yet.
+        unsafe { region.host().write_bytes(UNWRITTEN, bytes) };
+        Ok(handle)
+    }
+
+    unsafe fn free(&self, memory: Handle) {
+        self.give_back(memory);
+    }
+
+    fn share(&self, bytes: usize) -> Result<SharedMemory, Error> {
+        let (region, handle) = self.region(bytes)?;
+        let host = NonNull::new(region.host()).ok_or(Error::OutOfMemory { bytes })?;
+        Ok(SharedMemory { handle, host })
+    }
+
+    unsafe fn unshare(&self, memory: SharedMemory, _bytes: usize) {
+        self.give_back(memory.handle);
+    }
+
+    fn queue(&self) -> Result<Handle, Error> {
+        Ok(locked(&self.kept).handle())
+    }
+
+    unsafe fn close(&self, _queue: Handle) {}
+
+    unsafe fn write(
+        &self,
+        _queue: Handle,
+        to: Handle,
+        offset: usize,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        let region = self.memory(to)?;
+        // SAFETY: the caller has both ranges inside their memory, which do not overlap: one is of a region that only
+        // handles lead to.
+        unsafe { std::ptr::copy_nonoverlapping(from, region.host().add(offset), bytes) };
+        Ok(())
+    }
+
+    unsafe fn read(
+        &self,
+        _queue: Handle,
+        from: Handle,
+        offset: usize,
+        to: *mut u8,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        let region = self.memory(from)?;
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(region.host().add(offset), to, bytes) };
+        Ok(())
+    }
+
+    unsafe fn launch(
+        &self,
+        _queue: Handle,
+        kernel: Handle,
+        groups: u32,
+        _group: u32,
+        values: &[Value],
+    ) -> Result<(), Error> {
+        if groups == 0 || values.len() + 4 > MAX_WORDS {
+            let why = format!("{groups} groups with {} arguments cannot be launched", values.len());
+            return Err(Error::Misuse(why));
+        }
+        let mut given = Vec::with_capacity(values.len());
+        for &value in values {
+            given.push(match value {
+                Value::Memory(handle) | Value::Shared(handle) => Given::Memory(handle, self.memory(handle)?),
+                Value::U32(word) => Given::Word(u64::from(word)),
+                Value::U64(word) => Given::Word(word),
+            });
+        }
+        let none = || Error::Misuse("a kernel that the host does not have".into());
+        let (runner, entry) = locked(&self.kept).kernels.get(&kernel).cloned().ok_or_else(none)?;
+        runner.launch(entry, groups, self.limit, &given)
+    }
+
+    unsafe fn finish(&self, _queue: Handle) -> Result<(), Error> {
+        Ok(())
+    }
+
+    unsafe fn is_finished(&self, _queue: Handle) -> Result<bool, Error> {
+        Ok(true)
+    }
+}
+
+impl Compiler {
+    /// The compiler, after a try of what is needed of it; or why there is none.
+    fn find() -> Result<Self, String> {
+        let command = std::env::var("CC").unwrap_or_default();
+        let mut command: Vec<_> = command.split_whitespace().map(str::to_owned).collect();
+        if command.is_empty() {
+            command.push("cc".into());
+        }
+        let said = Command::new(&command[0]).args(&command[1..]).arg("--version").output();
+        let said = said.map_err(|error| format!("no C compiler: {}: {error}", command[0]))?;
+        let version =
+            String::from_utf8_lossy(&said.stdout).lines().next().unwrap_or_default().trim().to_owned();
+        let compiler = Self { command, version };
+        let entries = vec![Entry { name: "nothing", parameters: &[] }];
+        let source = "KERNEL void nothing(void) {}\n".into();
+        let program = Program {
+            name: "nothing",
+            source,
+            defines: Vec::new(),
+            group: 1,
+            groups_per_unit: 1,
+            local: 0,
+            entries,
+        };
+        let tried = compiler.compile(&program, &program.text());
+        let tried = tried.and_then(|binary| Runner::new(&program, &binary));
+        match tried {
+            Ok(_) => Ok(compiler),
+            Err(error) => {
+                let command = compiler.command.join(" ");
+                Err(format!("programs that {command} compiles with sanitisers do not work: {error}"))
+            }
+        }
+    }
+
+    fn compile(&self, program: &Program, text: &str) -> Result<Vec<u8>, Error> {
+        if program.group == 0 || program.group > MAX_GROUP {
+            let group = program.group;
+            return Err(Error::Misuse(format!(
+                "a group of the host has 1 to {MAX_GROUP} items, not {group}"
+            )));
+        }
+        let failed = |why: std::io::Error| Error::Failed { call: "compile kernels", why: why.to_string() };
+        let folder = tempfile::tempdir().map_err(failed)?;
+        let kernels = format!("{text}\n{}", glue(program));
+        // Reports name the program by its file.
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let name: String = program.name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
+        let name = format!("kernels_{name}.c");
+        std::fs::write(folder.path().join(&name), kernels).map_err(failed)?;
+        std::fs::write(folder.path().join("host.c"), RUNNER).map_err(failed)?;
+        let said = Command::new(&self.command[0])
+            .args(&self.command[1..])
+            .args(FLAGS)
+            .arg(format!("-ffile-prefix-map={}=.", folder.path().display()))
+            .args([&name, "host.c", "-o", "kernels"])
+            .current_dir(folder.path())
+            .env("LC_ALL", "C")
+            .output()
+            .map_err(failed)?;
+        if !said.status.success() {
+            let log = String::from_utf8_lossy(&said.stderr).trim().to_owned();
+            return Err(Error::Build { log: if log.is_empty() { said.status.to_string() } else { log } });
+        }
+        std::fs::read(folder.path().join("kernels")).map_err(failed)
+    }
+}
+
+/// The entries, as the runner says them at its start: `name letters;` for each.
+fn signature(program: &Program) -> String {
+    let letter = |parameter: &Parameter| match parameter {
+        Parameter::Memory => 'm',
+        Parameter::U32 => 'w',
+        Parameter::U64 => 'd',
+    };
+    let entry = |entry: &Entry| {
+        let letters: String = entry.parameters.iter().map(letter).collect();
+        format!("{} {letters};", entry.name)
+    };
+    program.entries.iter().map(entry).collect()
+}
+
+/// The end of the kernels' text: how the runner calls them.
+fn glue(program: &Program) -> String {
+    let mut text = String::from("#line 1 \"generated\"\n");
+    for (number, entry) in program.entries.iter().enumerate() {
+        let value = |(index, parameter): (usize, &Parameter)| match parameter {
+            Parameter::Memory => format!("(void *)(__UINTPTR_TYPE__)values[{index}]"),
+            Parameter::U32 => format!("(u32)values[{index}]"),
+            Parameter::U64 => format!("values[{index}]"),
+        };
+        let values: Vec<_> = entry.parameters.iter().enumerate().map(value).collect();
+        let (name, values) = (entry.name, values.join(", "));
+        text += &format!(
+            "static void host_call_{number}(const u64 *values) {{ (void)values; {name}({values}); }}\n"
+        );
+    }
+    text += "void (*const host_kernels[])(const u64 *values) = {";
+    for number in 0..program.entries.len() {
+        text += &format!("host_call_{number}, ");
+    }
+    text += &format!("0}};\nconst char host_signature[] = \"{}\";\n", signature(program));
+    text += "const u32 host_group = GROUP;\n";
+    text
+}
+
+/// A file without a name that can be run.
+fn executable(name: &CStr) -> std::io::Result<File> {
+    // Systems before Linux 6.3 do not know the second flag.
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::EXEC);
+    Ok(File::from(file.or_else(|_| memfd_create(name, MemfdFlags::CLOEXEC))?))
+}
+
+/// Bytes of memory of this machine.
+fn physical_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kilobytes = total.and_then(|total| total.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    // Where it is not told, allocation itself says when there is no more.
+    kilobytes.map_or(u64::MAX, |kilobytes| kilobytes << 10)
+}
+
+/// What a lock keeps is whole after each step, whoever panicked meanwhile.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_never_ends_is_ended() {
+        let host = Host::new(Duration::from_millis(300)).expect("a C compiler with sanitisers");
+        let source = "KERNEL void turns(GLOBAL volatile u32 *stop, u32 once) {\n\
+            while (!once && *stop == 0) {\n  }\n  if (local_index() == 0) *stop += 1;\n}\n";
+        let entries = vec![Entry { name: "turns", parameters: &[Parameter::Memory, Parameter::U32] }];
+        let program = Program {
+            name: "endless",
+            source: source.into(),
+            defines: Vec::new(),
+            group: 3,
+            groups_per_unit: 1,
+            local: 0,
+            entries,
+        };
+        let binary = host.compile(&program, &program.text()).expect("compiles");
+        let loaded = host.load(&program, &binary).expect("loads");
+        let shared = host.share(4).expect("memory");
+        // SAFETY: the handles are of this host and are given back at the end; the word lies inside the memory.
+        unsafe {
+            let kernel = host.kernel(loaded, "turns").expect("is there");
+            let launch =
+                |once| host.launch(0, kernel, 2, 3, &[Value::Shared(shared.handle), Value::U32(once)]);
+            assert_eq!(launch(1), Ok(()));
+            assert_eq!(shared.host.cast::<u32>().read(), 2);
+            shared.host.cast::<u32>().write(0);
+            match launch(0) {
+                Err(Error::Failed { why, .. }) => {
+                    assert!(why.starts_with("turns: did not finish in time"), "{why}")
+                }
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(launch(1), Ok(()), "another process takes its place");
+            assert_eq!(shared.host.cast::<u32>().read(), 2);
+            host.unload(loaded, &[kernel]);
+            host.unshare(shared, 4);
+        }
+        let kept = locked(&host.kept);
+        assert!(kept.memories.is_empty() && kept.programs.is_empty() && kept.kernels.is_empty());
+    }
+
+    #[test]
+    fn a_binary_of_other_entries_is_not_loaded() {
+        let host = Host::new(LIMIT).expect("a C compiler with sanitisers");
+        let program = |parameters| Program {
+            name: "entries",
+            source: "KERNEL void entry(u64 x) { (void)x; }\n".into(),
+            defines: Vec::new(),
+            group: 1,
+            groups_per_unit: 1,
+            local: 0,
+            entries: vec![Entry { name: "entry", parameters }],
+        };
+        let (wide, narrow) = (program(&[Parameter::U64]), program(&[Parameter::U32]));
+        let binary = host.compile(&wide, &wide.text()).expect("compiles");
+        assert!(host.load(&wide, &binary).is_ok());
+        assert!(matches!(host.load(&narrow, &binary), Err(Error::Failed { .. })));
+        assert!(matches!(host.load(&narrow, b"no program"), Err(Error::Failed { .. })));
+    }
+
+    #[test]
+    fn memory_is_laid_out_before_the_end_of_pages() {
+        for bytes in [1, 15, 16, 17, PAGE - 1, PAGE, PAGE + 1, 1_000_003] {
+            let region = Region::new(bytes).expect("memory");
+            let end = region.start + bytes;
+            assert!(region.start.is_multiple_of(ALIGNMENT));
+            assert!(end <= region.map.len() && end + ALIGNMENT > region.map.len());
+        }
+        assert!(Region::new(usize::MAX).is_none());
+    }
+}

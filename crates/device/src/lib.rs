@@ -1,0 +1,50 @@
+//! Devices that run kernels.
+//!
+//! - [`Device`]: opened by its [`Id`]; gives memory, queues and compiled [`Program`]s.
+//! - [`Queue`]: copies and launches, done one after the other.
+//! - [`list`]: the devices of this machine. [`selftest`]: what works on one of them.
+//!
+//! A kernel is written once, in the dialect of `kernels/prelude.h`, and compiled by NVRTC, by an OpenCL driver, or by the C
+//! compiler of this machine. No library is needed to start: CUDA and OpenCL are looked for when they are asked for.
+//!
+//! Nothing here can check what a kernel does with the memory that it is given. Kernels are part of this program, as its own code
+//! is, and are tested under sanitisers ([`Id::Host`]); so launching one is not marked unsafe.
+//!
+//! Drivers are called through their C interfaces, so this crate has unsafe code; its faces have none.
+
+#![allow(unsafe_code)]
+
+mod backend;
+mod cache;
+mod cuda;
+mod device;
+mod error;
+mod host;
+mod id;
+mod memory;
+mod opencl;
+mod program;
+mod queue;
+pub mod selftest;
+
+pub use cache::Cache;
+pub use device::{Description, Device, Loaded};
+pub use error::Error;
+pub use id::Id;
+pub use memory::{Memory, Shared};
+pub use program::{Entry, Parameter, Program};
+pub use queue::{Argument, Queue};
+
+/// The devices of this machine, the host itself not among them; and why a kind of device cannot be had.
+pub fn list() -> (Vec<Id>, Vec<Error>) {
+    let (mut ids, mut missing) = (Vec::new(), Vec::new());
+    match cuda::count() {
+        Ok(count) => ids.extend((0..count).map(Id::Cuda)),
+        Err(error) => missing.push(error),
+    }
+    match opencl::count() {
+        Ok(count) => ids.extend((0..count).map(Id::OpenCl)),
+        Err(error) => missing.push(error),
+    }
+    (ids, missing)
+}

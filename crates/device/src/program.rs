@@ -1,0 +1,62 @@
+//! Kernels as text.
+
+/// The dialect's own part, before every kernel.
+const PRELUDE: &str = include_str!("../kernels/prelude.h");
+
+/// Kernels that are compiled together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// What it is called in messages.
+    pub name: &'static str,
+    /// Text in the dialect of `prelude.h`.
+    pub source: String,
+    /// Names that are defined before the text, with their values.
+    pub defines: Vec<(String, String)>,
+    /// Work items in a group; the text sees it as `GROUP`.
+    pub group: u32,
+    /// Groups that a compute unit should hold at once, if that can be had by using fewer registers; the text sees
+    /// it as `GROUPS_PER_UNIT`.
+    pub groups_per_unit: u32,
+    /// Bytes of `LOCAL_MEMORY` that a group has; 0 for none.
+    pub local: u32,
+    /// The entry points, in the order in which [`crate::Device::build`] returns them.
+    pub entries: Vec<Entry>,
+}
+
+/// An entry point of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name of the function.
+    pub name: &'static str,
+    /// Its parameters.
+    pub parameters: &'static [Parameter],
+}
+
+/// What a kernel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parameter {
+    /// A pointer to memory.
+    Memory,
+    /// A `u32`.
+    U32,
+    /// A `u64`.
+    U64,
+}
+
+impl Program {
+    /// The whole text that a compiler gets.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!(
+            "#define GROUP {}\n#define GROUPS_PER_UNIT {}\n#define LOCAL_BYTES {}\n#define HOST_LANES GROUP\n",
+            self.group, self.groups_per_unit, self.local
+        );
+        for (name, value) in &self.defines {
+            text += &format!("#define {name} {value}\n");
+        }
+        text += "#line 1 \"prelude.h\"\n";
+        text += PRELUDE;
+        text += &format!("#line 1 \"{}.kernel.c\"\n", self.name);
+        text += &self.source;
+        text
+    }
+}
