@@ -6,6 +6,7 @@
 //! - [`analysis`]: which rules do nothing, and why.
 //! - [`simd`]: the vector instructions that a classifier may use.
 //! - [`linear`], [`tuple_space`], [`tuple_merge`], [`hybrid`]: classifiers, a folder each, behind [`Classifier`].
+//! - [`image`]: rules laid out for a device, and the kernel that reads them.
 //! - [`live`]: rules that change while packets are classified.
 
 pub mod analysis;
@@ -13,6 +14,7 @@ pub mod compiled;
 pub mod formats;
 mod huge;
 pub mod hybrid;
+pub mod image;
 pub mod linear;
 pub mod live;
 pub mod rule;

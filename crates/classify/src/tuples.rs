@@ -175,6 +175,11 @@ impl<K: MatchKey> Growing<K> {
         fits.then(|| self.buckets.get(&bucket_key(rule, &self.tuple)).map_or(0, Vec::len))
     }
 
+    /// The mask that all its rules fit.
+    pub(crate) fn tuple(&self) -> &K {
+        &self.tuple
+    }
+
     /// The number of rules.
     pub(crate) fn len(&self) -> usize {
         self.buckets.values().map(Vec::len).sum()
@@ -219,7 +224,7 @@ pub(crate) fn exact_tuple<K: MatchKey>(rule: &CompiledRule<K>) -> K {
 }
 
 /// What a key that matches the rule looks like under a tuple that the rule fits.
-fn bucket_key<K: MatchKey>(rule: &CompiledRule<K>, tuple: &K) -> K {
+pub(crate) fn bucket_key<K: MatchKey>(rule: &CompiledRule<K>, tuple: &K) -> K {
     let protocol = rule.value.fields().protocol;
     rule.value.with_ports(rule.source_ports.low, rule.destination_ports.low, protocol).masked(tuple)
 }

@@ -4,11 +4,13 @@
 //! - [`schema`]: the chain file's JSON schema.
 //! - [`plan`]: what will run where, and what holds with several workers.
 //! - [`executor`]: the runs themselves: the oracle, one worker, several.
+//! - [`offload`]: rules on a device.
 //! - [`outcome`]: what a run counted.
 
 pub mod chain;
 mod error;
 pub mod executor;
+pub mod offload;
 pub mod outcome;
 pub mod plan;
 pub mod schema;

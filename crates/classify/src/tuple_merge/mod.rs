@@ -56,6 +56,12 @@ impl Classifier for TupleMerge {
 }
 
 fn tables<K: MatchKey>(rules: &[CompiledRule<K>]) -> Tables<K> {
+    let (tables, rest) = grow(rules);
+    Tables::new(tables, &rest)
+}
+
+/// The tables, and the rules in order that are in none.
+pub(crate) fn grow<K: MatchKey>(rules: &[CompiledRule<K>]) -> (Vec<Growing<K>>, Vec<CompiledRule<K>>) {
     let mut tables: Vec<Growing<K>> = Vec::new();
     let mut taken = HashSet::new();
     let mut rest = Vec::new();
@@ -82,5 +88,5 @@ fn tables<K: MatchKey>(rules: &[CompiledRule<K>]) -> Tables<K> {
         tables.into_iter().partition(|table| table.len() >= TABLE_MINIMUM);
     rest.extend(small.into_iter().flat_map(Growing::into_rules));
     rest.sort_unstable_by_key(|rule| rule.position);
-    Tables::new(tables, &rest)
+    (tables, rest)
 }

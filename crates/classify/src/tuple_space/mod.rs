@@ -47,10 +47,20 @@ impl Classifier for TupleSpace {
 }
 
 fn tables<K: MatchKey>(rules: &[CompiledRule<K>]) -> Tables<K> {
-    let mut tables = HashMap::new();
+    Tables::new(grow(rules), &[])
+}
+
+/// The tables, in the order of their first rules.
+pub(crate) fn grow<K: MatchKey>(rules: &[CompiledRule<K>]) -> Vec<Growing<K>> {
+    let mut numbers = HashMap::new();
+    let mut tables = Vec::new();
     for &rule in rules {
         let tuple = exact_tuple(&rule);
-        tables.entry(tuple).or_insert_with(|| Growing::new(tuple)).insert(rule);
+        let number = *numbers.entry(tuple).or_insert_with(|| {
+            tables.push(Growing::new(tuple));
+            tables.len() - 1
+        });
+        tables[number].insert(rule);
     }
-    Tables::new(tables.into_values().collect(), &[])
+    tables
 }

@@ -1,0 +1,262 @@
+//! Classifying on a device.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+use packetloom_classify::RuleSet;
+use packetloom_classify::image::{self, Algorithm, Image, Target};
+use packetloom_device::{Argument, Cache, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue};
+use packetloom_packet::{MatchKey4, MatchKey6};
+
+/// The kernel's entry point.
+const CLASSIFY: Entry = Entry {
+    name: "classify",
+    parameters: &[
+        Parameter::Memory,
+        Parameter::Memory,
+        Parameter::U32,
+        Parameter::U32,
+        Parameter::Memory,
+        Parameter::Memory,
+        Parameter::Memory,
+        Parameter::Memory,
+    ],
+};
+
+/// Where work is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// On this machine's cores.
+    #[default]
+    Cpu,
+    /// On the first GPU there is, else on this machine's cores.
+    Auto,
+    /// On this device, or not at all.
+    On(Id),
+}
+
+impl Placement {
+    /// The device, opened; `None` for this machine's cores.
+    ///
+    /// # Errors
+    /// Where a device was named that cannot be had.
+    pub fn open(self) -> Result<Option<Device>, packetloom_device::Error> {
+        let open = |id| Device::open(id, Cache::user());
+        match self {
+            Self::Cpu => Ok(None),
+            Self::On(id) => open(id).map(Some),
+            // Lanes in step are what tells a GPU from a CPU behind the same interface.
+            Self::Auto => {
+                let devices = packetloom_device::list().0.into_iter().filter_map(|id| open(id).ok());
+                Ok(devices.into_iter().find(|device| device.description().lanes > 1))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Auto => f.write_str("auto"),
+            Self::On(id) => id.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Placement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "cpu" => Ok(Self::Cpu),
+            "auto" => Ok(Self::Auto),
+            _ => text
+                .parse()
+                .map(Self::On)
+                .map_err(|_| format!("no device {text:?}; expected cpu, auto, cuda:N, opencl:N or host")),
+        }
+    }
+}
+
+/// Why rules are not on a device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed, or has no room.
+    #[error(transparent)]
+    Device(#[from] packetloom_device::Error),
+    /// The rules cannot be laid out for it.
+    #[error(transparent)]
+    Image(#[from] image::Error),
+}
+
+/// How a device takes rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How they are laid out.
+    pub algorithm: Algorithm,
+    /// Whether a kernel is compiled for them: slower to begin with, faster after.
+    pub specialise: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { algorithm: Algorithm::default(), specialise: true }
+    }
+}
+
+/// A rule set on a device, and what it takes to have batches of keys classified there.
+#[derive(Debug)]
+pub struct Classifier {
+    queue: Queue,
+    v4: OnDevice,
+    v6: OnDevice,
+}
+
+impl Classifier {
+    /// Lays out the rules, compiles the kernels and copies everything to the device.
+    ///
+    /// # Errors
+    /// Where the rules are too many for it, or where it fails.
+    pub fn new(device: &Device, rules: &RuleSet, options: Options) -> Result<Self, Error> {
+        let target = target(device, options.specialise);
+        Ok(Self {
+            queue: device.queue()?,
+            v4: OnDevice::new(device, &Image::new::<MatchKey4>(rules, options.algorithm, &target)?, &target)?,
+            v6: OnDevice::new(device, &Image::new::<MatchKey6>(rules, options.algorithm, &target)?, &target)?,
+        })
+    }
+
+    /// Writes to `first` the position in the rule set of the first rule that matches each key, or
+    /// [`packetloom_classify::NO_RULE`]. Both slices have the same length.
+    ///
+    /// # Errors
+    /// Where the device fails; what `first` holds then is not defined.
+    pub fn classify_v4(&mut self, keys: &[MatchKey4], first: &mut [u32]) -> Result<(), Error> {
+        self.v4.classify(&mut self.queue, bytemuck::cast_slice(keys), first)
+    }
+
+    /// As [`Classifier::classify_v4`], for IPv6.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn classify_v6(&mut self, keys: &[MatchKey6], first: &mut [u32]) -> Result<(), Error> {
+        self.v6.classify(&mut self.queue, bytemuck::cast_slice(keys), first)
+    }
+}
+
+/// The rules of one family on a device.
+#[derive(Debug)]
+pub struct OnDevice {
+    device: Device,
+    kernel: Loaded,
+    tables: [Memory; 4],
+    /// Groups that fill the device.
+    groups: u32,
+    /// Packets that a group takes at a time.
+    round: u32,
+    keys: Memory,
+    first: Memory,
+}
+
+impl OnDevice {
+    /// Compiles an image's kernel and copies its tables.
+    ///
+    /// # Errors
+    /// Where the device fails, or has no room.
+    pub fn new(device: &Device, image: &Image, target: &Target) -> Result<Self, Error> {
+        let program = Program {
+            name: "rules",
+            source: image.source.to_owned(),
+            defines: image.defines.clone(),
+            group: target.group,
+            groups_per_unit: target.groups_per_unit,
+            local: image.local,
+            entries: vec![CLASSIFY],
+        };
+        let kernel = device.build(&program)?.remove(0);
+        let memory = |words: &[u32]| device.memory_of(bytemuck::cast_slice(words));
+        let tables =
+            [memory(&image.rules)?, memory(&image.classes)?, memory(&image.filter)?, memory(&image.masks)?];
+        Ok(Self {
+            device: device.clone(),
+            kernel,
+            tables,
+            groups: device.description().units * target.groups_per_unit,
+            round: image.round * (target.group / target.lanes),
+            keys: device.memory(0)?,
+            first: device.memory(0)?,
+        })
+    }
+
+    /// Queues the kernel over some of the keys that are on the device.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn launch(
+        &self,
+        queue: &mut Queue,
+        keys: &Memory,
+        first: &Memory,
+        packets: Range<u32>,
+    ) -> Result<(), Error> {
+        let groups = (packets.end - packets.start).div_ceil(self.round).clamp(1, self.groups);
+        let [rules, classes, filter, masks] = &self.tables;
+        let arguments = [
+            Argument::Memory(keys),
+            Argument::Memory(first),
+            Argument::U32(packets.start),
+            Argument::U32(packets.end),
+            Argument::Memory(rules),
+            Argument::Memory(classes),
+            Argument::Memory(filter),
+            Argument::Memory(masks),
+        ];
+        Ok(queue.launch(&self.kernel, groups, &arguments)?)
+    }
+
+    fn classify(&mut self, queue: &mut Queue, keys: &[u8], first: &mut [u32]) -> Result<(), Error> {
+        if first.is_empty() {
+            return Ok(());
+        }
+        if self.keys.len() < keys.len() {
+            self.keys = self.device.memory(keys.len())?;
+            self.first = self.device.memory(size_of_val(first))?;
+        }
+        queue.write(&self.keys, 0, keys)?;
+        self.launch(queue, &self.keys, &self.first, 0..first.len() as u32)?;
+        Ok(queue.read(&self.first, 0, bytemuck::cast_slice_mut(first))?)
+    }
+}
+
+/// What suits a device.
+pub fn target(device: &Device, specialise: bool) -> Target {
+    let description = device.description();
+    match device.description().id {
+        // Two groups fill a multiprocessor's lanes and share its local memory.
+        Id::Cuda(_) => Target {
+            lanes: description.lanes,
+            group: description.group.min(1024),
+            groups_per_unit: 2,
+            local_memory: description.local_memory / 2,
+            specialise,
+        },
+        Id::OpenCl(_) => Target {
+            lanes: description.lanes,
+            group: if description.lanes > 1 { description.group.min(512) } else { description.group.min(64) },
+            groups_per_unit: 2,
+            local_memory: description.local_memory,
+            specialise,
+        },
+        // Lanes are threads there: few are enough to meet each other.
+        Id::Host => Target {
+            lanes: 4,
+            group: 4,
+            groups_per_unit: 1,
+            local_memory: description.local_memory,
+            specialise,
+        },
+    }
+}
