@@ -4,12 +4,14 @@
 //! - [`acl`]: classifiers over headers in memory, and [`peer`]s beside them.
 //! - [`changes`]: rules that change while headers are classified.
 //! - [`churn`]: whether a long time of changes wears the tables out.
+//! - [`device`]: rules on a device, over keys that are there.
 //! - [`engine`]: what they have in common.
 //! - [`meter`]: a capture to flow records, from file to file.
 
 pub mod acl;
 pub mod changes;
 pub mod churn;
+pub mod device;
 pub mod engine;
 pub mod meter;
 mod oracle;
@@ -41,6 +43,12 @@ pub enum Error {
     /// A peer could not be prepared.
     #[error("{0}")]
     Peer(String),
+    /// A device could not do what was asked.
+    #[error(transparent)]
+    Offload(#[from] packetloom_engine::offload::Error),
+    /// Headers of both families where one is measured.
+    #[error("headers of IPv4 and of IPv6; expected those of one family")]
+    Mixed,
     /// There is not a single packet.
     #[error("nothing to measure: no packets")]
     Empty,

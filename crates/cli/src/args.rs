@@ -8,8 +8,11 @@ use std::str::FromStr;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packetloom_bench::peer::Peer;
+use packetloom_classify::image::Algorithm;
 use packetloom_classify::{Action, Kind, analysis, formats};
+use packetloom_device::Id;
 use packetloom_engine::chain::{BatchSize, Workers};
+use packetloom_engine::offload::Placement;
 use packetloom_nf::meter::MaxFlows;
 use packetloom_nf::units::Span;
 use packetloom_packet::Key;
@@ -38,6 +41,12 @@ pub(crate) enum Verb {
     Check(CheckArgs),
     /// Make traffic, rule sets and headers
     Generate(GenerateArgs),
+    /// List processors and devices, and what works on them
+    ///
+    /// Each device is tried: copies, kernels against the same computation on the CPU, memory that a group shares, lanes in step,
+    /// 64-bit atomics, memory that is used in place. Exit 1 if something fails. Compiled kernels are kept in
+    /// packetloom/kernels below XDG_CACHE_HOME or ~/.cache.
+    Devices(DevicesArgs),
     /// Measure
     Bench(BenchArgs),
     /// Print the JSON schema of chain files
@@ -52,6 +61,17 @@ pub(crate) enum Verb {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DevicesArgs {
+    /// Only this one: cuda:N, opencl:N, or host, where kernels are compiled by the C compiler and run under its sanitisers; exit 69 if
+    /// it is not there
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<Id>,
+    /// Print JSON lines instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -207,6 +227,9 @@ pub(crate) struct ClassifyArgs {
     /// linear, tuple-space, tuple-merge or hybrid
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) classifier: Kind,
+    /// Where: cpu, cuda:N, opencl:N, or auto for the first GPU there is, else the CPU
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    pub(crate) device: Placement,
     /// Write the positions to this file
     #[arg(short = 'o', value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,
@@ -463,6 +486,12 @@ pub(crate) enum BenchVerb {
     /// start, for each part, and, without a number of changes, for tables made anew of the rules as they are in the end;
     /// worn_classifies and worn_changes are how many times as fast as these the changed ones are, measured in turns.
     Changes(BenchChangesArgs),
+    /// Rules on a device, over keys that are there already
+    ///
+    /// Every answer is compared with the CPU's, which is checked rule by rule, before and after it is timed. A launch takes a batch;
+    /// the next one waits until it is done. Medians over the rounds: mpps with the lowest and the highest round, latency_us of a launch,
+    /// core_mpps of hybrid on one core in the same rounds, cores how many of them the device stands for.
+    Device(BenchDeviceArgs),
 }
 
 #[derive(Debug, Args)]
@@ -504,6 +533,36 @@ pub(crate) struct BenchAclArgs {
     /// Compare with this classifier of another project: rte_acl, in builds with the feature "dpdk"
     #[arg(long, value_name = "NAME")]
     pub(crate) peer: Option<Peer>,
+    /// Take source, destination and the rest of a header from different headers: mostly late matches, or none
+    #[arg(long)]
+    pub(crate) mix: bool,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchDeviceArgs {
+    /// Rules
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules: PathBuf,
+    /// Headers, of one family
+    #[arg(long, value_name = "FILE")]
+    pub(crate) headers: PathBuf,
+    /// The device: cuda:N or opencl:N, or host
+    #[arg(long, value_name = "DEVICE", default_value = "cuda:0")]
+    pub(crate) device: Id,
+    /// How rules are laid out: linear, tuple-space, tuple-merge, masks; several with commas between
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "masks")]
+    pub(crate) algorithm: Vec<Algorithm>,
+    /// Headers of a launch; several with commas between, each measured
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1048576")]
+    pub(crate) batch: Vec<NonZeroUsize>,
+    /// Headers on the device: those of the file, again and again
+    #[arg(long, value_name = "N", default_value = "16777216")]
+    pub(crate) keys: NonZeroUsize,
+    /// Use the kernel for any rules, instead of one that is compiled for these
+    #[arg(long)]
+    pub(crate) generic: bool,
     /// Take source, destination and the rest of a header from different headers: mostly late matches, or none
     #[arg(long)]
     pub(crate) mix: bool,

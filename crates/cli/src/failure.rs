@@ -15,6 +15,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// A bad chain, or bad rules: 78.
     Config(String),
+    /// A device that is not there: 69.
+    Unavailable(String),
     /// Whoever read our output has gone away: nothing to say.
     ClosedPipe,
 }
@@ -26,6 +28,7 @@ impl Failure {
             Self::ClosedPipe => return ExitCode::SUCCESS,
             Self::Run(error) => (error.to_string(), 1),
             Self::Usage(message) => (message, 2),
+            Self::Unavailable(message) => (message, 69),
             Self::Config(message) => (message, 78),
         };
         talk::say(&format!("packetloom: {message}\n"));
@@ -54,6 +57,24 @@ impl From<packetloom_engine::Error> for Failure {
     }
 }
 
+impl From<packetloom_device::Error> for Failure {
+    fn from(error: packetloom_device::Error) -> Self {
+        match error {
+            error @ packetloom_device::Error::Unavailable { .. } => Self::Unavailable(error.to_string()),
+            error => Self::Run(error.into()),
+        }
+    }
+}
+
+impl From<packetloom_engine::offload::Error> for Failure {
+    fn from(error: packetloom_engine::offload::Error) -> Self {
+        match error {
+            packetloom_engine::offload::Error::Device(error) => error.into(),
+            error => Self::Run(error.into()),
+        }
+    }
+}
+
 impl From<packetloom_engine::ConfigError> for Failure {
     fn from(error: packetloom_engine::ConfigError) -> Self {
         Self::Config(error.to_string())
@@ -71,6 +92,7 @@ impl From<packetloom_bench::Error> for Failure {
         match error {
             packetloom_bench::Error::Engine(error) => error.into(),
             packetloom_bench::Error::Io(error) => error.into(),
+            packetloom_bench::Error::Offload(error) => error.into(),
             error @ packetloom_bench::Error::NoPeer => Self::Usage(error.to_string()),
             error => Self::Run(error.into()),
         }

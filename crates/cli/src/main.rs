@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         },
         Verb::Check(args) => commands::check::run(&args),
         Verb::Generate(args) => commands::generate::run(args.verb),
+        Verb::Devices(args) => commands::devices::run(&args),
         Verb::Bench(args) => commands::bench::run(args.verb),
         Verb::Schema => commands::docs::schema(),
         Verb::Man { page } => commands::docs::man(page.as_deref()),

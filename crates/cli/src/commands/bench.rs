@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use packetloom_bench::sample::Measurement;
-use packetloom_bench::{acl, changes, churn, meter};
+use packetloom_bench::{acl, changes, churn, device, meter};
+use packetloom_device::{Cache, Device};
 use packetloom_engine::chain::Run;
 use serde_json::{Map, Value};
 
 use super::acl::{read_headers, read_rules};
 use super::{stdout, stop_on_signals, write_text};
-use crate::args::{BenchAclArgs, BenchChangesArgs, BenchMeterArgs, BenchVerb};
+use crate::args::{BenchAclArgs, BenchChangesArgs, BenchDeviceArgs, BenchMeterArgs, BenchVerb};
 use crate::failure::Failure;
 use crate::{Done, talk};
 
@@ -31,6 +32,24 @@ const COLUMNS: [&str; 12] = [
     "peer_ratio_max",
 ];
 
+/// What the table of "bench device" shows of each measurement.
+const DEVICE_COLUMNS: [&str; 14] = [
+    "algorithm",
+    "batch",
+    "mpps",
+    "mpps_min",
+    "mpps_max",
+    "latency_us_p50",
+    "latency_us_p99",
+    "latency_us_max",
+    "core_mpps",
+    "cores",
+    "tables",
+    "tail",
+    "memory_mb",
+    "load_ms",
+];
+
 /// Headers are mixed in the same way every time.
 const MIX_SEED: u64 = 1;
 
@@ -39,6 +58,7 @@ pub(crate) fn run(verb: BenchVerb) -> Done {
         BenchVerb::Meter(args) => bench_meter(args),
         BenchVerb::Acl(args) => bench_acl(&args),
         BenchVerb::Changes(args) => bench_changes(&args),
+        BenchVerb::Device(args) => bench_device(&args),
     }
 }
 
@@ -85,7 +105,7 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
         rounds: args.rounds.rounds.get(),
         workload: format!("meter {workload}"),
     };
-    show(&[meter::run(&options, &stop)?], args.rounds.json, list)
+    print(&values(&[meter::run(&options, &stop)?]), args.rounds.json, list)
 }
 
 fn bench_acl(args: &BenchAclArgs) -> Done {
@@ -109,7 +129,30 @@ fn bench_acl(args: &BenchAclArgs) -> Done {
             options.kinds.push(kind);
         }
     }
-    show(&acl::run(&rules, &headers, &options, &stop)?, args.rounds.json, side_by_side)
+    let values = values(&acl::run(&rules, &headers, &options, &stop)?);
+    print(&values, args.rounds.json, |values| side_by_side(values, &COLUMNS))
+}
+
+fn bench_device(args: &BenchDeviceArgs) -> Done {
+    let stop = stop_on_signals()?;
+    let device = Device::open(args.device, Cache::user())?;
+    let rules = read_rules(&args.rules)?;
+    let mut headers = read_headers(&args.headers)?;
+    if args.mix {
+        packetloom_generate::mix_headers(&mut headers, MIX_SEED);
+    }
+    let name = args.rules.file_name().unwrap_or(args.rules.as_os_str()).display();
+    let mixed = if args.mix { ", mixed headers" } else { "" };
+    let options = device::Options {
+        algorithms: args.algorithm.clone(),
+        batches: args.batch.iter().map(|batch| batch.get()).collect(),
+        keys: args.keys.get(),
+        specialise: !args.generic,
+        rounds: args.rounds.rounds.get(),
+        workload: format!("device {name}{mixed}"),
+    };
+    let values = device::run(&device, &rules, &headers, &options, &stop)?;
+    print(&values, args.rounds.json, |values| side_by_side(values, &DEVICE_COLUMNS))
 }
 
 fn bench_changes(args: &BenchChangesArgs) -> Done {
@@ -154,10 +197,14 @@ fn bench_changes(args: &BenchChangesArgs) -> Done {
     write_text(&stdout(), &text)
 }
 
+/// Measurements as JSON.
+fn values(measurements: &[Measurement]) -> Vec<Value> {
+    measurements.iter().map(Measurement::json).collect()
+}
+
 /// Prints measurements as JSON lines, or as `table` makes of them.
-fn show(measurements: &[Measurement], json: bool, table: impl FnOnce(&[Value]) -> String) -> Done {
-    let values: Vec<_> = measurements.iter().map(Measurement::json).collect();
-    let text = if json { lines(&values) } else { table(&values) };
+fn print(values: &[Value], json: bool, table: impl FnOnce(&[Value]) -> String) -> Done {
+    let text = if json { lines(values) } else { table(values) };
     write_text(&stdout(), &text)
 }
 
@@ -195,7 +242,7 @@ fn one_below_another(points: &[Value]) -> String {
 }
 
 /// A row for each measurement, below what they have in common.
-fn side_by_side(measurements: &[Value]) -> String {
+fn side_by_side(measurements: &[Value], shown: &[&str]) -> String {
     let Some(first) = measurements.first() else { return String::new() };
     let common = |name: &str| cell(&first[name]);
     let title = format!(
@@ -206,7 +253,7 @@ fn side_by_side(measurements: &[Value]) -> String {
         common("rounds")
     );
     let columns: Vec<_> =
-        COLUMNS.into_iter().filter(|&name| measurements.iter().any(|row| !row[name].is_null())).collect();
+        shown.iter().copied().filter(|&name| measurements.iter().any(|row| !row[name].is_null())).collect();
     let names = columns.iter().map(|&name| name.to_owned()).collect();
     let rows = measurements.iter().map(|row| columns.iter().map(|&name| cell(&row[name])).collect());
     title + &talk::grid(&iter::once(names).chain(rows).collect::<Vec<_>>())

@@ -3,6 +3,7 @@
 pub(crate) mod acl;
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod devices;
 pub(crate) mod docs;
 pub(crate) mod generate;
 pub(crate) mod meter;

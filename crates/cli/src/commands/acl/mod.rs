@@ -4,12 +4,16 @@ pub(crate) mod check;
 pub(crate) mod explain;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use packetloom_classify::formats::{self, Headers, Options, Reading, Skipped, WriteError, WriteOptions};
-use packetloom_classify::{Action, NO_RULE, RuleSet};
+use packetloom_classify::{Action, Classifier, Kind, NO_RULE, RuleSet};
+use packetloom_device::Device;
+use packetloom_engine::offload;
 use packetloom_io::input::{Stop, is_standard, open_text};
 use packetloom_io::output::Output;
+use packetloom_packet::{MatchKey4, MatchKey6};
 use serde_json::{Value, json};
 
 use super::{Sink, stop_on_signals};
@@ -19,6 +23,8 @@ use crate::{Done, talk};
 
 /// Headers classified between two looks at the progress bar and at the wish to stop: with 100,000 rules a few milliseconds.
 const BATCH: usize = 64;
+/// The same on a device, which has its own cost for each batch.
+const DEVICE_BATCH: usize = 1 << 18;
 
 /// Reads a rule file.
 fn read(path: &Path, options: &Options) -> Result<Reading, Failure> {
@@ -88,6 +94,47 @@ fn go_on(stop: &Stop) -> Done {
     if stop.load(Ordering::Relaxed) { Err(Failure::Run(anyhow::anyhow!("interrupted"))) } else { Ok(()) }
 }
 
+/// What classifies headers.
+enum Classify {
+    Cpu(Arc<dyn Classifier>),
+    Device(Box<offload::Classifier>),
+}
+
+impl Classify {
+    fn new(device: Option<Device>, rules: &RuleSet, kind: Kind) -> Result<Self, Failure> {
+        Ok(match device {
+            None => Self::Cpu(kind.build(rules)),
+            Some(device) => {
+                let options = offload::Options { algorithm: kind.into(), ..offload::Options::default() };
+                Self::Device(Box::new(offload::Classifier::new(&device, rules, options)?))
+            }
+        })
+    }
+
+    fn batch(&self) -> usize {
+        match self {
+            Self::Cpu(_) => BATCH,
+            Self::Device(_) => DEVICE_BATCH,
+        }
+    }
+
+    fn classify_v4(&mut self, keys: &[MatchKey4], first: &mut [u32]) -> Done {
+        match self {
+            Self::Cpu(classifier) => classifier.classify_v4(keys, first),
+            Self::Device(classifier) => classifier.classify_v4(keys, first)?,
+        }
+        Ok(())
+    }
+
+    fn classify_v6(&mut self, keys: &[MatchKey6], first: &mut [u32]) -> Done {
+        match self {
+            Self::Cpu(classifier) => classifier.classify_v6(keys, first),
+            Self::Device(classifier) => classifier.classify_v6(keys, first)?,
+        }
+        Ok(())
+    }
+}
+
 pub(crate) fn classify(args: ClassifyArgs) -> Done {
     if is_standard(&args.rules) && is_standard(&args.headers) {
         return Err(Failure::Usage("rules and headers on standard input; expected a file for one".into()));
@@ -103,18 +150,18 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
     list(&args.rules, &skipped, false);
     let headers = read_headers(&args.headers)?;
     let mut output = Output::create(&args.output)?;
-    let classifier = args.classifier.build(&rules);
+    let mut classifier = Classify::new(args.device.open()?, &rules, args.classifier)?;
     let bar = talk::bar(Some(headers.len() as u64), "classifying", talk::Template::Count);
     let mut v4 = vec![NO_RULE; headers.v4.len()];
-    for (keys, first) in headers.v4.chunks(BATCH).zip(v4.chunks_mut(BATCH)) {
+    for (keys, first) in headers.v4.chunks(classifier.batch()).zip(v4.chunks_mut(classifier.batch())) {
         go_on(&stop)?;
-        classifier.classify_v4(keys, first);
+        classifier.classify_v4(keys, first)?;
         bar.inc(keys.len() as u64);
     }
     let mut v6 = vec![NO_RULE; headers.v6.len()];
-    for (keys, first) in headers.v6.chunks(BATCH).zip(v6.chunks_mut(BATCH)) {
+    for (keys, first) in headers.v6.chunks(classifier.batch()).zip(v6.chunks_mut(classifier.batch())) {
         go_on(&stop)?;
-        classifier.classify_v6(keys, first);
+        classifier.classify_v6(keys, first)?;
         bar.inc(keys.len() as u64);
     }
     bar.finish_and_clear();
