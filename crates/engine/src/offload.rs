@@ -240,7 +240,8 @@ pub fn target(device: &Device, specialise: bool) -> Target {
             lanes: description.lanes,
             group: description.group.min(1024),
             groups_per_unit: 2,
-            local_memory: description.local_memory / 2,
+            // The driver keeps 1 KB for each group.
+            local_memory: (description.local_memory / 2).saturating_sub(1024),
             specialise,
         },
         Id::OpenCl(_) => Target {

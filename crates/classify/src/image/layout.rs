@@ -2,25 +2,41 @@
 
 use std::collections::HashMap;
 
-use super::{Error, Image, KERNEL, MAX_CLASSES, MAX_LOCAL_CLASSES, MAX_MASKS_IN_TEXT, Plan, Target};
+use super::{
+    Error, Image, KERNEL, MAX_CLASSES, MAX_LOCAL_CLASSES, MAX_MASKS_IN_TEXT, MAX_TAIL_IN_TEXT, Plan, Target,
+};
 use crate::compiled::{CompiledRule, MatchKey};
 use crate::tuples::bucket_key;
 
-/// Slots for each rule in a table.
+/// Slots for each rule in a table, where there are not so many rules that memory would matter more.
 const SLOTS_PER_RULE: usize = 4;
+const MANY_RULES: usize = 1 << 18;
 /// The last word of a slot that holds no rule: the position that stands for none.
 const EMPTY: u32 = 0xff_ffff;
 /// The greatest distance between two rules of a chain.
 const MAX_DISTANCE: usize = 255;
-/// Bits of the filter for each hash, if there is room.
-const FILTER_BITS_PER_HASH: usize = 64;
-/// The least and the greatest filter, as powers of two.
-const MIN_FILTER_BITS: u32 = 7;
-const MAX_FILTER_BITS: u32 = 24;
-/// Packets that each lane has in a round.
-const PACKETS_PER_LANE: u32 = 2;
+/// Bytes of the filter for each rule, if there is room; and words at least.
+const FILTER_BYTES_PER_RULE: usize = 64;
+const MIN_FILTER_WORDS: usize = 64;
+/// Bytes that it needs more urgently than lanes need a second packet.
+const ENOUGH_FILTER: u32 = 32 << 10;
+/// The greatest rank; one more means nothing.
+const MAX_RANK: u32 = 254;
+/// What a table has in place of a rank if its rules have ranks.
+const HAS_RANKS: u32 = 0xff;
+/// In how many ways the filter is divided into ranks and bits.
+const PARTS: usize = 8;
+/// How many rules that come after the packet's own a table without ranks makes it read.
+const WITHOUT_RANK: f64 = 0.3;
+
 /// Words of the queue for each lane: `QUEUE` of the kernel.
-const QUEUE_PER_LANE: u32 = 5;
+const QUEUE_PER_LANE: u32 = 6;
+/// Rules of the tail in the text between two looks at whether they still matter.
+const RULES_PER_LOOK: usize = 4;
+/// Slots that the kernel can name.
+const MAX_SLOT_BITS: u32 = 24;
+/// What precedes the masks.
+const HEADER: usize = 8;
 
 /// What addresses' words, ports and the rest are multiplied by, for four words an address and for one.
 const FACTORS: [u64; 10] = [
@@ -137,105 +153,112 @@ impl Chains {
     }
 }
 
+/// A rule with where it is found.
+struct Hashed<K> {
+    rule: CompiledRule<K>,
+    table: usize,
+    hash: u32,
+}
+
 /// Lays out a plan's rules for a device.
 pub(super) fn image<K: MatchKey>(plan: Plan<K>, target: &Target) -> Result<Image, Error> {
-    let words_of_addresses = K::default().words(|word| word).as_ref().len();
-    let mut masks = Vec::new();
+    let addresses = K::default().words(|word| word).as_ref().len();
+    let tuples: Vec<K> = plan.tables.iter().map(|table| *table.tuple()).collect();
     let mut rules = Vec::new();
-    let mut hashes = Vec::new();
-    for (number, table) in plan.tables.into_iter().enumerate() {
-        let tuple = *table.tuple();
-        let mut mask = words(&tuple);
-        masks.append(&mut mask);
-        for rule in table.into_rules() {
-            hashes.push(hash(&words(&bucket_key(&rule, &tuple)), number));
-            rules.push(rule);
-        }
+    for (table, growing) in plan.tables.into_iter().enumerate() {
+        rules.extend(growing.into_rules().map(|rule| {
+            let hash = hash(&words(&bucket_key(&rule, &tuples[table])), table);
+            Hashed { rule, table, hash }
+        }));
     }
-    let mut order: Vec<usize> = (0..rules.len()).collect();
-    order.sort_unstable_by_key(|&at| rules[at].position);
-    let rules: Vec<_> = order.iter().map(|&at| rules[at]).collect();
-    let hashes: Vec<_> = order.iter().map(|&at| hashes[at]).collect();
+    rules.sort_unstable_by_key(|hashed| hashed.rule.position);
 
-    let mut slots = (rules.len() * SLOTS_PER_RULE).max(1);
+    let per_rule = if rules.len() > MANY_RULES { 2 } else { SLOTS_PER_RULE };
+    let mut slots = (rules.len() * per_rule).max(1);
     let chains = loop {
-        let slot = |hash: u32| ((u64::from(hash) * slots as u64) >> 32) as u32;
-        let with_slots = hashes.iter().zip(0..).map(|(&hash, rule)| (slot(hash), rule)).collect();
-        match Chains::new(with_slots, slots) {
+        let with_slots = rules.iter().zip(0..).map(|(hashed, rule)| (place(hashed.hash, slots), rule));
+        match Chains::new(with_slots.collect(), slots) {
             Some(chains) => break chains,
             None => slots += slots / 2,
         }
     };
+    if chains.places.len() >= 1 << MAX_SLOT_BITS {
+        return Err(Error::Rules(rules.len()));
+    }
 
     let mut classes = Classes::default();
-    let empty = |words: &mut Vec<u32>| {
-        words.extend(std::iter::repeat_n(0, words_of_addresses / 8 * 2 + words_of_addresses + 1));
-        words.push(EMPTY);
-    };
+    let parts = if addresses == 2 { 4 } else { 12 };
+    let empty = [vec![0; parts - 1], vec![EMPTY]].concat();
     let mut laid_out = Vec::new();
     for place in &chains.places {
         match place {
             Some((rule, distance)) => {
-                let rule = &rules[*rule as usize];
+                let rule = &rules[*rule as usize].rule;
                 laid_out.extend(entry(rule, classes.number(rule), *distance));
             }
-            None => empty(&mut laid_out),
+            None => laid_out.extend(&empty),
         }
     }
     for rule in &plan.tail {
         laid_out.extend(entry(rule, classes.number(rule), 0));
     }
     if laid_out.is_empty() {
-        empty(&mut laid_out);
+        laid_out.extend(&empty);
     }
-    if classes.numbers.len() > MAX_CLASSES {
-        return Err(Error::Classes(classes.numbers.len()));
+    let kinds = classes.numbers.len();
+    if kinds > MAX_CLASSES {
+        return Err(Error::Classes(kinds));
     }
-    if classes.words.is_empty() {
-        classes.words.extend([0; 4]);
-    }
+    classes.words.resize(classes.words.len().max(4), 0);
 
-    let (tables, tail) = (masks.len() / (words_of_addresses + 2), plan.tail.len());
+    let (tables, tail) = (tuples.len(), plan.tail.len());
     let specialise = target.specialise && tables <= MAX_MASKS_IN_TEXT;
-    let classes_count = classes.words.len() / 4;
-    let wanted = specialise.then_some((hashes.len(), classes_count));
-    let local = Local::new(words_of_addresses as u32, wanted, target)?;
-    let mut filter = vec![0u32; 1 << (local.filter_bits - 5)];
-    for hash in hashes {
-        let bit = hash >> (32 - local.filter_bits);
-        filter[bit as usize / 32] |= 1 << (bit % 32);
-    }
+    let wanted = specialise.then_some((rules.len(), kinds));
+    let local = Local::new(addresses as u32, wanted, target)?;
+    let filter = Filter::new(&rules, tables, local.filter_words);
 
+    // The generic kernel is one for all, so it must take any number of them.
+    let used = usize::BITS - chains.places.len().leading_zeros();
+    let slot_bits = if specialise { used } else { MAX_SLOT_BITS };
+    let header =
+        [tables, slots, tail, chains.places.len(), filter.cells, filter.bits, filter.rank_shift as usize, 0];
+    let mut masks: Vec<u32> = header.map(|word| word as u32).into();
+    for (tuple, rank) in tuples.iter().zip(&filter.ranks) {
+        masks.push(*rank);
+        masks.extend(words(tuple));
+    }
     let define = |name: &str, value: usize| (name.to_owned(), format!("{value}u"));
     let mut defines = vec![
-        define("FAMILY", if words_of_addresses == 2 { 4 } else { 6 }),
-        define("FILTER_BITS", local.filter_bits as usize),
+        define("FAMILY", if addresses == 2 { 4 } else { 6 }),
+        define("FILTER_WORDS", local.filter_words),
         define("LOCAL_CLASSES", local.classes),
         define("ASKS_FRAGMENTS", usize::from(!specialise || classes.ask_fragments)),
         define("ROUND_BITS", local.round_bits as usize),
+        define("SLOT_BITS", slot_bits as usize),
     ];
-    let header = [tables, slots, tail, chains.places.len()];
     if specialise {
-        let calls = masks.chunks(words_of_addresses + 2).enumerate().map(|(number, mask)| {
-            let mask: Vec<_> = mask.iter().map(|word| format!("{word:#x}u")).collect();
-            format!("TABLE({number}u, {})", mask.join(", "))
+        let calls = masks[HEADER..].chunks(addresses + 3).enumerate().map(|(number, words)| {
+            let words: Vec<_> = words.iter().map(|word| format!("{word:#x}u")).collect();
+            format!("TABLE({number}u, {})", words.join(", "))
         });
         defines.push(("TABLE_LIST(TABLE)".into(), calls.collect::<Vec<_>>().join(" ")));
-        defines.extend(
-            ["SLOTS", "TAIL", "TAIL_START"]
-                .into_iter()
-                .zip(&header[1..])
-                .map(|(name, &value)| define(name, value)),
-        );
+        defines.extend([
+            define("SLOTS", slots),
+            define("CELLS", filter.cells),
+            define("BITS", filter.bits),
+            define("RANK_SHIFT", filter.rank_shift as usize),
+        ]);
+        if tail <= MAX_TAIL_IN_TEXT {
+            defines.push(("RULE_LIST(REACHES, RULE, END)".into(), tail_in_text(&plan.tail)));
+        }
     }
-    masks.splice(..0, header.map(|word| word as u32));
     Ok(Image {
         source: KERNEL,
         defines,
         local: local.bytes,
         rules: laid_out,
         classes: classes.words,
-        filter,
+        filter: filter.words,
         masks,
         round: 1 << local.round_bits,
         tables,
@@ -243,9 +266,98 @@ pub(super) fn image<K: MatchKey>(plan: Plan<K>, target: &Target) -> Result<Image
     })
 }
 
+/// The tail as the kernel's `RULE_LIST`: a few rules, and, where they are not enough, the others.
+fn tail_in_text<K: MatchKey>(tail: &[CompiledRule<K>]) -> String {
+    let mut text = String::new();
+    for rules in tail.chunks(RULES_PER_LOOK) {
+        text += &format!("REACHES({}u) ", rules[0].position);
+        rules.iter().for_each(|rule| text += &(rule_in_text(rule) + " "));
+    }
+    text + &"END ".repeat(tail.len().div_ceil(RULES_PER_LOOK))
+}
+
+/// A rule of the tail as the kernel's `RULE`.
+fn rule_in_text<K: MatchKey>(rule: &CompiledRule<K>) -> String {
+    let mut numbers = vec![rule.position];
+    numbers.extend(rule.mask.words(|word| word).as_ref());
+    numbers.extend(rule.value.words(|word| word).as_ref());
+    for range in [rule.source_ports, rule.destination_ports] {
+        numbers.extend([u32::from(range.low), u32::from(range.high - range.low)]);
+    }
+    let bytes = |a: u8, b: u8, c: u8| u32::from_le_bytes([a, b, c, 0]);
+    let (mask, value) = (rule.mask.fields().protocol, rule.value.fields().protocol);
+    numbers.extend([bytes(mask, rule.flags_mask, rule.all_of.0), bytes(value, rule.flags, rule.all_of.0)]);
+    numbers.push(rule.one_of.0.into());
+    let numbers: Vec<_> = numbers.iter().map(|number| format!("{number:#x}u")).collect();
+    format!("RULE({})", numbers.join(", "))
+}
+
+/// Where a hash leads among so many places: `multiply_high` of the kernel.
+fn place(hash: u32, places: usize) -> u32 {
+    ((u64::from(hash) * places as u64) >> 32) as u32
+}
+
+/// What tells packets that they need not look, and how early the rules are that they could meet.
+struct Filter {
+    /// Bytes that are ranks, or say that there is nothing.
+    cells: usize,
+    /// Bits after them.
+    bits: usize,
+    words: Vec<u32>,
+    /// What each table is given in the kernel: a constant rank, or that it has ranks of its rules.
+    ranks: Vec<u32>,
+    rank_shift: u32,
+}
+
+impl Filter {
+    fn new<K>(rules: &[Hashed<K>], tables: usize, words: usize) -> Self {
+        let mut positions = vec![Vec::new(); tables];
+        rules.iter().for_each(|hashed| positions[hashed.table].push(hashed.rule.position));
+        let last = rules.last().map_or(0, |hashed| hashed.rule.position);
+        let rank_shift = (0..24).find(|shift| last >> shift <= MAX_RANK).unwrap_or(24);
+        // Small tables have ranks; what large ones would need is better spent on bits.
+        let mut by_size: Vec<usize> = (0..tables).collect();
+        by_size.sort_unstable_by_key(|&table| positions[table].len());
+        let both = (1..PARTS).flat_map(|part| (1..tables).map(move |ranked| (ranked, part)));
+        let choices = [(tables, PARTS), (0, 0)].into_iter().chain(both);
+        let rules_of = |tables: &[usize]| tables.iter().map(|&table| positions[table].len()).sum::<usize>();
+        let cost = |(ranked, part): (usize, usize)| {
+            let (with, without) = by_size.split_at(ranked);
+            let (bytes, bits) = (words * 4 * part / PARTS, words * 32 * (PARTS - part) / PARTS);
+            // Rules for each place. A rank of n rules that are none of the packet's is earlier than the packet's rule n times in n + 1.
+            let load =
+                |tables: &[usize], places: usize| rules_of(tables) as f64 / places.max(1) as f64 + 1e-9;
+            let (rank, bit) = (load(with, bytes), load(without, bits));
+            let passes = |load: f64| 1.0 - (-load).exp();
+            with.len() as f64 * (1.0 - passes(rank) / rank)
+                + without.len() as f64 * (passes(bit) + WITHOUT_RANK)
+        };
+        let (ranked, part) = choices.min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or((tables, PARTS));
+        let cells = words * part / PARTS * 4;
+        let bits = words * 32 - cells * 8;
+        let mut ranks = vec![HAS_RANKS; tables];
+        for &table in &by_size[ranked..] {
+            ranks[table] = positions[table].first().map_or(0, |position| position >> rank_shift);
+        }
+        let mut bytes = vec![u8::MAX; cells];
+        bytes.resize(words * 4, 0);
+        for hashed in rules {
+            if ranks[hashed.table] == HAS_RANKS {
+                let cell = &mut bytes[place(hashed.hash, cells) as usize];
+                *cell = (*cell).min((hashed.rule.position >> rank_shift) as u8);
+            } else {
+                let bit = place(hashed.hash, bits) as usize;
+                bytes[cells + bit / 8] |= 1 << (bit % 8);
+            }
+        }
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
+        Self { cells, bits, words: bytes.chunks(4).map(word).collect(), ranks, rank_shift }
+    }
+}
+
 /// What a group's local memory holds.
 struct Local {
-    filter_bits: u32,
+    filter_words: usize,
     round_bits: u32,
     /// Classes that are copied there: all or none.
     classes: usize,
@@ -253,25 +365,27 @@ struct Local {
 }
 
 impl Local {
-    /// For so many hashes and classes, or for any, with addresses of so many words together.
+    /// For so many rules in tables and classes, or for any, with addresses of so many words together.
     fn new(addresses: u32, wanted: Option<(usize, usize)>, target: &Target) -> Result<Self, Error> {
-        let (hashes, classes) = wanted.unwrap_or((usize::MAX, 0));
-        let round = (target.lanes * PACKETS_PER_LANE).next_power_of_two();
-        let lanes = 4 * (QUEUE_PER_LANE * target.lanes + round * (addresses + 3));
+        let (rules, classes) = wanted.unwrap_or((usize::MAX, 0));
         // One lane means a CPU, whose caches do as well, and PoCL 3.1 (LLVM 14) optimises reads of local classes into wrong ones.
         let are_local = target.lanes > 1 && classes <= MAX_LOCAL_CLASSES;
         let classes = if are_local { classes } else { 0 };
-        let rest = (target.group / target.lanes * lanes + classes as u32 * 16).next_multiple_of(16);
-        let bits =
-            hashes.saturating_mul(FILTER_BITS_PER_HASH).clamp(1 << MIN_FILTER_BITS, 1 << MAX_FILTER_BITS);
-        let wanted = bits.next_power_of_two().ilog2();
-        let bytes = |filter_bits: u32| rest + (1 << (filter_bits - 3));
-        let filter_bits = (MIN_FILTER_BITS..=wanted).rev().find(|&bits| bytes(bits) <= target.local_memory);
-        match filter_bits {
-            Some(filter_bits) => {
-                Ok(Self { filter_bits, round_bits: round.ilog2(), classes, bytes: bytes(filter_bits) })
-            }
-            None => Err(Error::LocalMemory { group: target.group, local_memory: target.local_memory }),
+        let taken = |round: u32| {
+            let lanes = (QUEUE_PER_LANE * target.lanes + round * (addresses + 3)) * 4;
+            target.group / target.lanes * lanes + classes as u32 * 16
+        };
+        // Two packets a lane share what it costs to empty the queue, if that leaves the filter enough.
+        let two = target.lanes * 2;
+        let fits = taken(two) + ENOUGH_FILTER <= target.local_memory;
+        let round = if fits { two } else { target.lanes }.next_power_of_two();
+        let rest = taken(round);
+        let room = (target.local_memory & !15).saturating_sub(rest) as usize / 4;
+        if room < MIN_FILTER_WORDS {
+            return Err(Error::LocalMemory { group: target.group, local_memory: target.local_memory });
         }
+        let filter_words = (rules.saturating_mul(FILTER_BYTES_PER_RULE) / 4).clamp(MIN_FILTER_WORDS, room);
+        let bytes = (rest + filter_words as u32 * 4).next_multiple_of(16);
+        Ok(Self { filter_words, round_bits: round.ilog2(), classes, bytes })
     }
 }

@@ -16,14 +16,17 @@ use crate::compiled::{CompiledRule, MatchKey};
 use crate::rule::PortRange;
 use crate::tuples::Growing;
 
-/// What a packet pays: for a table's hash and filter, for a rule that is read and compared, and for one of the tail.
+/// What a packet pays: for a table's hash and filter, for a rule that is read and compared, and for one of the tail. Fitted to
+/// rates on a GPU.
 const TABLE_COST: f64 = 1.0;
-const READ_COST: f64 = 4.0;
+const READ_COST: f64 = 2.0;
 const TAIL_COST: f64 = 0.3;
+/// Bits of a device's filter: the more rules there are for them, the more often it lets a packet read in vain.
+const FILTER_BITS: f64 = 370_000.0;
 /// Tables at most.
 const MAX_TABLES: usize = 64;
 /// Masks are chosen for so many of the rules, and for a packet of each.
-const SAMPLE: usize = 1 << 13;
+const SAMPLE: usize = 1 << 15;
 /// A prefix length is a candidate where one in so many rules has it, and where it is round.
 const COMMON: usize = 64;
 
@@ -114,12 +117,14 @@ pub(super) fn plan<K: MatchKey>(rules: &[CompiledRule<K>]) -> Plan<K> {
     let step = rules.len().div_ceil(SAMPLE).max(1);
     let sample: Vec<_> = rules.iter().step_by(step).collect();
     let packets = packets(&sample);
+    let in_vain = 1.0 - (-(rules.len() as f64) / FILTER_BITS).exp();
+    let table_cost = TABLE_COST + READ_COST * in_vain;
     let of_tail = TAIL_COST * step as f64;
     let mut samples: Vec<_> = sample
         .iter()
         .map(|rule| Sample { shape: Shape::of(rule), words: rule_words(rule), cost: of_tail })
         .collect();
-    let open = choose::<K>(&mut samples, &packets, step as f64);
+    let open = choose::<K>(&mut samples, &packets, step as f64, table_cost);
     assign(rules, &open)
 }
 
@@ -130,7 +135,12 @@ fn rule_words<K: MatchKey>(rule: &CompiledRule<K>) -> Vec<u32> {
 }
 
 /// The masks to open, with the packets counted under them.
-fn choose<K: MatchKey>(samples: &mut [Sample], packets: &[Vec<u32>], weight: f64) -> Vec<(Shape, Counts)> {
+fn choose<K: MatchKey>(
+    samples: &mut [Sample],
+    packets: &[Vec<u32>],
+    weight: f64,
+    table_cost: f64,
+) -> Vec<(Shape, Counts)> {
     let mut kinds: BTreeMap<Shape, usize> = BTreeMap::new();
     samples.iter().for_each(|sample| *kinds.entry(sample.shape).or_default() += 1);
     // What a mask can save at most: all that the rules cost which fit it.
@@ -141,11 +151,11 @@ fn choose<K: MatchKey>(samples: &mut [Sample], packets: &[Vec<u32>], weight: f64
     let mut heap: BinaryHeap<Saving> = candidates(samples)
         .into_iter()
         .map(|shape| Saving { saving: bound(&shape), shape, counted_at: usize::MAX })
-        .filter(|saving| saving.saving > TABLE_COST)
+        .filter(|saving| saving.saving > table_cost)
         .collect();
     let mut open = Vec::new();
     while let Some(best) = heap.pop() {
-        if best.saving <= TABLE_COST || open.len() == MAX_TABLES {
+        if best.saving <= table_cost || open.len() == MAX_TABLES {
             break;
         }
         let counts = Counts::new(words(&best.shape.mask::<K>()), packets);

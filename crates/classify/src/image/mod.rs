@@ -14,8 +14,10 @@ use crate::{Kind, RuleSet, tuple_merge, tuple_space};
 const KERNEL: &str = include_str!("rules.kernel.c");
 /// Masks become part of a kernel's text where there are no more than these; a kernel for more would not fit the instruction cache.
 const MAX_MASKS_IN_TEXT: usize = 64;
+/// The same for rules that are in no table.
+const MAX_TAIL_IN_TEXT: usize = 128;
 /// Positions and numbers of classes as the kernel's entries hold them.
-const MAX_RULES: usize = (1 << 24) - 1;
+const MAX_RULES: usize = 1 << 22;
 const MAX_CLASSES: usize = 1 << 16;
 /// Classes are kept in local memory where there are no more than these (16 bytes each).
 const MAX_LOCAL_CLASSES: usize = 1024;
@@ -109,7 +111,7 @@ pub struct Image {
     pub rules: Vec<u32>,
     /// Kinds of conditions on ports, protocol, flags and fragments.
     pub classes: Vec<u32>,
-    /// One bit for each hash of a rule.
+    /// For hashes, how early the first rule is that has them, or whether there is one.
     pub filter: Vec<u32>,
     /// The tables' masks.
     pub masks: Vec<u32>,

@@ -2,33 +2,65 @@
  * The first rule that matches each packet.
  *
  * Rules lie in tables, each under a mask. A packet's key under a table's mask is hashed to a slot; the rules of a slot are a
- * chain in order of their positions. One bit filter for all tables tells most packets that they need not look. What passes
- * goes into a queue that lanes share, and is taken out by as many lanes as there are, so that none is idle while others
- * follow a chain. Rules that are in no table (the tail) are compared one by one.
+ * chain in order of their positions. A filter in local memory tells for most packets and tables that there is nothing, and for
+ * the others how early the first rule is at least that could be met (its rank). Each lane keeps the few earliest of these
+ * candidates, and looks at the first of them at once. The others, and the next rules of chains, go into a queue that lanes share,
+ * unless they come after what was found; they are taken out by as many lanes as there are, so that none is idle while others
+ * follow a chain. Rules that are in no table (the tail) are compared one by one, while there are packets that have found no
+ * earlier rule.
  *
- * Defined by the host: FAMILY (4, 6), FILTER_BITS, LOCAL_CLASSES, ASKS_FRAGMENTS, ROUND_BITS. Where the kernel is compiled for the
- * rules, TABLE_LIST(TABLE) with a TABLE(number, mask...) for each table, SLOTS, TAIL and TAIL_START; one for any rules finds
- * these before the masks.
+ * Defined by the host: FAMILY (4, 6), FILTER_WORDS, LOCAL_CLASSES, ASKS_FRAGMENTS, ROUND_BITS, SLOT_BITS. Where the kernel is compiled
+ * for the rules, TABLE_LIST(TABLE) with a TABLE(number, rank, mask...) for each table, RULE_LIST(REACHES, RULE, END) with the rules of
+ * the tail, and what stands in the header otherwise.
  */
 
+/* What stands before the masks. */
+#define HEADER 8
 #ifndef TABLE_LIST
 #define TABLES masks[0]
 #define SLOTS masks[1]
+#define CELLS masks[4]
+#define BITS masks[5]
+#define RANK_SHIFT masks[6]
+#endif
+#ifndef RULE_LIST
 #define TAIL masks[2]
 #define TAIL_START masks[3]
 #endif
-/* Words before the masks. */
-#define HEADER 4
 
 #define WORDS (FAMILY == 6 ? 4 : 1)
 /* Packets that lanes take at a time. */
 #define ROUND (1u << ROUND_BITS)
-/* Tables between two looks at the queue. */
+/* Candidates that a lane keeps. */
+#define KEPT 3
+/* Tables between two looks at how full the queue is. */
 #define TABLES_PER_LOOK 4
-#define QUEUE (LANES * (TABLES_PER_LOOK + 1))
+#define QUEUE (LANES * 6)
+/* Where the next tables might not fit any more, or what is kept. */
+#define FULL (QUEUE - LANES * TABLES_PER_LOOK)
+#define FULL_FOR_KEPT (QUEUE - LANES * KEPT)
 /* The position that stands for none. */
 #define NONE 0xffffffu
 #define NO_RULE 0xffffffffu
+
+/*
+ * A rank is a position without its lowest bits, at most 254. A candidate is a rank (highest byte) and a slot; or, from here
+ * on, nothing.
+ */
+#define NOTHING 0xff000000u
+/* In place of a table's rank: its rules have ranks of their own. */
+#define HAS_RANKS 0xffu
+
+/* A packet in the queue: of a candidate's rank as many bits as there is room for, its slot, and which packet it is of. */
+#define RANK_BITS (32 - SLOT_BITS - ROUND_BITS > 8 ? 8 : 32 - SLOT_BITS - ROUND_BITS)
+#define WAITING(candidate, packet)                                                       \
+  ((u32)((u64)((candidate) >> (32 - RANK_BITS)) << (SLOT_BITS + ROUND_BITS)) | \
+   ((candidate) & 0xffffff) << ROUND_BITS | (packet))
+#define RANK_OF(waiting) ((u32)((u64)(waiting) >> (SLOT_BITS + ROUND_BITS)) << (8 - RANK_BITS))
+#define SLOT_OF(waiting) ((waiting) >> ROUND_BITS & ((1u << SLOT_BITS) - 1))
+
+#define least_of(x, y) ((x) < (y) ? (x) : (y))
+#define greatest_of(x, y) ((x) > (y) ? (x) : (y))
 
 typedef struct {
   u32 source[WORDS];
@@ -63,7 +95,8 @@ typedef struct {
 #if LOCAL_CLASSES
   u32x4 classes[LOCAL_CLASSES];
 #endif
-  u32 filter[1u << (FILTER_BITS - 5)];
+  /* CELLS bytes, then BITS bits. */
+  u32 filter[FILTER_WORDS];
   Lanes lanes[GROUP / LANES];
 } Group;
 
@@ -90,6 +123,17 @@ FUNCTION Key load_key(GLOBAL const u32 *RESTRICT keys, u32 index) {
   return key;
 }
 #endif
+
+FUNCTION Key stored_key(LOCAL const Lanes *lanes, u32 packet) {
+  Key key;
+  for (u32 i = 0; i < WORDS; i++) {
+    key.source[i] = lanes->source[i][packet];
+    key.destination[i] = lanes->destination[i][packet];
+  }
+  key.ports = lanes->ports[packet];
+  key.rest = lanes->rest[packet];
+  return key;
+}
 
 /* The same as `hash` in layout.rs. */
 FUNCTION u32 finish_hash(u64 sum) { return ((u32)(sum >> 32) ^ (u32)sum) * 0x9e3779b1u; }
@@ -120,69 +164,74 @@ FUNCTION u32 prefix_difference(u32 a, u32 b, u32 c, u32 d, u32 out) {
 }
 #endif
 
-FUNCTION int matches(LOCAL const Group *group, LOCAL const Lanes *lanes, u32 packet, GLOBAL const u32x4 *RESTRICT rules,
+FUNCTION int matches(LOCAL const Group *group, Key key, GLOBAL const u32x4 *RESTRICT rules,
                      GLOBAL const u32x4 *RESTRICT classes, u32 slot, u32x4 last) {
 #if FAMILY == 6
   u32x4 s = rules[(u64)slot * RULE_PARTS];
   u32x4 d = rules[(u64)slot * RULE_PARTS + 1];
-  u32 difference =
-      prefix_difference(lanes->source[0][packet] ^ s.x, lanes->source[1][packet] ^ s.y, lanes->source[2][packet] ^ s.z,
-                        lanes->source[3][packet] ^ s.w, last.z & 255) |
-      prefix_difference(lanes->destination[0][packet] ^ d.x, lanes->destination[1][packet] ^ d.y,
-                        lanes->destination[2][packet] ^ d.z, lanes->destination[3][packet] ^ d.w, last.z >> 8 & 255);
+  u32 difference = prefix_difference(key.source[0] ^ s.x, key.source[1] ^ s.y, key.source[2] ^ s.z, key.source[3] ^ s.w,
+                                     last.z & 255) |
+                   prefix_difference(key.destination[0] ^ d.x, key.destination[1] ^ d.y, key.destination[2] ^ d.z,
+                                     key.destination[3] ^ d.w, last.z >> 8 & 255);
 #else
-  u32 difference = shift_right(lanes->source[0][packet] ^ last.x, last.z & 255) |
-                   shift_right(lanes->destination[0][packet] ^ last.y, last.z >> 8 & 255);
+  u32 difference = shift_right(key.source[0] ^ last.x, last.z & 255) |
+                   shift_right(key.destination[0] ^ last.y, last.z >> 8 & 255);
 #endif
-  return difference == 0 && meets(class_of(group, classes, last.z >> 16), lanes->ports[packet], lanes->rest[packet]);
+  return difference == 0 && meets(class_of(group, classes, last.z >> 16), key.ports, key.rest);
 }
 
-/* Takes candidates, as many as there are lanes, until fewer than `least` are left; answers how many are. */
+FUNCTION u32x4 last_part(GLOBAL const u32x4 *RESTRICT rules, u32 slot) {
+  return rules[(u64)slot * RULE_PARTS + RULE_PARTS - 1];
+}
+
+/* Puts candidates that some lanes have into the queue; answers how many wait there. */
+FUNCTION u32 push(LOCAL Lanes *lanes, int has, u32 candidate, u32 packet, u32 waiting) {
+  u32 all = ballot(has);
+  if (has) {
+    lanes->queue[waiting + lanes_below(all)] = WAITING(candidate, packet);
+  }
+  return waiting + count_ones(all);
+}
+
+/* The next candidate of a chain: the one at a distance from a rule, which does not come before it. */
+FUNCTION u32 next_of_chain(u32 slot, u32 position, u32 distance, u32 rank_shift) {
+  return position >> rank_shift << 24 | (slot + distance);
+}
+
+/* Takes candidates, as many as there are lanes, until fewer than `enough` are left; answers how many are. */
 FUNCTION u32 drain(LOCAL const Group *group, LOCAL Lanes *lanes, GLOBAL const u32x4 *RESTRICT rules,
-                   GLOBAL const u32x4 *RESTRICT classes, u32 waiting, u32 least) {
+                   GLOBAL const u32x4 *RESTRICT classes, u32 rank_shift, u32 waiting, u32 enough) {
   sync_lanes();
-  while (waiting >= least) {
-    u32 taken = waiting < LANES ? waiting : LANES;
-    u32 candidate = 0;
-    int goes_on = 0;
+  while (waiting >= enough) {
+    u32 taken = least_of(waiting, LANES);
+    u32 slot = 0;
+    u32 packet = 0;
+    u32 position = 0;
+    u32 distance = 0;
     waiting -= taken;
     if (lane() < taken) {
-      candidate = lanes->queue[waiting + lane()];
-      u32 packet = candidate & (ROUND - 1);
-      u32 slot = candidate >> ROUND_BITS;
-      u32x4 last = rules[(u64)slot * RULE_PARTS + RULE_PARTS - 1];
-      u32 position = last.w & 0xffffff;
-      if (position < lanes->best[packet]) {
-        if (matches(group, lanes, packet, rules, classes, slot, last)) {
-          min_local(&lanes->best[packet], position);
-        } else {
-          u32 distance = last.w >> 24;
-          goes_on = distance != 0;
-          candidate += distance << ROUND_BITS;
+      u32 candidate = lanes->queue[waiting + lane()];
+      packet = candidate & (ROUND - 1);
+      slot = SLOT_OF(candidate);
+      u32 best = lanes->best[packet];
+      if (RANK_OF(candidate) <= best >> rank_shift) {
+        u32x4 last = last_part(rules, slot);
+        position = last.w & 0xffffff;
+        if (position < best) {
+          if (matches(group, stored_key(lanes, packet), rules, classes, slot, last)) {
+            min_local(&lanes->best[packet], position);
+          } else {
+            distance = last.w >> 24;
+          }
         }
       }
     }
-    u32 all = ballot(goes_on);
-    /* Everybody has read what is overwritten now. */
-    if (goes_on) {
-      lanes->queue[waiting + lanes_below(all)] = candidate;
-    }
-    waiting += count_ones(all);
+    /* What was read may be written over now. */
+    sync_lanes();
+    waiting = push(lanes, distance != 0, next_of_chain(slot, position, distance, rank_shift), packet, waiting);
     sync_lanes();
   }
   return waiting;
-}
-
-/* Queues the slot of a hash, if the filter knows it; answers how many wait. */
-FUNCTION u32 look_up(LOCAL const Group *group, LOCAL Lanes *lanes, u32 hash, u32 slots, u32 packet, int open,
-                     u32 waiting) {
-  u32 word = group->filter[hash >> (32 - FILTER_BITS + 5)];
-  int passes = open && (word >> (hash >> (32 - FILTER_BITS) & 31) & 1);
-  u32 all = ballot(passes);
-  if (passes) {
-    lanes->queue[waiting + lanes_below(all)] = multiply_high(hash, slots) << ROUND_BITS | packet;
-  }
-  return waiting + count_ones(all);
 }
 
 #define PART(word, mask, factor) ((u64)((word) & (mask)) * (factor))
@@ -193,25 +242,73 @@ FUNCTION u32 look_up(LOCAL const Group *group, LOCAL Lanes *lanes, u32 hash, u32
               PART(key.destination[0], d0, 0xd3a2646du) + PART(key.destination[1], d1, 0xfd7046c5u) +                 \
               PART(key.destination[2], d2, 0xb55a4f09u) + PART(key.destination[3], d3, 0x8f6c3a51u) +                 \
               PART(key.ports, ports_mask, 0x9e3779b9u) + PART(key.rest, rest_mask, 0xe6546b65u))
-#define MASK_WORDS 10
+#define MASK_WORDS 11
 #define MASK(i) masks[HEADER + table * MASK_WORDS + i]
-#define HASH_OF_MASKS HASH_OF(MASK(0), MASK(1), MASK(2), MASK(3), MASK(4), MASK(5), MASK(6), MASK(7), MASK(8), MASK(9))
-#define TABLE(number, s0, s1, s2, s3, d0, d1, d2, d3, ports_mask, rest_mask) \
-  LOOK(number, HASH_OF(s0, s1, s2, s3, d0, d1, d2, d3, ports_mask, rest_mask))
+#define HASH_OF_MASKS \
+  HASH_OF(MASK(1), MASK(2), MASK(3), MASK(4), MASK(5), MASK(6), MASK(7), MASK(8), MASK(9), MASK(10))
+#define TABLE(number, rank, s0, s1, s2, s3, d0, d1, d2, d3, ports_mask, rest_mask) \
+  LOOK(number, rank, HASH_OF(s0, s1, s2, s3, d0, d1, d2, d3, ports_mask, rest_mask))
 #else
-#define HASH_OF(s0, d0, ports_mask, rest_mask)                                             \
+#define HASH_OF(s0, d0, ports_mask, rest_mask)                                                   \
   finish_hash(PART(key.source[0], s0, 0x85ebca6bu) + PART(key.destination[0], d0, 0xd3a2646du) + \
               PART(key.ports, ports_mask, 0x9e3779b9u) + PART(key.rest, rest_mask, 0xe6546b65u))
-#define MASK_WORDS 4
+#define MASK_WORDS 5
 #define MASK(i) masks[HEADER + table * MASK_WORDS + i]
-#define HASH_OF_MASKS HASH_OF(MASK(0), MASK(1), MASK(2), MASK(3))
-#define TABLE(number, s0, d0, ports_mask, rest_mask) LOOK(number, HASH_OF(s0, d0, ports_mask, rest_mask))
+#define HASH_OF_MASKS HASH_OF(MASK(1), MASK(2), MASK(3), MASK(4))
+#define TABLE(number, rank, s0, d0, ports_mask, rest_mask) LOOK(number, rank, HASH_OF(s0, d0, ports_mask, rest_mask))
 #endif
+
 /* Tables differ in what they add, so that equal keys of two tables are not in one slot. */
-#define LOOK(number, hash_of)                                                                        \
-  waiting = look_up(group, lanes, (hash_of) + (number) * 0x7feb352du, SLOTS, packet, open, waiting);         \
-  if ((number) % TABLES_PER_LOOK == TABLES_PER_LOOK - 1 && waiting >= LANES) {                        \
-    waiting = drain(group, lanes, rules, classes, waiting, LANES);                                   \
+#define HASH_IN(table, hash) ((hash) + (table) * 0x7feb352du)
+
+/* What the filter has for a hash, in a table with a constant rank or with ranks of its rules: a rank, or 255. */
+FUNCTION u32 ask_filter(LOCAL const Group *group, u32 hash, u32 rank, u32 cells, u32 bits) {
+  if (rank == HAS_RANKS) {
+    return ((LOCAL const u8 *)group->filter)[multiply_high(hash, cells)];
+  }
+  u32 bit = multiply_high(hash, bits);
+  return group->filter[cells / 4 + bit / 32] >> (bit & 31) & 1 ? rank : 255;
+}
+
+#define LOOK(number, rank, hash_of)                                                      \
+  {                                                                                      \
+    u32 hash = HASH_IN(number, hash_of);                                                 \
+    u32 more = ask_filter(group, hash, rank, CELLS, BITS) << 24 | multiply_high(hash, SLOTS); \
+    for (u32 i = 0; i < KEPT; i++) {                                                     \
+      u32 later = greatest_of(kept[i], more);                                            \
+      kept[i] = least_of(kept[i], more);                                                 \
+      more = later;                                                                      \
+    }                                                                                    \
+    waiting = push(lanes, more < NOTHING, more, packet, waiting);                        \
+    if ((number) % TABLES_PER_LOOK == TABLES_PER_LOOK - 1 && waiting > FULL) {           \
+      waiting = drain(group, lanes, rules, classes, RANK_SHIFT, waiting, LANES);         \
+    }                                                                                    \
+  }
+
+/*
+ * A rule of the tail as part of the text; REACHES(position) ... END stands around those from this position on, which are left out
+ * where all packets have found an earlier one.
+ */
+#define REACHES(position) if (ballot(best > (position))) {
+#define END }
+#if FAMILY == 6
+#define DIFFERS(i, field, mask, value) ((key.field[i] & (mask)) ^ (value))
+#define RULE(position, s0, s1, s2, s3, d0, d1, d2, d3, t0, t1, t2, t3, e0, e1, e2, e3, from, span, to, width, rest_mask, \
+             rest_value, fragments)                                                                                     \
+  RULE_IF(position,                                                                                                     \
+          (DIFFERS(0, source, s0, t0) | DIFFERS(1, source, s1, t1) | DIFFERS(2, source, s2, t2) |                       \
+           DIFFERS(3, source, s3, t3) | DIFFERS(0, destination, d0, e0) | DIFFERS(1, destination, d1, e1) |             \
+           DIFFERS(2, destination, d2, e2) | DIFFERS(3, destination, d3, e3)),                                          \
+          from, span, to, width, rest_mask, rest_value, fragments)
+#else
+#define RULE(position, s0, d0, t0, e0, from, span, to, width, rest_mask, rest_value, fragments)                     \
+  RULE_IF(position, (((key.source[0] & (s0)) ^ (t0)) | ((key.destination[0] & (d0)) ^ (e0))), from, span, to, width, \
+          rest_mask, rest_value, fragments)
+#endif
+#define RULE_IF(position, difference, from, span, to, width, rest_mask, rest_value, fragments)               \
+  if (((difference) | ((key.rest & (rest_mask)) ^ (rest_value))) == 0 && (key.ports & 0xffff) - (from) <= (span) && \
+      (key.ports >> 16) - (to) <= (width) && (key.rest >> 16 & (fragments)) != 0) {                           \
+    best = least_of(best, position);                                                                          \
   }
 
 /* Keys from `begin` to `end`. */
@@ -224,7 +321,7 @@ KERNEL void classify(GLOBAL const u32 *RESTRICT keys, GLOBAL u32 *RESTRICT first
     group->classes[i] = classes[i];
   }
 #endif
-  for (u32 i = local_index(); i < 1u << (FILTER_BITS - 5); i += GROUP) {
+  for (u32 i = local_index(); i < FILTER_WORDS; i += GROUP) {
     group->filter[i] = filter[i];
   }
   barrier_group();
@@ -233,8 +330,8 @@ KERNEL void classify(GLOBAL const u32 *RESTRICT keys, GLOBAL u32 *RESTRICT first
   for (u32 start = begin + (group_index() * (GROUP / LANES) + lanes_index()) * ROUND; start < end; start += stride) {
     u32 waiting = 0;
     for (u32 packet = lane(); packet < ROUND; packet += LANES) {
-      int open = start + packet < end;
-      Key key = load_key(keys, open ? start + packet : start);
+      /* Lanes past the end do what the first one does, and what they find is not written. */
+      Key key = load_key(keys, start + packet < end ? start + packet : start);
       for (u32 i = 0; i < WORDS; i++) {
         lanes->source[i][packet] = key.source[i];
         lanes->destination[i][packet] = key.destination[i];
@@ -242,30 +339,60 @@ KERNEL void classify(GLOBAL const u32 *RESTRICT keys, GLOBAL u32 *RESTRICT first
       lanes->ports[packet] = key.ports;
       lanes->rest[packet] = key.rest;
       lanes->best[packet] = NONE;
+      u32 kept[KEPT];
+      for (u32 i = 0; i < KEPT; i++) {
+        kept[i] = NOTHING;
+      }
 #ifdef TABLE_LIST
       TABLE_LIST(TABLE)
 #else
       for (u32 table = 0; table < TABLES; table++) {
-        LOOK(table, HASH_OF_MASKS)
+        LOOK(table, MASK(0), HASH_OF_MASKS)
       }
 #endif
-      if (waiting >= LANES) {
-        waiting = drain(group, lanes, rules, classes, waiting, LANES);
+      if (waiting > FULL_FOR_KEPT) {
+        waiting = drain(group, lanes, rules, classes, RANK_SHIFT, waiting, LANES);
       }
+      u32 best = NONE;
+      u32 slot = kept[0] & 0xffffff;
+      u32 position = 0;
+      u32 distance = 0;
+      if (kept[0] < NOTHING) {
+        u32x4 last = last_part(rules, slot);
+        position = last.w & 0xffffff;
+        if (matches(group, key, rules, classes, slot, last)) {
+          best = position;
+        } else {
+          distance = last.w >> 24;
+        }
+      }
+      min_local(&lanes->best[packet], best);
+      u32 next = next_of_chain(slot, position, distance, RANK_SHIFT);
+      waiting = push(lanes, distance != 0, next, packet, waiting);
+      for (u32 i = 1; i < KEPT; i++) {
+        int may_be_first = kept[i] < NOTHING && kept[i] >> 24 <= best >> RANK_SHIFT;
+        waiting = push(lanes, may_be_first, kept[i], packet, waiting);
+      }
+      waiting = drain(group, lanes, rules, classes, RANK_SHIFT, waiting, LANES);
     }
-    drain(group, lanes, rules, classes, waiting, 1);
+    drain(group, lanes, rules, classes, RANK_SHIFT, waiting, 1);
     for (u32 packet = lane(); packet < ROUND; packet += LANES) {
+      Key key = stored_key(lanes, packet);
       u32 best = lanes->best[packet];
+#ifdef RULE_LIST
+      RULE_LIST(REACHES, RULE, END)
+#else
       for (u32 i = 0; i < TAIL; i++) {
-        u32x4 last = rules[(u64)(TAIL_START + i) * RULE_PARTS + RULE_PARTS - 1];
+        u32x4 last = last_part(rules, TAIL_START + i);
         u32 position = last.w & 0xffffff;
         if (!ballot(position < best)) {
           break;
         }
-        if (position < best && matches(group, lanes, packet, rules, classes, TAIL_START + i, last)) {
+        if (position < best && matches(group, key, rules, classes, TAIL_START + i, last)) {
           best = position;
         }
       }
+#endif
       if (start + packet < end) {
         first[start + packet] = best == NONE ? NO_RULE : best;
       }
