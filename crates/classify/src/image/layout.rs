@@ -19,7 +19,7 @@ const MAX_DISTANCE: usize = 255;
 const FILTER_BYTES_PER_RULE: usize = 64;
 const MIN_FILTER_WORDS: usize = 64;
 /// Bytes that it needs more urgently than lanes need a second packet.
-const ENOUGH_FILTER: u32 = 32 << 10;
+const ENOUGH_FILTER: u32 = 8 << 10;
 /// The greatest rank; one more means nothing.
 const MAX_RANK: u32 = 254;
 /// What a table has in place of a rank if its rules have ranks.
