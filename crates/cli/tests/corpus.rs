@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use packetloom_classify::Kind;
+use packetloom_device::Id;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use support::{corpus, json, json_lines, packetloom, succeed};
@@ -110,8 +111,14 @@ fn truth(path: &Path) -> Vec<i32> {
 }
 
 fn classify(rules: &Path, headers: &Path, classifier: &str) -> Vec<i32> {
+    classify_on("cpu", rules, headers, classifier)
+}
+
+fn classify_on(device: &str, rules: &Path, headers: &Path, classifier: &str) -> Vec<i32> {
     let mut command = packetloom();
-    command.args(["acl", "classify", "--classifier", classifier]);
+    // Compiled kernels are kept there.
+    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
+    command.args(["acl", "classify", "--device", device, "--classifier", classifier]);
     command.arg("--rules").arg(rules).arg("--headers").arg(headers);
     succeed(&mut command).lines().map(|line| line.parse().expect("a number")).collect()
 }
@@ -168,6 +175,46 @@ fn rule_sets_of_ten_thousand() {
 #[test]
 fn rule_sets_of_a_hundred_thousand() {
     check_rules(&["100k"]);
+}
+
+/// The same on a device, if it is there.
+fn check_rules_on(device: Id, size: &str, kinds: &[Kind]) {
+    let Some(folder) = corpus("rules") else { return };
+    let (ids, missing) = packetloom_device::list();
+    if !ids.contains(&device) {
+        missing.iter().for_each(|why| eprintln!("skipped: {why}"));
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a folder");
+    for name in ["acl1", "fw1", "ipc1"].map(|style| format!("{style}_{size}")) {
+        let file = |extension: &str| folder.join(format!("{name}.{extension}.xz"));
+        let (rules, headers, truth) = (file("rules"), file("trace"), truth(&file("truth")));
+        let fewer = scratch.path().join(&name);
+        let removed = without_catch_all(&rules, &fewer);
+        let expected = classify(&fewer, &headers, Kind::default().name());
+        for kind in kinds.iter().map(|kind| kind.name()) {
+            let on_device = |rules: &Path| classify_on(&device.to_string(), rules, &headers, kind);
+            assert!(on_device(&rules) == truth, "{name}: {kind} on {device} differs from the truth");
+            let without = format!("{name} without {removed} catch-all rules");
+            assert!(on_device(&fewer) == expected, "{without}: {kind} on {device} differs from the CPU");
+        }
+    }
+}
+
+#[test]
+fn rule_sets_of_a_thousand_on_opencl() {
+    check_rules_on(Id::OpenCl(0), "1k", &Kind::ALL);
+}
+
+#[test]
+fn rule_sets_of_ten_thousand_on_opencl() {
+    check_rules_on(Id::OpenCl(0), "10k", &Kind::ALL);
+}
+
+/// Without linear, which takes a minute where a CPU is the device.
+#[test]
+fn rule_sets_of_a_hundred_thousand_on_opencl() {
+    check_rules_on(Id::OpenCl(0), "100k", &[Kind::TupleSpace, Kind::TupleMerge, Kind::Hybrid]);
 }
 
 /// No rule that decides a header of the trace is said to do nothing, and nothing is left undecided.

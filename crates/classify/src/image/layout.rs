@@ -11,6 +11,10 @@ use crate::tuples::bucket_key;
 /// Slots for each rule in a table, where there are not so many rules that memory would matter more.
 const SLOTS_PER_RULE: usize = 4;
 const MANY_RULES: usize = 1 << 18;
+/// Where chains find no room with so many, what is left of them goes to the tail.
+const MAX_SLOTS_PER_RULE: usize = 8;
+/// Rules of a chain that stay close together.
+const SHORT_CHAIN: usize = 8;
 /// The last word of a slot that holds no rule: the position that stands for none.
 const EMPTY: u32 = 0xff_ffff;
 /// The greatest distance between two rules of a chain.
@@ -124,23 +128,36 @@ fn entry<K: MatchKey>(rule: &CompiledRule<K>, class: u32, distance: usize) -> Ve
 struct Chains {
     /// For each place the rule that it holds, and the distance to the next of its chain.
     places: Vec<Option<(u32, usize)>>,
+    /// Rules that would be too far from those before them.
+    left: Vec<u32>,
 }
 
 impl Chains {
-    /// Places rules, given with their slots, or says that a chain would have to go too far.
-    fn new(mut rules: Vec<(u32, u32)>, slots: usize) -> Option<Self> {
-        let mut places = vec![None; slots];
+    /// Places rules, given with their slots.
+    fn new(mut rules: Vec<(u32, u32)>, slots: usize) -> Self {
         // Rules are numbered in the order of their positions.
         rules.sort_unstable();
-        let chains = || rules.chunk_by(|a, b| a.0 == b.0);
-        for chain in chains() {
+        let mut chains: Vec<_> = rules.chunk_by(|a, b| a.0 == b.0).collect();
+        let mut places = vec![None; slots];
+        for chain in &chains {
             places[chain[0].0 as usize] = Some((chain[0].1, 0));
         }
-        for chain in chains() {
+        // Short chains stay close together. Long ones leave room between their rules, so that together they fill no more than half
+        // of any part, and are not in the way of each other.
+        chains.sort_by_key(|chain| chain.len() > SHORT_CHAIN);
+        let mut left = Vec::new();
+        for chain in chains {
+            let stride = match chain.len() {
+                ..=SHORT_CHAIN => 1,
+                len => (slots / (2 * len)).clamp(1, MAX_DISTANCE),
+            };
             let mut at = chain[0].0 as usize;
-            for &(_, rule) in &chain[1..] {
-                let next = (1..=MAX_DISTANCE)
-                    .find(|distance| places.get(at + distance).is_none_or(Option::is_none))?;
+            for (number, &(_, rule)) in chain.iter().enumerate().skip(1) {
+                let is_free = |distance: &usize| places.get(at + distance).is_none_or(Option::is_none);
+                let Some(next) = (stride..=MAX_DISTANCE).chain(1..stride).find(is_free) else {
+                    left.extend(chain[number..].iter().map(|(_, rule)| rule));
+                    break;
+                };
                 places.resize(places.len().max(at + next + 1), None);
                 if let Some(place) = &mut places[at] {
                     place.1 = next;
@@ -149,7 +166,7 @@ impl Chains {
                 places[at] = Some((rule, 0));
             }
         }
-        Some(Self { places })
+        Self { places, left }
     }
 }
 
@@ -175,13 +192,17 @@ pub(super) fn image<K: MatchKey>(plan: Plan<K>, target: &Target) -> Result<Image
 
     let per_rule = if rules.len() > MANY_RULES { 2 } else { SLOTS_PER_RULE };
     let mut slots = (rules.len() * per_rule).max(1);
-    let chains = loop {
+    let mut chains = loop {
         let with_slots = rules.iter().zip(0..).map(|(hashed, rule)| (place(hashed.hash, slots), rule));
-        match Chains::new(with_slots.collect(), slots) {
-            Some(chains) => break chains,
-            None => slots += slots / 2,
+        let chains = Chains::new(with_slots.collect(), slots);
+        if chains.left.is_empty() || slots > rules.len() * MAX_SLOTS_PER_RULE {
+            break chains;
         }
+        slots += slots / 2;
     };
+    let mut tail = plan.tail;
+    tail.extend(chains.left.drain(..).map(|rule| rules[rule as usize].rule));
+    tail.sort_unstable_by_key(|rule| rule.position);
     if chains.places.len() >= 1 << MAX_SLOT_BITS {
         return Err(Error::Rules(rules.len()));
     }
@@ -199,7 +220,7 @@ pub(super) fn image<K: MatchKey>(plan: Plan<K>, target: &Target) -> Result<Image
             None => laid_out.extend(&empty),
         }
     }
-    for rule in &plan.tail {
+    for rule in &tail {
         laid_out.extend(entry(rule, classes.number(rule), 0));
     }
     if laid_out.is_empty() {
@@ -211,7 +232,7 @@ pub(super) fn image<K: MatchKey>(plan: Plan<K>, target: &Target) -> Result<Image
     }
     classes.words.resize(classes.words.len().max(4), 0);
 
-    let (tables, tail) = (tuples.len(), plan.tail.len());
+    let tables = tuples.len();
     let specialise = target.specialise && tables <= MAX_MASKS_IN_TEXT;
     let wanted = specialise.then_some((rules.len(), kinds));
     let local = Local::new(addresses as u32, wanted, target)?;
@@ -220,8 +241,16 @@ pub(super) fn image<K: MatchKey>(plan: Plan<K>, target: &Target) -> Result<Image
     // The generic kernel is one for all, so it must take any number of them.
     let used = usize::BITS - chains.places.len().leading_zeros();
     let slot_bits = if specialise { used } else { MAX_SLOT_BITS };
-    let header =
-        [tables, slots, tail, chains.places.len(), filter.cells, filter.bits, filter.rank_shift as usize, 0];
+    let header = [
+        tables,
+        slots,
+        tail.len(),
+        chains.places.len(),
+        filter.cells,
+        filter.bits,
+        filter.rank_shift as usize,
+        0,
+    ];
     let mut masks: Vec<u32> = header.map(|word| word as u32).into();
     for (tuple, rank) in tuples.iter().zip(&filter.ranks) {
         masks.push(*rank);
@@ -248,8 +277,8 @@ pub(super) fn image<K: MatchKey>(plan: Plan<K>, target: &Target) -> Result<Image
             define("BITS", filter.bits),
             define("RANK_SHIFT", filter.rank_shift as usize),
         ]);
-        if tail <= MAX_TAIL_IN_TEXT {
-            defines.push(("RULE_LIST(REACHES, RULE, END)".into(), tail_in_text(&plan.tail)));
+        if tail.len() <= MAX_TAIL_IN_TEXT {
+            defines.push(("RULE_LIST(REACHES, RULE, END)".into(), tail_in_text(&tail)));
         }
     }
     Ok(Image {
@@ -262,7 +291,7 @@ pub(super) fn image<K: MatchKey>(plan: Plan<K>, target: &Target) -> Result<Image
         masks,
         round: 1 << local.round_bits,
         tables,
-        tail,
+        tail: tail.len(),
     })
 }
 

@@ -380,6 +380,8 @@ KERNEL void classify(GLOBAL const u32 *RESTRICT keys, GLOBAL u32 *RESTRICT first
       Key key = stored_key(lanes, packet);
       u32 best = lanes->best[packet];
 #ifdef RULE_LIST
+      /* There may be no rules. */
+      (void)key;
       RULE_LIST(REACHES, RULE, END)
 #else
       for (u32 i = 0; i < TAIL; i++) {

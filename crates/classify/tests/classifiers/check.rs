@@ -27,8 +27,24 @@ pub(crate) fn classifiers(rules: &RuleSet) -> Vec<(String, Arc<dyn Classifier>)>
     kinds.chain(linears).chain(hybrids).collect()
 }
 
+/// What classifies batches of either family.
+pub(crate) trait Classifies {
+    fn v4(&mut self, keys: &[MatchKey4], first: &mut [u32]);
+    fn v6(&mut self, keys: &[MatchKey6], first: &mut [u32]);
+}
+
+impl Classifies for &dyn Classifier {
+    fn v4(&mut self, keys: &[MatchKey4], first: &mut [u32]) {
+        self.classify_v4(keys, first);
+    }
+
+    fn v6(&mut self, keys: &[MatchKey6], first: &mut [u32]) {
+        self.classify_v6(keys, first);
+    }
+}
+
 /// The keys of each family, in their order.
-fn by_family(keys: &[Key]) -> (Vec<MatchKey4>, Vec<MatchKey6>) {
+pub(crate) fn by_family(keys: &[Key]) -> (Vec<MatchKey4>, Vec<MatchKey6>) {
     let v4 = keys.iter().filter_map(|key| if let Key::V4(key) = key { Some(*key) } else { None });
     let v6 = keys.iter().filter_map(|key| if let Key::V6(key) = key { Some(*key) } else { None });
     (v4.collect(), v6.collect())
@@ -41,22 +57,22 @@ fn in_order(keys: &[Key], (v4, v6): (Vec<u32>, Vec<u32>)) -> Vec<u32> {
 }
 
 /// What the classifier says of each header, given to it in batches of this size; 0 is all of them, and none before.
-pub(crate) fn classify(classifier: &dyn Classifier, keys: &[Key], batch: usize) -> Vec<u32> {
+pub(crate) fn classify(mut classifier: impl Classifies, keys: &[Key], batch: usize) -> Vec<u32> {
     let (v4, v6) = by_family(keys);
     // What stands there before does not matter.
     let mut first = (vec![7; v4.len()], vec![7; v6.len()]);
     let batch = if batch > 0 {
         batch
     } else {
-        classifier.classify_v4(&[], &mut []);
-        classifier.classify_v6(&[], &mut []);
+        classifier.v4(&[], &mut []);
+        classifier.v6(&[], &mut []);
         keys.len().max(1)
     };
     for (keys, first) in v4.chunks(batch).zip(first.0.chunks_mut(batch)) {
-        classifier.classify_v4(keys, first);
+        classifier.v4(keys, first);
     }
     for (keys, first) in v6.chunks(batch).zip(first.1.chunks_mut(batch)) {
-        classifier.classify_v6(keys, first);
+        classifier.v6(keys, first);
     }
     in_order(keys, first)
 }
@@ -83,7 +99,7 @@ pub(crate) fn difference(rules: &RuleSet, keys: &[Key], batch: usize) -> Option<
 }
 
 /// What comparing the compiled rules one by one finds. Quicker than the model, and it says what keys that no packet has match.
-fn by_oracle(rules: &RuleSet, keys: &[Key]) -> Vec<u32> {
+pub(crate) fn by_oracle(rules: &RuleSet, keys: &[Key]) -> Vec<u32> {
     fn first<K: MatchKey>(rules: &RuleSet, keys: &[K]) -> Vec<u32> {
         let rules = CompiledRule::all(rules);
         keys.iter().map(|key| compiled::first_match(&rules, key)).collect()

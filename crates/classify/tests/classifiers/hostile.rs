@@ -6,11 +6,15 @@ use packetloom_classify::{Classifier, Kind, NO_RULE, Rule, RuleSet};
 use packetloom_packet::{KeyBits, MatchKey4};
 
 use crate::check::{BATCHES, agree, agree_with_oracle};
+use crate::devices;
 use crate::keys::{Random, at_the_edges, near_rules};
 use crate::rules::{v4, v6};
 
 /// Rules of a hostile set.
 const COUNT: u32 = 1_000;
+
+/// Headers that devices get of those that classifiers get.
+const FEW: usize = 400;
 
 /// Bytes that an index may hold for one of these rules.
 const BYTES_A_RULE: usize = 8_192;
@@ -24,6 +28,7 @@ fn check(rule: impl Fn(u32) -> Rule) {
         let mut keys = [at_the_edges(&rules, 10, random), near_rules(&rules, 1_500, random)].concat();
         random.shuffle(&mut keys);
         agree_with_oracle(&rules, &keys, &BATCHES);
+        devices::agree_on_accelerators(&rules, &keys[..FEW]);
     }
     for kind in Kind::ALL {
         let memory = kind.build(&rules).memory();

@@ -1,6 +1,7 @@
 //! Every classifier against a naive model and the oracle.
 
 mod check;
+mod devices;
 mod generated;
 mod hostile;
 mod keys;

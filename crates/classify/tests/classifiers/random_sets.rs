@@ -71,7 +71,7 @@ fn sketch(families: &'static [bool]) -> impl Strategy<Value = Sketch> {
 }
 
 /// Up to 40 rules over three addresses, of which two differ only in the lowest bit of the first 16 (IPv6: 64).
-fn rule_set(families: &'static [bool]) -> impl Strategy<Value = RuleSet> {
+pub(crate) fn rule_set(families: &'static [bool]) -> impl Strategy<Value = RuleSet> {
     let sketches = prop::collection::vec(sketch(families), 1..=40);
     (any::<[u128; 2]>(), sketches).prop_map(|([one, other], sketches)| {
         let addresses6 = [one, one ^ 1 << 64, other];
@@ -102,7 +102,7 @@ fn rule_set(families: &'static [bool]) -> impl Strategy<Value = RuleSet> {
 const CASES: u32 = 3_400;
 
 /// Some headers at the edges of the rules, and some near them, in no order.
-fn headers(rules: &RuleSet, seed: u64) -> Vec<Key> {
+pub(crate) fn headers(rules: &RuleSet, seed: u64) -> Vec<Key> {
     let random = &mut Random(seed);
     let mut keys = [at_the_edges(rules, 16, random), near_rules(rules, 300, random)].concat();
     random.shuffle(&mut keys);

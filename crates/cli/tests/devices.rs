@@ -1,0 +1,201 @@
+//! `packetloom devices`, and other verbs with `--device`.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use packetloom_device::{Cache, Device, Id};
+use serde_json::Value;
+use support::{packetloom, run, stderr, succeed};
+use tempfile::TempDir;
+
+/// The command, with compiled kernels kept below the target folder.
+fn with_cache() -> Command {
+    let mut command = packetloom();
+    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
+    command
+}
+
+/// Whether the host can be a device; if not, the test says that it skips.
+fn host_is_there() -> bool {
+    let host = Device::open(Id::Host, Cache::none());
+    host.inspect_err(|error| eprintln!("skipped: {error}")).is_ok()
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect()
+}
+
+const RULES: &str = "\
+deny tcp from 192.0.2.0/24 to any port 22
+permit tcp from any to 198.51.100.0/25 port 80-443 flags S/SA
+permit udp from any port 53 to 203.0.113.7
+permit tcp from 2001:db8::/32 to 2001:db8:1::/48 port 443
+permit icmp from any to any type 8
+deny any from any to any fragment later
+permit udp from 2001:db8::1 to any port 1000-2000
+";
+
+/// Both families in turns.
+const HEADERS: &str = "\
+tcp 192.0.2.9:1234 > 198.51.100.10:22
+tcp [2001:db8::5]:4000 > [2001:db8:1::1]:443 flags S
+tcp 10.0.0.1:1 > 198.51.100.127:443 flags S
+tcp 10.0.0.1:1 > 198.51.100.128:443 flags S
+udp [2001:db8::1]:5 > [2001:db8::2]:2000
+udp [2001:db8::1]:5 > [2001:db8::2]:2001
+udp 10.0.0.1:53 > 203.0.113.7:9
+icmp 10.0.0.1 > 10.0.0.2 type 8 code 0
+udp 10.0.0.1 > 203.0.113.7 fragment later
+udp 2001:db8::1 > 2001:db8::2 fragment later
+";
+
+const POSITIONS: &str = "0\n3\n1\n-1\n6\n-1\n2\n4\n5\n5\n";
+
+/// A folder with these files.
+fn folder(headers: &str) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("rules"), RULES).expect("written");
+    fs::write(folder.path().join("headers"), headers).expect("written");
+    folder
+}
+
+/// A verb with both files.
+fn on(folder: &TempDir, verb: &[&str], device: &str) -> Command {
+    let mut command = with_cache();
+    command.current_dir(folder).args(verb).args(["--rules", "rules", "--headers", "headers"]);
+    command.args(["--device", device]);
+    command
+}
+
+const CLASSIFY: &[&str] = &["acl", "classify"];
+const BENCH: &[&str] = &["bench", "device", "--keys", "200", "--batch", "64,200", "--rounds", "1", "--json"];
+
+#[test]
+fn devices_are_listed_and_tried() {
+    let text = succeed(with_cache().args(["devices", "--json"]));
+    let values = lines(&text);
+    let (processor, others) = values.split_first().expect("the processor");
+    assert_eq!(processor["device"], "cpu");
+    assert!(processor["cores"].as_u64() > Some(0) && processor["instructions"].is_array(), "{processor}");
+    let (ids, missing) = packetloom_device::list();
+    let of = |name: &str| others.iter().filter_map(|value| value[name].as_str()).collect::<Vec<_>>();
+    assert_eq!(of("device"), ids.iter().map(ToString::to_string).collect::<Vec<_>>());
+    assert_eq!(of("missing"), missing.iter().map(ToString::to_string).collect::<Vec<_>>());
+    assert_eq!(others.len(), ids.len() + missing.len());
+    for device in others.iter().filter(|value| value["device"].is_string()) {
+        let checks = device["checks"].as_array().expect("checks");
+        assert!(checks.len() > 4 && checks.iter().all(|check| check["ok"] == true), "{device}");
+        assert!(["memory", "units", "group", "lanes"].iter().all(|name| device[name].as_u64() > Some(0)));
+    }
+    // For people: a line for each, and one for each check.
+    let text = succeed(with_cache().arg("devices"));
+    let checks = others.iter().filter_map(|value| value["checks"].as_array()).map(Vec::len).sum::<usize>();
+    assert_eq!(text.lines().count(), values.len() + checks, "{text}");
+    assert!(text.starts_with("cpu: ") && !text.contains("FAILED"), "{text}");
+}
+
+#[test]
+fn the_host_is_tried_when_it_is_named() {
+    if !host_is_there() {
+        return;
+    }
+    let values = lines(&succeed(with_cache().args(["devices", "--json", "--device", "host"])));
+    assert_eq!((values.len(), &values[0]["device"]), (1, &"host".into()));
+    assert!(values[0]["checks"].as_array().expect("checks").iter().all(|check| check["ok"] == true));
+}
+
+#[test]
+fn a_device_that_is_not_there_is_69() {
+    let folder = folder(HEADERS);
+    for device in ["cuda:99", "opencl:99"] {
+        let mut devices = with_cache();
+        devices.args(["devices", "--device", device]);
+        for mut command in [devices, on(&folder, CLASSIFY, device), on(&folder, BENCH, device)] {
+            let output = run(&mut command);
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(69), 0), "{command:?}");
+            let said = stderr(&output);
+            let kind = device.split(':').next().expect("a kind");
+            assert!(said.starts_with(&format!("packetloom: {kind}")) && said.lines().count() == 1, "{said}");
+            assert!(!said.contains(['{', '"']), "a sentence for people: {said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_device_is_wrong_usage() {
+    let folder = folder(HEADERS);
+    for device in ["nonsense", "host:1", "cuda:", "opencl:x", "cpu:0", ""] {
+        let mut devices = with_cache();
+        devices.args(["devices", "--device", device]);
+        for mut command in [devices, on(&folder, CLASSIFY, device), on(&folder, BENCH, device)] {
+            let output = run(&mut command);
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{command:?}");
+            assert!(stderr(&output).contains("--device"), "{}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn headers_are_classified_on_any_device() {
+    let folder = folder(HEADERS);
+    let (ids, missing) = packetloom_device::list();
+    missing.iter().for_each(|why| eprintln!("skipped: {why}"));
+    let mut devices: Vec<_> = ids.iter().map(ToString::to_string).collect();
+    devices.extend(["cpu", "auto"].map(str::to_owned));
+    if host_is_there() {
+        devices.push("host".into());
+    }
+    for device in devices {
+        for kind in ["linear", "tuple-space", "tuple-merge", "hybrid"] {
+            let mut command = on(&folder, CLASSIFY, &device);
+            assert_eq!(succeed(command.args(["--classifier", kind])), POSITIONS, "{kind} on {device}");
+        }
+    }
+}
+
+#[test]
+fn a_device_is_measured() {
+    if !host_is_there() {
+        return;
+    }
+    let of_ipv4: Vec<_> = HEADERS.lines().filter(|line| !line.contains("2001")).collect();
+    let folder = folder(&of_ipv4.join("\n"));
+    for (flag, specialised) in [(None, true), (Some("--generic"), false)] {
+        let values = lines(&succeed(on(&folder, BENCH, "host").args(flag)));
+        assert_eq!(values.len(), 2, "one for each batch");
+        for (value, batch) in values.iter().zip([64, 200]) {
+            let same = ["batch", "packets", "rounds", "rules"].map(|name| value[name].as_u64());
+            assert_eq!(same, [Some(batch), Some(200), Some(1), Some(7)], "{value}");
+            assert_eq!(value["algorithm"], "masks");
+            assert_eq!(value["specialised"], specialised);
+            assert_eq!(value["workload"], "device rules");
+            let numbers = "mpps mpps_min mpps_max latency_us_p50 latency_us_p99 latency_us_max core_mpps cores \
+                           memory_mb layout_ms load_ms";
+            assert!(numbers.split(' ').all(|name| value[name].as_f64() >= Some(0.0)), "{value}");
+            assert!(
+                value["tables"].is_u64() && value["tail"].is_u64() && value["device"].is_string(),
+                "{value}"
+            );
+        }
+    }
+    let text =
+        succeed(on(&folder, &BENCH[..BENCH.len() - 1], "host").args(["--algorithm", "linear,tuple-space"]));
+    assert!(text.contains("linear") && text.contains("tuple-space"), "{text}");
+}
+
+/// Keys of both families do not lie on a device together.
+#[test]
+fn headers_of_both_families_are_not_measured() {
+    if !host_is_there() {
+        return;
+    }
+    for (headers, why) in [(HEADERS, "of one family"), ("", "no packets")] {
+        let output = run(&mut on(&folder(headers), BENCH, "host"));
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+        assert!(stderr(&output).contains(why), "{}", stderr(&output));
+    }
+}
