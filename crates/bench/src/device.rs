@@ -99,7 +99,8 @@ fn family<K: MatchKey + bytemuck::Pod>(
             })
         };
         check(&mut queue)?;
-        let mut measured: Vec<Measured> = options.batches.iter().map(|&batch| Measured::new(batch)).collect();
+        let mut measured: Vec<Measured> =
+            options.batches.iter().map(|&batch| Measured::new(batch.min(all.len()))).collect();
         for _ in 0..options.rounds {
             for measured in &mut measured {
                 interrupted(stop)?;
@@ -152,7 +153,7 @@ impl Measured {
         first: &Memory,
         count: usize,
     ) -> Result<(), Error> {
-        let batch = self.batch.min(count);
+        let batch = self.batch;
         let start = Instant::now();
         let (mut packets, mut begin, mut launches) = (0, 0, 0);
         while launches < LAUNCHES && (start.elapsed() < TIME || launches < 3) {

@@ -426,6 +426,8 @@ fn chains_in_the_way_of_others_cost_little_memory() {
         let most = 8 * 16 * rules.rules.len() + (1 << 16);
         assert!(image.memory() <= most, "{algorithm}: {} bytes", image.memory());
     }
+    let keys = near_rules(&rules, 2_000, &mut Random(15));
+    agree_on_accelerators(&rules, &keys);
 }
 
 /// A kernel for the rules has no more than 64 masks in its text; with more, they are read from memory.
