@@ -137,7 +137,8 @@ pub fn compare(
     Ok(measurements)
 }
 
-fn interrupted(stop: &Stop) -> Result<(), Error> {
+/// Fails once the user asked to stop.
+pub(crate) fn interrupted(stop: &Stop) -> Result<(), Error> {
     if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }
 

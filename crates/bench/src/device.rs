@@ -1,6 +1,5 @@
 //! Rules on a device, over keys that are there already: launches of one batch each, and what they take.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use packetloom_classify::compiled::MatchKey;
@@ -13,6 +12,7 @@ use packetloom_io::input::Stop;
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::acl::interrupted;
 use crate::engine::{Engine, Own, milliseconds};
 use crate::oracle::Oracle;
 use crate::sample::{Clock, measure, quantile, rounded, sorted};
@@ -189,8 +189,4 @@ impl Measured {
             "rounds": mpps.len(),
         })
     }
-}
-
-fn interrupted(stop: &Stop) -> Result<(), Error> {
-    if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }

@@ -12,7 +12,7 @@ use packetloom_classify::image::Algorithm;
 use packetloom_classify::{Action, Kind, analysis, formats};
 use packetloom_device::Id;
 use packetloom_engine::chain::{BatchSize, Workers};
-use packetloom_engine::offload::Placement;
+use packetloom_engine::offload::{MAX_PACKETS, Placement};
 use packetloom_nf::meter::MaxFlows;
 use packetloom_nf::units::Span;
 use packetloom_packet::Key;
@@ -558,8 +558,8 @@ pub(crate) struct BenchDeviceArgs {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1048576")]
     pub(crate) batch: Vec<NonZeroUsize>,
     /// Headers on the device: those of the file, again and again
-    #[arg(long, value_name = "N", default_value = "16777216")]
-    pub(crate) keys: NonZeroUsize,
+    #[arg(long, value_name = "N", default_value = "16777216", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PACKETS)))]
+    pub(crate) keys: u32,
     /// Use the kernel for any rules, instead of one that is compiled for these
     #[arg(long)]
     pub(crate) generic: bool,

@@ -30,7 +30,7 @@ pub(crate) struct SharedMemory {
 ///
 /// # Safety
 /// Whoever calls the unsafe functions passes handles of this back end that were not given back yet, ranges inside the
-/// memory, arguments as the kernel's entry declares them, and leaves shared memory and kernels alive until the queues that use
+/// memory that are not empty, at least one group, arguments as the kernel's entry declares them, and leaves shared memory and kernels alive until the queues that use
 /// them are finished.
 pub(crate) trait Backend: Send + Sync + fmt::Debug {
     fn description(&self) -> &Description;

@@ -457,8 +457,8 @@ impl Backend for Host {
         _group: u32,
         values: &[Value],
     ) -> Result<(), Error> {
-        if groups == 0 || values.len() + 4 > MAX_WORDS {
-            let why = format!("{groups} groups with {} arguments cannot be launched", values.len());
+        if values.len() + 4 > MAX_WORDS {
+            let why = format!("{} arguments cannot be passed", values.len());
             return Err(Error::Misuse(why));
         }
         let mut given = Vec::with_capacity(values.len());

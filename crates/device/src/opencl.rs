@@ -362,10 +362,6 @@ impl Backend for OpenCl {
         from: *const u8,
         bytes: usize,
     ) -> Result<(), Error> {
-        // To OpenCL 1.2, a copy of nothing is an error.
-        if bytes == 0 {
-            return Ok(());
-        }
         // SAFETY: `queue` gave it, and it is open, as the caller promises.
         let queue = unsafe { lend::<Commands>(queue) };
         // SAFETY: the caller promises that the range lies inside, and that `from` stays.
@@ -392,9 +388,6 @@ impl Backend for OpenCl {
         to: *mut u8,
         bytes: usize,
     ) -> Result<(), Error> {
-        if bytes == 0 {
-            return Ok(());
-        }
         // SAFETY: `queue` gave it, and it is open, as the caller promises.
         let queue = unsafe { lend::<Commands>(queue) };
         // SAFETY: the caller promises that the range lies inside, and that `to` is left alone.
@@ -421,10 +414,6 @@ impl Backend for OpenCl {
         group: u32,
         values: &[Value],
     ) -> Result<(), Error> {
-        // To OpenCL 1.2, no groups are an error.
-        if groups == 0 {
-            return Ok(());
-        }
         // SAFETY: `queue` and `kernel` gave them, and they live, as the caller promises.
         let (queue, kernel) = unsafe { (lend::<Commands>(queue), lend::<Kernel>(kernel)) };
         let kernel = lock(kernel);

@@ -24,6 +24,9 @@ const CLASSIFY: Entry = Entry {
     ],
 };
 
+/// Packets of a launch at most: places of packets are 32 bits in the kernel, and it goes on past the last one by what all groups take.
+pub const MAX_PACKETS: u32 = 1 << 31;
+
 /// Where work is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
@@ -153,6 +156,8 @@ pub struct OnDevice {
     device: Device,
     kernel: Loaded,
     tables: [Memory; 4],
+    /// Bytes of a key.
+    key_bytes: usize,
     /// Groups that fill the device.
     groups: u32,
     /// Packets that a group takes at a time.
@@ -184,6 +189,7 @@ impl OnDevice {
             device: device.clone(),
             kernel,
             tables,
+            key_bytes: image.key_bytes,
             groups: device.description().units * target.groups_per_unit,
             round: image.round * (target.group / target.lanes),
             keys: device.memory(0)?,
@@ -194,7 +200,7 @@ impl OnDevice {
     /// Queues the kernel over some of the keys that are on the device.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// Where there are not so many keys, or no room for the answers; and where the device fails.
     pub fn launch(
         &self,
         queue: &mut Queue,
@@ -202,7 +208,13 @@ impl OnDevice {
         first: &Memory,
         packets: Range<u32>,
     ) -> Result<(), Error> {
-        let groups = (packets.end - packets.start).div_ceil(self.round).clamp(1, self.groups);
+        let (end, len) = (packets.end as usize, packets.len() as u32);
+        if packets.end > MAX_PACKETS || keys.len() / self.key_bytes < end || first.len() / 4 < end {
+            let (keys, first) = (keys.len() / self.key_bytes, first.len() / 4);
+            let why = format!("packets {packets:?} of {keys} keys, with room for {first} answers");
+            return Err(packetloom_device::Error::Misuse(why).into());
+        }
+        let groups = len.div_ceil(self.round).clamp(1, self.groups);
         let [rules, classes, filter, masks] = &self.tables;
         let arguments = [
             Argument::Memory(keys),

@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
+use packetloom_packet::KeyBits;
+
 use super::{
     Error, Image, KERNEL, MAX_CLASSES, MAX_LOCAL_CLASSES, MAX_MASKS_IN_TEXT, MAX_TAIL_IN_TEXT, Plan, Target,
 };
 use crate::compiled::{CompiledRule, MatchKey};
+use crate::rule::PortRange;
 use crate::tuples::bucket_key;
 
 /// Slots for each rule in a table, where there are not so many rules that memory would matter more.
@@ -88,8 +91,7 @@ struct Classes {
 
 impl Classes {
     fn number<K: MatchKey>(&mut self, rule: &CompiledRule<K>) -> u32 {
-        let range =
-            |range: crate::rule::PortRange| u32::from(range.low) | u32::from(range.high - range.low) << 16;
+        let range = |range: PortRange| u32::from(range.low) | u32::from(range.high - range.low) << 16;
         let bytes = |a: u8, b: u8, c: u8, d: u8| u32::from_le_bytes([a, b, c, d]);
         let (value, mask) = (rule.value.fields().protocol, rule.mask.fields().protocol);
         let class = [
@@ -98,9 +100,7 @@ impl Classes {
             bytes(value, rule.flags, rule.all_of.0, rule.one_of.0),
             bytes(mask, rule.flags_mask, rule.all_of.0, 0),
         ];
-        let any = packetloom_packet::KeyBits::WHOLE
-            .with(packetloom_packet::KeyBits::FIRST_FRAGMENT)
-            .with(packetloom_packet::KeyBits::LATER_FRAGMENT);
+        let any = KeyBits::WHOLE.with(KeyBits::FIRST_FRAGMENT).with(KeyBits::LATER_FRAGMENT);
         self.ask_fragments |= rule.one_of != any;
         let next = self.numbers.len() as u32;
         *self.numbers.entry(class).or_insert_with(|| {
@@ -289,6 +289,7 @@ pub(super) fn image<K: MatchKey>(plan: Plan<K>, target: &Target) -> Result<Image
         classes: classes.words,
         filter: filter.words,
         masks,
+        key_bytes: size_of::<K>(),
         round: 1 << local.round_bits,
         tables,
         tail: tail.len(),

@@ -115,6 +115,8 @@ pub struct Image {
     pub filter: Vec<u32>,
     /// The tables' masks.
     pub masks: Vec<u32>,
+    /// Bytes of a key.
+    pub key_bytes: usize,
     /// Packets that the lanes of a warp take at a time.
     pub round: u32,
     /// Tables.

@@ -223,6 +223,11 @@ fn parts_are_classified_where_they_lie() {
         let mut queue = device.queue().expect("a queue");
         let keys_there = device.memory_of(bytemuck::cast_slice(&keys)).expect("memory");
         let mut wanted = vec![7; keys.len()];
+        // Keys that are not there are refused before anything reads them.
+        let count = keys.len() as u32;
+        for beyond in [0..count + 1, count..offload::MAX_PACKETS + 1] {
+            assert!(loaded.launch(&mut queue, &keys_there, &keys_there, beyond).is_err());
+        }
         let there = device.memory_of(bytemuck::cast_slice(&wanted)).expect("memory");
         let end = keys.len();
         for part in [5..5, 1..2, 9..40, 77..300, 299..301, end - 3..end, end..end] {

@@ -1,11 +1,13 @@
 //! `packetloom bench`.
 
 use std::iter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use packetloom_bench::sample::Measurement;
 use packetloom_bench::{acl, changes, churn, device, meter};
+use packetloom_classify::RuleSet;
+use packetloom_classify::formats::Headers;
 use packetloom_device::{Cache, Device};
 use packetloom_engine::chain::Run;
 use serde_json::{Map, Value};
@@ -108,21 +110,25 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
     print(&values(&[meter::run(&options, &stop)?]), args.rounds.json, list)
 }
 
-fn bench_acl(args: &BenchAclArgs) -> Done {
-    let stop = stop_on_signals()?;
-    let rules = read_rules(&args.rules)?;
-    let mut headers = read_headers(&args.headers)?;
-    if args.mix {
+/// Rules and headers, mixed if they shall be, and what the two are called.
+fn workload(rules: &Path, headers: &Path, mix: bool) -> Result<(RuleSet, Headers, String), Failure> {
+    let name = rules.file_name().unwrap_or(rules.as_os_str()).display().to_string();
+    let (rules, mut headers) = (read_rules(rules)?, read_headers(headers)?);
+    if mix {
         packetloom_generate::mix_headers(&mut headers, MIX_SEED);
     }
-    let name = args.rules.file_name().unwrap_or(args.rules.as_os_str()).display();
-    let mixed = if args.mix { ", mixed headers" } else { "" };
+    Ok((rules, headers, if mix { name + ", mixed headers" } else { name }))
+}
+
+fn bench_acl(args: &BenchAclArgs) -> Done {
+    let stop = stop_on_signals()?;
+    let (rules, headers, name) = workload(&args.rules, &args.headers, args.mix)?;
     let mut options = acl::Options {
         kinds: Vec::new(),
         peer: args.peer,
         batches: args.batch.iter().map(|batch| batch.get()).collect(),
         rounds: args.rounds.rounds.get(),
-        workload: format!("acl {name}{mixed}"),
+        workload: format!("acl {name}"),
     };
     for kind in args.classifier.iter().flat_map(|chosen| chosen.kinds()) {
         if !options.kinds.contains(&kind) {
@@ -136,20 +142,14 @@ fn bench_acl(args: &BenchAclArgs) -> Done {
 fn bench_device(args: &BenchDeviceArgs) -> Done {
     let stop = stop_on_signals()?;
     let device = Device::open(args.device, Cache::user())?;
-    let rules = read_rules(&args.rules)?;
-    let mut headers = read_headers(&args.headers)?;
-    if args.mix {
-        packetloom_generate::mix_headers(&mut headers, MIX_SEED);
-    }
-    let name = args.rules.file_name().unwrap_or(args.rules.as_os_str()).display();
-    let mixed = if args.mix { ", mixed headers" } else { "" };
+    let (rules, headers, name) = workload(&args.rules, &args.headers, args.mix)?;
     let options = device::Options {
         algorithms: args.algorithm.clone(),
         batches: args.batch.iter().map(|batch| batch.get()).collect(),
-        keys: args.keys.get(),
+        keys: args.keys as usize,
         specialise: !args.generic,
         rounds: args.rounds.rounds.get(),
-        workload: format!("device {name}{mixed}"),
+        workload: format!("device {name}"),
     };
     let values = device::run(&device, &rules, &headers, &options, &stop)?;
     print(&values, args.rounds.json, |values| side_by_side(values, &DEVICE_COLUMNS))

@@ -304,9 +304,6 @@ impl Backend for Cuda {
         from: *const u8,
         bytes: usize,
     ) -> Result<(), Error> {
-        if bytes == 0 {
-            return Ok(());
-        }
         let (to, from, stream) = (to + offset as u64, from.cast::<c_void>(), queue as sys::CUstream);
         let copy = || {
             self.bind()?;
@@ -324,9 +321,6 @@ impl Backend for Cuda {
         to: *mut u8,
         bytes: usize,
     ) -> Result<(), Error> {
-        if bytes == 0 {
-            return Ok(());
-        }
         let (from, to, stream) = (from + offset as u64, to.cast::<c_void>(), queue as sys::CUstream);
         let copy = || {
             self.bind()?;
@@ -344,10 +338,6 @@ impl Backend for Cuda {
         group: u32,
         values: &[Value],
     ) -> Result<(), Error> {
-        // CUDA refuses to do nothing.
-        if groups == 0 {
-            return Ok(());
-        }
         // SAFETY: the handle is of `kernel`, and its program is loaded, as the caller promises.
         let &Kernel { function, local } = unsafe { &*(kernel as *const Kernel) };
         let address = |value: &Value| match value {
