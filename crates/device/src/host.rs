@@ -12,14 +12,16 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::backend::{Backend, Handle, SharedMemory, Value};
 use crate::{Cache, Description, Entry, Error, Id, Parameter, Program};
@@ -44,6 +46,10 @@ const FLAGS: &[&str] = &[
 const MAX_GROUP: u32 = 32;
 /// How long a launch may take.
 const LIMIT: Duration = Duration::from_secs(60);
+/// How much longer the process that runs kernels may take to answer, which ends itself at the launch's limit.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long the compiler may take.
+const COMPILER_LIMIT: Duration = Duration::from_secs(300);
 /// Memory is laid out in multiples of this, which is one of the size of a page everywhere.
 const PAGE: usize = 1 << 16;
 /// Memory begins at a multiple of this; up to this many bytes behind it are kept by the sanitiser instead of the end of a page.
@@ -151,6 +157,10 @@ struct Process {
     report: File,
     /// Memory that it has mapped, and the address there.
     mapped: HashMap<Handle, u64>,
+    /// How long an answer may take.
+    limit: Duration,
+    /// Whether one took longer.
+    late: bool,
 }
 
 impl Process {
@@ -169,11 +179,12 @@ impl Process {
         let (Some(questions), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed(ErrorKind::BrokenPipe.into()));
         };
-        let mut process = Self { child, questions, answers, report, mapped: HashMap::new() };
+        let (mapped, limit) = (HashMap::new(), LIMIT + GRACE);
+        let mut process = Self { child, questions, answers, report, mapped, limit, late: false };
         // The entries may have changed while the text has not.
         let mut said = vec![0; signature.len()];
         let answer = process.answer().and_then(|length| {
-            process.answers.read_exact(&mut said)?;
+            process.hear(&mut said)?;
             Ok(length)
         });
         match answer {
@@ -185,8 +196,34 @@ impl Process {
 
     fn answer(&mut self) -> std::io::Result<u64> {
         let mut word = [0; 8];
-        self.answers.read_exact(&mut word)?;
+        self.hear(&mut word)?;
         Ok(u64::from_ne_bytes(word))
+    }
+
+    /// Reads all of `bytes`; ends a process that does not say them in time.
+    fn hear(&mut self, mut bytes: &mut [u8]) -> std::io::Result<()> {
+        let start = Instant::now();
+        while !bytes.is_empty() {
+            let left = self.limit.saturating_sub(start.elapsed());
+            let timeout = Timespec::try_from(left).ok();
+            match poll(&mut [PollFd::new(&self.answers, PollFlags::IN)], timeout.as_ref()) {
+                Ok(0) => {
+                    self.late = true;
+                    self.child.kill()?;
+                    return Err(ErrorKind::TimedOut.into());
+                }
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+                Ok(_) => {}
+            }
+            match self.answers.read(bytes) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => bytes = &mut bytes[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Fails only if the process has ended.
@@ -211,6 +248,7 @@ impl Process {
     /// Why a process that does not answer has ended.
     fn death(&mut self) -> String {
         let status = match self.child.wait() {
+            Ok(_) if self.late => return "did not answer in time".into(),
             Ok(status) if status.signal() == Some(SIGNAL_ALARM) => return "did not finish in time".into(),
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
@@ -251,6 +289,7 @@ impl Runner {
             Some(process) => process,
             None => Process::start(&self.binary, &self.signature)?,
         };
+        process.limit = limit.saturating_add(GRACE);
         let mut run = || {
             let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1);
             let mut words = vec![LAUNCH, entry as u64, u64::from(groups), limit];
@@ -491,7 +530,7 @@ impl Compiler {
         if command.is_empty() {
             command.push("cc".into());
         }
-        let said = Command::new(&command[0]).args(&command[1..]).arg("--version").output();
+        let said = output(Command::new(&command[0]).args(&command[1..]).arg("--version"), COMPILER_LIMIT);
         let said = said.map_err(|error| format!("no C compiler: {}: {error}", command[0]))?;
         let version =
             String::from_utf8_lossy(&said.stdout).lines().next().unwrap_or_default().trim().to_owned();
@@ -534,21 +573,47 @@ impl Compiler {
         let name = format!("kernels_{name}.c");
         std::fs::write(folder.path().join(&name), kernels).map_err(failed)?;
         std::fs::write(folder.path().join("host.c"), RUNNER).map_err(failed)?;
-        let said = Command::new(&self.command[0])
+        let mut command = Command::new(&self.command[0]);
+        command
             .args(&self.command[1..])
             .args(FLAGS)
             .arg(format!("-ffile-prefix-map={}=.", folder.path().display()))
             .args([&name, "host.c", "-o", "kernels"])
             .current_dir(folder.path())
-            .env("LC_ALL", "C")
-            .output()
-            .map_err(failed)?;
+            .env("LC_ALL", "C");
+        let said = output(&mut command, COMPILER_LIMIT).map_err(failed)?;
         if !said.status.success() {
             let log = String::from_utf8_lossy(&said.stderr).trim().to_owned();
             return Err(Error::Build { log: if log.is_empty() { said.status.to_string() } else { log } });
         }
         std::fs::read(folder.path().join("kernels")).map_err(failed)
     }
+}
+
+/// What a command says; one that takes longer than `limit` is ended, with all that it started.
+fn output(command: &mut Command, limit: Duration) -> std::io::Result<Output> {
+    // Files, not pipes: nobody has to read them for the command to go on.
+    let (out, err) = (tempfile::tempfile()?, tempfile::tempfile()?);
+    command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(err.try_clone()?).process_group(0);
+    let mut child = command.spawn()?;
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if start.elapsed() >= limit {
+            kill_process_group(Pid::from_child(&child), Signal::KILL)?;
+            child.wait()?;
+            return Err(std::io::Error::new(ErrorKind::TimedOut, format!("did not end in {limit:?}")));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let text = |file: File| {
+        let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
+        file.read_exact_at(&mut bytes, 0)?;
+        Ok::<_, std::io::Error>(bytes)
+    };
+    Ok(Output { status, stdout: text(out)?, stderr: text(err)? })
 }
 
 /// The entries, as the runner says them at its start: `name letters;` for each.
@@ -653,6 +718,35 @@ mod tests {
         }
         let kept = locked(&host.kept);
         assert!(kept.memories.is_empty() && kept.programs.is_empty() && kept.kernels.is_empty());
+    }
+
+    #[test]
+    fn a_compiler_that_never_ends_is_ended() {
+        let start = Instant::now();
+        // Two processes, of which only one is known here.
+        let mut command = Command::new("sh");
+        let said = output(command.args(["-c", "sleep 100; true"]), Duration::from_millis(50));
+        assert_eq!(said.expect_err("it sleeps").kind(), ErrorKind::TimedOut);
+        let said = output(Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"]), LIMIT);
+        let said = said.expect("runs");
+        assert_eq!((&said.stdout[..], &said.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
+        assert_eq!(said.status.code(), Some(3));
+        assert!(start.elapsed() < LIMIT);
+    }
+
+    #[test]
+    fn a_process_that_never_answers_is_ended() {
+        let start = Instant::now();
+        let (mut child, report) = (Command::new("sleep"), tempfile::tempfile().expect("a file"));
+        let child = child.arg("100").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.expect("starts");
+        let (questions, answers) =
+            (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        let (mapped, limit) = (HashMap::new(), Duration::from_millis(50));
+        let mut process = Process { child, questions, answers, report, mapped, limit, late: false };
+        assert_eq!(process.ask(&[UNMAP, 0, 0]).expect_err("it sleeps").kind(), ErrorKind::TimedOut);
+        assert_eq!(process.death(), "did not answer in time");
+        assert!(start.elapsed() < LIMIT);
     }
 
     #[test]
