@@ -26,6 +26,9 @@ pub(crate) struct SharedMemory {
     pub(crate) host: NonNull<u8>,
 }
 
+// SAFETY: it is an address; whoever follows it answers for what is there.
+unsafe impl Send for SharedMemory {}
+
 /// A driver. Handles belong to the back end that gave them.
 ///
 /// # Safety
@@ -96,4 +99,10 @@ pub(crate) trait Backend: Send + Sync + fmt::Debug {
 
     /// Whether all that was queued is done, without waiting.
     unsafe fn is_finished(&self, queue: Handle) -> Result<bool, Error>;
+
+    /// Whether the device is certain to use nothing any more of what was queued, whatever became of it. Does not wait.
+    unsafe fn is_settled(&self, queue: Handle) -> bool {
+        // SAFETY: as the caller promises.
+        matches!(unsafe { self.is_finished(queue) }, Ok(true))
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, Handle};
+use crate::backend::Handle;
 use crate::cache::Cache;
+use crate::opened::{Opened, Thing};
 use crate::program::Entry;
 use crate::{Error, Id, Memory, Program, Queue, Shared, cuda, host, opencl};
 
@@ -35,7 +36,7 @@ pub struct Description {
 /// A device that was opened. Clones are the same device.
 #[derive(Clone, Debug)]
 pub struct Device {
-    backend: Arc<dyn Backend>,
+    backend: Arc<Opened>,
     cache: Cache,
 }
 
@@ -50,7 +51,7 @@ impl Device {
             Id::OpenCl(number) => opencl::open(number)?,
             Id::Host => host::open()?,
         };
-        Ok(Self { backend, cache })
+        Ok(Self { backend: Opened::new(backend), cache })
     }
 
     /// What is known of it.
@@ -58,18 +59,32 @@ impl Device {
         self.backend.description()
     }
 
+    /// Looks whether all queues that were [abandoned](Queue::abandon) are done, without waiting, and gives back what was kept for
+    /// those that are.
+    ///
+    /// While one is not, there is no new memory, and no program is built: drivers would wait for it, maybe for ever. Queues can be
+    /// had, and work if the device does.
+    ///
+    /// # Errors
+    /// What a queue failed with that is not known to be done; [`Error::Failed`] where it only takes long. A GPU of CUDA whose
+    /// kernel failed stays like this: it is lost to the process.
+    pub fn settle(&self) -> Result<(), Error> {
+        self.backend.settle()
+    }
+
     /// Memory of the device; what it holds at first is not defined.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// [`Error::OutOfMemory`], or as for [`Self::settle`].
     pub fn memory(&self, bytes: usize) -> Result<Memory, Error> {
+        self.settle()?;
         Memory::new(&self.backend, bytes)
     }
 
-    /// Memory of the device that holds `bytes`.
+    /// Memory of the device that holds `bytes`. Waits for the copy, without a limit.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], or a copy that failed.
+    /// [`Error::OutOfMemory`], a copy that failed, or as for [`Self::settle`].
     pub fn memory_of(&self, bytes: &[u8]) -> Result<Memory, Error> {
         let memory = self.memory(bytes.len())?;
         self.queue()?.write(&memory, 0, bytes)?;
@@ -80,8 +95,9 @@ impl Device {
     /// [`shares`](Description::shares).
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// [`Error::OutOfMemory`], or as for [`Self::settle`].
     pub fn share(&self, bytes: usize) -> Result<Shared, Error> {
+        self.settle()?;
         Shared::new(&self.backend, bytes)
     }
 
@@ -93,11 +109,13 @@ impl Device {
         Queue::new(&self.backend)
     }
 
-    /// Compiles a program, unless the cache has it, and loads it: a kernel for each of its entries.
+    /// Compiles a program, unless the cache has it, and loads it: a kernel for each of its entries. Drivers that compile in this
+    /// process are waited for without a limit.
     ///
     /// # Errors
-    /// [`Error::Build`] with the compiler's words.
+    /// [`Error::Build`] with the compiler's words, or as for [`Self::settle`].
     pub fn build(&self, program: &Program) -> Result<Vec<Loaded>, Error> {
+        self.settle()?;
         let text = program.text();
         let key = Cache::key(&[&self.backend.fingerprint(), &text]);
         let kept = self.cache.get(&key).and_then(|binary| self.backend.load(program, &binary).ok());
@@ -124,7 +142,7 @@ impl Device {
 /// A loaded program.
 #[derive(Debug)]
 pub(crate) struct Image {
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) backend: Arc<Opened>,
     handle: Handle,
     kernels: Vec<Handle>,
 }
@@ -132,7 +150,7 @@ pub(crate) struct Image {
 impl Drop for Image {
     fn drop(&mut self) {
         // SAFETY: nobody has the program any more: queues hold it until they are finished.
-        unsafe { self.backend.unload(self.handle, &self.kernels) };
+        unsafe { self.backend.give_back(Thing::Program(self.handle, std::mem::take(&mut self.kernels))) };
     }
 }
 

@@ -23,6 +23,7 @@ mod host;
 mod id;
 mod memory;
 mod opencl;
+mod opened;
 mod program;
 mod queue;
 pub mod selftest;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Error;
-use crate::backend::{Backend, Handle, SharedMemory};
+use crate::backend::{Handle, SharedMemory};
+use crate::opened::{Opened, Thing};
 
 /// Memory of a device. Clones are the same memory.
 #[derive(Clone, Debug)]
@@ -12,13 +13,13 @@ pub struct Memory(pub(crate) Arc<Allocation>);
 
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) backend: Arc<Opened>,
     pub(crate) handle: Handle,
     pub(crate) bytes: usize,
 }
 
 impl Memory {
-    pub(crate) fn new(backend: &Arc<dyn Backend>, bytes: usize) -> Result<Self, Error> {
+    pub(crate) fn new(backend: &Arc<Opened>, bytes: usize) -> Result<Self, Error> {
         // No driver has memory of no bytes.
         let handle = backend.allocate(bytes.max(1))?;
         Ok(Self(Arc::new(Allocation { backend: backend.clone(), handle, bytes })))
@@ -38,7 +39,7 @@ impl Memory {
 impl Drop for Allocation {
     fn drop(&mut self) {
         // SAFETY: nobody has it any more: queues hold it until they are finished.
-        unsafe { self.backend.free(self.handle) };
+        unsafe { self.backend.give_back(Thing::Memory(self.handle)) };
     }
 }
 
@@ -52,7 +53,7 @@ pub struct Shared(pub(crate) Arc<SharedAllocation>);
 
 #[derive(Debug)]
 pub(crate) struct SharedAllocation {
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) backend: Arc<Opened>,
     pub(crate) memory: SharedMemory,
     pub(crate) bytes: usize,
 }
@@ -63,7 +64,7 @@ unsafe impl Send for SharedAllocation {}
 unsafe impl Sync for SharedAllocation {}
 
 impl Shared {
-    pub(crate) fn new(backend: &Arc<dyn Backend>, bytes: usize) -> Result<Self, Error> {
+    pub(crate) fn new(backend: &Arc<Opened>, bytes: usize) -> Result<Self, Error> {
         let memory = backend.share(bytes.max(1))?;
         Ok(Self(Arc::new(SharedAllocation { backend: backend.clone(), memory, bytes })))
     }
@@ -136,7 +137,7 @@ impl Shared {
 impl Drop for SharedAllocation {
     fn drop(&mut self) {
         // SAFETY: nobody has it any more: queues hold it until they are finished.
-        unsafe { self.backend.unshare(self.memory, self.bytes.max(1)) };
+        unsafe { self.backend.give_back(Thing::Shared(self.memory, self.bytes.max(1))) };
     }
 }
 

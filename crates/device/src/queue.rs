@@ -3,9 +3,11 @@
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, Handle, Value};
+use crate::backend::{Handle, Value};
 use crate::memory::fits;
+use crate::opened::Opened;
 use crate::program::Parameter;
 use crate::{Error, Loaded, Memory, Shared};
 
@@ -22,26 +24,46 @@ pub enum Argument<'a> {
     U64(u64),
 }
 
+/// How long a queue that is dropped waits for its device.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// While a queue is waited for with a limit: how long without giving the core away, and how long then without sleeping.
+const SPIN: Duration = Duration::from_micros(50);
+const YIELD: Duration = Duration::from_micros(250);
+const SLEEP: Duration = Duration::from_micros(20);
+
 /// Work for a device, done in the order in which it was queued. Different queues do not wait for each other.
+///
+/// What a call could not queue was not queued; the queue goes on. But what was queued and failed leaves nothing to go on with:
+/// once [`finish`](Self::finish), or another call that waits, says what the device failed with, every further call
+/// says the same, and does nothing. Then drop the queue, which does not wait, and try another: drivers know whether the device can
+/// go on. CUDA's cannot after a kernel that failed; it says so at every call until the process ends.
+///
+/// A queue that is dropped waits until all that was queued is done, for a minute at most; then it is [abandoned](Self::abandon).
 #[derive(Debug)]
 pub struct Queue {
-    backend: Arc<dyn Backend>,
+    backend: Arc<Opened>,
     handle: Handle,
     /// What is in use until the queue is finished.
     held: Vec<Arc<dyn Any + Send + Sync>>,
+    /// What the device failed with.
+    failed: Option<Error>,
+    /// Whether nobody waits for it.
+    abandoned: bool,
 }
 
 impl Queue {
-    pub(crate) fn new(backend: &Arc<dyn Backend>) -> Result<Self, Error> {
-        Ok(Self { backend: backend.clone(), handle: backend.queue()?, held: Vec::new() })
+    pub(crate) fn new(backend: &Arc<Opened>) -> Result<Self, Error> {
+        let handle = backend.queue()?;
+        Ok(Self { backend: backend.clone(), handle, held: Vec::new(), failed: None, abandoned: false })
     }
 
-    /// Copies `bytes` to `offset` of `to`, and waits until all that was queued is done.
+    /// Copies `bytes` to `offset` of `to`, and waits until all that was queued is done, without a limit; [`Self::copy_in`] does not
+    /// wait.
     ///
     /// # Errors
     /// [`Error::Misuse`] where they do not fit, or what the device says.
     pub fn write(&mut self, to: &Memory, offset: usize, bytes: &[u8]) -> Result<(), Error> {
-        self.own(&to.0.backend)?;
+        self.usable(&to.0.backend)?;
         inside(offset, bytes.len(), to.len())?;
         if !bytes.is_empty() {
             // SAFETY: the range lies inside the memory; `bytes` outlives the call, which waits below.
@@ -50,12 +72,13 @@ impl Queue {
         self.finish()
     }
 
-    /// Copies the bytes from `offset` of `from` on, and waits until all that was queued is done.
+    /// Copies the bytes from `offset` of `from` on, and waits until all that was queued is done, without a limit;
+    /// [`Self::copy_out`] does not wait.
     ///
     /// # Errors
     /// [`Error::Misuse`] where there are not so many, or what the device says.
     pub fn read(&mut self, from: &Memory, offset: usize, bytes: &mut [u8]) -> Result<(), Error> {
-        self.own(&from.0.backend)?;
+        self.usable(&from.0.backend)?;
         inside(offset, bytes.len(), from.len())?;
         if !bytes.is_empty() {
             // SAFETY: the range lies inside the memory; `bytes` outlives the call, which waits below.
@@ -77,18 +100,20 @@ impl Queue {
         to: &Memory,
         offset: usize,
     ) -> Result<(), Error> {
-        self.own(&to.0.backend)?;
+        self.usable(&to.0.backend)?;
         inside(part.start, part.len(), from.len())?;
         inside(offset, part.len(), to.len())?;
         if part.is_empty() {
             return Ok(());
         }
+        let before = self.held.len();
         self.held.extend([from.0.clone() as Arc<_>, to.0.clone() as Arc<_>]);
         // SAFETY: both ranges lie inside; both memories are held until the queue is finished.
-        unsafe {
+        let queued = unsafe {
             let host = from.0.memory.host.as_ptr().add(part.start);
             self.backend.write(self.handle, to.0.handle, offset, host, part.len())
-        }
+        };
+        self.queued(before, queued)
     }
 
     /// Queues a copy of a part of the device's memory to `offset` of `to`.
@@ -102,18 +127,20 @@ impl Queue {
         to: &Shared,
         offset: usize,
     ) -> Result<(), Error> {
-        self.own(&from.0.backend)?;
+        self.usable(&from.0.backend)?;
         inside(part.start, part.len(), from.len())?;
         inside(offset, part.len(), to.len())?;
         if part.is_empty() {
             return Ok(());
         }
+        let before = self.held.len();
         self.held.extend([from.0.clone() as Arc<_>, to.0.clone() as Arc<_>]);
         // SAFETY: both ranges lie inside; both memories are held until the queue is finished.
-        unsafe {
+        let queued = unsafe {
             let host = to.0.memory.host.as_ptr().add(offset);
             self.backend.read(self.handle, from.0.handle, part.start, host, part.len())
-        }
+        };
+        self.queued(before, queued)
     }
 
     /// Queues a kernel over `groups` groups; none is no work.
@@ -121,7 +148,14 @@ impl Queue {
     /// # Errors
     /// [`Error::Misuse`] where the arguments are not those of its entry, or what the device says.
     pub fn launch(&mut self, kernel: &Loaded, groups: u32, arguments: &[Argument<'_>]) -> Result<(), Error> {
-        self.own(&kernel.image.backend)?;
+        self.usable(&kernel.image.backend)?;
+        let before = self.held.len();
+        let queued = self.try_launch(kernel, groups, arguments);
+        self.queued(before, queued)
+    }
+
+    /// As `launch`; may fail after it began to hold things.
+    fn try_launch(&mut self, kernel: &Loaded, groups: u32, arguments: &[Argument<'_>]) -> Result<(), Error> {
         let parameters = kernel.entry.parameters;
         if arguments.len() != parameters.len() {
             let (name, wanted) = (kernel.entry.name, parameters.len());
@@ -157,31 +191,91 @@ impl Queue {
         unsafe { self.backend.launch(self.handle, kernel.handle(), groups, kernel.group, &values) }
     }
 
-    /// Waits until all that was queued is done.
+    /// Waits until all that was queued is done, for ever if the device hangs.
     ///
     /// # Errors
-    /// What went wrong since the last time.
+    /// What went wrong since the last time; then at every further call.
     pub fn finish(&mut self) -> Result<(), Error> {
+        self.not_failed()?;
         // SAFETY: the queue is open.
-        unsafe { self.backend.finish(self.handle)? };
-        self.held.clear();
-        Ok(())
+        let finished = unsafe { self.backend.finish(self.handle) };
+        self.finished(finished.map(|()| true)).map(drop)
+    }
+
+    /// Waits until all that was queued is done, but not longer than `limit`; says whether it is. If not, the queue goes on, and can be
+    /// waited for again, or [abandoned](Self::abandon).
+    ///
+    /// # Errors
+    /// What went wrong since the last time; then at every further call.
+    pub fn finish_within(&mut self, limit: Duration) -> Result<bool, Error> {
+        let start = Instant::now();
+        loop {
+            if self.is_finished()? {
+                return Ok(true);
+            }
+            let waited = start.elapsed();
+            if waited >= limit {
+                return Ok(false);
+            } else if waited < SPIN {
+                std::hint::spin_loop();
+            } else if waited < YIELD {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(SLEEP.min(limit - waited));
+            }
+        }
     }
 
     /// Whether all that was queued is done.
     ///
     /// # Errors
-    /// What went wrong since the last time.
+    /// What went wrong since the last time; then at every further call.
     pub fn is_finished(&mut self) -> Result<bool, Error> {
+        self.not_failed()?;
         // SAFETY: the queue is open.
-        let finished = unsafe { self.backend.is_finished(self.handle)? };
-        if finished {
-            self.held.clear();
-        }
-        Ok(finished)
+        let finished = unsafe { self.backend.is_finished(self.handle) };
+        self.finished(finished)
     }
 
-    fn own(&self, other: &Arc<dyn Backend>) -> Result<(), Error> {
+    /// Ends a queue whose device hangs, or failed, without waiting.
+    ///
+    /// The device may still use whatever was queued with: memory it reads and writes, kernels it runs, the queue itself. To give
+    /// that back would let it write into what belongs to somebody else by then, or wait for it. So it is leaked on purpose: kept
+    /// until the device says that it is done, which is looked for when the device is next asked for something
+    /// ([`Device::settle`](crate::Device::settle)), and for good if it never is. Whatever else of the device is dropped meanwhile
+    /// is kept too, since drivers wait for the device there; so abandon the queue first, then drop memory and kernels.
+    pub fn abandon(mut self) {
+        self.abandoned = true;
+    }
+
+    /// What is known after the device was asked whether it is done.
+    fn finished(&mut self, answer: Result<bool, Error>) -> Result<bool, Error> {
+        match &answer {
+            Ok(true) => self.held.clear(),
+            Ok(false) => {}
+            Err(error) => self.failed = Some(error.clone()),
+        }
+        answer
+    }
+
+    /// What was not queued is not held: all beyond the first `before`.
+    fn queued(&mut self, before: usize, answer: Result<(), Error>) -> Result<(), Error> {
+        if answer.is_err() {
+            self.held.truncate(before);
+        }
+        answer
+    }
+
+    fn not_failed(&self) -> Result<(), Error> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn usable(&self, other: &Arc<Opened>) -> Result<(), Error> {
+        self.not_failed()?;
+        self.own(other)
+    }
+
+    fn own(&self, other: &Arc<Opened>) -> Result<(), Error> {
         if Arc::ptr_eq(&self.backend, other) {
             Ok(())
         } else {
@@ -192,10 +286,18 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // Whatever went wrong was, or will be, told by somebody who can act on it.
-        let _ = self.finish();
-        // SAFETY: nothing is queued any more, and nobody has the queue.
-        unsafe { self.backend.close(self.handle) };
+        // Whatever goes wrong here, nobody is there to be told; what holds nothing has nothing to wait for.
+        let is_done = !self.abandoned
+            && self.failed.is_none()
+            && (self.held.is_empty() || matches!(self.finish_within(PATIENCE), Ok(true)));
+        if is_done {
+            // SAFETY: nothing is queued any more, and nobody has the queue.
+            unsafe { self.backend.close(self.handle) };
+        } else {
+            let held = std::mem::take(&mut self.held);
+            // SAFETY: the queue is open, nobody has it any more, and that is what it uses.
+            unsafe { self.backend.abandon(self.handle, self.failed.take(), held) };
+        }
     }
 }
 
