@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::Handle;
 use crate::cache::Cache;
+use crate::faults::{Faults, Faulty};
 use crate::opened::{Opened, Thing};
 use crate::program::Entry;
 use crate::{Error, Id, Memory, Program, Queue, Shared, cuda, host, opencl};
@@ -52,6 +53,13 @@ impl Device {
             Id::Host => host::open()?,
         };
         Ok(Self { backend: Opened::new(backend), cache })
+    }
+
+    /// The same device once more, with faults: for tests and drills. It is a device of its own: memory, queues and kernels of the
+    /// one are not those of the other. No faults come to what was had of this one.
+    pub fn with_faults(&self, faults: &Faults) -> Self {
+        let faulty = Faulty::new(self.backend.backend().clone(), faults.clone());
+        Self { backend: Opened::new(Arc::new(faulty)), cache: self.cache.clone() }
     }
 
     /// What is known of it.

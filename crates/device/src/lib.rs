@@ -3,6 +3,7 @@
 //! - [`Device`]: opened by its [`Id`]; gives memory, queues and compiled [`Program`]s.
 //! - [`Queue`]: copies and launches, done one after the other.
 //! - [`list`]: the devices of this machine. [`selftest`]: what works on one of them.
+//! - [`faults`]: devices that fail, hang or disappear when they are told to.
 //!
 //! A kernel is written once, in the dialect of `kernels/prelude.h`, and compiled by NVRTC, by an OpenCL driver, or by the C
 //! compiler of this machine. No library is needed to start: CUDA and OpenCL are looked for when they are asked for.
@@ -19,6 +20,7 @@ mod cache;
 mod cuda;
 mod device;
 mod error;
+pub mod faults;
 mod host;
 mod id;
 mod memory;

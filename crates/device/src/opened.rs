@@ -50,6 +50,10 @@ impl Opened {
         Arc::new(Self { backend, left: Mutex::default() })
     }
 
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
     /// Gives a thing back, now or when abandoned queues are done.
     ///
     /// # Safety
