@@ -3,38 +3,7 @@
 use packetloom_packet::{Headers, Key, KeyBits, LinkType, Reject, dissect};
 use proptest::prelude::*;
 
-use crate::link::carriers;
 use crate::support::*;
-
-/// Packets of every shape.
-fn packets() -> Vec<Vec<u8>> {
-    let options: &[u8] = &[1; 12];
-    let chain = [
-        extension(43, 0, 8),
-        extension(51, 1, 16),
-        extension(60, 2, 16),
-        extension(44, 0, 8),
-        fragment(0, 0, true),
-        extension(TCP, 0, 8),
-        tcp(80, 9_000, 0x1b),
-    ];
-    vec![
-        Ipv4::of(TCP).packet(&tcp(80, 9_000, 0x1b)),
-        Ipv4::of(UDP).packet(&udp(53, 1_024)),
-        Ipv4::of(ICMP).packet(&[8, 0, 1, 2]),
-        Ipv4::of(GRE).packet(&[0; 8]),
-        Ipv4 { protocol: TCP, options, ..Ipv4::default() }.packet(&tcp(80, 9_000, 0x1b)),
-        Ipv4 { protocol: TCP, total_len: Some(0), ..Ipv4::default() }.packet(&tcp(80, 9_000, 0x1b)),
-        Ipv4 { protocol: UDP, fragment: 0x2000, ..Ipv4::default() }.packet(&udp(53, 1_024)),
-        Ipv4 { protocol: UDP, fragment: 0x0010, ..Ipv4::default() }.packet(&udp(53, 1_024)),
-        Ipv6::of(TCP).packet(&tcp(80, 9_000, 0x1b)),
-        Ipv6::of(SCTP).packet(&udp(53, 1_024)),
-        Ipv6::of(ICMPV6).packet(&[128, 0, 1, 2]),
-        Ipv6 { next: TCP, payload_len: Some(0) }.packet(&tcp(80, 9_000, 0x1b)),
-        Ipv6::of(0).packet(&chain.concat()),
-        Ipv6::of(44).packet(&[fragment(60, 7, true), vec![0; 16]].concat()),
-    ]
-}
 
 /// The parts of a key that no cut may change, and those that a cut may take away.
 fn parts(key: Key) -> ([u64; 4], u8, KeyBits, (u16, u16), u8) {

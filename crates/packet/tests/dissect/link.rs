@@ -4,60 +4,6 @@ use packetloom_packet::{Headers, KeyBits, LinkType, Reject, dissect};
 
 use crate::support::*;
 
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-
-/// Headers that carry IP: a name, the link type, the bytes.
-pub(crate) fn carriers() -> Vec<(&'static str, LinkType, Vec<u8>)> {
-    let ethernet_with = |ethertype, rest: &[&[u8]]| [&ethernet(ethertype), &rest.concat()[..]].concat();
-    vec![
-        ("Ethernet, IPv4", LinkType::ETHERNET, ethernet(IPV4)),
-        ("Ethernet, IPv6", LinkType::ETHERNET, ethernet(IPV6)),
-        ("VLAN", LinkType::ETHERNET, ethernet_with(0x8100, &[&tag(IPV4)])),
-        ("802.1ad tag alone", LinkType::ETHERNET, ethernet_with(0x88a8, &[&tag(IPV6)])),
-        ("QinQ", LinkType::ETHERNET, ethernet_with(0x88a8, &[&tag(0x8100), &tag(IPV4)])),
-        ("old QinQ", LinkType::ETHERNET, ethernet_with(0x9100, &[&tag(0x9200), &tag(IPV6)])),
-        ("three tags", LinkType::ETHERNET, ethernet_with(0x9200, &[&tag(0x88a8), &tag(0x8100), &tag(IPV4)])),
-        ("five tags", LinkType::ETHERNET, ethernet_with(0x8100, &[&tag(0x8100).repeat(4), &tag(IPV4)])),
-        ("MPLS", LinkType::ETHERNET, ethernet_with(0x8847, &[&label(true)])),
-        ("MPLS multicast", LinkType::ETHERNET, ethernet_with(0x8848, &[&label(true)])),
-        (
-            "MPLS, three labels",
-            LinkType::ETHERNET,
-            ethernet_with(0x8847, &[&label(false).repeat(2), &label(true)]),
-        ),
-        (
-            "MPLS in a VLAN",
-            LinkType::ETHERNET,
-            ethernet_with(0x8100, &[&tag(0x8847), &label(false), &label(true)]),
-        ),
-        ("PPPoE, IPv4", LinkType::ETHERNET, ethernet_with(0x8864, &[&pppoe(0x0021)])),
-        ("PPPoE, IPv6", LinkType::ETHERNET, ethernet_with(0x8864, &[&pppoe(0x0057)])),
-        (
-            "PPPoE in QinQ",
-            LinkType::ETHERNET,
-            ethernet_with(0x88a8, &[&tag(0x8100), &tag(0x8864), &pppoe(0x0021)]),
-        ),
-        ("SLL", LinkType::SLL, sll(IPV4)),
-        ("SLL, VLAN", LinkType::SLL, [sll(0x8100), tag(IPV6)].concat()),
-        ("SLL2", LinkType::SLL2, sll2(IPV6)),
-        ("SLL2, VLAN", LinkType::SLL2, [sll2(0x8100), tag(IPV4)].concat()),
-        ("NULL, little-endian", LinkType::NULL, vec![2, 0, 0, 0]),
-        ("NULL, big-endian", LinkType::NULL, vec![0, 0, 0, 2]),
-        ("NULL, IPv6 of Linux", LinkType::NULL, vec![10, 0, 0, 0]),
-        ("NULL, IPv6 of NetBSD", LinkType::NULL, vec![0, 0, 0, 24]),
-        ("NULL, IPv6 of FreeBSD", LinkType::NULL, vec![28, 0, 0, 0]),
-        ("NULL, IPv6 of macOS", LinkType::NULL, vec![0, 0, 0, 30]),
-        ("LOOP", LinkType::LOOP, vec![0, 0, 0, 2]),
-        ("LOOP, IPv6", LinkType::LOOP, vec![0, 0, 0, 24]),
-        ("raw", LinkType::RAW, vec![]),
-        ("raw, BSD's number", LinkType::RAW_BSD, vec![]),
-        ("raw, OpenBSD's number", LinkType::RAW_OPENBSD, vec![]),
-        ("raw IPv4", LinkType::IPV4, vec![]),
-        ("raw IPv6", LinkType::IPV6, vec![]),
-    ]
-}
-
 #[test]
 fn the_numbers_are_the_registrys() {
     let numbers = [

@@ -10,6 +10,9 @@ pub(crate) const ICMPV6: u8 = 58;
 pub(crate) const SCTP: u8 = 132;
 pub(crate) const GRE: u8 = 47;
 
+pub(crate) const IPV4: u16 = 0x0800;
+pub(crate) const IPV6: u16 = 0x86dd;
+
 /// Source and destination of every IPv4 packet built here.
 pub(crate) const SOURCE4: u32 = 0xc000_0201;
 pub(crate) const DESTINATION4: u32 = 0xc633_6407;
@@ -145,6 +148,87 @@ pub(crate) fn sll(ethertype: u16) -> Vec<u8> {
 /// A Linux cooked header, version 2.
 pub(crate) fn sll2(ethertype: u16) -> Vec<u8> {
     [&ethertype.to_be_bytes()[..], &[0, 0, 0, 0, 0, 3, 0, 1, 4, 6, 2, 0, 0, 0, 0, 1, 0x86, 0xdd]].concat()
+}
+
+/// Headers that carry IP: a name, the link type, the bytes.
+pub(crate) fn carriers() -> Vec<(&'static str, LinkType, Vec<u8>)> {
+    let ethernet_with = |ethertype, rest: &[&[u8]]| [&ethernet(ethertype), &rest.concat()[..]].concat();
+    vec![
+        ("Ethernet, IPv4", LinkType::ETHERNET, ethernet(IPV4)),
+        ("Ethernet, IPv6", LinkType::ETHERNET, ethernet(IPV6)),
+        ("VLAN", LinkType::ETHERNET, ethernet_with(0x8100, &[&tag(IPV4)])),
+        ("802.1ad tag alone", LinkType::ETHERNET, ethernet_with(0x88a8, &[&tag(IPV6)])),
+        ("QinQ", LinkType::ETHERNET, ethernet_with(0x88a8, &[&tag(0x8100), &tag(IPV4)])),
+        ("old QinQ", LinkType::ETHERNET, ethernet_with(0x9100, &[&tag(0x9200), &tag(IPV6)])),
+        ("three tags", LinkType::ETHERNET, ethernet_with(0x9200, &[&tag(0x88a8), &tag(0x8100), &tag(IPV4)])),
+        ("five tags", LinkType::ETHERNET, ethernet_with(0x8100, &[&tag(0x8100).repeat(4), &tag(IPV4)])),
+        ("MPLS", LinkType::ETHERNET, ethernet_with(0x8847, &[&label(true)])),
+        ("MPLS multicast", LinkType::ETHERNET, ethernet_with(0x8848, &[&label(true)])),
+        (
+            "MPLS, three labels",
+            LinkType::ETHERNET,
+            ethernet_with(0x8847, &[&label(false).repeat(2), &label(true)]),
+        ),
+        (
+            "MPLS in a VLAN",
+            LinkType::ETHERNET,
+            ethernet_with(0x8100, &[&tag(0x8847), &label(false), &label(true)]),
+        ),
+        ("PPPoE, IPv4", LinkType::ETHERNET, ethernet_with(0x8864, &[&pppoe(0x0021)])),
+        ("PPPoE, IPv6", LinkType::ETHERNET, ethernet_with(0x8864, &[&pppoe(0x0057)])),
+        (
+            "PPPoE in QinQ",
+            LinkType::ETHERNET,
+            ethernet_with(0x88a8, &[&tag(0x8100), &tag(0x8864), &pppoe(0x0021)]),
+        ),
+        ("SLL", LinkType::SLL, sll(IPV4)),
+        ("SLL, VLAN", LinkType::SLL, [sll(0x8100), tag(IPV6)].concat()),
+        ("SLL2", LinkType::SLL2, sll2(IPV6)),
+        ("SLL2, VLAN", LinkType::SLL2, [sll2(0x8100), tag(IPV4)].concat()),
+        ("NULL, little-endian", LinkType::NULL, vec![2, 0, 0, 0]),
+        ("NULL, big-endian", LinkType::NULL, vec![0, 0, 0, 2]),
+        ("NULL, IPv6 of Linux", LinkType::NULL, vec![10, 0, 0, 0]),
+        ("NULL, IPv6 of NetBSD", LinkType::NULL, vec![0, 0, 0, 24]),
+        ("NULL, IPv6 of FreeBSD", LinkType::NULL, vec![28, 0, 0, 0]),
+        ("NULL, IPv6 of macOS", LinkType::NULL, vec![0, 0, 0, 30]),
+        ("LOOP", LinkType::LOOP, vec![0, 0, 0, 2]),
+        ("LOOP, IPv6", LinkType::LOOP, vec![0, 0, 0, 24]),
+        ("raw", LinkType::RAW, vec![]),
+        ("raw, BSD's number", LinkType::RAW_BSD, vec![]),
+        ("raw, OpenBSD's number", LinkType::RAW_OPENBSD, vec![]),
+        ("raw IPv4", LinkType::IPV4, vec![]),
+        ("raw IPv6", LinkType::IPV6, vec![]),
+    ]
+}
+
+/// Packets of every shape.
+pub(crate) fn packets() -> Vec<Vec<u8>> {
+    let options: &[u8] = &[1; 12];
+    let chain = [
+        extension(43, 0, 8),
+        extension(51, 1, 16),
+        extension(60, 2, 16),
+        extension(44, 0, 8),
+        fragment(0, 0, true),
+        extension(TCP, 0, 8),
+        tcp(80, 9_000, 0x1b),
+    ];
+    vec![
+        Ipv4::of(TCP).packet(&tcp(80, 9_000, 0x1b)),
+        Ipv4::of(UDP).packet(&udp(53, 1_024)),
+        Ipv4::of(ICMP).packet(&[8, 0, 1, 2]),
+        Ipv4::of(GRE).packet(&[0; 8]),
+        Ipv4 { protocol: TCP, options, ..Ipv4::default() }.packet(&tcp(80, 9_000, 0x1b)),
+        Ipv4 { protocol: TCP, total_len: Some(0), ..Ipv4::default() }.packet(&tcp(80, 9_000, 0x1b)),
+        Ipv4 { protocol: UDP, fragment: 0x2000, ..Ipv4::default() }.packet(&udp(53, 1_024)),
+        Ipv4 { protocol: UDP, fragment: 0x0010, ..Ipv4::default() }.packet(&udp(53, 1_024)),
+        Ipv6::of(TCP).packet(&tcp(80, 9_000, 0x1b)),
+        Ipv6::of(SCTP).packet(&udp(53, 1_024)),
+        Ipv6::of(ICMPV6).packet(&[128, 0, 1, 2]),
+        Ipv6 { next: TCP, payload_len: Some(0) }.packet(&tcp(80, 9_000, 0x1b)),
+        Ipv6::of(0).packet(&chain.concat()),
+        Ipv6::of(44).packet(&[fragment(60, 7, true), vec![0; 16]].concat()),
+    ]
 }
 
 /// The key of an IPv4 packet between the two usual addresses.
