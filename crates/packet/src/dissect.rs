@@ -10,6 +10,10 @@ use crate::wire::link::{Loopback, Sll, Sll2};
 use crate::wire::transport::{Icmp, Ports, TcpFlags};
 use crate::{LinkType, Reject, protocol};
 
+mod kernel;
+
+pub use kernel::{HEADERS_BEYOND, HEADERS_REJECTED, HEADERS_V4, HEADERS_V6, KERNEL, defines};
+
 /// The match key of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {

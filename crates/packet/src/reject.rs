@@ -16,6 +16,11 @@ macro_rules! rejects {
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
+
+            /// The number that stands for it in kernels: its place in [`Self::ALL`].
+            pub const fn number(self) -> u32 {
+                self as u32
+            }
         }
     };
 }
