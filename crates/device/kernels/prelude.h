@@ -10,6 +10,7 @@
  *   group_index() group_count() local_index() local_count()        where a work item stands
  *   barrier_group();                                               all items of a group arrive before one goes on
  *   LANES lane() ballot(p) sync_lanes()                            items that run in step: see below
+ *   load_shared(p) store_shared(p, x) fence_shared()               memory that others use at the same time: see below
  */
 
 #if defined(__OPENCL_VERSION__)
@@ -173,3 +174,48 @@ FUNCTION u32 shift_right(u32 x, u32 n) { return n > 31 ? 0 : x >> n; }
 typedef struct ALIGNED(16) {
   u32 x, y, z, w;
 } u32x4;
+
+/*
+ * Memory that the host, or another group, uses at the same time. These loads and stores are made when they stand in the text, and what is
+ * read is never an older copy. What stands before a fence is seen no later than what stands behind it.
+ */
+#if defined(__OPENCL_VERSION__)
+FUNCTION u32x4 load_shared(GLOBAL const u32x4 *p) {
+  volatile GLOBAL const u32 *words = (volatile GLOBAL const u32 *)p;
+  u32x4 value;
+  value.x = words[0];
+  value.y = words[1];
+  value.z = words[2];
+  value.w = words[3];
+  return value;
+}
+FUNCTION u64 load_shared_64(GLOBAL const u64 *p) { return *(volatile GLOBAL const u64 *)p; }
+FUNCTION void store_shared(GLOBAL u32 *p, u32 x) { *(volatile GLOBAL u32 *)p = x; }
+FUNCTION void store_shared_64(GLOBAL u64 *p, u64 x) { *(volatile GLOBAL u64 *)p = x; }
+#define fence_shared() mem_fence(CLK_GLOBAL_MEM_FENCE)
+#elif defined(__CUDACC_RTC__)
+FUNCTION u32x4 load_shared(const u32x4 *p) {
+  u32x4 value;
+  asm volatile("ld.volatile.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(p));
+  return value;
+}
+FUNCTION u64 load_shared_64(const u64 *p) { return *(const volatile u64 *)p; }
+FUNCTION void store_shared(u32 *p, u32 x) { *(volatile u32 *)p = x; }
+FUNCTION void store_shared_64(u64 *p, u64 x) { *(volatile u64 *)p = x; }
+#define fence_shared() __threadfence_system()
+#else
+FUNCTION u32x4 load_shared(const u32x4 *p) {
+  u32x4 value;
+  value.x = __atomic_load_n(&p->x, __ATOMIC_ACQUIRE);
+  value.y = __atomic_load_n(&p->y, __ATOMIC_RELAXED);
+  value.z = __atomic_load_n(&p->z, __ATOMIC_RELAXED);
+  value.w = __atomic_load_n(&p->w, __ATOMIC_RELAXED);
+  return value;
+}
+FUNCTION u64 load_shared_64(const u64 *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+FUNCTION void store_shared(u32 *p, u32 x) { __atomic_store_n(p, x, __ATOMIC_RELAXED); }
+FUNCTION void store_shared_64(u64 *p, u64 x) { __atomic_store_n(p, x, __ATOMIC_RELAXED); }
+#define fence_shared() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#endif

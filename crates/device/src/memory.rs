@@ -1,7 +1,7 @@
 //! Memory of a device, and memory of the host that a device can reach.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::Error;
 use crate::backend::{Handle, SharedMemory};
@@ -125,6 +125,37 @@ impl Shared {
     /// Where there is no whole, aligned word.
     pub fn store(&self, offset: usize, word: u32) {
         self.word(offset).store(word, Ordering::Release);
+    }
+
+    /// Reads words of 64 bits from `offset` on, each whole; what was written before they were, is seen too.
+    ///
+    /// # Panics
+    /// Where there are not so many, or they are not aligned.
+    pub fn load_words(&self, offset: usize, words: &mut [u64]) {
+        let atomics = self.words(offset, words.len());
+        for (word, atomic) in words.iter_mut().zip(atomics) {
+            *word = atomic.load(Ordering::Relaxed);
+        }
+        fence(Ordering::Acquire);
+    }
+
+    /// Writes words of 64 bits from `offset` on, each whole, after all that was written before.
+    ///
+    /// # Panics
+    /// Where they do not fit, or are not aligned.
+    pub fn store_words(&self, offset: usize, words: &[u64]) {
+        fence(Ordering::Release);
+        for (&word, atomic) in words.iter().zip(self.words(offset, words.len())) {
+            atomic.store(word, Ordering::Relaxed);
+        }
+    }
+
+    fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        let fits = count.checked_mul(8).is_some_and(|bytes| fits(offset, bytes, self.0.bytes));
+        assert!(fits && offset.is_multiple_of(8), "no such words of shared memory");
+        // SAFETY: the words lie inside the memory and are aligned, as that of every back end is to 16 bytes; they are atomic, so
+        // others may write them meanwhile.
+        unsafe { std::slice::from_raw_parts(self.0.memory.host.as_ptr().add(offset).cast(), count) }
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {

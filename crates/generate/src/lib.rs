@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod frame;
 pub mod headers;
 mod mix;
 mod random;
@@ -19,6 +20,7 @@ mod shape;
 pub mod traffic;
 
 pub use error::GenerateError;
+pub use frame::frame;
 pub use headers::{Header, HeaderFormat, HeaderOptions, HeaderTransport, Headers, Popularity, write_headers};
 pub use mix::mix_headers;
 pub use rules::{RuleOptions, Style, generate_rules};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use packetloom_packet::KeyBits;
 
 use super::{
-    Error, Image, KERNEL, MAX_CLASSES, MAX_LOCAL_CLASSES, MAX_MASKS_IN_TEXT, MAX_TAIL_IN_TEXT, Plan, Target,
+    Error, Image, MAX_CLASSES, MAX_LOCAL_CLASSES, MAX_MASKS_IN_TEXT, MAX_TAIL_IN_TEXT, Plan, Target,
 };
 use crate::compiled::{CompiledRule, MatchKey};
 use crate::rule::PortRange;
@@ -282,7 +282,6 @@ pub(super) fn image<K: MatchKey>(plan: Plan<K>, target: &Target) -> Result<Image
         }
     }
     Ok(Image {
-        source: KERNEL,
         defines,
         local: local.bytes,
         rules: laid_out,
@@ -407,7 +406,7 @@ impl Local {
         };
         // Two packets a lane share what it costs to empty the queue, if that leaves the filter enough.
         let two = target.lanes * 2;
-        let fits = taken(two) + ENOUGH_FILTER <= target.local_memory;
+        let fits = target.packets_a_lane >= 2 && taken(two) + ENOUGH_FILTER <= target.local_memory;
         let round = if fits { two } else { target.lanes }.next_power_of_two();
         let rest = taken(round);
         let room = (target.local_memory & !15).saturating_sub(rest) as usize / 4;

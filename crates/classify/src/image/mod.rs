@@ -10,8 +10,9 @@ use crate::compiled::{CompiledRule, MatchKey};
 use crate::tuples::Growing;
 use crate::{Kind, RuleSet, tuple_merge, tuple_space};
 
-/// The text of the kernel.
-const KERNEL: &str = include_str!("rules.kernel.c");
+/// The functions that look packets up, and the kernel that does so for keys.
+const RULES: &str = include_str!("rules.kernel.c");
+const KEYS: &str = include_str!("keys.kernel.c");
 /// Masks become part of a kernel's text where there are no more than these; a kernel for more would not fit the instruction cache.
 const MAX_MASKS_IN_TEXT: usize = 64;
 /// The same for rules that are in no table.
@@ -91,19 +92,16 @@ pub struct Target {
     pub groups_per_unit: u32,
     /// Bytes of local memory that such a group can have.
     pub local_memory: u32,
+    /// Packets that a lane takes at a time at most.
+    pub packets_a_lane: u32,
     /// Whether masks become part of the kernel's text: faster, but the kernel is compiled for the rules.
     pub specialise: bool,
 }
 
-/// Rules of one family as a device needs them: a kernel's text and the memory it is given.
-///
-/// The kernel `classify` takes keys, positions (out), the first key and the one after the last (`u32`), and [`Image::rules`], [`Image::classes`],
-/// [`Image::filter`] and [`Image::masks`].
+/// Rules of one family as a device needs them: what a kernel's text has of them, and the memory it is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Text in the kernels' dialect.
-    pub source: &'static str,
-    /// What is defined before it.
+    /// What is defined before the kernels' text.
     pub defines: Vec<(String, String)>,
     /// Bytes of local memory of a group.
     pub local: u32,
@@ -165,6 +163,31 @@ impl Image {
             Algorithm::Masks => masks::plan(&rules),
         };
         layout::image(plan, target)
+    }
+
+    /// The text of a kernel for keys in an array. `classify` takes keys, positions (out), the first key and the one after the last
+    /// (`u32`), and [`Image::rules`], [`Image::classes`], [`Image::filter`] and [`Image::masks`].
+    pub fn keys_kernel(&self) -> String {
+        self.functions("x")
+            + &format!("#define ROUND_BITS {}\n#line 1 \"keys.kernel.c\"\n", self.round.ilog2())
+            + KEYS
+    }
+
+    /// The text of functions that look packets up, for a kernel that may have several such; `name` is what they are called, with an
+    /// `x` that stands for the name as `rules.kernel.c` has it.
+    pub fn functions(&self, name: &str) -> String {
+        let mut text = format!("#define NAME(x) {name}\n");
+        for (name, value) in &self.defines {
+            text += &format!("#define {name} {value}\n");
+        }
+        text += "#line 1 \"rules.kernel.c\"\n";
+        text += RULES;
+        text += "#undef NAME\n";
+        for (name, _) in &self.defines {
+            let name = name.split_once('(').map_or(&name[..], |(name, _)| name);
+            text += &format!("#undef {name}\n");
+        }
+        text
     }
 
     /// Bytes of device memory that it takes.

@@ -12,7 +12,30 @@
  * Defined by the host: FAMILY (4, 6), FILTER_WORDS, LOCAL_CLASSES, ASKS_FRAGMENTS, ROUND_BITS, SLOT_BITS. Where the kernel is compiled
  * for the rules, TABLE_LIST(TABLE) with a TABLE(number, rank, mask...) for each table, RULE_LIST(REACHES, RULE, END) with the rules of
  * the tail, and what stands in the header otherwise.
+ *
+ * A kernel may have this text several times, for other rules each time. So what it declares is called what NAME(...) makes of it, and
+ * what depends on the rules is undefined at the end.
  */
+#define Key NAME(Key)
+#define Lanes NAME(Lanes)
+#define Tables NAME(Tables)
+#define load_tables NAME(load_tables)
+#define load_key NAME(load_key)
+#define stored_key NAME(stored_key)
+#define finish_hash NAME(finish_hash)
+#define meets NAME(meets)
+#define class_of NAME(class_of)
+#define prefix_difference NAME(prefix_difference)
+#define matches NAME(matches)
+#define last_part NAME(last_part)
+#define push NAME(push)
+#define next_of_chain NAME(next_of_chain)
+#define drain NAME(drain)
+#define drain_all NAME(drain_all)
+#define ask_filter NAME(ask_filter)
+#define look_up NAME(look_up)
+#define compare_tail NAME(compare_tail)
+#define first_match NAME(first_match)
 
 /* What stands before the masks. */
 #define HEADER 8
@@ -97,8 +120,7 @@ typedef struct {
 #endif
   /* CELLS bytes, then BITS bits. */
   u32 filter[FILTER_WORDS];
-  Lanes lanes[GROUP / LANES];
-} Group;
+} Tables;
 
 #if FAMILY == 6
 FUNCTION Key load_key(GLOBAL const u32 *RESTRICT keys, u32 index) {
@@ -148,9 +170,9 @@ FUNCTION int meets(u32x4 cls, u32 ports, u32 rest) {
   return met;
 }
 
-FUNCTION u32x4 class_of(LOCAL const Group *group, GLOBAL const u32x4 *RESTRICT classes, u32 number) {
+FUNCTION u32x4 class_of(LOCAL const Tables *tables, GLOBAL const u32x4 *RESTRICT classes, u32 number) {
 #if LOCAL_CLASSES
-  return group->classes[number];
+  return tables->classes[number];
 #else
   return classes[number];
 #endif
@@ -164,7 +186,7 @@ FUNCTION u32 prefix_difference(u32 a, u32 b, u32 c, u32 d, u32 out) {
 }
 #endif
 
-FUNCTION int matches(LOCAL const Group *group, Key key, GLOBAL const u32x4 *RESTRICT rules,
+FUNCTION int matches(LOCAL const Tables *tables, Key key, GLOBAL const u32x4 *RESTRICT rules,
                      GLOBAL const u32x4 *RESTRICT classes, u32 slot, u32x4 last) {
 #if FAMILY == 6
   u32x4 s = rules[(u64)slot * RULE_PARTS];
@@ -177,7 +199,7 @@ FUNCTION int matches(LOCAL const Group *group, Key key, GLOBAL const u32x4 *REST
   u32 difference = shift_right(key.source[0] ^ last.x, last.z & 255) |
                    shift_right(key.destination[0] ^ last.y, last.z >> 8 & 255);
 #endif
-  return difference == 0 && meets(class_of(group, classes, last.z >> 16), key.ports, key.rest);
+  return difference == 0 && meets(class_of(tables, classes, last.z >> 16), key.ports, key.rest);
 }
 
 FUNCTION u32x4 last_part(GLOBAL const u32x4 *RESTRICT rules, u32 slot) {
@@ -199,7 +221,7 @@ FUNCTION u32 next_of_chain(u32 slot, u32 position, u32 distance, u32 rank_shift)
 }
 
 /* Takes candidates, as many as there are lanes, until fewer than `enough` are left; answers how many are. */
-FUNCTION u32 drain(LOCAL const Group *group, LOCAL Lanes *lanes, GLOBAL const u32x4 *RESTRICT rules,
+FUNCTION u32 drain(LOCAL const Tables *tables, LOCAL Lanes *lanes, GLOBAL const u32x4 *RESTRICT rules,
                    GLOBAL const u32x4 *RESTRICT classes, u32 rank_shift, u32 waiting, u32 enough) {
   sync_lanes();
   while (waiting >= enough) {
@@ -218,7 +240,7 @@ FUNCTION u32 drain(LOCAL const Group *group, LOCAL Lanes *lanes, GLOBAL const u3
         u32x4 last = last_part(rules, slot);
         position = last.w & 0xffffff;
         if (position < best) {
-          if (matches(group, stored_key(lanes, packet), rules, classes, slot, last)) {
+          if (matches(tables, stored_key(lanes, packet), rules, classes, slot, last)) {
             min_local(&lanes->best[packet], position);
           } else {
             distance = last.w >> 24;
@@ -262,18 +284,18 @@ FUNCTION u32 drain(LOCAL const Group *group, LOCAL Lanes *lanes, GLOBAL const u3
 #define HASH_IN(table, hash) ((hash) + (table) * 0x7feb352du)
 
 /* What the filter has for a hash, in a table with a constant rank or with ranks of its rules: a rank, or 255. */
-FUNCTION u32 ask_filter(LOCAL const Group *group, u32 hash, u32 rank, u32 cells, u32 bits) {
+FUNCTION u32 ask_filter(LOCAL const Tables *tables, u32 hash, u32 rank, u32 cells, u32 bits) {
   if (rank == HAS_RANKS) {
-    return ((LOCAL const u8 *)group->filter)[multiply_high(hash, cells)];
+    return ((LOCAL const u8 *)tables->filter)[multiply_high(hash, cells)];
   }
   u32 bit = multiply_high(hash, bits);
-  return group->filter[cells / 4 + bit / 32] >> (bit & 31) & 1 ? rank : 255;
+  return tables->filter[cells / 4 + bit / 32] >> (bit & 31) & 1 ? rank : 255;
 }
 
 #define LOOK(number, rank, hash_of)                                                      \
   {                                                                                      \
     u32 hash = HASH_IN(number, hash_of);                                                 \
-    u32 more = ask_filter(group, hash, rank, CELLS, BITS) << 24 | multiply_high(hash, SLOTS); \
+    u32 more = ask_filter(tables, hash, rank, CELLS, BITS) << 24 | multiply_high(hash, SLOTS); \
     for (u32 i = 0; i < KEPT; i++) {                                                     \
       u32 later = greatest_of(kept[i], more);                                            \
       kept[i] = least_of(kept[i], more);                                                 \
@@ -281,7 +303,7 @@ FUNCTION u32 ask_filter(LOCAL const Group *group, u32 hash, u32 rank, u32 cells,
     }                                                                                    \
     waiting = push(lanes, more < NOTHING, more, packet, waiting);                        \
     if ((number) % TABLES_PER_LOOK == TABLES_PER_LOOK - 1 && waiting > FULL) {           \
-      waiting = drain(group, lanes, rules, classes, RANK_SHIFT, waiting, LANES);         \
+      waiting = drain(tables, lanes, rules, classes, RANK_SHIFT, waiting, LANES);         \
     }                                                                                    \
   }
 
@@ -311,95 +333,151 @@ FUNCTION u32 ask_filter(LOCAL const Group *group, u32 hash, u32 rank, u32 cells,
     best = least_of(best, position);                                                                          \
   }
 
-/* Keys from `begin` to `end`. */
-KERNEL void classify(GLOBAL const u32 *RESTRICT keys, GLOBAL u32 *RESTRICT first, u32 begin, u32 end,
-                     GLOBAL const u32x4 *RESTRICT rules, GLOBAL const u32x4 *RESTRICT classes,
-                     GLOBAL const u32 *RESTRICT filter, GLOBAL const u32 *RESTRICT masks) {
-  LOCAL_MEMORY(Group, group);
+/* Copies what a group shares to its memory; a barrier must follow. */
+FUNCTION void load_tables(LOCAL Tables *tables, GLOBAL const u32x4 *RESTRICT classes, GLOBAL const u32 *RESTRICT filter) {
 #if LOCAL_CLASSES
   for (u32 i = local_index(); i < LOCAL_CLASSES; i += GROUP) {
-    group->classes[i] = classes[i];
+    tables->classes[i] = classes[i];
   }
+#else
+  (void)classes;
 #endif
   for (u32 i = local_index(); i < FILTER_WORDS; i += GROUP) {
-    group->filter[i] = filter[i];
-  }
-  barrier_group();
-  LOCAL Lanes *lanes = &group->lanes[lanes_index()];
-  u32 stride = group_count() * (GROUP / LANES) * ROUND;
-  for (u32 start = begin + (group_index() * (GROUP / LANES) + lanes_index()) * ROUND; start < end; start += stride) {
-    u32 waiting = 0;
-    for (u32 packet = lane(); packet < ROUND; packet += LANES) {
-      /* Lanes past the end do what the first one does, and what they find is not written. */
-      Key key = load_key(keys, start + packet < end ? start + packet : start);
-      for (u32 i = 0; i < WORDS; i++) {
-        lanes->source[i][packet] = key.source[i];
-        lanes->destination[i][packet] = key.destination[i];
-      }
-      lanes->ports[packet] = key.ports;
-      lanes->rest[packet] = key.rest;
-      lanes->best[packet] = NONE;
-      u32 kept[KEPT];
-      for (u32 i = 0; i < KEPT; i++) {
-        kept[i] = NOTHING;
-      }
-#ifdef TABLE_LIST
-      TABLE_LIST(TABLE)
-#else
-      for (u32 table = 0; table < TABLES; table++) {
-        LOOK(table, MASK(0), HASH_OF_MASKS)
-      }
-#endif
-      if (waiting > FULL_FOR_KEPT) {
-        waiting = drain(group, lanes, rules, classes, RANK_SHIFT, waiting, LANES);
-      }
-      u32 best = NONE;
-      u32 slot = kept[0] & 0xffffff;
-      u32 position = 0;
-      u32 distance = 0;
-      if (kept[0] < NOTHING) {
-        u32x4 last = last_part(rules, slot);
-        position = last.w & 0xffffff;
-        if (matches(group, key, rules, classes, slot, last)) {
-          best = position;
-        } else {
-          distance = last.w >> 24;
-        }
-      }
-      min_local(&lanes->best[packet], best);
-      u32 next = next_of_chain(slot, position, distance, RANK_SHIFT);
-      waiting = push(lanes, distance != 0, next, packet, waiting);
-      for (u32 i = 1; i < KEPT; i++) {
-        int may_be_first = kept[i] < NOTHING && kept[i] >> 24 <= best >> RANK_SHIFT;
-        waiting = push(lanes, may_be_first, kept[i], packet, waiting);
-      }
-      waiting = drain(group, lanes, rules, classes, RANK_SHIFT, waiting, LANES);
-    }
-    drain(group, lanes, rules, classes, RANK_SHIFT, waiting, 1);
-    for (u32 packet = lane(); packet < ROUND; packet += LANES) {
-      Key key = stored_key(lanes, packet);
-      u32 best = lanes->best[packet];
-#ifdef RULE_LIST
-      /* There may be no rules. */
-      (void)key;
-      RULE_LIST(REACHES, RULE, END)
-#else
-      for (u32 i = 0; i < TAIL; i++) {
-        u32x4 last = last_part(rules, TAIL_START + i);
-        u32 position = last.w & 0xffffff;
-        if (!ballot(position < best)) {
-          break;
-        }
-        if (position < best && matches(group, key, rules, classes, TAIL_START + i, last)) {
-          best = position;
-        }
-      }
-#endif
-      if (start + packet < end) {
-        first[start + packet] = best == NONE ? NO_RULE : best;
-      }
-    }
-    /* Keys are written over now. */
-    sync_lanes();
+    tables->filter[i] = filter[i];
   }
 }
+
+/*
+ * Looks a packet for each lane up in all tables, each lane's at its place `packet`. What waits in the queue, the answer many, is
+ * about any of them.
+ */
+FUNCTION u32 look_up(LOCAL const Tables *tables, LOCAL Lanes *lanes, Key key, u32 packet, u32 waiting,
+                     GLOBAL const u32x4 *RESTRICT rules, GLOBAL const u32x4 *RESTRICT classes,
+                     GLOBAL const u32 *RESTRICT masks) {
+  /* A kernel for certain rules has the masks in its text. */
+  (void)masks;
+  for (u32 i = 0; i < WORDS; i++) {
+    lanes->source[i][packet] = key.source[i];
+    lanes->destination[i][packet] = key.destination[i];
+  }
+  lanes->ports[packet] = key.ports;
+  lanes->rest[packet] = key.rest;
+  lanes->best[packet] = NONE;
+  u32 kept[KEPT];
+  for (u32 i = 0; i < KEPT; i++) {
+    kept[i] = NOTHING;
+  }
+#ifdef TABLE_LIST
+  TABLE_LIST(TABLE)
+#else
+  for (u32 table = 0; table < TABLES; table++) {
+    LOOK(table, MASK(0), HASH_OF_MASKS)
+  }
+#endif
+  if (waiting > FULL_FOR_KEPT) {
+    waiting = drain(tables, lanes, rules, classes, RANK_SHIFT, waiting, LANES);
+  }
+  u32 best = NONE;
+  u32 slot = kept[0] & 0xffffff;
+  u32 position = 0;
+  u32 distance = 0;
+  if (kept[0] < NOTHING) {
+    u32x4 last = last_part(rules, slot);
+    position = last.w & 0xffffff;
+    if (matches(tables, key, rules, classes, slot, last)) {
+      best = position;
+    } else {
+      distance = last.w >> 24;
+    }
+  }
+  min_local(&lanes->best[packet], best);
+  u32 next = next_of_chain(slot, position, distance, RANK_SHIFT);
+  waiting = push(lanes, distance != 0, next, packet, waiting);
+  for (u32 i = 1; i < KEPT; i++) {
+    int may_be_first = kept[i] < NOTHING && kept[i] >> 24 <= best >> RANK_SHIFT;
+    waiting = push(lanes, may_be_first, kept[i], packet, waiting);
+  }
+  return drain(tables, lanes, rules, classes, RANK_SHIFT, waiting, LANES);
+}
+
+/* Empties the queue. */
+FUNCTION void drain_all(LOCAL const Tables *tables, LOCAL Lanes *lanes, u32 waiting, GLOBAL const u32x4 *RESTRICT rules,
+                        GLOBAL const u32x4 *RESTRICT classes, GLOBAL const u32 *RESTRICT masks) {
+  (void)masks;
+  drain(tables, lanes, rules, classes, RANK_SHIFT, waiting, 1);
+}
+
+/* The first rule that matches a packet, from the best that tables have and the tail. */
+FUNCTION u32 compare_tail(LOCAL const Tables *tables, Key key, u32 best, GLOBAL const u32x4 *RESTRICT rules,
+                          GLOBAL const u32x4 *RESTRICT classes, GLOBAL const u32 *RESTRICT masks) {
+  (void)masks;
+#ifdef RULE_LIST
+  (void)tables;
+  (void)rules;
+  (void)classes;
+  /* There may be no rules. */
+  (void)key;
+  RULE_LIST(REACHES, RULE, END)
+#else
+  for (u32 i = 0; i < TAIL; i++) {
+    u32x4 last = last_part(rules, TAIL_START + i);
+    u32 position = last.w & 0xffffff;
+    if (!ballot(position < best)) {
+      break;
+    }
+    if (position < best && matches(tables, key, rules, classes, TAIL_START + i, last)) {
+      best = position;
+    }
+  }
+#endif
+  return best;
+}
+
+/* The first rule that matches the one packet that each lane has, or NONE. */
+FUNCTION u32 first_match(LOCAL const Tables *tables, LOCAL Lanes *lanes, Key key, GLOBAL const u32x4 *RESTRICT rules,
+                         GLOBAL const u32x4 *RESTRICT classes, GLOBAL const u32 *RESTRICT masks) {
+  u32 waiting = look_up(tables, lanes, key, lane(), 0, rules, classes, masks);
+  drain_all(tables, lanes, waiting, rules, classes, masks);
+  u32 best = compare_tail(tables, key, lanes->best[lane()], rules, classes, masks);
+  /* Keys may be written over now. */
+  sync_lanes();
+  return best;
+}
+
+#undef Key
+#undef Lanes
+#undef Tables
+#undef load_tables
+#undef load_key
+#undef stored_key
+#undef finish_hash
+#undef meets
+#undef class_of
+#undef prefix_difference
+#undef matches
+#undef last_part
+#undef push
+#undef next_of_chain
+#undef drain
+#undef drain_all
+#undef ask_filter
+#undef look_up
+#undef compare_tail
+#undef first_match
+#undef RULE_PARTS
+#undef HASH_OF
+#undef HASH_OF_MASKS
+#undef MASK_WORDS
+#undef TABLE
+#undef RULE
+#ifndef TABLE_LIST
+#undef TABLES
+#undef SLOTS
+#undef CELLS
+#undef BITS
+#undef RANK_SHIFT
+#endif
+#ifndef RULE_LIST
+#undef TAIL
+#undef TAIL_START
+#endif

@@ -424,7 +424,14 @@ fn chains_in_the_way_of_others_cost_little_memory() {
     let pair =
         |n: u32| [0, 1].map(|at| Rule { destination_ports: ports(at), ..v4(n * 0x9e37, 32, n * 77, 32) });
     let rules = RuleSet { rules: long.chain((0..10_000).flat_map(pair)).collect() };
-    let target = Target { lanes: 1, group: 64, groups_per_unit: 2, local_memory: 1 << 16, specialise: false };
+    let target = Target {
+        lanes: 1,
+        group: 64,
+        groups_per_unit: 2,
+        local_memory: 1 << 16,
+        packets_a_lane: 2,
+        specialise: false,
+    };
     for algorithm in Algorithm::ALL {
         let image = Image::new::<MatchKey4>(&rules, algorithm, &target).expect("an image");
         // Four slots a rule, twice that to have room, and the filter.
@@ -469,7 +476,14 @@ fn with_conditions(count: u32) -> RuleSet {
 
 #[test]
 fn conditions_are_counted() {
-    let target = Target { lanes: 1, group: 64, groups_per_unit: 2, local_memory: 1 << 16, specialise: false };
+    let target = Target {
+        lanes: 1,
+        group: 64,
+        groups_per_unit: 2,
+        local_memory: 1 << 16,
+        packets_a_lane: 2,
+        specialise: false,
+    };
     let most = with_conditions(1 << 16);
     let more = with_conditions((1 << 16) + 1);
     for algorithm in Algorithm::ALL {

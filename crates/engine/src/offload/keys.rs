@@ -1,13 +1,13 @@
-//! Classifying on a device.
+//! Keys in, positions of rules out.
 
-use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
 
 use packetloom_classify::RuleSet;
-use packetloom_classify::image::{self, Algorithm, Image, Target};
-use packetloom_device::{Argument, Cache, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue};
+use packetloom_classify::image::{Image, Target};
+use packetloom_device::{Argument, Device, Entry, Loaded, Memory, Parameter, Program, Queue};
 use packetloom_packet::{MatchKey4, MatchKey6};
+
+use super::{Error, Options, target};
 
 /// The kernel's entry point.
 const CLASSIFY: Entry = Entry {
@@ -26,89 +26,6 @@ const CLASSIFY: Entry = Entry {
 
 /// Packets of a launch at most: places of packets are 32 bits in the kernel, and it goes on past the last one by what all groups take.
 pub const MAX_PACKETS: u32 = 1 << 31;
-
-/// Where work is done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Placement {
-    /// On this machine's cores.
-    #[default]
-    Cpu,
-    /// On the first GPU there is, else on this machine's cores.
-    Auto,
-    /// On this device, or not at all.
-    On(Id),
-}
-
-impl Placement {
-    /// The device, opened; `None` for this machine's cores.
-    ///
-    /// # Errors
-    /// Where a device was named that cannot be had.
-    pub fn open(self) -> Result<Option<Device>, packetloom_device::Error> {
-        let open = |id| Device::open(id, Cache::user());
-        match self {
-            Self::Cpu => Ok(None),
-            Self::On(id) => open(id).map(Some),
-            // Lanes in step are what tells a GPU from a CPU behind the same interface.
-            Self::Auto => {
-                let devices = packetloom_device::list().0.into_iter().filter_map(|id| open(id).ok());
-                Ok(devices.into_iter().find(|device| device.description().lanes > 1))
-            }
-        }
-    }
-}
-
-impl fmt::Display for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cpu => f.write_str("cpu"),
-            Self::Auto => f.write_str("auto"),
-            Self::On(id) => id.fmt(f),
-        }
-    }
-}
-
-impl FromStr for Placement {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "cpu" => Ok(Self::Cpu),
-            "auto" => Ok(Self::Auto),
-            _ => text
-                .parse()
-                .map(Self::On)
-                .map_err(|_| format!("no device {text:?}; expected cpu, auto, cuda:N, opencl:N or host")),
-        }
-    }
-}
-
-/// Why rules are not on a device.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The device failed, or has no room.
-    #[error(transparent)]
-    Device(#[from] packetloom_device::Error),
-    /// The rules cannot be laid out for it.
-    #[error(transparent)]
-    Image(#[from] image::Error),
-}
-
-/// How a device takes rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// How they are laid out.
-    pub algorithm: Algorithm,
-    /// Whether a kernel is compiled for them: slower to begin with, faster after.
-    pub specialise: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { algorithm: Algorithm::default(), specialise: true }
-    }
-}
 
 /// A rule set on a device, and what it takes to have batches of keys classified there.
 #[derive(Debug)]
@@ -174,8 +91,8 @@ impl OnDevice {
     pub fn new(device: &Device, image: &Image, target: &Target) -> Result<Self, Error> {
         let program = Program {
             name: "rules",
-            source: image.source.to_owned(),
-            defines: image.defines.clone(),
+            source: image.keys_kernel(),
+            defines: Vec::new(),
             group: target.group,
             groups_per_unit: target.groups_per_unit,
             local: image.local,
@@ -240,36 +157,5 @@ impl OnDevice {
         queue.write(&self.keys, 0, keys)?;
         self.launch(queue, &self.keys, &self.first, 0..first.len() as u32)?;
         Ok(queue.read(&self.first, 0, bytemuck::cast_slice_mut(first))?)
-    }
-}
-
-/// What suits a device.
-pub fn target(device: &Device, specialise: bool) -> Target {
-    let description = device.description();
-    match device.description().id {
-        // Two groups fill a multiprocessor's lanes and share its local memory.
-        Id::Cuda(_) => Target {
-            lanes: description.lanes,
-            group: description.group.min(1024),
-            groups_per_unit: 2,
-            // The driver keeps 1 KB for each group.
-            local_memory: (description.local_memory / 2).saturating_sub(1024),
-            specialise,
-        },
-        Id::OpenCl(_) => Target {
-            lanes: description.lanes,
-            group: if description.lanes > 1 { description.group.min(512) } else { description.group.min(64) },
-            groups_per_unit: 2,
-            local_memory: description.local_memory,
-            specialise,
-        },
-        // Lanes are threads there: few are enough to meet each other.
-        Id::Host => Target {
-            lanes: 4,
-            group: 4,
-            groups_per_unit: 1,
-            local_memory: description.local_memory,
-            specialise,
-        },
     }
 }

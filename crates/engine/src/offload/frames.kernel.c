@@ -1,0 +1,263 @@
+/*
+ * A chain over frames: their headers, the first rule of each ACL that matches, a verdict.
+ *
+ * Before this text stand that of dissect.kernel.c and, for each ACL, that of rules.kernel.c twice: what it declares is called
+ * acl<number>_v4_... and acl<number>_v6_.... Lanes take a frame each; nothing is shared between warps but what was there before.
+ *
+ * Defined by the host: ACLS(ACL), an ACL(number) for each; SLICE, the bytes of a frame that are looked at, a multiple of 16;
+ * NON_IP(reject), whether a frame that was rejected is not IP; verdicts' codes: VERDICT_NON_IP, VERDICT_MALFORMED, VERDICT_RULE,
+ * VERDICT_DEFAULT_<number>, where 0 lets a packet pass.
+ */
+
+/* A frame's place: its offset (39 bits), link type (9), captured bytes (16). */
+#define OFFSET_OF(place) ((place) & 0x7fffffffff)
+#define LINK_OF(place) ((u32)((place) >> 39) & 0x1ff)
+#define LEN_OF(place) ((u32)((place) >> 48))
+/* The place of no frame. */
+#define NO_FRAME 0xffffffffffffffff
+
+/*
+ * An answer: the position of the rule of the first ACL, NONE if none matches (24 bits); the chain's verdict (7); the lap of the ring
+ * (1); the packet's IP bytes (32). A frame that software must look at has a verdict of its own.
+ */
+#define ANSWER(position, verdict, lap, bytes) \
+  ((u64)(position) | (u64)(verdict) << 24 | (u64)(lap) << 31 | (u64)(bytes) << 32)
+#define VERDICT_PASS 0
+#define VERDICT_BEYOND 0x7f
+
+/* Sixteen bytes at a time, from the multiple of 16 on in which a frame begins. */
+#define PIECES (SLICE / 16 + 1)
+/* An odd number of words from a lane's slice to the next, so that lanes read different banks. */
+#define SLICE_WORDS (PIECES * 4 + 1)
+
+/* What `tables` begins with: for each ACL and family where its parts are, in units of 16 bytes. */
+#define PARTS 5
+#define AT(number, family, part) (tables + (u64)tables[((number) * 2 + (family)) * PARTS + (part)] * 4)
+#define RULES_PART 0
+#define CLASSES_PART 1
+#define FILTER_PART 2
+#define MASKS_PART 3
+/* A bit for each rule, set where it denies. */
+#define DENIES_PART 4
+
+#define TABLES_OF(number)                 \
+  acl##number##_v4_Tables acl##number##_v4; \
+  acl##number##_v6_Tables acl##number##_v6;
+#define LANES_OF(number)                 \
+  acl##number##_v4_Lanes acl##number##_v4; \
+  acl##number##_v6_Lanes acl##number##_v6;
+
+/* What lanes share. */
+typedef struct {
+  u64 places[LANES];
+  u32 slices[LANES][SLICE_WORDS];
+  union {
+    ACLS(LANES_OF)
+  } lanes;
+} Warp;
+
+/* What a group shares. */
+typedef struct {
+  ACLS(TABLES_OF)
+  Warp warps[GROUP / LANES];
+  /* Batches that were published. */
+  u32 published;
+} Group;
+
+#define LOAD_TABLES(number)                                                                             \
+  acl##number##_v4_load_tables(&group->acl##number##_v4,                                                \
+                               (GLOBAL const u32x4 *)AT(number, 0, CLASSES_PART), AT(number, 0, FILTER_PART)); \
+  acl##number##_v6_load_tables(&group->acl##number##_v6,                                                \
+                               (GLOBAL const u32x4 *)AT(number, 1, CLASSES_PART), AT(number, 1, FILTER_PART));
+
+/* Reads the first bytes of the frames at the lanes' places. */
+FUNCTION void load_slices(LOCAL Warp *warp, GLOBAL const u8 *frames, u64 place) {
+  u32x4 pieces[PIECES];
+  warp->places[lane()] = place;
+  sync_lanes();
+  /* All are on their way before the first is needed. */
+  for (u32 i = 0; i < PIECES; i++) {
+    u32 number = i * LANES + lane();
+    u64 of = warp->places[number / PIECES];
+    u64 begin = OFFSET_OF(of);
+    u64 at = (begin & ~(u64)15) + number % PIECES * 16;
+    u32 len = LEN_OF(of) < SLICE ? LEN_OF(of) : SLICE;
+    if (of != NO_FRAME && at < begin + len) {
+      pieces[i] = load_shared((GLOBAL const u32x4 *)(frames + at));
+    }
+  }
+  for (u32 i = 0; i < PIECES; i++) {
+    u32 number = i * LANES + lane();
+    LOCAL u32 *to = &warp->slices[number / PIECES][number % PIECES * 4];
+    u64 of = warp->places[number / PIECES];
+    u64 begin = OFFSET_OF(of);
+    u64 at = (begin & ~(u64)15) + number % PIECES * 16;
+    u32 len = LEN_OF(of) < SLICE ? LEN_OF(of) : SLICE;
+    if (of != NO_FRAME && at < begin + len) {
+      to[0] = pieces[i].x;
+      to[1] = pieces[i].y;
+      to[2] = pieces[i].z;
+      to[3] = pieces[i].w;
+    }
+  }
+  sync_lanes();
+}
+
+/* The position of the first rule of an ACL for the packets of a family; `found` for others. */
+#define FIRST_OF(number, family, words, at)                                                                        \
+  if (ballot(headers.kind == HEADERS_V##family)) {                                                                 \
+    acl##number##_v##family##_Key key;                                                                             \
+    for (u32 i = 0; i < words; i++) {                                                                              \
+      key.source[i] = headers.source[i];                                                                           \
+      key.destination[i] = headers.destination[i];                                                                 \
+    }                                                                                                              \
+    key.ports = headers.ports;                                                                                     \
+    key.rest = headers.rest;                                                                                       \
+    u32 first = acl##number##_v##family##_first_match(                                                             \
+        &group->acl##number##_v##family, &warp->lanes.acl##number##_v##family, key,                                \
+        (GLOBAL const u32x4 *)AT(number, at, RULES_PART), (GLOBAL const u32x4 *)AT(number, at, CLASSES_PART),   \
+        AT(number, at, MASKS_PART));                                                                             \
+    found = headers.kind == HEADERS_V##family ? first : found;                                                     \
+  }
+
+/* An ACL's part of the chain. Packets that were dropped go through it too, since their lanes would only wait. */
+#define ACL(number)                                                                            \
+  {                                                                                            \
+    u32 found = NONE;                                                                          \
+    FIRST_OF(number, 4, 1, 0)                                                                  \
+    FIRST_OF(number, 6, 4, 1)                                                                  \
+    if (verdict == VERDICT_PASS) {                                                             \
+      u32 denied = found != NONE && AT(number, 0, DENIES_PART)[found / 32] >> (found & 31) & 1; \
+      verdict = found == NONE ? VERDICT_DEFAULT_##number : denied ? VERDICT_RULE : VERDICT_PASS; \
+    }                                                                                          \
+    if (number == 0) {                                                                         \
+      position = found;                                                                        \
+    } else if (place != NO_FRAME) {                                                            \
+      others[(u64)(number - 1) * stride + index] = found;                                      \
+    }                                                                                          \
+  }
+
+/*
+ * Judges the frame at each lane's place: the answers are written at `index`, unless there is no such one (NO_INDEX), and the positions of
+ * all ACLs but the first in arrays of `stride` words each.
+ */
+#define NO_INDEX 0xffffffffu
+
+FUNCTION void judge_frames(LOCAL Group *group, GLOBAL const u8 *frames, u64 bytes, u64 place, GLOBAL u64 *answers,
+                           GLOBAL u32 *others, u32 stride, u32 index, u32 lap, GLOBAL const u32 *RESTRICT tables) {
+  LOCAL Warp *warp = &group->warps[lanes_index()];
+  u32 len = LEN_OF(place);
+  u32 have = len < SLICE ? len : SLICE;
+  u32 is_inside = place != NO_FRAME && OFFSET_OF(place) + have <= bytes;
+  load_slices(warp, frames, is_inside ? place : NO_FRAME);
+  u32 position = NONE;
+  u32 verdict = VERDICT_PASS;
+  Headers headers;
+  headers.kind = HEADERS_BEYOND;
+  headers.ip_bytes = 0;
+  if (is_inside) {
+    LOCAL const u8 *slice = (LOCAL const u8 *)warp->slices[lane()] + (OFFSET_OF(place) & 15);
+    headers = dissect(slice, have, len, LINK_OF(place));
+  }
+  if (headers.kind == HEADERS_BEYOND) {
+    verdict = VERDICT_BEYOND;
+  } else if (headers.kind == HEADERS_REJECTED) {
+    verdict = NON_IP(headers.reject) ? VERDICT_NON_IP : VERDICT_MALFORMED;
+  }
+  u32 is_ip = headers.kind == HEADERS_V4 || headers.kind == HEADERS_V6;
+  u32 rejected = verdict;
+  verdict = VERDICT_PASS;
+  ACLS(ACL)
+  verdict = is_ip ? verdict : rejected;
+  if (index != NO_INDEX) {
+    if (ACL_COUNT > 1) {
+      /* Who sees the answer must see the others. */
+      fence_shared();
+    }
+    store_shared_64(&answers[index], ANSWER(position, verdict, lap, is_ip ? headers.ip_bytes : 0));
+  }
+}
+
+/* The frames whose places stand from `begin` to `end`, in `bytes` bytes of memory, a multiple of 16. */
+KERNEL void judge(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places, GLOBAL u64 *answers, GLOBAL u32 *others, u32 stride,
+                  u32 begin, u32 end, GLOBAL const u32 *RESTRICT tables) {
+  LOCAL_MEMORY(Group, group);
+  ACLS(LOAD_TABLES)
+  barrier_group();
+  u32 step = group_count() * GROUP;
+  for (u32 start = begin + group_index() * GROUP + lanes_index() * LANES; start < end; start += step) {
+    u32 index = start + lane() < end ? start + lane() : NO_INDEX;
+    u64 place = index == NO_INDEX ? NO_FRAME : places[index];
+    judge_frames(group, frames, bytes, place, answers, others, stride, index, 0, tables);
+  }
+}
+
+/* Words of the ring that the host writes, and those by which the first group tells the others. */
+#define PUBLISHED 0
+#define STOP 1
+
+/*
+ * Stays and judges batches of GROUP frames as the host publishes them in a ring of 2^ring_bits: places of batch n, counted from 0, stand
+ * from (n mod 2^ring_bits) * GROUP on, NO_FRAME behind the last, and all are answered; the answers' lap changes with every lap of the ring and is 1 in the
+ * first. `first` is the number of the batch to begin with. `words` are the host's: batches published, and whether to leave. The first
+ * group asks for them and tells the others by `told`, zeros at first; if it is alone, it does their work.
+ *
+ * It leaves by itself where the host has published nothing for `patience` times that it was asked.
+ */
+KERNEL void reside(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places, GLOBAL u64 *answers, GLOBAL u32 *others,
+                   GLOBAL const u32 *words, GLOBAL u32 *told, u32 ring_bits, u32 first, u32 patience,
+                   GLOBAL const u32 *RESTRICT tables) {
+  LOCAL_MEMORY(Group, group);
+  u32 alone = group_count() == 1;
+  if (!alone && group_index() == 0) {
+    if (local_index() == 0) {
+      u32 published = first;
+      u32 stop = 0;
+      for (u32 idle = 0; !stop; idle++) {
+        u32x4 now = load_shared((GLOBAL const u32x4 *)words);
+        stop = now.y != 0 || idle == patience;
+        if (now.x != published) {
+          published = now.x;
+          idle = 0;
+          fence_shared();
+          store_shared(&told[PUBLISHED], published);
+        }
+        if (stop) {
+          fence_shared();
+          store_shared(&told[STOP], 1);
+        }
+      }
+    }
+    return;
+  }
+  ACLS(LOAD_TABLES)
+  u32 workers = alone ? 1 : group_count() - 1;
+  u32 batch = first + (alone ? 0 : group_index() - 1);
+  for (;; batch += workers) {
+    if (local_index() == 0) {
+      u32 published;
+      u32 stop;
+      u32 idle = 0;
+      do {
+        u32x4 now = load_shared((GLOBAL const u32x4 *)(alone ? words : told));
+        published = now.x;
+        stop = now.y != 0 || (alone && idle == patience);
+        idle++;
+      } while ((i32)(published - batch) <= 0 && !stop);
+      fence_shared();
+      group->published = published;
+    }
+    barrier_group();
+    u32 published = group->published;
+    u32 is_there = (i32)(published - batch) > 0;
+    barrier_group();
+    if (!is_there) {
+      return;
+    }
+    u32 slot = batch & ((1u << ring_bits) - 1);
+    u32 index = slot * GROUP + local_index();
+    u64 place = load_shared_64(&places[index]);
+    u32 lap = ~(batch >> ring_bits) & 1;
+    judge_frames(group, frames, bytes, place, answers, others, GROUP << ring_bits, index, lap, tables);
+  }
+}

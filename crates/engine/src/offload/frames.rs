@@ -1,0 +1,417 @@
+//! Frames in, verdicts out: the part of a chain that has kernels, as one kernel.
+
+use std::ops::Range;
+
+use packetloom_classify::image::{Algorithm, Image, Target};
+use packetloom_classify::{NO_RULE, RuleSet};
+use packetloom_device::{Argument, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue};
+use packetloom_packet::batch::Policy;
+use packetloom_packet::{DropReason, LinkType, MatchKey4, MatchKey6, Reject, Verdict, dissect};
+
+use super::{Error, target};
+
+/// The kernel's text, behind those of what it is made of.
+const FRAMES: &str = include_str!("frames.kernel.c");
+
+const JUDGE: Entry = Entry {
+    name: "judge",
+    parameters: &[
+        Parameter::Memory,
+        Parameter::U64,
+        Parameter::Memory,
+        Parameter::Memory,
+        Parameter::Memory,
+        Parameter::U32,
+        Parameter::U32,
+        Parameter::U32,
+        Parameter::Memory,
+    ],
+};
+
+const RESIDE: Entry = Entry {
+    name: "reside",
+    parameters: &[
+        Parameter::Memory,
+        Parameter::U64,
+        Parameter::Memory,
+        Parameter::Memory,
+        Parameter::Memory,
+        Parameter::Memory,
+        Parameter::Memory,
+        Parameter::U32,
+        Parameter::U32,
+        Parameter::U32,
+        Parameter::Memory,
+    ],
+};
+
+/// ACLs of a kernel at most: each takes local memory for its filters, and has its masks in the kernel's text.
+pub const MAX_ACLS: usize = 4;
+/// Groups of a compute unit: with their frames on the way, as many as keep a bus busy.
+const GROUPS_PER_UNIT: u32 = 4;
+/// Parts that each family of each ACL has in the tables: rules, classes, filter, masks, rules that deny.
+const PARTS: usize = 5;
+/// Answers have 24 bits for a position.
+const NO_POSITION: u32 = 0xff_ffff;
+/// The code of a verdict that software must give.
+const BEYOND: u8 = 0x7f;
+const OFFSET_BITS: u32 = 39;
+const LINK_BITS: u32 = 9;
+
+/// Bytes of a frame that a device looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Slice {
+    /// Enough for IPv4, and for IPv6 but TCP's flags.
+    Bytes64,
+    /// Enough for all but long chains of headers.
+    #[default]
+    Bytes128,
+}
+
+impl Slice {
+    /// How many they are.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Bytes64 => 64,
+            Self::Bytes128 => 128,
+        }
+    }
+}
+
+/// Where a frame lies, for a device: 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct Place(u64);
+
+impl Place {
+    /// Where no frame is.
+    pub const NONE: Self = Self(u64::MAX);
+
+    /// Of a frame's captured bytes; `None` where the offset is more than a place can say: half a terabyte.
+    pub fn new(offset: u64, len: u32, link: LinkType) -> Option<Self> {
+        let link = u64::from(link.0).min((1 << LINK_BITS) - 1);
+        // Only whether the headers are whole depends on the length: they are, long before this.
+        let len = u64::from(len.min(u16::MAX.into()));
+        // A place of all ones is none.
+        let is_near = offset < (1 << OFFSET_BITS) - 1;
+        is_near.then_some(Self(offset | link << OFFSET_BITS | len << (OFFSET_BITS + LINK_BITS)))
+    }
+
+    /// The same for an offset that a place can always say.
+    pub fn near(offset: u32, len: u32, link: LinkType) -> Self {
+        Self::new(offset.into(), len, link).unwrap_or(Self::NONE)
+    }
+}
+
+/// What a device found out about a frame: 8 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct Answer(u64);
+
+impl Answer {
+    /// The chain's verdict; `None` where software must look at the frame.
+    pub fn verdict(self) -> Option<Verdict> {
+        match (self.0 >> 24) as u8 & 0x7f {
+            0 => Some(Verdict::Pass),
+            BEYOND => None,
+            code => DropReason::ALL.get(usize::from(code) - 1).copied().map(Verdict::Drop),
+        }
+    }
+
+    /// The first rule of the first ACL that matches, by its position, or [`NO_RULE`].
+    pub fn first(self) -> u32 {
+        position(self.0 as u32)
+    }
+
+    /// The packet's IP bytes; 0 for frames without a match key.
+    pub fn ip_bytes(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// What changes with each lap of a ring.
+    pub(super) fn lap(self) -> bool {
+        self.0 >> 31 & 1 == 1
+    }
+}
+
+pub(super) fn position(word: u32) -> u32 {
+    match word & NO_POSITION {
+        NO_POSITION => NO_RULE,
+        position => position,
+    }
+}
+
+/// The code that kernels have for a verdict.
+fn code(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Pass => 0,
+        Verdict::Drop(reason) => reason as u8 + 1,
+    }
+}
+
+/// An ACL as a kernel takes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Acl<'a> {
+    /// Its rules.
+    pub rules: &'a RuleSet,
+    /// The verdict of each and, after them, that where none matches.
+    pub verdicts: &'a [Verdict],
+}
+
+/// How frames are judged on a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How rules are laid out.
+    pub algorithm: Algorithm,
+    /// Whether the kernel is compiled for them: slower to begin with, faster after.
+    pub specialise: bool,
+    /// Bytes of each frame that are looked at.
+    pub slice: Slice,
+    /// What becomes of frames without a match key.
+    pub policy: Policy,
+}
+
+/// The first functions of a chain on a device: ACLs, from the headers to the verdict.
+#[derive(Debug)]
+pub struct Frames {
+    device: Device,
+    judge: Loaded,
+    reside: Loaded,
+    tables: Memory,
+    acls: usize,
+    slice: Slice,
+    groups: u32,
+}
+
+/// Memory in which frames are judged; each may be the device's or shared with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers<'a> {
+    /// The frames, a multiple of 16 bytes.
+    pub frames: Argument<'a>,
+    /// Bytes of that memory.
+    pub bytes: usize,
+    /// Where the frames lie: a [`Place`] each.
+    pub places: Argument<'a>,
+    /// An [`Answer`] for each.
+    pub answers: Argument<'a>,
+    /// For each ACL but the first, positions of as many packets: words of 32 bits.
+    pub others: Argument<'a>,
+    /// Frames that there is room for in each.
+    pub room: u32,
+}
+
+impl Frames {
+    /// Lays out the rules, compiles the kernel and copies everything to the device.
+    ///
+    /// # Errors
+    /// Where the rules are too many for it, or where it fails.
+    ///
+    /// # Panics
+    /// With no ACL, or more than [`MAX_ACLS`].
+    pub fn new(device: &Device, acls: &[Acl<'_>], options: Options) -> Result<Self, Error> {
+        assert!((1..=MAX_ACLS).contains(&acls.len()), "{} ACLs", acls.len());
+        let (target, staging) = fused_target(device, acls.len(), options);
+        let mut tables = Tables::new(acls.len());
+        let mut source = String::from("#line 1 \"dissect.kernel.c\"\n");
+        source += dissect::KERNEL;
+        let mut local = staging;
+        let mut defines = dissect::defines();
+        for (number, acl) in acls.iter().enumerate() {
+            let v4 = Image::new::<MatchKey4>(acl.rules, options.algorithm, &target)?;
+            let v6 = Image::new::<MatchKey6>(acl.rules, options.algorithm, &target)?;
+            let denies = denies(acl);
+            for (family, image) in [(4, v4), (6, v6)] {
+                source += &image.functions(&format!("acl{number}_v{family}_##x"));
+                local += image.local.next_multiple_of(16);
+                tables.add([&image.rules, &image.classes, &image.filter, &image.masks, &denies]);
+            }
+            let default = acl.verdicts.last().copied().unwrap_or_default();
+            defines.push((format!("VERDICT_DEFAULT_{number}"), format!("{}u", code(default))));
+        }
+        source += "#line 1 \"frames.kernel.c\"\n";
+        source += FRAMES;
+        let each: Vec<_> = (0..acls.len()).map(|number| format!("ACL({number})")).collect();
+        let non_ip: Vec<_> = Reject::ALL
+            .into_iter()
+            .filter(|reject| reject.is_non_ip())
+            .map(|reject| format!("(reject) == {}u", reject.number()))
+            .collect();
+        let policy = |reject| format!("{}u", code(options.policy.verdict(reject)));
+        defines.extend([
+            ("ACLS(ACL)".into(), each.join(" ")),
+            ("ACL_COUNT".into(), format!("{}u", acls.len())),
+            ("SLICE".into(), format!("{}u", options.slice.bytes())),
+            ("NON_IP(reject)".into(), format!("({})", non_ip.join(" || "))),
+            ("VERDICT_NON_IP".into(), policy(Reject::NotIp)),
+            ("VERDICT_MALFORMED".into(), policy(Reject::IpMalformed)),
+            ("VERDICT_RULE".into(), format!("{}u", code(Verdict::Drop(DropReason::AclRule)))),
+        ]);
+        let program = Program {
+            name: "frames",
+            source,
+            defines,
+            group: target.group,
+            groups_per_unit: target.groups_per_unit,
+            local,
+            entries: vec![JUDGE, RESIDE],
+        };
+        let [judge, reside] = <[Loaded; 2]>::try_from(device.build(&program)?).unwrap_or_else(|loaded| {
+            unreachable!("a kernel for each of two entries, not {}", loaded.len());
+        });
+        Ok(Self {
+            device: device.clone(),
+            judge,
+            reside,
+            tables: device.memory_of(bytemuck::cast_slice(&tables.words))?,
+            acls: acls.len(),
+            slice: options.slice,
+            groups: device.description().units * target.groups_per_unit,
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// ACLs.
+    pub fn acls(&self) -> usize {
+        self.acls
+    }
+
+    /// Bytes of a frame that are looked at.
+    pub fn slice(&self) -> Slice {
+        self.slice
+    }
+
+    /// Frames of a batch of a ring.
+    pub(super) fn group(&self) -> u32 {
+        self.judge.group
+    }
+
+    /// Groups that the device holds at a time.
+    pub(super) fn groups(&self) -> u32 {
+        self.groups
+    }
+
+    /// Queues the kernel over the frames at some of the places. A place that is not in the memory of the frames is answered as one that
+    /// software must look at.
+    ///
+    /// # Errors
+    /// Where there is no room for so many; and where the device fails.
+    pub fn launch(&self, queue: &mut Queue, buffers: &Buffers<'_>, packets: Range<u32>) -> Result<(), Error> {
+        self.check(buffers, packets.end)?;
+        let groups = (packets.len() as u32).div_ceil(self.judge.group).clamp(1, self.groups);
+        let arguments = [
+            buffers.frames,
+            Argument::U64(buffers.bytes as u64),
+            buffers.places,
+            buffers.answers,
+            buffers.others,
+            Argument::U32(buffers.room),
+            Argument::U32(packets.start),
+            Argument::U32(packets.end),
+            Argument::Memory(&self.tables),
+        ];
+        Ok(queue.launch(&self.judge, groups, &arguments)?)
+    }
+
+    /// Queues the kernel that stays: see [`super::ring`].
+    pub(super) fn launch_resident(
+        &self,
+        queue: &mut Queue,
+        buffers: &Buffers<'_>,
+        (words, told): (Argument<'_>, &Memory),
+        (ring_bits, first, patience): (u32, u32, u32),
+        groups: u32,
+    ) -> Result<(), Error> {
+        self.check(buffers, self.group() << ring_bits)?;
+        let arguments = [
+            buffers.frames,
+            Argument::U64(buffers.bytes as u64),
+            buffers.places,
+            buffers.answers,
+            buffers.others,
+            words,
+            Argument::Memory(told),
+            Argument::U32(ring_bits),
+            Argument::U32(first),
+            Argument::U32(patience),
+            Argument::Memory(&self.tables),
+        ];
+        Ok(queue.launch(&self.reside, groups, &arguments)?)
+    }
+
+    /// Whether the memory is as large as is said: kernels believe it.
+    fn check(&self, buffers: &Buffers<'_>, packets: u32) -> Result<(), Error> {
+        let len = |argument: &Argument<'_>| match argument {
+            Argument::Memory(memory) => memory.len(),
+            Argument::Shared(shared) => shared.len(),
+            _ => 0,
+        };
+        let room = buffers.room as usize;
+        let fits = packets <= buffers.room
+            && buffers.room <= super::MAX_PACKETS
+            && buffers.bytes.is_multiple_of(16)
+            && buffers.bytes <= len(&buffers.frames)
+            && room * size_of::<Place>() <= len(&buffers.places)
+            && room * size_of::<Answer>() <= len(&buffers.answers)
+            && room * (self.acls - 1) * 4 <= len(&buffers.others);
+        if fits {
+            return Ok(());
+        }
+        let why = format!("{packets} packets do not fit into {buffers:?}");
+        Err(packetloom_device::Error::Misuse(why).into())
+    }
+}
+
+/// What the kernel's `tables` are: where parts lie, and they.
+struct Tables {
+    words: Vec<u32>,
+    filled: usize,
+}
+
+impl Tables {
+    fn new(acls: usize) -> Self {
+        Self { words: vec![0; (acls * 2 * PARTS).next_multiple_of(4)], filled: 0 }
+    }
+
+    fn add(&mut self, parts: [&[u32]; PARTS]) {
+        for part in parts {
+            // In units of 16 bytes, which is less than there can be rules in 32 bits.
+            self.words[self.filled] = (self.words.len() / 4) as u32;
+            self.filled += 1;
+            self.words.extend(part);
+            self.words.resize(self.words.len().next_multiple_of(4), 0);
+        }
+    }
+}
+
+/// A bit for each rule, set where it drops the packet.
+fn denies(acl: &Acl<'_>) -> Vec<u32> {
+    let mut words = vec![0u32; acl.rules.rules.len().div_ceil(32)];
+    for (position, verdict) in acl.verdicts.iter().enumerate().take(acl.rules.rules.len()) {
+        words[position / 32] |= u32::from(!verdict.is_pass()) << (position % 32);
+    }
+    words
+}
+
+/// What suits a device for images of so many ACLs in one kernel, and the bytes of local memory that frames take beside them.
+fn fused_target(device: &Device, acls: usize, options: Options) -> (Target, u32) {
+    let description = device.description();
+    let whole = target(device, options.specialise);
+    // Small groups: a batch of a ring is one.
+    let (group, local_memory) = match description.id {
+        Id::Cuda(_) => (whole.lanes * 2, (description.local_memory / GROUPS_PER_UNIT).saturating_sub(1024)),
+        Id::OpenCl(_) => (whole.lanes * 2, whole.local_memory),
+        Id::Host => (whole.group, whole.local_memory),
+    };
+    // `Warp` and `Group` of the kernel, without the lanes' part, which is counted with each image.
+    let words = (options.slice.bytes() / 16 + 1) * 4 + 1;
+    let warp = whole.lanes * (8 + 4 * words as u32);
+    let staging = group / whole.lanes * warp.next_multiple_of(16) + 64;
+    let images = 2 * acls as u32;
+    let local_memory = (local_memory.saturating_sub(staging) / images) & !15;
+    let target = Target { group, groups_per_unit: GROUPS_PER_UNIT, local_memory, packets_a_lane: 1, ..whole };
+    (target, staging)
+}

@@ -1,0 +1,165 @@
+//! A batch on its way: the first bytes of its frames in memory that the device reads, answers in memory that it writes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use packetloom_device::{Argument, Memory, Queue, Shared};
+use packetloom_packet::LinkType;
+
+use super::Error;
+use super::frames::{Answer, Buffers, Frames, Place};
+
+/// A place for one batch at a time, with a queue of its own: several lanes keep a device busy while others are filled.
+#[derive(Debug)]
+pub struct Lane {
+    kernel: Arc<Frames>,
+    queue: Queue,
+    host: Parts<Shared>,
+    /// Where the device does not share the host's memory, what is copied there and back.
+    device: Option<Parts<Memory>>,
+    room: u32,
+    count: u32,
+}
+
+/// Memory for slices of frames, their places, and what is found.
+#[derive(Debug)]
+struct Parts<M> {
+    frames: M,
+    places: M,
+    answers: M,
+    others: M,
+}
+
+impl<M> Parts<M> {
+    fn new(
+        kernel: &Frames,
+        room: u32,
+        memory: impl Fn(usize) -> Result<M, packetloom_device::Error>,
+    ) -> Result<Self, Error> {
+        let room = room as usize;
+        Ok(Self {
+            frames: memory(room * kernel.slice().bytes())?,
+            places: memory(room * size_of::<Place>())?,
+            answers: memory(room * size_of::<Answer>())?,
+            others: memory(room * (kernel.acls() - 1) * 4)?,
+        })
+    }
+}
+
+impl Lane {
+    /// A lane for batches of up to `room` frames.
+    ///
+    /// # Errors
+    /// Where the device fails, or there is no memory.
+    pub fn new(kernel: &Arc<Frames>, room: u32) -> Result<Self, Error> {
+        let device = kernel.device();
+        let shares = device.description().shares;
+        Ok(Self {
+            kernel: kernel.clone(),
+            queue: device.queue()?,
+            host: Parts::new(kernel, room, |bytes| device.share(bytes))?,
+            device: if shares { None } else { Some(Parts::new(kernel, room, |bytes| device.memory(bytes))?) },
+            room,
+            count: 0,
+        })
+    }
+
+    /// Frames it holds.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Forgets the frames; for a lane that is not on its way.
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Appends a frame by its captured bytes; `false` where there is no room.
+    pub fn push(&mut self, frame: &[u8], link: LinkType) -> bool {
+        if self.count == self.room {
+            return false;
+        }
+        let slice = self.kernel.slice().bytes();
+        let at = self.count as usize;
+        let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        self.host.frames.write(at * slice, &frame[..slice.min(frame.len())]);
+        let place = Place::near((at * slice) as u32, len, link);
+        self.host.places.store_words(at * size_of::<Place>(), bytemuck::cast_slice(&[place]));
+        self.count += 1;
+        true
+    }
+
+    /// Sends the frames on their way.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn submit(&mut self) -> Result<(), Error> {
+        let Self { kernel, queue, host, device, room, count } = self;
+        let packets = *count as usize;
+        let buffers = |frames, places, answers, others| Buffers {
+            frames,
+            bytes: *room as usize * kernel.slice().bytes(),
+            places,
+            answers,
+            others,
+            room: *room,
+        };
+        let Some(there) = device else {
+            let [frames, places, answers, others] =
+                [&host.frames, &host.places, &host.answers, &host.others].map(Argument::Shared);
+            return kernel.launch(queue, &buffers(frames, places, answers, others), 0..*count);
+        };
+        queue.copy_in(&host.frames, 0..packets * kernel.slice().bytes(), &there.frames, 0)?;
+        queue.copy_in(&host.places, 0..packets * size_of::<Place>(), &there.places, 0)?;
+        let [frames, places, answers, others] =
+            [&there.frames, &there.places, &there.answers, &there.others].map(Argument::Memory);
+        kernel.launch(queue, &buffers(frames, places, answers, others), 0..*count)?;
+        queue.copy_out(&there.answers, 0..packets * size_of::<Answer>(), &host.answers, 0)?;
+        // In arrays of `room` words each.
+        for acl in 0..kernel.acls() - 1 {
+            let from = acl * *room as usize * 4;
+            queue.copy_out(&there.others, from..from + packets * 4, &host.others, from)?;
+        }
+        Ok(())
+    }
+
+    /// Whether they have arrived.
+    ///
+    /// # Errors
+    /// What went wrong on the way.
+    pub fn is_finished(&mut self) -> Result<bool, Error> {
+        Ok(self.queue.is_finished()?)
+    }
+
+    /// Waits until they have arrived, for so long at most; answers whether they have.
+    ///
+    /// # Errors
+    /// What went wrong on the way.
+    pub fn finish_within(&mut self, limit: Duration) -> Result<bool, Error> {
+        Ok(self.queue.finish_within(limit)?)
+    }
+
+    /// What was found about each frame.
+    pub fn answers(&self, answers: &mut Vec<Answer>) {
+        answers.resize(self.len(), Answer::default());
+        self.host.answers.load_words(0, bytemuck::cast_slice_mut(answers));
+    }
+
+    /// The first rule of another ACL than the first that matches each frame, as in [`Answer::first`].
+    pub fn first(&self, acl: usize, positions: &mut Vec<u32>) {
+        positions.resize(self.len(), 0);
+        let from = (acl - 1) * self.room as usize * 4;
+        self.host.others.read(from, bytemuck::cast_slice_mut(positions));
+        positions.iter_mut().for_each(|word| *word = super::frames::position(*word));
+    }
+
+    /// Leaves a device that hangs or failed to itself.
+    pub fn abandon(self) {
+        self.queue.abandon();
+    }
+}

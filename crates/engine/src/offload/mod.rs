@@ -1,0 +1,136 @@
+//! Work on a device.
+//!
+//! - [`keys`]: the first rule that matches each key of an array.
+//! - [`frames`]: from frames to verdicts in one kernel.
+//! - [`lane`]: batches on their way to a device and back, for launches.
+//! - [`ring`]: small batches, for a kernel that stays.
+
+pub mod frames;
+pub mod keys;
+pub mod lane;
+pub mod ring;
+
+use std::fmt;
+use std::str::FromStr;
+
+use packetloom_classify::image::{self, Algorithm, Target};
+use packetloom_device::{Cache, Device, Id};
+
+pub use keys::{Classifier, MAX_PACKETS, OnDevice};
+
+/// Where work is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// On this machine's cores.
+    #[default]
+    Cpu,
+    /// On the first GPU there is, else on this machine's cores.
+    Auto,
+    /// On this device, or not at all.
+    On(Id),
+}
+
+impl Placement {
+    /// The device, opened; `None` for this machine's cores.
+    ///
+    /// # Errors
+    /// Where a device was named that cannot be had.
+    pub fn open(self) -> Result<Option<Device>, packetloom_device::Error> {
+        let open = |id| Device::open(id, Cache::user());
+        match self {
+            Self::Cpu => Ok(None),
+            Self::On(id) => open(id).map(Some),
+            // Lanes in step are what tells a GPU from a CPU behind the same interface.
+            Self::Auto => {
+                let devices = packetloom_device::list().0.into_iter().filter_map(|id| open(id).ok());
+                Ok(devices.into_iter().find(|device| device.description().lanes > 1))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Auto => f.write_str("auto"),
+            Self::On(id) => id.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Placement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "cpu" => Ok(Self::Cpu),
+            "auto" => Ok(Self::Auto),
+            _ => text
+                .parse()
+                .map(Self::On)
+                .map_err(|_| format!("no device {text:?}; expected cpu, auto, cuda:N, opencl:N or host")),
+        }
+    }
+}
+
+/// Why rules are not on a device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed, or has no room.
+    #[error(transparent)]
+    Device(#[from] packetloom_device::Error),
+    /// The rules cannot be laid out for it.
+    #[error(transparent)]
+    Image(#[from] image::Error),
+}
+
+/// How a device takes rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How they are laid out.
+    pub algorithm: Algorithm,
+    /// Whether a kernel is compiled for them: slower to begin with, faster after.
+    pub specialise: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { algorithm: Algorithm::default(), specialise: true }
+    }
+}
+
+/// What suits a device.
+pub fn target(device: &Device, specialise: bool) -> Target {
+    let description = device.description();
+    match device.description().id {
+        // Two groups fill a multiprocessor's lanes and share its local memory.
+        Id::Cuda(_) => Target {
+            lanes: description.lanes,
+            group: description.group.min(1024),
+            groups_per_unit: 2,
+            // The driver keeps 1 KB for each group.
+            local_memory: (description.local_memory / 2).saturating_sub(1024),
+            packets_a_lane: 2,
+            specialise,
+        },
+        Id::OpenCl(_) => Target {
+            lanes: description.lanes,
+            group: if description.lanes > 1 { description.group.min(512) } else { description.group.min(64) },
+            groups_per_unit: 2,
+            local_memory: description.local_memory,
+            packets_a_lane: 2,
+            specialise,
+        },
+        // Lanes are threads there: few are enough to meet each other.
+        Id::Host => Target {
+            lanes: 4,
+            group: 4,
+            groups_per_unit: 1,
+            local_memory: description.local_memory,
+            packets_a_lane: 2,
+            specialise,
+        },
+    }
+}

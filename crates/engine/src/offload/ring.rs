@@ -1,0 +1,224 @@
+//! Small batches: a kernel that stays on the device and is fed through a ring.
+//!
+//! The host publishes batches by one number and the device answers frame by frame; an answer carries the lap of the ring, so nothing is
+//! cleared between laps. The kernel leaves when it is told to, and by itself where nothing was published for a while: then it is
+//! launched again when there is something. So neither can keep the other from ending.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use packetloom_device::{Argument, Id, Memory, Queue, Shared};
+
+use super::Error;
+use super::frames::{Answer, Buffers, Frames, Place};
+
+/// Where the host's words stand: batches published, whether to leave.
+const PUBLISHED: usize = 0;
+const STOP: usize = 4;
+const WORDS: usize = 16;
+/// How long a kernel that was told to leave may take.
+const LEAVE: Duration = Duration::from_secs(10);
+
+/// A ring of batches, and the kernel that judges them.
+#[derive(Debug)]
+pub struct Ring {
+    kernel: Arc<Frames>,
+    /// `None` after a failure, which it would only repeat.
+    queue: Option<Queue>,
+    frames: Shared,
+    places: Shared,
+    answers: Shared,
+    others: Shared,
+    words: Shared,
+    told: Memory,
+    bits: u32,
+    groups: u32,
+    /// Frames of each batch in the ring.
+    counts: Vec<u32>,
+    published: u32,
+    taken: u32,
+    starts: u64,
+}
+
+impl Ring {
+    /// A ring of 2^`bits` batches of frames that lie in `frames`, judged by up to `groups` groups beside the one that asks for news.
+    ///
+    /// # Errors
+    /// Where the device cannot use the host's memory, where it fails, or there is no memory.
+    pub fn new(kernel: &Arc<Frames>, frames: Shared, bits: u32, groups: u32) -> Result<Self, Error> {
+        let device = kernel.device();
+        let room = (kernel.group() as usize) << bits;
+        let mut ring = Self {
+            kernel: kernel.clone(),
+            queue: None,
+            frames,
+            places: device.share(room * size_of::<Place>())?,
+            answers: device.share(room * size_of::<Answer>())?,
+            others: device.share(room * (kernel.acls() - 1) * 4)?,
+            words: device.share(WORDS)?,
+            told: device.memory(WORDS)?,
+            bits,
+            // One for a CPU, where groups may take turns.
+            groups: if device.description().lanes > 1 && device.description().id != Id::Host {
+                (groups + 1).clamp(2, kernel.groups())
+            } else {
+                1
+            },
+            counts: vec![0; 1 << bits],
+            published: 0,
+            taken: 0,
+            starts: 0,
+        };
+        ring.start()?;
+        Ok(ring)
+    }
+
+    /// Frames of a batch at most.
+    pub fn batch(&self) -> usize {
+        self.kernel.group() as usize
+    }
+
+    /// Batches that were published and not taken.
+    pub fn under_way(&self) -> u32 {
+        self.published.wrapping_sub(self.taken)
+    }
+
+    /// How often the kernel was launched.
+    pub fn starts(&self) -> u64 {
+        self.starts
+    }
+
+    fn start(&mut self) -> Result<(), Error> {
+        let mut queue = self.kernel.device().queue()?;
+        // As the kernel will find it: nothing is published that was not taken, unless it left while something was.
+        queue.write(&self.told, 0, bytemuck::cast_slice(&[self.taken, 0, 0, 0]))?;
+        self.words.store(STOP, 0);
+        let [frames, places, answers, others] =
+            [&self.frames, &self.places, &self.answers, &self.others].map(Argument::Shared);
+        let buffers = Buffers {
+            frames,
+            bytes: self.frames.len() & !15,
+            places,
+            answers,
+            others,
+            room: self.kernel.group() << self.bits,
+        };
+        let words = (Argument::Shared(&self.words), &self.told);
+        let numbers = (self.bits, self.taken, self.patience());
+        self.kernel.launch_resident(&mut queue, &buffers, words, numbers, self.groups)?;
+        self.queue = Some(queue);
+        self.starts += 1;
+        Ok(())
+    }
+
+    /// How often a kernel asks in vain before it leaves: some seconds over a bus, less in a CPU.
+    fn patience(&self) -> u32 {
+        1 << 21
+    }
+
+    /// Publishes a batch; `false` where the ring is full.
+    ///
+    /// # Panics
+    /// With more than [`Ring::batch`] places.
+    pub fn publish(&mut self, places: &[Place]) -> bool {
+        assert!(places.len() <= self.batch(), "{} places", places.len());
+        if self.under_way() >> self.bits > 0 {
+            return false;
+        }
+        let at = self.slot(self.published) * self.batch() * size_of::<Place>();
+        self.places.store_words(at, bytemuck::cast_slice(places));
+        let rest = at + size_of_val(places);
+        for n in 0..self.batch() - places.len() {
+            self.places.store_words(rest + n * size_of::<Place>(), bytemuck::cast_slice(&[Place::NONE]));
+        }
+        self.go(places.len() as u32);
+        true
+    }
+
+    /// Publishes the batch that stood there a lap ago, for buffers that are filled in turns; `false` where the ring is full.
+    pub fn publish_again(&mut self) -> bool {
+        if self.under_way() >> self.bits > 0 {
+            return false;
+        }
+        self.go(self.counts[self.slot(self.published)]);
+        true
+    }
+
+    fn go(&mut self, count: u32) {
+        let slot = self.slot(self.published);
+        self.counts[slot] = count;
+        self.published = self.published.wrapping_add(1);
+        self.words.store(PUBLISHED, self.published);
+    }
+
+    fn slot(&self, batch: u32) -> usize {
+        (batch & ((1 << self.bits) - 1)) as usize
+    }
+
+    /// Takes the oldest batch that was published, once it is judged: what was found about each of its frames.
+    pub fn take(&mut self, answers: &mut [Answer]) -> Option<usize> {
+        if self.under_way() == 0 {
+            return None;
+        }
+        let slot = self.slot(self.taken);
+        let lap = self.taken >> self.bits & 1 == 0;
+        let count = self.counts[slot] as usize;
+        let answers = &mut answers[..count];
+        let at = slot * self.batch() * size_of::<Answer>();
+        // The last one tells mostly that it is too early.
+        if let Some(last) = answers.last_mut() {
+            let at = at + (count - 1) * size_of::<Answer>();
+            self.answers.load_words(at, bytemuck::cast_slice_mut(std::slice::from_mut(last)));
+            if last.lap() != lap {
+                return None;
+            }
+        }
+        self.answers.load_words(at, bytemuck::cast_slice_mut(answers));
+        if answers.iter().any(|answer| answer.lap() != lap) {
+            return None;
+        }
+        self.taken = self.taken.wrapping_add(1);
+        Some(count)
+    }
+
+    /// Launches the kernel again if it has left while there is something to do. To be called now and then while batches are under way.
+    ///
+    /// # Errors
+    /// Where the device failed: batches that are under way will not be judged.
+    pub fn look_after(&mut self) -> Result<(), Error> {
+        let has_left = match &mut self.queue {
+            Some(queue) => queue.is_finished()?,
+            None => true,
+        };
+        if has_left && self.under_way() > 0 { self.start() } else { Ok(()) }
+    }
+
+    /// Tells the kernel to leave, once it has judged what was published, and waits for that.
+    ///
+    /// # Errors
+    /// Where the device failed, or does not answer any more.
+    pub fn stop(&mut self) -> Result<(), Error> {
+        let Some(mut queue) = self.queue.take() else { return Ok(()) };
+        self.words.store(STOP, 1);
+        let start = Instant::now();
+        match queue.finish_within(LEAVE) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                queue.abandon();
+                let why = format!("the kernel has not left for {:?}", start.elapsed());
+                Err(packetloom_device::Error::Failed { call: "Ring::stop", why }.into())
+            }
+            Err(error) => {
+                queue.abandon();
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // What went wrong was, or will be, told by those who wait for answers.
+        let _ = self.stop();
+    }
+}
