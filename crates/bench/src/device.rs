@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::acl::interrupted;
 use crate::engine::{Engine, Own, milliseconds};
+use crate::host_fed::Transport;
 use crate::oracle::Oracle;
 use crate::sample::{Clock, measure, quantile, rounded, sorted};
 
@@ -114,6 +115,7 @@ fn family<K: MatchKey + bytemuck::Pod>(
             let mut value = measured.json();
             value["workload"] = json!(options.workload);
             value["device"] = json!(device.description().name);
+            value["transport"] = json!(Transport::OnDevice.name());
             value["algorithm"] = json!(algorithm.name());
             value["specialised"] = json!(options.specialise);
             value["rules"] = json!(rules.rules.len());

@@ -6,6 +6,7 @@
 //! - [`churn`]: whether a long time of changes wears the tables out.
 //! - [`device`]: rules on a device, over keys that are there.
 //! - [`engine`]: what they have in common.
+//! - [`host_fed`]: rules on a device that is fed from this machine's memory.
 //! - [`meter`]: a capture to flow records, from file to file.
 
 pub mod acl;
@@ -13,6 +14,7 @@ pub mod changes;
 pub mod churn;
 pub mod device;
 pub mod engine;
+pub mod host_fed;
 pub mod meter;
 mod oracle;
 pub mod peer;

@@ -7,11 +7,13 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use packetloom_bench::host_fed::Transport;
 use packetloom_bench::peer::Peer;
 use packetloom_classify::image::Algorithm;
 use packetloom_classify::{Action, Kind, analysis, formats};
 use packetloom_device::Id;
 use packetloom_engine::chain::{BatchSize, Workers};
+use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::{MAX_PACKETS, Placement};
 use packetloom_nf::meter::MaxFlows;
 use packetloom_nf::units::Span;
@@ -486,11 +488,13 @@ pub(crate) enum BenchVerb {
     /// start, for each part, and, without a number of changes, for tables made anew of the rules as they are in the end;
     /// worn_classifies and worn_changes are how many times as fast as these the changed ones are, measured in turns.
     Changes(BenchChangesArgs),
-    /// Rules on a device, over keys that are there already
+    /// Rules on a device: over keys that are there already, or fed from this machine's memory
     ///
-    /// Every answer is compared with the CPU's, which is checked rule by rule, before and after it is timed. A launch takes a batch;
-    /// the next one waits until it is done. Medians over the rounds: mpps with the lowest and the highest round, latency_us of a launch,
-    /// core_mpps of hybrid on one core in the same rounds, cores how many of them the device stands for.
+    /// Every answer is compared with the CPU's, which is checked rule by rule, before and after it is timed. Over keys that are there a
+    /// launch takes a batch, and the next one waits until it is done; otherwise several batches are on their way, and latency_us is from when
+    /// one is handed over to when its answers are in this machine's memory. Medians over the rounds: mpps with the lowest and the highest
+    /// round, core_mpps of hybrid on one core in the same rounds (from frames on, where the device begins there), cores how many of them the
+    /// device stands for, all_cores_mpps and all_cores_ratio the same of all cores at once.
     Device(BenchDeviceArgs),
 }
 
@@ -557,9 +561,24 @@ pub(crate) struct BenchDeviceArgs {
     /// Headers of a launch; several with commas between, each measured
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1048576")]
     pub(crate) batch: Vec<NonZeroUsize>,
-    /// Headers on the device: those of the file, again and again
+    /// Headers on the device, with on-device: those of the file, again and again
     #[arg(long, value_name = "N", default_value = "16777216", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PACKETS)))]
     pub(crate) keys: u32,
+    /// How packets get there: on-device (keys that are there already), keys (copied from this machine's memory), slices (the first bytes of
+    /// frames, put together here), in-place (frames in buffers of 2 KiB, read where they lie), resident (the same, by a kernel that
+    /// stays); several with commas between. With all but the first, answers come back to this machine's memory
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "on-device")]
+    pub(crate) transport: Vec<Transport>,
+    /// Batches on their way at a time, from this machine's memory
+    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) in_flight: u16,
+    /// Packets offered in a second, in millions, to a resident kernel; several with commas between, each measured; as many as it takes
+    /// unless given
+    #[arg(long, value_name = "MPPS,…", value_delimiter = ',')]
+    pub(crate) offered: Vec<f64>,
+    /// Bytes of a frame that are looked at: 64 or 128
+    #[arg(long, value_name = "BYTES", default_value = "64")]
+    pub(crate) slice: Slice,
     /// Use the kernel for any rules, instead of one that is compiled for these
     #[arg(long)]
     pub(crate) generic: bool,

@@ -4,6 +4,7 @@ use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use packetloom_bench::host_fed::{self, Transport};
 use packetloom_bench::sample::Measurement;
 use packetloom_bench::{acl, changes, churn, device, meter};
 use packetloom_classify::RuleSet;
@@ -35,7 +36,8 @@ const COLUMNS: [&str; 12] = [
 ];
 
 /// What the table of "bench device" shows of each measurement.
-const DEVICE_COLUMNS: [&str; 14] = [
+const DEVICE_COLUMNS: [&str; 18] = [
+    "transport",
     "algorithm",
     "batch",
     "mpps",
@@ -46,6 +48,9 @@ const DEVICE_COLUMNS: [&str; 14] = [
     "latency_us_max",
     "core_mpps",
     "cores",
+    "all_cores_mpps",
+    "all_cores_ratio",
+    "offered_mpps",
     "tables",
     "tail",
     "memory_mb",
@@ -143,15 +148,36 @@ fn bench_device(args: &BenchDeviceArgs) -> Done {
     let stop = stop_on_signals()?;
     let device = Device::open(args.device, Cache::user())?;
     let (rules, headers, name) = workload(&args.rules, &args.headers, args.mix)?;
-    let options = device::Options {
-        algorithms: args.algorithm.clone(),
-        batches: args.batch.iter().map(|batch| batch.get()).collect(),
-        keys: args.keys as usize,
-        specialise: !args.generic,
-        rounds: args.rounds.rounds.get(),
-        workload: format!("device {name}"),
-    };
-    let values = device::run(&device, &rules, &headers, &options, &stop)?;
+    let batches: Vec<_> = args.batch.iter().map(|batch| batch.get()).collect();
+    let mut values = Vec::new();
+    for &transport in &args.transport {
+        if transport == Transport::OnDevice {
+            let options = device::Options {
+                algorithms: args.algorithm.clone(),
+                batches: batches.clone(),
+                keys: args.keys as usize,
+                specialise: !args.generic,
+                rounds: args.rounds.rounds.get(),
+                workload: format!("device {name}"),
+            };
+            values.extend(device::run(&device, &rules, &headers, &options, &stop)?);
+            continue;
+        }
+        for &algorithm in &args.algorithm {
+            let options = host_fed::Options {
+                transport,
+                algorithm,
+                batches: batches.clone(),
+                in_flight: args.in_flight.into(),
+                offered: if transport == Transport::Resident { args.offered.clone() } else { Vec::new() },
+                slice: args.slice,
+                specialise: !args.generic,
+                rounds: args.rounds.rounds.get(),
+                workload: format!("device {name}"),
+            };
+            values.extend(host_fed::run(&device, &rules, &headers, &options, &stop)?);
+        }
+    }
     print(&values, args.rounds.json, |values| side_by_side(values, &DEVICE_COLUMNS))
 }
 

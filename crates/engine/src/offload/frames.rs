@@ -1,6 +1,7 @@
 //! Frames in, verdicts out: the part of a chain that has kernels, as one kernel.
 
 use std::ops::Range;
+use std::str::FromStr;
 
 use packetloom_classify::image::{Algorithm, Image, Target};
 use packetloom_classify::{NO_RULE, RuleSet};
@@ -74,6 +75,18 @@ impl Slice {
         match self {
             Self::Bytes64 => 64,
             Self::Bytes128 => 128,
+        }
+    }
+}
+
+impl FromStr for Slice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "64" => Ok(Self::Bytes64),
+            "128" => Ok(Self::Bytes128),
+            _ => Err(format!("no slice of {text:?} bytes; expected 64 or 128")),
         }
     }
 }
@@ -285,7 +298,7 @@ impl Frames {
     }
 
     /// Frames of a batch of a ring.
-    pub(super) fn group(&self) -> u32 {
+    pub fn group(&self) -> u32 {
         self.judge.group
     }
 

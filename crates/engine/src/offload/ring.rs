@@ -131,24 +131,20 @@ impl Ring {
         for n in 0..self.batch() - places.len() {
             self.places.store_words(rest + n * size_of::<Place>(), bytemuck::cast_slice(&[Place::NONE]));
         }
-        self.go(places.len() as u32);
-        true
+        let slot = self.slot(self.published);
+        self.counts[slot] = places.len() as u32;
+        self.publish_again(1)
     }
 
-    /// Publishes the batch that stood there a lap ago, for buffers that are filled in turns; `false` where the ring is full.
-    pub fn publish_again(&mut self) -> bool {
-        if self.under_way() >> self.bits > 0 {
+    /// Publishes so many batches that stood there a lap ago, for buffers that are filled in turns; `false` where the ring has no room for
+    /// all of them.
+    pub fn publish_again(&mut self, batches: u32) -> bool {
+        if self.under_way() + batches > 1 << self.bits {
             return false;
         }
-        self.go(self.counts[self.slot(self.published)]);
-        true
-    }
-
-    fn go(&mut self, count: u32) {
-        let slot = self.slot(self.published);
-        self.counts[slot] = count;
-        self.published = self.published.wrapping_add(1);
+        self.published = self.published.wrapping_add(batches);
         self.words.store(PUBLISHED, self.published);
+        true
     }
 
     fn slot(&self, batch: u32) -> usize {
