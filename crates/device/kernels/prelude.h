@@ -10,7 +10,7 @@
  *   group_index() group_count() local_index() local_count()        where a work item stands
  *   barrier_group();                                               all items of a group arrive before one goes on
  *   LANES lane() ballot(p) sync_lanes()                            items that run in step: see below
- *   load_shared(p) store_shared(p, x) fence_shared()               memory that others use at the same time: see below
+ *   load_shared(p) store_shared_64(p, x) fence_shared() ...        memory that others use at the same time: see below
  */
 
 #if defined(__OPENCL_VERSION__)
@@ -176,8 +176,9 @@ typedef struct ALIGNED(16) {
 } u32x4;
 
 /*
- * Memory that the host, or another group, uses at the same time. These loads and stores are made when they stand in the text, and what is
- * read is never an older copy. What stands before a fence is seen no later than what stands behind it.
+ * Memory that the host, or another group, uses at the same time. These loads and stores are made where they stand in the text, and what is
+ * read is never an older copy. What stands before a fence is seen no later than what stands behind it; what is loaded after
+ * `load_acquire_64` is no older than what that saw.
  */
 #if defined(__OPENCL_VERSION__)
 FUNCTION u32x4 load_shared(GLOBAL const u32x4 *p) {
@@ -190,7 +191,11 @@ FUNCTION u32x4 load_shared(GLOBAL const u32x4 *p) {
   return value;
 }
 FUNCTION u64 load_shared_64(GLOBAL const u64 *p) { return *(volatile GLOBAL const u64 *)p; }
-FUNCTION void store_shared(GLOBAL u32 *p, u32 x) { *(volatile GLOBAL u32 *)p = x; }
+FUNCTION u64 load_acquire_64(GLOBAL const u64 *p) {
+  u64 value = *(volatile GLOBAL const u64 *)p;
+  mem_fence(CLK_GLOBAL_MEM_FENCE);
+  return value;
+}
 FUNCTION void store_shared_64(GLOBAL u64 *p, u64 x) { *(volatile GLOBAL u64 *)p = x; }
 #define fence_shared() mem_fence(CLK_GLOBAL_MEM_FENCE)
 #elif defined(__CUDACC_RTC__)
@@ -202,7 +207,11 @@ FUNCTION u32x4 load_shared(const u32x4 *p) {
   return value;
 }
 FUNCTION u64 load_shared_64(const u64 *p) { return *(const volatile u64 *)p; }
-FUNCTION void store_shared(u32 *p, u32 x) { *(volatile u32 *)p = x; }
+FUNCTION u64 load_acquire_64(const u64 *p) {
+  u64 value;
+  asm volatile("ld.acquire.sys.b64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");
+  return value;
+}
 FUNCTION void store_shared_64(u64 *p, u64 x) { *(volatile u64 *)p = x; }
 #define fence_shared() __threadfence_system()
 #else
@@ -215,7 +224,7 @@ FUNCTION u32x4 load_shared(const u32x4 *p) {
   return value;
 }
 FUNCTION u64 load_shared_64(const u64 *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
-FUNCTION void store_shared(u32 *p, u32 x) { __atomic_store_n(p, x, __ATOMIC_RELAXED); }
+FUNCTION u64 load_acquire_64(const u64 *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 FUNCTION void store_shared_64(u64 *p, u64 x) { __atomic_store_n(p, x, __ATOMIC_RELAXED); }
 #define fence_shared() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #endif

@@ -150,6 +150,19 @@ impl Shared {
         }
     }
 
+    /// Has the processor fetch the line of its cache that holds the byte at `offset`, which will be needed soon.
+    #[inline]
+    pub fn prefetch(&self, offset: usize) {
+        if offset < self.0.bytes {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the byte lies inside the memory; nothing is read.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T0>(self.0.memory.host.as_ptr().add(offset).cast_const().cast());
+            }
+        }
+    }
+
     fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
         let fits = count.checked_mul(8).is_some_and(|bytes| fits(offset, bytes, self.0.bytes));
         assert!(fits && offset.is_multiple_of(8), "no such words of shared memory");

@@ -27,6 +27,8 @@ const FILTER_BYTES_PER_RULE: usize = 64;
 const MIN_FILTER_WORDS: usize = 64;
 /// Bytes that it needs more urgently than lanes need a second packet.
 const ENOUGH_FILTER: u32 = 8 << 10;
+/// The part of local memory that classes may take.
+const CLASSES_PART: u32 = 4;
 /// The greatest rank; one more means nothing.
 const MAX_RANK: u32 = 254;
 /// What a table has in place of a rank if its rules have ranks.
@@ -398,7 +400,9 @@ impl Local {
     fn new(addresses: u32, wanted: Option<(usize, usize)>, target: &Target) -> Result<Self, Error> {
         let (rules, classes) = wanted.unwrap_or((usize::MAX, 0));
         // One lane means a CPU, whose caches do as well, and PoCL 3.1 (LLVM 14) optimises reads of local classes into wrong ones.
-        let are_local = target.lanes > 1 && classes <= MAX_LOCAL_CLASSES;
+        let are_few =
+            classes <= MAX_LOCAL_CLASSES && classes as u32 * 16 <= target.local_memory / CLASSES_PART;
+        let are_local = target.lanes > 1 && are_few;
         let classes = if are_local { classes } else { 0 };
         let taken = |round: u32| {
             let lanes = (QUEUE_PER_LANE * target.lanes + round * (addresses + 3)) * 4;

@@ -25,10 +25,10 @@
 #define VERDICT_PASS 0
 #define VERDICT_BEYOND 0x7f
 
-/* Sixteen bytes at a time, from the multiple of 16 on in which a frame begins. */
-#define PIECES (SLICE / 16 + 1)
+/* Sixteen bytes at a time, from the multiple of 16 on in which a frame begins: one more where that is not its beginning. */
+#define PIECES (SLICE / 16)
 /* An odd number of words from a lane's slice to the next, so that lanes read different banks. */
-#define SLICE_WORDS (PIECES * 4 + 1)
+#define SLICE_WORDS ((PIECES + 1) * 4 + 1)
 
 /* What `tables` begins with: for each ACL and family where its parts are, in units of 16 bytes. */
 #define PARTS 5
@@ -70,35 +70,45 @@ typedef struct {
   acl##number##_v6_load_tables(&group->acl##number##_v6,                                                \
                                (GLOBAL const u32x4 *)AT(number, 1, CLASSES_PART), AT(number, 1, FILTER_PART));
 
-/* Reads the first bytes of the frames at the lanes' places. */
+/* Bytes of the frame at a place that are looked at, from its beginning or from the multiple of 16 before it. */
+#define BYTES_AT(place) ((place) == NO_FRAME ? 0 : LEN_OF(place) < SLICE ? LEN_OF(place) : SLICE)
+#define SPAN_AT(place) ((place) == NO_FRAME ? 0 : (u32)(OFFSET_OF(place) & 15) + BYTES_AT(place))
+
+FUNCTION void put_piece(LOCAL u32 *to, u32x4 piece) {
+  to[0] = piece.x;
+  to[1] = piece.y;
+  to[2] = piece.z;
+  to[3] = piece.w;
+}
+
+/*
+ * Reads the first bytes of the frames at the lanes' places. Neighbouring lanes read neighbouring pieces of one frame, so that a frame is
+ * one request on a bus, and all requests are on their way before the first answer is needed.
+ */
 FUNCTION void load_slices(LOCAL Warp *warp, GLOBAL const u8 *frames, u64 place) {
   u32x4 pieces[PIECES];
   warp->places[lane()] = place;
   sync_lanes();
-  /* All are on their way before the first is needed. */
   for (u32 i = 0; i < PIECES; i++) {
     u32 number = i * LANES + lane();
     u64 of = warp->places[number / PIECES];
-    u64 begin = OFFSET_OF(of);
-    u64 at = (begin & ~(u64)15) + number % PIECES * 16;
-    u32 len = LEN_OF(of) < SLICE ? LEN_OF(of) : SLICE;
-    if (of != NO_FRAME && at < begin + len) {
-      pieces[i] = load_shared((GLOBAL const u32x4 *)(frames + at));
+    u32 at = number % PIECES * 16;
+    if (at < SPAN_AT(of)) {
+      pieces[i] = load_shared((GLOBAL const u32x4 *)(frames + (OFFSET_OF(of) & ~(u64)15) + at));
     }
+  }
+  u32x4 last;
+  if (PIECES * 16 < SPAN_AT(place)) {
+    last = load_shared((GLOBAL const u32x4 *)(frames + (OFFSET_OF(place) & ~(u64)15) + PIECES * 16));
   }
   for (u32 i = 0; i < PIECES; i++) {
     u32 number = i * LANES + lane();
-    LOCAL u32 *to = &warp->slices[number / PIECES][number % PIECES * 4];
-    u64 of = warp->places[number / PIECES];
-    u64 begin = OFFSET_OF(of);
-    u64 at = (begin & ~(u64)15) + number % PIECES * 16;
-    u32 len = LEN_OF(of) < SLICE ? LEN_OF(of) : SLICE;
-    if (of != NO_FRAME && at < begin + len) {
-      to[0] = pieces[i].x;
-      to[1] = pieces[i].y;
-      to[2] = pieces[i].z;
-      to[3] = pieces[i].w;
+    if (number % PIECES * 16 < SPAN_AT(warp->places[number / PIECES])) {
+      put_piece(&warp->slices[number / PIECES][number % PIECES * 4], pieces[i]);
     }
+  }
+  if (PIECES * 16 < SPAN_AT(place)) {
+    put_piece(&warp->slices[lane()][PIECES * 4], last);
   }
   sync_lanes();
 }
@@ -192,70 +202,71 @@ KERNEL void judge(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places, 
   }
 }
 
-/* Words of the ring that the host writes, and those by which the first group tells the others. */
-#define PUBLISHED 0
-#define STOP 1
+/* What the host says: batches published (low half), and whether to leave. */
+#define PUBLISHED_OF(news) ((u32)(news))
+#define STOP_OF(news) ((u32)((news) >> 32))
+/* Words of 64 bits from what one group is told to what the next one is: each has memory of its own to ask. */
+#define TOLD_APART 4
 
 /*
  * Stays and judges batches of GROUP frames as the host publishes them in a ring of 2^ring_bits: places of batch n, counted from 0, stand
- * from (n mod 2^ring_bits) * GROUP on, NO_FRAME behind the last, and all are answered; the answers' lap changes with every lap of the ring and is 1 in the
- * first. `first` is the number of the batch to begin with. `words` are the host's: batches published, and whether to leave. The first
- * group asks for them and tells the others by `told`, zeros at first; if it is alone, it does their work.
+ * from (n mod 2^ring_bits) * GROUP on, NO_FRAME behind the last, and all are answered; the answers' lap changes with every lap of the ring
+ * and is 1 in the first. `first` is the number of the batch to begin with. The first group asks the host for `news` and tells the group
+ * whose turn it is, by `told`, which begins as the news do; if it is alone, it does all the work.
  *
  * It leaves by itself where the host has published nothing for `patience` times that it was asked.
  */
 KERNEL void reside(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places, GLOBAL u64 *answers, GLOBAL u32 *others,
-                   GLOBAL const u32 *words, GLOBAL u32 *told, u32 ring_bits, u32 first, u32 patience,
+                   GLOBAL const u64 *news, GLOBAL u64 *told, u32 ring_bits, u32 first, u32 patience,
                    GLOBAL const u32 *RESTRICT tables) {
   LOCAL_MEMORY(Group, group);
   u32 alone = group_count() == 1;
+  u32 workers = alone ? 1 : group_count() - 1;
   if (!alone && group_index() == 0) {
-    if (local_index() == 0) {
-      u32 published = first;
-      u32 stop = 0;
-      for (u32 idle = 0; !stop; idle++) {
-        u32x4 now = load_shared((GLOBAL const u32x4 *)words);
-        stop = now.y != 0 || idle == patience;
-        if (now.x != published) {
-          published = now.x;
-          idle = 0;
-          fence_shared();
-          store_shared(&told[PUBLISHED], published);
-        }
-        if (stop) {
-          fence_shared();
-          store_shared(&told[STOP], 1);
-        }
+    u32 published = first;
+    u32 idle = 0;
+    u64 now = 0;
+    /* The lanes of one warp tell as many groups at a time: each of the batches whose numbers are its own, whatever others see. */
+    while (lanes_index() == 0 && !STOP_OF(now)) {
+      now = load_acquire_64(news);
+      idle = PUBLISHED_OF(now) == published ? idle + 1 : 0;
+      u32 mine = published + ((lane() - published) & (LANES - 1));
+      for (; (i32)(PUBLISHED_OF(now) - mine) > 0; mine += LANES) {
+        store_shared_64(&told[(u64)(mine % workers) * TOLD_APART], mine + 1);
+      }
+      published = PUBLISHED_OF(now);
+      if (idle == patience) {
+        now = (u64)1 << 32;
+      }
+    }
+    if (lanes_index() == 0) {
+      sync_lanes();
+      for (u32 n = lane(); n < workers; n += LANES) {
+        store_shared_64(&told[(u64)n * TOLD_APART], (u64)1 << 32 | published);
       }
     }
     return;
   }
   ACLS(LOAD_TABLES)
-  u32 workers = alone ? 1 : group_count() - 1;
-  u32 batch = first + (alone ? 0 : group_index() - 1);
-  for (;; batch += workers) {
+  u32 worker = alone ? 0 : group_index() - 1;
+  GLOBAL const u64 *from = alone ? news : &told[(u64)worker * TOLD_APART];
+  for (u32 batch = first + (worker + workers - first % workers) % workers;; batch += workers) {
     if (local_index() == 0) {
-      u32 published;
-      u32 stop;
+      u64 now;
       u32 idle = 0;
       do {
-        u32x4 now = load_shared((GLOBAL const u32x4 *)(alone ? words : told));
-        published = now.x;
-        stop = now.y != 0 || (alone && idle == patience);
+        now = load_acquire_64(from);
         idle++;
-      } while ((i32)(published - batch) <= 0 && !stop);
-      fence_shared();
-      group->published = published;
+      } while ((i32)(PUBLISHED_OF(now) - batch) <= 0 && !STOP_OF(now) && !(alone && idle == patience));
+      group->published = PUBLISHED_OF(now);
     }
     barrier_group();
-    u32 published = group->published;
-    u32 is_there = (i32)(published - batch) > 0;
+    u32 is_there = (i32)(group->published - batch) > 0;
     barrier_group();
     if (!is_there) {
       return;
     }
-    u32 slot = batch & ((1u << ring_bits) - 1);
-    u32 index = slot * GROUP + local_index();
+    u32 index = (batch & ((1u << ring_bits) - 1)) * GROUP + local_index();
     u64 place = load_shared_64(&places[index]);
     u32 lap = ~(batch >> ring_bits) & 1;
     judge_frames(group, frames, bytes, place, answers, others, GROUP << ring_bits, index, lap, tables);

@@ -48,8 +48,8 @@ const RESIDE: Entry = Entry {
 
 /// ACLs of a kernel at most: each takes local memory for its filters, and has its masks in the kernel's text.
 pub const MAX_ACLS: usize = 4;
-/// Groups of a compute unit: with their frames on the way, as many as keep a bus busy.
-const GROUPS_PER_UNIT: u32 = 4;
+/// Groups of a compute unit with one ACL: with their frames on the way, more than keep a bus busy, so that launches overlap.
+const GROUPS_PER_UNIT: u32 = 8;
 /// Parts that each family of each ACL has in the tables: rules, classes, filter, masks, rules that deny.
 const PARTS: usize = 5;
 /// Answers have 24 bits for a position.
@@ -139,6 +139,12 @@ impl Answer {
     /// The packet's IP bytes; 0 for frames without a match key.
     pub fn ip_bytes(self) -> u32 {
         (self.0 >> 32) as u32
+    }
+
+    /// Whether the packet passes: the same as a verdict that says so.
+    #[inline]
+    pub fn passes(self) -> bool {
+        self.0 >> 24 & 0x7f == 0
     }
 
     /// What changes with each lap of a ring.
@@ -334,7 +340,7 @@ impl Frames {
         &self,
         queue: &mut Queue,
         buffers: &Buffers<'_>,
-        (words, told): (Argument<'_>, &Memory),
+        (news, told): (Argument<'_>, &Memory),
         (ring_bits, first, patience): (u32, u32, u32),
         groups: u32,
     ) -> Result<(), Error> {
@@ -345,7 +351,7 @@ impl Frames {
             buffers.places,
             buffers.answers,
             buffers.others,
-            words,
+            news,
             Argument::Memory(told),
             Argument::U32(ring_bits),
             Argument::U32(first),
@@ -414,8 +420,9 @@ fn fused_target(device: &Device, acls: usize, options: Options) -> (Target, u32)
     let description = device.description();
     let whole = target(device, options.specialise);
     // Small groups: a batch of a ring is one.
+    let groups_per_unit = (GROUPS_PER_UNIT / acls as u32).max(1);
     let (group, local_memory) = match description.id {
-        Id::Cuda(_) => (whole.lanes * 2, (description.local_memory / GROUPS_PER_UNIT).saturating_sub(1024)),
+        Id::Cuda(_) => (whole.lanes * 2, (description.local_memory / groups_per_unit).saturating_sub(1024)),
         Id::OpenCl(_) => (whole.lanes * 2, whole.local_memory),
         Id::Host => (whole.group, whole.local_memory),
     };
@@ -425,6 +432,6 @@ fn fused_target(device: &Device, acls: usize, options: Options) -> (Target, u32)
     let staging = group / whole.lanes * warp.next_multiple_of(16) + 64;
     let images = 2 * acls as u32;
     let local_memory = (local_memory.saturating_sub(staging) / images) & !15;
-    let target = Target { group, groups_per_unit: GROUPS_PER_UNIT, local_memory, packets_a_lane: 1, ..whole };
+    let target = Target { group, groups_per_unit, local_memory, packets_a_lane: 1, ..whole };
     (target, staging)
 }

@@ -15,7 +15,13 @@ use super::frames::{Answer, Buffers, Frames, Place};
 /// Where the host's words stand: batches published, whether to leave.
 const PUBLISHED: usize = 0;
 const STOP: usize = 4;
-const WORDS: usize = 16;
+const NEWS: usize = 64;
+/// Words from what one group is told to what the next one is: `TOLD_APART` of the kernel.
+const TOLD_APART: usize = 4;
+/// Batches from the one that is taken to one whose answers are asked for.
+const AHEAD: u32 = 2;
+/// Bytes that a processor's cache takes at a time.
+const LINE: usize = 64;
 /// How long a kernel that was told to leave may take.
 const LEAVE: Duration = Duration::from_secs(10);
 
@@ -29,7 +35,7 @@ pub struct Ring {
     places: Shared,
     answers: Shared,
     others: Shared,
-    words: Shared,
+    news: Shared,
     told: Memory,
     bits: u32,
     groups: u32,
@@ -48,6 +54,9 @@ impl Ring {
     pub fn new(kernel: &Arc<Frames>, frames: Shared, bits: u32, groups: u32) -> Result<Self, Error> {
         let device = kernel.device();
         let room = (kernel.group() as usize) << bits;
+        // One for a CPU, where groups may take turns.
+        let takes_turns = device.description().lanes == 1 || device.description().id == Id::Host;
+        let groups = if takes_turns { 1 } else { groups.saturating_add(1).clamp(2, kernel.groups()) };
         let mut ring = Self {
             kernel: kernel.clone(),
             queue: None,
@@ -55,15 +64,10 @@ impl Ring {
             places: device.share(room * size_of::<Place>())?,
             answers: device.share(room * size_of::<Answer>())?,
             others: device.share(room * (kernel.acls() - 1) * 4)?,
-            words: device.share(WORDS)?,
-            told: device.memory(WORDS)?,
+            news: device.share(NEWS)?,
+            told: device.memory(groups as usize * TOLD_APART * 8)?,
             bits,
-            // One for a CPU, where groups may take turns.
-            groups: if device.description().lanes > 1 && device.description().id != Id::Host {
-                (groups + 1).clamp(2, kernel.groups())
-            } else {
-                1
-            },
+            groups,
             counts: vec![0; 1 << bits],
             published: 0,
             taken: 0,
@@ -91,8 +95,9 @@ impl Ring {
     fn start(&mut self) -> Result<(), Error> {
         let mut queue = self.kernel.device().queue()?;
         // As the kernel will find it: nothing is published that was not taken, unless it left while something was.
-        queue.write(&self.told, 0, bytemuck::cast_slice(&[self.taken, 0, 0, 0]))?;
-        self.words.store(STOP, 0);
+        let told = vec![u64::from(self.taken); self.told.len() / 8];
+        queue.write(&self.told, 0, bytemuck::cast_slice(&told))?;
+        self.news.store(STOP, 0);
         let [frames, places, answers, others] =
             [&self.frames, &self.places, &self.answers, &self.others].map(Argument::Shared);
         let buffers = Buffers {
@@ -103,9 +108,9 @@ impl Ring {
             others,
             room: self.kernel.group() << self.bits,
         };
-        let words = (Argument::Shared(&self.words), &self.told);
+        let news = (Argument::Shared(&self.news), &self.told);
         let numbers = (self.bits, self.taken, self.patience());
-        self.kernel.launch_resident(&mut queue, &buffers, words, numbers, self.groups)?;
+        self.kernel.launch_resident(&mut queue, &buffers, news, numbers, self.groups)?;
         self.queue = Some(queue);
         self.starts += 1;
         Ok(())
@@ -143,7 +148,7 @@ impl Ring {
             return false;
         }
         self.published = self.published.wrapping_add(batches);
-        self.words.store(PUBLISHED, self.published);
+        self.news.store(PUBLISHED, self.published);
         true
     }
 
@@ -160,16 +165,18 @@ impl Ring {
         let lap = self.taken >> self.bits & 1 == 0;
         let count = self.counts[slot] as usize;
         let answers = &mut answers[..count];
-        let at = slot * self.batch() * size_of::<Answer>();
-        // The last one tells mostly that it is too early.
+        let bytes = self.batch() * size_of::<Answer>();
+        // Mostly it is too early, and the last one tells.
         if let Some(last) = answers.last_mut() {
-            let at = at + (count - 1) * size_of::<Answer>();
+            let at = slot * bytes + (count - 1) * size_of::<Answer>();
             self.answers.load_words(at, bytemuck::cast_slice_mut(std::slice::from_mut(last)));
             if last.lap() != lap {
                 return None;
             }
         }
-        self.answers.load_words(at, bytemuck::cast_slice_mut(answers));
+        let ahead = self.slot(self.taken.wrapping_add(AHEAD)) * bytes;
+        (0..bytes).step_by(LINE).for_each(|line| self.answers.prefetch(ahead + line));
+        self.answers.load_words(slot * bytes, bytemuck::cast_slice_mut(answers));
         if answers.iter().any(|answer| answer.lap() != lap) {
             return None;
         }
@@ -195,7 +202,7 @@ impl Ring {
     /// Where the device failed, or does not answer any more.
     pub fn stop(&mut self) -> Result<(), Error> {
         let Some(mut queue) = self.queue.take() else { return Ok(()) };
-        self.words.store(STOP, 1);
+        self.news.store(STOP, 1);
         let start = Instant::now();
         match queue.finish_within(LEAVE) {
             Ok(true) => Ok(()),
