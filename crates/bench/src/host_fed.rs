@@ -37,9 +37,8 @@ const CPU_BATCH: usize = 256;
 const BUFFER: usize = 2048;
 /// Buffers of frames at most: half a gigabyte.
 const MAX_BUFFERS: usize = 1 << 18;
-/// The ring's batches, as a power of two, and the groups that judge them: all that there is room for.
+/// A ring's batches, as a power of two.
 const RING_BITS: u32 = 10;
-const GROUPS: u32 = 1 << 16;
 /// What is written over answers that were looked at, so that one that is left out is seen: in an answer, that software must look.
 const SPOILT: u8 = 0x7f;
 /// Batches between two looks at the clock, where as many are sent as the device takes.
@@ -110,6 +109,8 @@ pub struct Options {
     /// Packets that come in a second, in millions: each number is measured; as many as can be where there is none. For
     /// [`Transport::Resident`].
     pub offered: Vec<f64>,
+    /// Rings, with a thread for each. For [`Transport::Resident`].
+    pub feeders: usize,
     /// Bytes of a frame that are looked at.
     pub slice: Slice,
     /// Whether kernels are compiled for the rules.
@@ -215,7 +216,7 @@ fn family<K: Family>(
             let stations = (0..options.in_flight).map(station).collect::<Result<Vec<_>, _>>()?;
             Ok(Box::new(Flight { stations, batch }))
         }
-        _ => Ok(Box::new(Resident::new(device, &kernel, &traffic, batch)?)),
+        _ => Ok(Box::new(Resident::new(device, &kernel, &traffic, batch, options.feeders)?)),
     })
 }
 
@@ -277,7 +278,8 @@ fn measured<'f, K: Family>(
                 "rules": rules.rules.len(),
                 "packets": cpu.keys.len(),
                 "batch": batch,
-                "in_flight": if options.transport == Transport::Resident { Value::Null } else { json!(options.in_flight) },
+                "in_flight": (options.transport != Transport::Resident).then_some(options.in_flight),
+                "feeders": (options.transport == Transport::Resident).then_some(options.feeders),
                 "offered_mpps": offered,
                 "mpps": figure(&mpps, 0.5),
                 "mpps_min": figure(&mpps, 0.0),
@@ -662,8 +664,59 @@ impl Station for InPlaceStation<'_> {
     }
 }
 
-/// A ring of buffers, filled in turns.
+/// Rings of buffers that are filled in turns, each with a thread of its own.
 struct Resident<'a> {
+    feeders: Vec<Feeder<'a>>,
+}
+
+impl<'a> Resident<'a> {
+    fn new(
+        device: &Device,
+        kernel: &Arc<Frames>,
+        traffic: &'a Traffic,
+        batch: usize,
+        feeders: usize,
+    ) -> Result<Self, Error> {
+        let groups = kernel.groups() / feeders as u32;
+        let feeder = |_| Feeder::new(device, kernel, traffic, batch, groups);
+        Ok(Self { feeders: (0..feeders).map(feeder).collect::<Result<_, _>>()? })
+    }
+}
+
+impl Feed for Resident<'_> {
+    fn feed(
+        &mut self,
+        time: Duration,
+        offered: Option<f64>,
+        latencies: &mut Vec<f64>,
+    ) -> Result<(u64, Duration), Error> {
+        let offered = offered.map(|mpps| mpps / self.feeders.len() as f64);
+        let start = Instant::now();
+        let fed = thread::scope(|scope| {
+            let feed = |feeder: &'_ mut Feeder<'_>| feeder.feed(start, time, offered);
+            let threads: Vec<_> =
+                self.feeders.iter_mut().map(|feeder| scope.spawn(move || feed(feeder))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().map_err(|_| packetloom_engine::Error::Worker))
+                .collect::<Vec<_>>()
+        });
+        let mut packets = 0;
+        for fed in fed {
+            let (fed, took) = fed??;
+            packets += fed;
+            latencies.extend(took);
+        }
+        Ok((packets, start.elapsed()))
+    }
+
+    fn check(&mut self) -> Result<(), Error> {
+        self.feeders.iter_mut().try_for_each(Feeder::check)
+    }
+}
+
+/// A ring of buffers, filled in turns.
+struct Feeder<'a> {
     ring: Ring,
     traffic: &'a Traffic,
     /// The ring's batches that make one of the batches that are measured.
@@ -675,14 +728,20 @@ struct Resident<'a> {
     passed: u64,
 }
 
-impl<'a> Resident<'a> {
-    fn new(device: &Device, kernel: &Arc<Frames>, traffic: &'a Traffic, batch: usize) -> Result<Self, Error> {
+impl<'a> Feeder<'a> {
+    fn new(
+        device: &Device,
+        kernel: &Arc<Frames>,
+        traffic: &'a Traffic,
+        batch: usize,
+        groups: u32,
+    ) -> Result<Self, Error> {
         // As many buffers as the ring has places.
         let size = kernel.group() as usize;
         let buffers = size << RING_BITS;
         let memory = traffic.buffers(device, buffers)?;
-        let mut resident = Self {
-            ring: Ring::new(kernel, memory, RING_BITS, GROUPS)?,
+        let mut feeder = Self {
+            ring: Ring::new(kernel, memory, RING_BITS, groups)?,
             traffic,
             parts: batch.div_ceil(size).min(1 << RING_BITS) as u32,
             taken: 0,
@@ -695,14 +754,14 @@ impl<'a> Resident<'a> {
             for (at, place) in places.iter_mut().enumerate() {
                 *place = traffic.place(number * size + at, buffers);
             }
-            while !resident.ring.publish(&places) {
-                resident.wait()?;
+            while !feeder.ring.publish(&places) {
+                feeder.wait()?;
             }
         }
-        while resident.ring.under_way() > 0 {
-            resident.wait()?;
+        while feeder.ring.under_way() > 0 {
+            feeder.wait()?;
         }
-        Ok(resident)
+        Ok(feeder)
     }
 
     /// Takes a batch, if one is there, and looks at each verdict.
@@ -725,17 +784,16 @@ impl<'a> Resident<'a> {
         while !self.take()? {}
         self.answers.iter().zip(number..).try_for_each(|(&answer, number)| self.traffic.check(number, answer))
     }
-}
 
-impl Feed for Resident<'_> {
+    /// Feeds it for a while; returns packets, and microseconds from publishing to the last answer of batches.
     fn feed(
         &mut self,
+        start: Instant,
         time: Duration,
         offered: Option<f64>,
-        latencies: &mut Vec<f64>,
-    ) -> Result<(u64, Duration), Error> {
+    ) -> Result<(u64, Vec<f64>), Error> {
+        let mut latencies = Vec::new();
         let batch = f64::from(self.parts) * self.answers.len() as f64;
-        let start = Instant::now();
         let mut sent: VecDeque<Option<Instant>> = VecDeque::with_capacity(1 << RING_BITS);
         let (mut published, mut taken) = (0u64, 0u64);
         let (mut now, mut turn) = (start, 0u32);
@@ -765,7 +823,7 @@ impl Feed for Resident<'_> {
                 }
             }
             if is_over && self.ring.under_way() == 0 {
-                return Ok(((published as f64 * batch) as u64, start.elapsed()));
+                return Ok(((published as f64 * batch) as u64, latencies));
             }
         }
     }

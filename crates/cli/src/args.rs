@@ -572,6 +572,9 @@ pub(crate) struct BenchDeviceArgs {
     /// Batches on their way at a time, from this machine's memory
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) in_flight: u16,
+    /// Rings that feed a resident kernel, with a thread for each
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) feeders: u16,
     /// Packets offered in a second, in millions, to a resident kernel; several with commas between, each measured; as many as it takes
     /// unless given
     #[arg(long, value_name = "MPPS,…", value_delimiter = ',')]

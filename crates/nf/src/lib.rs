@@ -23,6 +23,7 @@ mod frames;
 use std::any::Any;
 use std::path::{Path, PathBuf};
 
+use packetloom_classify::RuleSet;
 use packetloom_packet::{Batch, FlowRecord, PacketRecord, Timestamp, Verdict};
 use serde::de::DeserializeOwned;
 
@@ -100,6 +101,11 @@ pub trait Prepared: Send + Sync {
         )))
     }
 
+    /// What a device can do in its place, if there is something.
+    fn offload(&self) -> Option<Offload<'_>> {
+        None
+    }
+
     /// Makes the batch form for one worker of `workers`.
     fn function(&self, workers: usize) -> Box<dyn Function>;
 
@@ -112,10 +118,41 @@ pub trait Prepared: Send + Sync {
     fn oracle(&self) -> Box<dyn Oracle>;
 }
 
+/// What a device can do in place of a function.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Offload<'a> {
+    /// Finds the first rule that matches.
+    Acl {
+        /// The rules.
+        rules: &'a RuleSet,
+        /// The verdict of each and, after them, that where none matches.
+        verdicts: &'a [Verdict],
+    },
+}
+
+/// What a device found out about a packet that still passed when it came to a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its index in the batch.
+    pub frame: u32,
+    /// The position of the first rule that matches, or [`packetloom_classify::NO_RULE`].
+    pub first: u32,
+    /// Its IP bytes.
+    pub bytes: u32,
+}
+
 /// The batch form of a function, owned by one worker.
 pub trait Function: Send {
     /// Judges the packets of a batch that still pass, in their order; packets dropped before are not looked at.
     fn process(&mut self, batch: &mut Batch, records: &mut Records<'_>);
+
+    /// Takes what a device found out about packets of a batch, in place of [`Function::process`]: only where [`Prepared::offload`] says what
+    /// that is. Those that it drops are taken out of `found`, and the verdicts on them are written.
+    fn take(&mut self, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
+        let _ = verdicts;
+        found.clear();
+    }
 
     /// Hands out the packets of the last batch that are to be logged, in order of arrival.
     fn logged(&mut self, into: &mut Vec<Logged>) {

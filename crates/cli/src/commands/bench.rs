@@ -170,6 +170,7 @@ fn bench_device(args: &BenchDeviceArgs) -> Done {
                 batches: batches.clone(),
                 in_flight: args.in_flight.into(),
                 offered: if transport == Transport::Resident { args.offered.clone() } else { Vec::new() },
+                feeders: args.feeders.into(),
                 slice: args.slice,
                 specialise: !args.generic,
                 rounds: args.rounds.rounds.get(),

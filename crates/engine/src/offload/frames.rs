@@ -151,6 +151,13 @@ impl Answer {
     pub(super) fn lap(self) -> bool {
         self.0 >> 31 & 1 == 1
     }
+
+    /// Whether all are of a lap, without a branch for each.
+    #[inline]
+    pub(super) fn all_of_lap(answers: &[Self], lap: bool) -> bool {
+        let other = u64::from(!lap) << 31;
+        answers.iter().fold(u64::MAX, |all, answer| all & (answer.0 ^ other)) >> 31 & 1 == 1
+    }
 }
 
 pub(super) fn position(word: u32) -> u32 {
@@ -309,7 +316,7 @@ impl Frames {
     }
 
     /// Groups that the device holds at a time.
-    pub(super) fn groups(&self) -> u32 {
+    pub fn groups(&self) -> u32 {
         self.groups
     }
 

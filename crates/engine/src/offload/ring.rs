@@ -177,7 +177,7 @@ impl Ring {
         let ahead = self.slot(self.taken.wrapping_add(AHEAD)) * bytes;
         (0..bytes).step_by(LINE).for_each(|line| self.answers.prefetch(ahead + line));
         self.answers.load_words(slot * bytes, bytemuck::cast_slice_mut(answers));
-        if answers.iter().any(|answer| answer.lap() != lap) {
+        if !Answer::all_of_lap(answers, lap) {
             return None;
         }
         self.taken = self.taken.wrapping_add(1);

@@ -9,7 +9,7 @@ use packetloom_packet::{Batch, MatchKey4, MatchKey6, Verdict};
 
 use super::List;
 use super::judge::Judge;
-use crate::{Function, Logged, Records, Report};
+use crate::{Found, Function, Logged, Records, Report};
 
 pub(super) struct AclCpu {
     classifier: Arc<dyn Classifier>,
@@ -65,6 +65,10 @@ impl Function for AclCpu {
         self.v6.gather(v6, verdicts, all);
         self.classifier.classify_v6(&self.v6.keys, &mut self.v6.first);
         self.judge.judge(v6, &self.v6, verdicts);
+    }
+
+    fn take(&mut self, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
+        self.judge.take(found, verdicts);
     }
 
     fn logged(&mut self, into: &mut Vec<Logged>) {

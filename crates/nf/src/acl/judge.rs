@@ -8,7 +8,7 @@ use packetloom_packet::batch::Keys;
 
 use super::cpu::Passing;
 use super::{AclReport, List};
-use crate::Logged;
+use crate::{Found, Logged};
 
 pub(super) struct Judge {
     pub(super) report: AclReport,
@@ -59,6 +59,26 @@ impl Judge {
             let by_default = passing.first.iter().filter(|&&first| first == NO_RULE).count();
             counters[0].packets += by_default as u64;
         }
+    }
+
+    /// Judges packets whose rules a device found.
+    pub(super) fn take(&mut self, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
+        let AclReport { list, counters, .. } = &mut self.report;
+        let default = list.rules.rules.len();
+        found.retain(|&Found { frame, first, bytes }| {
+            let position = default.min(first as usize);
+            let verdict = list.verdicts[position];
+            verdicts[frame as usize] = verdict;
+            if list.settings.counters {
+                counters[position].add(bytes);
+            } else if position == default {
+                counters[0].packets += 1;
+            }
+            if list.logs.get(position).is_some_and(|&log| log) {
+                self.logged.push(Logged { frame, rule: first });
+            }
+            verdict.is_pass()
+        });
     }
 
     /// Hands out the packets to be logged, in order of arrival.

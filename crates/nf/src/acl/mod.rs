@@ -29,7 +29,7 @@ use serde_json::json;
 pub use config::{Config, DefaultAction, FormatName, LogBurst};
 use log::{LogCounts, LogSettings};
 
-use crate::{Error, Function, Log, Oracle, Prepared, Report};
+use crate::{Error, Function, Log, Offload, Oracle, Prepared, Report};
 
 /// Rules that were read and indexed.
 #[derive(Debug)]
@@ -170,6 +170,12 @@ impl Prepared for Acl {
         self.list = Arc::new(List::new(rules, self.list.settings.clone()));
         self.changes = Some(Arc::new(changes));
         Ok(())
+    }
+
+    fn offload(&self) -> Option<Offload<'_>> {
+        // Rules that change have an index of their own.
+        let List { rules, verdicts, .. } = &*self.list;
+        self.changes.is_none().then_some(Offload::Acl { rules, verdicts })
     }
 
     fn function(&self, _workers: usize) -> Box<dyn Function> {
