@@ -25,8 +25,13 @@ const TAIL_COST: f64 = 0.3;
 const FILTER_BITS: f64 = 370_000.0;
 /// Tables at most.
 const MAX_TABLES: usize = 64;
-/// Masks are chosen for so many of the rules, and for a packet of each.
+/// Masks are chosen for so many of the rules, and for a packet of each. To which of them a rule goes is counted for packets of all:
+/// where the sample is one in thirty, most buckets look empty in it.
 const SAMPLE: usize = 1 << 15;
+/// So few packets are none in a list of many rules: they go to the first masks then, and the other tables stay small, so that more
+/// of them have ranks.
+const FEW_PACKETS: u32 = 2;
+const MANY_RULES: usize = 1 << 12;
 /// A prefix length is a candidate where one in so many rules has it, and where it is round.
 const COMMON: usize = 64;
 
@@ -80,6 +85,32 @@ fn under(key: &[u32], mask: &[u32]) -> u64 {
     })
 }
 
+/// Words of keys, one after the other.
+#[derive(Debug)]
+struct Keys {
+    words: Vec<u32>,
+    width: usize,
+}
+
+impl Keys {
+    fn new(keys: impl IntoIterator<Item = Vec<u32>>) -> Self {
+        let mut all = Self { words: Vec::new(), width: 1 };
+        for key in keys {
+            all.width = key.len();
+            all.words.extend(key);
+        }
+        all
+    }
+
+    fn len(&self) -> usize {
+        self.words.len() / self.width
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        self.words.chunks_exact(self.width)
+    }
+}
+
 /// How often each key occurs under a mask.
 #[derive(Debug)]
 struct Counts {
@@ -89,17 +120,18 @@ struct Counts {
 }
 
 impl Counts {
-    fn new(mask: Vec<u32>, packets: &[Vec<u32>]) -> Self {
+    fn new(mask: Vec<u32>, packets: &Keys) -> Self {
         let mut counts = HashMap::with_capacity_and_hasher(packets.len(), FixedState::default());
-        for packet in packets {
+        for packet in packets.iter() {
             *counts.entry(under(packet, &mask)).or_default() += 1;
         }
         Self { mask, counts, packets: packets.len() as f64 }
     }
 
     /// What a rule costs a packet that may read it: the share of packets that do.
-    fn cost(&self, rule: &[u32]) -> f64 {
-        READ_COST * f64::from(self.counts.get(&under(rule, &self.mask)).copied().unwrap_or(0)) / self.packets
+    fn cost(&self, rule: &[u32], at_least: u32) -> f64 {
+        let packets = self.counts.get(&under(rule, &self.mask)).copied().unwrap_or(0);
+        READ_COST * f64::from(packets.max(at_least)) / self.packets
     }
 }
 
@@ -116,7 +148,7 @@ struct Sample {
 pub(super) fn plan<K: MatchKey>(rules: &[CompiledRule<K>]) -> Plan<K> {
     let step = rules.len().div_ceil(SAMPLE).max(1);
     let sample: Vec<_> = rules.iter().step_by(step).collect();
-    let packets = packets(&sample);
+    let packets = packets(sample.iter().copied());
     let in_vain = 1.0 - (-(rules.len() as f64) / FILTER_BITS).exp();
     let table_cost = TABLE_COST + READ_COST * in_vain;
     let of_tail = TAIL_COST * step as f64;
@@ -134,13 +166,8 @@ fn rule_words<K: MatchKey>(rule: &CompiledRule<K>) -> Vec<u32> {
     words(&rule.value.with_ports(rule.source_ports.low, rule.destination_ports.low, protocol))
 }
 
-/// The masks to open, with the packets counted under them.
-fn choose<K: MatchKey>(
-    samples: &mut [Sample],
-    packets: &[Vec<u32>],
-    weight: f64,
-    table_cost: f64,
-) -> Vec<(Shape, Counts)> {
+/// The masks to open.
+fn choose<K: MatchKey>(samples: &mut [Sample], packets: &Keys, weight: f64, table_cost: f64) -> Vec<Shape> {
     let mut kinds: BTreeMap<Shape, usize> = BTreeMap::new();
     samples.iter().for_each(|sample| *kinds.entry(sample.shape).or_default() += 1);
     // What a mask can save at most: all that the rules cost which fit it.
@@ -163,11 +190,11 @@ fn choose<K: MatchKey>(
         if best.counted_at == open.len() {
             // Nothing else can save more.
             for sample in fitting {
-                sample.cost = sample.cost.min(counts.cost(&sample.words) * weight);
+                sample.cost = sample.cost.min(counts.cost(&sample.words, 0) * weight);
             }
-            open.push((best.shape, counts));
+            open.push(best.shape);
         } else {
-            let saved = |sample: &Sample| (sample.cost - counts.cost(&sample.words) * weight).max(0.0);
+            let saved = |sample: &Sample| (sample.cost - counts.cost(&sample.words, 0) * weight).max(0.0);
             let saving = fitting.map(|sample| saved(sample)).sum();
             heap.push(Saving { saving, counted_at: open.len(), ..best });
         }
@@ -232,16 +259,27 @@ fn candidates(samples: &[Sample]) -> Vec<Shape> {
 }
 
 /// Each rule into the open table where fewest packets read it, or into the tail.
-fn assign<K: MatchKey>(rules: &[CompiledRule<K>], open: &[(Shape, Counts)]) -> Plan<K> {
-    let mut tables: Vec<_> = open.iter().map(|(shape, _)| Growing::new(shape.mask::<K>())).collect();
+fn assign<K: MatchKey>(rules: &[CompiledRule<K>], open: &[Shape]) -> Plan<K> {
+    let (keys, packets) = (Keys::new(rules.iter().map(rule_words)), packets(rules));
+    let few = if rules.len() > MANY_RULES { FEW_PACKETS } else { 0 };
+    let mut places = vec![(TAIL_COST, None); rules.len()];
+    for (table, shape) in open.iter().enumerate() {
+        let counts = Counts::new(words(&shape.mask::<K>()), &packets);
+        for ((rule, key), place) in rules.iter().zip(keys.iter()).zip(&mut places) {
+            if shape.fits(&Shape::of(rule)) {
+                let cost = counts.cost(key, few);
+                if cost < place.0 {
+                    *place = (cost, Some(table));
+                }
+            }
+        }
+    }
+    let mut tables: Vec<_> = open.iter().map(|shape| Growing::new(shape.mask::<K>())).collect();
     let mut tail = Vec::new();
-    for rule in rules {
-        let (shape, words) = (Shape::of(rule), rule_words(rule));
-        let fitting = open.iter().enumerate().filter(|(_, (mask, _))| mask.fits(&shape));
-        let costs = fitting.map(|(table, (_, counts))| (counts.cost(&words), table));
-        match costs.min_by(|a, b| a.0.total_cmp(&b.0)) {
-            Some((cost, table)) if cost < TAIL_COST => tables[table].insert(*rule),
-            _ => tail.push(*rule),
+    for (rule, (_, table)) in rules.iter().zip(places) {
+        match table {
+            Some(table) => tables[table].insert(*rule),
+            None => tail.push(*rule),
         }
     }
     tables.retain(|table| table.len() > 0);
@@ -249,7 +287,7 @@ fn assign<K: MatchKey>(rules: &[CompiledRule<K>], open: &[(Shape, Counts)]) -> P
 }
 
 /// The words of a packet for each rule: what the rule leaves open is drawn at random.
-fn packets<K: MatchKey>(rules: &[&CompiledRule<K>]) -> Vec<Vec<u32>> {
+fn packets<'a, K: MatchKey>(rules: impl IntoIterator<Item = &'a CompiledRule<K>>) -> Keys {
     let mut state = 0x853c_49e6_748f_ea9bu64;
     // xorshift64*: Vigna, An experimental exploration of Marsaglia's xorshift generators, scrambled, 2016.
     let mut random = move || {
@@ -258,19 +296,16 @@ fn packets<K: MatchKey>(rules: &[&CompiledRule<K>]) -> Vec<Vec<u32>> {
         state ^= state >> 27;
         (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
     };
-    rules
-        .iter()
-        .map(|rule| {
-            let mut port =
-                |range: PortRange| range.low + (random() % (u32::from(range.high - range.low) + 1)) as u16;
-            let protocol = if rule.mask.fields().protocol == 0 { 6 } else { rule.value.fields().protocol };
-            let (source, destination) = (port(rule.source_ports), port(rule.destination_ports));
-            let mut packet = words(&rule.value.with_ports(source, destination, protocol));
-            let fixed = rule.mask.words(|word| word);
-            for (word, mask) in packet.iter_mut().zip(fixed.as_ref()) {
-                *word |= random() & !mask;
-            }
-            packet
-        })
-        .collect()
+    Keys::new(rules.into_iter().map(|rule| {
+        let mut port =
+            |range: PortRange| range.low + (random() % (u32::from(range.high - range.low) + 1)) as u16;
+        let protocol = if rule.mask.fields().protocol == 0 { 6 } else { rule.value.fields().protocol };
+        let (source, destination) = (port(rule.source_ports), port(rule.destination_ports));
+        let mut packet = words(&rule.value.with_ports(source, destination, protocol));
+        let fixed = rule.mask.words(|word| word);
+        for (word, mask) in packet.iter_mut().zip(fixed.as_ref()) {
+            *word |= random() & !mask;
+        }
+        packet
+    }))
 }
