@@ -21,6 +21,10 @@ use crate::tuples::Growing;
 const TABLE_COST: f64 = 1.0;
 const READ_COST: f64 = 2.0;
 const TAIL_COST: f64 = 0.3;
+/// So many packets, each of one rule of the list, are taken to share a rule of the tail: where all have found earlier ones, it costs the
+/// least share. More of them than a warp has, as packets are not that even.
+const SHARE_TAIL: i32 = 400;
+const LEAST_OF_TAIL: f64 = 0.5;
 /// Bits of a device's filter: the more rules there are for them, the more often it lets a packet read in vain.
 const FILTER_BITS: f64 = 370_000.0;
 /// Tables at most.
@@ -151,13 +155,22 @@ pub(super) fn plan<K: MatchKey>(rules: &[CompiledRule<K>]) -> Plan<K> {
     let packets = packets(sample.iter().copied());
     let in_vain = 1.0 - (-(rules.len() as f64) / FILTER_BITS).exp();
     let table_cost = TABLE_COST + READ_COST * in_vain;
-    let of_tail = TAIL_COST * step as f64;
     let mut samples: Vec<_> = sample
         .iter()
-        .map(|rule| Sample { shape: Shape::of(rule), words: rule_words(rule), cost: of_tail })
+        .enumerate()
+        .map(|(number, rule)| {
+            let cost = tail_cost(number, sample.len()) * step as f64;
+            Sample { shape: Shape::of(rule), words: rule_words(rule), cost }
+        })
         .collect();
     let open = choose::<K>(&mut samples, &packets, step as f64, table_cost);
     assign(rules, &open)
+}
+
+/// What a rule of the tail costs a packet, by its number in a list of so many.
+fn tail_cost(number: usize, rules: usize) -> f64 {
+    let earlier = number as f64 / rules as f64;
+    TAIL_COST * (1.0 - earlier.powi(SHARE_TAIL)).max(LEAST_OF_TAIL)
 }
 
 /// The words of a rule: those of a key that it matches, where it leaves nothing open.
@@ -262,7 +275,7 @@ fn candidates(samples: &[Sample]) -> Vec<Shape> {
 fn assign<K: MatchKey>(rules: &[CompiledRule<K>], open: &[Shape]) -> Plan<K> {
     let (keys, packets) = (Keys::new(rules.iter().map(rule_words)), packets(rules));
     let few = if rules.len() > MANY_RULES { FEW_PACKETS } else { 0 };
-    let mut places = vec![(TAIL_COST, None); rules.len()];
+    let mut places: Vec<_> = (0..rules.len()).map(|number| (tail_cost(number, rules.len()), None)).collect();
     for (table, shape) in open.iter().enumerate() {
         let counts = Counts::new(words(&shape.mask::<K>()), &packets);
         for ((rule, key), place) in rules.iter().zip(keys.iter()).zip(&mut places) {
