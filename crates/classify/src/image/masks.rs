@@ -193,13 +193,16 @@ fn choose<K: MatchKey>(samples: &mut [Sample], packets: &Keys, weight: f64, tabl
         .map(|shape| Saving { saving: bound(&shape), shape, counted_at: usize::MAX })
         .filter(|saving| saving.saving > table_cost)
         .collect();
+    // What a rule costs that only its own packet reads; no mask saves any of that.
+    let least = READ_COST / packets.len() as f64 * weight;
     let mut open = Vec::new();
     while let Some(best) = heap.pop() {
         if best.saving <= table_cost || open.len() == MAX_TABLES {
             break;
         }
         let counts = Counts::new(words(&best.shape.mask::<K>()), packets);
-        let fitting = samples.iter_mut().filter(|sample| best.shape.fits(&sample.shape));
+        let fitting =
+            samples.iter_mut().filter(|sample| sample.cost > least && best.shape.fits(&sample.shape));
         if best.counted_at == open.len() {
             // Nothing else can save more.
             for sample in fitting {
