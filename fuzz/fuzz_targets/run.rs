@@ -57,8 +57,15 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         ],
     };
     let mut outputs = Outputs::default();
-    let io =
-        Io { source, outputs: &mut outputs, limit: None, stop: Stop::default(), progress: &mut |_, _| {} };
+    let io = Io {
+        source,
+        outputs: &mut outputs,
+        limit: None,
+        stop: Stop::default(),
+        progress: &mut |_, _| {},
+        notice: &mut |_| {},
+        device: None,
+    };
     let outcome = packetloom_engine::run(&Plan::new(chain), io).expect("memory can be read");
     Some(outcome.json().to_string())
 }

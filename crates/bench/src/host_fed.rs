@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +14,7 @@ use packetloom_classify::formats::Headers;
 use packetloom_classify::image::{Algorithm, Image};
 use packetloom_classify::{Action, Classifier, Kind, NO_RULE, RuleSet};
 use packetloom_device::{Argument, Device, Memory, Queue, Shared};
-use packetloom_engine::offload::frames::{Acl, Answer, Buffers, Frames, Place, Slice};
+use packetloom_engine::offload::frames::{Acl, Answer, Buffers, Frames, Layout, Place, Slice};
 use packetloom_engine::offload::lane::Lane;
 use packetloom_engine::offload::ring::Ring;
 use packetloom_engine::offload::{self, OnDevice, frames};
@@ -34,11 +35,12 @@ const CPU_TIME: Duration = Duration::from_millis(100);
 /// Packets that a core takes at a time.
 const CPU_BATCH: usize = 256;
 /// Bytes from one frame to the next, as where a network card leaves them.
-const BUFFER: usize = 2048;
+const BUFFER_BYTES: NonZeroU32 = NonZeroU32::new(2048).unwrap();
+const BUFFER: usize = BUFFER_BYTES.get() as usize;
 /// Buffers of frames at most: half a gigabyte.
 const MAX_BUFFERS: usize = 1 << 18;
-/// A ring's batches, as a power of two.
-const RING_BITS: u32 = 10;
+/// A ring's batches, as a power of two: 16,384 frames on a GPU, a large ring of a network card.
+const RING_BITS: u32 = 8;
 /// What is written over answers that were looked at, so that one that is left out is seen: in an answer, that software must look.
 const SPOILT: u8 = 0x7f;
 /// Batches between two looks at the clock, where as many are sent as the device takes.
@@ -740,8 +742,9 @@ impl<'a> Feeder<'a> {
         let size = kernel.group() as usize;
         let buffers = size << RING_BITS;
         let memory = traffic.buffers(device, buffers)?;
+        let layout = Layout::Buffers { bytes: BUFFER_BYTES, link: LinkType::ETHERNET };
         let mut feeder = Self {
-            ring: Ring::new(kernel, memory, RING_BITS, groups)?,
+            ring: Ring::new(kernel, memory, layout, RING_BITS, groups)?,
             traffic,
             parts: batch.div_ceil(size).min(1 << RING_BITS) as u32,
             taken: 0,
@@ -749,12 +752,12 @@ impl<'a> Feeder<'a> {
             turns: 0,
             passed: 0,
         };
-        let mut places = vec![Place::NONE; size];
+        let mut lens = vec![0; size];
         for number in 0..1 << RING_BITS {
-            for (at, place) in places.iter_mut().enumerate() {
-                *place = traffic.place(number * size + at, buffers);
+            for (at, len) in lens.iter_mut().enumerate() {
+                *len = traffic.frame(number * size + at).len() as u16;
             }
-            while !feeder.ring.publish(&places) {
+            while !feeder.ring.publish_buffers(&lens) {
                 feeder.wait()?;
             }
         }

@@ -53,6 +53,8 @@ fn once(options: &Options, plan: &Plan, limit: Option<u64>, stop: &Stop) -> Resu
         limit,
         stop: stop.clone(),
         progress: &mut |_, _| {},
+        notice: &mut |_| {},
+        device: None,
     };
     let outcome = packetloom_engine::run(plan, io)?;
     outputs.publish()?;

@@ -12,7 +12,7 @@ use packetloom_bench::peer::Peer;
 use packetloom_classify::image::Algorithm;
 use packetloom_classify::{Action, Kind, analysis, formats};
 use packetloom_device::Id;
-use packetloom_engine::chain::{BatchSize, Workers};
+use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Workers};
 use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::{MAX_PACKETS, Placement};
 use packetloom_nf::meter::MaxFlows;
@@ -92,6 +92,13 @@ pub(crate) struct RunArgs {
     /// Worker threads, 1 to 256
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<Workers>,
+    /// What runs the functions: cpu; cuda:N, opencl:N or host, for those that have a kernel; auto, the first GPU for batches that are
+    /// worth it; oracle, the slow forms to compare with
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<DeviceChoice>,
+    /// How long a batch for a device may take, from its first packet to its verdicts, such as 50us: batches follow the load below that
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_latency: Option<Span>,
     /// Write the summary to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,

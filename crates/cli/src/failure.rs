@@ -52,6 +52,7 @@ impl From<packetloom_engine::Error> for Failure {
     fn from(error: packetloom_engine::Error) -> Self {
         match error {
             packetloom_engine::Error::Io(error) => error.into(),
+            packetloom_engine::Error::Offload(error) => error.into(),
             error => Self::Run(error.into()),
         }
     }

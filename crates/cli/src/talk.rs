@@ -83,6 +83,12 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
     for (name, report) in &outcome.functions {
         let _ = write!(text, "{name}\n{}", table(&report.rows()));
     }
+    if let Some(shares) = outcome.shares {
+        let rows =
+            [("judged by it", shares.device), ("judged here", shares.here), ("failures", shares.faults)];
+        let rows = rows.map(|(name, count)| (name.to_owned(), count.to_string()));
+        let _ = write!(text, "device\n{}", table(&rows));
+    }
     let top_flows = outcome.top_flows.into_sorted();
     if !top_flows.is_empty() {
         let rows: Vec<_> = top_flows.iter().map(flow_row).collect();

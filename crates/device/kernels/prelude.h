@@ -190,6 +190,7 @@ FUNCTION u32x4 load_shared(GLOBAL const u32x4 *p) {
   value.w = words[3];
   return value;
 }
+FUNCTION u32 load_shared_16(GLOBAL const u16 *p) { return *(volatile GLOBAL const u16 *)p; }
 FUNCTION u64 load_shared_64(GLOBAL const u64 *p) { return *(volatile GLOBAL const u64 *)p; }
 FUNCTION u64 load_acquire_64(GLOBAL const u64 *p) {
   u64 value = *(volatile GLOBAL const u64 *)p;
@@ -206,6 +207,7 @@ FUNCTION u32x4 load_shared(const u32x4 *p) {
                : "l"(p));
   return value;
 }
+FUNCTION u32 load_shared_16(const u16 *p) { return *(const volatile u16 *)p; }
 FUNCTION u64 load_shared_64(const u64 *p) { return *(const volatile u64 *)p; }
 FUNCTION u64 load_acquire_64(const u64 *p) {
   u64 value;
@@ -223,6 +225,7 @@ FUNCTION u32x4 load_shared(const u32x4 *p) {
   value.w = __atomic_load_n(&p->w, __ATOMIC_RELAXED);
   return value;
 }
+FUNCTION u32 load_shared_16(const u16 *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 FUNCTION u64 load_shared_64(const u64 *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 FUNCTION u64 load_acquire_64(const u64 *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 FUNCTION void store_shared_64(u64 *p, u64 x) { __atomic_store_n(p, x, __ATOMIC_RELAXED); }

@@ -17,18 +17,22 @@
 //!
 //! Paths are relative to the chain file's folder; `-` is standard input or output.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
+use packetloom_device::Id;
 use packetloom_nf::registry::{FUNCTIONS, Registration};
-use packetloom_nf::units::Bounded;
+use packetloom_nf::units::{Bounded, Span, quoted};
 use packetloom_nf::{Context, Prepared};
 use packetloom_packet::batch::Policy;
-use schemars::JsonSchema;
-use serde::Deserialize;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use crate::ConfigError;
+use crate::offload::Placement;
 
 /// A chain that was read and whose functions are ready to run.
 pub struct Chain {
@@ -76,8 +80,12 @@ pub struct Run {
     pub device: Device,
     /// Worker threads.
     pub workers: Workers,
-    /// Packets of a batch.
+    /// Packets of a batch on the processor; those for a device follow the load.
     pub batch: BatchSize,
+    /// How long a batch for a device may take from its first packet to its verdicts: batches are made smaller until they are in time.
+    pub max_latency: Option<Span>,
+    /// How long a batch may be away before the device counts as one that hangs; 2 s for GPUs unless given.
+    pub device_timeout: Option<Span>,
     /// What happens to frames that are not IP, such as ARP.
     pub non_ip: PolicyAction,
     /// What happens to frames whose headers cannot be parsed.
@@ -92,6 +100,8 @@ impl Default for Run {
             device: Device::Cpu,
             workers: Workers::clamped(1),
             batch: BatchSize::clamped(256),
+            max_latency: None,
+            device_timeout: None,
             non_ip: PolicyAction::Pass,
             malformed: PolicyAction::Drop,
             summary: None,
@@ -110,23 +120,74 @@ impl Run {
 }
 
 /// What runs the functions of a chain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
     /// The processor's cores, in batches.
     #[default]
     Cpu,
     /// The slow, obvious form of each function, packet by packet, to compare with.
     Oracle,
+    /// The first GPU, for batches that are worth it, and the processor for the others.
+    Auto,
+    /// This device for what it has kernels for.
+    On(Id),
 }
 
 impl Device {
-    /// The name in chain files.
-    pub const fn name(self) -> &'static str {
+    /// Where that is, if a device may be.
+    pub fn placement(self) -> Option<Placement> {
         match self {
-            Self::Cpu => "cpu",
-            Self::Oracle => "oracle",
+            Self::Cpu | Self::Oracle => None,
+            Self::Auto => Some(Placement::Auto),
+            Self::On(id) => Some(Placement::On(id)),
         }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Oracle => f.write_str("oracle"),
+            Self::Auto => f.write_str("auto"),
+            Self::On(id) => id.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "cpu" => Ok(Self::Cpu),
+            "oracle" => Ok(Self::Oracle),
+            "auto" => Ok(Self::Auto),
+            _ => text.parse().map(Self::On).map_err(|_| {
+                format!("no device {text:?}; expected cpu, oracle, auto, cuda:N, opencl:N or host")
+            }),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Device {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        quoted(deserializer, "a device in quotes, such as \"cuda:0\"")
+    }
+}
+
+impl JsonSchema for Device {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Device".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "What runs the functions: the processor, the slow forms to compare with, the first GPU for batches that are \
+                            worth it, or a device.",
+            "pattern": "^(cpu|oracle|auto|host|(cuda|opencl):[0-9]+)$"
+        })
     }
 }
 

@@ -19,6 +19,9 @@ pub enum Error {
     /// Reading packets or writing results failed.
     #[error(transparent)]
     Io(#[from] packetloom_io::Error),
+    /// The device that was asked for cannot be used.
+    #[error(transparent)]
+    Offload(#[from] crate::offload::Error),
     /// A worker thread panicked: a defect of this program.
     #[error("a worker failed; this is a defect of packetloom")]
     Worker,

@@ -29,6 +29,20 @@ pub struct Outcome {
     pub stopped: bool,
     /// Time from the first packet to the end.
     pub elapsed: Duration,
+    /// What a device did of it, where one was used. Not part of the summary for machines, which is the same wherever packets are judged.
+    pub shares: Option<Shares>,
+}
+
+/// Who judged packets by the functions that a device has kernels for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shares {
+    /// Packets that the device judged.
+    pub device: u64,
+    /// Packets that were judged on this machine's cores: since that was better, since the device had failed, or since their headers are
+    /// longer than what it looks at.
+    pub here: u64,
+    /// How often the device failed.
+    pub faults: u64,
 }
 
 /// The flow records with the most bytes in both directions together.

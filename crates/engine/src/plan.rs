@@ -3,13 +3,15 @@
 use std::fmt;
 
 use crate::Chain;
-use crate::chain::Device;
+use crate::chain::{Device, Run};
+use crate::offload::frames::MAX_ACLS;
 
 /// A chain with the decisions that running it needs.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) chain: Chain,
     workers: usize,
+    offloaded: usize,
 }
 
 impl Plan {
@@ -18,7 +20,10 @@ impl Plan {
         // The oracle is one loop over packets by definition.
         let workers =
             if chain.settings.run.device == Device::Oracle { 1 } else { chain.settings.run.workers.get() };
-        Self { chain, workers }
+        let is_placed = chain.settings.run.device.placement().is_some();
+        let first = chain.functions.iter().take_while(|function| is_placed && function.offload().is_some());
+        let offloaded = first.take(MAX_ACLS).count();
+        Self { chain, workers, offloaded }
     }
 
     /// The chain.
@@ -26,10 +31,48 @@ impl Plan {
         &self.chain
     }
 
-    /// Worker threads. With one, packets are handled by the thread that reads them; with more they are spread by a hash of
+    /// Functions that a device takes, from the first on: those that it has kernels for, as one kernel.
+    pub fn offloaded(&self) -> usize {
+        self.offloaded
+    }
+
+    /// Worker threads, where no device is used; a device is fed by one. With one, packets are handled by the thread that reads them; with more they are spread by a hash of
     /// their bidirectional flow, so that all packets of a flow meet the same worker, in order.
     pub fn workers(&self) -> usize {
         self.workers
+    }
+}
+
+impl Plan {
+    /// Which functions run where.
+    fn placement(&self) -> String {
+        let Run { device, batch, max_latency, .. } = &self.chain.settings.run;
+        let functions = &self.chain.functions;
+        let numbers = |from: usize, to: usize| match to - from {
+            1 => format!("function {to}"),
+            _ => format!("functions {} to {to}", from + 1),
+        };
+        if device.placement().is_none() {
+            return format!("{device}, batches of {batch}");
+        }
+        if self.offloaded == 0 {
+            return format!(
+                "{device} has no kernel for the first function: all on this machine's cores, batches of {batch}"
+            );
+        }
+        let mut text =
+            format!("{device}: {} as one kernel, from frames to verdicts", numbers(0, self.offloaded));
+        if functions.len() > self.offloaded {
+            text += &format!("; {} on this machine's cores", numbers(self.offloaded, functions.len()));
+        }
+        text += "; batches follow the load";
+        if let Some(span) = max_latency {
+            text += &format!(", at most {span} old");
+        }
+        if *device == Device::Auto {
+            text += "; cores where they are better, or where there is no GPU";
+        }
+        text
     }
 }
 
@@ -50,9 +93,13 @@ impl fmt::Display for Plan {
             }
         }
         writeln!(f, "sink      {}", path(&settings.sink, "none: packets that pass are counted"))?;
-        writeln!(f, "device    {}, batches of {}", settings.run.device.name(), settings.run.batch)?;
+        writeln!(f, "device    {}", self.placement())?;
         let per_flow = self.chain.functions.iter().any(|function| function.is_per_flow());
         let spread = match (self.workers, per_flow) {
+            _ if self.offloaded > 0 => {
+                "1 worker feeds the device and takes what comes back: results as of a loop over packets"
+                    .into()
+            }
             (1, _) => "1 worker: results as of a loop over packets".into(),
             (_, true) => format!(
                 "{} workers, packets spread by flow: each flow's state is exact, order in files is kept; max_flows is \

@@ -73,6 +73,8 @@ fn results(folder: &Path, capture: &Arc<Vec<u8>>, settings: &str, rate: &str, st
         limit: None,
         stop,
         progress: &mut |_, _| {},
+        notice: &mut |_| {},
+        device: None,
     };
     let summary = run(&plan, io).expect("a run").json();
     outputs.publish().expect("written");

@@ -3,6 +3,7 @@
 
 #![allow(missing_docs)]
 
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use packetloom_classify::formats::{self, Format};
 use packetloom_classify::image::Algorithm;
 use packetloom_classify::{Action, NO_RULE, Rule, RuleSet};
 use packetloom_device::{Cache, Device, Id};
-use packetloom_engine::offload::frames::{Acl, Answer, Frames, MAX_ACLS, Options, Place, Slice};
+use packetloom_engine::offload::frames::{Acl, Answer, Frames, Layout, MAX_ACLS, Options, Place, Slice};
 use packetloom_engine::offload::lane::Lane;
 use packetloom_engine::offload::ring::Ring;
 use packetloom_packet::batch::Policy;
@@ -39,7 +40,7 @@ fn below(random: &mut impl Rng, n: u32) -> u32 {
 /// Rules of both families over few addresses, so that many overlap, with conditions of all kinds.
 fn rules(random: &mut impl Rng, count: usize) -> RuleSet {
     let rule = |random: &mut dyn Rng| {
-        let is_v4 = random.next_u32() % 3 > 0;
+        let is_v4 = below(random, 3) > 0;
         let prefix = |random: &mut dyn Rng| {
             let address: u32 = random.next_u32() & 0x0303_0303;
             if is_v4 {
@@ -302,7 +303,7 @@ fn rings_give_what_the_slow_forms_give() {
             .collect();
         let memory = device.share(bytes.len().next_multiple_of(16)).expect("memory");
         memory.write(0, &bytes);
-        let mut ring = Ring::new(&kernel, memory, 2, 7).expect("a ring");
+        let mut ring = Ring::new(&kernel, memory, Layout::Anywhere, 2, 7).expect("a ring");
         let mut sent = 0;
         let mut judged: Vec<Answer> = Vec::new();
         let mut answers = vec![Answer::default(); ring.batch()];
@@ -350,7 +351,7 @@ fn places_outside_are_left_to_software() {
         let kernel =
             kernel(&device, &[List::new(RuleSet::default(), Verdict::Pass)], options(Slice::Bytes64, false));
         let memory = device.share(128).expect("memory");
-        let mut ring = Ring::new(&kernel, memory, 1, 1).expect("a ring");
+        let mut ring = Ring::new(&kernel, memory, Layout::Anywhere, 1, 1).expect("a ring");
         let near = |offset, len| Place::new(offset, len, LinkType::RAW).expect("near");
         let places = [near(64, 64), near(65, 64), near(1 << 38, 64), near(128, 0), near(129, 0)];
         let mut verdicts = Vec::new();
@@ -367,5 +368,51 @@ fn places_outside_are_left_to_software() {
         let malformed = Some(POLICY.verdict(packetloom_packet::Reject::IpMalformed));
         assert_eq!(verdicts, [malformed, None, None, malformed, None]);
         assert_eq!(Place::new(1 << 39, 0, LinkType::RAW), None);
+    }
+}
+
+/// Buffers that follow each other, told of by the lengths of their frames.
+#[test]
+fn buffers_give_what_the_slow_forms_give() {
+    let mut random = random(3);
+    for device in devices().into_iter().filter(|device| device.description().shares) {
+        let id = device.description().id;
+        let lists = [List::new(rules(&mut random, 30), Verdict::Drop(DropReason::AclDefault))];
+        let kernel = kernel(&device, &lists, options(Slice::Bytes128, true));
+        const BYTES: NonZeroU32 = NonZeroU32::new(300).unwrap();
+        let batch = kernel.group() as usize;
+        let memory = device.share((8 * batch * BYTES.get() as usize).next_multiple_of(16)).expect("memory");
+        let layout = Layout::Buffers { bytes: BYTES, link: LinkType::ETHERNET };
+        let mut ring = Ring::new(&kernel, memory.clone(), layout, 3, 7).expect("a ring");
+        let mut answers = vec![Answer::default(); batch];
+        let start = Instant::now();
+        // Laps of other frames in the same buffers.
+        for round in 0..30 {
+            let mut frames = frames(&mut random, batch - round % 3);
+            frames.iter_mut().for_each(|(frame, link)| {
+                frame.truncate(BYTES.get() as usize);
+                *link = LinkType::ETHERNET;
+            });
+            let mut lens = Vec::new();
+            for (number, (frame, _)) in frames.iter().enumerate() {
+                memory.write((round % 8 * batch + number) * BYTES.get() as usize, frame);
+                lens.push(frame.len() as u16);
+            }
+            assert!(ring.publish_buffers(&lens));
+            while ring.take(&mut answers).is_none() {
+                ring.look_after().expect("it goes on");
+                assert!(start.elapsed() < Duration::from_secs(100), "{id}");
+            }
+            for (answer, frame) in answers.iter().zip(&frames) {
+                let (verdict, first, ip_bytes) = expected(&lists, frame);
+                if let Some(found) = answer.verdict() {
+                    assert_eq!(
+                        (found, answer.first(), answer.ip_bytes()),
+                        (verdict, first[0], ip_bytes),
+                        "{id}: {frame:x?}"
+                    );
+                }
+            }
+        }
     }
 }

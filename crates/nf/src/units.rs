@@ -156,7 +156,10 @@ impl fmt::Display for Rate {
 }
 
 /// Reads a value that stands in quotes.
-fn quoted<'de, D, T>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
+///
+/// # Errors
+/// What its text says is wrong; `expected` where it does not stand in quotes.
+pub fn quoted<'de, D, T>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: FromStr<Err = String>,

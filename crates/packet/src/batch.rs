@@ -174,6 +174,11 @@ impl Batch {
         self.capacity
     }
 
+    /// Changes how many frames it may hold.
+    pub fn set_capacity(&mut self, capacity: usize) {
+        self.capacity = capacity;
+    }
+
     /// Frames it holds.
     pub fn len(&self) -> usize {
         self.frames.len()

@@ -28,7 +28,7 @@ const MIN_FILTER_WORDS: usize = 64;
 /// Bytes that it needs more urgently than lanes need a second packet.
 const ENOUGH_FILTER: u32 = 8 << 10;
 /// The part of local memory that classes may take.
-const CLASSES_PART: u32 = 4;
+const CLASSES_PART: u32 = 3;
 /// The greatest rank; one more means nothing.
 const MAX_RANK: u32 = 254;
 /// What a table has in place of a rank if its rules have ranks.

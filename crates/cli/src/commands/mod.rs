@@ -91,7 +91,16 @@ fn execute(
             bar.set_message(format!("{packets} packets"));
         }
     };
-    let io = Io { source, outputs: &mut outputs, limit, stop, progress: &mut progress };
+    let mut notice = |text: &str| bar.suspend(|| talk::say(&format!("packetloom: warning: {text}\n")));
+    let io = Io {
+        source,
+        outputs: &mut outputs,
+        limit,
+        stop,
+        progress: &mut progress,
+        notice: &mut notice,
+        device: None,
+    };
     let result = packetloom_engine::run(plan, io);
     bar.finish_and_clear();
     let outcome = result?;

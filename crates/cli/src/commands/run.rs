@@ -25,6 +25,12 @@ pub(crate) fn run(args: RunArgs) -> Done {
     if let Some(workers) = args.workers {
         settings.run.workers = workers;
     }
+    if let Some(device) = args.device {
+        settings.run.device = device;
+    }
+    if args.max_latency.is_some() {
+        settings.run.max_latency = args.max_latency;
+    }
     let Some(source) = settings.source.clone() else {
         let message = format!("{} names no source; expected -r CAPTURE", args.chain.display());
         return Err(Failure::Usage(message));

@@ -2,8 +2,10 @@
 //!
 //! - `single`: one worker, in the thread that reads.
 //! - `workers`: several, packets spread by flow, merged again in order of arrival.
+//! - `device`: one worker that feeds a device.
 //! - `oracle`: packet by packet through the slow forms.
 
+mod device;
 mod logs;
 mod oracle;
 mod single;
@@ -23,7 +25,7 @@ use packetloom_packet::{Batch, FlowRecord, Timestamp};
 use self::logs::Logs;
 use crate::chain::Device;
 use crate::outcome::{Outcome, TopFlows};
-use crate::{Error, Plan};
+use crate::{Error, Plan, offload};
 
 /// On a live source packets may come out of order by as much before a sweep shows: a packet this late finds its flow.
 const REORDER_NANOS: u64 = 1_000_000_000;
@@ -43,6 +45,10 @@ pub struct Io<'a> {
     pub stop: Stop,
     /// Called after each batch with the bytes and packets read so far.
     pub progress: &'a mut dyn FnMut(u64, u64),
+    /// Called with what the user should know at once: that a device failed, that it is back.
+    pub notice: &'a mut dyn FnMut(&str),
+    /// A device in place of the one that the chain names.
+    pub device: Option<packetloom_device::Device>,
 }
 
 /// The files that a run writes. None appears under its name before [`Outputs::publish`].
@@ -139,10 +145,24 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         live: intake.source.is_live(),
         logs: Logs::new(functions),
     };
-    let (mut reports, top_flows) = match (settings.device, plan.workers()) {
-        (Device::Oracle, _) => oracle::run(functions, settings, &mut intake, &mut outlet)?,
-        (Device::Cpu, 1) => single::run(functions, settings, &mut intake, &mut outlet)?,
-        (Device::Cpu, workers) => workers::run(functions, settings, workers, &mut intake, &mut outlet)?,
+    let is_auto = settings.device == Device::Auto;
+    let placed = match (settings.device.placement(), io.device) {
+        (None, _) => None,
+        (Some(_), Some(device)) => Some(device),
+        (Some(placement), None) => placement.open().map_err(offload::Error::from)?,
+    };
+    let mut shares = None;
+    let (mut reports, top_flows) = match (placed, plan.workers()) {
+        _ if settings.device == Device::Oracle => oracle::run(functions, settings, &mut intake, &mut outlet)?,
+        (Some(device), _) if plan.offloaded() > 0 => {
+            let on = device::Use { device: &device, functions: plan.offloaded(), is_auto };
+            let (reports, top_flows, judged) =
+                device::run(functions, settings, on, &mut intake, &mut outlet, io.notice)?;
+            shares = Some(judged);
+            (reports, top_flows)
+        }
+        (_, 1) => single::run(functions, settings, &mut intake, &mut outlet)?,
+        (_, workers) => workers::run(functions, settings, workers, &mut intake, &mut outlet)?,
     };
     outlet.finish_logs(&mut reports)?;
     outlet.outputs.flush()?;
@@ -154,6 +174,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         truncation: intake.source.truncation().cloned(),
         stopped: intake.stop.load(Ordering::Relaxed),
         elapsed: start.elapsed(),
+        shares,
     })
 }
 

@@ -1,7 +1,9 @@
 //! One worker, in the thread that reads.
 
-use packetloom_nf::{Function, Logged, Prepared, Report};
-use packetloom_packet::Batch;
+use std::ops::Range;
+
+use packetloom_nf::{Found, Function, Logged, Prepared, Report};
+use packetloom_packet::{Batch, Verdict};
 
 use super::{ENCODED, Encoder, Expiry, Intake, Outlet};
 use crate::Error;
@@ -19,15 +21,40 @@ impl Stages {
         Self(functions.iter().map(|f| (f.function(workers), Encoder::new(&**f))).collect())
     }
 
-    /// Takes a parsed batch through the chain.
-    pub(super) fn process(&mut self, batch: &mut Batch, expiry: Option<Expiry>) {
-        for (function, encoder) in &mut self.0 {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes a parsed batch through some of the chain.
+    pub(super) fn process(&mut self, part: Range<usize>, batch: &mut Batch, expiry: Option<Expiry>) {
+        for (function, encoder) in &mut self.0[part] {
             function.process(batch, &mut |record| encoder.record(record));
             function.logged(&mut encoder.logged);
             if let Some(Expiry { now, packets }) = expiry {
                 function.expire(now, packets, &mut |record| encoder.record(record));
             }
         }
+    }
+
+    /// Takes some frames of a batch, in a batch of their own, through some of the chain; `frames` are their places in the whole one.
+    pub(super) fn process_aside(&mut self, part: Range<usize>, aside: &mut Batch, frames: &[u32]) {
+        let mut logged = Vec::new();
+        for (function, encoder) in &mut self.0[part] {
+            function.process(aside, &mut |record| encoder.record(record));
+            function.logged(&mut logged);
+            let in_whole = |Logged { frame, rule }| Logged { frame: frames[frame as usize], rule };
+            encoder.logged.extend(logged.drain(..).map(in_whole));
+            // Those of the whole batch were logged before.
+            encoder.logged.sort_unstable();
+        }
+    }
+
+    /// Has a function take what a device found in its place.
+    pub(super) fn take(&mut self, function: usize, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
+        let (function, encoder) = &mut self.0[function];
+        function.take(found, verdicts);
+        function.logged(&mut encoder.logged);
     }
 
     /// Hands out some of what the functions still hold; returns whether there is more.
@@ -70,7 +97,7 @@ pub(super) fn run(
     while intake.fill(&mut batch)? {
         batch.parse(settings.policy());
         let expiry = if live { Expiry::after(&batch) } else { None };
-        stages.process(&mut batch, expiry);
+        stages.process(0..functions.len(), &mut batch, expiry);
         for (index, logged) in stages.logged().enumerate() {
             outlet.log_batch(index, logged, &batch)?;
         }

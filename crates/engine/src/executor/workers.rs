@@ -60,7 +60,7 @@ impl Worker {
         let mut stages = Stages::new(functions, workers);
         let thread = thread::spawn(move || {
             for mut part in incoming {
-                stages.process(&mut part.batch, part.expiry);
+                stages.process(0..stages.len(), &mut part.batch, part.expiry);
                 for (lines, encoded) in stages.encoded().zip(&mut part.encoded) {
                     std::mem::swap(lines, encoded);
                 }

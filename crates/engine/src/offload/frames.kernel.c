@@ -13,8 +13,10 @@
 #define OFFSET_OF(place) ((place) & 0x7fffffffff)
 #define LINK_OF(place) ((u32)((place) >> 39) & 0x1ff)
 #define LEN_OF(place) ((u32)((place) >> 48))
-/* The place of no frame. */
+#define PLACE(offset, link, len) ((u64)(offset) | (u64)(link) << 39 | (u64)(len) << 48)
+/* The place of no frame, and its length where buffers follow each other. */
 #define NO_FRAME 0xffffffffffffffff
+#define NO_LEN 0xffffu
 
 /*
  * An answer: the position of the rule of the first ACL, NONE if none matches (24 bits); the chain's verdict (7); the lap of the ring
@@ -214,10 +216,13 @@ KERNEL void judge(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places, 
  * and is 1 in the first. `first` is the number of the batch to begin with. The first group asks the host for `news` and tells the group
  * whose turn it is, by `told`, which begins as the news do; if it is alone, it does all the work.
  *
+ * Where `buffer` is not 0, frames begin in buffers of so many bytes that follow each other, are of one `link`, and in the stead of places
+ * are their lengths, of 16 bits: most of what a bus carries besides the frames.
+ *
  * It leaves by itself where the host has published nothing for `patience` times that it was asked.
  */
 KERNEL void reside(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places, GLOBAL u64 *answers, GLOBAL u32 *others,
-                   GLOBAL const u64 *news, GLOBAL u64 *told, u32 ring_bits, u32 first, u32 patience,
+                   u32 buffer, u32 link, GLOBAL const u64 *news, GLOBAL u64 *told, u32 ring_bits, u32 first, u32 patience,
                    GLOBAL const u32 *RESTRICT tables) {
   LOCAL_MEMORY(Group, group);
   u32 alone = group_count() == 1;
@@ -267,7 +272,13 @@ KERNEL void reside(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places,
       return;
     }
     u32 index = (batch & ((1u << ring_bits) - 1)) * GROUP + local_index();
-    u64 place = load_shared_64(&places[index]);
+    u64 place;
+    if (buffer) {
+      u32 len = load_shared_16((GLOBAL const u16 *)places + index);
+      place = len == NO_LEN ? NO_FRAME : PLACE((u64)index * buffer, link, len);
+    } else {
+      place = load_shared_64(&places[index]);
+    }
     u32 lap = ~(batch >> ring_bits) & 1;
     judge_frames(group, frames, bytes, place, answers, others, GROUP << ring_bits, index, lap, tables);
   }

@@ -1,5 +1,6 @@
 //! Frames in, verdicts out: the part of a chain that has kernels, as one kernel.
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -37,6 +38,8 @@ const RESIDE: Entry = Entry {
         Parameter::Memory,
         Parameter::Memory,
         Parameter::Memory,
+        Parameter::U32,
+        Parameter::U32,
         Parameter::Memory,
         Parameter::Memory,
         Parameter::U32,
@@ -102,7 +105,7 @@ impl Place {
 
     /// Of a frame's captured bytes; `None` where the offset is more than a place can say: half a terabyte.
     pub fn new(offset: u64, len: u32, link: LinkType) -> Option<Self> {
-        let link = u64::from(link.0).min((1 << LINK_BITS) - 1);
+        let link = link_bits(link);
         // Only whether the headers are whole depends on the length: they are, long before this.
         let len = u64::from(len.min(u16::MAX.into()));
         // A place of all ones is none.
@@ -113,6 +116,35 @@ impl Place {
     /// The same for an offset that a place can always say.
     pub fn near(offset: u32, len: u32, link: LinkType) -> Self {
         Self::new(offset.into(), len, link).unwrap_or(Self::NONE)
+    }
+}
+
+/// A link type in as many bits as places have for it; the greatest stands for all that are not known.
+fn link_bits(link: LinkType) -> u64 {
+    u64::from(link.0).min((1 << LINK_BITS) - 1)
+}
+
+/// How the frames of a ring lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Each where its [`Place`] says.
+    Anywhere,
+    /// In buffers that follow each other, as a network card fills them: the ring's first frame at the beginning of the first one.
+    Buffers {
+        /// From one to the next.
+        bytes: NonZeroU32,
+        /// What all frames begin with.
+        link: LinkType,
+    },
+}
+
+impl Layout {
+    /// Bytes by which the device is told of each frame.
+    pub(super) const fn bytes_per_place(self) -> usize {
+        match self {
+            Self::Anywhere => size_of::<Place>(),
+            Self::Buffers { .. } => size_of::<u16>(),
+        }
     }
 }
 
@@ -195,6 +227,17 @@ pub struct Options {
     pub slice: Slice,
     /// What becomes of frames without a match key.
     pub policy: Policy,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            algorithm: Algorithm::default(),
+            specialise: true,
+            slice: Slice::default(),
+            policy: Policy::PASS,
+        }
+    }
 }
 
 /// The first functions of a chain on a device: ACLs, from the headers to the verdict.
@@ -326,7 +369,7 @@ impl Frames {
     /// # Errors
     /// Where there is no room for so many; and where the device fails.
     pub fn launch(&self, queue: &mut Queue, buffers: &Buffers<'_>, packets: Range<u32>) -> Result<(), Error> {
-        self.check(buffers, packets.end)?;
+        self.check(buffers, packets.end, size_of::<Place>())?;
         let groups = (packets.len() as u32).div_ceil(self.judge.group).clamp(1, self.groups);
         let arguments = [
             buffers.frames,
@@ -347,17 +390,24 @@ impl Frames {
         &self,
         queue: &mut Queue,
         buffers: &Buffers<'_>,
+        layout: Layout,
         (news, told): (Argument<'_>, &Memory),
         (ring_bits, first, patience): (u32, u32, u32),
         groups: u32,
     ) -> Result<(), Error> {
-        self.check(buffers, self.group() << ring_bits)?;
+        self.check(buffers, self.group() << ring_bits, layout.bytes_per_place())?;
+        let (bytes, link) = match layout {
+            Layout::Anywhere => (0, LinkType(0)),
+            Layout::Buffers { bytes, link } => (bytes.get(), link),
+        };
         let arguments = [
             buffers.frames,
             Argument::U64(buffers.bytes as u64),
             buffers.places,
             buffers.answers,
             buffers.others,
+            Argument::U32(bytes),
+            Argument::U32(link_bits(link) as u32),
             news,
             Argument::Memory(told),
             Argument::U32(ring_bits),
@@ -369,7 +419,7 @@ impl Frames {
     }
 
     /// Whether the memory is as large as is said: kernels believe it.
-    fn check(&self, buffers: &Buffers<'_>, packets: u32) -> Result<(), Error> {
+    fn check(&self, buffers: &Buffers<'_>, packets: u32, place: usize) -> Result<(), Error> {
         let len = |argument: &Argument<'_>| match argument {
             Argument::Memory(memory) => memory.len(),
             Argument::Shared(shared) => shared.len(),
@@ -380,7 +430,7 @@ impl Frames {
             && buffers.room <= super::MAX_PACKETS
             && buffers.bytes.is_multiple_of(16)
             && buffers.bytes <= len(&buffers.frames)
-            && room * size_of::<Place>() <= len(&buffers.places)
+            && room * place <= len(&buffers.places)
             && room * size_of::<Answer>() <= len(&buffers.answers)
             && room * (self.acls - 1) * 4 <= len(&buffers.others);
         if fits {

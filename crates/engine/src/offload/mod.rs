@@ -4,11 +4,15 @@
 //! - [`frames`]: from frames to verdicts in one kernel.
 //! - [`lane`]: batches on their way to a device and back, for launches.
 //! - [`ring`]: small batches, for a kernel that stays.
+//! - [`pace`]: how many packets a batch has, and who judges it.
+//! - [`standby`]: a device that may fail.
 
 pub mod frames;
 pub mod keys;
 pub mod lane;
+pub mod pace;
 pub mod ring;
+pub mod standby;
 
 use std::fmt;
 use std::str::FromStr;

@@ -4,13 +4,14 @@
 //! cleared between laps. The kernel leaves when it is told to, and by itself where nothing was published for a while: then it is
 //! launched again when there is something. So neither can keep the other from ending.
 
+use std::iter::repeat;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use packetloom_device::{Argument, Id, Memory, Queue, Shared};
 
 use super::Error;
-use super::frames::{Answer, Buffers, Frames, Place};
+use super::frames::{Answer, Buffers, Frames, Layout, Place};
 
 /// Where the host's words stand: batches published, whether to leave.
 const PUBLISHED: usize = 0;
@@ -32,6 +33,7 @@ pub struct Ring {
     /// `None` after a failure, which it would only repeat.
     queue: Option<Queue>,
     frames: Shared,
+    layout: Layout,
     places: Shared,
     answers: Shared,
     others: Shared,
@@ -51,7 +53,13 @@ impl Ring {
     ///
     /// # Errors
     /// Where the device cannot use the host's memory, where it fails, or there is no memory.
-    pub fn new(kernel: &Arc<Frames>, frames: Shared, bits: u32, groups: u32) -> Result<Self, Error> {
+    pub fn new(
+        kernel: &Arc<Frames>,
+        frames: Shared,
+        layout: Layout,
+        bits: u32,
+        groups: u32,
+    ) -> Result<Self, Error> {
         let device = kernel.device();
         let room = (kernel.group() as usize) << bits;
         // One for a CPU, where groups may take turns.
@@ -61,7 +69,8 @@ impl Ring {
             kernel: kernel.clone(),
             queue: None,
             frames,
-            places: device.share(room * size_of::<Place>())?,
+            layout,
+            places: device.share(room * layout.bytes_per_place())?,
             answers: device.share(room * size_of::<Answer>())?,
             others: device.share(room * (kernel.acls() - 1) * 4)?,
             news: device.share(NEWS)?,
@@ -110,7 +119,7 @@ impl Ring {
         };
         let news = (Argument::Shared(&self.news), &self.told);
         let numbers = (self.bits, self.taken, self.patience());
-        self.kernel.launch_resident(&mut queue, &buffers, news, numbers, self.groups)?;
+        self.kernel.launch_resident(&mut queue, &buffers, self.layout, news, numbers, self.groups)?;
         self.queue = Some(queue);
         self.starts += 1;
         Ok(())
@@ -121,23 +130,37 @@ impl Ring {
         1 << 21
     }
 
-    /// Publishes a batch; `false` where the ring is full.
+    /// Publishes a batch of frames that lie anywhere; `false` where the ring is full.
     ///
     /// # Panics
-    /// With more than [`Ring::batch`] places.
+    /// With more than [`Ring::batch`] places, and where frames lie in buffers.
     pub fn publish(&mut self, places: &[Place]) -> bool {
-        assert!(places.len() <= self.batch(), "{} places", places.len());
+        assert_eq!(self.layout, Layout::Anywhere, "places for buffers that follow each other");
+        let words = places.iter().copied().chain(repeat(Place::NONE)).take(self.batch());
+        let words: Vec<Place> = words.collect();
+        self.publish_words(places.len(), bytemuck::cast_slice(&words))
+    }
+
+    /// Publishes a batch of frames in the buffers that come next, by their captured bytes; `false` where the ring is full.
+    ///
+    /// # Panics
+    /// With more than [`Ring::batch`] frames, and where they do not lie in buffers.
+    pub fn publish_buffers(&mut self, lens: &[u16]) -> bool {
+        assert_ne!(self.layout, Layout::Anywhere, "buffers for frames that lie anywhere");
+        // Only whether the headers are whole depends on the length, and the greatest stands for no frame.
+        let words = lens.iter().map(|&len| len.min(u16::MAX - 1)).chain(repeat(u16::MAX)).take(self.batch());
+        let words: Vec<u16> = words.collect();
+        self.publish_words(lens.len(), bytemuck::cast_slice(&words))
+    }
+
+    fn publish_words(&mut self, count: usize, words: &[u8]) -> bool {
+        assert!(count <= self.batch(), "{count} frames");
         if self.under_way() >> self.bits > 0 {
             return false;
         }
-        let at = self.slot(self.published) * self.batch() * size_of::<Place>();
-        self.places.store_words(at, bytemuck::cast_slice(places));
-        let rest = at + size_of_val(places);
-        for n in 0..self.batch() - places.len() {
-            self.places.store_words(rest + n * size_of::<Place>(), bytemuck::cast_slice(&[Place::NONE]));
-        }
         let slot = self.slot(self.published);
-        self.counts[slot] = places.len() as u32;
+        self.places.write(slot * words.len(), words);
+        self.counts[slot] = count as u32;
         self.publish_again(1)
     }
 

@@ -1,0 +1,186 @@
+//! How many packets a batch has, and who judges it.
+
+use std::time::Duration;
+
+/// Packets of a batch: the fewest worth a launch, the first one, and the most.
+const LEAST: usize = 64;
+const FIRST: usize = 1 << 10;
+const MOST: usize = 1 << 14;
+/// The part that a new measurement has in a mean.
+const WEIGHT: f64 = 0.125;
+/// Batches of each kind to be measured before they are compared.
+const TRIALS: u32 = 8;
+
+/// The size of batches: as large as they become while others are on their way, as long as none takes longer than it may.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    size: usize,
+    max_latency: Option<Duration>,
+}
+
+impl Pace {
+    /// Batches that may take so long from their first packet to their verdicts.
+    pub fn new(max_latency: Option<Duration>) -> Self {
+        Self { size: FIRST, max_latency }
+    }
+
+    /// Packets of the next batch at most.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Packets of a batch at most, ever.
+    pub const fn most() -> usize {
+        MOST
+    }
+
+    /// Takes note of a batch of `packets` that took `latency`.
+    pub fn observe(&mut self, packets: usize, latency: Duration) {
+        let is_full = packets >= self.size;
+        match self.max_latency {
+            Some(most) if latency > most => self.size = (self.size.min(packets) / 2).max(LEAST),
+            // Twice as many take at most twice as long.
+            Some(most) if is_full && latency * 2 < most => self.size = (self.size * 2).min(MOST),
+            None if is_full => self.size = (self.size * 2).min(MOST),
+            _ => {}
+        }
+    }
+}
+
+/// Whether a batch goes to the device, by what earlier ones cost here and there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Choice {
+    software: Cost,
+    device: Cost,
+    /// The shortest time that a batch was away, in nanoseconds.
+    away: Option<f64>,
+}
+
+/// Nanoseconds a packet of this machine's time, on average.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    nanos: f64,
+    batches: u32,
+}
+
+impl Cost {
+    fn observe(&mut self, packets: usize, time: Duration) {
+        let nanos = time.as_nanos() as f64 / packets.max(1) as f64;
+        let weight = if self.batches == 0 { 1.0 } else { WEIGHT };
+        self.nanos += (nanos - self.nanos) * weight;
+        self.batches = self.batches.saturating_add(1);
+    }
+}
+
+impl Choice {
+    /// Whether a batch of so many packets is judged sooner, and with less of this machine's time, by the device. The first batches
+    /// of some size are for finding out.
+    pub fn is_for_device(&self, packets: usize) -> bool {
+        if packets < LEAST {
+            return false;
+        }
+        if self.device.batches < TRIALS || self.software.batches < TRIALS {
+            return self.device.batches <= self.software.batches;
+        }
+        let by_software = self.software.nanos * packets as f64;
+        self.device.nanos < self.software.nanos && self.away.is_some_and(|away| away < by_software)
+    }
+
+    /// Takes note of a batch that was judged here.
+    pub fn judged_here(&mut self, packets: usize, time: Duration) {
+        self.software.observe(packets, time);
+    }
+
+    /// Takes note of a batch that the device judged: time that this machine spent on it, and how long it was away.
+    pub fn judged_there(&mut self, packets: usize, spent: Duration, away: Duration) {
+        self.device.observe(packets, spent);
+        let nanos = away.as_nanos() as f64;
+        self.away = Some(self.away.map_or(nanos, |least| least.min(nanos)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn micros(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn batches_grow_while_they_are_full_and_in_time() {
+        let mut pace = Pace::new(Some(micros(50)));
+        pace.observe(FIRST, micros(10));
+        assert_eq!(pace.size(), 2 * FIRST);
+        // Half full: there is no more to be had.
+        pace.observe(FIRST, micros(10));
+        assert_eq!(pace.size(), 2 * FIRST);
+        // Twice as many would be too late.
+        pace.observe(2 * FIRST, micros(30));
+        assert_eq!(pace.size(), 2 * FIRST);
+        for _ in 0..20 {
+            pace.observe(pace.size(), micros(1));
+        }
+        assert_eq!(pace.size(), Pace::most());
+    }
+
+    #[test]
+    fn batches_shrink_when_they_are_late_but_not_below_what_is_worth_it() {
+        let mut pace = Pace::new(Some(micros(50)));
+        pace.observe(FIRST, micros(51));
+        assert_eq!(pace.size(), FIRST / 2);
+        // A small batch that is late tells that smaller ones are needed.
+        pace.observe(200, micros(51));
+        assert_eq!(pace.size(), 100);
+        for _ in 0..20 {
+            pace.observe(pace.size(), micros(51));
+        }
+        assert_eq!(pace.size(), LEAST);
+    }
+
+    #[test]
+    fn without_a_limit_batches_grow_to_the_most() {
+        let mut pace = Pace::new(None);
+        for _ in 0..20 {
+            pace.observe(pace.size(), Duration::from_secs(9));
+        }
+        assert_eq!(pace.size(), Pace::most());
+    }
+
+    /// A load that takes 2 us and 10 ns a packet settles below the limit, close to half of it or above.
+    #[test]
+    fn a_steady_load_settles() {
+        let mut pace = Pace::new(Some(micros(50)));
+        let mut latency = micros(0);
+        for _ in 0..100 {
+            latency = Duration::from_nanos(2_000 + 10 * pace.size() as u64);
+            pace.observe(pace.size(), latency);
+        }
+        assert!(latency <= micros(50) && latency >= micros(20), "{latency:?}");
+    }
+
+    #[test]
+    fn quiet_traffic_stays_and_much_moves() {
+        let mut choice = Choice::default();
+        for _ in 0..TRIALS {
+            // Both kinds are tried, in turns.
+            assert!(choice.is_for_device(1_000));
+            choice.judged_there(1_000, micros(10), micros(20));
+            assert!(!choice.is_for_device(1_000));
+            choice.judged_here(1_000, micros(50));
+        }
+        // 20 us away are 400 packets judged here.
+        assert!(!choice.is_for_device(300) && choice.is_for_device(500) && choice.is_for_device(10_000));
+        assert!(!choice.is_for_device(LEAST - 1));
+    }
+
+    #[test]
+    fn a_device_that_costs_more_than_it_saves_is_left() {
+        let mut choice = Choice::default();
+        for _ in 0..TRIALS {
+            choice.judged_there(1_000, micros(60), micros(20));
+            choice.judged_here(1_000, micros(50));
+        }
+        assert!(!choice.is_for_device(10_000));
+    }
+}

@@ -1,0 +1,346 @@
+//! Chains whose first functions a device takes give what the oracle gives, whatever the device does: it may fail at any time.
+
+#![allow(missing_docs)]
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use packetloom_device::faults::{Call, Chances, Faults};
+use packetloom_device::{Cache, Device, Id};
+use packetloom_engine::chain::Chain;
+use packetloom_engine::executor::Io;
+use packetloom_engine::offload::standby::LANES;
+use packetloom_engine::outcome::Shares;
+use packetloom_engine::{Outputs, Plan, run};
+use packetloom_generate::TrafficOptions;
+use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
+use packetloom_io::input::Stop;
+use packetloom_io::output::Output;
+use packetloom_nf::Context;
+
+const RULES: &str = "\
+deny tcp from any to any port 22 id ssh
+permit tcp from any to any port 443
+permit udp from any port 0-32767 to any
+deny icmp from any to any type 8 log
+permit any from 0.0.0.0/1 to any log
+permit icmpv6 from any to any
+permit tcp from any to any flags A/SA log id ack # of a connection
+";
+const MORE_RULES: &str = "\
+deny udp from any to any port 0-2000
+permit tcp from any to any
+permit any from 0.0.0.0/2 to any log
+";
+
+const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
+const LOGGING: &str =
+    "[[chain]]\nnf = \"acl\"\nrules = \"more\"\nlog = \"log\"\nlog_rate = \"100/s\"\ndefault = \"permit\"\n";
+const UNCOUNTED: &str = "[[chain]]\nnf = \"acl\"\nrules = \"more\"\ncounters = false\n";
+const METER: &str =
+    "[[chain]]\nnf = \"meter\"\nidle_timeout = \"900ms\"\nactive_timeout = \"5s\"\noutput = \"flows\"\n";
+
+/// What a run leaves: summary, records in order of their text, the log, the capture of what passed.
+#[derive(Debug, PartialEq)]
+struct Results {
+    summary: serde_json::Value,
+    records: Vec<String>,
+    log: String,
+    passed: Vec<u8>,
+}
+
+/// How a chain is run.
+#[derive(Default)]
+struct How<'a> {
+    settings: &'a str,
+    device: Option<Device>,
+    is_stream: bool,
+}
+
+fn results(chain: &str, capture: &[u8], how: How<'_>) -> (Results, Option<Shares>, Vec<String>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    std::fs::write(folder.join("rules"), RULES).expect("written");
+    std::fs::write(folder.join("more"), MORE_RULES).expect("written");
+    let text = format!("{chain}[run]\n{}\n", how.settings);
+    let chain = Chain::parse("chain", &text, Context { folder, ignore_flags: false }).expect("a good chain");
+    let plan = Plan::new(chain);
+    let stop = Stop::default();
+    let source = if how.is_stream {
+        CaptureReader::from_reader("stream", std::io::Cursor::new(capture.to_vec()), &stop).expect("a stream")
+    } else {
+        std::fs::write(folder.join("capture"), capture).expect("written");
+        CaptureReader::open(&folder.join("capture"), &stop).expect("a capture")
+    };
+    let output = |function: &Box<dyn packetloom_nf::Prepared>| {
+        function.records_path().map(|path| Output::create(path).expect("a file"))
+    };
+    let mut outputs = Outputs {
+        sink: Some(CaptureWriter::create(&folder.join("passed"), Resolution::Nanos).expect("a file")),
+        records: plan.chain().functions.iter().map(output).collect(),
+        summaries: vec![],
+    };
+    let mut notices = Vec::new();
+    let io = Io {
+        source,
+        outputs: &mut outputs,
+        limit: None,
+        stop,
+        progress: &mut |_, _| {},
+        notice: &mut |text| notices.push(text.to_owned()),
+        device: how.device,
+    };
+    let outcome = run(&plan, io).expect("a run");
+    outputs.publish().expect("written");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    let mut records: Vec<String> = read("flows").lines().map(str::to_owned).collect();
+    records.sort_unstable();
+    let passed = std::fs::read(folder.join("passed")).expect("a capture");
+    (Results { summary: outcome.json(), records, log: read("log"), passed }, outcome.shares, notices)
+}
+
+fn traffic(packets: u64, seed: u64) -> Vec<u8> {
+    let options =
+        TrafficOptions { packets, flows: packets / 20 + 1, seed, snap: 96, ..TrafficOptions::default() };
+    let mut bytes = Vec::new();
+    packetloom_generate::write_pcap(&options, &mut bytes, |_| {}).expect("memory can be written");
+    bytes
+}
+
+fn open(id: Id) -> Device {
+    let cache = Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
+    Device::open(id, cache).expect("it was listed")
+}
+
+/// Waits until a run has sent its first batches; each lane is tried before.
+fn wait_for_work(faults: &Faults) {
+    let start = Instant::now();
+    while faults.counts(Call::Launch).calls < LANES as u64 + 2 && start.elapsed() < Duration::from_secs(60) {
+        thread::yield_now();
+    }
+}
+
+/// The GPU, or whatever else there is that is faster than the host's sanitisers.
+fn accelerator() -> Option<Device> {
+    let (ids, missing) = packetloom_device::list();
+    missing.iter().for_each(|why| eprintln!("skipped: {why}"));
+    ids.into_iter().next().map(open)
+}
+
+#[test]
+fn chains_on_devices_give_what_the_oracle_gives() {
+    let chains = [
+        ACL.to_owned(),
+        format!("{ACL}{METER}"),
+        format!("{LOGGING}{ACL}"),
+        format!("{ACL}{LOGGING}{METER}"),
+        format!("{ACL}{UNCOUNTED}{LOGGING}{UNCOUNTED}{ACL}"),
+    ];
+    let (ids, _) = packetloom_device::list();
+    for (number, chain) in chains.iter().enumerate() {
+        for id in [Id::Host].iter().chain(&ids) {
+            let packets = if *id == Id::Host { 1_500 } else { 20_000 };
+            let capture = traffic(packets, number as u64);
+            let how = How { settings: "device = \"oracle\"", ..How::default() };
+            let (oracle, shares, _) = results(chain, &capture, how);
+            assert_eq!(shares, None);
+            for is_stream in [false, true] {
+                let settings = format!("device = \"{id}\"\nmax_latency = \"20ms\"");
+                let how = How { settings: &settings, is_stream, ..How::default() };
+                let (found, shares, notices) = results(chain, &capture, how);
+                assert_eq!(found.summary, oracle.summary, "{chain} on {id}");
+                assert!(
+                    found == oracle,
+                    "{chain} on {id}: other records, log or packets, or in another order"
+                );
+                let shares = shares.expect("a device was used");
+                assert_eq!((shares.device + shares.here, shares.faults), (packets, 0), "{notices:?}");
+                // Of such traffic a few frames are more than a device looks at.
+                assert!(shares.device > packets * 9 / 10, "{shares:?}");
+                assert_eq!(notices, [] as [&str; 0]);
+            }
+        }
+    }
+}
+
+/// What `auto` chooses differs from run to run; what comes out does not.
+#[test]
+fn a_device_that_is_used_when_it_is_better_changes_nothing() {
+    let capture = traffic(60_000, 7);
+    let chain = format!("{ACL}{METER}");
+    let how = || How { settings: "device = \"auto\"", ..How::default() };
+    let (expected, _, _) = results(&chain, &capture, How::default());
+    let (found, _, _) = results(&chain, &capture, how());
+    assert!(found == expected);
+    if let Some(device) = accelerator() {
+        let (found, shares, _) = results(&chain, &capture, How { device: Some(device), ..how() });
+        assert!(found == expected);
+        assert_eq!(shares.map(|shares| shares.device + shares.here), Some(60_000));
+    }
+}
+
+#[test]
+fn a_function_without_a_kernel_at_first_leaves_all_here() {
+    let capture = traffic(3_000, 8);
+    let chain = format!("{METER}{ACL}");
+    let (expected, _, _) = results(&chain, &capture, How::default());
+    let (found, shares, _) =
+        results(&chain, &capture, How { settings: "device = \"host\"", ..How::default() });
+    assert!(found == expected);
+    assert_eq!(shares, None);
+}
+
+#[test]
+fn a_device_that_is_not_there_is_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("rules"), RULES).expect("written");
+    let text = format!("{ACL}[run]\ndevice = \"opencl:77\"\n");
+    let context = Context { folder: folder.path(), ignore_flags: false };
+    let plan = Plan::new(Chain::parse("chain", &text, context).expect("a good chain"));
+    let stop = Stop::default();
+    let io = Io {
+        source: CaptureReader::from_reader("stream", std::io::Cursor::new(traffic(1, 1)), &stop)
+            .expect("a stream"),
+        outputs: &mut Outputs::default(),
+        limit: None,
+        stop,
+        progress: &mut |_, _| {},
+        notice: &mut |_| {},
+        device: None,
+    };
+    let error = run(&plan, io).expect_err("no such device").to_string();
+    assert!(error.contains("opencl"), "{error}");
+}
+
+/// Each kind of fault, once: software judges what was with the device, which is said once, and the device comes back.
+#[test]
+fn faults_change_nothing() {
+    let capture = traffic(60_000, 9);
+    let chain = format!("{ACL}{LOGGING}{METER}");
+    let (expected, _, _) = results(&chain, &capture, How::default());
+    let Some(device) = accelerator() else { return };
+    let id = device.description().id;
+    let settings = format!("device = \"{id}\"");
+    let mut seen = 0;
+    for (call, after) in
+        [(Call::Launch, LANES as u64), (Call::Launch, 7), (Call::Finish, 14), (Call::Finish, 16)]
+    {
+        let faults = Faults::new();
+        faults.fail(call, after);
+        let how = How { settings: &settings, device: Some(device.with_faults(&faults)), is_stream: false };
+        let (found, shares, notices) = results(&chain, &capture, how);
+        assert!(found == expected, "{call:?} {after}");
+        let shares = shares.expect("a device was used");
+        assert_eq!(shares.device + shares.here, 60_000);
+        if faults.counts(call).faults > 0 {
+            seen += 1;
+            assert_eq!(shares.faults, 1, "{call:?} {after}: {notices:?}");
+            assert_eq!(
+                notices.iter().filter(|notice| notice.contains("software goes on")).count(),
+                1,
+                "{notices:?}"
+            );
+        }
+    }
+    assert!(seen >= 3, "{seen} of four faults");
+}
+
+/// A device that is gone at once: all is judged here, and that is said once, however often it is tried again.
+#[test]
+fn a_device_that_disappears_for_ever_is_said_once() {
+    let Some(device) = accelerator() else { return };
+    let settings = format!("device = \"{}\"\nmax_latency = \"1us\"", device.description().id);
+    let capture = traffic(400_000, 10);
+    let (expected, _, _) = results(ACL, &capture, How::default());
+    let faults = Faults::new();
+    let gone = AtomicBool::new(false);
+    let (found, shares, notices) = thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_for_work(&faults);
+            faults.disappear();
+            gone.store(true, Ordering::Relaxed);
+        });
+        results(
+            ACL,
+            &capture,
+            How { settings: &settings, device: Some(device.with_faults(&faults)), is_stream: false },
+        )
+    });
+    assert!(gone.load(Ordering::Relaxed));
+    assert!(found == expected);
+    let shares = shares.expect("a device was used");
+    assert_eq!(shares.device + shares.here, 400_000);
+    assert!(shares.faults > 0 && shares.here > 0, "{shares:?}");
+    assert_eq!(notices.len(), 1, "{notices:?}");
+}
+
+/// A device that hangs is given up after a time; the run ends.
+#[test]
+fn a_device_that_hangs_is_given_up() {
+    let Some(device) = accelerator() else { return };
+    let settings =
+        format!("device = \"{}\"\ndevice_timeout = \"1s\"\nmax_latency = \"1us\"", device.description().id);
+    let capture = traffic(100_000, 11);
+    let (expected, _, _) = results(ACL, &capture, How::default());
+    let faults = Faults::new();
+    let (found, shares, notices) = thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_for_work(&faults);
+            faults.hang();
+            thread::sleep(Duration::from_secs(3));
+            faults.release();
+        });
+        results(
+            ACL,
+            &capture,
+            How { settings: &settings, device: Some(device.with_faults(&faults)), is_stream: false },
+        )
+    });
+    assert!(found == expected);
+    let shares = shares.expect("a device was used");
+    assert_eq!(shares.device + shares.here, 100_000);
+    assert!(notices[0].contains("no answer for 1") && shares.faults > 0, "{notices:?}");
+}
+
+/// Faults at random moments over a long run; `PACKETLOOM_FAULTED_PACKETS` says over how many packets, 300,000 unless given.
+#[test]
+fn no_packet_is_lost_or_judged_twice() {
+    let Some(device) = accelerator() else { return };
+    let packets = std::env::var("PACKETLOOM_FAULTED_PACKETS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(300_000);
+    // Small batches, so that there are many.
+    let settings = format!("device = \"{}\"\nmax_latency = \"1us\"", device.description().id);
+    let capture = traffic(packets, 12);
+    let chain = format!("{ACL}{UNCOUNTED}");
+    let (expected, _, _) = results(&chain, &capture, How::default());
+    let faults = Faults::new();
+    let done = AtomicBool::new(false);
+    let (found, shares, notices) = thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_for_work(&faults);
+            let chance = Chances { allocation: 0.01, copy: 0.003, launch: 0.003, finish: 0.003 };
+            faults.at_random(1, chance);
+            // Away for a moment now and then.
+            while !done.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(200));
+                faults.disappear();
+                thread::sleep(Duration::from_millis(20));
+                faults.restore();
+            }
+        });
+        let how = How { settings: &settings, device: Some(device.with_faults(&faults)), is_stream: false };
+        let results = results(&chain, &capture, how);
+        done.store(true, Ordering::Relaxed);
+        results
+    });
+    assert_eq!(found.summary, expected.summary);
+    assert!(found == expected);
+    let shares = shares.expect("a device was used");
+    eprintln!("{packets} packets: {shares:?}, {} notices", notices.len());
+    assert_eq!(shares.device + shares.here, packets);
+    assert!(shares.faults > 0, "{shares:?}: nothing failed");
+}
