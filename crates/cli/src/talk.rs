@@ -86,7 +86,9 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
     if let Some(shares) = outcome.shares {
         let rows =
             [("judged by it", shares.device), ("judged here", shares.here), ("failures", shares.faults)];
-        let rows = rows.map(|(name, count)| (name.to_owned(), count.to_string()));
+        let mut rows = rows.map(|(name, count)| (name.to_owned(), count.to_string())).to_vec();
+        let loads = format!("{} times, {:.0?} at most", shares.loads, shares.longest_load);
+        rows.push(("rules loaded onto it".into(), loads));
         let _ = write!(text, "device\n{}", table(&rows));
     }
     let top_flows = outcome.top_flows.into_sorted();

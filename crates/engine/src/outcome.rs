@@ -43,6 +43,10 @@ pub struct Shares {
     pub here: u64,
     /// How often the device failed.
     pub faults: u64,
+    /// How often rules were loaded onto it, and the longest time from when they were wanted to when they were there.
+    pub loads: u64,
+    /// See above.
+    pub longest_load: Duration,
 }
 
 /// The flow records with the most bytes in both directions together.

@@ -21,7 +21,7 @@ impl Plan {
         let workers =
             if chain.settings.run.device == Device::Oracle { 1 } else { chain.settings.run.workers.get() };
         let is_placed = chain.settings.run.device.placement().is_some();
-        let first = chain.functions.iter().take_while(|function| is_placed && function.offload().is_some());
+        let first = chain.functions.iter().take_while(|function| is_placed && function.is_offloadable());
         let offloaded = first.take(MAX_ACLS).count();
         Self { chain, workers, offloaded }
     }

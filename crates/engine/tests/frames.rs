@@ -18,7 +18,7 @@ use packetloom_engine::offload::lane::Lane;
 use packetloom_engine::offload::ring::Ring;
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{DropReason, Key, KeyBits, LinkType, MatchKey4, MatchKey6, Verdict, dissect};
-use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// The devices of this machine, the host first; what is missing is said.
@@ -29,19 +29,19 @@ fn devices() -> Vec<Device> {
     [Id::Host].into_iter().chain(ids).map(|id| Device::open(id, cache()).expect("it was listed")).collect()
 }
 
-fn random(seed: u64) -> Xoshiro256PlusPlus {
-    Xoshiro256PlusPlus::seed_from_u64(seed)
+fn random(seed: u64) -> Random {
+    Random::seed_from_u64(seed)
 }
 
-fn below(random: &mut impl Rng, n: u32) -> u32 {
+fn below(random: &mut Random, n: u32) -> u32 {
     random.next_u32() % n
 }
 
 /// Rules of both families over few addresses, so that many overlap, with conditions of all kinds.
-fn rules(random: &mut impl Rng, count: usize) -> RuleSet {
-    let rule = |random: &mut dyn Rng| {
+fn rules(random: &mut Random, count: usize) -> RuleSet {
+    let rule = |random: &mut Random| {
         let is_v4 = below(random, 3) > 0;
-        let prefix = |random: &mut dyn Rng| {
+        let prefix = |random: &mut Random| {
             let address: u32 = random.next_u32() & 0x0303_0303;
             if is_v4 {
                 let out = random.next_u32() % 33;
@@ -71,7 +71,7 @@ fn rules(random: &mut impl Rng, count: usize) -> RuleSet {
 }
 
 /// Frames of packets near such rules; some of them damaged, cut short or of other links.
-fn frames(random: &mut impl Rng, count: usize) -> Vec<(Vec<u8>, LinkType)> {
+fn frames(random: &mut Random, count: usize) -> Vec<(Vec<u8>, LinkType)> {
     (0..count)
         .map(|_| {
             let protocol = [6, 6, 17, 17, 1, 58, 132, 47][below(random, 8) as usize];
@@ -98,7 +98,7 @@ fn frames(random: &mut impl Rng, count: usize) -> Vec<(Vec<u8>, LinkType)> {
                     reserved: 0,
                 })
             } else {
-                let halves = |word: u32, random: &mut dyn Rng| {
+                let halves = |word: u32, random: &mut Random| {
                     [u64::from(word) << 32, u64::from(random.next_u32() & 3)]
                 };
                 let (source, destination) = (halves(source, random), halves(destination, random));

@@ -57,6 +57,8 @@ struct How<'a> {
     settings: &'a str,
     device: Option<Device>,
     is_stream: bool,
+    /// A file of changes of the rules.
+    changes: Option<&'a str>,
 }
 
 fn results(chain: &str, capture: &[u8], how: How<'_>) -> (Results, Option<Shares>, Vec<String>) {
@@ -65,7 +67,12 @@ fn results(chain: &str, capture: &[u8], how: How<'_>) -> (Results, Option<Shares
     std::fs::write(folder.join("rules"), RULES).expect("written");
     std::fs::write(folder.join("more"), MORE_RULES).expect("written");
     let text = format!("{chain}[run]\n{}\n", how.settings);
-    let chain = Chain::parse("chain", &text, Context { folder, ignore_flags: false }).expect("a good chain");
+    let mut chain =
+        Chain::parse("chain", &text, Context { folder, ignore_flags: false }).expect("a good chain");
+    if let Some(changes) = how.changes {
+        std::fs::write(folder.join("changes"), changes).expect("written");
+        chain.change_rules(&folder.join("changes")).expect("good changes");
+    }
     let plan = Plan::new(chain);
     let stop = Stop::default();
     let source = if how.is_stream {
@@ -74,12 +81,10 @@ fn results(chain: &str, capture: &[u8], how: How<'_>) -> (Results, Option<Shares
         std::fs::write(folder.join("capture"), capture).expect("written");
         CaptureReader::open(&folder.join("capture"), &stop).expect("a capture")
     };
-    let output = |function: &Box<dyn packetloom_nf::Prepared>| {
-        function.records_path().map(|path| Output::create(path).expect("a file"))
-    };
+    let output = |path: Option<&Path>| path.map(|path| Output::create(path).expect("a file"));
     let mut outputs = Outputs {
         sink: Some(CaptureWriter::create(&folder.join("passed"), Resolution::Nanos).expect("a file")),
-        records: plan.chain().functions.iter().map(output).collect(),
+        records: plan.chain().functions.iter().map(|function| output(function.records_path())).collect(),
         summaries: vec![],
     };
     let mut notices = Vec::new();
@@ -229,7 +234,7 @@ fn faults_change_nothing() {
     {
         let faults = Faults::new();
         faults.fail(call, after);
-        let how = How { settings: &settings, device: Some(device.with_faults(&faults)), is_stream: false };
+        let how = How { settings: &settings, device: Some(device.with_faults(&faults)), ..How::default() };
         let (found, shares, notices) = results(&chain, &capture, how);
         assert!(found == expected, "{call:?} {after}");
         let shares = shares.expect("a device was used");
@@ -265,7 +270,7 @@ fn a_device_that_disappears_for_ever_is_said_once() {
         results(
             ACL,
             &capture,
-            How { settings: &settings, device: Some(device.with_faults(&faults)), is_stream: false },
+            How { settings: &settings, device: Some(device.with_faults(&faults)), ..How::default() },
         )
     });
     assert!(gone.load(Ordering::Relaxed));
@@ -295,7 +300,7 @@ fn a_device_that_hangs_is_given_up() {
         results(
             ACL,
             &capture,
-            How { settings: &settings, device: Some(device.with_faults(&faults)), is_stream: false },
+            How { settings: &settings, device: Some(device.with_faults(&faults)), ..How::default() },
         )
     });
     assert!(found == expected);
@@ -332,7 +337,7 @@ fn no_packet_is_lost_or_judged_twice() {
                 faults.restore();
             }
         });
-        let how = How { settings: &settings, device: Some(device.with_faults(&faults)), is_stream: false };
+        let how = How { settings: &settings, device: Some(device.with_faults(&faults)), ..How::default() };
         let results = results(&chain, &capture, how);
         done.store(true, Ordering::Relaxed);
         results
@@ -343,4 +348,46 @@ fn no_packet_is_lost_or_judged_twice() {
     eprintln!("{packets} packets: {shares:?}, {} notices", notices.len());
     assert_eq!(shares.device + shares.here, packets);
     assert!(shares.faults > 0, "{shares:?}: nothing failed");
+}
+
+/// While the device is loaded with changed rules software decides by them, packet by packet; then the device does.
+#[test]
+fn rules_change_while_packets_come() {
+    let changes = "\
+at 9000
+add last permit udp from any to any port 4000-9999 id more
+delete ssh
+commit
+at 9100
+replace more deny udp from any to any port 5000-9999
+add first deny tcp from any to any port 443 flags A/SA
+commit
+at 9100
+delete ack
+commit
+at 300000
+add first permit icmp from any to any
+commit
+";
+    let chain = format!("{}log = \"log\"\nlog_rate = \"1000/s\"\n{METER}", ACL);
+    for id in [Some(Id::Host), accelerator().map(|device| device.description().id)].into_iter().flatten() {
+        let packets = if id == Id::Host { 9_500 } else { 600_000 };
+        let capture = traffic(packets, 13);
+        let how = || How { changes: Some(changes), ..How::default() };
+        let (expected, _, _) = results(&chain, &capture, how());
+        if id == Id::Host {
+            let (oracle, _, _) = results(&chain, &capture, How { settings: "device = \"oracle\"", ..how() });
+            assert!(expected == oracle);
+        }
+        let settings = format!("device = \"{id}\"\nmax_latency = \"1us\"");
+        let (found, shares, notices) = results(&chain, &capture, How { settings: &settings, ..how() });
+        assert_eq!(found.summary, expected.summary, "{id}");
+        assert!(found == expected, "{id}: other records, log or packets, or in another order");
+        let shares = shares.expect("a device was used");
+        assert_eq!((shares.device + shares.here, shares.faults), (packets, 0), "{notices:?}");
+        assert!(shares.device > 8_000 && shares.here > 100, "{shares:?}");
+        eprintln!("{id}: {shares:?}");
+        // Loaded again after changes, unless the run is over by then.
+        assert!(id == Id::Host || shares.loads >= 2, "{shares:?}");
+    }
 }

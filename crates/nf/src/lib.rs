@@ -21,6 +21,7 @@ mod batch;
 mod frames;
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use packetloom_classify::RuleSet;
@@ -101,8 +102,19 @@ pub trait Prepared: Send + Sync {
         )))
     }
 
-    /// What a device can do in its place, if there is something.
-    fn offload(&self) -> Option<Offload<'_>> {
+    /// Packets of the run before which its rules change, in order.
+    fn changes_at(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    /// Whether there is something that a device can do in its place.
+    fn is_offloadable(&self) -> bool {
+        false
+    }
+
+    /// What a device can do in its place, after so many of its changes.
+    fn offload(&self, changes: usize) -> Option<Offload<'_>> {
+        let _ = changes;
         None
     }
 
@@ -119,15 +131,17 @@ pub trait Prepared: Send + Sync {
 }
 
 /// What a device can do in place of a function.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Offload<'a> {
     /// Finds the first rule that matches.
     Acl {
         /// The rules.
-        rules: &'a RuleSet,
+        rules: Cow<'a, RuleSet>,
         /// The verdict of each and, after them, that where none matches.
-        verdicts: &'a [Verdict],
+        verdicts: Cow<'a, [Verdict]>,
+        /// Where rules change, what the function calls each of them.
+        names: Option<Vec<u32>>,
     },
 }
 
@@ -136,7 +150,7 @@ pub enum Offload<'a> {
 pub struct Found {
     /// Its index in the batch.
     pub frame: u32,
-    /// The position of the first rule that matches, or [`packetloom_classify::NO_RULE`].
+    /// The position of the first rule that matches, or its name where it has one; or [`packetloom_classify::NO_RULE`].
     pub first: u32,
     /// Its IP bytes.
     pub bytes: u32,
@@ -147,10 +161,10 @@ pub trait Function: Send {
     /// Judges the packets of a batch that still pass, in their order; packets dropped before are not looked at.
     fn process(&mut self, batch: &mut Batch, records: &mut Records<'_>);
 
-    /// Takes what a device found out about packets of a batch, in place of [`Function::process`]: only where [`Prepared::offload`] says what
-    /// that is. Those that it drops are taken out of `found`, and the verdicts on them are written.
-    fn take(&mut self, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
-        let _ = verdicts;
+    /// Takes what a device found out about those of `packets` packets that came here, in place of [`Function::process`]: only where
+    /// [`Prepared::offload`] says what that is. Those that it drops are taken out of `found`, and the verdicts on them are written.
+    fn take(&mut self, packets: usize, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
+        let _ = (packets, verdicts);
         found.clear();
     }
 

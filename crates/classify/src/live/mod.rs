@@ -8,5 +8,5 @@ mod writer;
 
 pub use copies::{Reader, View};
 pub use list::{Change, ChangeError, Name, Place, Problem};
-pub use plan::{Checked, check};
+pub use plan::{Checked, check, serials_after};
 pub use writer::{Figures, Writer};

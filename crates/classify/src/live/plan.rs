@@ -38,3 +38,16 @@ pub fn check<'a>(
     }
     Ok(Checked { rules: ever })
 }
+
+/// The rules of the list after transactions that can be made, in order, by their serial numbers.
+pub fn serials_after<'a>(rules: &RuleSet, transactions: impl IntoIterator<Item = &'a [Change]>) -> Vec<u64> {
+    let mut list = List::new(rules.clone());
+    for changes in transactions {
+        match list.change(changes) {
+            Ok(staged) => list.finish(&staged),
+            // It cannot be made, so nothing is changed.
+            Err(_) => break,
+        }
+    }
+    list.order.iter().filter_map(|slot| Some(list.held(slot)?.serial)).collect()
+}

@@ -9,17 +9,16 @@ use std::time::{Duration, Instant};
 
 use packetloom_device::Device;
 use packetloom_nf::units::Span;
-use packetloom_nf::{Found, Offload, Prepared, Report};
+use packetloom_nf::{Found, Prepared, Report};
 use packetloom_packet::{Batch, Verdict};
 
 use super::single::Stages;
 use super::{ENCODED, Expiry, Intake, Outlet};
 use crate::Error;
 use crate::chain::Run;
-use crate::offload::frames::{self, Acl, Answer};
-use crate::offload::lane::Lane;
+use crate::offload::frames::{self, Answer};
 use crate::offload::pace::{Choice, Pace};
-use crate::offload::standby::{LANES, Standby};
+use crate::offload::standby::{LANES, Loan, Standby};
 use crate::outcome::{Shares, TopFlows};
 
 /// How a chain uses a device.
@@ -43,17 +42,19 @@ pub(super) fn run(
     outlet: &mut Outlet<'_>,
     notice: &mut dyn FnMut(&str),
 ) -> Result<Remains, Error> {
-    let acls: Vec<_> = functions[..on.functions]
-        .iter()
-        .filter_map(|function| match function.offload() {
-            Some(Offload::Acl { rules, verdicts }) => Some(Acl { rules, verdicts }),
-            _ => None,
-        })
-        .collect();
-    let options = frames::Options { policy: settings.policy(), ..frames::Options::default() };
+    let changes: Vec<u64> = functions.iter().flat_map(|function| function.changes_at()).collect();
+    // Where rules change, one kernel for any rules serves them all.
+    let specialise = changes.is_empty();
+    let options = frames::Options { policy: settings.policy(), specialise, ..frames::Options::default() };
     thread::scope(|scope| {
         let span = |span: Option<Span>| span.map(|span| Duration::from_nanos(span.as_nanos()));
-        let mut standby = Standby::new(scope, on.device, &acls, options, span(settings.device_timeout));
+        let mut standby = Standby::new(
+            scope,
+            on.device,
+            &functions[..on.functions],
+            options,
+            span(settings.device_timeout),
+        );
         if !on.is_auto {
             standby.wait()?;
         }
@@ -63,6 +64,8 @@ pub(super) fn run(
             on,
             settings,
             // Keys are found here where somebody needs them here.
+            changes,
+            sent: 0,
             needs_keys: is_logging || functions.len() > on.functions,
             live: intake.source.is_live(),
             stages: Stages::new(functions, 1),
@@ -83,7 +86,7 @@ pub(super) fn run(
 struct Away {
     batch: Batch,
     /// Where it is with the device.
-    lane: Option<Lane>,
+    loan: Option<Loan>,
     read: Instant,
     sent: Instant,
     /// Time that this machine spent on it so far.
@@ -94,6 +97,10 @@ struct Runner<'scope, 'env> {
     standby: Standby<'scope, 'env>,
     on: Use<'env>,
     settings: &'env Run,
+    /// Packets of the run before which rules change.
+    changes: Vec<u64>,
+    /// Packets that were read.
+    sent: u64,
     needs_keys: bool,
     live: bool,
     stages: Stages,
@@ -150,6 +157,7 @@ impl Runner<'_, '_> {
             }
         }
         self.shares.faults = self.standby.faults();
+        (self.shares.loads, self.shares.longest_load) = self.standby.loads();
         let (reports, top_flows) = self.stages.report();
         Ok((reports, top_flows, self.shares))
     }
@@ -157,19 +165,27 @@ impl Runner<'_, '_> {
     /// Sends a batch to the device, if it is there, has room, and is better at it.
     fn send(&mut self, batch: Batch, read: Instant) -> Away {
         let start = Instant::now();
-        let mut away = Away { batch, lane: None, read, sent: start, spent: Duration::ZERO };
+        let (first, after) = (self.sent, self.sent + batch.len() as u64);
+        self.sent = after;
+        let mut away = Away { batch, loan: None, read, sent: start, spent: Duration::ZERO };
         if self.on.is_auto && !self.choice.is_for_device(away.batch.len()) {
             return away;
         }
-        let Some(mut lane) = self.standby.lane() else { return away };
-        lane.clear();
-        for (index, frame) in away.batch.frames().iter().enumerate() {
-            lane.push(away.batch.bytes(index), frame.link);
+        // Changes that come before a packet are made when it is judged.
+        let changes = |packet| self.changes.partition_point(|&at| at <= packet);
+        let changed = changes(first);
+        if changes(after - 1) != changed {
+            return away;
         }
-        match lane.submit() {
-            Ok(()) => away.lane = Some(lane),
+        let Some(mut loan) = self.standby.lane(changed) else { return away };
+        loan.lane.clear();
+        for (index, frame) in away.batch.frames().iter().enumerate() {
+            loan.lane.push(away.batch.bytes(index), frame.link);
+        }
+        match loan.lane.submit() {
+            Ok(()) => away.loan = Some(loan),
             Err(error) => {
-                lane.abandon();
+                loan.lane.abandon();
                 self.standby.fail(&error);
             }
         }
@@ -180,13 +196,13 @@ impl Runner<'_, '_> {
 
     /// Has the offloaded functions judge a batch: by what the device found, or here.
     fn finish(&mut self, away: &mut Away) {
-        let Some(mut lane) = away.lane.take() else { return self.judge_here(away) };
-        match lane.finish_within(self.standby.limit().saturating_sub(away.sent.elapsed())) {
+        let Some(mut loan) = away.loan.take() else { return self.judge_here(away) };
+        match loan.lane.finish_within(self.standby.limit().saturating_sub(away.sent.elapsed())) {
             Ok(true) => {
                 let start = Instant::now();
                 let time = start - away.sent;
-                self.take(&mut away.batch, &lane);
-                self.standby.give_back(lane);
+                self.take(&mut away.batch, &loan);
+                self.standby.give_back(loan);
                 self.choice.judged_there(away.batch.len(), away.spent + start.elapsed(), time);
             }
             failed => {
@@ -194,7 +210,7 @@ impl Runner<'_, '_> {
                     let why = format!("no answer for {:?}", away.sent.elapsed());
                     packetloom_device::Error::Failed { call: "wait", why }.into()
                 });
-                lane.abandon();
+                loan.lane.abandon();
                 self.standby.fail(&error);
                 self.judge_here(away);
             }
@@ -212,11 +228,11 @@ impl Runner<'_, '_> {
     }
 
     /// Takes what the device found; frames that it could not tell are judged here.
-    fn take(&mut self, batch: &mut Batch, lane: &Lane) {
-        lane.answers(&mut self.answers);
+    fn take(&mut self, batch: &mut Batch, loan: &Loan) {
+        loan.lane.answers(&mut self.answers);
         self.others.resize_with(self.on.functions, Vec::new);
         for (acl, others) in self.others.iter_mut().enumerate().skip(1) {
-            lane.first(acl, others);
+            loan.lane.first(acl, others);
         }
         self.found.clear();
         self.beyond.clear();
@@ -240,13 +256,7 @@ impl Runner<'_, '_> {
                 batch.push_verdict(verdict);
             }
         }
-        for function in 0..self.on.functions {
-            if let Some(others) = self.others.get(function).filter(|_| function > 0) {
-                self.found.iter_mut().for_each(|found| found.first = others[found.frame as usize]);
-            }
-            self.stages.take(function, &mut self.found, batch.judge().0);
-        }
-        self.shares.device += (batch.len() - self.beyond.len()) as u64;
+        // These first: those that functions take are logged in order with them.
         if !self.beyond.is_empty() {
             self.aside.reset(batch.arena().clone());
             self.beyond.iter().for_each(|&frame| self.aside.push(batch.frames()[frame as usize]));
@@ -259,6 +269,19 @@ impl Runner<'_, '_> {
             self.aside.reset(packetloom_packet::batch::empty_arena());
             self.shares.here += self.beyond.len() as u64;
         }
+        let packets = batch.len() - self.beyond.len();
+        for (function, (others, names)) in self.others.iter().zip(&*loan.names).enumerate() {
+            for found in &mut self.found {
+                if function > 0 {
+                    found.first = others[found.frame as usize];
+                }
+                if let Some(&name) = names.as_ref().and_then(|names| names.get(found.first as usize)) {
+                    found.first = name;
+                }
+            }
+            self.stages.take(function, packets, &mut self.found, batch.judge().0);
+        }
+        self.shares.device += packets as u64;
     }
 
     /// The functions that are not the device's, and all that comes after.

@@ -45,16 +45,22 @@ impl Stages {
             function.logged(&mut logged);
             let in_whole = |Logged { frame, rule }| Logged { frame: frames[frame as usize], rule };
             encoder.logged.extend(logged.drain(..).map(in_whole));
-            // Those of the whole batch were logged before.
-            encoder.logged.sort_unstable();
         }
     }
 
-    /// Has a function take what a device found in its place.
-    pub(super) fn take(&mut self, function: usize, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
+    /// Has a function take what a device found about so many packets in its place.
+    pub(super) fn take(
+        &mut self,
+        function: usize,
+        packets: usize,
+        found: &mut Vec<Found>,
+        verdicts: &mut [Verdict],
+    ) {
         let (function, encoder) = &mut self.0[function];
-        function.take(found, verdicts);
+        function.take(packets, found, verdicts);
         function.logged(&mut encoder.logged);
+        // With those of frames that were judged aside.
+        encoder.logged.sort_unstable();
     }
 
     /// Hands out some of what the functions still hold; returns whether there is more.

@@ -6,6 +6,7 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use packetloom_device::{Device, Id};
+use packetloom_nf::{Offload, Prepared};
 use packetloom_packet::LinkType;
 
 use super::Error;
@@ -24,49 +25,83 @@ const LIMIT_OF_FIRST: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(100);
 const LATEST: Duration = Duration::from_secs(60);
 
-type Loaded = Result<Vec<Lane>, Error>;
+type Loaded = Result<Rules, Error>;
+
+/// Rules on the device, and lanes to have packets judged by them.
+#[derive(Debug)]
+struct Rules {
+    /// Changes that were made before.
+    changes: usize,
+    lanes: Vec<Lane>,
+    names: Arc<[Option<Vec<u32>>]>,
+}
+
+/// A lane, and what it judges by.
+#[derive(Debug)]
+pub struct Loan {
+    /// The lane.
+    pub lane: Lane,
+    /// For each function what it calls its rules, where they have names.
+    pub names: Arc<[Option<Vec<u32>>]>,
+    changes: usize,
+}
 
 /// A device's lanes, as long as there are some.
-#[derive(Debug)]
 pub struct Standby<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     device: &'env Device,
-    acls: &'env [Acl<'env>],
+    functions: &'env [Box<dyn Prepared>],
     options: Options,
     limit: Duration,
     state: State,
     /// From one trial to the next.
     pause: Duration,
     faults: u64,
+    /// How long it took from when rules were wanted to when the device had them, of all the times the longest.
+    loads: u64,
+    longest: Duration,
     /// What is to be said.
     news: Vec<String>,
 }
 
-#[derive(Debug)]
 enum State {
-    /// Lanes without work.
-    Ready(Vec<Lane>),
-    Loading(Receiver<Loaded>),
+    Ready(Rules),
+    Loading(Receiver<Loaded>, Instant),
     Failed(Instant),
 }
 
 impl<'scope, 'env> Standby<'scope, 'env> {
-    /// A device that is being loaded with the rules of some ACLs; `limit` is how long a batch may be away.
+    /// A device that is being loaded with what some functions let it do; `limit` is how long a batch may be away.
     pub fn new(
         scope: &'scope Scope<'scope, 'env>,
         device: &'env Device,
-        acls: &'env [Acl<'env>],
+        functions: &'env [Box<dyn Prepared>],
         options: Options,
         limit: Option<Duration>,
     ) -> Self {
-        let by_kind = if device.description().lanes > 1 && device.description().id != Id::Host {
-            LIMIT
-        } else {
-            LIMIT_OF_CPU
+        let is_gpu = device.description().lanes > 1 && device.description().id != Id::Host;
+        let limit = limit.unwrap_or(if is_gpu { LIMIT } else { LIMIT_OF_CPU });
+        let mut standby = Self {
+            scope,
+            device,
+            functions,
+            options,
+            limit,
+            state: State::Failed(Instant::now()),
+            pause: AGAIN,
+            faults: 0,
+            loads: 0,
+            longest: Duration::ZERO,
+            news: Vec::new(),
         };
-        let limit = limit.unwrap_or(by_kind);
-        let state = State::Loading(load(scope, device, acls, options));
-        Self { scope, device, acls, options, limit, state, pause: AGAIN, faults: 0, news: Vec::new() }
+        standby.load(0);
+        standby
+    }
+
+    /// Has it loaded with the rules after so many changes.
+    fn load(&mut self, changes: usize) {
+        let loading = load(self.scope, self.device, self.functions, changes, self.options);
+        self.state = State::Loading(loading, Instant::now());
     }
 
     /// Waits until it is loaded.
@@ -74,16 +109,29 @@ impl<'scope, 'env> Standby<'scope, 'env> {
     /// # Errors
     /// Why it cannot be.
     pub fn wait(&mut self) -> Result<(), Error> {
-        let State::Loading(loading) = &self.state else { return Ok(()) };
+        let State::Loading(loading, since) = &self.state else { return Ok(()) };
+        let since = *since;
         // A thread that panicked says nothing.
-        let loaded = loading.recv().unwrap_or_else(|_| Err(gone()))?;
-        self.state = State::Ready(loaded);
+        let rules = loading.recv().unwrap_or_else(|_| Err(gone()))?;
+        self.loaded(rules, since);
         Ok(())
+    }
+
+    fn loaded(&mut self, rules: Rules, since: Instant) {
+        self.loads += 1;
+        self.longest = self.longest.max(since.elapsed());
+        self.pause = AGAIN;
+        self.state = State::Ready(rules);
     }
 
     /// How long a batch may be away.
     pub fn limit(&self) -> Duration {
         self.limit
+    }
+
+    /// How often rules were loaded, and the longest time from when they were wanted to when they were there.
+    pub fn loads(&self) -> (u64, Duration) {
+        (self.loads, self.longest)
     }
 
     /// How often it failed.
@@ -96,44 +144,49 @@ impl<'scope, 'env> Standby<'scope, 'env> {
         self.news.drain(..)
     }
 
-    /// A lane for a batch; none where all are in use, or the device is not there.
-    pub fn lane(&mut self) -> Option<Lane> {
+    /// A lane for a batch that is to be judged by the rules after so many changes; none where all are in use, or the device is not there or has
+    /// other rules, which it will have then.
+    pub fn lane(&mut self, changes: usize) -> Option<Loan> {
         match &mut self.state {
-            State::Ready(lanes) => lanes.pop(),
-            State::Loading(loading) => {
+            State::Ready(rules) if rules.changes == changes => {}
+            // What is under way with the rules before is judged by them all the same.
+            State::Ready(_) => self.load(changes),
+            State::Loading(loading, since) => {
+                let since = *since;
                 match loading.try_recv() {
-                    Err(TryRecvError::Empty) => return None,
-                    Ok(Ok(lanes)) => {
-                        if self.faults > 0 {
+                    Err(TryRecvError::Empty) => {}
+                    Ok(Ok(rules)) => {
+                        if self.faults > 0 && self.is_away() {
                             self.news.push(format!("{} is back", self.device.description().id));
                         }
-                        self.pause = AGAIN;
-                        self.state = State::Ready(lanes);
+                        self.loaded(rules, since);
                     }
                     Ok(Err(error)) => self.fail(&error),
                     Err(TryRecvError::Disconnected) => self.fail(&gone()),
                 }
-                self.lane_if_ready()
             }
-            State::Failed(again) if Instant::now() >= *again => {
-                self.state = State::Loading(load(self.scope, self.device, self.acls, self.options));
-                None
-            }
-            State::Failed(_) => None,
+            State::Failed(again) if Instant::now() >= *again => self.load(changes),
+            State::Failed(_) => {}
         }
+        let State::Ready(rules) = &mut self.state else { return None };
+        if rules.changes != changes {
+            return None;
+        }
+        Some(Loan { lane: rules.lanes.pop()?, names: rules.names.clone(), changes })
     }
 
-    fn lane_if_ready(&mut self) -> Option<Lane> {
-        if let State::Ready(lanes) = &mut self.state { lanes.pop() } else { None }
+    /// Whether nothing was loaded since it failed.
+    fn is_away(&self) -> bool {
+        self.pause > AGAIN
     }
 
     /// Takes a lane back whose batch was judged.
-    pub fn give_back(&mut self, lane: Lane) {
-        // Those of before a failure are of no use.
-        if let State::Ready(lanes) = &mut self.state {
-            lanes.push(lane);
-        } else {
-            lane.abandon();
+    pub fn give_back(&mut self, loan: Loan) {
+        match &mut self.state {
+            State::Ready(rules) if rules.changes == loan.changes => rules.lanes.push(loan.lane),
+            // Its rules have gone.
+            State::Ready(_) | State::Loading(..) => drop(loan),
+            State::Failed(_) => loan.lane.abandon(),
         }
     }
 
@@ -146,12 +199,12 @@ impl<'scope, 'env> Standby<'scope, 'env> {
         let id = self.device.description().id;
         let before = std::mem::replace(&mut self.state, State::Failed(Instant::now() + self.pause));
         match before {
-            State::Ready(lanes) => {
-                lanes.into_iter().for_each(Lane::abandon);
+            State::Ready(rules) => {
+                rules.lanes.into_iter().for_each(Lane::abandon);
                 self.news.push(format!("{id}: {why}; software goes on, and {id} is tried again"));
             }
             // It was said already, unless it is the first time.
-            State::Loading(_) | State::Failed(_) => {
+            State::Loading(..) | State::Failed(_) => {
                 if self.faults == 1 {
                     self.news.push(format!("{id}: {why}; software goes on, and {id} is tried again"));
                 }
@@ -169,31 +222,43 @@ fn gone() -> Error {
 fn load<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     device: &'env Device,
-    acls: &'env [Acl<'env>],
+    functions: &'env [Box<dyn Prepared>],
+    changes: usize,
     options: Options,
 ) -> Receiver<Loaded> {
     let (give, take) = channel();
     scope.spawn(move || {
-        let load = || -> Loaded {
-            // What an abandoned queue uses is in the way until that is done.
-            device.settle()?;
-            let kernel = Arc::new(Frames::new(device, acls, options)?);
-            let mut lanes =
-                (0..LANES).map(|_| Lane::new(&kernel, Pace::most() as u32)).collect::<Result<Vec<_>, _>>()?;
-            // Drivers put off a part of the work until the first launch.
-            for lane in &mut lanes {
-                lane.push(&[], LinkType::ETHERNET);
-                lane.submit()?;
-                if !lane.finish_within(LIMIT_OF_FIRST)? {
-                    lanes.into_iter().for_each(Lane::abandon);
-                    let why = format!("no answer for {LIMIT_OF_FIRST:?}");
-                    return Err(packetloom_device::Error::Failed { call: "first launch", why }.into());
-                }
-            }
-            Ok(lanes)
-        };
         // Nobody waits where the run has ended.
-        let _ = give.send(load());
+        let _ = give.send(rules(device, functions, changes, options));
     });
     take
+}
+
+fn rules(device: &Device, functions: &[Box<dyn Prepared>], changes: usize, options: Options) -> Loaded {
+    // What an abandoned queue uses is in the way until that is done.
+    device.settle()?;
+    let offloads: Vec<_> = functions.iter().filter_map(|function| function.offload(changes)).collect();
+    let acls = offloads.iter().filter_map(|offload| match offload {
+        Offload::Acl { rules, verdicts, .. } => Some(Acl { rules, verdicts }),
+        _ => None,
+    });
+    let kernel = Arc::new(Frames::new(device, &acls.collect::<Vec<_>>(), options)?);
+    let names = offloads.into_iter().map(|offload| match offload {
+        Offload::Acl { names, .. } => names,
+        _ => None,
+    });
+    let names = names.collect();
+    let lanes = (0..LANES).map(|_| Lane::new(&kernel, Pace::most() as u32));
+    let mut lanes = lanes.collect::<Result<Vec<_>, _>>()?;
+    // Drivers put off a part of the work until the first launch.
+    for lane in &mut lanes {
+        lane.push(&[], LinkType::ETHERNET);
+        lane.submit()?;
+        if !lane.finish_within(LIMIT_OF_FIRST)? {
+            lanes.into_iter().for_each(Lane::abandon);
+            let why = format!("no answer for {LIMIT_OF_FIRST:?}");
+            return Err(packetloom_device::Error::Failed { call: "first launch", why }.into());
+        }
+    }
+    Ok(Rules { changes, lanes, names })
 }

@@ -67,7 +67,7 @@ impl Function for AclCpu {
         self.judge.judge(v6, &self.v6, verdicts);
     }
 
-    fn take(&mut self, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
+    fn take(&mut self, _packets: usize, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
         self.judge.take(found, verdicts);
     }
 

@@ -7,12 +7,12 @@ use packetloom_classify::formats::changes::{Transaction, read_changes};
 use packetloom_classify::live::{self, Reader, Writer};
 use packetloom_classify::{NO_RULE, RuleSet};
 use packetloom_io::input;
-use packetloom_packet::{Batch, MatchKey4, MatchKey6};
+use packetloom_packet::{Batch, MatchKey4, MatchKey6, Verdict};
 
 use super::List;
 use super::cpu::Passing;
 use super::judge::Judge;
-use crate::{Error, Function, Logged, Records, Report};
+use crate::{Error, Found, Function, Logged, Records, Report};
 
 /// A list and what becomes of it: all of it can be done.
 #[derive(Debug)]
@@ -114,6 +114,12 @@ impl Function for AclLive {
             self.seen += (to - from) as u64;
             from = to;
         }
+    }
+
+    fn take(&mut self, packets: usize, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
+        // Transactions are made when the next packets are judged here.
+        self.seen += packets as u64;
+        self.judge.take(found, verdicts);
     }
 
     fn logged(&mut self, into: &mut Vec<Logged>) {

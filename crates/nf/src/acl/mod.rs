@@ -18,6 +18,7 @@ mod oracle;
 mod tests;
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -172,10 +173,34 @@ impl Prepared for Acl {
         Ok(())
     }
 
-    fn offload(&self) -> Option<Offload<'_>> {
-        // Rules that change have an index of their own.
+    fn changes_at(&self) -> Vec<u64> {
+        let changes = self.changes.iter().flat_map(|changes| &changes.transactions);
+        changes.map(|transaction| transaction.at).collect()
+    }
+
+    fn is_offloadable(&self) -> bool {
+        true
+    }
+
+    fn offload(&self, changes: usize) -> Option<Offload<'_>> {
         let List { rules, verdicts, .. } = &*self.list;
-        self.changes.is_none().then_some(Offload::Acl { rules, verdicts })
+        let Some(all) = &self.changes else {
+            let (rules, verdicts) = (Cow::Borrowed(rules), Cow::Borrowed(&verdicts[..]));
+            return Some(Offload::Acl { rules, verdicts, names: None });
+        };
+        // The list has the rules by their serial numbers.
+        let made = all.transactions[..changes].iter().map(|transaction| &transaction.changes[..]);
+        let names: Vec<_> = packetloom_classify::live::serials_after(&all.loaded, made)
+            .into_iter()
+            .map(|serial| serial as u32)
+            .collect();
+        let now = names.iter().map(|&name| rules.rules[name as usize].clone()).collect();
+        let verdicts = names.iter().map(|&name| verdicts[name as usize]).chain(verdicts.last().copied());
+        Some(Offload::Acl {
+            rules: Cow::Owned(RuleSet { rules: now }),
+            verdicts: verdicts.collect(),
+            names: Some(names),
+        })
     }
 
     fn function(&self, _workers: usize) -> Box<dyn Function> {
