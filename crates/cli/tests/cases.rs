@@ -18,12 +18,14 @@ use std::path::Path;
 use support::packets;
 
 /// What a case is run on: arguments for the chain file's `[run]`.
-const DEVICES: [&str; 5] = [
+const DEVICES: [&str; 7] = [
     "device = \"oracle\"",
     "device = \"cpu\"",
     "device = \"cpu\"\nbatch = 1",
     "device = \"cpu\"\nworkers = 2\nbatch = 1",
     "device = \"cpu\"\nworkers = 5",
+    "device = \"host\"",
+    "device = \"auto\"\nworkers = 2",
 ];
 
 fn parts(text: &str) -> BTreeMap<&str, String> {

@@ -199,3 +199,91 @@ fn headers_of_both_families_are_not_measured() {
         assert!(stderr(&output).contains(why), "{}", stderr(&output));
     }
 }
+
+/// A folder with a chain of an ACL, and packets for it.
+fn chain() -> TempDir {
+    let folder = folder(HEADERS);
+    let chain = "[source]\ncapture = \"in.pcap\"\n[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n\
+                 [sink]\ncapture = \"out.pcap\"\n";
+    fs::write(folder.path().join("chain.toml"), chain).expect("written");
+    let mut generate = packetloom();
+    generate.current_dir(&folder).args(["generate", "traffic", "--packets", "2000", "--flows", "90"]);
+    succeed(generate.args(["-w", "in.pcap"]));
+    folder
+}
+
+#[test]
+fn a_chain_gives_the_same_on_any_device() {
+    if !host_is_there() {
+        return;
+    }
+    let folder = chain();
+    let results = |device: &[&str]| {
+        let mut command = with_cache();
+        command.current_dir(&folder).args(["run", "chain.toml", "--json"]).args(device);
+        let summary = succeed(&mut command);
+        (summary, fs::read(folder.path().join("out.pcap")).expect("a capture"))
+    };
+    let expected = results(&[]);
+    for device in ["oracle", "host", "auto"] {
+        assert!(results(&["--device", device]) == expected, "{device}");
+    }
+    assert!(results(&["--device", "host", "--max-latency", "1us"]) == expected);
+    // What it did is said.
+    let output = run(with_cache().current_dir(&folder).args(["run", "chain.toml", "--device", "host"]));
+    assert!(output.status.success());
+    for text in ["judged by it", "judged here", "failures"] {
+        assert!(stderr(&output).contains(text), "{text} in {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_chain_for_a_device_that_is_not_there_is_69_and_writes_nothing() {
+    let folder = chain();
+    let mut command = with_cache();
+    let output = run(command.current_dir(&folder).args(["run", "chain.toml", "--device", "opencl:99"]));
+    assert_eq!(output.status.code(), Some(69), "{}", stderr(&output));
+    assert!(!folder.path().join("out.pcap").exists());
+    // A plan needs no device.
+    let text = fs::read_to_string(folder.path().join("chain.toml")).expect("a chain");
+    for (keys, expected) in [
+        ("device = \"opencl:99\"\nmax_latency = \"50us\"", "function 1 as one kernel"),
+        ("device = \"gpu\"", "expected cpu, oracle, auto, cuda:N, opencl:N or host"),
+        ("device = 1", "a device in quotes"),
+        ("device = \"host\"\nmax_latency = 50", "in quotes"),
+    ] {
+        fs::write(folder.path().join("other.toml"), format!("{text}[run]\n{keys}\n")).expect("written");
+        let output = run(packetloom().current_dir(&folder).args(["check", "other.toml"]));
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+        assert!(said.contains(expected), "{keys}: {said}");
+    }
+}
+
+#[test]
+fn a_device_that_is_fed_from_memory_is_measured() {
+    if !host_is_there() {
+        return;
+    }
+    let headers: String = HEADERS
+        .lines()
+        .filter(|line| !line.contains('[') && !line.contains("::"))
+        .fold(String::new(), |headers, line| headers + line + "\n");
+    let folder = folder(&headers);
+    let bench = ["bench", "device", "--rounds", "1", "--batch", "8,100", "--json", "--in-flight", "2"];
+    let transports = ["--transport", "on-device,keys,slices,in-place,resident", "--keys", "100"];
+    let text = succeed(on(&folder, &bench, "host").args(transports));
+    let rows = lines(&text);
+    let shown: Vec<_> = rows.iter().map(|row| (row["transport"].as_str(), row["batch"].as_u64())).collect();
+    let expected = ["on-device", "keys", "slices", "in-place", "resident"];
+    let expected: Vec<_> =
+        expected.iter().flat_map(|&name| [8, 100].map(|batch| (Some(name), Some(batch)))).collect();
+    assert_eq!(shown, expected);
+    for row in rows {
+        assert!(row["mpps"].as_f64().is_some_and(|mpps| mpps > 0.0), "{row}");
+        assert!(row["core_mpps"].as_f64().is_some_and(|mpps| mpps > 0.0), "{row}");
+        assert!(row["latency_us_p50"].as_f64() <= row["latency_us_p99"].as_f64(), "{row}");
+    }
+    let output = run(on(&folder, &bench, "host").args(["--transport", "pigeon"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("on-device, keys, slices, in-place, resident"), "{}", stderr(&output));
+}

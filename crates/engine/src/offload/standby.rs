@@ -22,7 +22,7 @@ const LIMIT_OF_CPU: Duration = Duration::from_secs(60);
 /// The same for the first launch, at which drivers still compile.
 const LIMIT_OF_FIRST: Duration = Duration::from_secs(60);
 /// From a failure to the first trial, and the longest time between two.
-const AGAIN: Duration = Duration::from_millis(100);
+const AGAIN: Duration = Duration::from_millis(20);
 const LATEST: Duration = Duration::from_secs(60);
 
 type Loaded = Result<Rules, Error>;
