@@ -233,6 +233,9 @@ trait Feed {
         latencies: &mut Vec<f64>,
     ) -> Result<(u64, Duration), Error>;
 
+    /// Packets of a batch, as it is fed.
+    fn batch(&self) -> usize;
+
     /// Compares answers with what was expected.
     fn check(&mut self) -> Result<(), Error>;
 }
@@ -279,7 +282,8 @@ fn measured<'f, K: Family>(
                 "specialised": options.specialise,
                 "rules": rules.rules.len(),
                 "packets": cpu.keys.len(),
-                "batch": batch,
+                "batch": feed.batch(),
+                "slice": (options.transport != Transport::Keys).then_some(options.slice.bytes()),
                 "in_flight": (options.transport != Transport::Resident).then_some(options.in_flight),
                 "feeders": (options.transport == Transport::Resident).then_some(options.feeders),
                 "offered_mpps": offered,
@@ -439,7 +443,7 @@ fn same_family<K: Family>(key: Key) -> Option<K> {
 trait Station {
     fn submit(&mut self) -> Result<(), Error>;
     fn finish(&mut self) -> Result<(), Error>;
-    fn check(&self) -> Result<(), Error>;
+    fn check(&mut self) -> Result<(), Error>;
 }
 
 /// Batches that are sent in turns.
@@ -449,6 +453,10 @@ struct Flight<S> {
 }
 
 impl<S: Station> Feed for Flight<S> {
+    fn batch(&self) -> usize {
+        self.batch
+    }
+
     fn feed(
         &mut self,
         time: Duration,
@@ -546,7 +554,7 @@ impl Station for KeysStation<'_> {
         Ok(self.queue.finish().map_err(offload::Error::from)?)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&mut self) -> Result<(), Error> {
         let mut found = vec![0u32; self.expected.len()];
         self.first.read(0, bytemuck::cast_slice_mut(&mut found));
         self.first.write(0, &vec![SPOILT; self.first.len()]);
@@ -593,13 +601,13 @@ impl Station for SlicesStation<'_> {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&mut self) -> Result<(), Error> {
         let mut answers = Vec::new();
         self.lane.answers(&mut answers);
-        answers
-            .iter()
-            .zip(self.range.0..)
-            .try_for_each(|(&answer, number)| self.traffic.check(number, answer))
+        let numbers = self.range.0..;
+        // The next batch begins with another frame, so that an answer that is left from this one is seen.
+        self.range = (self.range.0 + 1, self.range.1 + 1);
+        answers.iter().zip(numbers).try_for_each(|(&answer, number)| self.traffic.check(number, answer))
     }
 }
 
@@ -657,7 +665,7 @@ impl Station for InPlaceStation<'_> {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&mut self) -> Result<(), Error> {
         let mut answers = vec![Answer::default(); self.range.1 - self.range.0];
         self.answers.load_words(0, bytemuck::cast_slice_mut(&mut answers));
         self.answers.write(0, &vec![SPOILT; self.answers.len()]);
@@ -686,6 +694,10 @@ impl<'a> Resident<'a> {
 }
 
 impl Feed for Resident<'_> {
+    fn batch(&self) -> usize {
+        self.feeders[0].parts as usize * self.feeders[0].answers.len()
+    }
+
     fn feed(
         &mut self,
         time: Duration,

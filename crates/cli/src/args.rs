@@ -96,7 +96,7 @@ pub(crate) struct RunArgs {
     /// worth it; oracle, the slow forms to compare with
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<DeviceChoice>,
-    /// How long a batch for a device may take, from its first packet to its verdicts, such as 50us: batches follow the load below that
+    /// How long a batch for a device may take, from when it was read to its verdicts, such as 50us: batches follow the load below that
     #[arg(long, value_name = "TIME")]
     pub(crate) max_latency: Option<Span>,
     /// Write the summary to this file, as JSON

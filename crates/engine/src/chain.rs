@@ -82,7 +82,8 @@ pub struct Run {
     pub workers: Workers,
     /// Packets of a batch on the processor; those for a device follow the load.
     pub batch: BatchSize,
-    /// How long a batch for a device may take from its first packet to its verdicts: batches are made smaller until they are in time.
+    /// How long a batch may take from when it was read to its verdicts, where a device is used: batches are made smaller until they are
+    /// in time.
     pub max_latency: Option<Span>,
     /// How long a batch may be away before the device counts as one that hangs; 2 s for GPUs unless given.
     pub device_timeout: Option<Span>,

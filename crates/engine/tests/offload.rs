@@ -59,9 +59,11 @@ struct How<'a> {
     is_stream: bool,
     /// A file of changes of the rules.
     changes: Option<&'a str>,
+    /// Called when so many packets were read.
+    at: Option<(u64, Box<dyn FnMut() + 'a>)>,
 }
 
-fn results(chain: &str, capture: &[u8], how: How<'_>) -> (Results, Option<Shares>, Vec<String>) {
+fn results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Option<Shares>, Vec<String>) {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     std::fs::write(folder.join("rules"), RULES).expect("written");
@@ -93,9 +95,15 @@ fn results(chain: &str, capture: &[u8], how: How<'_>) -> (Results, Option<Shares
         outputs: &mut outputs,
         limit: None,
         stop,
-        progress: &mut |_, _| {},
+        progress: &mut |_, packets| {
+            if how.at.as_ref().is_some_and(|(at, _)| packets >= *at)
+                && let Some((_, mut call)) = how.at.take()
+            {
+                call();
+            }
+        },
         notice: &mut |text| notices.push(text.to_owned()),
-        device: how.device,
+        device: how.device.take(),
     };
     let outcome = run(&plan, io).expect("a run");
     outputs.publish().expect("written");
@@ -415,9 +423,10 @@ fn faults_of_a_gpu() {
     let id = device.description().id;
     let capture = traffic(200_000, 14);
     let (expected, _, _) = results(ACL, &capture, How::default());
-    let run = |settings: &str| {
+    let run = |settings: &str, call: &mut dyn FnMut()| {
         let settings = format!("device = \"{settings}\"\nmax_latency = \"1us\"\ndevice_timeout = \"500ms\"");
-        let how = How { settings: &settings, device: Some(device.clone()), ..How::default() };
+        let at: Option<(u64, Box<dyn FnMut()>)> = Some((50_000, Box::new(call)));
+        let how = How { settings: &settings, device: Some(device.clone()), at, ..How::default() };
         let (found, shares, notices) = results(ACL, &capture, how);
         assert!(found == expected, "{id}: {notices:?}");
         let shares = shares.expect("a device was used");
@@ -425,7 +434,8 @@ fn faults_of_a_gpu() {
         eprintln!("{shares:?} {notices:?}");
         (shares, notices)
     };
-    let (shares, _) = run(&id.to_string());
+    let nothing = || {};
+    let (shares, _) = run(&id.to_string(), &mut { nothing });
     assert!(shares.device > 190_000);
 
     // Somebody has all memory.
@@ -436,10 +446,10 @@ fn faults_of_a_gpu() {
         }
     }
     // Whether the run lasts until it is known that there is no room depends on the machine.
-    let (shares, notices) = run("auto");
+    let (shares, notices) = run("auto", &mut { nothing });
     assert!(shares.device == 0 && notices.iter().all(|notice| notice.contains("memory")), "{notices:?}");
     drop(taken);
-    let (shares, _) = run(&id.to_string());
+    let (shares, _) = run(&id.to_string(), &mut { nothing });
     assert!(shares.device > 190_000);
 
     let program = Program {
@@ -458,32 +468,29 @@ fn faults_of_a_gpu() {
     // All processors are waiting for a word that does not come for a while.
     let word = device.share(64).expect("memory");
     let (shares, notices) = thread::scope(|scope| {
-        scope.spawn(|| {
+        run(&id.to_string(), &mut || {
             let mut queue = device.queue().expect("a queue");
-            // When the run is under way.
-            thread::sleep(Duration::from_millis(400));
             let groups = device.description().units * 2;
             queue.launch(&kernels[0], groups, &[Argument::Shared(&word)]).expect("launched");
-            thread::sleep(Duration::from_secs(2));
-            word.store(0, 1);
-            queue.finish().expect("it ended");
-        });
-        run(&id.to_string())
+            scope.spawn(|| {
+                let mut queue = queue;
+                thread::sleep(Duration::from_secs(2));
+                word.store(0, 1);
+                queue.finish().expect("it ended");
+            });
+        })
     });
-    // Unless the run was over before.
-    assert!(shares.faults == 0 || notices[0].contains("no answer"), "{notices:?}");
+    assert!(shares.faults > 0 && shares.here > 100_000 && notices[0].contains("no answer"), "{notices:?}");
+    let (shares, _) = run(&id.to_string(), &mut { nothing });
+    assert!(shares.device > 190_000);
 
     let memory = device.memory(64).expect("memory");
-    let (shares, notices) = thread::scope(|scope| {
-        scope.spawn(|| {
-            thread::sleep(Duration::from_millis(400));
-            let mut queue = device.queue().expect("a queue");
-            let far = [Argument::Memory(&memory), Argument::U64(1 << 44)];
-            queue.launch(&kernels[1], 1, &far).expect("launched");
-            queue.finish().expect_err("it writes where nothing is");
-            queue.abandon();
-        });
-        run(&id.to_string())
+    let (shares, notices) = run(&id.to_string(), &mut || {
+        let mut queue = device.queue().expect("a queue");
+        let far = [Argument::Memory(&memory), Argument::U64(1 << 44)];
+        queue.launch(&kernels[1], 1, &far).expect("launched");
+        queue.finish().expect_err("it writes where nothing is");
+        queue.abandon();
     });
-    assert!(shares.faults == 0 || notices.len() == 1, "{notices:?}");
+    assert!(shares.faults > 0 && shares.here > 100_000 && notices.len() == 1, "{notices:?}");
 }

@@ -47,7 +47,7 @@ pub(super) fn run(
     let specialise = changes.is_empty();
     let options = frames::Options { policy: settings.policy(), specialise, ..frames::Options::default() };
     thread::scope(|scope| {
-        let span = |span: Option<Span>| span.map(|span| Duration::from_nanos(span.as_nanos()));
+        let span = |span: Option<Span>| span.and_then(Span::limit).map(Duration::from_nanos);
         let mut standby = Standby::new(
             scope,
             on.device,
@@ -129,10 +129,11 @@ impl Runner<'_, '_> {
         loop {
             self.standby.news().for_each(|news| notice(&news));
             if !is_over && let Some(mut batch) = spare.pop() {
-                batch.set_capacity(self.pace.size());
-                let read = Instant::now();
+                // Cores like small batches better.
+                let is_for_device = !self.on.is_auto || self.choice.is_for_device(self.pace.size());
+                batch.set_capacity(if is_for_device { self.pace.size() } else { self.settings.batch.get() });
                 if intake.fill(&mut batch)? {
-                    under_way.push_back(self.send(batch, read));
+                    under_way.push_back(self.send(batch));
                     // On a live source nobody waits for the next batch to get the verdicts on this one.
                     if !self.live {
                         continue;
@@ -143,6 +144,7 @@ impl Runner<'_, '_> {
             }
             let Some(mut oldest) = under_way.pop_front() else { break };
             self.finish(&mut oldest);
+            self.pace.observe(oldest.batch.len(), oldest.read.elapsed());
             self.deliver(&mut oldest, outlet)?;
             spare.push(oldest.batch);
         }
@@ -163,11 +165,11 @@ impl Runner<'_, '_> {
     }
 
     /// Sends a batch to the device, if it is there, has room, and is better at it.
-    fn send(&mut self, batch: Batch, read: Instant) -> Away {
+    fn send(&mut self, batch: Batch) -> Away {
         let start = Instant::now();
         let (first, after) = (self.sent, self.sent + batch.len() as u64);
         self.sent = after;
-        let mut away = Away { batch, loan: None, read, sent: start, spent: Duration::ZERO };
+        let mut away = Away { batch, loan: None, read: start, sent: start, spent: Duration::ZERO };
         if self.on.is_auto && !self.choice.is_for_device(away.batch.len()) {
             return away;
         }
@@ -298,7 +300,6 @@ impl Runner<'_, '_> {
                 outlet.write_records(index, lines)?;
             }
         }
-        self.pace.observe(batch.len(), away.read.elapsed());
         batch.reset(packetloom_packet::batch::empty_arena());
         Ok(())
     }

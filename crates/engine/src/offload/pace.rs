@@ -19,7 +19,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Batches that may take so long from their first packet to their verdicts.
+    /// Batches that may take so long from when they were read to their verdicts.
     pub fn new(max_latency: Option<Duration>) -> Self {
         Self { size: FIRST, max_latency }
     }

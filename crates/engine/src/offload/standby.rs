@@ -56,6 +56,8 @@ pub struct Standby<'scope, 'env> {
     state: State,
     /// From one trial to the next.
     pause: Duration,
+    /// Whether it was said that it failed, and not yet that it is back.
+    is_out: bool,
     faults: u64,
     /// How long it took from when rules were wanted to when the device had them, of all the times the longest.
     loads: u64,
@@ -67,7 +69,8 @@ pub struct Standby<'scope, 'env> {
 enum State {
     Ready(Rules),
     Loading(Receiver<Loaded>, Instant),
-    Failed(Instant),
+    /// Until then; for good where it would only fail again.
+    Failed(Option<Instant>),
 }
 
 impl<'scope, 'env> Standby<'scope, 'env> {
@@ -87,8 +90,9 @@ impl<'scope, 'env> Standby<'scope, 'env> {
             functions,
             options,
             limit,
-            state: State::Failed(Instant::now()),
+            state: State::Failed(None),
             pause: AGAIN,
+            is_out: false,
             faults: 0,
             loads: 0,
             longest: Duration::ZERO,
@@ -120,7 +124,6 @@ impl<'scope, 'env> Standby<'scope, 'env> {
     fn loaded(&mut self, rules: Rules, since: Instant) {
         self.loads += 1;
         self.longest = self.longest.max(since.elapsed());
-        self.pause = AGAIN;
         self.state = State::Ready(rules);
     }
 
@@ -155,17 +158,12 @@ impl<'scope, 'env> Standby<'scope, 'env> {
                 let since = *since;
                 match loading.try_recv() {
                     Err(TryRecvError::Empty) => {}
-                    Ok(Ok(rules)) => {
-                        if self.faults > 0 && self.is_away() {
-                            self.news.push(format!("{} is back", self.device.description().id));
-                        }
-                        self.loaded(rules, since);
-                    }
+                    Ok(Ok(rules)) => self.loaded(rules, since),
                     Ok(Err(error)) => self.fail(&error),
                     Err(TryRecvError::Disconnected) => self.fail(&gone()),
                 }
             }
-            State::Failed(again) if Instant::now() >= *again => self.load(changes),
+            State::Failed(Some(again)) if Instant::now() >= *again => self.load(changes),
             State::Failed(_) => {}
         }
         let State::Ready(rules) = &mut self.state else { return None };
@@ -175,13 +173,13 @@ impl<'scope, 'env> Standby<'scope, 'env> {
         Some(Loan { lane: rules.lanes.pop()?, names: rules.names.clone(), changes })
     }
 
-    /// Whether nothing was loaded since it failed.
-    fn is_away(&self) -> bool {
-        self.pause > AGAIN
-    }
-
-    /// Takes a lane back whose batch was judged.
+    /// Takes a lane back whose batch was judged: the device works.
     pub fn give_back(&mut self, loan: Loan) {
+        if self.is_out && matches!(self.state, State::Ready(_)) {
+            self.is_out = false;
+            self.pause = AGAIN;
+            self.news.push(format!("{} is back", self.device.description().id));
+        }
         match &mut self.state {
             State::Ready(rules) if rules.changes == loan.changes => rules.lanes.push(loan.lane),
             // Its rules have gone.
@@ -196,21 +194,19 @@ impl<'scope, 'env> Standby<'scope, 'env> {
             return;
         }
         self.faults += 1;
-        let id = self.device.description().id;
-        let before = std::mem::replace(&mut self.state, State::Failed(Instant::now() + self.pause));
-        match before {
-            State::Ready(rules) => {
-                rules.lanes.into_iter().for_each(Lane::abandon);
-                self.news.push(format!("{id}: {why}; software goes on, and {id} is tried again"));
-            }
-            // It was said already, unless it is the first time.
-            State::Loading(..) | State::Failed(_) => {
-                if self.faults == 1 {
-                    self.news.push(format!("{id}: {why}; software goes on, and {id} is tried again"));
-                }
-            }
-        }
+        // Rules that it does not take will not be taken later.
+        let is_for_good = matches!(why, Error::Image(_));
+        let again = (!is_for_good).then(|| Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(LATEST);
+        if let State::Ready(rules) = std::mem::replace(&mut self.state, State::Failed(again)) {
+            rules.lanes.into_iter().for_each(Lane::abandon);
+        }
+        if !self.is_out {
+            self.is_out = true;
+            let id = self.device.description().id;
+            let later = if is_for_good { String::new() } else { format!(", and {id} is tried again") };
+            self.news.push(format!("{id}: {why}; software goes on{later}"));
+        }
     }
 }
 
