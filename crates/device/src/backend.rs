@@ -50,6 +50,12 @@ pub(crate) trait Backend: Send + Sync + fmt::Debug {
     /// The kernel of an entry of a loaded program.
     unsafe fn kernel(&self, program: Handle, name: &str) -> Result<Handle, Error>;
 
+    /// Groups of so many items of a kernel that a compute unit holds at a time, where the driver tells.
+    unsafe fn groups_per_unit(&self, kernel: Handle, group: u32) -> Result<Option<u32>, Error> {
+        let _ = (kernel, group);
+        Ok(None)
+    }
+
     unsafe fn unload(&self, program: Handle, kernels: &[Handle]);
 
     fn allocate(&self, bytes: usize) -> Result<Handle, Error>;

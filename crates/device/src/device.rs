@@ -174,6 +174,15 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// Groups that a compute unit holds at a time, where the driver tells.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn groups_per_unit(&self) -> Result<Option<u32>, Error> {
+        // SAFETY: the kernel is loaded as long as the image is there.
+        unsafe { self.image.backend.groups_per_unit(self.handle(), self.group) }
+    }
+
     pub(crate) fn handle(&self) -> Handle {
         self.image.kernels[self.number]
     }

@@ -259,6 +259,12 @@ impl Backend for Faulty {
         unsafe { self.device.kernel(program, name) }
     }
 
+    unsafe fn groups_per_unit(&self, kernel: Handle, group: u32) -> Result<Option<u32>, Error> {
+        self.faults.there("occupancy")?;
+        // SAFETY: as the caller promises.
+        unsafe { self.device.groups_per_unit(kernel, group) }
+    }
+
     unsafe fn unload(&self, program: Handle, kernels: &[Handle]) {
         // SAFETY: as the caller promises.
         unsafe { self.device.unload(program, kernels) };

@@ -227,10 +227,28 @@ impl Backend for Cuda {
                 // SAFETY: the function is the module's. `load` saw to it that the number is not above an `i32`.
                 unsafe { result::function::set_function_attribute(function, most, local as i32)? };
             }
+            if local > 0 {
+                // A multiprocessor divides its memory between cache and groups by what runs there first, and changes that only
+                // when nothing does: kernels that stay, one after the other, would not all find room.
+                let part = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+                // SAFETY: the function is the module's; the value is a percentage.
+                unsafe { result::function::set_function_attribute(function, part, 100)? };
+            }
             Ok(function)
         };
         let function = get().map_err(failed("kernel"))?;
         Ok(Box::into_raw(Box::new(Kernel { function, local })) as Handle)
+    }
+
+    unsafe fn groups_per_unit(&self, kernel: Handle, group: u32) -> Result<Option<u32>, Error> {
+        // SAFETY: the handle is of `kernel` and was not unloaded, as the caller promises.
+        let &Kernel { function, local } = unsafe { &*(kernel as *const Kernel) };
+        // SAFETY: the function is loaded, see above.
+        let ask = |()| unsafe {
+            result::occupancy::max_active_block_per_multiprocessor(function, group as i32, local as usize)
+        };
+        let groups = self.bind().and_then(ask).map_err(failed("occupancy"))?;
+        Ok(u32::try_from(groups).ok())
     }
 
     unsafe fn unload(&self, program: Handle, kernels: &[Handle]) {

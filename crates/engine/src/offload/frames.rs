@@ -327,6 +327,8 @@ impl Frames {
         let [judge, reside] = <[Loaded; 2]>::try_from(device.build(&program)?).unwrap_or_else(|loaded| {
             unreachable!("a kernel for each of two entries, not {}", loaded.len());
         });
+        // A kernel that stays must have all its groups there at once.
+        let groups_per_unit = reside.groups_per_unit()?.unwrap_or(u32::MAX).clamp(1, target.groups_per_unit);
         Ok(Self {
             device: device.clone(),
             judge,
@@ -334,7 +336,7 @@ impl Frames {
             tables: device.memory_of(bytemuck::cast_slice(&tables.words))?,
             acls: acls.len(),
             slice: options.slice,
-            groups: device.description().units * target.groups_per_unit,
+            groups: device.description().units * groups_per_unit,
         })
     }
 
