@@ -15,7 +15,7 @@ use packetloom_classify::image::{Algorithm, Image};
 use packetloom_classify::{Action, Classifier, Kind, NO_RULE, RuleSet};
 use packetloom_device::{Argument, Device, Memory, Queue, Shared};
 use packetloom_engine::offload::frames::{Acl, Answer, Buffers, Frames, Layout, Place, Slice};
-use packetloom_engine::offload::lane::Lane;
+use packetloom_engine::offload::lane::{Lane, Way};
 use packetloom_engine::offload::ring::Ring;
 use packetloom_engine::offload::{self, OnDevice, frames};
 use packetloom_io::input::Stop;
@@ -581,7 +581,7 @@ impl<'a> SlicesStation<'a> {
         batch: usize,
         from: usize,
     ) -> Result<Self, offload::Error> {
-        Ok(Self { lane: Lane::new(kernel, batch as u32)?, traffic, range: (from, from + batch) })
+        Ok(Self { lane: Lane::new(kernel, batch as u32, false)?, traffic, range: (from, from + batch) })
     }
 }
 
@@ -591,7 +591,7 @@ impl Station for SlicesStation<'_> {
         for number in self.range.0..self.range.1 {
             self.lane.push(self.traffic.frame(number), LinkType::ETHERNET);
         }
-        Ok(self.lane.submit()?)
+        Ok(self.lane.submit(Way::Launch)?)
     }
 
     fn finish(&mut self) -> Result<(), Error> {
@@ -772,6 +772,7 @@ impl<'a> Feeder<'a> {
             while !feeder.ring.publish_buffers(&lens) {
                 feeder.wait()?;
             }
+            feeder.ring.look_after()?;
         }
         while feeder.ring.under_way() > 0 {
             feeder.wait()?;
@@ -844,6 +845,7 @@ impl<'a> Feeder<'a> {
     }
 
     fn check(&mut self) -> Result<(), Error> {
+        self.ring.look_after()?;
         // Laps differ, so an answer that is left out is never there.
         for _ in 0..1 << RING_BITS {
             while !self.ring.publish_again(1) {

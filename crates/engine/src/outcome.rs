@@ -38,6 +38,8 @@ pub struct Outcome {
 pub struct Shares {
     /// Packets that the device judged.
     pub device: u64,
+    /// Of these, and of those that came back for software to look at, the ones that a kernel judged that stays.
+    pub resident: u64,
     /// Packets that were judged on this machine's cores: since that was better, since the device had failed, or since their headers are
     /// longer than what it looks at.
     pub here: u64,

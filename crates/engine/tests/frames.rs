@@ -14,7 +14,7 @@ use packetloom_classify::image::Algorithm;
 use packetloom_classify::{Action, NO_RULE, Rule, RuleSet};
 use packetloom_device::{Cache, Device, Id};
 use packetloom_engine::offload::frames::{Acl, Answer, Frames, Layout, MAX_ACLS, Options, Place, Slice};
-use packetloom_engine::offload::lane::Lane;
+use packetloom_engine::offload::lane::{Lane, Way};
 use packetloom_engine::offload::ring::Ring;
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{DropReason, Key, KeyBits, LinkType, MatchKey4, MatchKey6, Verdict, dissect};
@@ -244,12 +244,12 @@ fn lanes_give_what_the_slow_forms_give() {
                 (0..acls).map(|acl| List::new(rules(&mut random, 30), defaults[acl % 2])).collect();
             let kernel = kernel(&device, &lists, options(slice, specialise));
             let room = count(&device, 20_000);
-            let mut lane = Lane::new(&kernel, room as u32).expect("a lane");
+            let mut lane = Lane::new(&kernel, room as u32, false).expect("a lane");
             for len in [room, 1, room / 3, 0] {
                 let frames = frames(&mut random, len);
                 lane.clear();
                 assert!(frames.iter().all(|(frame, link)| lane.push(frame, *link)));
-                lane.submit().expect("submitted");
+                lane.submit(Way::Launch).expect("submitted");
                 assert!(lane.finish_within(Duration::from_secs(60)).expect("judged"));
                 let what = format!("{id}, {acls} ACLs, {slice:?}, {specialise}");
                 let beyond = agree(&lane, &lists, &frames, &what);
@@ -267,11 +267,11 @@ fn a_full_lane_takes_no_more() {
     let device = &devices()[0];
     let kernel =
         kernel(device, &[List::new(RuleSet::default(), Verdict::Pass)], options(Slice::Bytes64, false));
-    let mut lane = Lane::new(&kernel, 2).expect("a lane");
+    let mut lane = Lane::new(&kernel, 2, false).expect("a lane");
     assert!(lane.push(&[0; 10], LinkType::ETHERNET) && lane.push(&[], LinkType::ETHERNET));
     assert!(!lane.push(&[0; 10], LinkType::ETHERNET));
     assert_eq!(lane.len(), 2);
-    lane.submit().expect("submitted");
+    lane.submit(Way::Launch).expect("submitted");
     assert!(lane.finish_within(Duration::from_secs(60)).expect("judged"));
     let mut answers = Vec::new();
     lane.answers(&mut answers);
@@ -403,15 +403,42 @@ fn buffers_give_what_the_slow_forms_give() {
                 ring.look_after().expect("it goes on");
                 assert!(start.elapsed() < Duration::from_secs(100), "{id}");
             }
-            for (answer, frame) in answers.iter().zip(&frames) {
+            for (number, (answer, frame)) in answers.iter().zip(&frames).enumerate() {
                 let (verdict, first, ip_bytes) = expected(&lists, frame);
                 if let Some(found) = answer.verdict() {
                     assert_eq!(
                         (found, answer.first(), answer.ip_bytes()),
                         (verdict, first[0], ip_bytes),
-                        "{id}: {frame:x?}"
+                        "{id}: round {round}, {number} of {}: {frame:x?}, starts {}",
+                        frames.len(),
+                        ring.starts()
                     );
                 }
+            }
+        }
+    }
+}
+
+/// A lane whose small batches go to a kernel that stays, in turns with launches.
+#[test]
+fn lanes_with_a_ring_give_what_the_slow_forms_give() {
+    let mut random = random(4);
+    for device in devices().into_iter().filter(|device| device.description().shares) {
+        let id = device.description().id;
+        let lists = [List::new(rules(&mut random, 30), Verdict::Drop(DropReason::AclDefault))];
+        let kernel = kernel(&device, &lists, options(Slice::Bytes128, true));
+        let most = 16 * kernel.group() as usize;
+        let mut lane = Lane::new(&kernel, most as u32 + 9, true).expect("a lane");
+        for len in [1, most / 2 + 1, most, most + 1, 3, 0, most - 1, 7, most, 2] {
+            for way in [Way::Resident, Way::Launch] {
+                let frames = frames(&mut random, len);
+                lane.clear();
+                assert!(frames.iter().all(|(frame, link)| lane.push(frame, *link)));
+                assert_eq!(lane.can(way), way == Way::Launch || (1..=most).contains(&len));
+                lane.submit(way).expect("submitted");
+                assert!(lane.finish_within(Duration::from_secs(60)).expect("judged"), "{id}, {len}");
+                let beyond = agree(&lane, &lists, &frames, &format!("{id}, {len} frames, {way:?}"));
+                assert!(beyond <= (len / 10).max(3), "{id}: {beyond} of {len} are left to software");
             }
         }
     }

@@ -17,7 +17,8 @@ use super::{ENCODED, Expiry, Intake, Outlet};
 use crate::Error;
 use crate::chain::Run;
 use crate::offload::frames::{self, Answer};
-use crate::offload::pace::{Choice, Pace};
+use crate::offload::lane::Way;
+use crate::offload::pace::{Choice, Pace, Ways};
 use crate::offload::standby::{LANES, Loan, Standby};
 use crate::outcome::{Shares, TopFlows};
 
@@ -71,6 +72,7 @@ pub(super) fn run(
             stages: Stages::new(functions, 1),
             pace: Pace::new(span(settings.max_latency)),
             choice: Choice::default(),
+            ways: Ways::default(),
             answers: Vec::new(),
             found: Vec::new(),
             others: Vec::new(),
@@ -87,6 +89,7 @@ struct Away {
     batch: Batch,
     /// Where it is with the device.
     loan: Option<Loan>,
+    way: Way,
     read: Instant,
     sent: Instant,
     /// Time that this machine spent on it so far.
@@ -106,6 +109,7 @@ struct Runner<'scope, 'env> {
     stages: Stages,
     pace: Pace,
     choice: Choice,
+    ways: Ways,
     answers: Vec<Answer>,
     found: Vec<Found>,
     others: Vec<Vec<u32>>,
@@ -169,7 +173,8 @@ impl Runner<'_, '_> {
         let start = Instant::now();
         let (first, after) = (self.sent, self.sent + batch.len() as u64);
         self.sent = after;
-        let mut away = Away { batch, loan: None, read: start, sent: start, spent: Duration::ZERO };
+        let mut away =
+            Away { batch, loan: None, way: Way::Launch, read: start, sent: start, spent: Duration::ZERO };
         if self.on.is_auto && !self.choice.is_for_device(away.batch.len()) {
             return away;
         }
@@ -184,8 +189,13 @@ impl Runner<'_, '_> {
         for (index, frame) in away.batch.frames().iter().enumerate() {
             loan.lane.push(away.batch.bytes(index), frame.link);
         }
-        match loan.lane.submit() {
-            Ok(()) => away.loan = Some(loan),
+        let packets = away.batch.len();
+        let way = if loan.lane.can(Way::Resident) { self.ways.choose(packets) } else { Way::Launch };
+        match loan.lane.submit(way) {
+            Ok(()) => {
+                away.way = way;
+                away.loan = Some(loan);
+            }
             Err(error) => {
                 loan.lane.abandon();
                 self.standby.fail(&error);
@@ -206,6 +216,10 @@ impl Runner<'_, '_> {
                 self.take(&mut away.batch, &loan);
                 self.standby.give_back(loan);
                 self.choice.judged_there(away.batch.len(), away.spent + start.elapsed(), time);
+                self.ways.observe(away.batch.len(), away.way, time);
+                if away.way == Way::Resident {
+                    self.shares.resident += away.batch.len() as u64;
+                }
             }
             failed => {
                 let error = failed.err().unwrap_or_else(|| {

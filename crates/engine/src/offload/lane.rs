@@ -1,19 +1,42 @@
 //! A batch on its way: the first bytes of its frames in memory that the device reads, answers in memory that it writes.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use packetloom_device::{Argument, Memory, Queue, Shared};
 use packetloom_packet::LinkType;
 
 use super::Error;
-use super::frames::{Answer, Buffers, Frames, Place};
+use super::frames::{Answer, Buffers, Frames, Layout, Place};
+use super::ring::Ring;
+
+/// How a batch gets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By a launch of the kernel.
+    Launch,
+    /// To a kernel that stays.
+    Resident,
+}
+
+/// Batches of the ring of a lane, as a power of two: for a thousand frames on a GPU.
+const RING_BITS: u32 = 4;
+/// Groups that judge them.
+const GROUPS: u32 = 1 << RING_BITS;
+/// How often a kernel that stays is asked in vain before somebody looks whether it is there.
+const TURNS_PER_LOOK: u32 = 1 << 12;
 
 /// A place for one batch at a time, with a queue of its own: several lanes keep a device busy while others are filled.
 #[derive(Debug)]
 pub struct Lane {
     kernel: Arc<Frames>,
     queue: Queue,
+    /// For small batches, where there is one.
+    ring: Option<Ring>,
+    places: Vec<Place>,
+    /// The way of the last batch, and what came back of it from the ring.
+    way: Way,
+    judged: Vec<Answer>,
     host: Parts<Shared>,
     /// Where the device does not share the host's memory, what is copied there and back.
     device: Option<Parts<Memory>>,
@@ -47,17 +70,25 @@ impl<M> Parts<M> {
 }
 
 impl Lane {
-    /// A lane for batches of up to `room` frames.
+    /// A lane for batches of up to `room` frames; with a ring for small ones, if a kernel that stays is wanted, and the device can have one.
     ///
     /// # Errors
     /// Where the device fails, or there is no memory.
-    pub fn new(kernel: &Arc<Frames>, room: u32) -> Result<Self, Error> {
+    pub fn new(kernel: &Arc<Frames>, room: u32, with_ring: bool) -> Result<Self, Error> {
         let device = kernel.device();
         let shares = device.description().shares;
+        let host = Parts::new(kernel, room, |bytes| device.share(bytes))?;
+        // What a ring finds of other ACLs than the first is not asked for here.
+        let with_ring = with_ring && shares && kernel.acls() == 1;
+        let ring = || Ring::new(kernel, host.frames.clone(), Layout::Anywhere, RING_BITS, GROUPS);
         Ok(Self {
             kernel: kernel.clone(),
             queue: device.queue()?,
-            host: Parts::new(kernel, room, |bytes| device.share(bytes))?,
+            ring: if with_ring { Some(ring()?) } else { None },
+            places: Vec::new(),
+            way: Way::Launch,
+            judged: Vec::new(),
+            host,
             device: if shares { None } else { Some(Parts::new(kernel, room, |bytes| device.memory(bytes))?) },
             room,
             count: 0,
@@ -77,6 +108,13 @@ impl Lane {
     /// Forgets the frames; for a lane that is not on its way.
     pub fn clear(&mut self) {
         self.count = 0;
+        self.places.clear();
+    }
+
+    /// Whether its frames can go this way.
+    pub fn can(&self, way: Way) -> bool {
+        let room = self.ring.as_ref().map_or(0, |ring| ring.batch() << RING_BITS);
+        way == Way::Launch || (1..=room).contains(&self.len())
     }
 
     /// Appends a frame by its captured bytes; `false` where there is no room.
@@ -89,17 +127,33 @@ impl Lane {
         let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         self.host.frames.write(at * slice, &frame[..slice.min(frame.len())]);
         let place = Place::near((at * slice) as u32, len, link);
-        self.host.places.store_words(at * size_of::<Place>(), bytemuck::cast_slice(&[place]));
+        self.places.push(place);
         self.count += 1;
         true
     }
 
-    /// Sends the frames on their way.
+    /// Sends the frames on their way, by launches where they cannot go as is wanted.
     ///
     /// # Errors
     /// Where the device fails.
-    pub fn submit(&mut self) -> Result<(), Error> {
-        let Self { kernel, queue, host, device, room, count } = self;
+    pub fn submit(&mut self, way: Way) -> Result<(), Error> {
+        self.way = if self.can(way) { way } else { Way::Launch };
+        self.judged.clear();
+        match (self.way, &mut self.ring) {
+            (Way::Resident, Some(ring)) => {
+                // There is room for all of them: nothing is under way.
+                for places in self.places.chunks(ring.batch()) {
+                    ring.publish(places);
+                }
+                ring.look_after()
+            }
+            _ => self.launch(),
+        }
+    }
+
+    fn launch(&mut self) -> Result<(), Error> {
+        self.host.places.store_words(0, bytemuck::cast_slice(&self.places));
+        let Self { kernel, queue, host, device, room, count, .. } = self;
         let packets = *count as usize;
         let buffers = |frames, places, answers, others| Buffers {
             frames,
@@ -133,7 +187,14 @@ impl Lane {
     /// # Errors
     /// What went wrong on the way.
     pub fn is_finished(&mut self) -> Result<bool, Error> {
-        Ok(self.queue.is_finished()?)
+        let Some(ring) = self.ring.as_mut().filter(|_| self.way == Way::Resident) else {
+            return Ok(self.queue.is_finished()?);
+        };
+        let from = self.judged.len();
+        self.judged.resize(from + ring.batch(), Answer::default());
+        let count = ring.take(&mut self.judged[from..]).unwrap_or(0);
+        self.judged.truncate(from + count);
+        Ok(ring.under_way() == 0)
     }
 
     /// Waits until they have arrived, for so long at most; answers whether they have.
@@ -141,11 +202,33 @@ impl Lane {
     /// # Errors
     /// What went wrong on the way.
     pub fn finish_within(&mut self, limit: Duration) -> Result<bool, Error> {
-        Ok(self.queue.finish_within(limit)?)
+        if self.way == Way::Launch {
+            return Ok(self.queue.finish_within(limit)?);
+        }
+        let start = Instant::now();
+        for turn in 1u32.. {
+            if self.is_finished()? {
+                return Ok(true);
+            }
+            if turn.is_multiple_of(TURNS_PER_LOOK) {
+                if start.elapsed() >= limit {
+                    return Ok(false);
+                }
+                if let Some(ring) = &mut self.ring {
+                    ring.look_after()?;
+                }
+            }
+            std::hint::spin_loop();
+        }
+        Ok(false)
     }
 
     /// What was found about each frame.
     pub fn answers(&self, answers: &mut Vec<Answer>) {
+        if self.way == Way::Resident {
+            answers.clone_from(&self.judged);
+            return;
+        }
         answers.resize(self.len(), Answer::default());
         self.host.answers.load_words(0, bytemuck::cast_slice_mut(answers));
     }
@@ -160,6 +243,9 @@ impl Lane {
 
     /// Leaves a device that hangs or failed to itself.
     pub fn abandon(self) {
+        if let Some(ring) = self.ring {
+            ring.abandon();
+        }
         self.queue.abandon();
     }
 }

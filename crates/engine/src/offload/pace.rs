@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::lane::Way;
+
 /// Packets of a batch: the fewest worth a launch, the first one, and the most.
 const LEAST: usize = 64;
 const FIRST: usize = 1 << 10;
@@ -99,6 +101,41 @@ impl Choice {
     }
 }
 
+/// Which way batches of a size go, by how long earlier ones of about that size were away.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ways {
+    /// By the number of bits of a batch's size: of launches, and of a kernel that stays.
+    away: [[Cost; 2]; CLASSES],
+    batches: u32,
+}
+
+/// Batches between two trials of the way that was slower: what is true now may not be later.
+const AGAIN: u32 = 1 << 10;
+/// Sizes of batches that are told apart.
+const CLASSES: usize = 32;
+
+impl Ways {
+    /// The way for a batch of so many packets.
+    pub fn choose(&mut self, packets: usize) -> Way {
+        let [launch, resident] = &self.away[Self::class(packets)];
+        self.batches = self.batches.wrapping_add(1);
+        if launch.batches < TRIALS || resident.batches < TRIALS {
+            return if resident.batches < launch.batches { Way::Resident } else { Way::Launch };
+        }
+        let is_trial = self.batches.is_multiple_of(AGAIN);
+        if (resident.nanos < launch.nanos) != is_trial { Way::Resident } else { Way::Launch }
+    }
+
+    /// Takes note of a batch that was away for so long.
+    pub fn observe(&mut self, packets: usize, way: Way, away: Duration) {
+        self.away[Self::class(packets)][usize::from(way == Way::Resident)].observe(packets, away);
+    }
+
+    fn class(packets: usize) -> usize {
+        ((usize::BITS - packets.leading_zeros()) as usize).min(CLASSES - 1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,6 +209,35 @@ mod tests {
         // 20 us away are 400 packets judged here.
         assert!(!choice.is_for_device(300) && choice.is_for_device(500) && choice.is_for_device(10_000));
         assert!(!choice.is_for_device(LEAST - 1));
+    }
+
+    /// Small batches go to the kernel that stays and large ones by launches, if that is what takes less time; both are tried.
+    #[test]
+    fn each_size_goes_the_way_that_is_faster() {
+        let mut ways = Ways::default();
+        let away = |packets: usize, way| match way {
+            Way::Launch => Duration::from_nanos(20_000 + packets as u64),
+            Way::Resident => Duration::from_nanos(10_000 + 100 * packets as u64),
+        };
+        let mut chosen = [[0; 2]; 2];
+        for _ in 0..3_000 {
+            for (number, packets) in [64, 1_000].into_iter().enumerate() {
+                let way = ways.choose(packets);
+                chosen[number][usize::from(way == Way::Resident)] += 1;
+                ways.observe(packets, way, away(packets, way));
+            }
+        }
+        let [[small_launches, small_resident], [large_launches, large_resident]] = chosen;
+        assert!(small_resident > 2_900 && large_launches > 2_900, "{chosen:?}");
+        assert!(small_launches >= TRIALS && large_resident >= TRIALS, "{chosen:?}");
+        // A way that becomes faster is found.
+        let mut later = 0;
+        for _ in 0..200_000 {
+            let way = ways.choose(64);
+            later += u32::from(way == Way::Launch);
+            ways.observe(64, way, if way == Way::Launch { micros(1) } else { micros(10) });
+        }
+        assert!(later > 100_000, "{later}");
     }
 
     #[test]

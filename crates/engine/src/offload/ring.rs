@@ -49,7 +49,9 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring of 2^`bits` batches of frames that lie in `frames`, judged by up to `groups` groups beside the one that asks for news.
+    /// A ring of 2^`bits` batches of frames that lie in `frames`, judged by up to `groups` groups beside the one that asks for news. The
+    /// kernel is launched when something is published and [`Ring::look_after`] is called; until then other memory can be had without
+    /// waiting for it.
     ///
     /// # Errors
     /// Where the device cannot use the host's memory, where it fails, or there is no memory.
@@ -65,7 +67,7 @@ impl Ring {
         // One for a CPU, where groups may take turns.
         let takes_turns = device.description().lanes == 1 || device.description().id == Id::Host;
         let groups = if takes_turns { 1 } else { groups.saturating_add(1).clamp(2, kernel.groups()) };
-        let mut ring = Self {
+        Ok(Self {
             kernel: kernel.clone(),
             queue: None,
             frames,
@@ -81,9 +83,7 @@ impl Ring {
             published: 0,
             taken: 0,
             starts: 0,
-        };
-        ring.start()?;
-        Ok(ring)
+        })
     }
 
     /// Frames of a batch at most.
@@ -179,19 +179,23 @@ impl Ring {
         (batch & ((1 << self.bits) - 1)) as usize
     }
 
-    /// Takes the oldest batch that was published, once it is judged: what was found about each of its frames.
+    /// Takes the oldest batch that was published, once it is judged: what was found about each of its frames, whose number it returns. There must
+    /// be room for [`Ring::batch`] answers.
+    ///
+    /// # Panics
+    /// Where there is less.
     pub fn take(&mut self, answers: &mut [Answer]) -> Option<usize> {
         if self.under_way() == 0 {
             return None;
         }
         let slot = self.slot(self.taken);
         let lap = self.taken >> self.bits & 1 == 0;
-        let count = self.counts[slot] as usize;
-        let answers = &mut answers[..count];
-        let bytes = self.batch() * size_of::<Answer>();
+        // All places of the batch are answered, and waited for: one that is not would look like an answer of the next lap but one.
+        let answers = &mut answers[..self.batch()];
+        let bytes = size_of_val(answers);
         // Mostly it is too early, and the last one tells.
         if let Some(last) = answers.last_mut() {
-            let at = slot * bytes + (count - 1) * size_of::<Answer>();
+            let at = (slot + 1) * bytes - size_of::<Answer>();
             self.answers.load_words(at, bytemuck::cast_slice_mut(std::slice::from_mut(last)));
             if last.lap() != lap {
                 return None;
@@ -204,10 +208,10 @@ impl Ring {
             return None;
         }
         self.taken = self.taken.wrapping_add(1);
-        Some(count)
+        Some(self.counts[slot] as usize)
     }
 
-    /// Launches the kernel again if it has left while there is something to do. To be called now and then while batches are under way.
+    /// Launches the kernel if it is not there and there is something to do. To be called now and then while batches are under way.
     ///
     /// # Errors
     /// Where the device failed: batches that are under way will not be judged.
@@ -217,6 +221,14 @@ impl Ring {
             None => true,
         };
         if has_left && self.under_way() > 0 { self.start() } else { Ok(()) }
+    }
+
+    /// Leaves the kernel to itself: it is told to leave, and not waited for.
+    pub fn abandon(mut self) {
+        self.news.store(STOP, 1);
+        if let Some(queue) = self.queue.take() {
+            queue.abandon();
+        }
     }
 
     /// Tells the kernel to leave, once it has judged what was published, and waits for that.

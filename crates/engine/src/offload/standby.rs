@@ -11,7 +11,7 @@ use packetloom_packet::LinkType;
 
 use super::Error;
 use super::frames::{Acl, Frames, Options};
-use super::lane::Lane;
+use super::lane::{Lane, Way};
 use super::pace::Pace;
 
 /// Batches that are on their way at a time.
@@ -82,8 +82,7 @@ impl<'scope, 'env> Standby<'scope, 'env> {
         options: Options,
         limit: Option<Duration>,
     ) -> Self {
-        let is_gpu = device.description().lanes > 1 && device.description().id != Id::Host;
-        let limit = limit.unwrap_or(if is_gpu { LIMIT } else { LIMIT_OF_CPU });
+        let limit = limit.unwrap_or(if is_gpu(device) { LIMIT } else { LIMIT_OF_CPU });
         let mut standby = Self {
             scope,
             device,
@@ -210,6 +209,11 @@ impl<'scope, 'env> Standby<'scope, 'env> {
     }
 }
 
+/// Lanes in step are what tells a GPU from a CPU behind the same interface.
+fn is_gpu(device: &Device) -> bool {
+    device.description().lanes > 1 && device.description().id != Id::Host
+}
+
 fn gone() -> Error {
     packetloom_device::Error::Failed { call: "load", why: "it ended without an answer".into() }.into()
 }
@@ -244,12 +248,15 @@ fn rules(device: &Device, functions: &[Box<dyn Prepared>], changes: usize, optio
         _ => None,
     });
     let names = names.collect();
-    let lanes = (0..LANES).map(|_| Lane::new(&kernel, Pace::most() as u32));
+    // A kernel that stays would take a CPU's cores; and where rules change, it would be in the way of loading them.
+    let changes_come = functions.iter().any(|function| !function.changes_at().is_empty());
+    let with_ring = is_gpu(device) && !changes_come;
+    let lanes = (0..LANES).map(|_| Lane::new(&kernel, Pace::most() as u32, with_ring));
     let mut lanes = lanes.collect::<Result<Vec<_>, _>>()?;
     // Drivers put off a part of the work until the first launch.
     for lane in &mut lanes {
         lane.push(&[], LinkType::ETHERNET);
-        lane.submit()?;
+        lane.submit(Way::Launch)?;
         if !lane.finish_within(LIMIT_OF_FIRST)? {
             lanes.into_iter().for_each(Lane::abandon);
             let why = format!("no answer for {LIMIT_OF_FIRST:?}");
