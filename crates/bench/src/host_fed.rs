@@ -689,7 +689,19 @@ impl<'a> Resident<'a> {
     ) -> Result<Self, Error> {
         let groups = kernel.groups() / feeders as u32;
         let feeder = |_| Feeder::new(device, kernel, traffic, batch, groups);
-        Ok(Self { feeders: (0..feeders).map(feeder).collect::<Result<_, _>>()? })
+        // Drivers wait for kernels when memory is asked for: all of it before the first one stays.
+        let mut feeders = (0..feeders).map(feeder).collect::<Result<Vec<_>, _>>()?;
+        feeders.iter_mut().try_for_each(Feeder::begin)?;
+        Ok(Self { feeders })
+    }
+}
+
+impl Drop for Resident<'_> {
+    fn drop(&mut self) {
+        // The same when it is given back.
+        for feeder in &mut self.feeders {
+            let _ = feeder.ring.stop();
+        }
     }
 }
 
@@ -755,7 +767,7 @@ impl<'a> Feeder<'a> {
         let buffers = size << RING_BITS;
         let memory = traffic.buffers(device, buffers)?;
         let layout = Layout::Buffers { bytes: BUFFER_BYTES, link: LinkType::ETHERNET };
-        let mut feeder = Self {
+        Ok(Self {
             ring: Ring::new(kernel, memory, layout, RING_BITS, groups)?,
             traffic,
             parts: batch.div_ceil(size).min(1 << RING_BITS) as u32,
@@ -763,21 +775,26 @@ impl<'a> Feeder<'a> {
             answers: vec![Answer::default(); size],
             turns: 0,
             passed: 0,
-        };
+        })
+    }
+
+    /// Goes once around the ring, so that all buffers are told of.
+    fn begin(&mut self) -> Result<(), Error> {
+        let size = self.answers.len();
         let mut lens = vec![0; size];
         for number in 0..1 << RING_BITS {
             for (at, len) in lens.iter_mut().enumerate() {
-                *len = traffic.frame(number * size + at).len() as u16;
+                *len = self.traffic.frame(number * size + at).len() as u16;
             }
-            while !feeder.ring.publish_buffers(&lens) {
-                feeder.wait()?;
+            while !self.ring.publish_buffers(&lens) {
+                self.wait()?;
             }
-            feeder.ring.look_after()?;
+            self.ring.look_after()?;
         }
-        while feeder.ring.under_way() > 0 {
-            feeder.wait()?;
+        while self.ring.under_way() > 0 {
+            self.wait()?;
         }
-        Ok(feeder)
+        Ok(())
     }
 
     /// Takes a batch, if one is there, and looks at each verdict.

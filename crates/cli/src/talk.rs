@@ -84,8 +84,12 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
         let _ = write!(text, "{name}\n{}", table(&report.rows()));
     }
     if let Some(shares) = outcome.shares {
-        let rows =
-            [("judged by it", shares.device), ("judged here", shares.here), ("failures", shares.faults)];
+        let rows = [
+            ("judged by it", shares.device),
+            ("by a kernel that stays", shares.resident),
+            ("judged here", shares.here),
+            ("failures", shares.faults),
+        ];
         let mut rows = rows.map(|(name, count)| (name.to_owned(), count.to_string())).to_vec();
         let loads = format!("{} times, {:.0?} at most", shares.loads, shares.longest_load);
         rows.push(("rules loaded onto it".into(), loads));

@@ -132,6 +132,12 @@ impl Runner<'_, '_> {
         let mut is_over = false;
         loop {
             self.standby.news().for_each(|news| notice(&news));
+            // Verdicts that are known do not wait for the next packets to be read.
+            while let Some(mut oldest) = under_way.pop_front_if(|oldest| self.is_back(oldest)) {
+                self.finish(&mut oldest);
+                self.deliver(&mut oldest, outlet)?;
+                spare.push(oldest.batch);
+            }
             if !is_over && let Some(mut batch) = spare.pop() {
                 // Cores like small batches better.
                 let is_for_device = !self.on.is_auto || self.choice.is_for_device(self.pace.size());
@@ -148,7 +154,6 @@ impl Runner<'_, '_> {
             }
             let Some(mut oldest) = under_way.pop_front() else { break };
             self.finish(&mut oldest);
-            self.pace.observe(oldest.batch.len(), oldest.read.elapsed());
             self.deliver(&mut oldest, outlet)?;
             spare.push(oldest.batch);
         }
@@ -206,8 +211,19 @@ impl Runner<'_, '_> {
         away
     }
 
+    /// Whether nobody has to wait for what the device found.
+    fn is_back(&self, away: &mut Away) -> bool {
+        // What went wrong is told when it is waited for.
+        away.loan.as_mut().is_none_or(|loan| loan.lane.is_finished().unwrap_or(true))
+    }
+
     /// Has the offloaded functions judge a batch: by what the device found, or here.
     fn finish(&mut self, away: &mut Away) {
+        self.judge(away);
+        self.pace.observe(away.batch.len(), away.read.elapsed());
+    }
+
+    fn judge(&mut self, away: &mut Away) {
         let Some(mut loan) = away.loan.take() else { return self.judge_here(away) };
         match loan.lane.finish_within(self.standby.limit().saturating_sub(away.sent.elapsed())) {
             Ok(true) => {

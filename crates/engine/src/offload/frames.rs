@@ -360,9 +360,11 @@ impl Frames {
         self.judge.group
     }
 
-    /// Groups that the device holds at a time.
+    /// Groups that the device holds at a time, but for one of each compute unit: where kernels that stay were to take all that a driver said
+    /// there is room for, some groups found none.
     pub fn groups(&self) -> u32 {
-        self.groups
+        let units = self.device.description().units;
+        self.groups.saturating_sub(units).max(units)
     }
 
     /// Queues the kernel over the frames at some of the places. A place that is not in the memory of the frames is answered as one that

@@ -241,6 +241,14 @@ impl Lane {
         positions.iter_mut().for_each(|word| *word = super::frames::position(*word));
     }
 
+    /// Has a kernel that stays leave. To be called of all lanes before one is dropped: drivers wait for kernels when they take memory back.
+    ///
+    /// # Errors
+    /// Where the device failed, or does not answer any more.
+    pub fn rest(&mut self) -> Result<(), Error> {
+        self.ring.as_mut().map_or(Ok(()), Ring::stop)
+    }
+
     /// Leaves a device that hangs or failed to itself.
     pub fn abandon(self) {
         if let Some(ring) = self.ring {

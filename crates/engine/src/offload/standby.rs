@@ -36,6 +36,15 @@ struct Rules {
     names: Arc<[Option<Vec<u32>>]>,
 }
 
+impl Drop for Rules {
+    fn drop(&mut self) {
+        for lane in &mut self.lanes {
+            // What went wrong was told, or will be, by those who wait for answers.
+            let _ = lane.rest();
+        }
+    }
+}
+
 /// A lane, and what it judges by.
 #[derive(Debug)]
 pub struct Loan {
@@ -197,8 +206,8 @@ impl<'scope, 'env> Standby<'scope, 'env> {
         let is_for_good = matches!(why, Error::Image(_));
         let again = (!is_for_good).then(|| Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(LATEST);
-        if let State::Ready(rules) = std::mem::replace(&mut self.state, State::Failed(again)) {
-            rules.lanes.into_iter().for_each(Lane::abandon);
+        if let State::Ready(mut rules) = std::mem::replace(&mut self.state, State::Failed(again)) {
+            rules.lanes.drain(..).for_each(Lane::abandon);
         }
         if !self.is_out {
             self.is_out = true;
