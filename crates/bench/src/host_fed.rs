@@ -589,7 +589,8 @@ impl Station for SlicesStation<'_> {
     fn submit(&mut self) -> Result<(), Error> {
         self.lane.clear();
         for number in self.range.0..self.range.1 {
-            self.lane.push(self.traffic.frame(number), LinkType::ETHERNET);
+            // There is room for as many.
+            let _ = self.lane.push(self.traffic.frame(number), LinkType::ETHERNET);
         }
         Ok(self.lane.submit(Way::Launch)?)
     }
@@ -845,6 +846,10 @@ impl<'a> Feeder<'a> {
             if is_due && !is_over && self.ring.publish_again(self.parts) {
                 sent.push_back(is_asked.then_some(now));
                 published += 1;
+                if published == 1 {
+                    // It may have left since it was last fed.
+                    self.ring.look_after()?;
+                }
             }
             while self.take()? {
                 taken += 1;
@@ -862,12 +867,13 @@ impl<'a> Feeder<'a> {
     }
 
     fn check(&mut self) -> Result<(), Error> {
-        self.ring.look_after()?;
         // Laps differ, so an answer that is left out is never there.
         for _ in 0..1 << RING_BITS {
             while !self.ring.publish_again(1) {
                 self.wait()?;
             }
+            // It may have left since it was last fed.
+            self.ring.look_after()?;
         }
         while self.ring.under_way() > 0 {
             self.wait()?;

@@ -187,10 +187,16 @@ fn a_device_that_is_used_when_it_is_better_changes_nothing() {
     let (expected, _, _) = results(&chain, &capture, How::default());
     let (found, _, _) = results(&chain, &capture, how());
     assert!(found == expected);
-    if let Some(device) = accelerator() {
-        let (found, shares, _) = results(&chain, &capture, How { device: Some(device), ..how() });
-        assert!(found == expected);
-        assert_eq!(shares.map(|shares| shares.device + shares.here), Some(60_000));
+    let Some(device) = accelerator() else { return };
+    // The second one is larger than what a lane holds.
+    for settings in ["device = \"auto\"", "device = \"auto\"\nbatch = 65535"] {
+        for chain in [ACL, &chain] {
+            let (expected, _, _) = results(chain, &capture, How::default());
+            let how = How { settings, device: Some(device.clone()), ..How::default() };
+            let (found, shares, _) = results(chain, &capture, how);
+            assert!(found == expected, "{settings}");
+            assert_eq!(shares.map(|shares| shares.device + shares.here), Some(60_000));
+        }
     }
 }
 

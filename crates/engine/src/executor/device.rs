@@ -141,7 +141,9 @@ impl Runner<'_, '_> {
             if !is_over && let Some(mut batch) = spare.pop() {
                 // Cores like small batches better.
                 let is_for_device = !self.on.is_auto || self.choice.is_for_device(self.pace.size());
-                batch.set_capacity(if is_for_device { self.pace.size() } else { self.settings.batch.get() });
+                let size = if is_for_device { self.pace.size() } else { self.settings.batch.get() };
+                // What a lane has room for.
+                batch.set_capacity(size.min(Pace::most()));
                 if intake.fill(&mut batch)? {
                     under_way.push_back(self.send(batch));
                     // On a live source nobody waits for the next batch to get the verdicts on this one.
@@ -191,8 +193,10 @@ impl Runner<'_, '_> {
         }
         let Some(mut loan) = self.standby.lane(changed) else { return away };
         loan.lane.clear();
-        for (index, frame) in away.batch.frames().iter().enumerate() {
-            loan.lane.push(away.batch.bytes(index), frame.link);
+        let mut frames = away.batch.frames().iter().enumerate();
+        if !frames.all(|(index, frame)| loan.lane.push(away.batch.bytes(index), frame.link)) {
+            self.standby.give_back(loan);
+            return away;
         }
         let packets = away.batch.len();
         let way = if loan.lane.can(Way::Resident) { self.ways.choose(packets) } else { Way::Launch };

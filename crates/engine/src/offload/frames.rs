@@ -404,6 +404,10 @@ impl Frames {
             Layout::Anywhere => (0, LinkType(0)),
             Layout::Buffers { bytes, link } => (bytes.get(), link),
         };
+        if u64::from(buffers.room) * u64::from(bytes) > buffers.bytes as u64 {
+            let why = format!("{} buffers of {bytes} bytes in {}", buffers.room, buffers.bytes);
+            return Err(packetloom_device::Error::Misuse(why).into());
+        }
         let arguments = [
             buffers.frames,
             Argument::U64(buffers.bytes as u64),

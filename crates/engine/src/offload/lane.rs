@@ -8,7 +8,8 @@ use packetloom_packet::LinkType;
 
 use super::Error;
 use super::frames::{Answer, Buffers, Frames, Layout, Place};
-use super::ring::Ring;
+use super::ring::{Ring, is_alone};
+use super::standby::LANES;
 
 /// How a batch gets there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,8 @@ impl Lane {
         let host = Parts::new(kernel, room, |bytes| device.share(bytes))?;
         // What a ring finds of other ACLs than the first is not asked for here.
         let with_ring = with_ring && shares && kernel.acls() == 1;
+        // Those of all lanes must find room beside each other, and launches beside them.
+        let with_ring = with_ring && (is_alone(device) || kernel.groups() / (GROUPS + 1) > LANES as u32);
         let ring = || Ring::new(kernel, host.frames.clone(), Layout::Anywhere, RING_BITS, GROUPS);
         Ok(Self {
             kernel: kernel.clone(),
@@ -118,6 +121,7 @@ impl Lane {
     }
 
     /// Appends a frame by its captured bytes; `false` where there is no room.
+    #[must_use]
     pub fn push(&mut self, frame: &[u8], link: LinkType) -> bool {
         if self.count == self.room {
             return false;
@@ -190,10 +194,14 @@ impl Lane {
         let Some(ring) = self.ring.as_mut().filter(|_| self.way == Way::Resident) else {
             return Ok(self.queue.is_finished()?);
         };
-        let from = self.judged.len();
-        self.judged.resize(from + ring.batch(), Answer::default());
-        let count = ring.take(&mut self.judged[from..]).unwrap_or(0);
-        self.judged.truncate(from + count);
+        let mut has_more = ring.under_way() > 0;
+        while has_more {
+            let from = self.judged.len();
+            self.judged.resize(from + ring.batch(), Answer::default());
+            let taken = ring.take(&mut self.judged[from..]);
+            self.judged.truncate(from + taken.unwrap_or(0));
+            has_more = taken.is_some() && ring.under_way() > 0;
+        }
         Ok(ring.under_way() == 0)
     }
 
@@ -206,21 +214,27 @@ impl Lane {
             return Ok(self.queue.finish_within(limit)?);
         }
         let start = Instant::now();
-        for turn in 1u32.. {
+        let mut turn = 0u32;
+        loop {
             if self.is_finished()? {
                 return Ok(true);
             }
+            turn = turn.wrapping_add(1);
             if turn.is_multiple_of(TURNS_PER_LOOK) {
+                // First, since a kernel may have left of itself: that is no reason to give the device up.
+                if let Some(ring) = &mut self.ring {
+                    let starts = ring.starts();
+                    ring.look_after()?;
+                    if ring.starts() > starts {
+                        continue;
+                    }
+                }
                 if start.elapsed() >= limit {
                     return Ok(false);
-                }
-                if let Some(ring) = &mut self.ring {
-                    ring.look_after()?;
                 }
             }
             std::hint::spin_loop();
         }
-        Ok(false)
     }
 
     /// What was found about each frame.
@@ -239,6 +253,13 @@ impl Lane {
         let from = (acl - 1) * self.room as usize * 4;
         self.host.others.read(from, bytemuck::cast_slice_mut(positions));
         positions.iter_mut().for_each(|word| *word = super::frames::position(*word));
+    }
+
+    /// Tells a kernel that stays to leave, and does not wait for that.
+    pub fn dismiss(&self) {
+        if let Some(ring) = &self.ring {
+            ring.dismiss();
+        }
     }
 
     /// Has a kernel that stays leave. To be called of all lanes before one is dropped: drivers wait for kernels when they take memory back.

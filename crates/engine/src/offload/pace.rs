@@ -106,23 +106,24 @@ impl Choice {
 pub struct Ways {
     /// By the number of bits of a batch's size: of launches, and of a kernel that stays.
     away: [[Cost; 2]; CLASSES],
-    batches: u32,
+    batches: [u32; CLASSES],
 }
 
 /// Batches between two trials of the way that was slower: what is true now may not be later.
-const AGAIN: u32 = 1 << 10;
+const ON_TRIAL: u32 = 1 << 10;
 /// Sizes of batches that are told apart.
 const CLASSES: usize = 32;
 
 impl Ways {
     /// The way for a batch of so many packets.
     pub fn choose(&mut self, packets: usize) -> Way {
-        let [launch, resident] = &self.away[Self::class(packets)];
-        self.batches = self.batches.wrapping_add(1);
+        let class = Self::class(packets);
+        let [launch, resident] = &self.away[class];
+        self.batches[class] = self.batches[class].wrapping_add(1);
         if launch.batches < TRIALS || resident.batches < TRIALS {
             return if resident.batches < launch.batches { Way::Resident } else { Way::Launch };
         }
-        let is_trial = self.batches.is_multiple_of(AGAIN);
+        let is_trial = self.batches[class].is_multiple_of(ON_TRIAL);
         if (resident.nanos < launch.nanos) != is_trial { Way::Resident } else { Way::Launch }
     }
 

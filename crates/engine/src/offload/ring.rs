@@ -8,7 +8,7 @@ use std::iter::repeat;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packetloom_device::{Argument, Id, Memory, Queue, Shared};
+use packetloom_device::{Argument, Device, Id, Memory, Queue, Shared};
 
 use super::Error;
 use super::frames::{Answer, Buffers, Frames, Layout, Place};
@@ -23,14 +23,21 @@ const TOLD_APART: usize = 4;
 const AHEAD: u32 = 2;
 /// Bytes that a processor's cache takes at a time.
 const LINE: usize = 64;
+/// How often a kernel asks in vain before it leaves: some seconds over a bus, less in a CPU.
+const PATIENCE: u32 = 1 << 21;
 /// How long a kernel that was told to leave may take.
 const LEAVE: Duration = Duration::from_secs(10);
+
+/// Whether one group does all the work: on a CPU, where groups may take turns.
+pub(super) fn is_alone(device: &Device) -> bool {
+    device.description().lanes == 1 || device.description().id == Id::Host
+}
 
 /// A ring of batches, and the kernel that judges them.
 #[derive(Debug)]
 pub struct Ring {
     kernel: Arc<Frames>,
-    /// `None` after a failure, which it would only repeat.
+    /// Where the kernel is; none before it was launched for the first time, and after it was stopped.
     queue: Option<Queue>,
     frames: Shared,
     layout: Layout,
@@ -39,6 +46,8 @@ pub struct Ring {
     others: Shared,
     news: Shared,
     told: Memory,
+    /// What it begins with.
+    told_first: Shared,
     bits: u32,
     groups: u32,
     /// Frames of each batch in the ring.
@@ -64,9 +73,7 @@ impl Ring {
     ) -> Result<Self, Error> {
         let device = kernel.device();
         let room = (kernel.group() as usize) << bits;
-        // One for a CPU, where groups may take turns.
-        let takes_turns = device.description().lanes == 1 || device.description().id == Id::Host;
-        let groups = if takes_turns { 1 } else { groups.saturating_add(1).clamp(2, kernel.groups()) };
+        let groups = if is_alone(device) { 1 } else { groups.saturating_add(1).clamp(2, kernel.groups()) };
         Ok(Self {
             kernel: kernel.clone(),
             queue: None,
@@ -77,6 +84,7 @@ impl Ring {
             others: device.share(room * (kernel.acls() - 1) * 4)?,
             news: device.share(NEWS)?,
             told: device.memory(groups as usize * TOLD_APART * 8)?,
+            told_first: device.share(groups as usize * TOLD_APART * 8)?,
             bits,
             groups,
             counts: vec![0; 1 << bits],
@@ -103,9 +111,15 @@ impl Ring {
 
     fn start(&mut self) -> Result<(), Error> {
         let mut queue = self.kernel.device().queue()?;
-        // As the kernel will find it: nothing is published that was not taken, unless it left while something was.
-        let told = vec![u64::from(self.taken); self.told.len() / 8];
-        queue.write(&self.told, 0, bytemuck::cast_slice(&told))?;
+        // Batches that were judged before, and only not taken yet, are not judged again: their places may belong to others by then.
+        let mut first = self.taken;
+        let mut answers = vec![Answer::default(); self.batch()];
+        while first != self.published && self.has_answers(first, &mut answers) {
+            first = first.wrapping_add(1);
+        }
+        let told = vec![u64::from(first); self.told.len() / 8];
+        self.told_first.store_words(0, &told);
+        queue.copy_in(&self.told_first, 0..self.told.len(), &self.told, 0)?;
         self.news.store(STOP, 0);
         let [frames, places, answers, others] =
             [&self.frames, &self.places, &self.answers, &self.others].map(Argument::Shared);
@@ -118,16 +132,11 @@ impl Ring {
             room: self.kernel.group() << self.bits,
         };
         let news = (Argument::Shared(&self.news), &self.told);
-        let numbers = (self.bits, self.taken, self.patience());
+        let numbers = (self.bits, first, PATIENCE);
         self.kernel.launch_resident(&mut queue, &buffers, self.layout, news, numbers, self.groups)?;
         self.queue = Some(queue);
         self.starts += 1;
         Ok(())
-    }
-
-    /// How often a kernel asks in vain before it leaves: some seconds over a bus, less in a CPU.
-    fn patience(&self) -> u32 {
-        1 << 21
     }
 
     /// Publishes a batch of frames that lie anywhere; `false` where the ring is full.
@@ -167,7 +176,7 @@ impl Ring {
     /// Publishes so many batches that stood there a lap ago, for buffers that are filled in turns; `false` where the ring has no room for
     /// all of them.
     pub fn publish_again(&mut self, batches: u32) -> bool {
-        if self.under_way() + batches > 1 << self.bits {
+        if batches > (1 << self.bits) - self.under_way() {
             return false;
         }
         self.published = self.published.wrapping_add(batches);
@@ -189,7 +198,18 @@ impl Ring {
             return None;
         }
         let slot = self.slot(self.taken);
-        let lap = self.taken >> self.bits & 1 == 0;
+        if !self.has_answers(self.taken, answers) {
+            return None;
+        }
+        self.taken = self.taken.wrapping_add(1);
+        Some(self.counts[slot] as usize)
+    }
+
+    /// Whether a batch is judged; its answers are read then.
+    #[inline]
+    fn has_answers(&self, batch: u32, answers: &mut [Answer]) -> bool {
+        let slot = self.slot(batch);
+        let lap = batch >> self.bits & 1 == 0;
         // All places of the batch are answered, and waited for: one that is not would look like an answer of the next lap but one.
         let answers = &mut answers[..self.batch()];
         let bytes = size_of_val(answers);
@@ -198,17 +218,13 @@ impl Ring {
             let at = (slot + 1) * bytes - size_of::<Answer>();
             self.answers.load_words(at, bytemuck::cast_slice_mut(std::slice::from_mut(last)));
             if last.lap() != lap {
-                return None;
+                return false;
             }
         }
-        let ahead = self.slot(self.taken.wrapping_add(AHEAD)) * bytes;
+        let ahead = self.slot(batch.wrapping_add(AHEAD)) * bytes;
         (0..bytes).step_by(LINE).for_each(|line| self.answers.prefetch(ahead + line));
         self.answers.load_words(slot * bytes, bytemuck::cast_slice_mut(answers));
-        if !Answer::all_of_lap(answers, lap) {
-            return None;
-        }
-        self.taken = self.taken.wrapping_add(1);
-        Some(self.counts[slot] as usize)
+        Answer::all_of_lap(answers, lap)
     }
 
     /// Launches the kernel if it is not there and there is something to do. To be called now and then while batches are under way.
@@ -223,9 +239,14 @@ impl Ring {
         if has_left && self.under_way() > 0 { self.start() } else { Ok(()) }
     }
 
+    /// Tells the kernel to leave, and does not wait for that.
+    pub fn dismiss(&self) {
+        self.news.store(STOP, 1);
+    }
+
     /// Leaves the kernel to itself: it is told to leave, and not waited for.
     pub fn abandon(mut self) {
-        self.news.store(STOP, 1);
+        self.dismiss();
         if let Some(queue) = self.queue.take() {
             queue.abandon();
         }
@@ -237,7 +258,7 @@ impl Ring {
     /// Where the device failed, or does not answer any more.
     pub fn stop(&mut self) -> Result<(), Error> {
         let Some(mut queue) = self.queue.take() else { return Ok(()) };
-        self.news.store(STOP, 1);
+        self.dismiss();
         let start = Instant::now();
         match queue.finish_within(LEAVE) {
             Ok(true) => Ok(()),

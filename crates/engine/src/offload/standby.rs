@@ -34,6 +34,8 @@ struct Rules {
     changes: usize,
     lanes: Vec<Lane>,
     names: Arc<[Option<Vec<u32>>]>,
+    /// Which load it was.
+    load: u64,
 }
 
 impl Drop for Rules {
@@ -52,7 +54,7 @@ pub struct Loan {
     pub lane: Lane,
     /// For each function what it calls its rules, where they have names.
     pub names: Arc<[Option<Vec<u32>>]>,
-    changes: usize,
+    load: u64,
 }
 
 /// A device's lanes, as long as there are some.
@@ -129,8 +131,9 @@ impl<'scope, 'env> Standby<'scope, 'env> {
         Ok(())
     }
 
-    fn loaded(&mut self, rules: Rules, since: Instant) {
+    fn loaded(&mut self, mut rules: Rules, since: Instant) {
         self.loads += 1;
+        rules.load = self.loads;
         self.longest = self.longest.max(since.elapsed());
         self.state = State::Ready(rules);
     }
@@ -178,7 +181,7 @@ impl<'scope, 'env> Standby<'scope, 'env> {
         if rules.changes != changes {
             return None;
         }
-        Some(Loan { lane: rules.lanes.pop()?, names: rules.names.clone(), changes })
+        Some(Loan { lane: rules.lanes.pop()?, names: rules.names.clone(), load: rules.load })
     }
 
     /// Takes a lane back whose batch was judged: the device works.
@@ -189,7 +192,7 @@ impl<'scope, 'env> Standby<'scope, 'env> {
             self.news.push(format!("{} is back", self.device.description().id));
         }
         match &mut self.state {
-            State::Ready(rules) if rules.changes == loan.changes => rules.lanes.push(loan.lane),
+            State::Ready(rules) if rules.load == loan.load => rules.lanes.push(loan.lane),
             // Its rules have gone.
             State::Ready(_) | State::Loading(..) => drop(loan),
             State::Failed(_) => loan.lane.abandon(),
@@ -207,6 +210,8 @@ impl<'scope, 'env> Standby<'scope, 'env> {
         let again = (!is_for_good).then(|| Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(LATEST);
         if let State::Ready(mut rules) = std::mem::replace(&mut self.state, State::Failed(again)) {
+            // All of them first: drivers wait for kernels when memory is given back.
+            rules.lanes.iter().for_each(Lane::dismiss);
             rules.lanes.drain(..).for_each(Lane::abandon);
         }
         if !self.is_out {
@@ -264,7 +269,7 @@ fn rules(device: &Device, functions: &[Box<dyn Prepared>], changes: usize, optio
     let mut lanes = lanes.collect::<Result<Vec<_>, _>>()?;
     // Drivers put off a part of the work until the first launch.
     for lane in &mut lanes {
-        lane.push(&[], LinkType::ETHERNET);
+        let _ = lane.push(&[], LinkType::ETHERNET);
         lane.submit(Way::Launch)?;
         if !lane.finish_within(LIMIT_OF_FIRST)? {
             lanes.into_iter().for_each(Lane::abandon);
@@ -272,5 +277,5 @@ fn rules(device: &Device, functions: &[Box<dyn Prepared>], changes: usize, optio
             return Err(packetloom_device::Error::Failed { call: "first launch", why }.into());
         }
     }
-    Ok(Rules { changes, lanes, names })
+    Ok(Rules { changes, lanes, names, load: 0 })
 }
