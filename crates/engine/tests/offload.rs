@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use packetloom_device::faults::{Call, Chances, Faults};
 use packetloom_device::{Argument, Cache, Device, Entry, Id, Parameter, Program};
@@ -125,14 +125,6 @@ fn traffic(packets: u64, seed: u64) -> Vec<u8> {
 fn open(id: Id) -> Device {
     let cache = Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
     Device::open(id, cache).expect("it was listed")
-}
-
-/// Waits until a run has sent its first batches; each lane is tried before.
-fn wait_for_work(faults: &Faults) {
-    let start = Instant::now();
-    while faults.counts(Call::Launch).calls < LANES as u64 + 2 && start.elapsed() < Duration::from_secs(60) {
-        thread::yield_now();
-    }
 }
 
 /// The GPU, or whatever else there is that is faster than the host's sanitisers.
@@ -274,20 +266,14 @@ fn a_device_that_disappears_for_ever_is_said_once() {
     let capture = traffic(400_000, 10);
     let (expected, _, _) = results(ACL, &capture, How::default());
     let faults = Faults::new();
-    let gone = AtomicBool::new(false);
-    let (found, shares, notices) = thread::scope(|scope| {
-        scope.spawn(|| {
-            wait_for_work(&faults);
-            faults.disappear();
-            gone.store(true, Ordering::Relaxed);
-        });
-        results(
-            ACL,
-            &capture,
-            How { settings: &settings, device: Some(device.with_faults(&faults)), ..How::default() },
-        )
-    });
-    assert!(gone.load(Ordering::Relaxed));
+    let how = How {
+        settings: &settings,
+        device: Some(device.with_faults(&faults)),
+        at: Some((20_000, Box::new(|| faults.disappear()))),
+        ..How::default()
+    };
+    let (found, shares, notices) = results(ACL, &capture, how);
+    assert!(faults.is_gone());
     assert!(found == expected);
     let shares = shares.expect("a device was used");
     assert_eq!(shares.device + shares.here, 400_000);
@@ -305,17 +291,20 @@ fn a_device_that_hangs_is_given_up() {
     let (expected, _, _) = results(ACL, &capture, How::default());
     let faults = Faults::new();
     let (found, shares, notices) = thread::scope(|scope| {
-        scope.spawn(|| {
-            wait_for_work(&faults);
+        let hang = || {
             faults.hang();
-            thread::sleep(Duration::from_secs(3));
-            faults.release();
-        });
-        results(
-            ACL,
-            &capture,
-            How { settings: &settings, device: Some(device.with_faults(&faults)), ..How::default() },
-        )
+            scope.spawn(|| {
+                thread::sleep(Duration::from_secs(3));
+                faults.release();
+            });
+        };
+        let how = How {
+            settings: &settings,
+            device: Some(device.with_faults(&faults)),
+            at: Some((20_000, Box::new(hang))),
+            ..How::default()
+        };
+        results(ACL, &capture, how)
     });
     assert!(found == expected);
     let shares = shares.expect("a device was used");
@@ -339,22 +328,26 @@ fn no_packet_is_lost_or_judged_twice() {
     let faults = Faults::new();
     let done = AtomicBool::new(false);
     let (found, shares, notices) = thread::scope(|scope| {
-        scope.spawn(|| {
-            wait_for_work(&faults);
+        let begin = || {
             // The device comes back only after a while, so faults are rarer in a longer run.
-            let chance = 600.0 / (packets as f64 / 64.0);
-            let chance =
-                Chances { allocation: 0.01, copy: chance / 8.0, launch: chance / 8.0, finish: chance / 8.0 };
-            faults.at_random(1, chance);
-            // Away for a moment now and then.
-            while !done.load(Ordering::Relaxed) {
-                thread::sleep(Duration::from_millis(200));
-                faults.disappear();
-                thread::sleep(Duration::from_millis(20));
-                faults.restore();
-            }
-        });
-        let how = How { settings: &settings, device: Some(device.with_faults(&faults)), ..How::default() };
+            let chance = 600.0 / (packets as f64 / 64.0) / 8.0;
+            faults.at_random(1, Chances { allocation: 0.01, copy: chance, launch: chance, finish: chance });
+            scope.spawn(|| {
+                // Away for a moment now and then.
+                while !done.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(200));
+                    faults.disappear();
+                    thread::sleep(Duration::from_millis(20));
+                    faults.restore();
+                }
+            });
+        };
+        let how = How {
+            settings: &settings,
+            device: Some(device.with_faults(&faults)),
+            at: Some((10_000, Box::new(begin))),
+            ..How::default()
+        };
         let results = results(&chain, &capture, how);
         done.store(true, Ordering::Relaxed);
         results
