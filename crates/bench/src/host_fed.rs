@@ -136,15 +136,16 @@ pub fn run(
     stop: &Stop,
 ) -> Result<Vec<Value>, Error> {
     let oracle = Oracle::new(rules, headers);
-    let mut own = Own::new(Kind::default().build(rules), Duration::ZERO, headers);
+    let classifier = Kind::default().build(rules);
+    let mut own = Own::new(classifier.clone(), Duration::ZERO, headers);
     own.pass(CPU_BATCH);
     let answers = own.answers();
     oracle.check("hybrid", &answers)?;
     match (headers.v4.is_empty(), headers.v6.is_empty()) {
         (true, true) => Err(Error::Empty),
         (false, false) => Err(Error::Mixed),
-        (false, true) => family(device, rules, &headers.v4, &answers, options, stop),
-        (true, false) => family(device, rules, &headers.v6, &answers, options, stop),
+        (false, true) => family(device, rules, &*classifier, (&headers.v4, &answers), options, stop),
+        (true, false) => family(device, rules, &*classifier, (&headers.v6, &answers), options, stop),
     }
 }
 
@@ -177,24 +178,23 @@ impl Family for MatchKey6 {
 fn family<K: Family>(
     device: &Device,
     rules: &RuleSet,
-    keys: &[K],
-    answers: &[u32],
+    classifier: &dyn Classifier,
+    (keys, answers): (&[K], &[u32]),
     options: &Options,
     stop: &Stop,
 ) -> Result<Vec<Value>, Error> {
-    let classifier = Kind::default().build(rules);
     if options.transport == Transport::Keys {
         let target = offload::target(device, options.specialise);
         let image = Image::new::<K>(rules, options.algorithm, &target).map_err(offload::Error::from)?;
         let loaded = OnDevice::new(device, &image, &target)?;
-        let cpu = Cpu { keys, frames: None, classifier: &*classifier };
+        let cpu = Cpu { keys, frames: None, classifier };
         return measured(options, device, rules, &cpu, stop, |batch| {
             let station = |number| KeysStation::new(device, &loaded, keys, answers, batch, number * batch);
             let stations = (0..options.in_flight).map(station).collect::<Result<Vec<_>, _>>()?;
             Ok(Box::new(Flight { stations, batch }))
         });
     }
-    let traffic = Traffic::new(rules, keys, answers)?;
+    let traffic = Traffic::new(rules, classifier, keys, answers)?;
     let list = [Acl { rules, verdicts: &traffic.verdicts }];
     let kernel = frames::Options {
         algorithm: options.algorithm,
@@ -203,7 +203,7 @@ fn family<K: Family>(
         policy: Policy::PASS,
     };
     let kernel = Arc::new(Frames::new(device, &list, kernel)?);
-    let cpu = Cpu { keys, frames: Some(&traffic), classifier: &*classifier };
+    let cpu = Cpu { keys, frames: Some(&traffic), classifier };
     measured(options, device, rules, &cpu, stop, |batch| match options.transport {
         Transport::Slices => {
             let station = |number| SlicesStation::new(&kernel, &traffic, batch, number * batch);
@@ -315,7 +315,12 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn new<K: Family>(rules: &RuleSet, keys: &[K], answers: &[u32]) -> Result<Self, Error> {
+    fn new<K: Family>(
+        rules: &RuleSet,
+        classifier: &dyn Classifier,
+        keys: &[K],
+        answers: &[u32],
+    ) -> Result<Self, Error> {
         let verdict = |action| match action {
             Some(Action::Deny) => Verdict::Drop(DropReason::AclRule),
             _ => Verdict::Pass,
@@ -323,27 +328,21 @@ impl Traffic {
         let default = Verdict::Drop(DropReason::AclDefault);
         let verdicts: Vec<_> = rules.rules.iter().map(|rule| verdict(rule.action)).chain([default]).collect();
         let count = keys.len().min(MAX_BUFFERS);
-        let frames: Vec<_> = keys[..count].iter().map(|key| packetloom_generate::frame(&key.key())).collect();
-        let mut expected = Vec::with_capacity(count);
-        for (frame, &first) in frames.iter().zip(answers) {
-            if dissect(LinkType::ETHERNET, frame, frame.len() as u32).is_err() {
-                return Err(Error::Wrong(format!("a frame that is none: {frame:x?}")));
-            }
-            expected.push((verdicts[rules.rules.len().min(first as usize)], first));
-        }
-        // Headers may say what no frame can, a protocol without ports that has some: then the frame is judged as it is.
-        let classifier = Kind::default().build(rules);
-        for ((frame, key), expected) in frames.iter().zip(keys).zip(&mut expected) {
-            let Ok(headers) = dissect(LinkType::ETHERNET, frame, frame.len() as u32) else { continue };
-            if headers.key == key.key() {
-                continue;
-            }
-            let mut first = [NO_RULE];
+        let (mut frames, mut expected) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        for (key, &answer) in keys[..count].iter().zip(answers) {
+            let frame = packetloom_generate::frame(&key.key());
+            let headers = dissect(LinkType::ETHERNET, &frame, frame.len() as u32)
+                .map_err(|reject| Error::Wrong(format!("{}: {frame:x?}", reject.name())))?;
+            let mut first = [answer];
+            // Headers may say what no frame can, a protocol without ports that has some: then the frame is judged as it is.
             match headers.key {
+                same if same == key.key() => {}
                 Key::V4(key) => classifier.classify_v4(&[key], &mut first),
                 Key::V6(key) => classifier.classify_v6(&[key], &mut first),
             }
-            *expected = (verdicts[rules.rules.len().min(first[0] as usize)], first[0]);
+            let [first] = first;
+            expected.push((verdicts[rules.rules.len().min(first as usize)], first));
+            frames.push(frame);
         }
         Ok(Self { frames, expected, verdicts })
     }

@@ -64,9 +64,9 @@ pub(super) fn run(
             standby,
             on,
             settings,
-            // Keys are found here where somebody needs them here.
             changes,
             sent: 0,
+            // Keys are found here where somebody needs them here.
             needs_keys: is_logging || functions.len() > on.functions,
             live: intake.source.is_live(),
             stages: Stages::new(functions, 1),

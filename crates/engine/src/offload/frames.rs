@@ -288,8 +288,8 @@ impl Frames {
         for (number, acl) in acls.iter().enumerate() {
             let v4 = Image::new::<MatchKey4>(acl.rules, options.algorithm, &target)?;
             let v6 = Image::new::<MatchKey6>(acl.rules, options.algorithm, &target)?;
-            let denies = denies(acl);
-            for (family, image) in [(4, v4), (6, v6)] {
+            // They are the same for both families, and read where the first has its parts.
+            for (family, image, denies) in [(4, v4, denies(acl)), (6, v6, Vec::new())] {
                 source += &image.functions(&format!("acl{number}_v{family}_##x"));
                 local += image.local.next_multiple_of(16);
                 tables.add([&image.rules, &image.classes, &image.filter, &image.masks, &denies]);

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use packetloom_device::{Argument, Memory, Queue, Shared};
 use packetloom_packet::LinkType;
 
-use super::Error;
 use super::frames::{Answer, Buffers, Frames, Layout, Place};
-use super::ring::{Ring, is_alone};
+use super::ring::Ring;
 use super::standby::LANES;
+use super::{Error, is_gpu};
 
 /// How a batch gets there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Lane {
         // What a ring finds of other ACLs than the first is not asked for here.
         let with_ring = with_ring && shares && kernel.acls() == 1;
         // Those of all lanes must find room beside each other, and launches beside them.
-        let with_ring = with_ring && (is_alone(device) || kernel.groups() / (GROUPS + 1) > LANES as u32);
+        let with_ring = with_ring && (!is_gpu(device) || kernel.groups() / (GROUPS + 1) > LANES as u32);
         let ring = || Ring::new(kernel, host.frames.clone(), Layout::Anywhere, RING_BITS, GROUPS);
         Ok(Self {
             kernel: kernel.clone(),

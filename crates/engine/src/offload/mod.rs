@@ -44,10 +44,9 @@ impl Placement {
         match self {
             Self::Cpu => Ok(None),
             Self::On(id) => open(id).map(Some),
-            // Lanes in step are what tells a GPU from a CPU behind the same interface.
             Self::Auto => {
                 let devices = packetloom_device::list().0.into_iter().filter_map(|id| open(id).ok());
-                Ok(devices.into_iter().find(|device| device.description().lanes > 1))
+                Ok(devices.into_iter().find(is_gpu))
             }
         }
     }
@@ -103,6 +102,11 @@ impl Default for Options {
     fn default() -> Self {
         Self { algorithm: Algorithm::default(), specialise: true }
     }
+}
+
+/// Lanes in step are what tells a GPU from a CPU behind the same interface; the host's are threads.
+fn is_gpu(device: &Device) -> bool {
+    device.description().lanes > 1 && device.description().id != Id::Host
 }
 
 /// What suits a device.

@@ -8,10 +8,10 @@ use std::iter::repeat;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packetloom_device::{Argument, Device, Id, Memory, Queue, Shared};
+use packetloom_device::{Argument, Memory, Queue, Shared};
 
-use super::Error;
 use super::frames::{Answer, Buffers, Frames, Layout, Place};
+use super::{Error, is_gpu};
 
 /// Where the host's words stand: batches published, whether to leave.
 const PUBLISHED: usize = 0;
@@ -27,11 +27,6 @@ const LINE: usize = 64;
 const PATIENCE: u32 = 1 << 21;
 /// How long a kernel that was told to leave may take.
 const LEAVE: Duration = Duration::from_secs(10);
-
-/// Whether one group does all the work: on a CPU, where groups may take turns.
-pub(super) fn is_alone(device: &Device) -> bool {
-    device.description().lanes == 1 || device.description().id == Id::Host
-}
 
 /// A ring of batches, and the kernel that judges them.
 #[derive(Debug)]
@@ -73,7 +68,8 @@ impl Ring {
     ) -> Result<Self, Error> {
         let device = kernel.device();
         let room = (kernel.group() as usize) << bits;
-        let groups = if is_alone(device) { 1 } else { groups.saturating_add(1).clamp(2, kernel.groups()) };
+        // One group does all the work on a CPU, where groups may take turns.
+        let groups = if is_gpu(device) { groups.saturating_add(1).clamp(2, kernel.groups()) } else { 1 };
         Ok(Self {
             kernel: kernel.clone(),
             queue: None,

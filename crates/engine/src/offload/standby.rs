@@ -5,14 +5,14 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use packetloom_device::{Device, Id};
+use packetloom_device::Device;
 use packetloom_nf::{Offload, Prepared};
 use packetloom_packet::LinkType;
 
-use super::Error;
 use super::frames::{Acl, Frames, Options};
 use super::lane::{Lane, Way};
 use super::pace::Pace;
+use super::{Error, is_gpu};
 
 /// Batches that are on their way at a time.
 pub const LANES: usize = 4;
@@ -70,8 +70,9 @@ pub struct Standby<'scope, 'env> {
     /// Whether it was said that it failed, and not yet that it is back.
     is_out: bool,
     faults: u64,
-    /// How long it took from when rules were wanted to when the device had them, of all the times the longest.
+    /// How often rules were loaded.
     loads: u64,
+    /// The longest time that it took, from when they were wanted to when the device had them.
     longest: Duration,
     /// What is to be said.
     news: Vec<String>,
@@ -221,11 +222,6 @@ impl<'scope, 'env> Standby<'scope, 'env> {
             self.news.push(format!("{id}: {why}; software goes on{later}"));
         }
     }
-}
-
-/// Lanes in step are what tells a GPU from a CPU behind the same interface.
-fn is_gpu(device: &Device) -> bool {
-    device.description().lanes > 1 && device.description().id != Id::Host
 }
 
 fn gone() -> Error {
