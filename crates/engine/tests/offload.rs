@@ -2,6 +2,8 @@
 
 #![allow(missing_docs)]
 
+mod support;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,28 +14,11 @@ use packetloom_device::{Argument, Cache, Device, Entry, Id, Parameter, Program};
 use packetloom_engine::chain::Chain;
 use packetloom_engine::executor::Io;
 use packetloom_engine::offload::standby::LANES;
-use packetloom_engine::outcome::Shares;
 use packetloom_engine::{Outputs, Plan, run};
-use packetloom_generate::TrafficOptions;
-use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
+use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
-use packetloom_io::output::Output;
 use packetloom_nf::Context;
-
-const RULES: &str = "\
-deny tcp from any to any port 22 id ssh
-permit tcp from any to any port 443
-permit udp from any port 0-32767 to any
-deny icmp from any to any type 8 log
-permit any from 0.0.0.0/1 to any log
-permit icmpv6 from any to any
-permit tcp from any to any flags A/SA log id ack # of a connection
-";
-const MORE_RULES: &str = "\
-deny udp from any to any port 0-2000
-permit tcp from any to any
-permit any from 0.0.0.0/2 to any log
-";
+use support::{How, RULES, results, traffic};
 
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
 const LOGGING: &str =
@@ -41,86 +26,6 @@ const LOGGING: &str =
 const UNCOUNTED: &str = "[[chain]]\nnf = \"acl\"\nrules = \"more\"\ncounters = false\n";
 const METER: &str =
     "[[chain]]\nnf = \"meter\"\nidle_timeout = \"900ms\"\nactive_timeout = \"5s\"\noutput = \"flows\"\n";
-
-/// What a run leaves: summary, records in order of their text, the log, the capture of what passed.
-#[derive(Debug, PartialEq)]
-struct Results {
-    summary: serde_json::Value,
-    records: Vec<String>,
-    log: String,
-    passed: Vec<u8>,
-}
-
-/// How a chain is run.
-#[derive(Default)]
-struct How<'a> {
-    settings: &'a str,
-    device: Option<Device>,
-    is_stream: bool,
-    /// A file of changes of the rules.
-    changes: Option<&'a str>,
-    /// Called when so many packets were read.
-    at: Option<(u64, Box<dyn FnMut() + 'a>)>,
-}
-
-fn results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Option<Shares>, Vec<String>) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let folder = folder.path();
-    std::fs::write(folder.join("rules"), RULES).expect("written");
-    std::fs::write(folder.join("more"), MORE_RULES).expect("written");
-    let text = format!("{chain}[run]\n{}\n", how.settings);
-    let mut chain =
-        Chain::parse("chain", &text, Context { folder, ignore_flags: false }).expect("a good chain");
-    if let Some(changes) = how.changes {
-        std::fs::write(folder.join("changes"), changes).expect("written");
-        chain.change_rules(&folder.join("changes")).expect("good changes");
-    }
-    let plan = Plan::new(chain);
-    let stop = Stop::default();
-    let source = if how.is_stream {
-        CaptureReader::from_reader("stream", std::io::Cursor::new(capture.to_vec()), &stop).expect("a stream")
-    } else {
-        std::fs::write(folder.join("capture"), capture).expect("written");
-        CaptureReader::open(&folder.join("capture"), &stop).expect("a capture")
-    };
-    let output = |path: Option<&Path>| path.map(|path| Output::create(path).expect("a file"));
-    let mut outputs = Outputs {
-        sink: Some(CaptureWriter::create(&folder.join("passed"), Resolution::Nanos).expect("a file")),
-        records: plan.chain().functions.iter().map(|function| output(function.records_path())).collect(),
-        summaries: vec![],
-    };
-    let mut notices = Vec::new();
-    let io = Io {
-        source,
-        outputs: &mut outputs,
-        limit: None,
-        stop,
-        progress: &mut |_, packets| {
-            if how.at.as_ref().is_some_and(|(at, _)| packets >= *at)
-                && let Some((_, mut call)) = how.at.take()
-            {
-                call();
-            }
-        },
-        notice: &mut |text| notices.push(text.to_owned()),
-        device: how.device.take(),
-    };
-    let outcome = run(&plan, io).expect("a run");
-    outputs.publish().expect("written");
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
-    let mut records: Vec<String> = read("flows").lines().map(str::to_owned).collect();
-    records.sort_unstable();
-    let passed = std::fs::read(folder.join("passed")).expect("a capture");
-    (Results { summary: outcome.json(), records, log: read("log"), passed }, outcome.shares, notices)
-}
-
-fn traffic(packets: u64, seed: u64) -> Vec<u8> {
-    let options =
-        TrafficOptions { packets, flows: packets / 20 + 1, seed, snap: 96, ..TrafficOptions::default() };
-    let mut bytes = Vec::new();
-    packetloom_generate::write_pcap(&options, &mut bytes, |_| {}).expect("memory can be written");
-    bytes
-}
 
 fn open(id: Id) -> Device {
     let cache = Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
@@ -147,7 +52,7 @@ fn chains_on_devices_give_what_the_oracle_gives() {
     for (number, chain) in chains.iter().enumerate() {
         for id in [Id::Host].iter().chain(&ids) {
             let packets = if *id == Id::Host { 1_500 } else { 20_000 };
-            let capture = traffic(packets, number as u64);
+            let capture = traffic(packets, packets / 20 + 1, number as u64);
             let how = How { settings: "device = \"oracle\"", ..How::default() };
             let (oracle, shares, _) = results(chain, &capture, how);
             assert_eq!(shares, None);
@@ -173,7 +78,7 @@ fn chains_on_devices_give_what_the_oracle_gives() {
 /// What `auto` chooses differs from run to run; what comes out does not.
 #[test]
 fn a_device_that_is_used_when_it_is_better_changes_nothing() {
-    let capture = traffic(60_000, 7);
+    let capture = traffic(60_000, 60_000 / 20 + 1, 7);
     let chain = format!("{ACL}{METER}");
     let how = || How { settings: "device = \"auto\"", ..How::default() };
     let (expected, _, _) = results(&chain, &capture, How::default());
@@ -194,7 +99,7 @@ fn a_device_that_is_used_when_it_is_better_changes_nothing() {
 
 #[test]
 fn a_function_without_a_kernel_at_first_leaves_all_here() {
-    let capture = traffic(3_000, 8);
+    let capture = traffic(3_000, 3_000 / 20 + 1, 8);
     let chain = format!("{METER}{ACL}");
     let (expected, _, _) = results(&chain, &capture, How::default());
     let (found, shares, _) =
@@ -212,7 +117,7 @@ fn a_device_that_is_not_there_is_an_error() {
     let plan = Plan::new(Chain::parse("chain", &text, context).expect("a good chain"));
     let stop = Stop::default();
     let io = Io {
-        source: CaptureReader::from_reader("stream", std::io::Cursor::new(traffic(1, 1)), &stop)
+        source: CaptureReader::from_reader("stream", std::io::Cursor::new(traffic(1, 1, 1)), &stop)
             .expect("a stream"),
         outputs: &mut Outputs::default(),
         limit: None,
@@ -228,7 +133,7 @@ fn a_device_that_is_not_there_is_an_error() {
 /// Each kind of fault, once: software judges what was with the device, which is said once, and the device comes back.
 #[test]
 fn faults_change_nothing() {
-    let capture = traffic(60_000, 9);
+    let capture = traffic(60_000, 60_000 / 20 + 1, 9);
     let chain = format!("{ACL}{LOGGING}{METER}");
     let (expected, _, _) = results(&chain, &capture, How::default());
     let Some(device) = accelerator() else { return };
@@ -263,7 +168,7 @@ fn faults_change_nothing() {
 fn a_device_that_disappears_for_ever_is_said_once() {
     let Some(device) = accelerator() else { return };
     let settings = format!("device = \"{}\"\nmax_latency = \"1us\"", device.description().id);
-    let capture = traffic(400_000, 10);
+    let capture = traffic(400_000, 400_000 / 20 + 1, 10);
     let (expected, _, _) = results(ACL, &capture, How::default());
     let faults = Faults::new();
     let how = How {
@@ -287,7 +192,7 @@ fn a_device_that_hangs_is_given_up() {
     let Some(device) = accelerator() else { return };
     let settings =
         format!("device = \"{}\"\ndevice_timeout = \"1s\"\nmax_latency = \"1us\"", device.description().id);
-    let capture = traffic(100_000, 11);
+    let capture = traffic(100_000, 100_000 / 20 + 1, 11);
     let (expected, _, _) = results(ACL, &capture, How::default());
     let faults = Faults::new();
     let (found, shares, notices) = thread::scope(|scope| {
@@ -322,7 +227,7 @@ fn no_packet_is_lost_or_judged_twice() {
         .unwrap_or(300_000);
     // Small batches, so that there are many.
     let settings = format!("device = \"{}\"\nmax_latency = \"1us\"", device.description().id);
-    let capture = traffic(packets, 12);
+    let capture = traffic(packets, packets / 20 + 1, 12);
     let chain = format!("{ACL}{UNCOUNTED}");
     let (expected, _, _) = results(&chain, &capture, How::default());
     let faults = Faults::new();
@@ -382,7 +287,7 @@ commit
     let chain = format!("{}log = \"log\"\nlog_rate = \"1000/s\"\n{METER}", ACL);
     for id in [Some(Id::Host), accelerator().map(|device| device.description().id)].into_iter().flatten() {
         let packets = if id == Id::Host { 9_500 } else { 600_000 };
-        let capture = traffic(packets, 13);
+        let capture = traffic(packets, packets / 20 + 1, 13);
         let how = || How { changes: Some(changes), ..How::default() };
         let (expected, _, _) = results(&chain, &capture, how());
         if id == Id::Host {
@@ -420,7 +325,7 @@ KERNEL void crash(GLOBAL u64 *word, u64 far) {
 fn faults_of_a_gpu() {
     let Some(device) = accelerator().filter(|device| device.description().lanes > 1) else { return };
     let id = device.description().id;
-    let capture = traffic(200_000, 14);
+    let capture = traffic(200_000, 200_000 / 20 + 1, 14);
     let (expected, _, _) = results(ACL, &capture, How::default());
     let run = |settings: &str, call: &mut dyn FnMut()| {
         let settings = format!("device = \"{settings}\"\nmax_latency = \"1us\"\ndevice_timeout = \"500ms\"");

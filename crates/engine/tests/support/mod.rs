@@ -1,0 +1,109 @@
+//! Runs of chains, and all that they leave.
+
+#![allow(unreachable_pub, dead_code, reason = "each test takes what it needs")]
+
+use packetloom_device::Device;
+use packetloom_engine::chain::Chain;
+use packetloom_engine::executor::Io;
+use packetloom_engine::outcome::Shares;
+use packetloom_engine::{Outputs, Plan, run};
+use packetloom_generate::TrafficOptions;
+use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
+use packetloom_io::input::Stop;
+use packetloom_io::output::Output;
+use packetloom_nf::Context;
+use std::path::Path;
+
+pub const RULES: &str = "\
+deny tcp from any to any port 22 id ssh
+permit tcp from any to any port 443
+permit udp from any port 0-32767 to any
+deny icmp from any to any type 8 log
+permit any from 0.0.0.0/1 to any log
+permit icmpv6 from any to any
+permit tcp from any to any flags A/SA log id ack # of a connection
+";
+const MORE_RULES: &str = "\
+deny udp from any to any port 0-2000
+permit tcp from any to any
+permit any from 0.0.0.0/2 to any log
+";
+
+/// What a run leaves: summary, records in order of their text, the log, the capture of what passed.
+#[derive(Debug, PartialEq)]
+pub struct Results {
+    pub summary: serde_json::Value,
+    pub records: Vec<String>,
+    pub log: String,
+    pub passed: Vec<u8>,
+}
+
+/// How a chain is run.
+#[derive(Default)]
+pub struct How<'a> {
+    pub settings: &'a str,
+    pub device: Option<Device>,
+    pub is_stream: bool,
+    /// A file of changes of the rules.
+    pub changes: Option<&'a str>,
+    /// Called when so many packets were read.
+    pub at: Option<(u64, Box<dyn FnMut() + 'a>)>,
+}
+
+pub fn results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Option<Shares>, Vec<String>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    std::fs::write(folder.join("rules"), RULES).expect("written");
+    std::fs::write(folder.join("more"), MORE_RULES).expect("written");
+    let text = format!("{chain}[run]\n{}\n", how.settings);
+    let mut chain =
+        Chain::parse("chain", &text, Context { folder, ignore_flags: false }).expect("a good chain");
+    if let Some(changes) = how.changes {
+        std::fs::write(folder.join("changes"), changes).expect("written");
+        chain.change_rules(&folder.join("changes")).expect("good changes");
+    }
+    let plan = Plan::new(chain);
+    let stop = Stop::default();
+    let source = if how.is_stream {
+        CaptureReader::from_reader("stream", std::io::Cursor::new(capture.to_vec()), &stop).expect("a stream")
+    } else {
+        std::fs::write(folder.join("capture"), capture).expect("written");
+        CaptureReader::open(&folder.join("capture"), &stop).expect("a capture")
+    };
+    let output = |path: Option<&Path>| path.map(|path| Output::create(path).expect("a file"));
+    let mut outputs = Outputs {
+        sink: Some(CaptureWriter::create(&folder.join("passed"), Resolution::Nanos).expect("a file")),
+        records: plan.chain().functions.iter().map(|function| output(function.records_path())).collect(),
+        summaries: vec![],
+    };
+    let mut notices = Vec::new();
+    let io = Io {
+        source,
+        outputs: &mut outputs,
+        limit: None,
+        stop,
+        progress: &mut |_, packets| {
+            if how.at.as_ref().is_some_and(|(at, _)| packets >= *at)
+                && let Some((_, mut call)) = how.at.take()
+            {
+                call();
+            }
+        },
+        notice: &mut |text| notices.push(text.to_owned()),
+        device: how.device.take(),
+    };
+    let outcome = run(&plan, io).expect("a run");
+    outputs.publish().expect("written");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    let mut records: Vec<String> = read("flows").lines().map(str::to_owned).collect();
+    records.sort_unstable();
+    let passed = std::fs::read(folder.join("passed")).expect("a capture");
+    (Results { summary: outcome.json(), records, log: read("log"), passed }, outcome.shares, notices)
+}
+
+pub fn traffic(packets: u64, flows: u64, seed: u64) -> Vec<u8> {
+    let options = TrafficOptions { packets, flows, seed, snap: 96, ..TrafficOptions::default() };
+    let mut bytes = Vec::new();
+    packetloom_generate::write_pcap(&options, &mut bytes, |_| {}).expect("memory can be written");
+    bytes
+}
