@@ -6,26 +6,26 @@
  *
  * Defined by the host: ACLS(ACL), an ACL(number) for each; SLICE, the bytes of a frame that are looked at, a multiple of 16;
  * NON_IP(reject), whether a frame that was rejected is not IP; verdicts' codes: VERDICT_NON_IP, VERDICT_MALFORMED, VERDICT_RULE,
- * VERDICT_DEFAULT_<number>, where 0 lets a packet pass.
+ * VERDICT_DEFAULT_<number>, VERDICT_BEYOND where software must look at the frame; 0 lets a packet pass. Bits of places and answers:
+ * OFFSET_BITS, LINK_BITS, POSITION_BITS, LAP_BIT. TOLD_APART, words from what is told of one batch to the next.
  */
 
-/* A frame's place: its offset (39 bits), link type (9), captured bytes (16). */
-#define OFFSET_OF(place) ((place) & 0x7fffffffff)
-#define LINK_OF(place) ((u32)((place) >> 39) & 0x1ff)
-#define LEN_OF(place) ((u32)((place) >> 48))
-#define PLACE(offset, link, len) ((u64)(offset) | (u64)(link) << 39 | (u64)(len) << 48)
+/* A frame's place: its offset, link type, captured bytes (16 bits). */
+#define OFFSET_OF(place) ((place) & (((u64)1 << OFFSET_BITS) - 1))
+#define LINK_OF(place) ((u32)((place) >> OFFSET_BITS) & ((1u << LINK_BITS) - 1))
+#define LEN_OF(place) ((u32)((place) >> (OFFSET_BITS + LINK_BITS)))
+#define PLACE(offset, link, len) ((u64)(offset) | (u64)(link) << OFFSET_BITS | (u64)(len) << (OFFSET_BITS + LINK_BITS))
 /* The place of no frame, and its length where buffers follow each other. */
 #define NO_FRAME 0xffffffffffffffff
 #define NO_LEN 0xffffu
 
 /*
- * An answer: the position of the rule of the first ACL, NONE if none matches (24 bits); the chain's verdict (7); the lap of the ring
- * (1); the packet's IP bytes (32). A frame that software must look at has a verdict of its own.
+ * An answer: the position of the rule of the first ACL, NONE if none matches; the chain's verdict; the lap of the ring; the packet's IP
+ * bytes (32 bits).
  */
 #define ANSWER(position, verdict, lap, bytes) \
-  ((u64)(position) | (u64)(verdict) << 24 | (u64)(lap) << 31 | (u64)(bytes) << 32)
+  ((u64)(position) | (u64)(verdict) << POSITION_BITS | (u64)(lap) << LAP_BIT | (u64)(bytes) << 32)
 #define VERDICT_PASS 0
-#define VERDICT_BEYOND 0x7f
 
 /* Sixteen bytes at a time, from the multiple of 16 on in which a frame begins: one more where that is not its beginning. */
 #define PIECES (SLICE / 16)
@@ -62,8 +62,8 @@ typedef struct {
 typedef struct {
   ACLS(TABLES_OF)
   Warp warps[GROUP / LANES];
-  /* Batches that were published. */
-  u32 published;
+  /* The batch of a ring that it took, and whether it was published. */
+  u32 batch, has_batch;
 } Group;
 
 #define LOAD_TABLES(number)                                                                             \
@@ -207,14 +207,20 @@ KERNEL void judge(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places, 
 /* What the host says: batches published (low half), and whether to leave. */
 #define PUBLISHED_OF(news) ((u32)(news))
 #define STOP_OF(news) ((u32)((news) >> 32))
-/* Words of 64 bits from what one group is told to what the next one is: each has memory of its own to ask. */
-#define TOLD_APART 4
+/* Whether batch n is published, according to news. */
+#define HAS_BATCH(news, n) ((i32)(PUBLISHED_OF(news) - (n)) > 0)
+/* What groups are told of a batch has memory of its own, since many ask at a time. */
+#define TOLD(batch) told[(u64)((batch) & ((1u << ring_bits) - 1)) * TOLD_APART]
+/* Behind it, the next batch that no group has taken. */
+#define NEXT_BATCH ((GLOBAL u32 *)&told[(u64)TOLD_APART << ring_bits])
 
 /*
  * Stays and judges batches of GROUP frames as the host publishes them in a ring of 2^ring_bits: places of batch n, counted from 0, stand
  * from (n mod 2^ring_bits) * GROUP on, NO_FRAME behind the last, and all are answered; the answers' lap changes with every lap of the ring
- * and is 1 in the first. `first` is the number of the batch to begin with. The first group asks the host for `news` and tells the group
- * whose turn it is, by `told`, which begins as the news do; if it is alone, it does all the work.
+ * and is 1 in the first. `first` is the number of the batch to begin with: all of `told` begins as that.
+ *
+ * The first group asks the host for `news` and tells the others; if it is alone, it does all the work. Each of them takes the next batch
+ * that no other has and waits until it is told of it, so that no batch waits for a group that is busy, or for which a device has no room.
  *
  * Where `buffer` is not 0, frames begin in buffers of so many bytes that follow each other, are of one `link`, and in the stead of places
  * are their lengths, of 16 bits: most of what a bus carries besides the frames.
@@ -225,19 +231,17 @@ KERNEL void reside(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places,
                    u32 buffer, u32 link, GLOBAL const u64 *news, GLOBAL u64 *told, u32 ring_bits, u32 first, u32 patience,
                    GLOBAL const u32 *RESTRICT tables) {
   LOCAL_MEMORY(Group, group);
-  u32 alone = group_count() == 1;
-  u32 workers = alone ? 1 : group_count() - 1;
-  if (!alone && group_index() == 0) {
+  u32 is_alone = group_count() == 1;
+  if (!is_alone && group_index() == 0) {
     u32 published = first;
     u32 idle = 0;
     u64 now = 0;
-    /* The lanes of one warp tell as many groups at a time: each of the batches whose numbers are its own, whatever others see. */
+    /* The lanes of one warp tell of as many batches at a time: each of those whose numbers are its own, whatever others see. */
     while (lanes_index() == 0 && !STOP_OF(now)) {
       now = load_acquire_64(news);
       idle = PUBLISHED_OF(now) == published ? idle + 1 : 0;
-      u32 mine = published + ((lane() - published) & (LANES - 1));
-      for (; (i32)(PUBLISHED_OF(now) - mine) > 0; mine += LANES) {
-        store_shared_64(&told[(u64)(mine % workers) * TOLD_APART], mine + 1);
+      for (u32 mine = published + ((lane() - published) & (LANES - 1)); HAS_BATCH(now, mine); mine += LANES) {
+        store_release_64(&TOLD(mine), mine + 1);
       }
       published = PUBLISHED_OF(now);
       if (idle == patience) {
@@ -246,29 +250,31 @@ KERNEL void reside(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places,
     }
     if (lanes_index() == 0) {
       sync_lanes();
-      for (u32 n = lane(); n < workers; n += LANES) {
-        store_shared_64(&told[(u64)n * TOLD_APART], (u64)1 << 32 | published);
+      for (u32 n = lane(); n >> ring_bits == 0; n += LANES) {
+        store_release_64(&told[(u64)n * TOLD_APART], (u64)1 << 32 | published);
       }
     }
     return;
   }
   ACLS(LOAD_TABLES)
-  u32 worker = alone ? 0 : group_index() - 1;
-  GLOBAL const u64 *from = alone ? news : &told[(u64)worker * TOLD_APART];
-  for (u32 batch = first + (worker + workers - first % workers) % workers;; batch += workers) {
+  for (;;) {
     if (local_index() == 0) {
+      u32 batch = add_global(NEXT_BATCH, 1);
+      GLOBAL const u64 *from = is_alone ? news : &TOLD(batch);
       u64 now;
       u32 idle = 0;
       do {
         now = load_acquire_64(from);
         idle++;
-      } while ((i32)(PUBLISHED_OF(now) - batch) <= 0 && !STOP_OF(now) && !(alone && idle == patience));
-      group->published = PUBLISHED_OF(now);
+      } while (!HAS_BATCH(now, batch) && !STOP_OF(now) && !(is_alone && idle == patience));
+      group->batch = batch;
+      group->has_batch = HAS_BATCH(now, batch);
     }
     barrier_group();
-    u32 is_there = (i32)(group->published - batch) > 0;
+    u32 batch = group->batch;
+    u32 has_batch = group->has_batch;
     barrier_group();
-    if (!is_there) {
+    if (!has_batch) {
       return;
     }
     u32 index = (batch & ((1u << ring_bits) - 1)) * GROUP + local_index();

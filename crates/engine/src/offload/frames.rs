@@ -55,12 +55,17 @@ pub const MAX_ACLS: usize = 4;
 const GROUPS_PER_UNIT: u32 = 8;
 /// Parts that each family of each ACL has in the tables: rules, classes, filter, masks, rules that deny.
 const PARTS: usize = 5;
-/// Answers have 24 bits for a position.
-const NO_POSITION: u32 = 0xff_ffff;
-/// The code of a verdict that software must give.
-const BEYOND: u8 = 0x7f;
+/// A place: a frame's offset, its link type, and 16 bits for its captured bytes.
 const OFFSET_BITS: u32 = 39;
 const LINK_BITS: u32 = 9;
+/// An answer: a position, a verdict, a bit for the lap of a ring, and 32 for the packet's IP bytes.
+const POSITION_BITS: u32 = 24;
+const LAP_BIT: u32 = 31;
+const NO_POSITION: u32 = (1 << POSITION_BITS) - 1;
+/// The code of a verdict that software must give.
+const BEYOND: u8 = 0x7f;
+/// Words from what groups of a kernel that stays are told of one batch of its ring to that of the next one.
+pub(super) const TOLD_APART: usize = 4;
 
 /// Bytes of a frame that a device looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,7 +161,7 @@ pub struct Answer(u64);
 impl Answer {
     /// The chain's verdict; `None` where software must look at the frame.
     pub fn verdict(self) -> Option<Verdict> {
-        match (self.0 >> 24) as u8 & 0x7f {
+        match self.code() {
             0 => Some(Verdict::Pass),
             BEYOND => None,
             code => DropReason::ALL.get(usize::from(code) - 1).copied().map(Verdict::Drop),
@@ -176,19 +181,24 @@ impl Answer {
     /// Whether the packet passes: the same as a verdict that says so.
     #[inline]
     pub fn passes(self) -> bool {
-        self.0 >> 24 & 0x7f == 0
+        self.code() == 0
+    }
+
+    #[inline]
+    fn code(self) -> u8 {
+        (self.0 >> POSITION_BITS) as u8 & BEYOND
     }
 
     /// What changes with each lap of a ring.
     pub(super) fn lap(self) -> bool {
-        self.0 >> 31 & 1 == 1
+        self.0 >> LAP_BIT & 1 == 1
     }
 
     /// Whether all are of a lap, without a branch for each.
     #[inline]
     pub(super) fn all_of_lap(answers: &[Self], lap: bool) -> bool {
-        let other = u64::from(!lap) << 31;
-        answers.iter().fold(u64::MAX, |all, answer| all & (answer.0 ^ other)) >> 31 & 1 == 1
+        let other = u64::from(!lap) << LAP_BIT;
+        answers.iter().fold(u64::MAX, |all, answer| all & (answer.0 ^ other)) >> LAP_BIT & 1 == 1
     }
 }
 
@@ -311,6 +321,12 @@ impl Frames {
             ("ACL_COUNT".into(), format!("{}u", acls.len())),
             ("SLICE".into(), format!("{}u", options.slice.bytes())),
             ("NON_IP(reject)".into(), format!("({})", non_ip.join(" || "))),
+            ("OFFSET_BITS".into(), OFFSET_BITS.to_string()),
+            ("LINK_BITS".into(), LINK_BITS.to_string()),
+            ("POSITION_BITS".into(), POSITION_BITS.to_string()),
+            ("LAP_BIT".into(), LAP_BIT.to_string()),
+            ("TOLD_APART".into(), TOLD_APART.to_string()),
+            ("VERDICT_BEYOND".into(), format!("{BEYOND}u")),
             ("VERDICT_NON_IP".into(), policy(Reject::NotIp)),
             ("VERDICT_MALFORMED".into(), policy(Reject::IpMalformed)),
             ("VERDICT_RULE".into(), format!("{}u", code(Verdict::Drop(DropReason::AclRule)))),

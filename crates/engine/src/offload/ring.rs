@@ -10,15 +10,13 @@ use std::time::{Duration, Instant};
 
 use packetloom_device::{Argument, Memory, Queue, Shared};
 
-use super::frames::{Answer, Buffers, Frames, Layout, Place};
+use super::frames::{Answer, Buffers, Frames, Layout, Place, TOLD_APART};
 use super::{Error, is_gpu};
 
 /// Where the host's words stand: batches published, whether to leave.
 const PUBLISHED: usize = 0;
 const STOP: usize = 4;
 const NEWS: usize = 64;
-/// Words from what one group is told to what the next one is: `TOLD_APART` of the kernel.
-const TOLD_APART: usize = 4;
 /// Batches from the one that is taken to one whose answers are asked for.
 const AHEAD: u32 = 2;
 /// Bytes that a processor's cache takes at a time.
@@ -68,6 +66,8 @@ impl Ring {
     ) -> Result<Self, Error> {
         let device = kernel.device();
         let room = (kernel.group() as usize) << bits;
+        // A word for each batch, and the number of the next one.
+        let told = ((TOLD_APART << bits) + 1) * 8;
         // One group does all the work on a CPU, where groups may take turns.
         let groups = if is_gpu(device) { groups.saturating_add(1).clamp(2, kernel.groups()) } else { 1 };
         Ok(Self {
@@ -79,8 +79,8 @@ impl Ring {
             answers: device.share(room * size_of::<Answer>())?,
             others: device.share(room * (kernel.acls() - 1) * 4)?,
             news: device.share(NEWS)?,
-            told: device.memory(groups as usize * TOLD_APART * 8)?,
-            told_first: device.share(groups as usize * TOLD_APART * 8)?,
+            told: device.memory(told)?,
+            told_first: device.share(told)?,
             bits,
             groups,
             counts: vec![0; 1 << bits],
