@@ -178,8 +178,7 @@ typedef struct ALIGNED(16) {
 /*
  * Memory that the host, or another group, uses at the same time. These loads and stores are made where they stand in the text, and what is
  * read is never an older copy. What stands before a fence is seen no later than what stands behind it; what is loaded after
- * `load_acquire_64` is no older than what that saw. What stands before `store_release_64`, and what was seen there, is seen by every group
- * that sees what it stores, and loads that with `load_acquire_64`.
+ * `load_acquire_64` is no older than what that saw.
  */
 #if defined(__OPENCL_VERSION__)
 FUNCTION u32x4 load_shared(GLOBAL const u32x4 *p) {
@@ -199,10 +198,6 @@ FUNCTION u64 load_acquire_64(GLOBAL const u64 *p) {
   return value;
 }
 FUNCTION void store_shared_64(GLOBAL u64 *p, u64 x) { *(volatile GLOBAL u64 *)p = x; }
-FUNCTION void store_release_64(GLOBAL u64 *p, u64 x) {
-  mem_fence(CLK_GLOBAL_MEM_FENCE);
-  *(volatile GLOBAL u64 *)p = x;
-}
 #define fence_shared() mem_fence(CLK_GLOBAL_MEM_FENCE)
 #elif defined(__CUDACC_RTC__)
 FUNCTION u32x4 load_shared(const u32x4 *p) {
@@ -220,7 +215,6 @@ FUNCTION u64 load_acquire_64(const u64 *p) {
   return value;
 }
 FUNCTION void store_shared_64(u64 *p, u64 x) { *(volatile u64 *)p = x; }
-FUNCTION void store_release_64(u64 *p, u64 x) { asm volatile("st.release.gpu.b64 [%0], %1;" : : "l"(p), "l"(x) : "memory"); }
 #define fence_shared() __threadfence_system()
 #else
 FUNCTION u32x4 load_shared(const u32x4 *p) {
@@ -235,6 +229,5 @@ FUNCTION u32 load_shared_16(const u16 *p) { return __atomic_load_n(p, __ATOMIC_R
 FUNCTION u64 load_shared_64(const u64 *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 FUNCTION u64 load_acquire_64(const u64 *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 FUNCTION void store_shared_64(u64 *p, u64 x) { __atomic_store_n(p, x, __ATOMIC_RELAXED); }
-FUNCTION void store_release_64(u64 *p, u64 x) { __atomic_store_n(p, x, __ATOMIC_RELEASE); }
 #define fence_shared() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #endif

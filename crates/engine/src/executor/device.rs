@@ -140,12 +140,16 @@ impl Runner<'_, '_> {
             }
             if !is_over && let Some(mut batch) = spare.pop() {
                 // Cores like small batches better.
-                let is_for_device = !self.on.is_auto || self.choice.is_for_device(self.pace.size());
+                let is_for_device = !self.on.is_auto || self.choice.choose(self.pace.size());
                 let size = if is_for_device { self.pace.size() } else { self.settings.batch.get() };
                 // What a lane has room for.
                 batch.set_capacity(size.min(Pace::most()));
                 if intake.fill(&mut batch)? {
-                    under_way.push_back(self.send(batch));
+                    // Fewer than were hoped for may be better here.
+                    let is_full = batch.len() * 2 > size;
+                    let is_for_device = is_for_device
+                        && (!self.on.is_auto || is_full || self.choice.is_for_device(batch.len()));
+                    under_way.push_back(self.send(batch, is_for_device));
                     // On a live source nobody waits for the next batch to get the verdicts on this one.
                     if !self.live {
                         continue;
@@ -175,14 +179,14 @@ impl Runner<'_, '_> {
         Ok((reports, top_flows, self.shares))
     }
 
-    /// Sends a batch to the device, if it is there, has room, and is better at it.
-    fn send(&mut self, batch: Batch) -> Away {
+    /// Sends a batch to the device, if it is meant for it, and the device is there and has room.
+    fn send(&mut self, batch: Batch, is_for_device: bool) -> Away {
         let start = Instant::now();
         let (first, after) = (self.sent, self.sent + batch.len() as u64);
         self.sent = after;
         let mut away =
             Away { batch, loan: None, way: Way::Launch, read: start, sent: start, spent: Duration::ZERO };
-        if self.on.is_auto && !self.choice.is_for_device(away.batch.len()) {
+        if !is_for_device {
             return away;
         }
         // Changes that come before a packet are made when it is judged.

@@ -240,8 +240,12 @@ KERNEL void reside(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places,
     while (lanes_index() == 0 && !STOP_OF(now)) {
       now = load_acquire_64(news);
       idle = PUBLISHED_OF(now) == published ? idle + 1 : 0;
+      /*
+       * Not a release, which would wait for what was told before: what groups are to read lies in the host's memory, was there before
+       * the news came, and is in no cache.
+       */
       for (u32 mine = published + ((lane() - published) & (LANES - 1)); HAS_BATCH(now, mine); mine += LANES) {
-        store_release_64(&TOLD(mine), mine + 1);
+        store_shared_64(&TOLD(mine), mine + 1);
       }
       published = PUBLISHED_OF(now);
       if (idle == patience) {
@@ -251,7 +255,7 @@ KERNEL void reside(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places,
     if (lanes_index() == 0) {
       sync_lanes();
       for (u32 n = lane(); n >> ring_bits == 0; n += LANES) {
-        store_release_64(&told[(u64)n * TOLD_APART], (u64)1 << 32 | published);
+        store_shared_64(&told[(u64)n * TOLD_APART], (u64)1 << 32 | published);
       }
     }
     return;

@@ -49,13 +49,20 @@ impl Pace {
     }
 }
 
+/// Batches between two trials of what was worse: what is true now may not be later.
+const ON_TRIAL: u32 = 1 << 10;
+/// By how much more the shortest time that a batch was away is taken for, with each batch after it.
+const FORGOTTEN: f64 = 1.0 / 256.0;
+
 /// Whether a batch goes to the device, by what earlier ones cost here and there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choice {
     software: Cost,
     device: Cost,
-    /// The shortest time that a batch was away, in nanoseconds.
+    /// The shortest time that a batch was away lately, in nanoseconds.
     away: Option<f64>,
+    /// Batches that were asked about.
+    batches: u32,
 }
 
 /// Nanoseconds a packet of this machine's time, on average.
@@ -75,6 +82,12 @@ impl Cost {
 }
 
 impl Choice {
+    /// Whether the next batch, of so many packets, is meant for the device; now and then it is for finding out.
+    pub fn choose(&mut self, packets: usize) -> bool {
+        self.batches = self.batches.wrapping_add(1);
+        self.is_for_device(packets) != self.batches.is_multiple_of(ON_TRIAL)
+    }
+
     /// Whether a batch of so many packets is judged sooner, and with less of this machine's time, by the device. The first batches
     /// of some size are for finding out.
     pub fn is_for_device(&self, packets: usize) -> bool {
@@ -97,7 +110,7 @@ impl Choice {
     pub fn judged_there(&mut self, packets: usize, spent: Duration, away: Duration) {
         self.device.observe(packets, spent);
         let nanos = away.as_nanos() as f64;
-        self.away = Some(self.away.map_or(nanos, |least| least.min(nanos)));
+        self.away = Some(self.away.map_or(nanos, |least| nanos.min(least * (1.0 + FORGOTTEN))));
     }
 }
 
@@ -109,8 +122,6 @@ pub struct Ways {
     batches: [u32; CLASSES],
 }
 
-/// Batches between two trials of the way that was slower: what is true now may not be later.
-const ON_TRIAL: u32 = 1 << 10;
 /// Sizes of batches that are told apart.
 const CLASSES: usize = 32;
 
@@ -242,12 +253,21 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_costs_more_than_it_saves_is_left() {
+    fn a_device_that_costs_more_than_it_saves_is_left_until_it_does_not() {
         let mut choice = Choice::default();
-        for _ in 0..TRIALS {
-            choice.judged_there(1_000, micros(60), micros(20));
-            choice.judged_here(1_000, micros(50));
-        }
-        assert!(!choice.is_for_device(10_000));
+        let mut batch = |cost_there| {
+            let is_for_device = choice.choose(1_000);
+            match is_for_device {
+                true => choice.judged_there(1_000, cost_there, micros(20)),
+                false => choice.judged_here(1_000, micros(50)),
+            }
+            is_for_device
+        };
+        let dear = (0..100_000).filter(|_| batch(micros(60))).count();
+        assert!((TRIALS as usize..200).contains(&dear), "{dear}");
+        let cheap = (0..100_000).filter(|_| batch(micros(10))).count();
+        assert!(cheap > 90_000, "{cheap}");
+        let dear = (0..100_000).filter(|_| batch(micros(60))).count();
+        assert!(dear < 200, "{dear}");
     }
 }
