@@ -12,6 +12,9 @@
 //! The hash is keyed by a seed that senders do not know. Entries stand in a list in order of their creation,
 //! which is how the oldest is found when the table is full.
 
+mod pages;
+pub mod states;
+
 use packetloom_packet::{FlowKey, prefetch};
 
 const NONE: u32 = u32::MAX;

@@ -1,0 +1,55 @@
+//! Memory for tables that are read at random: in huge pages where the system has such, or the TLB would miss at nearly
+//! every access.
+
+use std::ops::{Deref, DerefMut, Range};
+
+use memmap2::MmapMut;
+
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Words of 64 bits, all 0 at first. Memory is taken as it is written, if the system does so.
+#[derive(Debug)]
+pub(crate) enum Words {
+    Mapped { memory: MmapMut, range: Range<usize> },
+    Own(Vec<[u64; 8]>),
+}
+
+impl Words {
+    /// So many lines of 64 bytes.
+    pub(crate) fn zeroed(lines: usize) -> Self {
+        let bytes = lines * 64;
+        // One more page than is needed, so as to begin where a page begins.
+        match MmapMut::map_anon(bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE) {
+            Ok(memory) => {
+                let at = memory.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
+                // Only a hint.
+                #[cfg(target_os = "linux")]
+                let _ = memory.advise(memmap2::Advice::HugePage);
+                Self::Mapped { memory, range: at..at + bytes }
+            }
+            Err(_) => Self::Own(vec![[0; 8]; lines]),
+        }
+    }
+}
+
+impl Deref for Words {
+    type Target = [u64];
+
+    #[inline]
+    fn deref(&self) -> &[u64] {
+        match self {
+            Self::Mapped { memory, range } => bytemuck::cast_slice(&memory[range.clone()]),
+            Self::Own(lines) => lines.as_flattened(),
+        }
+    }
+}
+
+impl DerefMut for Words {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u64] {
+        match self {
+            Self::Mapped { memory, range } => bytemuck::cast_slice_mut(&mut memory[range.clone()]),
+            Self::Own(lines) => lines.as_flattened_mut(),
+        }
+    }
+}

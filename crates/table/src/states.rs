@@ -1,0 +1,509 @@
+//! State by flow: a bounded hash table whose entries lie where they were put, with lookups of whole batches.
+//!
+//! Two arrays. *Groups* of 8 bytes: a tag for each of 7 entries and a counter. *Entries* of whole cache lines: key, time of
+//! the last packet, and what functions keep for the flow, side by side. Entry `7 g + w` belongs to tag `w` of group `g`, so a
+//! lookup reads the tags, which are few enough to stay in a cache, and one entry. An entry whose home group is full stands in one of the
+//! next groups; each group on the way counts those that went past it, so a search knows where to stop, and a removal leaves
+//! nothing behind (as in F14: Bronson and Shi, "Open-sourcing F14", 2019).
+//!
+//! An entry is dead when the time since its last packet has reached the timeout, judged when it is touched. Nothing
+//! sweeps: a dead entry's place is taken when it is needed. At capacity a hand goes round the entries (second chance, as
+//! in CLOCK: Corbató, "A paging experiment with the Multics system", 1968) and takes the place of one that is dead or, if
+//! the policy is to evict, was not touched since it last came by; so a flood of new flows takes its own places, not those
+//! of flows that go on.
+//!
+//! Functions work through a batch one after the other, by the entries that its packets were given. So the place of an entry
+//! that was removed is not given away before the end of the batch ([`States::end_batch`]), and a packet that came before the
+//! removal still finds the flow as it was.
+
+use bytemuck::Pod;
+use packetloom_packet::prefetch;
+
+use crate::pages::Words;
+
+/// Entries of a group.
+const WAYS: usize = 7;
+/// Tags of places that are free, and of those whose entry was removed in this batch.
+const FREE: u64 = 0;
+const REMOVED: u64 = 1;
+/// The first tag that entries have.
+const FIRST_TAG: u64 = 2;
+const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
+const EACH_TOP_BIT: u64 = EACH_BYTE << 7;
+/// The counter of a group: its last byte. What has reached the most is not counted down any more.
+const PASSED: u32 = 56;
+const MOST_PASSED: u64 = 0xff;
+/// In the last word of an entry's key, whether it was touched since the hand came by, and a bit for each function that has
+/// state there.
+const TOUCHED: u64 = 1 << 63;
+const FUNCTIONS: u32 = 40;
+const KEY: u64 = (1 << FUNCTIONS) - 1;
+/// Functions that can have state in an entry.
+pub const MAX_FUNCTIONS: usize = 16;
+/// Entries that the hand looks at to find room for one: the last of them goes, where one may be evicted.
+const LOOKS: usize = 16;
+/// Packets from one whose tags are asked for to the one that is looked up.
+const AHEAD: usize = 16;
+/// Places for three entries for each two that there may be, so that groups seldom overflow.
+const PLACES: (usize, usize) = (3, 2);
+
+/// A flow's key: `W` words, of which the last one has 24 bits to spare, which are 0.
+pub type Key<const W: usize> = [u64; W];
+
+/// A key and its hash.
+#[derive(Clone, Copy, Debug)]
+pub struct Hashed<const W: usize> {
+    /// The key.
+    pub key: Key<W>,
+    /// What [`States::hash`] says of it.
+    pub hash: u64,
+}
+
+/// The place of an entry.
+pub type Slot = u32;
+
+/// Where a function keeps its state in each entry: from a word behind the header on; the function's number there, below
+/// [`MAX_FUNCTIONS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateAt {
+    /// The function's number.
+    pub function: u32,
+    /// Words before it.
+    pub word: usize,
+}
+
+/// Words that a state takes.
+pub const fn state_words<S>() -> usize {
+    size_of::<S>().div_ceil(8)
+}
+
+/// What there is for a packet of a flow that has no entry, at capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The place of another one.
+    Evict,
+    /// Nothing, until an entry is dead.
+    Refuse,
+}
+
+/// What a table counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Entries that were made.
+    pub created: u64,
+    /// Entries that were dead when they were touched, or when their place was needed.
+    pub expired: u64,
+    /// Entries that had to go for others.
+    pub evicted: u64,
+    /// Packets whose flow found no room.
+    pub refused: u64,
+}
+
+/// Entries with keys of `W` words.
+#[derive(Debug)]
+pub struct States<const W: usize> {
+    seeds: [u64; 2],
+    groups: Vec<u64>,
+    entries: Words,
+    /// Words of an entry.
+    stride: usize,
+    /// Nanoseconds.
+    timeout: u64,
+    when_full: WhenFull,
+    capacity: usize,
+    len: usize,
+    /// The next entry that the hand looks at.
+    hand: usize,
+    /// Places of entries that were removed in this batch.
+    removed: Vec<Slot>,
+    counts: Counts,
+}
+
+/// Words of an entry before what functions keep: its key and the time of its last packet.
+pub const fn header_words(key_words: usize) -> usize {
+    key_words + 1
+}
+
+/// Bytes of an entry whose functions keep so many words: whole cache lines.
+pub const fn entry_bytes(key_words: usize, state_words: usize) -> usize {
+    (header_words(key_words) + state_words).div_ceil(8) * 64
+}
+
+impl<const W: usize> States<W> {
+    /// An empty table for up to `capacity` flows, whose functions keep `state_words` words for each; batches have up to
+    /// `batch` packets. Hashes are keyed by `seeds`.
+    pub fn new(
+        capacity: usize,
+        batch: usize,
+        state_words: usize,
+        timeout: u64,
+        when_full: WhenFull,
+        seeds: [u64; 2],
+    ) -> Self {
+        let capacity = capacity.clamp(1, 1 << 31);
+        // There is always a free place: those of a batch's removals are not.
+        let groups = (capacity * PLACES.0 / PLACES.1 + batch + 1).div_ceil(WAYS);
+        let stride = entry_bytes(W, state_words) / 8;
+        Self {
+            seeds,
+            groups: vec![0; groups],
+            entries: Words::zeroed(groups * WAYS * stride / 8),
+            stride,
+            timeout,
+            when_full,
+            capacity,
+            len: 0,
+            hand: 0,
+            removed: Vec::with_capacity(batch),
+            counts: Counts::default(),
+        }
+    }
+
+    /// The hash by which a key is found here: two rounds of a keyed multiplication of 64 by 64 bits whose halves are folded
+    /// together, as in the wyhash family. Senders who do not know the seeds cannot aim flows at one group.
+    #[inline]
+    pub fn hash(&self, key: &Key<W>) -> u64 {
+        hash(key, self.seeds)
+    }
+
+    /// Flows it holds, dead ones included.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What it counted.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Starts to bring in the tags of a hash.
+    #[inline]
+    pub fn prefetch_tags(&self, hash: u64) {
+        prefetch(self.groups.get(home(self.groups.len(), hash)));
+    }
+
+    /// Looks up the flows of packets, in order, each at its time, and makes entries for those that have none. `found` is told the
+    /// packet's number and its place; or none, where there was no room.
+    ///
+    /// The packets of one call are of one batch: see [`States::end_batch`].
+    pub fn touch_all(
+        &mut self,
+        packets: impl ExactSizeIterator<Item = usize> + Clone,
+        flow: impl Fn(usize) -> (Hashed<W>, u64),
+        mut found: impl FnMut(usize, Option<Slot>),
+    ) {
+        let mut table = self.table();
+        let mut ahead = packets.clone();
+        for packet in ahead.by_ref().take(AHEAD) {
+            table.prefetch_entry(flow(packet).0.hash);
+        }
+        for packet in packets {
+            if let Some(next) = ahead.next() {
+                table.prefetch_entry(flow(next).0.hash);
+            }
+            let (flow, now) = flow(packet);
+            found(packet, table.touch(&flow, now));
+        }
+    }
+
+    /// The table with its entries as a slice, which is asked for once, not for each packet.
+    fn table(&mut self) -> Table<'_> {
+        Table {
+            seeds: self.seeds,
+            groups: &mut self.groups,
+            entries: &mut self.entries,
+            stride: self.stride,
+            timeout: self.timeout,
+            when_full: self.when_full,
+            capacity: self.capacity,
+            len: &mut self.len,
+            hand: &mut self.hand,
+            removed: &mut self.removed,
+            counts: &mut self.counts,
+        }
+    }
+
+    /// What is kept at places.
+    #[inline]
+    pub fn entries(&mut self) -> EntriesMut<'_, W> {
+        EntriesMut { words: &mut self.entries, stride: self.stride }
+    }
+
+    /// All that is held, dead or not.
+    pub fn iter(&self) -> impl Iterator<Item = Entry<'_, W>> {
+        let words: &[u64] = &self.entries;
+        let stride = self.stride;
+        let tags = self.groups.iter().enumerate().flat_map(|(group, &tags)| {
+            (0..WAYS).filter(move |&way| tag_at(tags, way) >= FIRST_TAG).map(move |way| group * WAYS + way)
+        });
+        tags.map(move |slot| Entry { words: &words[slot * stride..][..stride] })
+    }
+
+    /// Gives the places of entries that were removed away again; `last` sees each of them first.
+    pub fn end_batch(&mut self, mut last: impl FnMut(Entry<'_, W>)) {
+        if self.removed.is_empty() {
+            return;
+        }
+        let words: &[u64] = &self.entries;
+        for slot in self.removed.drain(..) {
+            let slot = slot as usize;
+            last(Entry { words: &words[slot * self.stride..][..self.stride] });
+            set_tag(&mut self.groups[slot / WAYS], slot % WAYS, FREE);
+        }
+    }
+}
+
+/// An entry to be read.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a, const W: usize> {
+    words: &'a [u64],
+}
+
+impl<'a, const W: usize> Entry<'a, W> {
+    /// Its key.
+    pub fn key(&self) -> Key<W> {
+        let mut key = [0; W];
+        key.copy_from_slice(&self.words[..W]);
+        key[W - 1] &= KEY;
+        key
+    }
+
+    /// The time of its last packet.
+    pub fn last(&self) -> u64 {
+        self.words[W]
+    }
+
+    /// What a function keeps there, if it has seen a packet of the flow.
+    pub fn state<S: Pod>(&self, at: StateAt) -> Option<&'a S> {
+        let is_there = self.words[W - 1] >> (FUNCTIONS + at.function) & 1 == 1;
+        let words = &self.words[header_words(W) + at.word..][..state_words::<S>()];
+        is_there.then(|| &bytemuck::cast_slice(words)[0])
+    }
+}
+
+/// Entries to be written.
+#[derive(Debug)]
+pub struct EntriesMut<'a, const W: usize> {
+    words: &'a mut [u64],
+    stride: usize,
+}
+
+impl<const W: usize> EntriesMut<'_, W> {
+    /// What a function keeps at a place; all 0, and `true`, where it has seen no packet of the flow yet.
+    #[inline]
+    pub fn state<S: Pod>(&mut self, slot: Slot, at: StateAt) -> (&mut S, bool) {
+        let words = &mut self.words[slot as usize * self.stride..][..self.stride];
+        let seen = 1 << (FUNCTIONS + at.function);
+        let is_new = words[W - 1] & seen == 0;
+        words[W - 1] |= seen;
+        let words = &mut words[header_words(W) + at.word..][..state_words::<S>()];
+        if is_new {
+            words.fill(0);
+        }
+        (&mut bytemuck::cast_slice_mut(words)[0], is_new)
+    }
+}
+
+#[inline]
+fn fold(x: u64, y: u64) -> u64 {
+    let product = u128::from(x) * u128::from(y);
+    (product as u64) ^ (product >> 64) as u64
+}
+
+#[inline]
+fn hash<const W: usize>(key: &Key<W>, [first, second]: [u64; 2]) -> u64 {
+    let mut hash = second;
+    for pair in key.chunks(2) {
+        let right = pair.get(1).copied().unwrap_or_default();
+        hash = fold(pair[0] ^ first, right ^ hash);
+    }
+    fold(hash ^ first, second.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15)
+}
+
+/// The upper half of a hash times the number of groups: no division.
+#[inline]
+fn home(groups: usize, hash: u64) -> usize {
+    (((hash >> 32) * groups as u64) >> 32) as usize
+}
+
+/// From the lower half.
+#[inline]
+fn tag(hash: u64) -> u64 {
+    FIRST_TAG + ((hash & 0xffff_ffff) * (256 - FIRST_TAG) >> 32)
+}
+
+#[inline]
+fn tag_at(tags: u64, way: usize) -> u64 {
+    tags >> (way * 8) & 0xff
+}
+
+#[inline]
+fn set_tag(tags: &mut u64, way: usize, tag: u64) {
+    *tags = *tags & !(0xff << (way * 8)) | tag << (way * 8);
+}
+
+/// A bit, the top one of its byte, for each way that has a tag; and perhaps for some above the first of them.
+#[inline]
+fn ways_with(tags: u64, tag: u64) -> u64 {
+    let differ = tags ^ tag * EACH_BYTE;
+    differ.wrapping_sub(EACH_BYTE) & !differ & EACH_TOP_BIT & ((1 << PASSED) - 1)
+}
+
+/// The parts of a table, with its entries at hand.
+struct Table<'a> {
+    seeds: [u64; 2],
+    groups: &'a mut [u64],
+    entries: &'a mut [u64],
+    stride: usize,
+    timeout: u64,
+    when_full: WhenFull,
+    capacity: usize,
+    len: &'a mut usize,
+    hand: &'a mut usize,
+    removed: &'a mut Vec<Slot>,
+    counts: &'a mut Counts,
+}
+
+impl Table<'_> {
+    /// Starts to bring in the entry that a hash probably leads to.
+    #[inline]
+    fn prefetch_entry(&self, hash: u64) {
+        let group = home(self.groups.len(), hash);
+        let ways = ways_with(self.groups[group], tag(hash));
+        if ways != 0 {
+            let slot = group * WAYS + ways.trailing_zeros() as usize / 8;
+            let words = &self.entries[slot * self.stride..][..self.stride];
+            for line in words.as_chunks::<8>().0 {
+                prefetch(Some(line));
+            }
+        }
+    }
+
+    #[inline]
+    fn is<const W: usize>(&self, slot: usize, key: &Key<W>) -> bool {
+        let words = &self.entries[slot * self.stride..][..W];
+        let (last, before) = (words[W - 1] & KEY, &words[..W - 1]);
+        last == key[W - 1] && before == &key[..W - 1]
+    }
+
+    #[inline]
+    fn find<const W: usize>(&self, flow: &Hashed<W>) -> Option<usize> {
+        let tag = tag(flow.hash);
+        let mut group = home(self.groups.len(), flow.hash);
+        // Counters that stay at their most would otherwise never end the search.
+        for _ in 0..self.groups.len() {
+            let tags = self.groups[group];
+            let mut ways = ways_with(tags, tag);
+            while ways != 0 {
+                let way = ways.trailing_zeros() as usize / 8;
+                let slot = group * WAYS + way;
+                if self.is(slot, &flow.key) && tag_at(tags, way) == tag {
+                    return Some(slot);
+                }
+                ways &= ways - 1;
+            }
+            if tags >> PASSED == 0 {
+                return None;
+            }
+            group = if group + 1 == self.groups.len() { 0 } else { group + 1 };
+        }
+        None
+    }
+
+    #[inline]
+    fn touch<const W: usize>(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
+        if let Some(slot) = self.find(flow) {
+            let words = &mut self.entries[slot * self.stride..][..W + 1];
+            if now.saturating_sub(words[W]) < self.timeout {
+                words[W - 1] |= TOUCHED;
+                // Time that runs backwards counts as 0.
+                words[W] = words[W].max(now);
+                return Some(slot as Slot);
+            }
+            self.remove::<W>(slot, flow.hash);
+            self.counts.expired += 1;
+        }
+        self.create(flow, now)
+    }
+
+    #[cold]
+    fn create<const W: usize>(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
+        if *self.len >= self.capacity && !self.make_room::<W>(now) {
+            self.counts.refused += 1;
+            return None;
+        }
+        let mut group = home(self.groups.len(), flow.hash);
+        let way = loop {
+            let free = ways_with(self.groups[group], FREE);
+            if free != 0 {
+                break free.trailing_zeros() as usize / 8;
+            }
+            let tags = &mut self.groups[group];
+            if *tags >> PASSED < MOST_PASSED {
+                *tags += 1 << PASSED;
+            }
+            group = if group + 1 == self.groups.len() { 0 } else { group + 1 };
+        };
+        set_tag(&mut self.groups[group], way, tag(flow.hash));
+        let slot = group * WAYS + way;
+        let words = &mut self.entries[slot * self.stride..][..W + 1];
+        words[..W].copy_from_slice(&flow.key);
+        words[W] = now;
+        *self.len += 1;
+        self.counts.created += 1;
+        Some(slot as Slot)
+    }
+
+    /// Has the hand look for an entry whose place may be taken.
+    fn make_room<const W: usize>(&mut self, now: u64) -> bool {
+        let mut looks = 0;
+        // Where there are few entries, most places are free; twice round, since the first time all may have been touched.
+        for _ in 0..2 * self.groups.len() * WAYS {
+            let slot = *self.hand;
+            *self.hand = if slot + 1 == self.groups.len() * WAYS { 0 } else { slot + 1 };
+            if tag_at(self.groups[slot / WAYS], slot % WAYS) < FIRST_TAG {
+                continue;
+            }
+            looks += 1;
+            let words = &mut self.entries[slot * self.stride..][..W + 1];
+            let is_dead = now.saturating_sub(words[W]) >= self.timeout;
+            let is_untouched = words[W - 1] & TOUCHED == 0;
+            let may_go = self.when_full == WhenFull::Evict && (is_untouched || looks == LOOKS);
+            if is_dead || may_go {
+                let mut key = [0; W];
+                key.copy_from_slice(&words[..W]);
+                key[W - 1] &= KEY;
+                self.remove::<W>(slot, hash(&key, self.seeds));
+                let count = if is_dead { &mut self.counts.expired } else { &mut self.counts.evicted };
+                *count += 1;
+                return true;
+            }
+            if looks == LOOKS {
+                break;
+            }
+            if self.when_full == WhenFull::Evict {
+                words[W - 1] &= !TOUCHED;
+            }
+        }
+        false
+    }
+
+    fn remove<const W: usize>(&mut self, slot: usize, hash: u64) {
+        set_tag(&mut self.groups[slot / WAYS], slot % WAYS, REMOVED);
+        let mut group = home(self.groups.len(), hash);
+        while group != slot / WAYS {
+            let tags = &mut self.groups[group];
+            if *tags >> PASSED < MOST_PASSED {
+                *tags -= 1 << PASSED;
+            }
+            group = if group + 1 == self.groups.len() { 0 } else { group + 1 };
+        }
+        *self.len -= 1;
+        self.removed.push(slot as Slot);
+    }
+}

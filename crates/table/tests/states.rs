@@ -1,0 +1,188 @@
+//! State by flow against a map, in batches.
+
+use std::collections::HashMap;
+
+use packetloom_table::states::{Counts, Hashed, Key, Slot, StateAt, States, WhenFull};
+use proptest::prelude::*;
+
+const SEEDS: [u64; 2] = [7, 11];
+const AT: StateAt = StateAt { function: 3, word: 1 };
+const WORDS: usize = 3;
+
+/// Packets of a batch: a flow's number, a time, whether the function gets to see it.
+type Packets = Vec<(u64, u64, bool)>;
+
+fn key<const W: usize>(number: u64) -> Key<W> {
+    // Such as differ in one word only, each time another one; the last has bits to spare.
+    let mut key = [number; W];
+    key[number as usize % W] ^= 1 << 30;
+    key[W - 1] &= (1 << 40) - 1;
+    key
+}
+
+/// Takes a batch through a table whose function counts packets of each flow and adds up their times; returns what it counted of
+/// each packet's flow so far.
+fn feed<const W: usize>(table: &mut States<W>, packets: &Packets) -> Vec<Option<[u64; 2]>> {
+    let flows: Vec<_> = packets
+        .iter()
+        .map(|&(number, now, _)| (Hashed { key: key(number), hash: table.hash(&key(number)) }, now))
+        .collect();
+    let mut slots: Vec<Option<Slot>> = Vec::new();
+    table.touch_all(
+        0..packets.len(),
+        |packet| flows[packet],
+        |packet, slot| {
+            assert_eq!(packet, slots.len());
+            slots.push(slot);
+        },
+    );
+    let mut entries = table.entries();
+    let counted = slots.iter().zip(packets).map(|(slot, &(_, now, is_seen))| {
+        let slot = slot.filter(|_| is_seen)?;
+        let ([packets, times], is_new) = entries.state::<[u64; 2]>(slot, AT);
+        assert_eq!(is_new, *packets == 0);
+        *packets += 1;
+        *times = times.wrapping_add(now);
+        Some([*packets, *times])
+    });
+    let counted = counted.collect();
+    table.end_batch(|_| {});
+    counted
+}
+
+fn batches(flows: u64) -> impl Strategy<Value = Vec<Packets>> {
+    let packet = (0..flows, prop_oneof![4 => 0u64..30, 1 => 0u64..1000], prop::bool::weighted(0.8));
+    prop::collection::vec(prop::collection::vec(packet, 0..40), 0..30)
+}
+
+/// Times that mostly grow.
+fn in_time(batches: &mut [Packets]) {
+    let mut clock = 0;
+    for (_, time, _) in batches.iter_mut().flatten() {
+        clock += *time % 40;
+        *time = clock.saturating_sub(if *time > 900 { 60 } else { 0 });
+    }
+}
+
+fn agrees_with_a_map<const W: usize>(mut batches: Vec<Packets>, timeout: u64) {
+    in_time(&mut batches);
+    let mut table = States::<W>::new(1000, 40, WORDS, timeout, WhenFull::Refuse, SEEDS);
+    let mut map: HashMap<u64, (u64, Option<[u64; 2]>)> = HashMap::new();
+    let mut counts = Counts::default();
+    for packets in &batches {
+        let found = feed(&mut table, packets);
+        for (&(number, now, is_seen), found) in packets.iter().zip(found) {
+            if map.get(&number).is_some_and(|(last, _)| now.saturating_sub(*last) >= timeout) {
+                map.remove(&number);
+                counts.expired += 1;
+            }
+            let (last, state) = map.entry(number).or_insert_with(|| {
+                counts.created += 1;
+                (now, None)
+            });
+            *last = now.max(*last);
+            if !is_seen {
+                assert_eq!(found, None);
+                continue;
+            }
+            let state = state.get_or_insert_default();
+            *state = [state[0] + 1, state[1].wrapping_add(now)];
+            assert_eq!(found, Some(*state));
+        }
+        assert_eq!((table.counts(), table.len()), (counts, map.len()));
+        let mut held: Vec<_> = table
+            .iter()
+            .map(|entry| (entry.key(), (entry.last(), entry.state::<[u64; 2]>(AT).copied())))
+            .collect();
+        let mut expected: Vec<_> = map.iter().map(|(&number, &value)| (key::<W>(number), value)).collect();
+        held.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(held, expected);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn below_capacity_it_is_a_map(batches in batches(60), timeout in 1u64..400) {
+        agrees_with_a_map::<2>(batches.clone(), timeout);
+        agrees_with_a_map::<5>(batches, timeout);
+    }
+
+    /// At capacity there are never more, a packet that finds its flow goes on with it, and each is in one count.
+    #[test]
+    fn at_capacity_its_bounds_hold(
+        mut batches in batches(60),
+        capacity in 1usize..20,
+        timeout in prop_oneof![Just(u64::MAX), 100u64..2000],
+        evicts: bool,
+    ) {
+        in_time(&mut batches);
+        let when_full = if evicts { WhenFull::Evict } else { WhenFull::Refuse };
+        let mut table = States::<2>::new(capacity, 40, WORDS, timeout, when_full, SEEDS);
+        let mut packets = 0;
+        for batch in &batches {
+            let before = table.counts();
+            let found = feed(&mut table, batch);
+            packets += found.iter().zip(batch).filter(|(found, packet)| found.is_none() && packet.2).count() as u64;
+            let counts = table.counts();
+            prop_assert!(table.len() <= capacity);
+            prop_assert_eq!(table.iter().count(), table.len());
+            prop_assert_eq!(counts.created, table.len() as u64 + counts.expired + counts.evicted);
+            prop_assert!(counts.refused - before.refused <= batch.len() as u64);
+            prop_assert_eq!(if evicts { counts.refused } else { counts.evicted }, 0);
+        }
+        prop_assert!(packets <= table.counts().refused);
+    }
+}
+
+/// Flows that go on keep their places in a flood of others.
+#[test]
+fn a_flood_takes_its_own_places() {
+    for when_full in [WhenFull::Evict, WhenFull::Refuse] {
+        let mut table = States::<2>::new(1000, 256, WORDS, u64::MAX, when_full, SEEDS);
+        let mut next = 1_000_000;
+        let mut counted = 0;
+        for round in 0..2_000 {
+            let mut batch: Packets = (0..100).map(|number| (number, round, true)).collect();
+            batch.extend((0..100).map(|n| (next + n, round, true)));
+            next += 100;
+            let found = feed(&mut table, &batch);
+            counted = found[..100].iter().flatten().map(|[packets, _]| packets).sum();
+        }
+        assert_eq!(counted, 100 * 2_000, "{when_full:?}");
+        assert_eq!(table.len(), 1000);
+    }
+}
+
+/// What was removed in a batch is still there for the packets before.
+#[test]
+fn packets_before_a_removal_find_the_flow_as_it_was() {
+    let mut table = States::<2>::new(1, 8, WORDS, 10, WhenFull::Evict, SEEDS);
+    // Its second flow takes the place of the first one, and the first one comes back; then it expires.
+    let batch = vec![(1, 0, true), (1, 1, true), (2, 2, true), (1, 3, true), (1, 4, true), (1, 14, true)];
+    let packets: Vec<_> =
+        feed(&mut table, &batch).into_iter().flatten().map(|[packets, _]| packets).collect();
+    assert_eq!(packets, [1, 2, 1, 1, 2, 1]);
+    assert_eq!(table.counts(), Counts { created: 4, expired: 1, evicted: 2, refused: 0 });
+}
+
+/// Keys that share a group, far more than it has room for.
+#[test]
+fn groups_overflow_and_empty_again() {
+    let mut table = States::<2>::new(3000, 256, WORDS, 100, WhenFull::Refuse, SEEDS);
+    let mut aimed: Vec<u64> = (0..2_000_000).filter(|&n| table.hash(&key(n)) >> 52 == 0).collect();
+    aimed.truncate(400);
+    assert_eq!(aimed.len(), 400);
+    for round in 0..4 {
+        for part in aimed.chunks(256) {
+            let batch = part.iter().map(|&number| (number, round * 1000, true)).collect();
+            // Each is a new flow in every round: those before are dead.
+            assert!(
+                feed(&mut table, &batch).iter().all(|found| found.is_some_and(|[packets, _]| packets == 1))
+            );
+        }
+        assert_eq!((table.len(), table.counts().expired), (400, round * 400));
+    }
+}
