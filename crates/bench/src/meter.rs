@@ -1,5 +1,6 @@
 //! A capture to flow records, from file to file: reading, parsing, metering and writing are all timed.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use packetloom_engine::chain::{Device, PolicyAction, Run, Settings};
@@ -41,7 +42,9 @@ fn plan(options: &Options, device: Device) -> Result<Plan, Error> {
         Run { device, non_ip: PolicyAction::Pass, malformed: PolicyAction::Pass, ..options.run.clone() };
     let context = Context { folder: Path::new(""), ignore_flags: false };
     let settings = Settings { run, ..Settings::default() };
-    Ok(Plan::new(Chain { settings, functions: vec![config.prepare(&context)?] }))
+    let functions = vec![config.prepare(&context)?];
+    let chain = Chain::new(settings, functions, &BTreeMap::new());
+    Ok(Plan::new(chain.map_err(|(_, why)| packetloom_nf::Error::Invalid(why))?))
 }
 
 /// Runs a plan over the capture, or over its first packets; the summary.

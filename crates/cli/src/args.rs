@@ -15,7 +15,7 @@ use packetloom_device::Id;
 use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Workers};
 use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::{MAX_PACKETS, Placement};
-use packetloom_nf::meter::MaxFlows;
+use packetloom_nf::units::MaxFlows;
 use packetloom_nf::units::Span;
 use packetloom_packet::Key;
 

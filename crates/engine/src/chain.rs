@@ -4,6 +4,9 @@
 //! [source]
 //! capture = "in.pcap"
 //!
+//! [flows.sessions]
+//! by = "5-tuple"
+//!
 //! [[chain]]
 //! nf = "acl"
 //! rules = "edge.rules"
@@ -17,6 +20,7 @@
 //!
 //! Paths are relative to the chain file's folder; `-` is standard input or output.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -24,7 +28,7 @@ use std::str::FromStr;
 use packetloom_device::Id;
 use packetloom_nf::registry::{FUNCTIONS, Registration};
 use packetloom_nf::units::{Bounded, Span, quoted};
-use packetloom_nf::{Context, Prepared};
+use packetloom_nf::{Context, Prepared, flows};
 use packetloom_packet::batch::Policy;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
@@ -32,6 +36,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use crate::ConfigError;
+use crate::layout::Layout;
 use crate::offload::Placement;
 
 /// A chain that was read and whose functions are ready to run.
@@ -40,6 +45,8 @@ pub struct Chain {
     pub settings: Settings,
     /// The functions, in order.
     pub functions: Vec<Box<dyn Prepared>>,
+    /// Where they keep their state.
+    pub(crate) layout: Layout,
 }
 
 /// Everything of a chain file but the functions.
@@ -219,7 +226,7 @@ impl PolicyAction {
 }
 
 /// Keys of the file's top level.
-const TOP_LEVEL: [&str; 4] = ["source", "chain", "sink", "run"];
+const TOP_LEVEL: [&str; 5] = ["source", "flows", "chain", "sink", "run"];
 
 /// The text of a chain file, to turn what went wrong into a place.
 struct File<'a> {
@@ -251,7 +258,8 @@ impl File<'_> {
         T::deserialize(ValueDeserializer::from(value)).map_err(|e| self.toml_error(&e, start))
     }
 
-    fn function(&self, value: Spanned<DeValue<'_>>) -> Result<Box<dyn Prepared>, ConfigError> {
+    /// The function that stands there, and where its name does.
+    fn function(&self, value: Spanned<DeValue<'_>>) -> Result<(Box<dyn Prepared>, usize), ConfigError> {
         let span = value.span();
         let names = || FUNCTIONS.iter().map(|f| format!("{:?}", f.name)).collect::<Vec<_>>().join(" or ");
         let DeValue::Table(mut table) = value.into_inner() else {
@@ -267,11 +275,34 @@ impl File<'_> {
         };
         let keys = ValueDeserializer::from(Spanned::new(span.clone(), DeValue::Table(table)));
         let prepare = (registration.parse)(keys).map_err(|e| self.toml_error(&e, span.start))?;
-        prepare(&self.context).map_err(|e| self.error(nf_start, format!("{}: {e}", registration.name)))
+        match prepare(&self.context) {
+            Ok(function) => Ok((function, nf_start)),
+            Err(e) => Err(self.error(nf_start, format!("{}: {e}", registration.name))),
+        }
     }
 }
 
 impl Chain {
+    /// A chain of functions that are ready to run, over flows that are defined by name.
+    ///
+    /// # Errors
+    ///
+    /// The function whose flow definition is not there or does not suit it, and why.
+    pub fn new(
+        settings: Settings,
+        functions: Vec<Box<dyn Prepared>>,
+        flows: &BTreeMap<String, flows::Definition>,
+    ) -> Result<Self, (usize, String)> {
+        let layout = Layout::new(&functions, flows)
+            .map_err(|(function, why)| (function, format!("{}: {why}", functions[function].name())))?;
+        Ok(Self { settings, functions, layout })
+    }
+
+    /// Where functions keep their state.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     /// Reads the chain file at `path` and prepares its functions; `ignore_flags` as in [`Context`].
     ///
     /// # Errors
@@ -309,6 +340,7 @@ impl Chain {
         let mut source: Source = file.section(&mut table, "source")?;
         let mut sink: Sink = file.section(&mut table, "sink")?;
         let mut run: Run = file.section(&mut table, "run")?;
+        let flows: BTreeMap<String, flows::Config> = file.section(&mut table, "flows")?;
         for path in [&mut source.capture, &mut sink.capture, &mut run.summary].into_iter().flatten() {
             *path = context.resolve(path);
         }
@@ -322,7 +354,10 @@ impl Chain {
                 return Err(file.error(start, message));
             }
         };
-        Ok(Self { settings: Settings { source: source.capture, sink: sink.capture, run }, functions })
+        let (functions, places): (Vec<_>, Vec<_>) = functions.into_iter().unzip();
+        let flows = flows.into_iter().map(|(name, flows)| (name, flows.into())).collect();
+        let settings = Settings { source: source.capture, sink: sink.capture, run };
+        Self::new(settings, functions, &flows).map_err(|(function, why)| file.error(places[function], why))
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! - [`chain`]: the chain file, with an error for every key that is wrong: file, line, what was expected.
 //! - [`schema`]: the chain file's JSON schema.
+//! - [`layout`]: which functions share the entries of a flow definition.
 //! - [`plan`]: what will run where, and what holds with several workers.
 //! - [`executor`]: the runs themselves: the oracle, one worker, several.
 //! - [`offload`]: rules on a device.
@@ -10,6 +11,7 @@
 pub mod chain;
 mod error;
 pub mod executor;
+pub mod layout;
 pub mod offload;
 pub mod outcome;
 pub mod plan;

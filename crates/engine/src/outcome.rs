@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use packetloom_io::capture::Truncation;
 use packetloom_nf::Report;
+use packetloom_nf::flows::Counts;
 use packetloom_packet::FlowRecord;
 use packetloom_packet::verdict::VerdictCounts;
 use serde_json::{Map, Value, json};
@@ -21,6 +22,8 @@ pub struct Outcome {
     pub wire_bytes: u64,
     /// The functions' reports, in the chain's order, with their names.
     pub functions: Vec<(&'static str, Box<dyn Report>)>,
+    /// What the tables of the chain's flow definitions counted, with their names.
+    pub flows: Vec<(String, Counts)>,
     /// The flow records with the most bytes.
     pub top_flows: TopFlows,
     /// Where and why the capture could not be read further.
@@ -132,7 +135,7 @@ impl Outcome {
                 object
             })
             .collect();
-        json!({
+        let mut value = json!({
             "received": self.verdicts.received(),
             "passed": self.verdicts.passed,
             "dropped": dropped,
@@ -140,7 +143,16 @@ impl Outcome {
             "functions": functions,
             "truncated": self.truncation.is_some(),
             "stopped": self.stopped,
-        })
+        });
+        if !self.flows.is_empty() {
+            let flows = self.flows.iter().map(|(name, Counts { created, expired, evicted, refused })| {
+                let counts =
+                    json!({ "created": created, "expired": expired, "evicted": evicted, "refused": refused });
+                (name.clone(), counts)
+            });
+            value["flows"] = Value::Object(flows.collect());
+        }
+        value
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use packetloom_nf::flows::By;
+
 use crate::Chain;
 use crate::chain::{Device, Run};
 use crate::offload::frames::MAX_ACLS;
@@ -11,6 +13,7 @@ use crate::offload::frames::MAX_ACLS;
 pub struct Plan {
     pub(crate) chain: Chain,
     workers: usize,
+    spread: By,
     offloaded: usize,
 }
 
@@ -18,12 +21,13 @@ impl Plan {
     /// Decides how `chain` is run.
     pub fn new(chain: Chain) -> Self {
         // The oracle is one loop over packets by definition.
-        let workers =
-            if chain.settings.run.device == Device::Oracle { 1 } else { chain.settings.run.workers.get() };
+        let is_oracle = chain.settings.run.device == Device::Oracle;
+        let spread = chain.layout.spread(chain.functions.iter().any(|function| function.is_per_flow()));
+        let workers = if is_oracle || spread.is_none() { 1 } else { chain.settings.run.workers.get() };
         let is_placed = chain.settings.run.device.placement().is_some();
         let first = chain.functions.iter().take_while(|function| is_placed && function.is_offloadable());
         let offloaded = first.take(MAX_ACLS).count();
-        Self { chain, workers, offloaded }
+        Self { chain, workers, spread: spread.unwrap_or(By::FiveTuple), offloaded }
     }
 
     /// The chain.
@@ -40,6 +44,11 @@ impl Plan {
     /// their bidirectional flow, so that all packets of a flow meet the same worker, in order.
     pub fn workers(&self) -> usize {
         self.workers
+    }
+
+    /// What packets have in common that meet the same worker.
+    pub fn spread(&self) -> By {
+        self.spread
     }
 }
 
@@ -92,19 +101,28 @@ impl fmt::Display for Plan {
                 writeln!(f, "{head:<9} {text}")?;
             }
         }
+        for used in &self.chain.layout.definitions {
+            writeln!(f, "flows     {used}")?;
+        }
         writeln!(f, "sink      {}", path(&settings.sink, "none: packets that pass are counted"))?;
         writeln!(f, "device    {}", self.placement())?;
-        let per_flow = self.chain.functions.iter().any(|function| function.is_per_flow());
+        let has_definitions = !self.chain.layout.definitions.is_empty();
+        let per_flow = has_definitions || self.chain.functions.iter().any(|function| function.is_per_flow());
+        let asked = settings.run.workers.get();
         let spread = match (self.workers, per_flow) {
             _ if self.offloaded > 0 => {
                 "1 worker feeds the device and takes what comes back: results as of a loop over packets"
                     .into()
             }
+            (1, _) if asked > 1 && settings.run.device != Device::Oracle => {
+                "1 worker, since no way to spread packets keeps all packets of each flow together: results as of a loop over packets".into()
+            }
             (1, _) => "1 worker: results as of a loop over packets".into(),
             (_, true) => format!(
-                "{} workers, packets spread by flow: each flow's state is exact, order in files is kept; max_flows is \
+                "{} workers, packets spread by {}: each flow's state is exact, order in files is kept; max_flows is \
                  divided among the workers",
-                self.workers
+                self.workers,
+                if self.spread == By::Source { "source" } else { "flow" }
             ),
             (_, false) => format!(
                 "{} workers, packets spread by flow: no function keeps state, results are exact, order in files is \

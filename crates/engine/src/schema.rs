@@ -1,5 +1,6 @@
 //! The JSON schema of the chain file, for editors and other programs.
 
+use packetloom_nf::flows;
 use packetloom_nf::registry::FUNCTIONS;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Value, json};
@@ -33,6 +34,7 @@ pub fn chain_file() -> Value {
         "type": "object",
         "properties": {
             "source": section::<Source>(&mut generator),
+            "flows": { "type": "object", "additionalProperties": section::<flows::Config>(&mut generator) },
             "chain": { "type": "array", "items": { "oneOf": functions } },
             "sink": section::<Sink>(&mut generator),
             "run": section::<Run>(&mut generator),

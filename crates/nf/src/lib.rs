@@ -7,6 +7,7 @@
 //! To add a function, copy a folder and add a line to [`registry::FUNCTIONS`].
 
 pub mod acl;
+pub mod flows;
 pub mod meter;
 pub mod oracle;
 pub mod registry;
@@ -28,6 +29,7 @@ use packetloom_classify::RuleSet;
 use packetloom_packet::{Batch, FlowRecord, PacketRecord, Timestamp, Verdict};
 use serde::de::DeserializeOwned;
 
+use crate::flows::{FlowFunction, FlowOracle, Keeps, StateAt};
 use crate::oracle::OraclePacket;
 
 /// Where a function hands its flow records.
@@ -118,16 +120,43 @@ pub trait Prepared: Send + Sync {
         None
     }
 
-    /// Makes the batch form for one worker of `workers`.
-    fn function(&self, workers: usize) -> Box<dyn Function>;
-
     /// Makes the log of a run, where it has one.
     fn log(&self) -> Option<Box<dyn Log>> {
         None
     }
 
+    /// What it is made into, by where its state is.
+    fn form(&self) -> Form<'_>;
+}
+
+/// Functions by where their state is.
+#[derive(Clone, Copy)]
+pub enum Form<'a> {
+    /// They keep it themselves, if they have any.
+    Standalone(&'a dyn Standalone),
+    /// In the entries of a flow definition.
+    PerFlow(&'a dyn PerFlow),
+}
+
+/// A function that keeps its state itself.
+pub trait Standalone: Send + Sync {
+    /// Makes the batch form for one worker of `workers`.
+    fn function(&self, workers: usize) -> Box<dyn Function>;
+
     /// Makes the oracle.
     fn oracle(&self) -> Box<dyn Oracle>;
+}
+
+/// A function that keeps state for each flow of a definition, beside other functions.
+pub trait PerFlow: Send + Sync {
+    /// What it keeps.
+    fn keeps(&self) -> Keeps;
+
+    /// Makes the batch form for one worker, whose state is `at` this place of each entry.
+    fn function(&self, at: StateAt) -> Box<dyn FlowFunction>;
+
+    /// Makes the oracle.
+    fn oracle(&self) -> Box<dyn FlowOracle>;
 }
 
 /// What a device can do in place of a function.

@@ -199,6 +199,9 @@ impl JsonSchema for Rate {
     }
 }
 
+/// A number of flows.
+pub type MaxFlows = Bounded<1, { 1 << 31 }>;
+
 /// A whole number from `MIN` to `MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bounded<const MIN: u64, const MAX: u64>(u64);

@@ -224,6 +224,11 @@ impl Batch {
         (&mut self.verdicts, &self.v4, &self.v6)
     }
 
+    /// The same, and the frames.
+    pub fn judge_with_frames(&mut self) -> (&mut [Verdict], &[FrameRef], &Keys<MatchKey4>, &Keys<MatchKey6>) {
+        (&mut self.verdicts, &self.frames, &self.v4, &self.v6)
+    }
+
     /// The IPv4 packets' keys.
     pub fn v4(&self) -> &Keys<MatchKey4> {
         &self.v4

@@ -28,6 +28,10 @@ drop_reasons! {
     AclRule = "acl_rule",
     /// No rule of an ACL matched, and its default is to deny.
     AclDefault = "acl_default",
+    /// There is no room for the state of a new flow, and its definition is to drop its packets.
+    FlowTableFull = "flow_table_full",
+    /// Its flow sends more than a limiter lets through.
+    RateLimit = "rate_limit",
 }
 
 /// What a chain decides about one packet.

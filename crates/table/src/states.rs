@@ -99,6 +99,19 @@ pub struct Counts {
     pub refused: u64,
 }
 
+impl std::ops::Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            created: self.created + other.created,
+            expired: self.expired + other.expired,
+            evicted: self.evicted + other.evicted,
+            refused: self.refused + other.refused,
+        }
+    }
+}
+
 /// Entries with keys of `W` words.
 #[derive(Debug)]
 pub struct States<const W: usize> {
@@ -193,7 +206,7 @@ impl<const W: usize> States<W> {
     /// The packets of one call are of one batch: see [`States::end_batch`].
     pub fn touch_all(
         &mut self,
-        packets: impl ExactSizeIterator<Item = usize> + Clone,
+        packets: impl Iterator<Item = usize> + Clone,
         flow: impl Fn(usize) -> (Hashed<W>, u64),
         mut found: impl FnMut(usize, Option<Slot>),
     ) {

@@ -1,5 +1,6 @@
 //! `packetloom meter`: a chain of one meter through which everything passes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use packetloom_engine::chain::{PolicyAction, Run, Settings};
@@ -23,10 +24,10 @@ pub(crate) fn run(args: MeterArgs) -> Done {
         malformed: PolicyAction::Pass,
         ..Run::default()
     };
-    let chain = Chain {
-        settings: Settings { run, ..Settings::default() },
-        functions: vec![config.prepare(&Context { folder: Path::new(""), ignore_flags: false })?],
-    };
+    let settings = Settings { run, ..Settings::default() };
+    let functions = vec![config.prepare(&Context { folder: Path::new(""), ignore_flags: false })?];
+    let chain = Chain::new(settings, functions, &BTreeMap::new());
+    let chain = chain.map_err(|(_, why)| packetloom_nf::Error::Invalid(why))?;
     let outcome =
         execute(&Plan::new(chain), &args.read, args.summary.as_deref().as_slice(), args.count, |outcome| {
             let mut summary = outcome.functions[0].1.json();

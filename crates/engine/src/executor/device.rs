@@ -8,19 +8,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use packetloom_device::Device;
+use packetloom_nf::Found;
 use packetloom_nf::units::Span;
-use packetloom_nf::{Found, Prepared, Report};
 use packetloom_packet::{Batch, Verdict};
 
 use super::single::Stages;
-use super::{ENCODED, Expiry, Intake, Outlet};
-use crate::Error;
+use super::{ENCODED, Expiry, Intake, Outlet, Remains};
 use crate::chain::Run;
 use crate::offload::frames::{self, Answer};
 use crate::offload::lane::Way;
 use crate::offload::pace::{Choice, Pace, Ways};
 use crate::offload::standby::{LANES, Loan, Standby};
-use crate::outcome::{Shares, TopFlows};
+use crate::outcome::Shares;
+use crate::{Chain, Error};
 
 /// How a chain uses a device.
 #[derive(Clone, Copy, Debug)]
@@ -32,17 +32,14 @@ pub(super) struct Use<'a> {
     pub(super) is_auto: bool,
 }
 
-/// What a run leaves behind.
-type Remains = (Vec<Box<dyn Report>>, TopFlows, Shares);
-
 pub(super) fn run(
-    functions: &[Box<dyn Prepared>],
-    settings: &Run,
+    chain: &Chain,
     on: Use<'_>,
     intake: &mut Intake<'_>,
     outlet: &mut Outlet<'_>,
     notice: &mut dyn FnMut(&str),
-) -> Result<Remains, Error> {
+) -> Result<(Remains, Shares), Error> {
+    let (settings, functions) = (&chain.settings.run, &chain.functions);
     let changes: Vec<u64> = functions.iter().flat_map(|function| function.changes_at()).collect();
     // Where rules change, one kernel for any rules serves them all.
     let specialise = changes.is_empty();
@@ -69,7 +66,7 @@ pub(super) fn run(
             // Keys are found here where somebody needs them here.
             needs_keys: is_logging || functions.len() > on.functions,
             live: intake.source.is_live(),
-            stages: Stages::new(functions, 1),
+            stages: Stages::new(chain, 1, Pace::most()),
             pace: Pace::new(span(settings.max_latency)),
             choice: Choice::default(),
             ways: Ways::default(),
@@ -125,7 +122,7 @@ impl Runner<'_, '_> {
         intake: &mut Intake<'_>,
         outlet: &mut Outlet<'_>,
         notice: &mut dyn FnMut(&str),
-    ) -> Result<Remains, Error> {
+    ) -> Result<(Remains, Shares), Error> {
         // As many as there are lanes, so that there is one for each.
         let mut spare: Vec<_> = (0..LANES).map(|_| Batch::new(Pace::most())).collect();
         let mut under_way: VecDeque<Away> = VecDeque::new();
@@ -175,8 +172,7 @@ impl Runner<'_, '_> {
         }
         self.shares.faults = self.standby.faults();
         (self.shares.loads, self.shares.longest_load) = self.standby.loads();
-        let (reports, top_flows) = self.stages.report();
-        Ok((reports, top_flows, self.shares))
+        Ok((self.stages.report(), self.shares))
     }
 
     /// Sends a batch to the device, if it is meant for it, and the device is there and has room.

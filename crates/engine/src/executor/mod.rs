@@ -18,7 +18,8 @@ use packetloom_export::json;
 use packetloom_io::capture::{CaptureReader, CaptureWriter};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
-use packetloom_nf::{Logged, Prepared};
+use packetloom_nf::flows::Counts;
+use packetloom_nf::{Logged, Prepared, Report};
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{Batch, FlowRecord, Timestamp};
 
@@ -134,8 +135,8 @@ impl Outputs {
 /// [`Error`].
 pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     let start = Instant::now();
-    let functions = &plan.chain().functions;
-    let settings = &plan.chain().settings.run;
+    let chain = plan.chain();
+    let (functions, settings) = (&chain.functions, &chain.settings.run);
     let mut intake =
         Intake { source: io.source, limit: io.limit, stop: io.stop, progress: io.progress, received: 0 };
     let mut outlet = Outlet {
@@ -152,17 +153,16 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         (Some(placement), None) => placement.open().map_err(offload::Error::from)?,
     };
     let mut shares = None;
-    let (mut reports, top_flows) = match (placed, plan.workers()) {
-        _ if settings.device == Device::Oracle => oracle::run(functions, settings, &mut intake, &mut outlet)?,
+    let Remains { mut reports, top_flows, flows } = match (placed, plan.workers()) {
+        _ if settings.device == Device::Oracle => oracle::run(chain, &mut intake, &mut outlet)?,
         (Some(device), _) if plan.offloaded() > 0 => {
             let on = device::Use { device: &device, functions: plan.offloaded(), is_auto };
-            let (reports, top_flows, judged) =
-                device::run(functions, settings, on, &mut intake, &mut outlet, io.notice)?;
+            let (remains, judged) = device::run(chain, on, &mut intake, &mut outlet, io.notice)?;
             shares = Some(judged);
-            (reports, top_flows)
+            remains
         }
-        (_, 1) => single::run(functions, settings, &mut intake, &mut outlet)?,
-        (_, workers) => workers::run(functions, settings, workers, &mut intake, &mut outlet)?,
+        (_, 1) => single::run(chain, &mut intake, &mut outlet)?,
+        (_, workers) => workers::run(chain, workers, plan.spread(), &mut intake, &mut outlet)?,
     };
     outlet.finish_logs(&mut reports)?;
     outlet.outputs.flush()?;
@@ -170,12 +170,34 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         verdicts: outlet.verdicts,
         wire_bytes: outlet.wire_bytes,
         functions: functions.iter().map(|function| function.name()).zip(reports).collect(),
+        flows: chain.layout.definitions.iter().map(|used| used.name.clone()).zip(flows).collect(),
         top_flows,
         truncation: intake.source.truncation().cloned(),
         stopped: intake.stop.load(Ordering::Relaxed),
         elapsed: start.elapsed(),
         shares,
     })
+}
+
+/// What a run, or a worker of it, leaves behind.
+struct Remains {
+    reports: Vec<Box<dyn Report>>,
+    top_flows: TopFlows,
+    /// What the tables of each flow definition counted.
+    flows: Vec<Counts>,
+}
+
+impl Remains {
+    /// Adds what another worker counted.
+    fn merge(&mut self, other: &Self) {
+        for (report, other) in self.reports.iter_mut().zip(&other.reports) {
+            report.merge(&**other);
+        }
+        self.top_flows.merge(&other.top_flows);
+        for (counts, &other) in self.flows.iter_mut().zip(&other.flows) {
+            *counts = *counts + other;
+        }
+    }
 }
 
 /// Where batches come from.

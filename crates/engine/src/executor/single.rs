@@ -1,46 +1,102 @@
 //! One worker, in the thread that reads.
 
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
-use packetloom_nf::{Found, Function, Logged, Prepared, Report};
+use packetloom_nf::flows::{FlowFunction, Flows};
+use packetloom_nf::{Form, Found, Function, Logged};
 use packetloom_packet::{Batch, Verdict};
 
-use super::{ENCODED, Encoder, Expiry, Intake, Outlet};
-use crate::Error;
-use crate::chain::Run;
+use super::{ENCODED, Encoder, Expiry, Intake, Outlet, Remains};
+use crate::layout::Part;
 use crate::outcome::TopFlows;
+use crate::{Chain, Error};
 
 /// Records handed out at a time at the end: about as many as fill the buffer of encoded ones.
 const DRAINED: usize = 256;
 
 /// A chain's functions with the state of one worker.
-pub(super) struct Stages(Vec<(Box<dyn Function>, Encoder)>);
+pub(super) struct Stages {
+    stages: Vec<Stage>,
+    /// The tables of the chain's flow definitions.
+    flows: Vec<Flows>,
+}
+
+/// A function, and what comes out of it beside verdicts.
+struct Stage {
+    function: Worker,
+    encoder: Encoder,
+}
+
+enum Worker {
+    Standalone(Box<dyn Function>),
+    PerFlow(Box<dyn FlowFunction>, Part),
+}
 
 impl Stages {
-    pub(super) fn new(functions: &[Box<dyn Prepared>], workers: usize) -> Self {
-        Self(functions.iter().map(|f| (f.function(workers), Encoder::new(&**f))).collect())
+    /// Those of one worker of `workers`, for batches of up to `batch` packets.
+    pub(super) fn new(chain: &Chain, workers: usize, batch: usize) -> Self {
+        // Seeds that senders cannot know; no result depends on them.
+        let seed = |number: u64| RandomState::new().hash_one(number);
+        let flows = chain
+            .layout
+            .definitions
+            .iter()
+            .map(|used| Flows::new(&used.definition, workers, batch, used.words(), [seed(0), seed(1)]));
+        let stages = chain.functions.iter().zip(&chain.layout.parts).map(|(function, part)| {
+            let encoder = Encoder::new(&**function);
+            let function = match (function.form(), part) {
+                (Form::Standalone(function), _) => Worker::Standalone(function.function(workers)),
+                (Form::PerFlow(function), Some(part)) => Worker::PerFlow(function.function(part.at), *part),
+                (Form::PerFlow(_), None) => unreachable!("the layout has a part for each of them"),
+            };
+            Stage { function, encoder }
+        });
+        Self { stages: stages.collect(), flows: flows.collect() }
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.stages.len()
     }
 
     /// Takes a parsed batch through some of the chain.
     pub(super) fn process(&mut self, part: Range<usize>, batch: &mut Batch, expiry: Option<Expiry>) {
-        for (function, encoder) in &mut self.0[part] {
-            function.process(batch, &mut |record| encoder.record(record));
-            function.logged(&mut encoder.logged);
-            if let Some(Expiry { now, packets }) = expiry {
-                function.expire(now, packets, &mut |record| encoder.record(record));
+        let flows = &mut self.flows;
+        if part.start == 0 {
+            // Keys are those of packets as they came, whatever is rewritten later.
+            flows.iter_mut().for_each(|flows| flows.arrive(batch));
+        }
+        let is_last = part.end == self.stages.len();
+        for Stage { function, encoder } in &mut self.stages[part] {
+            match function {
+                Worker::Standalone(function) => {
+                    function.process(batch, &mut |record| encoder.record(record));
+                    function.logged(&mut encoder.logged);
+                    if let Some(Expiry { now, packets }) = expiry {
+                        function.expire(now, packets, &mut |record| encoder.record(record));
+                    }
+                }
+                Worker::PerFlow(function, part) => {
+                    let flows = &mut flows[part.definition];
+                    if part.is_first {
+                        flows.touch(batch);
+                    }
+                    function.process(batch, flows);
+                }
             }
+        }
+        if is_last {
+            flows.iter_mut().for_each(Flows::leave);
         }
     }
 
-    /// Takes some frames of a batch, in a batch of their own, through some of the chain; `frames` are their places in the whole one.
+    /// Takes some frames of a batch, in a batch of their own, through standalone functions of the chain; `frames` are their places
+    /// in the whole one.
     pub(super) fn process_aside(&mut self, part: Range<usize>, aside: &mut Batch, frames: &[u32]) {
         let mut logged = Vec::new();
-        for (function, encoder) in &mut self.0[part] {
+        for Stage { function, encoder } in &mut self.stages[part] {
+            let Worker::Standalone(function) = function else { continue };
             function.process(aside, &mut |record| encoder.record(record));
             function.logged(&mut logged);
             let in_whole = |Logged { frame, rule }| Logged { frame: frames[frame as usize], rule };
@@ -56,7 +112,8 @@ impl Stages {
         found: &mut Vec<Found>,
         verdicts: &mut [Verdict],
     ) {
-        let (function, encoder) = &mut self.0[function];
+        let Stage { function, encoder } = &mut self.stages[function];
+        let Worker::Standalone(function) = function else { return };
         function.take(packets, found, verdicts);
         function.logged(&mut encoder.logged);
         // With those of frames that were judged aside.
@@ -65,45 +122,45 @@ impl Stages {
 
     /// Hands out some of what the functions still hold; returns whether there is more.
     pub(super) fn drain(&mut self) -> bool {
-        self.0
-            .iter_mut()
-            .any(|(function, encoder)| function.drain(DRAINED, &mut |record| encoder.record(record)))
+        self.stages.iter_mut().any(|Stage { function, encoder }| match function {
+            Worker::Standalone(function) => function.drain(DRAINED, &mut |record| encoder.record(record)),
+            Worker::PerFlow(..) => false,
+        })
     }
 
     /// The records encoded so far, function by function.
     pub(super) fn encoded(&mut self) -> impl Iterator<Item = &mut String> {
-        self.0.iter_mut().map(|(_, encoder)| &mut encoder.lines)
+        self.stages.iter_mut().map(|stage| &mut stage.encoder.lines)
     }
 
     /// The packets of the last batch that are to be logged, function by function.
     pub(super) fn logged(&mut self) -> impl Iterator<Item = &mut Vec<Logged>> {
-        self.0.iter_mut().map(|(_, encoder)| &mut encoder.logged)
+        self.stages.iter_mut().map(|stage| &mut stage.encoder.logged)
     }
 
-    pub(super) fn report(self) -> (Vec<Box<dyn Report>>, TopFlows) {
+    pub(super) fn report(self) -> Remains {
         let mut top_flows = TopFlows::default();
-        let reports = self.0.into_iter().map(|(function, encoder)| {
+        let reports = self.stages.iter().map(|Stage { function, encoder }| {
             top_flows.merge(&encoder.top_flows);
-            function.report()
+            match function {
+                Worker::Standalone(function) => function.report(),
+                Worker::PerFlow(function, part) => function.report(&self.flows[part.definition]),
+            }
         });
         let reports = reports.collect();
-        (reports, top_flows)
+        Remains { reports, top_flows, flows: self.flows.iter().map(Flows::counts).collect() }
     }
 }
 
-pub(super) fn run(
-    functions: &[Box<dyn Prepared>],
-    settings: &Run,
-    intake: &mut Intake<'_>,
-    outlet: &mut Outlet<'_>,
-) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
-    let mut stages = Stages::new(functions, 1);
+pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_>) -> Result<Remains, Error> {
+    let settings = &chain.settings.run;
+    let mut stages = Stages::new(chain, 1, settings.batch.get());
     let mut batch = Batch::new(settings.batch.get());
     let live = intake.source.is_live();
     while intake.fill(&mut batch)? {
         batch.parse(settings.policy());
         let expiry = if live { Expiry::after(&batch) } else { None };
-        stages.process(0..functions.len(), &mut batch, expiry);
+        stages.process(0..stages.len(), &mut batch, expiry);
         for (index, logged) in stages.logged().enumerate() {
             outlet.log_batch(index, logged, &batch)?;
         }

@@ -9,15 +9,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use packetloom_nf::{Logged, Prepared, Report};
+use packetloom_nf::Logged;
+use packetloom_nf::flows::By;
 use packetloom_packet::batch::Parsed;
-use packetloom_packet::{Batch, FlowKey};
+use packetloom_packet::{Batch, FlowKey, MatchKey4, MatchKey6};
 
 use super::single::Stages;
-use super::{Expiry, Intake, Outlet};
-use crate::Error;
-use crate::chain::Run;
-use crate::outcome::TopFlows;
+use super::{Expiry, Intake, Outlet, Remains};
+use crate::{Chain, Error};
 
 /// Batches under way: enough that no worker waits while another is slow on its part.
 const UNDER_WAY: usize = 8;
@@ -38,9 +37,6 @@ struct Part {
     logged: Vec<Vec<Logged>>,
 }
 
-/// What a worker leaves behind.
-type Remains = (Vec<Box<dyn Report>>, TopFlows);
-
 /// A batch under way: where each of its packets went.
 struct Dealt {
     whole: Batch,
@@ -54,10 +50,10 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(functions: &[Box<dyn Prepared>], workers: usize) -> Self {
+    fn start(chain: &Chain, workers: usize, batch: usize) -> Self {
         let (give, incoming) = bounded::<Part>(UNDER_WAY);
         let (outgoing, take) = bounded::<Part>(UNDER_WAY);
-        let mut stages = Stages::new(functions, workers);
+        let mut stages = Stages::new(chain, workers, batch);
         let thread = thread::spawn(move || {
             for mut part in incoming {
                 stages.process(0..stages.len(), &mut part.batch, part.expiry);
@@ -90,17 +86,19 @@ impl Worker {
 }
 
 pub(super) fn run(
-    functions: &[Box<dyn Prepared>],
-    settings: &Run,
+    chain: &Chain,
     workers: usize,
+    spread: By,
     intake: &mut Intake<'_>,
     outlet: &mut Outlet<'_>,
-) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
+) -> Result<Remains, Error> {
+    let (settings, functions) = (&chain.settings.run, &chain.functions);
     let live = intake.source.is_live();
     // A seed that senders cannot know, so that they cannot aim all their flows at one worker.
     let seed = RandomState::new().hash_one(0u64);
-    let threads: Vec<_> = (0..workers).map(|_| Worker::start(functions, workers)).collect();
     let size = (settings.batch.get() * workers * SPREAD_BATCHES).min(MAX_DEALT);
+    // All packets of a batch may be one worker's.
+    let threads: Vec<_> = (0..workers).map(|_| Worker::start(chain, workers, size)).collect();
     let mut spare: Vec<Dealt> =
         (0..UNDER_WAY).map(|_| Dealt { whole: Batch::new(size), to: Vec::with_capacity(size) }).collect();
     let mut spare_parts: Vec<Part> = (0..UNDER_WAY * workers)
@@ -117,7 +115,7 @@ pub(super) fn run(
         if let Some(mut dealt) = spare.pop() {
             if intake.fill(&mut dealt.whole)? {
                 dealt.whole.parse(settings.policy());
-                deal(&mut dealt, seed, live, &threads, &mut spare_parts)?;
+                deal(&mut dealt, (spread, seed), live, &threads, &mut spare_parts)?;
                 under_way.push_back(dealt);
                 // On a live source nobody waits for the next batch to get the verdicts on this one.
                 if !live {
@@ -141,7 +139,7 @@ pub(super) fn run(
 /// Sends each worker its part of a batch.
 fn deal(
     dealt: &mut Dealt,
-    seed: u64,
+    (spread, seed): (By, u64),
     live: bool,
     threads: &[Worker],
     spare_parts: &mut Vec<Part>,
@@ -154,8 +152,18 @@ fn deal(
     dealt.to.clear();
     for (index, parsed) in dealt.whole.parsed().iter().enumerate() {
         let flow = match *parsed {
-            Parsed::V4(at) => FlowKey::from_v4(&dealt.whole.v4().keys[at as usize]).0,
-            Parsed::V6(at) => FlowKey::from_v6(&dealt.whole.v6().keys[at as usize]).0,
+            Parsed::V4(at) => match (&dealt.whole.v4().keys[at as usize], spread) {
+                (key, By::FiveTuple) => FlowKey::from_v4(key).0,
+                (key, By::Source) => {
+                    FlowKey::from_v4(&MatchKey4 { source: key.source, ..Default::default() }).0
+                }
+            },
+            Parsed::V6(at) => match (&dealt.whole.v6().keys[at as usize], spread) {
+                (key, By::FiveTuple) => FlowKey::from_v6(key).0,
+                (key, By::Source) => {
+                    FlowKey::from_v6(&MatchKey6 { source: key.source, ..Default::default() }).0
+                }
+            },
             // Frames without a key have no flow; any worker will do, as long as it is always the same.
             Parsed::Rejected(_) => {
                 dealt.to.push(0);
@@ -239,23 +247,18 @@ impl InOrder {
 }
 
 /// Lets the workers finish and adds up what they counted.
-fn join(threads: Vec<Worker>, outlet: &mut Outlet<'_>) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
-    let mut totals: Vec<Box<dyn Report>> = Vec::new();
-    let mut top_flows = TopFlows::default();
+fn join(threads: Vec<Worker>, outlet: &mut Outlet<'_>) -> Result<Remains, Error> {
+    let mut total: Option<Remains> = None;
     let running: Vec<_> = threads.into_iter().map(|worker| (worker.take, worker.thread)).collect();
     for (take, thread) in running {
         for mut part in take {
             outlet.write_all_records(&mut part.encoded)?;
         }
-        let (reports, flows) = thread.join().map_err(|_| Error::Worker)?;
-        top_flows.merge(&flows);
-        if totals.is_empty() {
-            totals = reports;
-        } else {
-            for (total, report) in totals.iter_mut().zip(&reports) {
-                total.merge(&**report);
-            }
+        let remains = thread.join().map_err(|_| Error::Worker)?;
+        match &mut total {
+            None => total = Some(remains),
+            Some(total) => total.merge(&remains),
         }
     }
-    Ok((totals, top_flows))
+    total.ok_or(Error::Worker)
 }

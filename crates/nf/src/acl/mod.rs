@@ -30,7 +30,7 @@ use serde_json::json;
 pub use config::{Config, DefaultAction, FormatName, LogBurst};
 use log::{LogCounts, LogSettings};
 
-use crate::{Error, Function, Log, Offload, Oracle, Prepared, Report};
+use crate::{Error, Form, Function, Log, Offload, Oracle, Prepared, Report, Standalone};
 
 /// Rules that were read and indexed.
 #[derive(Debug)]
@@ -203,17 +203,23 @@ impl Prepared for Acl {
         })
     }
 
+    fn form(&self) -> Form<'_> {
+        Form::Standalone(self)
+    }
+
+    fn log(&self) -> Option<Box<dyn Log>> {
+        let settings = self.list.settings.log.as_ref()?;
+        Some(Box::new(log::AclLog::new(self.list.clone(), settings)))
+    }
+}
+
+impl Standalone for Acl {
     fn function(&self, _workers: usize) -> Box<dyn Function> {
         if let Some(changes) = &self.changes {
             return Box::new(live::AclLive::new(self.list.clone(), changes.clone()));
         }
         let classifier = self.classifier.get_or_init(|| self.kind.build(&self.list.rules));
         Box::new(cpu::AclCpu::new(self.list.clone(), classifier.clone()))
-    }
-
-    fn log(&self) -> Option<Box<dyn Log>> {
-        let settings = self.list.settings.log.as_ref()?;
-        Some(Box::new(log::AclLog::new(self.list.clone(), settings)))
     }
 
     fn oracle(&self) -> Box<dyn Oracle> {

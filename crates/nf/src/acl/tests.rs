@@ -13,7 +13,7 @@ use super::{Acl, Config};
 use crate::batch::{Captured, fill};
 use crate::frames::{Fragment, Packet, Transport, ethernet};
 use crate::registry::Registration;
-use crate::{Context, Error, Function, Logged, Oracle, Prepared};
+use crate::{Context, Error, Function, Logged, Oracle, Prepared, Standalone};
 
 fn rules(text: &str) -> Reading {
     read_rules("f", &mut text.as_bytes(), &Options::default()).expect("good rules")

@@ -6,11 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Meter;
-use crate::units::{Bounded, Span};
+use crate::units::{MaxFlows, Span};
 use crate::{Context, Error, Prepared};
-
-/// A number of flows.
-pub type MaxFlows = Bounded<1, { 1 << 31 }>;
 
 /// Bidirectional flow records.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

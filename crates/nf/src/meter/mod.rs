@@ -25,10 +25,10 @@ use packetloom_packet::reject::RejectCounts;
 use packetloom_packet::{EndReason, FlowRecord};
 use serde_json::json;
 
-pub use config::{Config, MaxFlows};
+pub use config::Config;
 
 use crate::units::Span;
-use crate::{Function, Oracle, Prepared, Report};
+use crate::{Form, Function, Oracle, Prepared, Report, Standalone};
 
 /// A meter ready to run.
 #[derive(Clone, Debug)]
@@ -65,6 +65,12 @@ impl Prepared for Meter {
         self.output.as_deref()
     }
 
+    fn form(&self) -> Form<'_> {
+        Form::Standalone(self)
+    }
+}
+
+impl Standalone for Meter {
     fn function(&self, workers: usize) -> Box<dyn Function> {
         let share = self.max_flows.div_ceil(workers.max(1));
         Box::new(cpu::MeterCpu::new(self.idle, self.active, share))

@@ -13,7 +13,7 @@ use super::{Meter, MeterReport};
 use crate::batch::{Captured, fill};
 use crate::frames::{Fragment, Packet, Transport, ethernet};
 use crate::registry::Registration;
-use crate::{Context, Function, Prepared, Report};
+use crate::{Context, Function, Prepared, Report, Standalone};
 
 const SECOND: u64 = 1_000_000_000;
 

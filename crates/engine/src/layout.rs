@@ -1,0 +1,132 @@
+//! Where functions keep their state: functions that name one flow definition share its entries, side by side.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use packetloom_nf::flows::{By, Definition, Keeps, MAX_FUNCTIONS, StateAt};
+use packetloom_nf::{Form, Prepared};
+
+/// The flow definitions of a chain that functions keep state for.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    /// In the order of the functions that use them first.
+    pub definitions: Vec<Used>,
+    /// For each function its part of an entry, if it has one.
+    pub parts: Vec<Option<Part>>,
+}
+
+/// A flow definition in use.
+#[derive(Clone, Debug)]
+pub struct Used {
+    /// Its name in the chain file; that of what its flows are by, where the one is used that is meant unless another is named.
+    pub name: String,
+    /// What it says.
+    pub definition: Definition,
+    /// The functions that keep state for its flows, by their place in the chain, with the words of each.
+    pub functions: Vec<(usize, usize)>,
+}
+
+/// A function's part of the entries of a definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which of [`Layout::definitions`].
+    pub definition: usize,
+    /// Where.
+    pub at: StateAt,
+    /// Whether it is the first one to see packets: their flows are looked up before.
+    pub is_first: bool,
+}
+
+impl Used {
+    /// Words that its functions keep for a flow.
+    pub fn words(&self) -> usize {
+        self.functions.iter().map(|(_, words)| words).sum()
+    }
+}
+
+impl Layout {
+    /// Lays the state of functions out in the entries of the definitions that they name.
+    ///
+    /// # Errors
+    /// The function whose definition is not there or does not suit it, and why.
+    pub fn new(
+        functions: &[Box<dyn Prepared>],
+        definitions: &BTreeMap<String, Definition>,
+    ) -> Result<Self, (usize, String)> {
+        let mut layout = Self::default();
+        for (index, function) in functions.iter().enumerate() {
+            let part = match function.form() {
+                Form::Standalone(_) => None,
+                Form::PerFlow(per_flow) => {
+                    Some(layout.add(index, per_flow.keeps(), definitions).map_err(|why| (index, why))?)
+                }
+            };
+            layout.parts.push(part);
+        }
+        Ok(layout)
+    }
+
+    fn add(
+        &mut self,
+        function: usize,
+        keeps: Keeps,
+        definitions: &BTreeMap<String, Definition>,
+    ) -> Result<Part, String> {
+        let name = keeps.flows.as_deref().unwrap_or_else(|| keeps.by[0].name());
+        let definition = match (definitions.get(name), By::ALL.iter().find(|by| by.name() == name)) {
+            (Some(definition), _) => definition.clone(),
+            (None, Some(&by)) => by.into(),
+            (None, None) => {
+                let names = definitions.keys().map(String::as_str).chain(By::ALL.iter().map(|by| by.name()));
+                let names: Vec<_> = names.map(|name| format!("{name:?}")).collect();
+                return Err(format!("flows is {name:?}; expected one of {}", names.join(", ")));
+            }
+        };
+        if !keeps.by.contains(&definition.by) {
+            let by: Vec<_> = keeps.by.iter().map(|by| format!("{:?}", by.name())).collect();
+            let found = definition.by.name();
+            return Err(format!("flows {name:?} are by {found:?}; expected by = {}", by.join(" or ")));
+        }
+        let number = match self.definitions.iter().position(|used| used.name == name) {
+            Some(number) => number,
+            None => {
+                self.definitions.push(Used { name: name.into(), definition, functions: Vec::new() });
+                self.definitions.len() - 1
+            }
+        };
+        let used = &mut self.definitions[number];
+        if used.functions.len() == MAX_FUNCTIONS {
+            return Err(format!("flows {name:?} already has {MAX_FUNCTIONS} functions; expected no more"));
+        }
+        let at = StateAt { function: used.functions.len() as u32, word: used.words() };
+        used.functions.push((function, keeps.words));
+        Ok(Part { definition: number, at, is_first: at.function == 0 })
+    }
+
+    /// The flows that must meet one worker so that all state is exact; none where no way to spread packets does that.
+    pub fn spread(&self, has_flows_of_its_own: bool) -> Option<By> {
+        let all_are = |by: By| self.definitions.iter().all(|used| used.definition.by == by);
+        match (all_are(By::FiveTuple), all_are(By::Source)) {
+            (true, _) => Some(By::FiveTuple),
+            (_, true) if !has_flows_of_its_own => Some(By::Source),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Used {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<_> = self.functions.iter().map(|(function, _)| (function + 1).to_string()).collect();
+        let (word, numbers) = match &numbers[..] {
+            [one] => ("function", one.clone()),
+            [before @ .., last] => ("functions", format!("{} and {last}", before.join(", "))),
+            [] => ("functions", String::new()),
+        };
+        let [v4, v6] = self.definition.entry_bytes(self.words());
+        write!(
+            f,
+            "{}: {}; an entry of {v4} bytes (IPv6 {v6}) with the state of {word} {numbers}, looked up once",
+            self.name, self.definition
+        )
+    }
+}
