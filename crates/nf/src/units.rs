@@ -39,26 +39,30 @@ impl Span {
     }
 }
 
+/// A number with up to nine digits after a point, as its whole part and its billionths, and the unit behind it.
+fn decimal(text: &str) -> Option<(u64, u64, &str)> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    if fraction.is_empty() || fraction.len() > 9 {
+        return None;
+    }
+    let scale = 10u64.pow(9 - fraction.len() as u32);
+    Some((whole.parse().ok()?, fraction.parse::<u64>().ok()? * scale, unit))
+}
+
 impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || format!("{text:?}; expected a time such as \"30s\", \"200ms\", \"5m\" or \"0\"");
-        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
+        let (whole, billionths, unit) = decimal(text).ok_or_else(expected)?;
         let nanos_per_unit = match unit {
             "" => 1_000_000_000,
             unit => UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(expected)?.1,
         };
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-        if fraction.is_empty() || fraction.len() > 9 {
-            return Err(expected());
-        }
-        let whole: u64 = whole.parse().map_err(|_| expected())?;
-        let scale = 10u128.pow(fraction.len() as u32);
-        let fraction: u64 = fraction.parse().map_err(|_| expected())?;
         let nanos = u128::from(whole) * u128::from(nanos_per_unit)
-            + u128::from(fraction) * u128::from(nanos_per_unit) / scale;
+            + u128::from(billionths) * u128::from(nanos_per_unit) / 1_000_000_000;
         let nanos = u64::try_from(nanos).map_err(|_| format!("{text:?} is longer than 584 years"))?;
         Ok(Self { nanos })
     }
@@ -152,6 +156,178 @@ impl fmt::Display for Rate {
             Some((names, _)) => write!(f, "{}/{}", self.count, names[0]),
             None => f.write_str("unlimited"),
         }
+    }
+}
+
+/// What a throughput or a size counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// Bytes, which may be written as bits.
+    Bytes,
+    /// Packets.
+    Packets,
+}
+
+impl Unit {
+    /// As texts have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Packets => "packets",
+        }
+    }
+}
+
+/// Names and what they are in bits: decimal prefixes, and the binary ones of IEC 80000-13.
+type Scales = [(&'static str, u64)];
+
+const BITS: &Scales =
+    &[("bit", 1), ("kbit", 1_000), ("Mbit", 1_000_000), ("Gbit", 1_000_000_000), ("Tbit", 1_000_000_000_000)];
+
+const BYTES: &Scales =
+    &[("B", 8), ("kB", 8_000), ("MB", 8_000_000), ("GB", 8_000_000_000), ("TB", 8_000_000_000_000)];
+
+const BINARY_BYTES: &Scales = &[("KiB", 8 << 10), ("MiB", 8 << 20), ("GiB", 8 << 30), ("TiB", 8 << 40)];
+
+/// Reads a number with one of the units, or of packets, and a suffix: a whole number of bytes or packets.
+///
+/// # Errors
+/// What is wrong with the text.
+fn count(text: &str, scales: &[&Scales], suffix: &str, expected: &str) -> Result<(u64, Unit), String> {
+    let expected = || format!("{text:?}; expected {expected}");
+    let (whole, billionths, name) = text.strip_suffix(suffix).and_then(decimal).ok_or_else(expected)?;
+    let (unit, scale, divisor) = match name {
+        "packets" => (Unit::Packets, 1, 1),
+        name => {
+            let found = scales.iter().copied().flatten().find(|(other, _)| *other == name);
+            (Unit::Bytes, found.ok_or_else(expected)?.1, 8)
+        }
+    };
+    let fraction = u128::from(billionths) * u128::from(scale);
+    let count = u128::from(whole) * u128::from(scale) + fraction / 1_000_000_000;
+    if !fraction.is_multiple_of(1_000_000_000) || !count.is_multiple_of(divisor) {
+        return Err(format!("{text:?} is not a whole number of {}{suffix}", unit.name()));
+    }
+    u64::try_from(count / divisor)
+        .map(|count| (count, unit))
+        .map_err(|_| format!("{text:?} is more than {} {}{suffix}", u64::MAX, unit.name()))
+}
+
+/// Writes a count in the unit that needs no fraction and gives the smallest number.
+fn show(f: &mut fmt::Formatter<'_>, count: u64, unit: Unit, scales: &[&Scales], suffix: &str) -> fmt::Result {
+    let bits = u128::from(count) * 8;
+    let whole = |(_, scale): &&(&str, u64)| bits.is_multiple_of(u128::from(*scale));
+    match scales.iter().copied().flatten().filter(whole).min_by_key(|(_, scale)| bits / u128::from(*scale)) {
+        Some((name, scale)) if unit == Unit::Bytes => {
+            write!(f, "{}{name}{suffix}", bits / u128::from(*scale))
+        }
+        _ => write!(f, "{count}{}{suffix}", unit.name()),
+    }
+}
+
+/// Bytes or packets per second: `"10Mbit/s"`, `"1.5Gbit/s"`, `"100kB/s"`, `"1000packets/s"`; 1 or more, and a whole
+/// number of them, so that nothing is rounded: `"8bit/s"` is the least in bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Throughput {
+    per_second: u64,
+    unit: Unit,
+}
+
+impl Throughput {
+    /// How many per second, and of what.
+    pub const fn parts(self) -> (u64, Unit) {
+        (self.per_second, self.unit)
+    }
+}
+
+impl FromStr for Throughput {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = "a rate above 0 such as \"10Mbit/s\", \"100kB/s\" or \"1000packets/s\"";
+        let (per_second, unit) = count(text, &[BITS, BYTES], "/s", expected)?;
+        if per_second == 0 {
+            return Err(format!("{text:?}; expected {expected}"));
+        }
+        Ok(Self { per_second, unit })
+    }
+}
+
+/// Bytes as bits, in the largest unit that needs no fraction.
+impl fmt::Display for Throughput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, self.per_second, self.unit, &[BITS], "/s")
+    }
+}
+
+impl<'de> Deserialize<'de> for Throughput {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        quoted(deserializer, "a rate in quotes, such as \"10Mbit/s\"")
+    }
+}
+
+impl JsonSchema for Throughput {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Throughput".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "Bits, bytes or packets per second, such as \"10Mbit/s\", \"100kB/s\", \"1000packets/s\".",
+            "pattern": r"^[0-9]+(\.[0-9]{1,9})?([kMGT]?(bit|B)|packets)/s$"
+        })
+    }
+}
+
+/// So many bytes or packets: `"1500B"`, `"64kB"` (64,000 bytes), `"64KiB"` (65,536 bytes), `"100packets"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Size {
+    count: u64,
+    unit: Unit,
+}
+
+impl Size {
+    /// How many, and of what.
+    pub const fn parts(self) -> (u64, Unit) {
+        (self.count, self.unit)
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = "a size such as \"1500B\", \"64kB\", \"64KiB\" or \"100packets\"";
+        let (count, unit) = count(text, &[BYTES, BINARY_BYTES], "", expected)?;
+        Ok(Self { count, unit })
+    }
+}
+
+/// In the unit that needs no fraction and gives the smallest number.
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, self.count, self.unit, &[BYTES, BINARY_BYTES], "")
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        quoted(deserializer, "a size in quotes, such as \"64kB\"")
+    }
+}
+
+impl JsonSchema for Size {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "So many bytes or packets, such as \"1500B\", \"64kB\", \"64KiB\", \"100packets\".",
+            "pattern": r"^[0-9]+(\.[0-9]{1,9})?(([kMGT]|[KMGT]i)?B|packets)$"
+        })
     }
 }
 
@@ -299,6 +475,144 @@ mod tests {
             ["", "5", "/s", "0/s", "+5/s", "-5/s", "1.5/s", "5/", "5/ms", "5/S", "5 /s", "4294967296/s"]
         {
             assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn throughputs_are_read_and_shown() {
+        use Unit::{Bytes, Packets};
+        for (text, parts, shown) in [
+            ("10Mbit/s", (1_250_000, Bytes), "10Mbit/s"),
+            ("1.5Gbit/s", (187_500_000, Bytes), "1500Mbit/s"),
+            ("800kbit/s", (100_000, Bytes), "800kbit/s"),
+            ("100kB/s", (100_000, Bytes), "800kbit/s"),
+            ("1B/s", (1, Bytes), "8bit/s"),
+            ("8bit/s", (1, Bytes), "8bit/s"),
+            ("0.008kbit/s", (1, Bytes), "8bit/s"),
+            ("0.000000001GB/s", (1, Bytes), "8bit/s"),
+            ("1Tbit/s", (125_000_000_000, Bytes), "1Tbit/s"),
+            ("2TB/s", (2_000_000_000_000, Bytes), "16Tbit/s"),
+            ("1000packets/s", (1_000, Packets), "1000packets/s"),
+            ("1.000packets/s", (1, Packets), "1packets/s"),
+            ("18446744073709551615B/s", (u64::MAX, Bytes), "147573952589676412920bit/s"),
+            ("18446744073709551615packets/s", (u64::MAX, Packets), "18446744073709551615packets/s"),
+        ] {
+            let throughput: Throughput = text.parse().unwrap();
+            assert_eq!((throughput.parts(), throughput.to_string().as_str()), (parts, shown), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_and_shown() {
+        use Unit::{Bytes, Packets};
+        for (text, parts, shown) in [
+            ("64kB", (64_000, Bytes), "64kB"),
+            ("64KiB", (65_536, Bytes), "64KiB"),
+            ("1500B", (1_500, Bytes), "1500B"),
+            ("1.5kB", (1_500, Bytes), "1500B"),
+            ("0.5KiB", (512, Bytes), "512B"),
+            ("1000KiB", (1_024_000, Bytes), "1000KiB"),
+            ("2TiB", (2 << 40, Bytes), "2TiB"),
+            ("3MB", (3_000_000, Bytes), "3MB"),
+            ("0B", (0, Bytes), "0B"),
+            ("0packets", (0, Packets), "0packets"),
+            ("100packets", (100, Packets), "100packets"),
+            ("18446744073709551615B", (u64::MAX, Bytes), "18446744073709551615B"),
+        ] {
+            let size: Size = text.parse().unwrap();
+            assert_eq!((size.parts(), size.to_string().as_str()), (parts, shown), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_throughput_and_no_size_is_refused() {
+        let rate = "expected a rate above 0 such as \"10Mbit/s\", \"100kB/s\" or \"1000packets/s\"";
+        for text in [
+            "",
+            "/s",
+            "10/s",
+            "Mbit/s",
+            "10Mbit",
+            "10Mbps",
+            "10Mb/s",
+            "10mbit/s",
+            "10 Mbit/s",
+            "10Mbit/sec",
+            "-1B/s",
+            "+1B/s",
+            "1.B/s",
+            ".5kB/s",
+            "1.2.3kB/s",
+            "1e3B/s",
+            "1KB/s",
+            "1KiB/s",
+            "1Kibit/s",
+            "0B/s",
+            "0.0Mbit/s",
+            "0packets/s",
+            "1kpackets/s",
+            "1packet/s",
+            "1.0000000001MB/s",
+            "99999999999999999999B/s",
+            "1B/s/s",
+        ] {
+            assert_eq!(text.parse::<Throughput>(), Err(format!("{text:?}; {rate}")));
+        }
+        let size = "expected a size such as \"1500B\", \"64kB\", \"64KiB\" or \"100packets\"";
+        for text in [
+            "",
+            "0",
+            "64",
+            "kB",
+            "64KB",
+            "64kiB",
+            "64k",
+            "64kbit",
+            "64 kB",
+            "-1B",
+            "+1B",
+            "1.B",
+            ".5kB",
+            "1packet",
+            "1B/s",
+            "1kpackets",
+        ] {
+            assert_eq!(text.parse::<Size>(), Err(format!("{text:?}; {size}")));
+        }
+        for (text, message) in [
+            ("1bit/s", "\"1bit/s\" is not a whole number of bytes/s"),
+            ("0.5bit/s", "\"0.5bit/s\" is not a whole number of bytes/s"),
+            ("0.001kbit/s", "\"0.001kbit/s\" is not a whole number of bytes/s"),
+            ("1.0005kB/s", "\"1.0005kB/s\" is not a whole number of bytes/s"),
+            ("1.5packets/s", "\"1.5packets/s\" is not a whole number of packets/s"),
+            ("18446744073709552kB/s", "\"18446744073709552kB/s\" is more than 18446744073709551615 bytes/s"),
+        ] {
+            assert_eq!(text.parse::<Throughput>(), Err(message.to_owned()));
+        }
+        for (text, message) in [
+            ("0.5B", "\"0.5B\" is not a whole number of bytes"),
+            ("0.1KiB", "\"0.1KiB\" is not a whole number of bytes"),
+            ("0.1packets", "\"0.1packets\" is not a whole number of packets"),
+            ("16777216TiB", "\"16777216TiB\" is more than 18446744073709551615 bytes"),
+        ] {
+            assert_eq!(text.parse::<Size>(), Err(message.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_read_as_the_same() {
+        for count in
+            (0..64).flat_map(|n| [1 << n, (1 << n) + 1, 5 << n, 1_000 << n]).filter(|&count| count > 0)
+        {
+            for unit in [Unit::Bytes, Unit::Packets] {
+                let throughput = Throughput { per_second: count, unit };
+                // Above, the number of bits needs more than 64 bits.
+                if count < 1 << 61 || unit == Unit::Packets {
+                    assert_eq!(throughput.to_string().parse(), Ok(throughput));
+                }
+                let size = Size { count, unit };
+                assert_eq!(size.to_string().parse(), Ok(size));
+            }
         }
     }
 
