@@ -73,8 +73,8 @@ impl Parameters {
     /// Lets in what comes until `now`, in nanoseconds.
     #[inline]
     pub fn refill(&self, level: &mut Level, now: u64) {
-        let income = self.income(advance(&mut level.time, now));
-        (level.level, _) = pour(level.level, self.full, income);
+        let elapsed = advance(&mut level.time, now);
+        level.level = self.after(level.level, elapsed);
     }
 
     /// Takes so many units at `now`, in nanoseconds, if there are as many; otherwise takes none. Returns whether it did.
@@ -82,6 +82,12 @@ impl Parameters {
     pub fn take(&self, level: &mut Level, now: u64, units: u64) -> bool {
         self.refill(level, now);
         withdraw(&mut level.level, units)
+    }
+
+    /// The parts of a bucket that had `level` so many nanoseconds ago.
+    #[inline]
+    pub(crate) fn after(&self, level: u64, elapsed: u64) -> u64 {
+        pour(level, self.full, self.income(elapsed)).0
     }
 
     /// The parts that come in during so many nanoseconds; where they would fill the bucket, as many as fill it.
@@ -109,17 +115,11 @@ pub(crate) fn pour(level: u64, full: u64, income: u64) -> (u64, u64) {
     (level + taken, income - taken)
 }
 
-/// Whether a level has so many units.
-#[inline]
-pub(crate) fn has(level: u64, units: u64) -> bool {
-    // Divided, so that no number of units is too large.
-    level / PARTS >= units
-}
-
 /// Takes so many units from a level that has them; otherwise takes none. Returns whether it did.
 #[inline]
 pub(crate) fn withdraw(level: &mut u64, units: u64) -> bool {
-    let enough = has(*level, units);
+    // Divided, so that no number of units is too large.
+    let enough = *level / PARTS >= units;
     if enough {
         *level -= units * PARTS;
     }

@@ -11,6 +11,7 @@ pub mod bucket;
 pub mod flows;
 pub mod meter;
 pub mod oracle;
+pub mod policer;
 pub mod registry;
 pub mod units;
 
