@@ -8,7 +8,9 @@
 
 pub mod acl;
 pub mod bucket;
+pub mod counter;
 pub mod flows;
+pub mod limiter;
 pub mod meter;
 pub mod oracle;
 pub mod policer;

@@ -1,0 +1,138 @@
+//! Functions that keep state for flows give what the oracle gives: any of them in any order, with any number of workers.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use proptest::prelude::*;
+use support::{How, results, traffic};
+
+const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
+const METER: &str = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"2ms\"\noutput = \"flows\"\n";
+
+/// Nanoseconds of a capture's packets changed: `change` is told the number of each and its time.
+fn at_times(mut capture: Vec<u8>, mut change: impl FnMut(usize, u64) -> u64) -> Vec<u8> {
+    let number = |bytes: &[u8]| u64::from(u32::from_le_bytes(bytes.try_into().expect("four bytes")));
+    // Magic number, then 20 bytes to the first record.
+    let is_nanos = number(&capture[..4]) == 0xa1b2_3c4d;
+    let unit = if is_nanos { 1 } else { 1_000 };
+    let mut at = 24;
+    let mut packet = 0;
+    while at < capture.len() {
+        let time = number(&capture[at..at + 4]) * 1_000_000_000 + number(&capture[at + 4..at + 8]) * unit;
+        let time = change(packet, time);
+        capture[at..at + 4].copy_from_slice(&((time / 1_000_000_000) as u32).to_le_bytes());
+        capture[at + 4..at + 8].copy_from_slice(&((time % 1_000_000_000 / unit) as u32).to_le_bytes());
+        packet += 1;
+        at += 16 + number(&capture[at + 8..at + 12]) as usize;
+    }
+    capture
+}
+
+/// A function that keeps state for flows, by a definition's number.
+fn function() -> impl Strategy<Value = String> {
+    let flows = prop::sample::select(vec!["5-tuple", "short", "sources", "source"]);
+    let unit =
+        prop::sample::select(vec![("80kbit/s", "1500B"), ("1Mbit/s", "4000B"), ("300packets/s", "3packets")]);
+    prop_oneof![
+        flows.clone().prop_map(|flows| format!("[[chain]]\nnf = \"counter\"\nflows = \"{flows}\"\n")),
+        (flows, unit).prop_map(|(flows, (rate, burst))| format!(
+            "[[chain]]\nnf = \"limiter\"\nflows = \"{flows}\"\nrate = \"{rate}\"\nburst = \"{burst}\"\n"
+        )),
+        Just(ACL.to_owned()),
+    ]
+}
+
+const DEFINITIONS: &str = "\
+[flows.short]
+by = \"5-tuple\"
+timeout = \"3ms\"
+[flows.sources]
+by = \"source\"
+timeout = \"20ms\"
+";
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_chain_gives_what_the_oracle_gives(
+        functions in prop::collection::vec(function(), 1..7),
+        has_meter: bool,
+        (packets, flows, seed) in (1u64..4_000, 1u64..300, any::<u64>()),
+        // Packets that come out of order, and by how much.
+        (late, by) in (0usize..9, prop_oneof![Just(0u64), 1u64..50_000_000]),
+        batch in prop_oneof![Just(1usize), Just(7), Just(256)],
+    ) {
+        // The meter writes one file.
+        let meter = if has_meter { METER } else { "" };
+        let chain = format!("{DEFINITIONS}{}{meter}", functions.concat());
+        let capture = at_times(traffic(packets, flows.min(packets), seed), |packet, time| {
+            if late > 0 && packet % (late + 1) == 0 { time.saturating_sub(by) } else { time }
+        });
+        let how = How { settings: "device = \"oracle\"", ..How::default() };
+        let (oracle, ..) = results(&chain, &capture, how);
+        for workers in [1, 2, 7] {
+            for is_stream in [false, true] {
+                // A stream's sweeps of the meter may show where packets come late.
+                if is_stream && has_meter {
+                    continue;
+                }
+                let settings = format!("workers = {workers}\nbatch = {batch}");
+                let how = How { settings: &settings, is_stream, ..How::default() };
+                let (found, ..) = results(&chain, &capture, how);
+                prop_assert_eq!(&found, &oracle, "{} workers\n{}", workers, &chain);
+            }
+        }
+    }
+}
+
+/// One flow, and as many flows as packets.
+#[test]
+fn one_flow_and_only_new_ones() {
+    let chain =
+        "[[chain]]\nnf = \"counter\"\n[[chain]]\nnf = \"limiter\"\nrate = \"8Mbit/s\"\nburst = \"9000B\"\n";
+    for flows in [1, 20_000] {
+        let capture = traffic(20_000, flows, 3);
+        let how = How { settings: "device = \"oracle\"", ..How::default() };
+        let (oracle, ..) = results(chain, &capture, how);
+        assert_eq!(oracle.summary["received"], 20_000);
+        assert!(oracle.summary["functions"][1]["passed"]["packets"].as_u64() > Some(0));
+        if flows == 1 {
+            assert!(oracle.summary["dropped"]["rate_limit"].as_u64() > Some(0), "{}", oracle.summary);
+        }
+        for settings in ["", "workers = 3"] {
+            let (found, ..) = results(chain, &capture, How { settings, ..How::default() });
+            assert_eq!(found, oracle, "{flows} flows, {settings}");
+        }
+    }
+}
+
+/// At capacity every packet is in one counter, and what the policy says becomes of those without room.
+#[test]
+fn at_capacity_the_policy_decides() {
+    let capture = traffic(20_000, 5_000, 4);
+    for (when_full, drops) in [("evict-oldest", false), ("drop-new", true), ("pass-new", false)] {
+        let chain = format!(
+            "[flows.few]\nby = \"5-tuple\"\nmax_flows = 100\nwhen_full = \"{when_full}\"\n\
+             [[chain]]\nnf = \"counter\"\nflows = \"few\"\n"
+        );
+        for settings in ["", "workers = 4", "device = \"oracle\""] {
+            let (found, ..) = results(&chain, &capture, How { settings, ..How::default() });
+            let summary = &found.summary;
+            let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+            let flows = &summary["flows"]["few"];
+            let (refused, evicted) = (number(&flows["refused"]), number(&flows["evicted"]));
+            let dropped = number(&summary["dropped"]["flow_table_full"]);
+            let counted = number(&summary["functions"][0]["packets"]);
+            assert_eq!(number(&summary["received"]), 20_000);
+            assert_eq!(dropped, if drops { refused } else { 0 }, "{when_full} {settings}: {summary}");
+            assert_eq!(
+                (refused > 0, evicted > 0),
+                (when_full != "evict-oldest", when_full == "evict-oldest")
+            );
+            let rejected = 20_000 - counted - refused;
+            assert!(rejected < 1_000, "{when_full} {settings}: {summary}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The batch form.
+
+use packetloom_packet::{Batch, Verdict};
+
+use super::{Counted, CounterReport};
+use crate::Report;
+use crate::flows::{FlowFunction, Flows, StateAt, Top};
+
+pub(super) struct CounterCpu {
+    at: StateAt,
+    all: Counted,
+}
+
+impl CounterCpu {
+    pub(super) fn new(at: StateAt) -> Self {
+        Self { at, all: Counted::default() }
+    }
+}
+
+impl Counted {
+    #[inline]
+    fn add(&mut self, bytes: u32) {
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+    }
+}
+
+impl FlowFunction for CounterCpu {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
+        let mut all = self.all;
+        flows.each(self.at, batch, |packet, flow: &mut Counted, _| {
+            flow.add(packet.bytes);
+            all.add(packet.bytes);
+            Verdict::Pass
+        });
+        self.all = all;
+    }
+
+    fn report(&self, flows: &Flows) -> Box<dyn Report> {
+        let states = flows.states(self.at);
+        let top = Top::new(states.map(|(name, &Counted { packets, bytes })| (name, packets, bytes)));
+        Box::new(CounterReport { packets: self.all.packets, bytes: self.all.bytes, top })
+    }
+}

@@ -1,0 +1,97 @@
+//! `counter`: packets and IP bytes of each flow.
+//!
+//! - Shape: two words of the flow's entry: packets, IP bytes, of both directions together.
+//! - Verdict: always pass.
+//! - At the end: all packets and bytes, and the flows with the most bytes of those that are still held.
+
+mod config;
+mod cpu;
+mod oracle;
+
+use std::any::Any;
+
+use bytemuck::{Pod, Zeroable};
+use serde_json::json;
+
+pub use self::config::Config;
+use crate::flows::{By, FlowFunction, FlowOracle, Keeps, StateAt, Top, state_words};
+use crate::{Form, PerFlow, Prepared, Report};
+
+/// A counter ready to run.
+#[derive(Clone, Debug)]
+pub struct Counter {
+    flows: Option<String>,
+}
+
+/// What it keeps for a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Counted {
+    /// Packets.
+    pub packets: u64,
+    /// Their IP bytes.
+    pub bytes: u64,
+}
+
+impl Prepared for Counter {
+    fn name(&self) -> &'static str {
+        "counter"
+    }
+
+    fn describe(&self) -> Vec<String> {
+        vec!["packets and IP bytes of each flow".into()]
+    }
+
+    fn is_per_flow(&self) -> bool {
+        false
+    }
+
+    fn form(&self) -> Form<'_> {
+        Form::PerFlow(self)
+    }
+}
+
+impl PerFlow for Counter {
+    fn keeps(&self) -> Keeps {
+        let by = &[By::FiveTuple, By::Source];
+        Keeps { flows: self.flows.clone(), by, words: state_words::<Counted>() }
+    }
+
+    fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
+        Box::new(cpu::CounterCpu::new(at))
+    }
+
+    fn oracle(&self) -> Box<dyn FlowOracle> {
+        Box::new(oracle::CounterOracle::default())
+    }
+}
+
+/// What a counter counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CounterReport {
+    /// Packets.
+    pub packets: u64,
+    /// Their IP bytes.
+    pub bytes: u64,
+    /// The flows with the most bytes.
+    pub top: Top,
+}
+
+impl Report for CounterReport {
+    fn merge(&mut self, other: &dyn Report) {
+        let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.top.merge(&other.top);
+    }
+
+    fn json(&self) -> serde_json::Value {
+        json!({ "packets": self.packets, "bytes": self.bytes, "top": self.top.json() })
+    }
+
+    fn rows(&self) -> Vec<(String, String)> {
+        let counts =
+            [("packets".into(), self.packets.to_string()), ("IP bytes".into(), self.bytes.to_string())];
+        counts.into_iter().chain(self.top.rows()).collect()
+    }
+}

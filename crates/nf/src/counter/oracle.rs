@@ -1,0 +1,37 @@
+//! The slow form: two numbers for each life of a flow.
+
+use std::collections::HashMap;
+
+use packetloom_packet::Verdict;
+
+use super::CounterReport;
+use crate::Report;
+use crate::flows::{FlowOracle, OracleFlow, OracleFlows, Top};
+use crate::oracle::OraclePacket;
+
+#[derive(Default)]
+pub(super) struct CounterOracle {
+    counts: HashMap<u64, (u64, u64)>,
+}
+
+impl FlowOracle for CounterOracle {
+    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
+        if let Ok(ip) = &packet.ip {
+            let (packets, bytes) = self.counts.get(&flow.life).copied().unwrap_or((0, 0));
+            self.counts.insert(flow.life, (packets + 1, bytes + u64::from(ip.bytes)));
+        }
+        Verdict::Pass
+    }
+
+    fn report(&self, flows: &OracleFlows) -> Box<dyn Report> {
+        let held = flows.names().filter_map(|(name, life)| {
+            let &(packets, bytes) = self.counts.get(&life)?;
+            Some((name, packets, bytes))
+        });
+        Box::new(CounterReport {
+            packets: self.counts.values().map(|(packets, _)| packets).sum(),
+            bytes: self.counts.values().map(|(_, bytes)| bytes).sum(),
+            top: Top::new(held),
+        })
+    }
+}

@@ -1,0 +1,42 @@
+//! The batch form.
+
+use packetloom_packet::{Batch, DropReason, Verdict};
+
+use super::LimiterReport;
+use crate::Report;
+use crate::bucket::{Level, Parameters};
+use crate::flows::{FlowFunction, Flows, StateAt};
+use crate::units::Unit;
+
+pub(super) struct LimiterCpu {
+    at: StateAt,
+    parameters: Parameters,
+    unit: Unit,
+    report: LimiterReport,
+}
+
+impl LimiterCpu {
+    pub(super) fn new(at: StateAt, parameters: Parameters, unit: Unit) -> Self {
+        Self { at, parameters, unit, report: LimiterReport::default() }
+    }
+}
+
+impl FlowFunction for LimiterCpu {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
+        let Self { at, parameters, unit, report } = self;
+        flows.each(*at, batch, |packet, level: &mut Level, is_new| {
+            let now = packet.now.as_nanos();
+            if is_new {
+                *level = parameters.full_at(now);
+            }
+            let units = if *unit == Unit::Bytes { packet.bytes.into() } else { 1 };
+            let passes = parameters.take(level, now, units);
+            report.count(passes, packet.bytes);
+            if passes { Verdict::Pass } else { Verdict::Drop(DropReason::RateLimit) }
+        });
+    }
+
+    fn report(&self, _flows: &Flows) -> Box<dyn Report> {
+        Box::new(self.report.clone())
+    }
+}

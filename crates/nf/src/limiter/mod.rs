@@ -1,0 +1,109 @@
+//! `limiter`: a token bucket for each flow; what it has no tokens for is dropped.
+//!
+//! A bucket holds up to `burst` and is full when the first packet of its flow comes; `rate` comes in. A packet that finds as many
+//! tokens as it has IP bytes, or one where packets are limited, takes them and passes; another takes none. Both directions of a 5-tuple
+//! share a bucket. The arithmetic is that of [`crate::bucket`]: exact.
+//!
+//! - Shape: two words of the flow's entry: [`crate::bucket::Level`].
+//! - Verdict: pass, or drop with `rate_limit`.
+
+mod config;
+mod cpu;
+mod oracle;
+
+use std::any::Any;
+
+use serde_json::json;
+
+pub use self::config::Config;
+use crate::bucket::{Level, Parameters};
+use crate::flows::{By, FlowFunction, FlowOracle, Keeps, StateAt, state_words};
+use crate::units::{Size, Throughput, Unit};
+use crate::{Form, PerFlow, Prepared, Report};
+
+/// A limiter ready to run.
+#[derive(Clone, Debug)]
+pub struct Limiter {
+    flows: Option<String>,
+    rate: Throughput,
+    burst: Size,
+    unit: Unit,
+    parameters: Parameters,
+}
+
+impl Prepared for Limiter {
+    fn name(&self) -> &'static str {
+        "limiter"
+    }
+
+    fn describe(&self) -> Vec<String> {
+        vec![format!("{} of each flow, bursts of {}; more is dropped", self.rate, self.burst)]
+    }
+
+    fn is_per_flow(&self) -> bool {
+        false
+    }
+
+    fn form(&self) -> Form<'_> {
+        Form::PerFlow(self)
+    }
+}
+
+impl PerFlow for Limiter {
+    fn keeps(&self) -> Keeps {
+        let by = &[By::FiveTuple, By::Source];
+        Keeps { flows: self.flows.clone(), by, words: state_words::<Level>() }
+    }
+
+    fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
+        Box::new(cpu::LimiterCpu::new(at, self.parameters, self.unit))
+    }
+
+    fn oracle(&self) -> Box<dyn FlowOracle> {
+        let (rate, _) = self.rate.parts();
+        let (burst, _) = self.burst.parts();
+        Box::new(oracle::LimiterOracle::new(rate, burst, self.unit))
+    }
+}
+
+/// What a limiter counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimiterReport {
+    /// Packets and IP bytes that passed.
+    pub passed: [u64; 2],
+    /// Those that were dropped.
+    pub dropped: [u64; 2],
+}
+
+impl LimiterReport {
+    #[inline]
+    fn count(&mut self, passes: bool, bytes: u32) {
+        let [packets, all] = if passes { &mut self.passed } else { &mut self.dropped };
+        *packets += 1;
+        *all += u64::from(bytes);
+    }
+}
+
+impl Report for LimiterReport {
+    fn merge(&mut self, other: &dyn Report) {
+        let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
+        for (own, other) in self.passed.iter_mut().zip(other.passed) {
+            *own += other;
+        }
+        for (own, other) in self.dropped.iter_mut().zip(other.dropped) {
+            *own += other;
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let of = |[packets, bytes]: [u64; 2]| json!({ "packets": packets, "bytes": bytes });
+        json!({ "passed": of(self.passed), "dropped": of(self.dropped) })
+    }
+
+    fn rows(&self) -> Vec<(String, String)> {
+        let row = |name: &str, [packets, bytes]: [u64; 2]| {
+            (name.to_owned(), format!("{packets} packets, {bytes} IP bytes"))
+        };
+        vec![row("within the rate", self.passed), row("above it", self.dropped)]
+    }
+}
