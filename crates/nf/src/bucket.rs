@@ -1,11 +1,12 @@
 //! A token bucket in exact integers.
 //!
-//! A token pays for one unit (a byte, a packet) and is 10⁹ parts, so in `dt` nanoseconds exactly `dt` · `rate`
-//! parts come in: nothing is rounded, and it does not matter in how many steps time goes on. 64 bits are enough: a
-//! bucket that was empty is full after `full_after` nanoseconds, and a longer time is not multiplied.
+//! A token pays for one unit (a byte, a packet) and is 10⁹ parts, so in `dt` nanoseconds exactly `dt` ·
+//! `rate` parts come in: nothing is rounded, and it does not matter in how many steps time goes on. 64 bits
+//! are enough: a bucket that was empty is full after `full_after` nanoseconds, and a longer time is not
+//! multiplied.
 //!
-//! Time comes from the packets. Time that goes back counts as 0 and the time of a level stays, so a packet with a stamp
-//! in the future stops the tokens until the others are there too.
+//! Time comes from the packets. Time that goes back counts as 0 and the time of a level stays, so a packet
+//! with a stamp in the future stops the tokens until the others are there too.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -77,7 +78,8 @@ impl Parameters {
         level.level = self.after(level.level, elapsed);
     }
 
-    /// Takes so many units at `now`, in nanoseconds, if there are as many; otherwise takes none. Returns whether it did.
+    /// Takes so many units at `now`, in nanoseconds, if there are as many; otherwise takes none. Returns
+    /// whether it did.
     #[inline]
     pub fn take(&self, level: &mut Level, now: u64, units: u64) -> bool {
         self.refill(level, now);
@@ -90,7 +92,8 @@ impl Parameters {
         pour(level, self.full, self.income(elapsed)).0
     }
 
-    /// The parts that come in during so many nanoseconds; where they would fill the bucket, as many as fill it.
+    /// The parts that come in during so many nanoseconds; where they would fill the bucket, as many as fill
+    /// it.
     #[inline]
     pub(crate) fn income(&self, elapsed: u64) -> u64 {
         // Below `full_after` the product is below `full`, so it fits.

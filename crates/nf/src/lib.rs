@@ -7,6 +7,7 @@
 //! To add a function, copy a folder and add a line to [`registry::FUNCTIONS`].
 
 pub mod acl;
+pub mod balancer;
 pub mod bucket;
 pub mod counter;
 pub mod flows;

@@ -39,7 +39,8 @@ impl Span {
     }
 }
 
-/// A number with up to nine digits after a point, as its whole part and its billionths, and the unit behind it.
+/// A number with up to nine digits after a point, as its whole part and its billionths, and the unit behind
+/// it.
 fn decimal(text: &str) -> Option<(u64, u64, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -225,8 +226,8 @@ fn show(f: &mut fmt::Formatter<'_>, count: u64, unit: Unit, scales: &[&Scales], 
     }
 }
 
-/// Bytes or packets per second: `"10Mbit/s"`, `"1.5Gbit/s"`, `"100kB/s"`, `"1000packets/s"`; 1 or more, and a whole
-/// number of them, so that nothing is rounded: `"8bit/s"` is the least in bits.
+/// Bytes or packets per second: `"10Mbit/s"`, `"1.5Gbit/s"`, `"100kB/s"`, `"1000packets/s"`; 1 or more, and a
+/// whole number of them, so that nothing is rounded: `"8bit/s"` is the least in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Throughput {
     per_second: u64,
@@ -274,7 +275,7 @@ impl JsonSchema for Throughput {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "Bits, bytes or packets per second, such as \"10Mbit/s\", \"100kB/s\", \"1000packets/s\".",
+            "description": "So much per second, such as \"10Mbit/s\", \"100kB/s\", \"1000packets/s\".",
             "pattern": r"^[0-9]+(\.[0-9]{1,9})?([kMGT]?(bit|B)|packets)/s$"
         })
     }
@@ -325,7 +326,7 @@ impl JsonSchema for Size {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "So many bytes or packets, such as \"1500B\", \"64kB\", \"64KiB\", \"100packets\".",
+            "description": "Bytes or packets, such as \"1500B\", \"64kB\", \"64KiB\", \"100packets\".",
             "pattern": r"^[0-9]+(\.[0-9]{1,9})?(([kMGT]|[KMGT]i)?B|packets)$"
         })
     }

@@ -1,14 +1,15 @@
 //! The markers of RFC 2697 (single rate, srTCM) and RFC 2698 (two rates, trTCM), in exact integers.
 //!
-//! Both have two token buckets and mark a packet of `B` bytes green, yellow or red. The RFCs count whole tokens, one at
-//! a time; here a token is 10⁹ parts that come in nanosecond by nanosecond ([`crate::bucket`]), so that no time
-//! between two packets is rounded. Where a whole number of tokens comes in each nanosecond the two are the same.
+//! Both have two token buckets and mark a packet of `B` bytes green, yellow or red. The RFCs count whole
+//! tokens, one at a time; here a token is 10⁹ parts that come in nanosecond by nanosecond
+//! ([`crate::bucket`]), so that no time between two packets is rounded. Where a whole number of tokens comes
+//! in each nanosecond the two are the same.
 //!
-//! In the colour-aware mode a packet has a colour already. The colour-blind mode is the colour-aware one with all packets
-//! green before: the rules of the RFCs' sections 3 are then the same.
+//! In the colour-aware mode a packet has a colour already. The colour-blind mode is the colour-aware one with
+//! all packets green before: the rules of the RFCs' sections 3 are then the same.
 //!
-//! Rates are in bytes of IP packets per second, sizes in bytes; times are in nanoseconds. Time that goes back counts
-//! as 0.
+//! Rates are in bytes of IP packets per second, sizes in bytes; times are in nanoseconds. Time that goes back
+//! counts as 0.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -221,8 +222,8 @@ mod tests {
         }
     }
 
-    /// Packets as milliseconds since the first, bytes and colour before; then the colour and the tokens of both
-    /// buckets that are expected after.
+    /// Packets as milliseconds since the first, bytes and colour before; then the colour and the tokens of
+    /// both buckets that are expected after.
     type Steps<'a> = &'a [(u64, u64, Colour, Colour, (u64, u64))];
 
     fn check(marker: &dyn Marker, steps: Steps<'_>) {
@@ -482,8 +483,8 @@ mod tests {
 
     type Rules = fn(Mode, Colour, i128, &mut i128, &mut i128) -> Colour;
 
-    /// A marker as an RFC describes it. Counts are of `one` a token, so that whole tokens (1) and parts (10⁹) can be
-    /// asked for; `income` changes both counts by what comes in so many nanoseconds.
+    /// A marker as an RFC describes it. Counts are of `one` a token, so that whole tokens (1) and parts (10⁹)
+    /// can be asked for; `income` changes both counts by what comes in so many nanoseconds.
     struct Slow<'a> {
         rules: Rules,
         income: &'a dyn Fn(u64, &mut i128, &mut i128),
