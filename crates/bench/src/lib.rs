@@ -2,6 +2,7 @@
 //!
 //! - [`sample`]: rounds of wall and CPU time, medians and quartiles.
 //! - [`acl`]: classifiers over headers in memory, and [`peer`]s beside them.
+//! - [`chain`]: chains over packets in memory.
 //! - [`changes`]: rules that change while headers are classified.
 //! - [`churn`]: whether a long time of changes wears the tables out.
 //! - [`device`]: rules on a device, over keys that are there.
@@ -10,6 +11,7 @@
 //! - [`meter`]: a capture to flow records, from file to file.
 
 pub mod acl;
+pub mod chain;
 pub mod changes;
 pub mod churn;
 pub mod device;

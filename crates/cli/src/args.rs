@@ -1,7 +1,7 @@
 //! The command line: one definition from which help, man pages and completions come.
 
 use std::fmt;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -15,8 +15,7 @@ use packetloom_device::Id;
 use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Workers};
 use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::{MAX_PACKETS, Placement};
-use packetloom_nf::units::MaxFlows;
-use packetloom_nf::units::Span;
+use packetloom_nf::units::{Bounded, MaxFlows, Span};
 use packetloom_packet::Key;
 
 /// Runs chains of network functions over batches of packets.
@@ -495,6 +494,13 @@ pub(crate) enum BenchVerb {
     /// start, for each part, and, without a number of changes, for tables made anew of the rules as they are in the end;
     /// worn_classifies and worn_changes are how many times as fast as these the changed ones are, measured in turns.
     Changes(BenchChangesArgs),
+    /// A chain over packets in memory, from frames to verdicts
+    ///
+    /// Each worker has a ring of frames of its own, packets of a flow in one of them as a network card spreads them; all rings together are
+    /// four times the largest cache, or twice as many packets as flows, in random order. The first time around is not timed, so that all
+    /// flows are known. Medians over the rounds, as of "bench meter"; ns_per_packet is of one worker. What was counted is
+    /// compared with what the packets are.
+    Chain(BenchChainArgs),
     /// Rules on a device: over keys that are there already, or fed from this machine's memory
     ///
     /// Every answer is compared with the CPU's, which is checked rule by rule, before and after it is timed. Over keys that are there a
@@ -525,6 +531,47 @@ pub(crate) struct BenchMeterArgs {
     /// Worker threads, 1 to 256
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) workers: Workers,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchChainArgs {
+    /// The chain file; a counter and a limiter that lets all pass, unless given
+    #[arg(value_name = "CHAIN.toml")]
+    pub(crate) chain: Option<PathBuf>,
+    /// Flows
+    #[arg(long, value_name = "N", default_value = "2000000")]
+    pub(crate) flows: NonZeroU32,
+    /// Sources that they come from
+    #[arg(long, value_name = "N", default_value = "100000")]
+    pub(crate) sources: NonZeroU32,
+    /// How packets are spread over them
+    #[arg(long, value_enum, default_value_t = Distribution::Uniform)]
+    pub(crate) distribution: Distribution,
+    /// Bytes of a packet with its check sequence
+    #[arg(long, value_name = "BYTES", default_value = "64")]
+    pub(crate) packet_size: PacketSize,
+    /// Packets of a batch
+    #[arg(long, value_name = "N", default_value = "256")]
+    pub(crate) batch: BatchSize,
+    /// Worker threads, 1 to 256
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) workers: Workers,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
+}
+
+/// Bytes of a packet, as Ethernet has them.
+pub(crate) type PacketSize = Bounded<64, 9_018>;
+
+/// How packets are spread over flows.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Distribution {
+    /// Each packet is of any flow
+    Uniform,
+    /// The flow of rank r has packets in proportion to 1 / r
+    Zipf,
+    /// One flow in 1,000 is one of those that have 80 % of the packets
+    Elephants,
 }
 
 #[derive(Debug, Args)]

@@ -7,15 +7,18 @@ use memmap2::MmapMut;
 
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Words of 64 bits, all 0 at first. Memory is taken as it is written, if the system does so.
+/// What a cache holds at a time.
+pub(crate) type Line = [u64; 8];
+
+/// Lines of 64 bytes, all 0 at first. Memory is taken as it is written, if the system does so.
 #[derive(Debug)]
-pub(crate) enum Words {
+pub(crate) enum Lines {
     Mapped { memory: MmapMut, range: Range<usize> },
-    Own(Vec<[u64; 8]>),
+    Own(Vec<Line>),
 }
 
-impl Words {
-    /// So many lines of 64 bytes.
+impl Lines {
+    /// So many.
     pub(crate) fn zeroed(lines: usize) -> Self {
         let bytes = lines * 64;
         // One more page than is needed, so as to begin where a page begins.
@@ -32,24 +35,24 @@ impl Words {
     }
 }
 
-impl Deref for Words {
-    type Target = [u64];
+impl Deref for Lines {
+    type Target = [Line];
 
     #[inline]
-    fn deref(&self) -> &[u64] {
+    fn deref(&self) -> &[Line] {
         match self {
             Self::Mapped { memory, range } => bytemuck::cast_slice(&memory[range.clone()]),
-            Self::Own(lines) => lines.as_flattened(),
+            Self::Own(lines) => lines,
         }
     }
 }
 
-impl DerefMut for Words {
+impl DerefMut for Lines {
     #[inline]
-    fn deref_mut(&mut self) -> &mut [u64] {
+    fn deref_mut(&mut self) -> &mut [Line] {
         match self {
             Self::Mapped { memory, range } => bytemuck::cast_slice_mut(&mut memory[range.clone()]),
-            Self::Own(lines) => lines.as_flattened_mut(),
+            Self::Own(lines) => lines,
         }
     }
 }

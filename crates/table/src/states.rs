@@ -19,7 +19,7 @@
 use bytemuck::Pod;
 use packetloom_packet::prefetch;
 
-use crate::pages::Words;
+use crate::pages::{Line, Lines};
 
 /// Entries of a group.
 const WAYS: usize = 7;
@@ -33,9 +33,10 @@ const EACH_TOP_BIT: u64 = EACH_BYTE << 7;
 /// The counter of a group: its last byte. What has reached the most is not counted down any more.
 const PASSED: u32 = 56;
 const MOST_PASSED: u64 = 0xff;
-/// In the last word of an entry's key, whether it was touched since the hand came by, and a bit for each function that has
-/// state there.
+/// In the last word of an entry's key, whether it was touched since the hand came by, whether it is one, and a bit for each
+/// function that has state there.
 const TOUCHED: u64 = 1 << 63;
+const LIVE: u64 = 1 << 62;
 const FUNCTIONS: u32 = 40;
 const KEY: u64 = (1 << FUNCTIONS) - 1;
 /// Functions that can have state in an entry.
@@ -70,6 +71,18 @@ pub struct StateAt {
     pub function: u32,
     /// Words before it.
     pub word: usize,
+}
+
+/// A packet that is looked up.
+pub trait Packet {
+    /// Which of the flows is its.
+    fn flow(&self) -> usize;
+
+    /// Its time, in nanoseconds.
+    fn now(&self) -> u64;
+
+    /// Its flow has this place; none where there was no room.
+    fn set_slot(&mut self, slot: Option<Slot>);
 }
 
 /// Words that a state takes.
@@ -117,8 +130,8 @@ impl std::ops::Add for Counts {
 pub struct States<const W: usize> {
     seeds: [u64; 2],
     groups: Vec<u64>,
-    entries: Words,
-    /// Words of an entry.
+    entries: Lines,
+    /// Lines of an entry.
     stride: usize,
     /// Nanoseconds.
     timeout: u64,
@@ -156,11 +169,11 @@ impl<const W: usize> States<W> {
         let capacity = capacity.clamp(1, 1 << 31);
         // There is always a free place: those of a batch's removals are not.
         let groups = (capacity * PLACES.0 / PLACES.1 + batch + 1).div_ceil(WAYS);
-        let stride = entry_bytes(W, state_words) / 8;
+        let stride = entry_bytes(W, state_words) / 64;
         Self {
             seeds,
             groups: vec![0; groups],
-            entries: Words::zeroed(groups * WAYS * stride / 8),
+            entries: Lines::zeroed(groups * WAYS * stride),
             stride,
             timeout,
             when_full,
@@ -200,27 +213,30 @@ impl<const W: usize> States<W> {
         prefetch(self.groups.get(home(self.groups.len(), hash)));
     }
 
-    /// Looks up the flows of packets, in order, each at its time, and makes entries for those that have none. `found` is told the
-    /// packet's number and its place; or none, where there was no room.
+    /// Looks up the flows of packets, in order, each at its time, and makes entries for those that have none.
     ///
     /// The packets of one call are of one batch: see [`States::end_batch`].
-    pub fn touch_all(
-        &mut self,
-        packets: impl Iterator<Item = usize> + Clone,
-        flow: impl Fn(usize) -> (Hashed<W>, u64),
-        mut found: impl FnMut(usize, Option<Slot>),
-    ) {
+    pub fn touch_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
         let mut table = self.table();
-        let mut ahead = packets.clone();
-        for packet in ahead.by_ref().take(AHEAD) {
-            table.prefetch_entry(flow(packet).0.hash);
+        // A place that is probably the flow's, for those whose entries are on their way.
+        let mut hints = [0; AHEAD];
+        let hint = |table: &Table<'_>, packet: Option<&P>| match packet
+            .and_then(|packet| flows.get(packet.flow()))
+        {
+            Some(flow) => table.hint(flow.hash),
+            None => 0,
+        };
+        for (number, hints) in hints.iter_mut().enumerate() {
+            *hints = hint(&table, packets.get(number));
         }
-        for packet in packets {
-            if let Some(next) = ahead.next() {
-                table.prefetch_entry(flow(next).0.hash);
+        for number in 0..packets.len() {
+            let next = hint(&table, packets.get(number + AHEAD));
+            let found = std::mem::replace(&mut hints[number % AHEAD], next);
+            let packet = &mut packets[number];
+            if let Some(flow) = flows.get(packet.flow()) {
+                let slot = table.touch(flow, found, packet.now());
+                packet.set_slot(slot);
             }
-            let (flow, now) = flow(packet);
-            found(packet, table.touch(&flow, now));
         }
     }
 
@@ -244,17 +260,16 @@ impl<const W: usize> States<W> {
     /// What is kept at places.
     #[inline]
     pub fn entries(&mut self) -> EntriesMut<'_, W> {
-        EntriesMut { words: &mut self.entries, stride: self.stride }
+        EntriesMut { lines: &mut self.entries, stride: self.stride }
     }
 
     /// All that is held, dead or not.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_, W>> {
-        let words: &[u64] = &self.entries;
-        let stride = self.stride;
+        let (lines, stride): (&[Line], _) = (&self.entries, self.stride);
         let tags = self.groups.iter().enumerate().flat_map(|(group, &tags)| {
             (0..WAYS).filter(move |&way| tag_at(tags, way) >= FIRST_TAG).map(move |way| group * WAYS + way)
         });
-        tags.map(move |slot| Entry { words: &words[slot * stride..][..stride] })
+        tags.map(move |slot| Entry { words: lines[slot * stride..][..stride].as_flattened() })
     }
 
     /// Gives the places of entries that were removed away again; `last` sees each of them first.
@@ -262,10 +277,10 @@ impl<const W: usize> States<W> {
         if self.removed.is_empty() {
             return;
         }
-        let words: &[u64] = &self.entries;
+        let lines: &[Line] = &self.entries;
         for slot in self.removed.drain(..) {
             let slot = slot as usize;
-            last(Entry { words: &words[slot * self.stride..][..self.stride] });
+            last(Entry { words: lines[slot * self.stride..][..self.stride].as_flattened() });
             set_tag(&mut self.groups[slot / WAYS], slot % WAYS, FREE);
         }
     }
@@ -302,7 +317,7 @@ impl<'a, const W: usize> Entry<'a, W> {
 /// Entries to be written.
 #[derive(Debug)]
 pub struct EntriesMut<'a, const W: usize> {
-    words: &'a mut [u64],
+    lines: &'a mut [Line],
     stride: usize,
 }
 
@@ -310,10 +325,12 @@ impl<const W: usize> EntriesMut<'_, W> {
     /// What a function keeps at a place; all 0, and `true`, where it has seen no packet of the flow yet.
     #[inline]
     pub fn state<S: Pod>(&mut self, slot: Slot, at: StateAt) -> (&mut S, bool) {
-        let words = &mut self.words[slot as usize * self.stride..][..self.stride];
+        let at_line = slot as usize * self.stride;
+        let head = &mut self.lines[at_line][W - 1];
         let seen = 1 << (FUNCTIONS + at.function);
-        let is_new = words[W - 1] & seen == 0;
-        words[W - 1] |= seen;
+        let is_new = *head & seen == 0;
+        *head |= seen;
+        let words = self.lines[at_line..].as_flattened_mut();
         let words = &mut words[header_words(W) + at.word..][..state_words::<S>()];
         if is_new {
             words.fill(0);
@@ -371,7 +388,7 @@ fn ways_with(tags: u64, tag: u64) -> u64 {
 struct Table<'a> {
     seeds: [u64; 2],
     groups: &'a mut [u64],
-    entries: &'a mut [u64],
+    entries: &'a mut [Line],
     stride: usize,
     timeout: u64,
     when_full: WhenFull,
@@ -383,29 +400,40 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// Starts to bring in the entry that a hash probably leads to.
+    /// The place that a hash probably leads to, or where a new entry would stand, which is brought in; some place where there is
+    /// neither.
     #[inline]
-    fn prefetch_entry(&self, hash: u64) {
+    fn hint(&self, hash: u64) -> usize {
         let group = home(self.groups.len(), hash);
-        let ways = ways_with(self.groups[group], tag(hash));
-        if ways != 0 {
-            let slot = group * WAYS + ways.trailing_zeros() as usize / 8;
-            let words = &self.entries[slot * self.stride..][..self.stride];
-            for line in words.as_chunks::<8>().0 {
-                prefetch(Some(line));
-            }
+        let tags = self.groups[group];
+        let mut ways = ways_with(tags, tag(hash));
+        if ways == 0 {
+            ways = ways_with(tags, FREE);
         }
+        let slot = group * WAYS + (ways.trailing_zeros() as usize / 8).min(WAYS - 1);
+        for line in 0..self.stride {
+            prefetch(self.entries.get(slot * self.stride + line));
+        }
+        slot
     }
 
+    /// The first line of an entry.
     #[inline]
-    fn is<const W: usize>(&self, slot: usize, key: &Key<W>) -> bool {
-        let words = &self.entries[slot * self.stride..][..W];
-        let (last, before) = (words[W - 1] & KEY, &words[..W - 1]);
-        last == key[W - 1] && before == &key[..W - 1]
+    fn line(&mut self, slot: usize) -> &mut Line {
+        &mut self.entries[slot * self.stride]
     }
 
+    /// Whether a line is that of a flow's entry.
     #[inline]
-    fn find<const W: usize>(&self, flow: &Hashed<W>) -> Option<usize> {
+    fn is<const W: usize>(line: &Line, key: &Key<W>) -> bool {
+        let mut differ = (line[W - 1] & (KEY | LIVE)) ^ (key[W - 1] | LIVE);
+        for word in 0..W - 1 {
+            differ |= line[word] ^ key[word];
+        }
+        differ == 0
+    }
+
+    fn find<const W: usize>(&mut self, flow: &Hashed<W>) -> Option<usize> {
         let tag = tag(flow.hash);
         let mut group = home(self.groups.len(), flow.hash);
         // Counters that stay at their most would otherwise never end the search.
@@ -415,7 +443,7 @@ impl Table<'_> {
             while ways != 0 {
                 let way = ways.trailing_zeros() as usize / 8;
                 let slot = group * WAYS + way;
-                if self.is(slot, &flow.key) && tag_at(tags, way) == tag {
+                if Self::is(self.line(slot), &flow.key) {
                     return Some(slot);
                 }
                 ways &= ways - 1;
@@ -428,14 +456,28 @@ impl Table<'_> {
         None
     }
 
+    /// The place of a flow, which is now touched; `hint` is where it may be.
     #[inline]
-    fn touch<const W: usize>(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
+    fn touch<const W: usize>(&mut self, flow: &Hashed<W>, hint: usize, now: u64) -> Option<Slot> {
+        let timeout = self.timeout;
+        let line = self.line(hint);
+        if Self::is(line, &flow.key) && now.saturating_sub(line[W]) < timeout {
+            line[W - 1] |= TOUCHED;
+            // Time that runs backwards counts as 0.
+            line[W] = line[W].max(now);
+            return Some(hint as Slot);
+        }
+        self.touch_elsewhere(flow, now)
+    }
+
+    #[cold]
+    fn touch_elsewhere<const W: usize>(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
         if let Some(slot) = self.find(flow) {
-            let words = &mut self.entries[slot * self.stride..][..W + 1];
-            if now.saturating_sub(words[W]) < self.timeout {
-                words[W - 1] |= TOUCHED;
-                // Time that runs backwards counts as 0.
-                words[W] = words[W].max(now);
+            let timeout = self.timeout;
+            let line = self.line(slot);
+            if now.saturating_sub(line[W]) < timeout {
+                line[W - 1] |= TOUCHED;
+                line[W] = line[W].max(now);
                 return Some(slot as Slot);
             }
             self.remove::<W>(slot, flow.hash);
@@ -444,7 +486,6 @@ impl Table<'_> {
         self.create(flow, now)
     }
 
-    #[cold]
     fn create<const W: usize>(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
         if *self.len >= self.capacity && !self.make_room::<W>(now) {
             self.counts.refused += 1;
@@ -464,9 +505,10 @@ impl Table<'_> {
         };
         set_tag(&mut self.groups[group], way, tag(flow.hash));
         let slot = group * WAYS + way;
-        let words = &mut self.entries[slot * self.stride..][..W + 1];
-        words[..W].copy_from_slice(&flow.key);
-        words[W] = now;
+        let line = self.line(slot);
+        line[..W].copy_from_slice(&flow.key);
+        line[W - 1] |= LIVE;
+        line[W] = now;
         *self.len += 1;
         self.counts.created += 1;
         Some(slot as Slot)
@@ -483,15 +525,17 @@ impl Table<'_> {
                 continue;
             }
             looks += 1;
-            let words = &mut self.entries[slot * self.stride..][..W + 1];
-            let is_dead = now.saturating_sub(words[W]) >= self.timeout;
-            let is_untouched = words[W - 1] & TOUCHED == 0;
-            let may_go = self.when_full == WhenFull::Evict && (is_untouched || looks == LOOKS);
+            let (timeout, seeds) = (self.timeout, self.seeds);
+            let evicts = self.when_full == WhenFull::Evict;
+            let line = self.line(slot);
+            let is_dead = now.saturating_sub(line[W]) >= timeout;
+            let is_untouched = line[W - 1] & TOUCHED == 0;
+            let may_go = evicts && (is_untouched || looks == LOOKS);
             if is_dead || may_go {
                 let mut key = [0; W];
-                key.copy_from_slice(&words[..W]);
+                key.copy_from_slice(&line[..W]);
                 key[W - 1] &= KEY;
-                self.remove::<W>(slot, hash(&key, self.seeds));
+                self.remove::<W>(slot, hash(&key, seeds));
                 let count = if is_dead { &mut self.counts.expired } else { &mut self.counts.evicted };
                 *count += 1;
                 return true;
@@ -499,8 +543,8 @@ impl Table<'_> {
             if looks == LOOKS {
                 break;
             }
-            if self.when_full == WhenFull::Evict {
-                words[W - 1] &= !TOUCHED;
+            if evicts {
+                line[W - 1] &= !TOUCHED;
             }
         }
         false
@@ -508,6 +552,7 @@ impl Table<'_> {
 
     fn remove<const W: usize>(&mut self, slot: usize, hash: u64) {
         set_tag(&mut self.groups[slot / WAYS], slot % WAYS, REMOVED);
+        self.line(slot)[W - 1] &= !LIVE;
         let mut group = home(self.groups.len(), hash);
         while group != slot / WAYS {
             let tags = &mut self.groups[group];

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use packetloom_table::states::{Counts, Hashed, Key, Slot, StateAt, States, WhenFull};
+use packetloom_table::states::{Counts, Hashed, Key, Packet, Slot, StateAt, States, WhenFull};
 use proptest::prelude::*;
 
 const SEEDS: [u64; 2] = [7, 11];
@@ -11,6 +11,26 @@ const WORDS: usize = 3;
 
 /// Packets of a batch: a flow's number, a time, whether the function gets to see it.
 type Packets = Vec<(u64, u64, bool)>;
+
+struct Looked {
+    flow: usize,
+    now: u64,
+    slot: Option<Slot>,
+}
+
+impl Packet for Looked {
+    fn flow(&self) -> usize {
+        self.flow
+    }
+
+    fn now(&self) -> u64 {
+        self.now
+    }
+
+    fn set_slot(&mut self, slot: Option<Slot>) {
+        self.slot = slot;
+    }
+}
 
 fn key<const W: usize>(number: u64) -> Key<W> {
     // Such as differ in one word only, each time another one; the last has bits to spare.
@@ -23,21 +43,15 @@ fn key<const W: usize>(number: u64) -> Key<W> {
 /// Takes a batch through a table whose function counts packets of each flow and adds up their times; returns what it counted of
 /// each packet's flow so far.
 fn feed<const W: usize>(table: &mut States<W>, packets: &Packets) -> Vec<Option<[u64; 2]>> {
-    let flows: Vec<_> = packets
-        .iter()
-        .map(|&(number, now, _)| (Hashed { key: key(number), hash: table.hash(&key(number)) }, now))
-        .collect();
-    let mut slots: Vec<Option<Slot>> = Vec::new();
-    table.touch_all(
-        0..packets.len(),
-        |packet| flows[packet],
-        |packet, slot| {
-            assert_eq!(packet, slots.len());
-            slots.push(slot);
-        },
-    );
+    let flows =
+        packets.iter().map(|&(number, ..)| Hashed { key: key(number), hash: table.hash(&key(number)) });
+    let flows: Vec<_> = flows.collect();
+    let packet = |(flow, &(_, now, _))| Looked { flow, now, slot: None };
+    let mut looked: Vec<_> = packets.iter().enumerate().map(packet).collect();
+    table.touch_all(&flows, &mut looked);
+    let slots = looked.iter().map(|looked| looked.slot);
     let mut entries = table.entries();
-    let counted = slots.iter().zip(packets).map(|(slot, &(_, now, is_seen))| {
+    let counted = slots.zip(packets).map(|(slot, &(_, now, is_seen))| {
         let slot = slot.filter(|_| is_seen)?;
         let ([packets, times], is_new) = entries.state::<[u64; 2]>(slot, AT);
         assert_eq!(is_new, *packets == 0);

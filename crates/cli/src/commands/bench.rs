@@ -6,16 +6,20 @@ use std::time::Duration;
 
 use packetloom_bench::host_fed::{self, Transport};
 use packetloom_bench::sample::Measurement;
-use packetloom_bench::{acl, changes, churn, device, meter};
+use packetloom_bench::{acl, chain, changes, churn, device, meter};
 use packetloom_classify::RuleSet;
 use packetloom_classify::formats::Headers;
 use packetloom_device::{Cache, Device};
 use packetloom_engine::chain::Run;
+use packetloom_engine::{Chain, Plan};
+use packetloom_nf::Context;
 use serde_json::{Map, Value};
 
 use super::acl::{read_headers, read_rules};
 use super::{stdout, stop_on_signals, write_text};
-use crate::args::{BenchAclArgs, BenchChangesArgs, BenchDeviceArgs, BenchMeterArgs, BenchVerb};
+use crate::args::{
+    BenchAclArgs, BenchChainArgs, BenchChangesArgs, BenchDeviceArgs, BenchMeterArgs, BenchVerb, Distribution,
+};
 use crate::failure::Failure;
 use crate::{Done, talk};
 
@@ -57,6 +61,18 @@ const DEVICE_COLUMNS: [&str; 18] = [
     "load_ms",
 ];
 
+/// What "bench chain" runs unless a chain is given: all packets pass.
+const DEFAULT_CHAIN: &str = r#"
+[[chain]]
+nf = "counter"
+flows = "sessions"
+[[chain]]
+nf = "limiter"
+flows = "sessions"
+rate = "100Gbit/s"
+burst = "1GB"
+"#;
+
 /// Headers are mixed in the same way every time.
 const MIX_SEED: u64 = 1;
 
@@ -64,6 +80,7 @@ pub(crate) fn run(verb: BenchVerb) -> Done {
     match verb {
         BenchVerb::Meter(args) => bench_meter(args),
         BenchVerb::Acl(args) => bench_acl(&args),
+        BenchVerb::Chain(args) => bench_chain(&args),
         BenchVerb::Changes(args) => bench_changes(&args),
         BenchVerb::Device(args) => bench_device(&args),
     }
@@ -113,6 +130,36 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
         workload: format!("meter {workload}"),
     };
     print(&values(&[meter::run(&options, &stop)?]), args.rounds.json, list)
+}
+
+fn bench_chain(args: &BenchChainArgs) -> Done {
+    let stop = stop_on_signals()?;
+    let flows = args.flows.get();
+    let (chain, name) = match &args.chain {
+        Some(path) => (Chain::load(path, false)?, path.display().to_string()),
+        None => {
+            let context = Context { folder: Path::new(""), ignore_flags: false };
+            // Room for all of them in each worker, since they are not spread evenly.
+            let room = u64::from(flows) * (args.workers.get() as u64 + 1);
+            let text = format!("[flows.sessions]\nby = \"5-tuple\"\nmax_flows = {room}\n{DEFAULT_CHAIN}");
+            (Chain::parse("the default chain", &text, context)?, "counter, limiter".into())
+        }
+    };
+    let options = chain::Options {
+        flows: flows.into(),
+        sources: args.sources.get().into(),
+        distribution: match args.distribution {
+            Distribution::Uniform => chain::Distribution::Uniform,
+            Distribution::Zipf => chain::Distribution::Zipf,
+            Distribution::Elephants => chain::Distribution::Elephants,
+        },
+        packet_size: args.packet_size.get(),
+        workers: args.workers.get(),
+        batch: args.batch.get(),
+        rounds: args.rounds.rounds.get(),
+        workload: format!("chain {name}"),
+    };
+    print(&values(&[chain::run(&Plan::new(chain), &options, &stop)?]), args.rounds.json, list)
 }
 
 /// Rules and headers, mixed if they shall be, and what the two are called.

@@ -4,12 +4,16 @@
 //! - `workers`: several, packets spread by flow, merged again in order of arrival.
 //! - `device`: one worker that feeds a device.
 //! - `oracle`: packet by packet through the slow forms.
+//! - [`Worker`]: one worker, for whoever has batches of their own.
 
 mod device;
 mod logs;
 mod oracle;
 mod single;
+mod worker;
 mod workers;
+
+pub use self::worker::Worker;
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;

@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use packetloom_packet::batch::Keys;
 use packetloom_packet::key::join;
-use packetloom_packet::{Batch, DropReason, FrameRef, KeyBits, MatchKey4, MatchKey6, Verdict};
-use packetloom_table::states::{self, Counts, Entry, Hashed, Key, StateAt, States};
+use packetloom_packet::{Batch, DropReason, FrameRef, KeyBits, MatchKey4, MatchKey6, Timestamp, Verdict};
+use packetloom_table::states::{self, Counts, Entry, Hashed, Key, Slot, StateAt, States};
 
-use super::{By, Definition, FlowName, PacketKey, Seen, WhenFull};
+use super::{By, Definition, FlowName, PacketKeys, Seen, WhenFull};
 
 /// Words of a flow's key.
 pub(super) const V4: usize = 2;
@@ -26,25 +26,45 @@ pub struct Flows {
 #[derive(Debug)]
 struct Family<const W: usize> {
     states: States<W>,
-    /// For each of the batch's keys, its flow.
-    flows: Vec<Flow<W>>,
-    /// The packets that passed when the first function looked, in order.
+    /// For each of the batch's keys its flow, and whether the lower endpoint sent it.
+    flows: Vec<Hashed<W>>,
+    from_a: Vec<bool>,
+    /// The packets that have an entry, in order.
     touched: Vec<Touched>,
+    /// Frames of those for which there was no room.
     refused: Vec<u32>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Flow<const W: usize> {
-    hashed: Hashed<W>,
-    from_a: bool,
-}
-
-/// A packet that has an entry.
+/// A packet that passed when the first function looked, with all that most functions ask about it side by side.
 #[derive(Clone, Copy, Debug)]
 struct Touched {
+    now: Timestamp,
     /// Its place among the batch's keys.
     at: u32,
-    slot: states::Slot,
+    frame: u32,
+    bytes: u32,
+    /// Its flow's place, where there was room.
+    slot: Slot,
+    from_a: bool,
+    has_slot: bool,
+}
+
+impl states::Packet for Touched {
+    #[inline]
+    fn flow(&self) -> usize {
+        self.at as usize
+    }
+
+    #[inline]
+    fn now(&self) -> u64 {
+        self.now.as_nanos()
+    }
+
+    #[inline]
+    fn set_slot(&mut self, slot: Option<Slot>) {
+        self.slot = slot.unwrap_or_default();
+        self.has_slot = slot.is_some();
+    }
 }
 
 /// What flows need of either version's match keys.
@@ -52,7 +72,9 @@ trait FlowOf<const W: usize> {
     /// The 5-tuple with the lower endpoint first, and whether that is the sender.
     fn five_tuple(&self) -> (Key<W>, bool);
     fn source(&self) -> Key<W>;
-    fn as_packet_key(&self) -> PacketKey<'_>;
+    fn keys(keys: &[Self]) -> PacketKeys<'_>
+    where
+        Self: Sized;
 }
 
 impl FlowOf<V4> for MatchKey4 {
@@ -74,8 +96,8 @@ impl FlowOf<V4> for MatchKey4 {
     }
 
     #[inline]
-    fn as_packet_key(&self) -> PacketKey<'_> {
-        PacketKey::V4(self)
+    fn keys(keys: &[Self]) -> PacketKeys<'_> {
+        PacketKeys::V4(keys)
     }
 }
 
@@ -97,8 +119,8 @@ impl FlowOf<V6> for MatchKey6 {
     }
 
     #[inline]
-    fn as_packet_key(&self) -> PacketKey<'_> {
-        PacketKey::V6(self)
+    fn keys(keys: &[Self]) -> PacketKeys<'_> {
+        PacketKeys::V6(keys)
     }
 }
 
@@ -113,6 +135,7 @@ impl<const W: usize> Family<W> {
         Self {
             states: States::new(share, batch, words, timeout, when_full, seeds),
             flows: Vec::new(),
+            from_a: Vec::new(),
             touched: Vec::new(),
             refused: Vec::new(),
         }
@@ -120,6 +143,7 @@ impl<const W: usize> Family<W> {
 
     fn arrive<K: FlowOf<W>>(&mut self, by: By, keys: &Keys<K>) {
         self.flows.clear();
+        self.from_a.clear();
         self.touched.clear();
         match by {
             By::FiveTuple => self.arrive_by(keys, K::five_tuple),
@@ -128,29 +152,32 @@ impl<const W: usize> Family<W> {
     }
 
     fn arrive_by<K>(&mut self, keys: &Keys<K>, flow: impl Fn(&K) -> (Key<W>, bool)) {
-        let states = &self.states;
-        self.flows.extend(keys.keys.iter().map(|key| {
+        let Self { states, flows, from_a, .. } = self;
+        from_a.resize(keys.keys.len(), true);
+        flows.extend(keys.keys.iter().zip(from_a).map(|(key, is_from_a)| {
             let (key, from_a) = flow(key);
+            *is_from_a = from_a;
             let hash = states.hash(&key);
             states.prefetch_tags(hash);
-            Flow { hashed: Hashed { key, hash }, from_a }
+            Hashed { key, hash }
         }));
     }
 
     fn touch<K>(&mut self, keys: &Keys<K>, verdicts: &[Verdict], frames: &[FrameRef]) {
-        let Self { states, flows, touched, refused, .. } = self;
+        let Self { states, flows, from_a, touched, refused } = self;
+        let packets = keys.frames.iter().zip(&keys.bytes).zip(from_a).zip(0..);
+        touched.extend(packets.filter(|(((frame, _), _), _)| verdicts[**frame as usize].is_pass()).map(
+            |(((&frame, &bytes), &mut from_a), at)| {
+                let now = frames[frame as usize].time;
+                Touched { now, at, frame, bytes, slot: 0, from_a, has_slot: false }
+            },
+        ));
+        states.touch_all(flows, touched);
         refused.clear();
-        let flow = |at: usize| (flows[at].hashed, frames[keys.frames[at] as usize].time.as_nanos());
-        let found = |at: usize, slot| match slot {
-            Some(slot) => touched.push(Touched { at: at as u32, slot }),
-            None => refused.push(keys.frames[at]),
-        };
-        let all = keys.frames.iter().enumerate();
-        states.touch_all(
-            all.filter(|(_, frame)| verdicts[**frame as usize].is_pass()).map(|(at, _)| at),
-            flow,
-            found,
-        );
+        if !touched.iter().fold(true, |all, packet| all & packet.has_slot) {
+            refused.extend(touched.iter().filter(|packet| !packet.has_slot).map(|packet| packet.frame));
+            touched.retain(|packet| packet.has_slot);
+        }
     }
 
     #[inline]
@@ -159,22 +186,18 @@ impl<const W: usize> Family<W> {
         state_at: StateAt,
         keys: &Keys<K>,
         verdicts: &mut [Verdict],
-        frames: &[FrameRef],
         step: &mut impl FnMut(Seen<'_>, &mut S, bool) -> Verdict,
     ) {
         let mut entries = self.states.entries();
-        for &Touched { at, slot } in &self.touched {
-            let at = at as usize;
-            let frame = keys.frames[at];
+        for packet in &self.touched {
+            let &Touched { now, at, frame, bytes, slot, from_a, .. } = packet;
             let verdict = &mut verdicts[frame as usize];
-            if !verdict.is_pass() {
-                continue;
+            if verdict.is_pass() {
+                let hash = self.flows.get(at as usize).map_or(0, |flow| flow.hash);
+                let seen = Seen { frame, now, bytes, from_a, hash, keys: K::keys(&keys.keys), at };
+                let (state, is_new) = entries.state(slot, state_at);
+                *verdict = step(seen, state, is_new);
             }
-            let Flow { hashed: Hashed { hash, .. }, from_a } = self.flows[at];
-            let (now, bytes) = (frames[frame as usize].time, keys.bytes[at]);
-            let seen = Seen { frame, now, bytes, from_a, hash, key: keys.keys[at].as_packet_key() };
-            let (state, is_new) = entries.state(slot, state_at);
-            *verdict = step(seen, state, is_new);
         }
     }
 }
@@ -219,9 +242,9 @@ impl Flows {
         batch: &mut Batch,
         mut step: impl FnMut(Seen<'_>, &mut S, bool) -> Verdict,
     ) {
-        let (verdicts, frames, v4, v6) = batch.judge_with_frames();
-        self.v4.each(at, v4, verdicts, frames, &mut step);
-        self.v6.each(at, v6, verdicts, frames, &mut step);
+        let (verdicts, v4, v6) = batch.judge();
+        self.v4.each(at, v4, verdicts, &mut step);
+        self.v6.each(at, v6, verdicts, &mut step);
     }
 
     /// To be called when all functions are done with a batch.

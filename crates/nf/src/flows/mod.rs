@@ -16,7 +16,7 @@ mod oracle;
 
 use std::fmt;
 
-use packetloom_packet::{Batch, MatchKey4, MatchKey6, Timestamp, Verdict};
+use packetloom_packet::{Batch, Key, MatchKey4, MatchKey6, Timestamp, Verdict};
 pub use packetloom_table::states::{Counts, Entry, MAX_FUNCTIONS, StateAt, entry_bytes, state_words};
 
 pub use self::config::{By, Config, WhenFull};
@@ -88,13 +88,11 @@ pub trait FlowOracle {
     fn report(&self, flows: &OracleFlows) -> Box<dyn Report>;
 }
 
-/// The match key of a packet.
+/// Match keys of packets.
 #[derive(Clone, Copy, Debug)]
-pub enum PacketKey<'a> {
-    /// IPv4.
-    V4(&'a MatchKey4),
-    /// IPv6.
-    V6(&'a MatchKey6),
+enum PacketKeys<'a> {
+    V4(&'a [MatchKey4]),
+    V6(&'a [MatchKey6]),
 }
 
 /// A packet as a function sees it that keeps state for flows.
@@ -110,6 +108,18 @@ pub struct Seen<'a> {
     pub from_a: bool,
     /// A hash of its flow's key, with seeds that senders do not know.
     pub hash: u64,
-    /// Its headers.
-    pub key: PacketKey<'a>,
+    keys: PacketKeys<'a>,
+    /// Its place there.
+    at: u32,
+}
+
+impl Seen<'_> {
+    /// Its headers, as functions before have rewritten them.
+    #[inline]
+    pub fn key(&self) -> Key {
+        match self.keys {
+            PacketKeys::V4(keys) => Key::V4(keys[self.at as usize]),
+            PacketKeys::V6(keys) => Key::V6(keys[self.at as usize]),
+        }
+    }
 }
