@@ -53,7 +53,7 @@ pub fn dissect(link: LinkType, data: &[u8], wire_len: u32) -> Result<Headers, Re
 }
 
 /// The captured bytes from the outermost IP header on.
-fn network_layer(link: LinkType, data: &[u8]) -> Result<&[u8], Reject> {
+pub(crate) fn network_layer(link: LinkType, data: &[u8]) -> Result<&[u8], Reject> {
     let (ethertype, len) = match link {
         LinkType::ETHERNET => {
             (Ethernet::new_checked(data).ok_or(Reject::LinkTruncated)?.ethertype(), Ethernet::LEN)
@@ -110,49 +110,89 @@ fn tagged(mut ethertype: u16, mut rest: &[u8]) -> Result<&[u8], Reject> {
     }
 }
 
+/// An IP packet whose headers were walked up to the transport header.
+#[derive(Clone, Copy)]
+pub(crate) struct Walk<'a, H> {
+    /// The IP header.
+    header: H,
+    /// As [`Headers::ip_bytes`].
+    pub(crate) ip_bytes: u32,
+    /// What follows the last header that was walked.
+    pub(crate) protocol: u8,
+    /// [`KeyBits::WHOLE`], [`KeyBits::FIRST_FRAGMENT`] or [`KeyBits::LATER_FRAGMENT`].
+    fragment: KeyBits,
+    /// The captured bytes inside the IP length, from the transport header on.
+    pub(crate) payload: &'a [u8],
+}
+
 /// What the transport header adds to a key.
 #[derive(Clone, Copy, Default)]
-struct Transport {
+pub(crate) struct Transport {
     source_port: u16,
     destination_port: u16,
     tcp_flags: u8,
-    bits: KeyBits,
+    /// With those of fragmentation.
+    pub(crate) bits: KeyBits,
 }
 
-/// Reads the transport header at the start of `payload`, the captured bytes inside the IP length.
-#[inline]
-fn transport(protocol: u8, payload: &[u8]) -> Result<Transport, Reject> {
-    if protocol::has_ports(protocol) {
-        let ports = Ports::new_checked(payload).ok_or(Reject::TransportTruncated)?;
-        let mut transport = Transport {
-            source_port: ports.source(),
-            destination_port: ports.destination(),
-            tcp_flags: 0,
-            bits: KeyBits::PORTS,
-        };
-        if protocol == protocol::TCP
-            && let Some(tcp) = TcpFlags::new_checked(payload)
-        {
-            transport.tcp_flags = tcp.flags();
-            transport.bits = transport.bits.with(KeyBits::TCP_FLAGS);
+impl<H> Walk<'_, H> {
+    /// Reads the transport header; later fragments have none.
+    #[inline]
+    pub(crate) fn transport(&self) -> Result<Transport, Reject> {
+        let bits = self.fragment;
+        if bits == KeyBits::LATER_FRAGMENT {
+            return Ok(Transport { bits, ..Transport::default() });
         }
-        return Ok(transport);
+        if protocol::has_ports(self.protocol) {
+            let ports = Ports::new_checked(self.payload).ok_or(Reject::TransportTruncated)?;
+            let mut transport = Transport {
+                source_port: ports.source(),
+                destination_port: ports.destination(),
+                tcp_flags: 0,
+                bits: bits.with(KeyBits::PORTS),
+            };
+            if self.protocol == protocol::TCP
+                && let Some(tcp) = TcpFlags::new_checked(self.payload)
+            {
+                transport.tcp_flags = tcp.flags();
+                transport.bits = transport.bits.with(KeyBits::TCP_FLAGS);
+            }
+            return Ok(transport);
+        }
+        if protocol::has_type_and_code(self.protocol)
+            && let Some(icmp) = Icmp::new_checked(self.payload)
+        {
+            return Ok(Transport {
+                source_port: icmp.message_type().into(),
+                destination_port: icmp.code().into(),
+                tcp_flags: 0,
+                bits: bits.with(KeyBits::ICMP),
+            });
+        }
+        Ok(Transport { bits, ..Transport::default() })
     }
-    if protocol::has_type_and_code(protocol)
-        && let Some(icmp) = Icmp::new_checked(payload)
-    {
-        return Ok(Transport {
-            source_port: icmp.message_type().into(),
-            destination_port: icmp.code().into(),
-            tcp_flags: 0,
-            bits: KeyBits::ICMP,
-        });
-    }
-    Ok(Transport::default())
 }
 
 #[inline]
 fn ipv4(packet: &[u8], wire_len: u32) -> Result<Headers, Reject> {
+    let walk = walk_ipv4(packet, wire_len)?;
+    let transport = walk.transport()?;
+    let key = MatchKey4 {
+        source: walk.header.source(),
+        destination: walk.header.destination(),
+        source_port: transport.source_port,
+        destination_port: transport.destination_port,
+        protocol: walk.protocol,
+        tcp_flags: transport.tcp_flags,
+        bits: transport.bits,
+        reserved: 0,
+    };
+    Ok(Headers { key: Key::V4(key), ip_bytes: walk.ip_bytes })
+}
+
+/// Walks the headers of a packet that begins as an IPv4 packet does; `wire_len` counts from its first byte.
+#[inline]
+pub(crate) fn walk_ipv4(packet: &[u8], wire_len: u32) -> Result<Walk<'_, Ipv4<'_>>, Reject> {
     let ip = Ipv4::new_checked(packet).ok_or(Reject::IpTruncated)?;
     let header_len = ip.header_len();
     if header_len < Ipv4::LEN {
@@ -168,27 +208,36 @@ fn ipv4(packet: &[u8], wire_len: u32) -> Result<Headers, Reject> {
     if (ip_bytes as usize) < header_len {
         return Err(Reject::IpMalformed);
     }
-    let (transport, fragment) = if ip.fragment_offset() > 0 {
-        (Transport::default(), KeyBits::LATER_FRAGMENT)
+    let fragment = if ip.fragment_offset() > 0 {
+        KeyBits::LATER_FRAGMENT
+    } else if ip.more_fragments() {
+        KeyBits::FIRST_FRAGMENT
     } else {
-        let payload = &packet[header_len..packet.len().min(ip_bytes as usize)];
-        let fragment = if ip.more_fragments() { KeyBits::FIRST_FRAGMENT } else { KeyBits::WHOLE };
-        (transport(ip.protocol(), payload)?, fragment)
+        KeyBits::WHOLE
     };
-    let key = MatchKey4 {
-        source: ip.source(),
-        destination: ip.destination(),
-        source_port: transport.source_port,
-        destination_port: transport.destination_port,
-        protocol: ip.protocol(),
-        tcp_flags: transport.tcp_flags,
-        bits: transport.bits.with(fragment),
-        reserved: 0,
-    };
-    Ok(Headers { key: Key::V4(key), ip_bytes })
+    let payload = &packet[header_len..packet.len().min(ip_bytes as usize)];
+    Ok(Walk { header: ip, ip_bytes, protocol: ip.protocol(), fragment, payload })
 }
 
 fn ipv6(packet: &[u8], wire_len: u32) -> Result<Headers, Reject> {
+    let walk = walk_ipv6(packet, wire_len)?;
+    let transport = walk.transport()?;
+    let key = MatchKey6 {
+        source: walk.header.source(),
+        destination: walk.header.destination(),
+        source_port: transport.source_port,
+        destination_port: transport.destination_port,
+        protocol: walk.protocol,
+        tcp_flags: transport.tcp_flags,
+        bits: transport.bits,
+        reserved: 0,
+    };
+    Ok(Headers { key: Key::V6(key), ip_bytes: walk.ip_bytes })
+}
+
+/// Walks the headers of a packet that begins as an IPv6 packet does; `wire_len` counts from its first byte.
+#[inline]
+pub(crate) fn walk_ipv6(packet: &[u8], wire_len: u32) -> Result<Walk<'_, Ipv6<'_>>, Reject> {
     let ip = Ipv6::new_checked(packet).ok_or(Reject::IpTruncated)?;
     let ip_bytes = match ip.payload_len() {
         0 => wire_len.max(Ipv6::LEN as u32),
@@ -218,17 +267,5 @@ fn ipv6(packet: &[u8], wire_len: u32) -> Result<Headers, Reject> {
             break;
         }
     }
-    let transport =
-        if fragment == KeyBits::LATER_FRAGMENT { Transport::default() } else { transport(protocol, rest)? };
-    let key = MatchKey6 {
-        source: ip.source(),
-        destination: ip.destination(),
-        source_port: transport.source_port,
-        destination_port: transport.destination_port,
-        protocol,
-        tcp_flags: transport.tcp_flags,
-        bits: transport.bits.with(fragment),
-        reserved: 0,
-    };
-    Ok(Headers { key: Key::V6(key), ip_bytes })
+    Ok(Walk { header: ip, ip_bytes, protocol, fragment, payload: rest })
 }

@@ -10,6 +10,12 @@ pub struct Ipv4<'a>(&'a [u8; 20]);
 impl<'a> Ipv4<'a> {
     /// Bytes of the fixed part.
     pub const LEN: usize = 20;
+    /// Where the header checksum stands.
+    pub const CHECKSUM: usize = 10;
+    /// Where the source address stands.
+    pub const SOURCE: usize = 12;
+    /// Where the destination address stands.
+    pub const DESTINATION: usize = 16;
 
     /// A view of the header at the start of `data`.
     pub fn new_checked(data: &'a [u8]) -> Option<Self> {
@@ -43,12 +49,12 @@ impl<'a> Ipv4<'a> {
 
     /// Source address, host order.
     pub fn source(self) -> u32 {
-        be32!(self.0, 12)
+        be32!(self.0, Self::SOURCE)
     }
 
     /// Destination address, host order.
     pub fn destination(self) -> u32 {
-        be32!(self.0, 16)
+        be32!(self.0, Self::DESTINATION)
     }
 }
 
@@ -59,6 +65,10 @@ pub struct Ipv6<'a>(&'a [u8; 40]);
 impl<'a> Ipv6<'a> {
     /// Bytes of the header.
     pub const LEN: usize = 40;
+    /// Where the source address stands.
+    pub const SOURCE: usize = 8;
+    /// Where the destination address stands.
+    pub const DESTINATION: usize = 24;
 
     /// A view of the header at the start of `data`.
     pub fn new_checked(data: &'a [u8]) -> Option<Self> {
@@ -77,12 +87,12 @@ impl<'a> Ipv6<'a> {
 
     /// Source address: two halves, the high one first.
     pub fn source(self) -> [u64; 2] {
-        [be64!(self.0, 8), be64!(self.0, 16)]
+        [be64!(self.0, Self::SOURCE), be64!(self.0, Self::SOURCE + 8)]
     }
 
     /// Destination address: two halves, the high one first.
     pub fn destination(self) -> [u64; 2] {
-        [be64!(self.0, 24), be64!(self.0, 32)]
+        [be64!(self.0, Self::DESTINATION), be64!(self.0, Self::DESTINATION + 8)]
     }
 }
 
