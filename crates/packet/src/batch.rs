@@ -3,7 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{DropReason, Headers, Key, LinkType, MatchKey4, MatchKey6, Reject, Timestamp, Verdict, dissect};
+use crate::rewrite::Rewrites;
+use crate::{
+    Address, DropReason, End, Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, Reject, Rewrite,
+    Timestamp, Verdict, dissect,
+};
 
 /// Memory that holds frames: a mapped file, a read buffer, later a ring shared with a device.
 ///
@@ -42,7 +46,7 @@ pub enum Parsed {
 /// IPv4 or IPv6 keys of a batch, with what belongs to them.
 #[derive(Debug)]
 pub struct Keys<K> {
-    /// The match keys, in order of arrival.
+    /// The match keys, in order of arrival; with the rewrites so far.
     pub keys: Vec<K>,
     /// For each key the frame it came from: an index into the batch's frames.
     pub frames: Vec<u32>,
@@ -74,7 +78,7 @@ impl<K> Keys<K> {
 /// Packets that go through a chain together.
 ///
 /// Columns of one length: frames, what their headers said, verdicts. The keys of IPv4 and IPv6 packets are kept
-/// apart, so that IPv4's stay small.
+/// apart, so that IPv4's stay small. Bytes are never changed: rewrites stand beside them, for few frames or all.
 pub struct Batch {
     arena: Arena,
     frames: Vec<FrameRef>,
@@ -82,6 +86,7 @@ pub struct Batch {
     verdicts: Vec<Verdict>,
     v4: Keys<MatchKey4>,
     v6: Keys<MatchKey6>,
+    rewrites: Rewrites,
     capacity: usize,
 }
 
@@ -100,6 +105,7 @@ impl Batch {
             verdicts: Vec::with_capacity(capacity),
             v4: Keys::default(),
             v6: Keys::default(),
+            rewrites: Rewrites::default(),
             capacity,
         }
     }
@@ -112,6 +118,7 @@ impl Batch {
         self.verdicts.clear();
         self.v4.clear();
         self.v6.clear();
+        self.rewrites.clear();
     }
 
     /// Appends a frame. Its bytes must lie within the arena; what does not is cut off at the arena's end.
@@ -129,7 +136,8 @@ impl Batch {
         self.verdicts.push(verdict);
     }
 
-    /// Appends a frame of `other`, a batch over the same arena, with what its headers said.
+    /// Appends a frame of `other`, a batch over the same arena, with what its headers said. Its key is as rewritten as it
+    /// is there, but rewrites stay behind: whoever takes batches apart puts their rewrites together again.
     pub fn push_from(&mut self, other: &Self, index: usize) {
         let frame = self.frames.len() as u32;
         self.frames.push(other.frames[index]);
@@ -145,6 +153,62 @@ impl Batch {
             }
             rejected @ Parsed::Rejected(_) => rejected,
         });
+    }
+
+    /// Has an address, and perhaps a port, of a frame rewritten when it is written out, behind what was appended for it
+    /// before. Its key changes at once, so that later functions see the new headers. Whether that can be: not where the
+    /// frame has no key, nor where [`rewrite::apply`](crate::rewrite::apply()) would not apply it.
+    ///
+    /// Where the batch is not parsed, there is no key to tell that by: the rewrite is taken as it is.
+    pub fn rewrite(&mut self, rewrite: Rewrite) -> bool {
+        let frame = rewrite.frame as usize;
+        macro_rules! write {
+            ($key:expr, $to:expr) => {{
+                let key = &mut $key;
+                let (address, port) = match rewrite.end {
+                    End::Source => (&mut key.source, &mut key.source_port),
+                    End::Destination => (&mut key.destination, &mut key.destination_port),
+                };
+                let fits = rewrite.fits(key.protocol, key.bits);
+                if fits {
+                    *address = $to;
+                    if key.bits.contains(KeyBits::PORTS)
+                        && let Some(to) = rewrite.port
+                    {
+                        *port = to;
+                    }
+                }
+                fits
+            }};
+        }
+        let fits = match (self.parsed.get(frame), rewrite.address) {
+            (Some(&Parsed::V4(at)), Address::V4(to)) => write!(self.v4.keys[at as usize], to),
+            (Some(&Parsed::V6(at)), Address::V6(to)) => write!(self.v6.keys[at as usize], to),
+            (Some(_), _) => false,
+            (None, _) => frame < self.frames.len(),
+        };
+        if fits {
+            self.rewrites.push(rewrite);
+        }
+        fits
+    }
+
+    /// Appends the rewrites that `other` has for its frame `index` to the frame `frame` of this batch, which must be the
+    /// same one: to put together what was taken apart.
+    pub fn rewrite_from(&mut self, frame: usize, other: &Self, index: usize) {
+        for rewrite in other.rewrites(index) {
+            self.rewrite(Rewrite { frame: frame as u32, ..*rewrite });
+        }
+    }
+
+    /// The rewrites of a frame, in the order in which they are to be applied.
+    pub fn rewrites(&self, index: usize) -> impl Iterator<Item = &Rewrite> {
+        self.rewrites.of(index)
+    }
+
+    /// Whether any frame has a rewrite.
+    pub fn has_rewrites(&self) -> bool {
+        !self.rewrites.is_empty()
     }
 
     /// Walks the headers of every frame and fills in keys; frames without a key get the verdict of `policy`.
@@ -204,7 +268,7 @@ impl Batch {
         &self.frames
     }
 
-    /// The captured bytes of a frame.
+    /// The captured bytes of a frame, without its rewrites.
     pub fn bytes(&self, index: usize) -> &[u8] {
         bytes_of((*self.arena).as_ref(), &self.frames[index])
     }

@@ -9,8 +9,8 @@ use packetloom_packet::batch::{Arena, Parsed, Policy};
 use packetloom_packet::reject::RejectCounts;
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{
-    Batch, DropReason, EndReason, FlowRecord, FrameRef, HalfFlow, Headers, Key, LinkType, Reject, Timestamp,
-    Verdict, protocol,
+    Address, Batch, DropReason, End, EndReason, FlowRecord, FrameRef, HalfFlow, Headers, Key, LinkType,
+    Reject, Rewrite, Timestamp, Verdict, protocol,
 };
 use support::*;
 
@@ -178,6 +178,86 @@ fn push_from_keeps_keys_bytes_and_verdicts() {
     // A batch of picked frames is parsed already.
     picked.parse(Policy::PASS);
     assert_eq!((picked.parsed().len(), picked.verdicts().len()), (picks.len(), picks.len()));
+}
+
+fn to(frame: u32, address: Address, port: u16) -> Rewrite {
+    Rewrite { frame, end: End::Destination, address, port: Some(port) }
+}
+
+fn rewrites(batch: &Batch, index: usize) -> Vec<Rewrite> {
+    batch.rewrites(index).copied().collect()
+}
+
+#[test]
+fn rewrites_of_a_frame_come_in_the_order_of_their_coming() {
+    let mut batch = filled(&packets());
+    batch.parse(Policy::PASS);
+    assert!(!batch.has_rewrites());
+    let (v4, v6) = (|n| Address::V4(n), |n| Address::V6([n, n]));
+    // Frames out of order, as from a function that takes IPv4 first and from one after it.
+    let all = [
+        to(3, v4(1), 11),
+        to(0, v4(2), 12),
+        to(5, v6(3), 13),
+        to(0, v4(4), 14),
+        to(3, v4(5), 15),
+        Rewrite { end: End::Source, port: None, ..to(0, v4(6), 0) },
+    ];
+    assert!(all.iter().all(|&rewrite| batch.rewrite(rewrite)) && batch.has_rewrites());
+    for frame in 0..=batch.len() {
+        let of_frame = all.iter().filter(|rewrite| rewrite.frame as usize == frame);
+        assert_eq!(rewrites(&batch, frame), of_frame.copied().collect::<Vec<_>>());
+    }
+    let key = batch.v4().keys[0];
+    assert_eq!((key.source, key.source_port, key.destination, key.destination_port), (6, 1, 4, 14));
+    assert_eq!(batch.v6().keys[2].destination, [3, 3]);
+
+    let arena = batch.arena().clone();
+    batch.reset(arena);
+    assert!(!batch.has_rewrites() && (0..8).all(|frame| rewrites(&batch, frame).is_empty()));
+}
+
+#[test]
+fn what_cannot_be_rewritten_is_refused() {
+    let (v4, v6) = (Address::V4(1), Address::V6([1, 1]));
+    let mut batch = filled(&packets());
+    // Not parsed: there is nothing to tell it by, but that there is no such frame.
+    assert!(batch.rewrite(to(2, v6, 1)) && !batch.rewrite(to(8, v4, 1)));
+    let fragment = Ipv4 { protocol: SCTP, fragment: 0x2000, ..Ipv4::default() }.packet(&udp(1, 2));
+    let mut batch = filled(&[packets(), vec![fragment]].concat());
+    batch.parse(Policy::PASS);
+    for (frame, address) in [(0, v6), (1, v4), (2, v4), (2, v6), (6, v4), (8, v4), (9, v4), (u32::MAX, v6)] {
+        assert!(!batch.rewrite(to(frame, address, 1)), "{frame}, {address:?}");
+    }
+    assert!(!batch.has_rewrites());
+    assert_eq!(headers(&batch, 8), raw(batch.bytes(8)));
+    // Without a port it can be.
+    assert!(batch.rewrite(Rewrite { port: None, ..to(8, v4, 1) }));
+}
+
+#[test]
+fn rewrites_of_parts_are_put_together() {
+    let mut whole = filled(&packets());
+    whole.parse(Policy::PASS);
+    let mut part = Batch::new(2);
+    part.reset(whole.arena().clone());
+    [3, 5].into_iter().for_each(|index| part.push_from(&whole, index));
+    let (first, second) = (to(0, Address::V4(1), 7), to(0, Address::V4(2), 8));
+    assert!(part.rewrite(first) && part.rewrite(second) && part.rewrite(to(1, Address::V6([3, 4]), 9)));
+
+    for (index, frame) in [3, 5].into_iter().enumerate() {
+        whole.rewrite_from(frame, &part, index);
+        assert_eq!(headers(&whole, frame), headers(&part, index));
+    }
+    assert_eq!(rewrites(&whole, 3), [Rewrite { frame: 3, ..first }, Rewrite { frame: 3, ..second }]);
+    assert_eq!(rewrites(&whole, 5), [to(5, Address::V6([3, 4]), 9)]);
+
+    // A frame that is taken out again has the new key, and its rewrites stay.
+    let mut again = Batch::new(1);
+    again.reset(whole.arena().clone());
+    again.push_from(&whole, 3);
+    assert_eq!(headers(&again, 0), headers(&whole, 3));
+    assert!(!again.has_rewrites());
 }
 
 #[test]

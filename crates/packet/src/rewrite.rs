@@ -1,0 +1,319 @@
+//! Rewriting of addresses and ports, with the checksums over them.
+//!
+//! Frames may lie in memory that can only be read, so functions append [`Rewrite`]s to a batch, and who writes a frame
+//! out, or owns its memory, applies them. Checksums are brought up to date by what changed: that needs no bytes beyond
+//! the headers, and a checksum that was wrong stays wrong.
+
+use std::mem;
+
+use crate::dissect::{Walk, network_layer, walk_ipv4, walk_ipv6};
+use crate::key::{KeyBits, join};
+use crate::wire::ip::{Ipv4, Ipv6};
+use crate::{LinkType, protocol};
+
+/// Where the checksum stands in a TCP header (RFC 9293 section 3.1).
+const TCP_CHECKSUM: usize = 16;
+/// Where the checksum stands in a UDP header (RFC 768).
+const UDP_CHECKSUM: usize = 6;
+/// Where the checksum stands in an ICMPv6 message (RFC 4443 section 2.1).
+const ICMPV6_CHECKSUM: usize = 2;
+/// Where the checksum stands in an SCTP packet (RFC 9260 section 3.1).
+const SCTP_CHECKSUM: usize = 8;
+
+/// One of the two ends of a packet's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The one that sent it.
+    Source,
+    /// The one it is sent to.
+    Destination,
+}
+
+/// An IP address as match keys hold it, in host order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// IPv4.
+    V4(u32),
+    /// IPv6: two halves, the high one first.
+    V6([u64; 2]),
+}
+
+/// Another address, and perhaps another port, for one end of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    /// Index of the packet's frame in its batch.
+    pub frame: u32,
+    /// Which end.
+    pub end: End,
+    /// Its new address, of the packet's IP version.
+    pub address: Address,
+    /// Its new port; `None` leaves it as it is. Without effect where the packet has no ports.
+    pub port: Option<u16>,
+}
+
+impl Rewrite {
+    /// Whether it can be applied to a packet of its IP version that has this protocol and these bits in its key.
+    ///
+    /// SCTP's checksum covers the whole packet, whose length a first fragment does not know: its ports stay.
+    #[inline]
+    pub(crate) fn fits(&self, protocol: u8, bits: KeyBits) -> bool {
+        !(protocol == protocol::SCTP && bits.contains(KeyBits::FIRST_FRAGMENT) && self.port.is_some())
+    }
+}
+
+/// Writes a rewrite into the outermost IP header of a frame and the transport header after it, and brings checksums up
+/// to date: IPv4's, and those of TCP, UDP, ICMPv6 and SCTP. Whether it was applied; if not, nothing was written.
+///
+/// `frame` holds the captured bytes, `wire_len` the bytes the frame had on the wire. Fields that were not captured whole
+/// are not written. A UDP checksum of 0, which says that there is none (RFC 768), stays 0. What else knows the
+/// addresses is left as it is: authentication headers, packets that an ICMP message quotes, checksums of other
+/// protocols.
+///
+/// Not applied to frames that [`dissect()`](crate::dissect()) rejects, to packets of another IP version than the
+/// address, and, where there is a port, to first fragments of SCTP.
+pub fn apply(rewrite: &Rewrite, link: LinkType, frame: &mut [u8], wire_len: u32) -> bool {
+    let Ok(packet) = network_layer(link, frame) else { return false };
+    let before = frame.len() - packet.len();
+    let packet = &mut frame[before..];
+    let wire_len = wire_len.saturating_sub(before as u32);
+    match (packet.first().map(|first| first >> 4), rewrite.address) {
+        (Some(4), Address::V4(address)) => {
+            let upper = walk_ipv4(packet, wire_len).ok().and_then(|walk| Upper::of(rewrite, &walk, packet));
+            let Some(upper) = upper else { return false };
+            let at = match rewrite.end {
+                End::Source => Ipv4::SOURCE,
+                End::Destination => Ipv4::DESTINATION,
+            };
+            let change = replace(packet, at, address.to_be_bytes());
+            adjust(packet, Ipv4::CHECKSUM, change);
+            upper.write(packet, rewrite, change);
+            true
+        }
+        (Some(6), Address::V6(address)) => {
+            let upper = walk_ipv6(packet, wire_len).ok().and_then(|walk| Upper::of(rewrite, &walk, packet));
+            let Some(upper) = upper else { return false };
+            let at = match rewrite.end {
+                End::Source => Ipv6::SOURCE,
+                End::Destination => Ipv6::DESTINATION,
+            };
+            let change = replace(packet, at, join(address).to_be_bytes());
+            upper.write(packet, rewrite, change);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The upper-layer packet inside an IP packet.
+struct Upper {
+    /// Where it begins and where its captured bytes end, counted from the IP header.
+    start: usize,
+    end: usize,
+    /// Bytes it has by the IP packet's length.
+    len: u32,
+    protocol: u8,
+    bits: KeyBits,
+}
+
+impl Upper {
+    /// That of a packet to which the rewrite can be applied.
+    #[inline]
+    fn of<H>(rewrite: &Rewrite, walk: &Walk<'_, H>, packet: &[u8]) -> Option<Self> {
+        let bits = walk.transport().ok()?.bits;
+        let end = packet.len().min(walk.ip_bytes as usize);
+        let start = end - walk.payload.len();
+        let len = walk.ip_bytes - start as u32;
+        rewrite.fits(walk.protocol, bits).then_some(Self { start, end, len, protocol: walk.protocol, bits })
+    }
+
+    /// Writes the port, and the checksum that covers it and the addresses, whose change is given.
+    #[inline]
+    fn write(self, packet: &mut [u8], rewrite: &Rewrite, mut change: u32) {
+        // Later fragments begin with anything but a header.
+        if self.bits.contains(KeyBits::LATER_FRAGMENT) {
+            return;
+        }
+        let payload = &mut packet[self.start..self.end];
+        if self.bits.contains(KeyBits::PORTS)
+            && let Some(port) = rewrite.port
+        {
+            let at = match rewrite.end {
+                End::Source => 0,
+                End::Destination => 2,
+            };
+            // Of SCTP no checksum covers the addresses.
+            if self.protocol == protocol::SCTP {
+                return write_sctp_port(payload, self.len, at, port);
+            }
+            change += replace(payload, at, port.to_be_bytes());
+        }
+        match self.protocol {
+            protocol::TCP => adjust(payload, TCP_CHECKSUM, change),
+            protocol::ICMPV6 => adjust(payload, ICMPV6_CHECKSUM, change),
+            protocol::UDP => {
+                if let Some(checksum) = field(payload, UDP_CHECKSUM)
+                    && *checksum != [0; 2]
+                {
+                    *checksum = match adjusted(*checksum, change) {
+                        [0, 0] => [0xff; 2],
+                        adjusted => adjusted,
+                    };
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A field of a header, if its bytes were captured.
+#[inline]
+fn field<const N: usize>(bytes: &mut [u8], at: usize) -> Option<&mut [u8; N]> {
+    bytes.get_mut(at..)?.first_chunk_mut()
+}
+
+/// Writes a field of whole 16-bit words; returns what that changes in a ones' complement sum over it: ~m + m' of
+/// RFC 1624, at most 2 × 0xffff for each word.
+#[inline]
+fn replace<const N: usize>(bytes: &mut [u8], at: usize, new: [u8; N]) -> u32 {
+    let Some(field) = field(bytes, at) else { return 0 };
+    let old = mem::replace(field, new);
+    let (old, new) = (old.as_chunks().0, new.as_chunks().0);
+    let change = |(&old, &new)| u32::from(!u16::from_be_bytes(old)) + u32::from(u16::from_be_bytes(new));
+    old.iter().zip(new).map(change).sum()
+}
+
+/// Brings a checksum up to date, if it was captured.
+#[inline]
+fn adjust(bytes: &mut [u8], at: usize, change: u32) {
+    if let Some(checksum) = field(bytes, at) {
+        *checksum = adjusted(*checksum, change);
+    }
+}
+
+/// The checksum over words that changed: ~(~HC + ~m + m') (RFC 1624 section 3, equation 3).
+#[inline]
+fn adjusted(checksum: [u8; 2], change: u32) -> [u8; 2] {
+    let sum = u32::from(!u16::from_be_bytes(checksum)) + change;
+    // Nine words changed at most, so two folds leave no carry.
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    (!(sum as u16)).to_be_bytes()
+}
+
+/// Writes a port of an SCTP packet of `len` bytes, captured or not, and brings its checksum up to date.
+///
+/// A CRC is linear: with the difference of two packets of one length, the CRC changes by that of the difference. Here it
+/// is 16 bits at `at` with zeros behind them. The checksum itself counts as 0 (RFC 9260 section 6.8), in both.
+fn write_sctp_port(payload: &mut [u8], len: u32, at: usize, port: u16) {
+    let new = port.to_be_bytes();
+    let Some(old) = field(payload, at).map(|field| mem::replace(field, new)) else { return };
+    let difference = u16::from_le_bytes(old) ^ u16::from_le_bytes(new);
+    let change = crc32c_then_zeros(difference.into(), len - at as u32);
+    if let Some(checksum) = field(payload, SCTP_CHECKSUM) {
+        // The least significant byte comes first (RFC 9260 appendix A).
+        *checksum = (u32::from_le_bytes(*checksum) ^ change).to_le_bytes();
+    }
+}
+
+/// What CRC32c's register holds after `len` bytes, the first of which are those of `first`, least significant one
+/// first, and the others 0; it begins at 0 and is not complemented.
+///
+/// Bits are coefficients modulo CRC32c's polynomial, the highest bit that of x⁰; a byte 0 multiplies by x⁸. So the
+/// effort grows with the logarithm of `len`: no sender can make it large.
+fn crc32c_then_zeros(first: u32, mut len: u32) -> u32 {
+    let (mut register, mut power) = (first, 1 << 23);
+    while len > 0 {
+        if len & 1 == 1 {
+            register = multiply(register, power);
+        }
+        power = multiply(power, power);
+        len >>= 1;
+    }
+    register
+}
+
+/// The product of two polynomials modulo CRC32c's, in the order of bits of [`crc32c_then_zeros`].
+fn multiply(a: u32, mut b: u32) -> u32 {
+    /// RFC 9260 appendix A, reflected.
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+    let mut product = 0;
+    for bit in (0..32).rev() {
+        if a >> bit & 1 == 1 {
+            product ^= b;
+        }
+        b = b >> 1 ^ if b & 1 == 1 { POLYNOMIAL } else { 0 };
+    }
+    product
+}
+
+/// The rewrites of a batch's frames.
+#[derive(Debug, Default)]
+pub(crate) struct Rewrites {
+    /// Each with the place of the next one of its frame, or [`NONE`].
+    rewrites: Vec<(Rewrite, u32)>,
+    /// For each frame, up to the last that has any, the place of its first one, or [`NONE`].
+    first: Vec<u32>,
+}
+
+/// In place of a place: there is none.
+const NONE: u32 = u32::MAX;
+
+impl Rewrites {
+    pub(crate) fn clear(&mut self) {
+        self.rewrites.clear();
+        self.first.clear();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rewrites.is_empty()
+    }
+
+    /// Appends one behind those of its frame.
+    pub(crate) fn push(&mut self, rewrite: Rewrite) {
+        let (frame, place) = (rewrite.frame as usize, self.rewrites.len() as u32);
+        if self.first.len() <= frame {
+            self.first.resize(frame + 1, NONE);
+        }
+        match self.first[frame] {
+            NONE => self.first[frame] = place,
+            mut last => {
+                // No more than the functions of a chain have appended for this frame.
+                while self.rewrites[last as usize].1 != NONE {
+                    last = self.rewrites[last as usize].1;
+                }
+                self.rewrites[last as usize].1 = place;
+            }
+        }
+        self.rewrites.push((rewrite, NONE));
+    }
+
+    /// Those of a frame, in the order in which they were appended.
+    pub(crate) fn of(&self, frame: usize) -> impl Iterator<Item = &Rewrite> {
+        let mut next = self.first.get(frame).copied().unwrap_or(NONE);
+        std::iter::from_fn(move || {
+            let (rewrite, following) = self.rewrites.get(next as usize)?;
+            next = *following;
+            Some(rewrite)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_of_rfc_1624() {
+        // Section 4: a checksum that becomes 0, where equation 2 of RFC 1141 gives 0xffff.
+        let mut word = [0x55, 0x55];
+        let change = replace(&mut word, 0, [0x32, 0x85]);
+        assert_eq!((word, adjusted([0xdd, 0x2f], change)), ([0x32, 0x85], [0, 0]));
+    }
+
+    #[test]
+    fn crc32c_of_zeros() {
+        // RFC 3720 appendix B.4: of 32 bytes 0. The register begins with all bits set and is complemented in the end.
+        assert_eq!(!crc32c_then_zeros(!0, 32), 0x8a91_36aa);
+        assert_eq!(crc32c_then_zeros(0x1234, 0), 0x1234);
+    }
+}
