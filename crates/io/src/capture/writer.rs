@@ -1,8 +1,9 @@
 //! Writes pcap files.
 
+use std::mem;
 use std::path::Path;
 
-use packetloom_packet::{Batch, FrameRef, LinkType};
+use packetloom_packet::{Batch, FrameRef, LinkType, rewrite};
 
 use super::{Resolution, pcap};
 use crate::Error;
@@ -11,12 +12,19 @@ use crate::output::Output;
 /// The snapshot length written into file headers: the largest that capture programs accept.
 const SNAP: u32 = 262_144;
 
+/// As much of a frame as is written.
+fn within_snap(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(SNAP as usize)]
+}
+
 /// A pcap file being written: little-endian, one link type.
 #[derive(Debug)]
 pub struct CaptureWriter {
     output: Output,
     link: Option<LinkType>,
     resolution: Resolution,
+    /// A frame that is rewritten; kept for the next one.
+    rewritten: Vec<u8>,
 }
 
 impl CaptureWriter {
@@ -26,7 +34,7 @@ impl CaptureWriter {
     ///
     /// [`Error::Io`] where the file cannot be made.
     pub fn create(path: &Path, resolution: Resolution) -> Result<Self, Error> {
-        Ok(Self { output: Output::create(path)?, link: None, resolution })
+        Ok(Self { output: Output::create(path)?, link: None, resolution, rewritten: Vec::new() })
     }
 
     fn header(&mut self, link: LinkType) -> Result<(), Error> {
@@ -62,7 +70,7 @@ impl CaptureWriter {
             }
             Some(_) => {}
         }
-        let bytes = &bytes[..bytes.len().min(SNAP as usize)];
+        let bytes = within_snap(bytes);
         let nanos = frame.time.as_nanos();
         let seconds = u32::try_from(nanos / 1_000_000_000).unwrap_or(u32::MAX);
         let fraction = (nanos % 1_000_000_000) as u32;
@@ -79,16 +87,31 @@ impl CaptureWriter {
         self.output.write(bytes)
     }
 
-    /// Appends the frames of a batch whose verdict is to pass.
+    /// Appends the frames of a batch whose verdict is to pass, with their rewrites.
     ///
     /// # Errors
     ///
     /// As [`CaptureWriter::write`].
     pub fn write_passed(&mut self, batch: &Batch) -> Result<(), Error> {
         let frames = batch.verdicts().iter().zip(batch.frames()).enumerate();
-        frames
-            .filter(|(_, (verdict, _))| verdict.is_pass())
-            .try_for_each(|(index, (_, frame))| self.write(frame, batch.bytes(index)))
+        for (index, (_, frame)) in frames.filter(|(_, (verdict, _))| verdict.is_pass()) {
+            let mut rewrites = batch.rewrites(index).peekable();
+            if rewrites.peek().is_none() {
+                self.write(frame, batch.bytes(index))?;
+                continue;
+            }
+            let mut bytes = mem::take(&mut self.rewritten);
+            bytes.clear();
+            bytes.extend_from_slice(within_snap(batch.bytes(index)));
+            for rewrite in rewrites {
+                // The batch took none that cannot be applied but to headers beyond the snapshot length.
+                rewrite::apply(rewrite, frame.link, &mut bytes, frame.wire_len);
+            }
+            let result = self.write(frame, &bytes);
+            self.rewritten = bytes;
+            result?;
+        }
+        Ok(())
     }
 
     /// Hands everything so far to the system, for readers that follow the output.

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use packetloom_io::Error;
 use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
 use packetloom_io::input::Stop;
-use packetloom_packet::{FrameRef, LinkType, Timestamp};
+use packetloom_packet::batch::Policy;
+use packetloom_packet::{Address, Batch, DropReason, End, FrameRef, LinkType, Rewrite, Timestamp, Verdict};
 use tempfile::tempdir;
 
 use crate::support::*;
@@ -122,6 +124,114 @@ fn frames_of_two_link_types_are_refused() {
     writer.write(&frame_ref(&ethernet), b"x").expect("of the first kind");
     writer.finish().expect("finished");
     assert_eq!(read(&path).0, [ethernet.clone(), ethernet].map(|frame| Frame { nanos: 0, ..frame }));
+}
+
+/// A UDP packet without layer 2 from and to these hosts, whose last bytes are the last of the message.
+fn udp(source: ([u8; 4], u16), destination: ([u8; 4], u16), message: &[u8]) -> Vec<u8> {
+    let len = |header: usize| ((header + message.len()) as u16).to_be_bytes();
+    let (ports, addresses) =
+        ([source.1, destination.1].map(u16::to_be_bytes), [source.0, destination.0].concat());
+    let sum = |bytes: &[u8]| {
+        let words =
+            bytes.chunks(2).map(|word| u32::from(word[0]) * 256 + u32::from(*word.get(1).unwrap_or(&0)));
+        let sum: u32 = words.sum();
+        (!((sum % 0xffff) as u16)).to_be_bytes()
+    };
+    let mut packet = [&[0x45, 0], &len(28)[..], &[0, 0, 0, 0, 64, 17, 0, 0], &addresses].concat();
+    let checksum = sum(&packet);
+    packet[10..12].copy_from_slice(&checksum);
+    let mut datagram = [ports.as_flattened(), &len(8), &[0, 0], message].concat();
+    let checksum = sum(&[&addresses, &[0, 17][..], &len(8), &datagram].concat());
+    datagram[6..8].copy_from_slice(&checksum);
+    [packet, datagram].concat()
+}
+
+#[test]
+fn what_passes_is_written_with_its_rewrites() {
+    let directory = tempdir().expect("a temporary directory");
+    let path = directory.path().join("out.pcap");
+    let (client, service) = (([192, 0, 2, 1], 40_000), ([198, 51, 100, 7], 53));
+    let (outside, server) = (([203, 0, 113, 9], 1_024), ([10, 0, 0, 5], 5_353));
+    let message = noise(300_000);
+    let packets: Vec<_> = [5, 8, 60_000, 1_000, 2, 3]
+        .into_iter()
+        .map(|len| udp(client, service, &message[..len]))
+        .chain([b"no packet".to_vec()])
+        .collect();
+    // The third was cut by the capture after its addresses and ports, the fourth before them.
+    let captured = |index: usize| match index {
+        2 => 26,
+        3 => 12,
+        _ => packets[index].len(),
+    };
+    let mut batch = Batch::new(packets.len());
+    batch.reset(Arc::new(packets.concat()));
+    let mut offset = 0;
+    for (index, packet) in packets.iter().enumerate() {
+        let (len, wire_len) = (captured(index) as u32, packet.len() as u32);
+        let time = Timestamp::from_nanos(index as u64);
+        batch.push(FrameRef { offset, time, len, wire_len, link: LinkType::RAW, port: 0 });
+        offset += packet.len() as u64;
+    }
+    batch.parse(Policy::PASS);
+    let address = |host: ([u8; 4], u16)| Address::V4(u32::from_be_bytes(host.0));
+    let to_server =
+        |frame| Rewrite { frame, end: End::Destination, address: address(server), port: Some(server.1) };
+    let from_outside =
+        |frame| Rewrite { frame, end: End::Source, address: address(outside), port: Some(outside.1) };
+    // Not in order of frames, one frame twice, one that is dropped.
+    for rewrite in [to_server(2), to_server(4), to_server(5), from_outside(4), from_outside(0)] {
+        assert!(batch.rewrite(rewrite));
+    }
+    assert!(!batch.rewrite(to_server(3)));
+    batch.judge().0[5] = Verdict::Drop(DropReason::AclRule);
+
+    let mut writer = CaptureWriter::create(&path, Resolution::Nanos).expect("made");
+    writer.write_passed(&batch).expect("written");
+    writer.finish().expect("finished");
+    let expected = [
+        (0, udp(outside, service, &message[..5])),
+        (1, packets[1].clone()),
+        (2, udp(client, server, &message[..60_000])),
+        (3, packets[3].clone()),
+        (4, udp(outside, server, &message[..2])),
+        (6, packets[6].clone()),
+    ];
+    let expected = expected.map(|(index, mut bytes): (usize, Vec<u8>)| {
+        let wire_len = bytes.len() as u32;
+        bytes.truncate(captured(index));
+        Frame { link: 101, ..frame(index as u64, wire_len, &bytes) }
+    });
+    assert_eq!(read(&path).0, expected);
+}
+
+#[test]
+fn a_rewritten_frame_is_cut_as_any_other() {
+    let directory = tempdir().expect("a temporary directory");
+    let path = directory.path().join("out.pcap");
+    // One packet that what follows makes a long frame, and one behind more tags than are written.
+    let near = [&[0; 12][..], &[8, 0], &udp(([1; 4], 1), ([2; 4], 2), b"near"), &noise(300_000)].concat();
+    let far =
+        [&[0; 12][..], &[0x81, 0, 0, 1].repeat(70_000), &[8, 0], &udp(([1; 4], 1), ([2; 4], 2), b"far")]
+            .concat();
+    let mut expected = [near.clone(), far.clone()].map(|bytes| bytes[..262_144].to_vec());
+    expected[0][14..46].copy_from_slice(&udp(([1; 4], 1), ([9; 4], 2), b"near"));
+    let mut batch = Batch::new(2);
+    batch.reset(Arc::new([&near[..], &far].concat()));
+    for (index, (offset, len)) in [(0, near.len()), (near.len(), far.len())].into_iter().enumerate() {
+        let frame = frame(index as u64, len as u32, b"");
+        batch.push(FrameRef { offset: offset as u64, len: len as u32, ..frame_ref(&frame) });
+    }
+    batch.parse(Policy::PASS);
+    for frame in 0..2 {
+        let rewrite = Rewrite { frame, end: End::Destination, address: Address::V4(0x0909_0909), port: None };
+        assert!(batch.rewrite(rewrite));
+    }
+    let mut writer = CaptureWriter::create(&path, Resolution::Nanos).expect("made");
+    writer.write_passed(&batch).expect("written");
+    writer.finish().expect("finished");
+    let written: Vec<_> = read(&path).0.into_iter().map(|frame| frame.bytes).collect();
+    assert!(written == expected);
 }
 
 #[test]
