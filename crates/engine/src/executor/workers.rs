@@ -203,6 +203,9 @@ fn collect(
             }
         }
     }
+    if parts.iter().any(|part| part.batch.has_rewrites()) {
+        in_order.rewrite(dealt, &parts);
+    }
     for function in 0..parts[0].logged.len() {
         if parts.iter().any(|part| !part.logged[function].is_empty()) {
             in_order.take(&dealt.to, &mut parts, function);
@@ -218,7 +221,7 @@ fn collect(
     Ok(())
 }
 
-/// Packets to be logged, put together from the parts of a batch; kept for the next one.
+/// Packets to be logged, and rewrites, put together from the parts of a batch; kept for the next one.
 #[derive(Default)]
 struct InOrder {
     logged: Vec<Logged>,
@@ -243,6 +246,18 @@ impl InOrder {
             *packets += 1;
         }
         parts.iter_mut().for_each(|part| part.logged[function].clear());
+    }
+
+    /// Gives a whole batch the rewrites of its parts.
+    fn rewrite(&mut self, dealt: &mut Dealt, parts: &[Part]) {
+        self.passed.clear();
+        self.passed.resize(parts.len(), (0, 0));
+        for (frame, &worker) in dealt.to.iter().enumerate() {
+            let worker = usize::from(worker);
+            let (packets, _) = &mut self.passed[worker];
+            dealt.whole.rewrite_from(frame, &parts[worker].batch, *packets as usize);
+            *packets += 1;
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use packetloom_generate::TrafficOptions;
 use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
-use packetloom_nf::Context;
+use packetloom_nf::{Context, Prepared};
 use std::path::Path;
 
 pub const RULES: &str = "\
@@ -46,6 +46,8 @@ pub struct How<'a> {
     pub is_stream: bool,
     /// A file of changes of the rules.
     pub changes: Option<&'a str>,
+    /// Functions that no chain file knows, each with the place in the chain at which it is put in.
+    pub functions: Vec<(usize, Box<dyn Prepared>)>,
     /// Called when so many packets were read.
     pub at: Option<(u64, Box<dyn FnMut() + 'a>)>,
 }
@@ -61,6 +63,9 @@ pub fn results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Optio
     if let Some(changes) = how.changes {
         std::fs::write(folder.join("changes"), changes).expect("written");
         chain.change_rules(&folder.join("changes")).expect("good changes");
+    }
+    for (place, function) in how.functions.drain(..) {
+        chain.functions.insert(place, function);
     }
     let plan = Plan::new(chain);
     let stop = Stop::default();
