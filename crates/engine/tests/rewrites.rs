@@ -5,7 +5,7 @@
 mod support;
 
 use packetloom_nf::oracle::OraclePacket;
-use packetloom_nf::{Function, Oracle, Prepared, Records, Report};
+use packetloom_nf::{Form, Function, Oracle, Prepared, Records, Report, Standalone};
 use packetloom_packet::{Address, Batch, End, KeyBits, Rewrite, Verdict};
 use support::{How, Results, results, traffic};
 
@@ -27,6 +27,12 @@ impl Prepared for Mover {
         false
     }
 
+    fn form(&self) -> Form<'_> {
+        Form::Standalone(self)
+    }
+}
+
+impl Standalone for Mover {
     fn function(&self, _workers: usize) -> Box<dyn Function> {
         Box::new(Self)
     }
