@@ -4,9 +4,14 @@
 
 mod support;
 
+use std::net::IpAddr;
+
+use packetloom_packet::key::join;
+use packetloom_packet::{Key, LinkType, dissect};
 use proptest::prelude::*;
 use support::{How, results, traffic};
 
+const BALANCER: &str = "balancer";
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
 const METER: &str = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"2ms\"\noutput = \"flows\"\n";
 
@@ -29,7 +34,41 @@ fn at_times(mut capture: Vec<u8>, mut change: impl FnMut(usize, u64) -> u64) -> 
     capture
 }
 
-/// A function that keeps state for flows, by a definition's number.
+/// A balancer for what some packets of a capture are sent to.
+fn balancer(capture: &[u8], flows: &str, with_port: bool) -> String {
+    let mut text = format!("[[chain]]\nnf = \"balancer\"\nflows = \"{flows}\"\ntable_size = 251\n");
+    let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    let mut at = 24;
+    while at < capture.len() && addresses.len() < 20 {
+        let len = number(&capture[at + 8..at + 12]) as usize;
+        let frame = &capture[at + 16..at + 16 + len];
+        at += 16 + len;
+        let Ok(headers) = dissect(LinkType::ETHERNET, frame, 1500) else { continue };
+        let (address, port) = match headers.key {
+            Key::V4(key) => (IpAddr::V4(key.destination.into()), key.destination_port),
+            Key::V6(key) => (IpAddr::V6(join(key.destination).into()), key.destination_port),
+        };
+        if addresses.contains(&address) {
+            continue;
+        }
+        addresses.push(address);
+        let port = if with_port && port > 0 { format!("port = {port}\n") } else { String::new() };
+        let backend = |n: u32| {
+            let address = if address.is_ipv4() { format!("10.9.8.{n}") } else { format!("2001:db8::{n}") };
+            let port = if n == 2 { ", port = 8080" } else { "" };
+            format!("{{ address = \"{address}\", weight = {}{port} }}", n % 3)
+        };
+        let backends: Vec<_> = (1..5).map(backend).collect();
+        text += &format!(
+            "[[chain.services]]\naddress = \"{address}\"\n{port}backends = [{}]\n",
+            backends.join(", ")
+        );
+    }
+    if addresses.is_empty() { String::new() } else { text }
+}
+
+/// A function that keeps state for flows, by a definition's number; "balancer" where it comes to know the capture.
 fn function() -> impl Strategy<Value = String> {
     let flows = prop::sample::select(vec!["5-tuple", "short", "sources", "source"]);
     let unit =
@@ -40,6 +79,7 @@ fn function() -> impl Strategy<Value = String> {
             "[[chain]]\nnf = \"limiter\"\nflows = \"{flows}\"\nrate = \"{rate}\"\nburst = \"{burst}\"\n"
         )),
         Just(ACL.to_owned()),
+        Just(BALANCER.to_owned()),
     ]
 }
 
@@ -58,7 +98,7 @@ proptest! {
     #[test]
     fn any_chain_gives_what_the_oracle_gives(
         functions in prop::collection::vec(function(), 1..7),
-        has_meter: bool,
+        (has_meter, with_port, balanced) in (any::<bool>(), any::<bool>(), prop::sample::select(vec!["5-tuple", "short"])),
         (packets, flows, seed) in (1u64..4_000, 1u64..300, any::<u64>()),
         // Packets that come out of order, and by how much.
         (late, by) in (0usize..9, prop_oneof![Just(0u64), 1u64..50_000_000]),
@@ -66,10 +106,11 @@ proptest! {
     ) {
         // The meter writes one file.
         let meter = if has_meter { METER } else { "" };
-        let chain = format!("{DEFINITIONS}{}{meter}", functions.concat());
         let capture = at_times(traffic(packets, flows.min(packets), seed), |packet, time| {
             if late > 0 && packet % (late + 1) == 0 { time.saturating_sub(by) } else { time }
         });
+        let functions = functions.concat().replace(BALANCER, &balancer(&capture, balanced, with_port));
+        let chain = format!("{DEFINITIONS}{functions}{meter}");
         let how = How { settings: "device = \"oracle\"", ..How::default() };
         let (oracle, ..) = results(&chain, &capture, how);
         for workers in [1, 2, 7] {

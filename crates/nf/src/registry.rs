@@ -2,11 +2,12 @@
 
 use schemars::{Schema, SchemaGenerator};
 
-use crate::{Config, Context, Error, Prepared, acl, counter, limiter, meter};
+use crate::{Config, Context, Error, Prepared, acl, balancer, counter, limiter, meter};
 
 /// Every function a chain file can name.
 pub const FUNCTIONS: &[Registration] = &[
     Registration::of::<acl::Config>("ordered rules, first match wins"),
+    Registration::of::<balancer::Config>("flows to services spread over backends"),
     Registration::of::<counter::Config>("packets and bytes of each flow"),
     Registration::of::<limiter::Config>("a token bucket for each flow"),
     Registration::of::<meter::Config>("bidirectional flow records"),

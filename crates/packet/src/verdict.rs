@@ -32,6 +32,8 @@ drop_reasons! {
     FlowTableFull = "flow_table_full",
     /// Its flow sends more than a limiter lets through.
     RateLimit = "rate_limit",
+    /// A function is to rewrite its headers, which cannot be rewritten.
+    Rewrite = "rewrite",
 }
 
 /// What a chain decides about one packet.

@@ -1,9 +1,12 @@
 //! Packet by packet through the slow forms, with the oracle's own parser.
 
+use std::net::IpAddr;
+
 use packetloom_nf::flows::{FlowOracle, Found, OracleFlows};
-use packetloom_nf::oracle::OraclePacket;
+use packetloom_nf::oracle::{OracleIp, OraclePacket};
 use packetloom_nf::{Form, Oracle};
-use packetloom_packet::{Batch, DropReason, Verdict};
+use packetloom_packet::key::halves;
+use packetloom_packet::{Address, Batch, DropReason, End, Reject, Rewrite, Verdict};
 
 use super::{ENCODED, Encoder, Intake, Outlet, Remains};
 use crate::layout::Part;
@@ -73,6 +76,7 @@ pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_
                 }
             }
             batch.push_verdict(verdict);
+            rewrite(&mut batch, index, arrived.as_ref(), packet.ip.as_ref());
             number += 1;
         }
         outlet.deliver(&batch)?;
@@ -96,4 +100,31 @@ pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_
         });
     }
     Ok(Remains { reports, top_flows, flows: flows.iter().map(OracleFlows::counts).collect() })
+}
+
+/// Has a frame rewritten as the packet was.
+fn rewrite(
+    batch: &mut Batch,
+    frame: usize,
+    before: Result<&OracleIp, &Reject>,
+    after: Result<&OracleIp, &Reject>,
+) {
+    let (Ok(before), Ok(after)) = (before, after) else { return };
+    let ports = |ip: &OracleIp| {
+        ip.ports.map_or((None, None), |(source, destination)| (Some(source), Some(destination)))
+    };
+    let (before_ports, after_ports) = (ports(before), ports(after));
+    for (end, before, after) in [
+        (End::Source, (before.source, before_ports.0), (after.source, after_ports.0)),
+        (End::Destination, (before.destination, before_ports.1), (after.destination, after_ports.1)),
+    ] {
+        if before != after {
+            let address = match after.0 {
+                IpAddr::V4(address) => Address::V4(address.into()),
+                IpAddr::V6(address) => Address::V6(halves(address.into())),
+            };
+            let port = if before.1 == after.1 { None } else { after.1 };
+            batch.rewrite(Rewrite { frame: frame as u32, end, address, port });
+        }
+    }
 }

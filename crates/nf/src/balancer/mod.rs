@@ -1,5 +1,116 @@
-//! Balancing: the packets of a flow go to one of several backends, and stay with it while others come and go.
+//! `balancer`: flows to a service's address go to one of its backends each, and stay there.
 //!
-//! [`maglev`] has the table that says which.
+//! The first packet of a flow chooses the backend by Maglev hashing ([`maglev`]) over the flow's key, which is the same for each
+//! balancer with the same services and seed; the flow's entry remembers it. Packets to the service get the
+//! backend's address, and port where it has one, in place of the service's, with checksums brought up to date (RFC 1624). A
+//! backend of weight 0 is drained: it gets no new flows. Packets of flows to no service pass as they are, and so do later
+//! fragments where the service has a port, since they do not say theirs.
+//!
+//! - Shape: a word of the flow's entry: the backend, and which of the flow's ends is the service.
+//! - Verdict: pass, or drop with `rewrite` where headers cannot be rewritten (the port of a first fragment of SCTP).
 
+mod config;
+mod cpu;
 pub mod maglev;
+mod oracle;
+mod services;
+
+use std::any::Any;
+use std::sync::Arc;
+
+use serde_json::json;
+
+pub use self::config::{Config, Port, Service, ServiceBackend, TableSize, Weight};
+use self::services::Services;
+use crate::flows::{By, FlowFunction, FlowOracle, Keeps, StateAt, state_words};
+use crate::{Form, PerFlow, Prepared, Report};
+
+/// A balancer ready to run.
+#[derive(Clone, Debug)]
+pub struct Balancer {
+    flows: Option<String>,
+    services: Arc<Services>,
+}
+
+impl Prepared for Balancer {
+    fn name(&self) -> &'static str {
+        "balancer"
+    }
+
+    fn describe(&self) -> Vec<String> {
+        self.services.describe()
+    }
+
+    fn is_per_flow(&self) -> bool {
+        false
+    }
+
+    fn form(&self) -> Form<'_> {
+        Form::PerFlow(self)
+    }
+}
+
+impl PerFlow for Balancer {
+    fn keeps(&self) -> Keeps {
+        Keeps { flows: self.flows.clone(), by: &[By::FiveTuple], words: state_words::<cpu::Chosen>() }
+    }
+
+    fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
+        Box::new(cpu::BalancerCpu::new(at, self.services.clone()))
+    }
+
+    fn oracle(&self) -> Box<dyn FlowOracle> {
+        Box::new(oracle::BalancerOracle::new(self.services.clone()))
+    }
+}
+
+/// Packets, their IP bytes, and flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Packets that were sent there.
+    pub packets: u64,
+    /// Their IP bytes.
+    pub bytes: u64,
+    /// Flows that it was chosen for.
+    pub flows: u64,
+}
+
+/// What a balancer counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BalancerReport {
+    /// For each backend, in the order of the services: how it is called, and its load.
+    pub backends: Vec<(String, Load)>,
+    /// Packets of flows to no service.
+    pub others: u64,
+}
+
+impl BalancerReport {
+    fn new(services: &Services) -> Self {
+        Self { backends: services.names().map(|name| (name, Load::default())).collect(), others: 0 }
+    }
+}
+
+impl Report for BalancerReport {
+    fn merge(&mut self, other: &dyn Report) {
+        let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
+        self.others += other.others;
+        for ((_, load), (_, other)) in self.backends.iter_mut().zip(&other.backends) {
+            load.packets += other.packets;
+            load.bytes += other.bytes;
+            load.flows += other.flows;
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let backend = |(name, Load { packets, bytes, flows }): &(String, Load)| json!({ "backend": name, "packets": packets, "bytes": bytes, "flows": flows });
+        json!({ "backends": self.backends.iter().map(backend).collect::<Vec<_>>(), "others": self.others })
+    }
+
+    fn rows(&self) -> Vec<(String, String)> {
+        let row = |(name, Load { packets, bytes, flows }): &(String, Load)| {
+            (name.clone(), format!("{flows} flows, {packets} packets, {bytes} IP bytes"))
+        };
+        let others = ("to no service".into(), format!("{} packets", self.others));
+        self.backends.iter().map(row).chain([others]).collect()
+    }
+}

@@ -1,0 +1,99 @@
+//! The slow form.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use packetloom_packet::key::halves;
+use packetloom_packet::{DropReason, Key, KeyBits, MatchKey4, MatchKey6, Verdict};
+
+use super::BalancerReport;
+use super::services::Services;
+use crate::Report;
+use crate::flows::{FlowOracle, OracleFlow, OracleFlows};
+use crate::oracle::{OracleIp, OraclePacket};
+
+pub(super) struct BalancerOracle {
+    services: Arc<Services>,
+    /// For each life of a flow, its backend and whether the lower endpoint is the client.
+    chosen: HashMap<u64, Option<(u32, bool)>>,
+    report: BalancerReport,
+}
+
+impl BalancerOracle {
+    pub(super) fn new(services: Arc<Services>) -> Self {
+        let report = BalancerReport::new(&services);
+        Self { services, chosen: HashMap::new(), report }
+    }
+}
+
+/// The key by which services are found and flows hashed.
+fn key(ip: &OracleIp) -> Key {
+    let (source_port, destination_port) = ip.ports.unwrap_or_default();
+    let bits = if ip.ports.is_some() { KeyBits::PORTS } else { KeyBits::default() };
+    match (ip.source, ip.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => Key::V4(MatchKey4 {
+            source: source.into(),
+            destination: destination.into(),
+            source_port,
+            destination_port,
+            protocol: ip.protocol,
+            bits,
+            ..MatchKey4::default()
+        }),
+        (source, destination) => {
+            let address = |address: IpAddr| match address {
+                IpAddr::V4(address) => halves(address.to_ipv6_mapped().into()),
+                IpAddr::V6(address) => halves(address.into()),
+            };
+            Key::V6(MatchKey6 {
+                source: address(source),
+                destination: address(destination),
+                source_port,
+                destination_port,
+                protocol: ip.protocol,
+                bits,
+                ..MatchKey6::default()
+            })
+        }
+    }
+}
+
+impl FlowOracle for BalancerOracle {
+    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
+        let Ok(ip) = &mut packet.ip else { return Verdict::Pass };
+        let services = &self.services;
+        let report = &mut self.report;
+        let chosen = *self.chosen.entry(flow.life).or_insert_with(|| {
+            let key = key(ip);
+            let backend = services.choose(services.to(&key)?, &key);
+            report.backends[backend as usize].1.flows += 1;
+            Some((backend, flow.from_a))
+        });
+        let Some((number, client_is_a)) = chosen else {
+            report.others += 1;
+            return Verdict::Pass;
+        };
+        if client_is_a != flow.from_a {
+            report.others += 1;
+            return Verdict::Pass;
+        }
+        let (_, load) = &mut report.backends[number as usize];
+        load.packets += 1;
+        load.bytes += u64::from(ip.bytes);
+        let backend = services.backend(number);
+        // SCTP's checksum covers all of the packet, of which a first fragment is only a part.
+        if backend.port.is_some() && ip.protocol == 132 && ip.first_fragment {
+            return Verdict::Drop(DropReason::Rewrite);
+        }
+        ip.destination = backend.address;
+        if let (Some(port), Some((_, destination_port))) = (backend.port, &mut ip.ports) {
+            *destination_port = port;
+        }
+        Verdict::Pass
+    }
+
+    fn report(&self, _flows: &OracleFlows) -> Box<dyn Report> {
+        Box::new(self.report.clone())
+    }
+}

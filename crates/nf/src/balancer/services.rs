@@ -1,0 +1,187 @@
+//! Services and their backends.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use packetloom_packet::key::halves;
+use packetloom_packet::{Address, FlowKey, Key, KeyBits, protocol};
+
+use super::maglev::Maglev;
+use crate::Error;
+
+/// What flows are sent to, and where they go instead.
+#[derive(Clone, Debug)]
+pub(super) struct Services {
+    services: Vec<Service>,
+    /// Of all services, one after the other.
+    backends: Vec<Backend>,
+    seed: u64,
+}
+
+/// An address that flows are sent to, with a port and a protocol where it is for these only.
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    pub(super) address: IpAddr,
+    pub(super) port: Option<u16>,
+    pub(super) protocol: Option<u8>,
+    /// The number of its first backend.
+    pub(super) first: u32,
+    pub(super) table: Maglev,
+}
+
+/// Where flows go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Backend {
+    pub(super) address: IpAddr,
+    /// None for the port that packets have.
+    pub(super) port: Option<u16>,
+    pub(super) weight: u32,
+}
+
+impl Backend {
+    /// The address as keys hold it.
+    pub(super) fn to(&self) -> Address {
+        match self.address {
+            IpAddr::V4(address) => Address::V4(address.to_bits()),
+            IpAddr::V6(address) => Address::V6(halves(address.to_bits())),
+        }
+    }
+
+    /// Its name in the service's table: it keeps its flows whatever place it has in a list.
+    fn name(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => SocketAddr::new(self.address, port).fmt(f),
+            None => self.address.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => SocketAddr::new(self.address, port).fmt(f)?,
+            None => self.address.fmt(f)?,
+        }
+        match self.protocol.map(|number| (number, protocol::name(number))) {
+            Some((_, Some(name))) => write!(f, " {name}"),
+            Some((number, None)) => write!(f, " protocol {number}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The end that a packet is sent to, by its key, and its protocol.
+fn destination(key: &Key) -> (IpAddr, Option<u16>, u8) {
+    let port = |bits: KeyBits, port: u16| bits.contains(KeyBits::PORTS).then_some(port);
+    match key {
+        Key::V4(key) => {
+            (IpAddr::V4(key.destination.into()), port(key.bits, key.destination_port), key.protocol)
+        }
+        Key::V6(key) => (
+            IpAddr::V6(packetloom_packet::key::join(key.destination).into()),
+            port(key.bits, key.destination_port),
+            key.protocol,
+        ),
+    }
+}
+
+impl Services {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { services: Vec::new(), backends: Vec::new(), seed }
+    }
+
+    /// Adds a service.
+    ///
+    /// # Errors
+    ///
+    /// [`Maglev::new`]'s; backends of another IP version, or twice the same; a service that no flow comes to because of one
+    /// before.
+    pub(super) fn add(
+        &mut self,
+        (address, port, protocol): (IpAddr, Option<u16>, Option<u8>),
+        backends: &[Backend],
+        size: u32,
+    ) -> Result<(), Error> {
+        let names: Vec<_> = backends.iter().map(Backend::name).collect();
+        let weighted: Vec<_> =
+            names.iter().map(String::as_bytes).zip(backends.iter().map(|backend| backend.weight)).collect();
+        let first = self.backends.len() as u32;
+        let service = Service { address, port, protocol, first, table: Maglev::new(&weighted, size)? };
+        if let Some(other) = backends.iter().find(|backend| backend.address.is_ipv4() != address.is_ipv4()) {
+            return Err(Error::Invalid(format!(
+                "backend {other} of {service}; expected the same IP version"
+            )));
+        }
+        for (number, name) in names.iter().enumerate() {
+            if names[..number].contains(name) {
+                return Err(Error::Invalid(format!("backend {name} twice in {service}; expected once")));
+            }
+        }
+        let covers = |before: &&Service| {
+            before.address == address
+                && (before.port.is_none() || before.port == port)
+                && (before.protocol.is_none() || before.protocol == protocol)
+        };
+        if let Some(before) = self.services.iter().find(covers) {
+            return Err(Error::Invalid(format!(
+                "all packets to {service} are to {before} before it; expected the narrower one first"
+            )));
+        }
+        self.services.push(service);
+        self.backends.extend(backends);
+        Ok(())
+    }
+
+    /// The service that a packet is sent to: the first one that fits.
+    pub(super) fn to(&self, key: &Key) -> Option<&Service> {
+        let (address, port, protocol) = destination(key);
+        self.services.iter().find(|service| {
+            service.address == address
+                && service.port.is_none_or(|of| port == Some(of))
+                && service.protocol.is_none_or(|of| protocol == of)
+        })
+    }
+
+    /// The backend of a new flow to a service: its number. The hash is that of the flow's key with the services' seed.
+    pub(super) fn choose(&self, service: &Service, key: &Key) -> u32 {
+        let flow = match key {
+            Key::V4(key) => FlowKey::from_v4(key).0,
+            Key::V6(key) => FlowKey::from_v6(key).0,
+        };
+        service.first + service.table.lookup(flow.hash(self.seed))
+    }
+
+    pub(super) fn backend(&self, number: u32) -> &Backend {
+        &self.backends[number as usize]
+    }
+
+    pub(super) fn backends(&self) -> &[Backend] {
+        &self.backends
+    }
+
+    /// How all backends are called, with their services.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        (0..).zip(&self.backends).map(|(number, backend)| {
+            let service = self.services.iter().rfind(|service| service.first <= number);
+            service.map_or_else(String::new, |service| format!("{backend} of {service}"))
+        })
+    }
+
+    pub(super) fn describe(&self) -> Vec<String> {
+        let ends = self.services.iter().skip(1).map(|next| next.first).chain([self.backends.len() as u32]);
+        let line = |(service, end): (&Service, u32)| {
+            let backends = &self.backends[service.first as usize..end as usize];
+            let drained = backends.iter().filter(|backend| backend.weight == 0).count();
+            let rest = if drained > 0 { format!(", {drained} of them drained") } else { String::new() };
+            let size = service.table.entries().len();
+            format!("{service}: {} backends{rest}, a table of {size}", backends.len())
+        };
+        self.services.iter().zip(ends).map(line).collect()
+    }
+}
