@@ -8,7 +8,7 @@ use packetloom_engine::Plan;
 use packetloom_engine::executor::Worker;
 use packetloom_io::input::Stop;
 use packetloom_packet::{
-    Arena, Batch, FlowKey, FrameRef, Key, KeyBits, LinkType, MatchKey4, Timestamp, protocol,
+    Arena, Batch, FlowKey, FrameRef, Key, KeyBits, LinkType, MatchKey4, Timestamp, protocol, rewrite,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -167,6 +167,8 @@ struct Runner<'a> {
     worker: Worker,
     batch: Batch,
     size: usize,
+    /// Where frames that pass are written, with their rewrites: a ring to send from.
+    sent: Vec<u8>,
     /// Packets so far, and those that passed.
     packets: u64,
     passed: u64,
@@ -192,15 +194,32 @@ impl Runner<'_> {
                     self.packets += 1;
                 }
                 self.worker.judge(&mut self.batch);
-                self.passed +=
-                    self.batch.verdicts().iter().filter(|verdict| verdict.is_pass()).count() as u64;
+                self.send();
                 at = end;
             }
         }
     }
 }
 
-/// Measures a chain over packets in memory, from frames to verdicts.
+impl Runner<'_> {
+    /// Writes the frames that pass, as they are to be sent.
+    fn send(&mut self) {
+        let (stride, len) = (self.ring.stride, self.ring.len);
+        for (index, verdict) in self.batch.verdicts().iter().enumerate() {
+            if !verdict.is_pass() {
+                continue;
+            }
+            let frame = &mut self.sent[index * stride..][..len];
+            frame.copy_from_slice(self.batch.bytes(index));
+            for rewrite in self.batch.rewrites(index) {
+                rewrite::apply(rewrite, LinkType::ETHERNET, frame, len as u32);
+            }
+            self.passed += 1;
+        }
+    }
+}
+
+/// Measures a chain over packets in memory, from frames to what is sent.
 ///
 /// # Errors
 /// [`Error::Wrong`] where its counts are not those of the packets; [`Error::Interrupted`].
@@ -213,6 +232,7 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, E
             worker: Worker::new(plan, options.workers, options.batch),
             batch: Batch::new(options.batch),
             size: options.batch,
+            sent: vec![0; options.batch * ring.stride],
             packets: 0,
             passed: 0,
         })

@@ -494,7 +494,7 @@ pub(crate) enum BenchVerb {
     /// start, for each part, and, without a number of changes, for tables made anew of the rules as they are in the end;
     /// worn_classifies and worn_changes are how many times as fast as these the changed ones are, measured in turns.
     Changes(BenchChangesArgs),
-    /// A chain over packets in memory, from frames to verdicts
+    /// A chain over packets in memory, from frames to what is sent
     ///
     /// Each worker has a ring of frames of its own, packets of a flow in one of them as a network card spreads them; all rings together are
     /// four times the largest cache, or twice as many packets as flows, in random order. The first time around is not timed, so that all
@@ -535,7 +535,7 @@ pub(crate) struct BenchMeterArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchChainArgs {
-    /// The chain file; a counter and a limiter that lets all pass, unless given
+    /// The chain file; unless given, a counter, a limiter that lets all pass, and a balancer: packets go to 198.51.100.1, port 80
     #[arg(value_name = "CHAIN.toml")]
     pub(crate) chain: Option<PathBuf>,
     /// Flows

@@ -121,10 +121,11 @@ pub(crate) fn pour(level: u64, full: u64, income: u64) -> (u64, u64) {
 /// Takes so many units from a level that has them; otherwise takes none. Returns whether it did.
 #[inline]
 pub(crate) fn withdraw(level: &mut u64, units: u64) -> bool {
-    // Divided, so that no number of units is too large.
-    let enough = *level / PARTS >= units;
+    // More than any level where it is too much for 64 bits.
+    let price = units.saturating_mul(PARTS);
+    let enough = *level >= price;
     if enough {
-        *level -= units * PARTS;
+        *level -= price;
     }
     enough
 }

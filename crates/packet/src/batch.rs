@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::dissect::common;
 use crate::rewrite::Rewrites;
 use crate::{
     Address, DropReason, End, Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, Reject, Rewrite,
@@ -65,6 +66,15 @@ impl<K> Keys<K> {
         self.keys.clear();
         self.frames.clear();
         self.bytes.clear();
+    }
+
+    fn resize(&mut self, len: usize)
+    where
+        K: Copy + Default,
+    {
+        self.keys.resize(len, K::default());
+        self.frames.resize(len, 0);
+        self.bytes.resize(len, 0);
     }
 
     fn push(&mut self, key: K, frame: u32, bytes: u32) -> u32 {
@@ -215,22 +225,35 @@ impl Batch {
     pub fn parse(&mut self, policy: Policy) {
         let arena = self.arena.clone();
         let arena = (*arena).as_ref();
-        for (index, frame) in self.frames.iter().enumerate().skip(self.parsed.len()) {
-            let parsed = match dissect(frame.link, bytes_of(arena, frame), frame.wire_len) {
-                Ok(Headers { key: Key::V4(key), ip_bytes }) => {
-                    Parsed::V4(self.v4.push(key, index as u32, ip_bytes))
-                }
-                Ok(Headers { key: Key::V6(key), ip_bytes }) => {
-                    Parsed::V6(self.v6.push(key, index as u32, ip_bytes))
-                }
-                Err(reject) => Parsed::Rejected(reject),
+        let Self { frames, parsed, verdicts, v4, v6, .. } = self;
+        let begin = parsed.len();
+        let frames = &frames[begin..];
+        // Room for all to be IPv4, so that none has to ask for it.
+        let mut next = v4.keys.len();
+        v4.resize(next + frames.len());
+        let headers = |(index, frame): (usize, &FrameRef)| {
+            let data = bytes_of(arena, frame);
+            let index = (begin + index) as u32;
+            let (key, bytes) = match common(frame.link, data) {
+                Some(found) => found,
+                None => match dissect(frame.link, data, frame.wire_len) {
+                    Ok(Headers { key: Key::V4(key), ip_bytes }) => (key, ip_bytes),
+                    Ok(Headers { key: Key::V6(key), ip_bytes }) => {
+                        return Parsed::V6(v6.push(key, index, ip_bytes));
+                    }
+                    Err(reject) => return Parsed::Rejected(reject),
+                },
             };
-            self.verdicts.push(match parsed {
-                Parsed::Rejected(reject) => policy.verdict(reject),
-                _ => Verdict::Pass,
-            });
-            self.parsed.push(parsed);
-        }
+            (v4.keys[next], v4.frames[next], v4.bytes[next]) = (key, index, bytes);
+            next += 1;
+            Parsed::V4((next - 1) as u32)
+        };
+        parsed.extend(frames.iter().enumerate().map(headers));
+        v4.resize(next);
+        verdicts.extend(parsed[begin..].iter().map(|parsed| match parsed {
+            Parsed::Rejected(reject) => policy.verdict(*reject),
+            _ => Verdict::Pass,
+        }));
     }
 
     /// Frames it may hold.

@@ -8,6 +8,7 @@ use crate::wire::ethernet::{self, Ethernet, MplsLabel, PppoeSession, VlanTag};
 use crate::wire::ip::{Extension, Ipv4, Ipv6};
 use crate::wire::link::{Loopback, Sll, Sll2};
 use crate::wire::transport::{Icmp, Ports, TcpFlags};
+use crate::wire::{be16, be32};
 use crate::{LinkType, Reject, protocol};
 
 mod kernel;
@@ -50,6 +51,39 @@ pub fn dissect(link: LinkType, data: &[u8], wire_len: u32) -> Result<Headers, Re
         6 => ipv6(packet, wire_len),
         _ => Err(Reject::IpMalformed),
     }
+}
+
+/// The bytes that [`common`] looks at: headers of Ethernet and IPv4, and TCP's up to its flags.
+const COMMON: usize = 48;
+
+/// The headers of the most common frames, as [`dissect`] finds them, in fewer steps: TCP or UDP in one piece, in IPv4 without
+/// options, in untagged Ethernet.
+#[inline]
+pub(crate) fn common(link: LinkType, data: &[u8]) -> Option<(MatchKey4, u32)> {
+    let frame: &[u8; COMMON] = data.first_chunk()?;
+    let protocol = frame[23];
+    let is_tcp = protocol == protocol::TCP;
+    let ip_bytes = be16!(frame, 16);
+    let is_common = link == LinkType::ETHERNET
+        && be16!(frame, 12) == ethernet::TYPE_IPV4
+        && frame[14] == 0x45
+        // Neither more fragments nor an offset.
+        && be16!(frame, 20) & 0x3fff == 0
+        && (is_tcp || protocol == protocol::UDP)
+        // The flags are inside.
+        && ip_bytes >= (COMMON - Ethernet::LEN) as u16;
+    let bits = KeyBits::WHOLE.with(KeyBits::PORTS);
+    let key = MatchKey4 {
+        source: be32!(frame, 26),
+        destination: be32!(frame, 30),
+        source_port: be16!(frame, 34),
+        destination_port: be16!(frame, 36),
+        protocol,
+        tcp_flags: if is_tcp { frame[47] } else { 0 },
+        bits: if is_tcp { bits.with(KeyBits::TCP_FLAGS) } else { bits },
+        reserved: 0,
+    };
+    is_common.then_some((key, ip_bytes.into()))
 }
 
 /// The captured bytes from the outermost IP header on.

@@ -10,8 +10,9 @@ use packetloom_packet::reject::RejectCounts;
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{
     Address, Batch, DropReason, End, EndReason, FlowRecord, FrameRef, HalfFlow, Headers, Key, LinkType,
-    Reject, Rewrite, Timestamp, Verdict, protocol,
+    Reject, Rewrite, Timestamp, Verdict, dissect, protocol,
 };
+use proptest::prelude::*;
 use support::*;
 
 /// Packets without layer 2 one after another in an arena, and where they lie.
@@ -424,5 +425,46 @@ fn a_record_spans_both_directions() {
             (record.start().as_nanos(), record.end().as_nanos(), record.directions()),
             (10, end, directions)
         );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
+
+    /// Batches know shortcuts for common frames: what they find is what the walk over the headers finds, whatever single bytes
+    /// say.
+    #[test]
+    fn batches_find_what_the_walk_finds(
+        is_tcp: bool,
+        len in 0usize..80,
+        // Lengths that matter more often than others.
+        changes in prop::collection::vec(
+            prop_oneof![4 => (12usize..48, any::<u8>()), 1 => (Just(17), 18u8..40), 1 => (Just(16), Just(0))],
+            0..4,
+        ),
+        link in prop_oneof![9 => Just(LinkType::ETHERNET), 1 => Just(LinkType::RAW)],
+        wire_len in 0u32..100,
+    ) {
+        let transport = if is_tcp { tcp(0x1234, 0x5678, 0x12) } else { udp(0x1234, 0x5678) };
+        let mut frame = vec![2; 12];
+        frame.extend([8, 0]);
+        frame.extend(Ipv4::of(if is_tcp { TCP } else { UDP }).packet(&[transport, vec![7; 20]].concat()));
+        for (at, byte) in changes {
+            frame[at] = byte;
+        }
+        frame.truncate(len);
+        let mut batch = Batch::new(1);
+        let captured = frame.len() as u32;
+        batch.reset(Arc::new(frame.clone()));
+        batch.push(FrameRef { offset: 0, time: Timestamp::default(), len: captured, wire_len, link, port: 0 });
+        batch.parse(Policy::PASS);
+        let found = match batch.parsed() {
+            [Parsed::V4(0)] => Ok(Headers { key: Key::V4(batch.v4().keys[0]), ip_bytes: batch.v4().bytes[0] }),
+            [Parsed::V6(0)] => Ok(Headers { key: Key::V6(batch.v6().keys[0]), ip_bytes: batch.v6().bytes[0] }),
+            [Parsed::Rejected(reject)] => Err(*reject),
+            others => panic!("{others:?}"),
+        };
+        prop_assert_eq!(found, dissect(link, &frame, wire_len));
+        prop_assert_eq!(batch.v4().keys.len() + batch.v6().keys.len(), usize::from(found.is_ok()));
     }
 }

@@ -43,8 +43,8 @@ const KEY: u64 = (1 << FUNCTIONS) - 1;
 pub const MAX_FUNCTIONS: usize = 16;
 /// Entries that the hand looks at to find room for one: the last of them goes, where one may be evicted.
 const LOOKS: usize = 16;
-/// Packets from one whose tags are asked for to the one that is looked up.
-const AHEAD: usize = 16;
+/// Packets whose entries are asked for at a time: enough to keep the memory busy, few enough to stay in the first cache.
+const TOGETHER: usize = 32;
 /// Places for three entries for each two that there may be, so that groups seldom overflow.
 const PLACES: (usize, usize) = (3, 2);
 
@@ -62,6 +62,8 @@ pub struct Hashed<const W: usize> {
 
 /// The place of an entry.
 pub type Slot = u32;
+/// Of none.
+pub const NO_SLOT: Slot = Slot::MAX;
 
 /// Where a function keeps its state in each entry: from a word behind the header on; the function's number there, below
 /// [`MAX_FUNCTIONS`].
@@ -81,8 +83,8 @@ pub trait Packet {
     /// Its time, in nanoseconds.
     fn now(&self) -> u64;
 
-    /// Its flow has this place; none where there was no room.
-    fn set_slot(&mut self, slot: Option<Slot>);
+    /// Its flow's place, or [`NO_SLOT`] where there was no room; on the way there, where it may be.
+    fn slot(&mut self) -> &mut Slot;
 }
 
 /// Words that a state takes.
@@ -218,24 +220,14 @@ impl<const W: usize> States<W> {
     /// The packets of one call are of one batch: see [`States::end_batch`].
     pub fn touch_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
         let mut table = self.table();
-        // A place that is probably the flow's, for those whose entries are on their way.
-        let mut hints = [0; AHEAD];
-        let hint = |table: &Table<'_>, packet: Option<&P>| match packet
-            .and_then(|packet| flows.get(packet.flow()))
-        {
-            Some(flow) => table.hint(flow.hash),
-            None => 0,
-        };
-        for (number, hints) in hints.iter_mut().enumerate() {
-            *hints = hint(&table, packets.get(number));
-        }
-        for number in 0..packets.len() {
-            let next = hint(&table, packets.get(number + AHEAD));
-            let found = std::mem::replace(&mut hints[number % AHEAD], next);
-            let packet = &mut packets[number];
-            if let Some(flow) = flows.get(packet.flow()) {
-                let slot = table.touch(flow, found, packet.now());
-                packet.set_slot(slot);
+        for packets in packets.chunks_mut(TOGETHER) {
+            for packet in packets.iter_mut() {
+                let hint = table.hint(flows[packet.flow()].hash);
+                *packet.slot() = hint;
+            }
+            for packet in packets {
+                let (flow, hint, now) = (&flows[packet.flow()], *packet.slot(), packet.now());
+                *packet.slot() = table.touch(flow, hint, now).unwrap_or(NO_SLOT);
             }
         }
     }
@@ -326,12 +318,17 @@ impl<const W: usize> EntriesMut<'_, W> {
     #[inline]
     pub fn state<S: Pod>(&mut self, slot: Slot, at: StateAt) -> (&mut S, bool) {
         let at_line = slot as usize * self.stride;
-        let head = &mut self.lines[at_line][W - 1];
+        let line = &mut self.lines[at_line];
         let seen = 1 << (FUNCTIONS + at.function);
-        let is_new = *head & seen == 0;
-        *head |= seen;
-        let words = self.lines[at_line..].as_flattened_mut();
-        let words = &mut words[header_words(W) + at.word..][..state_words::<S>()];
+        let is_new = line[W - 1] & seen == 0;
+        line[W - 1] |= seen;
+        let from = header_words(W) + at.word;
+        // Mostly all is in the first line.
+        let words = if from + state_words::<S>() <= size_of::<Line>() / 8 {
+            &mut self.lines[at_line][from..from + state_words::<S>()]
+        } else {
+            &mut self.lines[at_line..].as_flattened_mut()[from..from + state_words::<S>()]
+        };
         if is_new {
             words.fill(0);
         }
@@ -403,7 +400,7 @@ impl Table<'_> {
     /// The place that a hash probably leads to, or where a new entry would stand, which is brought in; some place where there is
     /// neither.
     #[inline]
-    fn hint(&self, hash: u64) -> usize {
+    fn hint(&self, hash: u64) -> Slot {
         let group = home(self.groups.len(), hash);
         let tags = self.groups[group];
         let mut ways = ways_with(tags, tag(hash));
@@ -414,7 +411,7 @@ impl Table<'_> {
         for line in 0..self.stride {
             prefetch(self.entries.get(slot * self.stride + line));
         }
-        slot
+        slot as Slot
     }
 
     /// The first line of an entry.
@@ -458,14 +455,14 @@ impl Table<'_> {
 
     /// The place of a flow, which is now touched; `hint` is where it may be.
     #[inline]
-    fn touch<const W: usize>(&mut self, flow: &Hashed<W>, hint: usize, now: u64) -> Option<Slot> {
+    fn touch<const W: usize>(&mut self, flow: &Hashed<W>, hint: Slot, now: u64) -> Option<Slot> {
         let timeout = self.timeout;
-        let line = self.line(hint);
+        let line = self.line(hint as usize);
         if Self::is(line, &flow.key) && now.saturating_sub(line[W]) < timeout {
             line[W - 1] |= TOUCHED;
             // Time that runs backwards counts as 0.
             line[W] = line[W].max(now);
-            return Some(hint as Slot);
+            return Some(hint);
         }
         self.touch_elsewhere(flow, now)
     }

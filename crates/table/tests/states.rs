@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use packetloom_table::states::{Counts, Hashed, Key, Packet, Slot, StateAt, States, WhenFull};
+use packetloom_table::states::{Counts, Hashed, Key, NO_SLOT, Packet, Slot, StateAt, States, WhenFull};
 use proptest::prelude::*;
 
 const SEEDS: [u64; 2] = [7, 11];
@@ -15,7 +15,7 @@ type Packets = Vec<(u64, u64, bool)>;
 struct Looked {
     flow: usize,
     now: u64,
-    slot: Option<Slot>,
+    slot: Slot,
 }
 
 impl Packet for Looked {
@@ -27,8 +27,8 @@ impl Packet for Looked {
         self.now
     }
 
-    fn set_slot(&mut self, slot: Option<Slot>) {
-        self.slot = slot;
+    fn slot(&mut self) -> &mut Slot {
+        &mut self.slot
     }
 }
 
@@ -46,10 +46,10 @@ fn feed<const W: usize>(table: &mut States<W>, packets: &Packets) -> Vec<Option<
     let flows =
         packets.iter().map(|&(number, ..)| Hashed { key: key(number), hash: table.hash(&key(number)) });
     let flows: Vec<_> = flows.collect();
-    let packet = |(flow, &(_, now, _))| Looked { flow, now, slot: None };
+    let packet = |(flow, &(_, now, _))| Looked { flow, now, slot: 0 };
     let mut looked: Vec<_> = packets.iter().enumerate().map(packet).collect();
     table.touch_all(&flows, &mut looked);
-    let slots = looked.iter().map(|looked| looked.slot);
+    let slots = looked.iter().map(|looked| Some(looked.slot).filter(|&slot| slot != NO_SLOT));
     let mut entries = table.entries();
     let counted = slots.zip(packets).map(|(slot, &(_, now, is_seen))| {
         let slot = slot.filter(|_| is_seen)?;

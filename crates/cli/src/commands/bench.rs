@@ -71,6 +71,12 @@ nf = "limiter"
 flows = "sessions"
 rate = "100Gbit/s"
 burst = "1GB"
+[[chain]]
+nf = "balancer"
+flows = "sessions"
+[[chain.services]]
+address = "198.51.100.1"
+port = 80
 "#;
 
 /// Headers are mixed in the same way every time.
@@ -141,8 +147,12 @@ fn bench_chain(args: &BenchChainArgs) -> Done {
             let context = Context { folder: Path::new(""), ignore_flags: false };
             // Room for all of them in each worker, since they are not spread evenly.
             let room = u64::from(flows) * (args.workers.get() as u64 + 1);
-            let text = format!("[flows.sessions]\nby = \"5-tuple\"\nmax_flows = {room}\n{DEFAULT_CHAIN}");
-            (Chain::parse("the default chain", &text, context)?, "counter, limiter".into())
+            let backends = (1..17).map(|n| format!("{{ address = \"203.0.113.{n}\", port = 8080 }}"));
+            let backends = backends.collect::<Vec<_>>().join(", ");
+            let text = format!(
+                "[flows.sessions]\nby = \"5-tuple\"\nmax_flows = {room}\n{DEFAULT_CHAIN}backends = [{backends}]\n"
+            );
+            (Chain::parse("the default chain", &text, context)?, "counter, limiter, balancer".into())
         }
     };
     let options = chain::Options {

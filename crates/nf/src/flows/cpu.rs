@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use packetloom_packet::batch::Keys;
 use packetloom_packet::key::join;
 use packetloom_packet::{Batch, DropReason, FrameRef, KeyBits, MatchKey4, MatchKey6, Timestamp, Verdict};
-use packetloom_table::states::{self, Counts, Entry, Hashed, Key, Slot, StateAt, States};
+use packetloom_table::states::{self, Counts, Entry, Hashed, Key, NO_SLOT, Slot, StateAt, States};
 
 use super::{By, Definition, FlowName, PacketKeys, Seen, WhenFull};
 
@@ -43,10 +43,8 @@ struct Touched {
     at: u32,
     frame: u32,
     bytes: u32,
-    /// Its flow's place, where there was room.
     slot: Slot,
     from_a: bool,
-    has_slot: bool,
 }
 
 impl states::Packet for Touched {
@@ -61,9 +59,8 @@ impl states::Packet for Touched {
     }
 
     #[inline]
-    fn set_slot(&mut self, slot: Option<Slot>) {
-        self.slot = slot.unwrap_or_default();
-        self.has_slot = slot.is_some();
+    fn slot(&mut self) -> &mut Slot {
+        &mut self.slot
     }
 }
 
@@ -169,14 +166,15 @@ impl<const W: usize> Family<W> {
         touched.extend(packets.filter(|(((frame, _), _), _)| verdicts[**frame as usize].is_pass()).map(
             |(((&frame, &bytes), &mut from_a), at)| {
                 let now = frames[frame as usize].time;
-                Touched { now, at, frame, bytes, slot: 0, from_a, has_slot: false }
+                Touched { now, at, frame, bytes, slot: 0, from_a }
             },
         ));
         states.touch_all(flows, touched);
         refused.clear();
-        if !touched.iter().fold(true, |all, packet| all & packet.has_slot) {
-            refused.extend(touched.iter().filter(|packet| !packet.has_slot).map(|packet| packet.frame));
-            touched.retain(|packet| packet.has_slot);
+        let has_none = |packet: &Touched| packet.slot == NO_SLOT;
+        if touched.iter().fold(false, |any, packet| any | has_none(packet)) {
+            refused.extend(touched.iter().filter(|packet| has_none(packet)).map(|packet| packet.frame));
+            touched.retain(|packet| !has_none(packet));
         }
     }
 
