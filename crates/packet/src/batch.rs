@@ -170,6 +170,7 @@ impl Batch {
     /// frame has no key, nor where [`rewrite::apply`](crate::rewrite::apply()) would not apply it.
     ///
     /// Where the batch is not parsed, there is no key to tell that by: the rewrite is taken as it is.
+    #[inline]
     pub fn rewrite(&mut self, rewrite: Rewrite) -> bool {
         let frame = rewrite.frame as usize;
         macro_rules! write {
@@ -198,7 +199,7 @@ impl Batch {
             (None, _) => frame < self.frames.len(),
         };
         if fits {
-            self.rewrites.push(rewrite);
+            self.rewrites.push(rewrite, self.frames.len());
         }
         fits
     }
@@ -212,6 +213,7 @@ impl Batch {
     }
 
     /// The rewrites of a frame, in the order in which they are to be applied.
+    #[inline]
     pub fn rewrites(&self, index: usize) -> impl Iterator<Item = &Rewrite> {
         self.rewrites.of(index)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
-use packetloom_packet::{Batch, DropReason, End, Rewrite, Verdict};
+use packetloom_packet::{Address, Batch, DropReason, End, Rewrite, Verdict};
 
 use super::services::Services;
 use super::{BalancerReport, Load};
@@ -23,6 +23,8 @@ pub(super) struct Chosen {
 pub(super) struct BalancerCpu {
     at: StateAt,
     services: Arc<Services>,
+    /// For each backend what packets get, and its load.
+    targets: Vec<(Address, Option<u16>)>,
     loads: Vec<Load>,
     others: u64,
     rewrites: Vec<Rewrite>,
@@ -31,13 +33,14 @@ pub(super) struct BalancerCpu {
 impl BalancerCpu {
     pub(super) fn new(at: StateAt, services: Arc<Services>) -> Self {
         let loads = vec![Load::default(); services.backends().len()];
-        Self { at, services, loads, others: 0, rewrites: Vec::new() }
+        let targets = services.backends().iter().map(|backend| (backend.to(), backend.port)).collect();
+        Self { at, services, targets, loads, others: 0, rewrites: Vec::new() }
     }
 }
 
 impl FlowFunction for BalancerCpu {
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
-        let Self { at, services, loads, others, rewrites } = self;
+        let Self { at, services, targets, loads, others, rewrites } = self;
         rewrites.clear();
         flows.each(*at, batch, |packet, chosen: &mut Chosen, is_new| {
             if is_new {
@@ -56,8 +59,7 @@ impl FlowFunction for BalancerCpu {
             let load = &mut loads[number as usize];
             load.packets += 1;
             load.bytes += u64::from(packet.bytes);
-            let backend = services.backend(number);
-            let (address, port) = (backend.to(), backend.port);
+            let (address, port) = targets[number as usize];
             rewrites.push(Rewrite { frame: packet.frame, end: End::Destination, address, port });
             Verdict::Pass
         });
