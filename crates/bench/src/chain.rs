@@ -212,7 +212,7 @@ impl Runner<'_> {
             let frame = &mut self.sent[index * stride..][..len];
             frame.copy_from_slice(self.batch.bytes(index));
             for rewrite in self.batch.rewrites(index) {
-                rewrite::apply(rewrite, LinkType::ETHERNET, frame, len as u32);
+                rewrite::apply(&rewrite, LinkType::ETHERNET, frame, len as u32);
             }
             self.passed += 1;
         }

@@ -44,7 +44,7 @@ pub struct Chain {
     /// Where packets come from and go to, and how they are run.
     pub settings: Settings,
     /// The functions, in order.
-    pub functions: Vec<Box<dyn Prepared>>,
+    pub(crate) functions: Vec<Box<dyn Prepared>>,
     /// Where they keep their state.
     pub(crate) layout: Layout,
 }
@@ -296,6 +296,16 @@ impl Chain {
         let layout = Layout::new(&functions, flows)
             .map_err(|(function, why)| (function, format!("{}: {why}", functions[function].name())))?;
         Ok(Self { settings, functions, layout })
+    }
+
+    /// The functions, in order.
+    pub fn functions(&self) -> &[Box<dyn Prepared>] {
+        &self.functions
+    }
+
+    /// Its settings and its functions, to make another chain of.
+    pub fn into_parts(self) -> (Settings, Vec<Box<dyn Prepared>>) {
+        (self.settings, self.functions)
     }
 
     /// Where functions keep their state.

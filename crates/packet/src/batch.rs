@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::dissect::common;
-use crate::rewrite::Rewrites;
+use crate::rewrite::Ends;
 use crate::{
-    Address, DropReason, End, Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, Reject, Rewrite,
-    Timestamp, Verdict, dissect,
+    Address, DropReason, End, Headers, Key, LinkType, MatchKey4, MatchKey6, Reject, Rewrite, Timestamp,
+    Verdict, dissect,
 };
 
 /// Memory that holds frames: a mapped file, a read buffer, later a ring shared with a device.
@@ -96,8 +96,81 @@ pub struct Batch {
     verdicts: Vec<Verdict>,
     v4: Keys<MatchKey4>,
     v6: Keys<MatchKey6>,
-    rewrites: Rewrites,
+    /// For each frame, if any was rewritten, which of its ends were.
+    rewritten: Vec<Ends>,
     capacity: usize,
+}
+
+/// The columns of a batch.
+#[derive(Debug)]
+pub struct Columns<'a> {
+    /// The frames, in order of arrival.
+    pub frames: &'a [FrameRef],
+    /// The verdict on each.
+    pub verdicts: &'a mut [Verdict],
+    /// The IPv4 packets' keys.
+    pub v4: &'a mut Keys<MatchKey4>,
+    /// The IPv6 packets' keys.
+    pub v6: &'a mut Keys<MatchKey6>,
+    rewritten: &'a mut Vec<Ends>,
+}
+
+/// One packet of a batch, to be rewritten.
+#[derive(Debug)]
+pub struct Rewritable<'a> {
+    frame: u32,
+    frames: usize,
+    key: KeyMut<'a>,
+    rewritten: &'a mut Vec<Ends>,
+}
+
+#[derive(Debug)]
+enum KeyMut<'a> {
+    V4(&'a mut MatchKey4),
+    V6(&'a mut MatchKey6),
+}
+
+impl Rewritable<'_> {
+    /// Its key, as it is now.
+    #[inline]
+    pub fn key(&self) -> Key {
+        match &self.key {
+            KeyMut::V4(key) => Key::V4(**key),
+            KeyMut::V6(key) => Key::V6(**key),
+        }
+    }
+
+    /// As [`Batch::rewrite`].
+    #[inline]
+    pub fn rewrite(&mut self, end: End, address: Address, port: Option<u16>) -> bool {
+        let is_done = match &mut self.key {
+            KeyMut::V4(key) => key.rewrite(end, address, port),
+            KeyMut::V6(key) => key.rewrite(end, address, port),
+        };
+        if is_done {
+            if self.rewritten.len() < self.frames {
+                self.rewritten.resize(self.frames, Ends::NONE);
+            }
+            self.rewritten[self.frame as usize].add(end);
+        }
+        is_done
+    }
+}
+
+impl Columns<'_> {
+    /// The IPv4 packet at a place of the column of keys.
+    #[inline]
+    pub fn packet_v4(&mut self, at: u32) -> Rewritable<'_> {
+        let (frame, key) = (self.v4.frames[at as usize], &mut self.v4.keys[at as usize]);
+        Rewritable { frame, frames: self.frames.len(), key: KeyMut::V4(key), rewritten: self.rewritten }
+    }
+
+    /// The IPv6 packet at a place of the column of keys.
+    #[inline]
+    pub fn packet_v6(&mut self, at: u32) -> Rewritable<'_> {
+        let (frame, key) = (self.v6.frames[at as usize], &mut self.v6.keys[at as usize]);
+        Rewritable { frame, frames: self.frames.len(), key: KeyMut::V6(key), rewritten: self.rewritten }
+    }
 }
 
 /// An arena without bytes, for batches that hold no frame yet.
@@ -115,7 +188,7 @@ impl Batch {
             verdicts: Vec::with_capacity(capacity),
             v4: Keys::default(),
             v6: Keys::default(),
-            rewrites: Rewrites::default(),
+            rewritten: Vec::new(),
             capacity,
         }
     }
@@ -128,7 +201,7 @@ impl Batch {
         self.verdicts.clear();
         self.v4.clear();
         self.v6.clear();
-        self.rewrites.clear();
+        self.rewritten.clear();
     }
 
     /// Appends a frame. Its bytes must lie within the arena; what does not is cut off at the arena's end.
@@ -165,62 +238,49 @@ impl Batch {
         });
     }
 
-    /// Has an address, and perhaps a port, of a frame rewritten when it is written out, behind what was appended for it
-    /// before. Its key changes at once, so that later functions see the new headers. Whether that can be: not where the
-    /// frame has no key, nor where [`rewrite::apply`](crate::rewrite::apply()) would not apply it.
-    ///
-    /// Where the batch is not parsed, there is no key to tell that by: the rewrite is taken as it is.
-    #[inline]
+    /// Gives one end of a packet another address, and perhaps another port: in its key, so that later functions see it, and in the
+    /// frame when it is written out. Whether that can be: not where the frame has no key, nor where
+    /// [`rewrite::apply`](crate::rewrite::apply()) would not apply it.
     pub fn rewrite(&mut self, rewrite: Rewrite) -> bool {
-        let frame = rewrite.frame as usize;
-        macro_rules! write {
-            ($key:expr, $to:expr) => {{
-                let key = &mut $key;
-                let (address, port) = match rewrite.end {
-                    End::Source => (&mut key.source, &mut key.source_port),
-                    End::Destination => (&mut key.destination, &mut key.destination_port),
-                };
-                let fits = rewrite.fits(key.protocol, key.bits);
-                if fits {
-                    *address = $to;
-                    if key.bits.contains(KeyBits::PORTS)
-                        && let Some(to) = rewrite.port
-                    {
-                        *port = to;
-                    }
-                }
-                fits
-            }};
-        }
-        let fits = match (self.parsed.get(frame), rewrite.address) {
-            (Some(&Parsed::V4(at)), Address::V4(to)) => write!(self.v4.keys[at as usize], to),
-            (Some(&Parsed::V6(at)), Address::V6(to)) => write!(self.v6.keys[at as usize], to),
-            (Some(_), _) => false,
-            (None, _) => frame < self.frames.len(),
+        let Rewrite { frame, end, address, port } = rewrite;
+        let is_done = match self.parsed.get(frame as usize) {
+            Some(&Parsed::V4(at)) => self.v4.keys[at as usize].rewrite(end, address, port),
+            Some(&Parsed::V6(at)) => self.v6.keys[at as usize].rewrite(end, address, port),
+            _ => false,
         };
-        if fits {
-            self.rewrites.push(rewrite, self.frames.len());
+        if is_done {
+            self.rewritten.resize(self.frames.len(), Ends::NONE);
+            self.rewritten[frame as usize].add(end);
         }
-        fits
+        is_done
     }
 
-    /// Appends the rewrites that `other` has for its frame `index` to the frame `frame` of this batch, which must be the
-    /// same one: to put together what was taken apart.
+    /// Rewrites the frame `frame` of this batch as `other` has its frame `index`, which must be the same one: to put together
+    /// what was taken apart.
     pub fn rewrite_from(&mut self, frame: usize, other: &Self, index: usize) {
         for rewrite in other.rewrites(index) {
-            self.rewrite(Rewrite { frame: frame as u32, ..*rewrite });
+            self.rewrite(Rewrite { frame: frame as u32, ..rewrite });
         }
     }
 
-    /// The rewrites of a frame, in the order in which they are to be applied.
+    /// What is to be rewritten in a frame: at most one for each end.
     #[inline]
-    pub fn rewrites(&self, index: usize) -> impl Iterator<Item = &Rewrite> {
-        self.rewrites.of(index)
+    pub fn rewrites(&self, index: usize) -> impl Iterator<Item = Rewrite> {
+        let ends = self.rewritten.get(index).copied().unwrap_or(Ends::NONE);
+        let of = move |end| {
+            let parsed = *self.parsed.get(index).filter(|_| ends.has(end))?;
+            match parsed {
+                Parsed::V4(at) => Some(self.v4.keys[at as usize].as_rewrite(index as u32, end)),
+                Parsed::V6(at) => Some(self.v6.keys[at as usize].as_rewrite(index as u32, end)),
+                Parsed::Rejected(_) => None,
+            }
+        };
+        [End::Source, End::Destination].into_iter().filter_map(of)
     }
 
-    /// Whether any frame has a rewrite.
+    /// Whether any frame was rewritten.
     pub fn has_rewrites(&self) -> bool {
-        !self.rewrites.is_empty()
+        !self.rewritten.is_empty()
     }
 
     /// Walks the headers of every frame and fills in keys; frames without a key get the verdict of `policy`.
@@ -313,9 +373,10 @@ impl Batch {
         (&mut self.verdicts, &self.v4, &self.v6)
     }
 
-    /// The same, and the frames.
-    pub fn judge_with_frames(&mut self) -> (&mut [Verdict], &[FrameRef], &Keys<MatchKey4>, &Keys<MatchKey6>) {
-        (&mut self.verdicts, &self.frames, &self.v4, &self.v6)
+    /// All columns, for functions that rewrite packets while they judge them.
+    pub fn columns(&mut self) -> Columns<'_> {
+        let Self { frames, verdicts, v4, v6, rewritten, .. } = self;
+        Columns { frames, verdicts, v4, v6, rewritten }
     }
 
     /// The IPv4 packets' keys.

@@ -1,13 +1,13 @@
 //! Rewriting of addresses and ports, with the checksums over them.
 //!
-//! Frames may lie in memory that can only be read, so functions append [`Rewrite`]s to a batch, and who writes a frame
-//! out, or owns its memory, applies them. Checksums are brought up to date by what changed: that needs no bytes beyond
+//! Frames may lie in memory that can only be read, so functions rewrite the match keys of a batch, and who writes a frame
+//! out, or owns its memory, applies [`Rewrite`]s to what the keys have become. Checksums are brought up to date by what changed: that needs no bytes beyond
 //! the headers, and a checksum that was wrong stays wrong.
 
 use std::mem;
 
 use crate::dissect::{Walk, common, network_layer, walk_ipv4, walk_ipv6};
-use crate::key::{KeyBits, join};
+use crate::key::{KeyBits, MatchKey4, MatchKey6, join};
 use crate::wire::ip::{Ipv4, Ipv6};
 use crate::{LinkType, protocol};
 
@@ -49,16 +49,6 @@ pub struct Rewrite {
     pub address: Address,
     /// Its new port; `None` leaves it as it is. Without effect where the packet has no ports.
     pub port: Option<u16>,
-}
-
-impl Rewrite {
-    /// Whether it can be applied to a packet of its IP version that has this protocol and these bits in its key.
-    ///
-    /// SCTP's checksum covers the whole packet, whose length a first fragment does not know: its ports stay.
-    #[inline]
-    pub(crate) fn fits(&self, protocol: u8, bits: KeyBits) -> bool {
-        !(protocol == protocol::SCTP && bits.contains(KeyBits::FIRST_FRAGMENT) && self.port.is_some())
-    }
 }
 
 /// Writes a rewrite into the outermost IP header of a frame and the transport header after it, and brings checksums up
@@ -157,7 +147,8 @@ impl Upper {
         let end = packet.len().min(walk.ip_bytes as usize);
         let start = end - walk.payload.len();
         let len = walk.ip_bytes - start as u32;
-        rewrite.fits(walk.protocol, bits).then_some(Self { start, end, len, protocol: walk.protocol, bits })
+        let fits = rewrite.port.is_none() || has_free_ports(walk.protocol, bits);
+        fits.then_some(Self { start, end, len, protocol: walk.protocol, bits })
     }
 
     /// Writes the port, and the checksum that covers it and the addresses, whose change is given.
@@ -284,58 +275,70 @@ fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// The rewrites of a batch's frames.
-#[derive(Debug, Default)]
-pub(crate) struct Rewrites {
-    /// Each with the place of the next one of its frame, or [`NONE`].
-    rewrites: Vec<(Rewrite, u32)>,
-    /// For each frame, if any has one, the place of its first one, or [`NONE`].
-    first: Vec<u32>,
+/// Which ends of a packet were rewritten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends(u8);
+
+impl Ends {
+    /// Neither.
+    pub const NONE: Self = Self(0);
+
+    #[inline]
+    pub(crate) fn add(&mut self, end: End) {
+        self.0 |= 1 << end as u8;
+    }
+
+    #[inline]
+    pub(crate) fn has(self, end: End) -> bool {
+        self.0 >> end as u8 & 1 == 1
+    }
 }
 
-/// In place of a place: there is none.
-const NONE: u32 = u32::MAX;
-
-impl Rewrites {
-    pub(crate) fn clear(&mut self) {
-        self.rewrites.clear();
-        self.first.clear();
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rewrites.is_empty()
-    }
-
-    /// Appends one behind those of its frame, in a batch of so many frames.
-    #[inline]
-    pub(crate) fn push(&mut self, rewrite: Rewrite, frames: usize) {
-        let (frame, place) = (rewrite.frame as usize, self.rewrites.len() as u32);
-        if self.first.len() < frames {
-            self.first.resize(frames, NONE);
-        }
-        match self.first[frame] {
-            NONE => self.first[frame] = place,
-            mut last => {
-                // No more than the functions of a chain have appended for this frame.
-                while self.rewrites[last as usize].1 != NONE {
-                    last = self.rewrites[last as usize].1;
+/// What a key of either IP version needs to be rewritten.
+macro_rules! rewrite_keys {
+    ($key:ty, $version:ident) => {
+        impl $key {
+            /// Gives one end another address and, where it has ports and there is one, another port. Whether that can be: the
+            /// address must be of the key's IP version, and the port of a first fragment of SCTP cannot be changed, since the
+            /// checksum covers the whole packet, whose length the fragment does not know.
+            #[inline]
+            pub(crate) fn rewrite(&mut self, end: End, address: Address, port: Option<u16>) -> bool {
+                let Address::$version(to) = address else { return false };
+                if port.is_some() && !has_free_ports(self.protocol, self.bits) {
+                    return false;
                 }
-                self.rewrites[last as usize].1 = place;
+                let (address, own_port) = match end {
+                    End::Source => (&mut self.source, &mut self.source_port),
+                    End::Destination => (&mut self.destination, &mut self.destination_port),
+                };
+                *address = to;
+                if let Some(port) = port.filter(|_| self.bits.contains(KeyBits::PORTS)) {
+                    *own_port = port;
+                }
+                true
+            }
+
+            /// The rewrite that gives one end of a frame the address and the port that the key has.
+            #[inline]
+            pub(crate) fn as_rewrite(&self, frame: u32, end: End) -> Rewrite {
+                let (address, port) = match end {
+                    End::Source => (self.source, self.source_port),
+                    End::Destination => (self.destination, self.destination_port),
+                };
+                let has_port = self.bits.contains(KeyBits::PORTS) && has_free_ports(self.protocol, self.bits);
+                Rewrite { frame, end, address: Address::$version(address), port: has_port.then_some(port) }
             }
         }
-        self.rewrites.push((rewrite, NONE));
-    }
+    };
+}
 
-    /// Those of a frame, in the order in which they were appended.
-    #[inline]
-    pub(crate) fn of(&self, frame: usize) -> impl Iterator<Item = &Rewrite> {
-        let mut next = self.first.get(frame).copied().unwrap_or(NONE);
-        std::iter::from_fn(move || {
-            let (rewrite, following) = self.rewrites.get(next as usize)?;
-            next = *following;
-            Some(rewrite)
-        })
-    }
+rewrite_keys!(MatchKey4, V4);
+rewrite_keys!(MatchKey6, V6);
+
+/// Whether ports can be changed, if there are some.
+#[inline]
+fn has_free_ports(protocol: u8, bits: KeyBits) -> bool {
+    !(protocol == protocol::SCTP && bits.contains(KeyBits::FIRST_FRAGMENT))
 }
 
 #[cfg(test)]

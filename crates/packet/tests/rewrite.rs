@@ -412,10 +412,7 @@ fn check_batch(
     prop_assert_eq!(apply(&rewrite, link, &mut frame, wire_len), is_taken);
     prop_assert!(is_taken || frame == before);
     prop_assert_eq!(batch.bytes(0), before);
-    prop_assert_eq!(
-        batch.rewrites(0).copied().collect::<Vec<_>>(),
-        if is_taken { vec![rewrite] } else { vec![] }
-    );
+    prop_assert_eq!(batch.rewrites(0).count(), usize::from(is_taken));
     let key = match batch.parsed()[0] {
         Parsed::V4(_) => Ok(Key::V4(batch.v4().keys[0])),
         Parsed::V6(_) => Ok(Key::V6(batch.v6().keys[0])),

@@ -57,7 +57,7 @@ fn distinct<'a>(outputs: impl IntoIterator<Item = Option<&'a Path>>) -> Result<(
 /// The outputs of a plan, but for the summary.
 fn outputs(plan: &Plan) -> impl Iterator<Item = Option<&Path>> {
     let chain = plan.chain();
-    let records = chain.functions.iter().map(|function| function.records_path());
+    let records = chain.functions().iter().map(|function| function.records_path());
     records.chain([chain.settings.sink.as_deref()])
 }
 
@@ -78,7 +78,7 @@ fn execute(
     let chain = plan.chain();
     let sink = chain.settings.sink.as_ref();
     let records =
-        chain.functions.iter().map(|function| function.records_path().map(Output::create).transpose());
+        chain.functions().iter().map(|function| function.records_path().map(Output::create).transpose());
     let mut outputs = Outputs {
         sink: sink.map(|path| CaptureWriter::create(path, source.resolution())).transpose()?,
         records: records.collect::<Result<_, _>>()?,
@@ -140,7 +140,7 @@ impl Write for Sink {
 
 /// Says what the user should know before a plan runs.
 fn warn(plan: &Plan) {
-    for warning in plan.chain().functions.iter().flat_map(|function| function.warnings()) {
+    for warning in plan.chain().functions().iter().flat_map(|function| function.warnings()) {
         talk::say(&format!("packetloom: warning: {warning}\n"));
     }
 }

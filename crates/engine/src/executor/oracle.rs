@@ -35,6 +35,8 @@ pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_
     let mut batch = Batch::new(settings.batch.get());
     let mut number: u64 = 0;
     while intake.fill(&mut batch)? {
+        // For what is written out: rewrites need keys. Verdicts are the oracle's.
+        batch.parse(settings.policy());
         for index in 0..batch.len() {
             for (slow, _) in &mut stages {
                 if let Slow::Standalone(oracle) = slow {
@@ -75,7 +77,7 @@ pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_
                     }
                 }
             }
-            batch.push_verdict(verdict);
+            batch.judge().0[index] = verdict;
             rewrite(&mut batch, index, arrived.as_ref(), packet.ip.as_ref());
             number += 1;
         }

@@ -12,6 +12,7 @@ use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_nf::{Context, Prepared};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 pub const RULES: &str = "\
@@ -64,8 +65,12 @@ pub fn results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Optio
         std::fs::write(folder.join("changes"), changes).expect("written");
         chain.change_rules(&folder.join("changes")).expect("good changes");
     }
-    for (place, function) in how.functions.drain(..) {
-        chain.functions.insert(place, function);
+    if !how.functions.is_empty() {
+        let (settings, mut functions) = chain.into_parts();
+        for (place, function) in how.functions.drain(..) {
+            functions.insert(place, function);
+        }
+        chain = Chain::new(settings, functions, &BTreeMap::new()).unwrap_or_else(|(_, why)| panic!("{why}"));
     }
     let plan = Plan::new(chain);
     let stop = Stop::default();
@@ -78,7 +83,7 @@ pub fn results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Optio
     let output = |path: Option<&Path>| path.map(|path| Output::create(path).expect("a file"));
     let mut outputs = Outputs {
         sink: Some(CaptureWriter::create(&folder.join("passed"), Resolution::Nanos).expect("a file")),
-        records: plan.chain().functions.iter().map(|function| output(function.records_path())).collect(),
+        records: plan.chain().functions().iter().map(|function| output(function.records_path())).collect(),
         summaries: vec![],
     };
     let mut notices = Vec::new();

@@ -105,7 +105,7 @@ impl CaptureWriter {
             bytes.extend_from_slice(within_snap(batch.bytes(index)));
             for rewrite in rewrites {
                 // The batch took none that cannot be applied but to headers beyond the snapshot length.
-                rewrite::apply(rewrite, frame.link, &mut bytes, frame.wire_len);
+                rewrite::apply(&rewrite, frame.link, &mut bytes, frame.wire_len);
             }
             let result = self.write(frame, &bytes);
             self.rewritten = bytes;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
-use packetloom_packet::{Address, Batch, DropReason, End, Rewrite, Verdict};
+use packetloom_packet::{Address, Batch, DropReason, End, Verdict};
 
 use super::services::Services;
 use super::{BalancerReport, Load};
@@ -27,24 +27,22 @@ pub(super) struct BalancerCpu {
     targets: Vec<(Address, Option<u16>)>,
     loads: Vec<Load>,
     others: u64,
-    rewrites: Vec<Rewrite>,
 }
 
 impl BalancerCpu {
     pub(super) fn new(at: StateAt, services: Arc<Services>) -> Self {
         let loads = vec![Load::default(); services.backends().len()];
         let targets = services.backends().iter().map(|backend| (backend.to(), backend.port)).collect();
-        Self { at, services, targets, loads, others: 0, rewrites: Vec::new() }
+        Self { at, services, targets, loads, others: 0 }
     }
 }
 
 impl FlowFunction for BalancerCpu {
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
-        let Self { at, services, targets, loads, others, rewrites } = self;
-        rewrites.clear();
-        flows.each(*at, batch, |packet, chosen: &mut Chosen, is_new| {
+        let Self { at, services, targets, loads, others } = self;
+        flows.each(*at, batch, |mut packet, chosen: &mut Chosen, is_new| {
             if is_new {
-                let key = packet.key();
+                let key = packet.headers().key();
                 if let Some(service) = services.to(&key) {
                     let backend = services.choose(service, &key);
                     *chosen = Chosen { backend: backend + 1, client_is_a: packet.from_a.into() };
@@ -60,15 +58,11 @@ impl FlowFunction for BalancerCpu {
             load.packets += 1;
             load.bytes += u64::from(packet.bytes);
             let (address, port) = targets[number as usize];
-            rewrites.push(Rewrite { frame: packet.frame, end: End::Destination, address, port });
-            Verdict::Pass
-        });
-        for rewrite in rewrites {
-            if !batch.rewrite(*rewrite) {
-                let (verdicts, _, _) = batch.judge();
-                verdicts[rewrite.frame as usize] = Verdict::Drop(DropReason::Rewrite);
+            match packet.headers().rewrite(End::Destination, address, port) {
+                true => Verdict::Pass,
+                false => Verdict::Drop(DropReason::Rewrite),
             }
-        }
+        });
     }
 
     fn report(&self, _flows: &Flows) -> Box<dyn Report> {

@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use packetloom_packet::batch::Keys;
+use packetloom_packet::batch::{Columns, Keys};
 use packetloom_packet::key::join;
 use packetloom_packet::{Batch, DropReason, FrameRef, KeyBits, MatchKey4, MatchKey6, Timestamp, Verdict};
 use packetloom_table::states::{self, Counts, Entry, Hashed, Key, NO_SLOT, Slot, StateAt, States};
 
-use super::{By, Definition, FlowName, PacketKeys, Seen, WhenFull};
+use super::{By, Definition, FlowName, Seen, WhenFull};
 
 /// Words of a flow's key.
 pub(super) const V4: usize = 2;
@@ -69,9 +69,6 @@ trait FlowOf<const W: usize> {
     /// The 5-tuple with the lower endpoint first, and whether that is the sender.
     fn five_tuple(&self) -> (Key<W>, bool);
     fn source(&self) -> Key<W>;
-    fn keys(keys: &[Self]) -> PacketKeys<'_>
-    where
-        Self: Sized;
 }
 
 impl FlowOf<V4> for MatchKey4 {
@@ -91,11 +88,6 @@ impl FlowOf<V4> for MatchKey4 {
     fn source(&self) -> Key<V4> {
         [self.source.into(), 0]
     }
-
-    #[inline]
-    fn keys(keys: &[Self]) -> PacketKeys<'_> {
-        PacketKeys::V4(keys)
-    }
 }
 
 impl FlowOf<V6> for MatchKey6 {
@@ -113,11 +105,6 @@ impl FlowOf<V6> for MatchKey6 {
     #[inline]
     fn source(&self) -> Key<V6> {
         [self.source[0], self.source[1], 0, 0, 0]
-    }
-
-    #[inline]
-    fn keys(keys: &[Self]) -> PacketKeys<'_> {
-        PacketKeys::V6(keys)
     }
 }
 
@@ -179,22 +166,19 @@ impl<const W: usize> Family<W> {
     }
 
     #[inline]
-    fn each<K: FlowOf<W>, S: bytemuck::Pod>(
+    fn each<S: bytemuck::Pod>(
         &mut self,
         state_at: StateAt,
-        keys: &Keys<K>,
-        verdicts: &mut [Verdict],
-        step: &mut impl FnMut(Seen<'_>, &mut S, bool) -> Verdict,
+        columns: &mut Columns<'_>,
+        step: &mut impl FnMut(Seen<'_, '_>, &mut S, bool) -> Verdict,
     ) {
         let mut entries = self.states.entries();
-        for packet in &self.touched {
-            let &Touched { now, at, frame, bytes, slot, from_a, .. } = packet;
-            let verdict = &mut verdicts[frame as usize];
-            if verdict.is_pass() {
-                let hash = self.flows.get(at as usize).map_or(0, |flow| flow.hash);
-                let seen = Seen { frame, now, bytes, from_a, hash, keys: K::keys(&keys.keys), at };
+        for &Touched { now, at, frame, bytes, slot, from_a } in &self.touched {
+            if columns.verdicts[frame as usize].is_pass() {
                 let (state, is_new) = entries.state(slot, state_at);
-                *verdict = step(seen, state, is_new);
+                let seen = Seen { frame, now, bytes, from_a, at, is_v4: W == V4, columns };
+                let verdict = step(seen, state, is_new);
+                columns.verdicts[frame as usize] = verdict;
             }
         }
     }
@@ -221,7 +205,7 @@ impl Flows {
     /// Looks up the flows of the packets that pass, before the first function that keeps state for them, and makes entries for
     /// those that have none.
     pub fn touch(&mut self, batch: &mut Batch) {
-        let (verdicts, frames, v4, v6) = batch.judge_with_frames();
+        let Columns { frames, verdicts, v4, v6, .. } = batch.columns();
         self.v4.touch(v4, verdicts, frames);
         self.v6.touch(v6, verdicts, frames);
         if self.when_full == WhenFull::DropNew {
@@ -238,11 +222,11 @@ impl Flows {
         &mut self,
         at: StateAt,
         batch: &mut Batch,
-        mut step: impl FnMut(Seen<'_>, &mut S, bool) -> Verdict,
+        mut step: impl FnMut(Seen<'_, '_>, &mut S, bool) -> Verdict,
     ) {
-        let (verdicts, v4, v6) = batch.judge();
-        self.v4.each(at, v4, verdicts, &mut step);
-        self.v6.each(at, v6, verdicts, &mut step);
+        let mut columns = batch.columns();
+        self.v4.each(at, &mut columns, &mut step);
+        self.v6.each(at, &mut columns, &mut step);
     }
 
     /// To be called when all functions are done with a batch.

@@ -16,7 +16,8 @@ mod oracle;
 
 use std::fmt;
 
-use packetloom_packet::{Batch, Key, MatchKey4, MatchKey6, Timestamp, Verdict};
+use packetloom_packet::batch::{Columns, Rewritable};
+use packetloom_packet::{Batch, Timestamp, Verdict};
 pub use packetloom_table::states::{Counts, Entry, MAX_FUNCTIONS, StateAt, entry_bytes, state_words};
 
 pub use self::config::{By, Config, WhenFull};
@@ -88,16 +89,9 @@ pub trait FlowOracle {
     fn report(&self, flows: &OracleFlows) -> Box<dyn Report>;
 }
 
-/// Match keys of packets.
-#[derive(Clone, Copy, Debug)]
-enum PacketKeys<'a> {
-    V4(&'a [MatchKey4]),
-    V6(&'a [MatchKey6]),
-}
-
 /// A packet as a function sees it that keeps state for flows.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+#[derive(Debug)]
+pub struct Seen<'a, 'b> {
     /// Its index in the batch.
     pub frame: u32,
     /// When it came.
@@ -106,20 +100,16 @@ pub struct Seen<'a> {
     pub bytes: u32,
     /// Whether the lower endpoint of its flow sent it.
     pub from_a: bool,
-    /// A hash of its flow's key, with seeds that senders do not know.
-    pub hash: u64,
-    keys: PacketKeys<'a>,
-    /// Its place there.
+    /// Its place among the keys of its IP version.
     at: u32,
+    is_v4: bool,
+    columns: &'a mut Columns<'b>,
 }
 
-impl Seen<'_> {
-    /// Its headers, as functions before have rewritten them.
+impl Seen<'_, '_> {
+    /// Its headers, to be read, as functions before have rewritten them, and to be rewritten.
     #[inline]
-    pub fn key(&self) -> Key {
-        match self.keys {
-            PacketKeys::V4(keys) => Key::V4(keys[self.at as usize]),
-            PacketKeys::V6(keys) => Key::V6(keys[self.at as usize]),
-        }
+    pub fn headers(&mut self) -> Rewritable<'_> {
+        if self.is_v4 { self.columns.packet_v4(self.at) } else { self.columns.packet_v6(self.at) }
     }
 }
