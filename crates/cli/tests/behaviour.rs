@@ -237,14 +237,14 @@ fn bad_chains_name_file_line_and_what_was_expected() {
     )
     .expect("written");
     let cases = [
-        ("[sorce]\n", 1, "unknown key \"sorce\"; expected one of source, chain, sink, run"),
+        ("[sorce]\n", 1, "unknown key \"sorce\"; expected one of source, flows, chain, sink, run"),
         ("[source]\ncapture = 5\n", 2, "invalid type: integer `5`, expected path string"),
         ("\n[run]\nworkers = 0\n", 3, "0; expected a number from 1 to 256"),
         ("[run]\nworker = 2\n", 2, "unknown field `worker`, expected one of"),
         ("[run]\nnon_ip = \"maybe\"\n", 2, "unknown variant `maybe`, expected `pass` or `drop`"),
         ("[run]\nbatch = 70000\n", 2, "70000; expected a number from 1 to 65535"),
-        ("[[chain]]\n", 1, "[[chain]] without nf; expected nf = \"acl\" or \"meter\""),
-        ("[[chain]]\nnf = \"nat\"\n", 2, "nf is \"nat\"; expected \"acl\" or \"meter\""),
+        ("[[chain]]\n", 1, "[[chain]] without nf; expected nf = \"acl\" or \"balancer\" or"),
+        ("[[chain]]\nnf = \"nat\"\n", 2, "nf is \"nat\"; expected \"acl\" or \"balancer\" or"),
         ("[[chain]]\nnf = 7\n", 2, "nf is integer"),
         ("[chain]\nnf = \"acl\"\n", 1, "chain is a table; expected tables: [[chain]]"),
         ("[[chain]]\nnf = \"acl\"\n", 1, "missing field `rules`"),
@@ -266,6 +266,40 @@ fn bad_chains_name_file_line_and_what_was_expected() {
             "[[chain]]\nnf = \"acl\"\nrules = \"no-action.rules\"\n",
             2,
             "no-action.rules:1: the rule has no action; expected rule_action",
+        ),
+        ("[flows.a]\n", 1, "missing field `by`"),
+        ("[flows.a]\nby = \"colour\"\n", 2, "unknown variant `colour`, expected `5-tuple` or `source`"),
+        ("[flows.a]\nby = \"source\"\nmax_flows = 0\n", 3, "0; expected a number from 1 to 2147483648"),
+        (
+            "[[chain]]\nnf = \"counter\"\nflows = \"a\"\n",
+            2,
+            "counter: flows is \"a\"; expected one of \"5-tuple\", \"source\"",
+        ),
+        (
+            "[flows.a]\nby = \"source\"\n[[chain]]\nnf = \"balancer\"\nflows = \"a\"\n\
+             services = [{ address = \"1.1.1.1\", backends = [{ address = \"2.2.2.2\" }] }]\n",
+            4,
+            "balancer: flows \"a\" are by \"source\"; expected by = \"5-tuple\"",
+        ),
+        ("[[chain]]\nnf = \"limiter\"\nrate = \"1Mbit/s\"\n", 1, "missing field `burst`"),
+        (
+            "[[chain]]\nnf = \"limiter\"\nrate = \"1Mbit/s\"\nburst = \"3packets\"\n",
+            2,
+            "limiter: rate is in bytes and burst in packets; expected the same",
+        ),
+        ("[[chain]]\nnf = \"limiter\"\nrate = \"1 Mbit\"\nburst = \"1kB\"\n", 3, "\"1 Mbit\"; expected"),
+        ("[[chain]]\nnf = \"balancer\"\nservices = []\n", 2, "no services; expected one or more"),
+        (
+            "[[chain]]\nnf = \"balancer\"\n[[chain.services]]\naddress = \"1.1.1.1\"\n\
+             backends = [{ address = \"::1\" }]\n",
+            2,
+            "backend ::1 of 1.1.1.1; expected the same IP version",
+        ),
+        (
+            "[[chain]]\nnf = \"balancer\"\n[[chain.services]]\naddress = \"1.1.1.1\"\n\
+             backends = [{ address = \"2.2.2.2\", weight = 0 }]\n",
+            2,
+            "weight",
         ),
         ("[run\n", 1, "unclosed table, expected `]`"),
         ("[run]\nworkers = 1\nworkers = 2\n", 3, "duplicate key"),
@@ -383,7 +417,7 @@ fn help_man_pages_completions_and_schema_come_from_the_definitions() {
     let functions = schema["properties"]["chain"]["items"]["oneOf"].as_array().expect("functions");
     let names: Vec<_> =
         functions.iter().map(|f| f["properties"]["nf"]["const"].as_str().expect("a name")).collect();
-    assert_eq!(names, ["acl", "meter"]);
+    assert_eq!(names, ["acl", "balancer", "counter", "limiter", "meter"]);
     assert_eq!(functions[0]["required"], serde_json::json!(["nf", "rules"]));
     assert_eq!(schema["properties"]["run"]["additionalProperties"], false);
 }

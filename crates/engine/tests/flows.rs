@@ -4,10 +4,11 @@
 
 mod support;
 
-use std::net::IpAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
 
 use packetloom_packet::key::join;
-use packetloom_packet::{Key, LinkType, dissect};
+use packetloom_packet::{Headers, Key, KeyBits, LinkType, MatchKey4, dissect};
 use proptest::prelude::*;
 use support::{How, results, traffic};
 
@@ -174,6 +175,63 @@ fn at_capacity_the_policy_decides() {
             );
             let rejected = 20_000 - counted - refused;
             assert!(rejected < 1_000, "{when_full} {settings}: {summary}");
+        }
+    }
+}
+
+/// All packets of a flow to a service go to one backend, each backend has its share of flows, and captures hold the new
+/// addresses.
+#[test]
+fn flows_stay_with_their_backends() {
+    let backends: Vec<_> =
+        (1..=4).map(|n| format!("{{ address = \"10.9.8.{n}\", port = {} }}", 8000 + n)).collect();
+    let service = (Ipv4Addr::new(198, 51, 100, 1), 80);
+    let chain = format!(
+        "[[chain]]\nnf = \"balancer\"\n[[chain.services]]\naddress = \"{}\"\nport = {}\nbackends = [{}]\n",
+        service.0,
+        service.1,
+        backends.join(", ")
+    );
+    let mut capture = traffic(1, 1, 1);
+    capture.truncate(24);
+    let mut clients = Vec::new();
+    for packet in 0..4_000u32 {
+        let client = packet * 7 % 1_000;
+        let key = MatchKey4 {
+            source: 0x0a00_0000 + client,
+            destination: service.0.to_bits(),
+            source_port: 5_000,
+            destination_port: service.1,
+            protocol: 6,
+            bits: KeyBits::PORTS.with(KeyBits::WHOLE),
+            ..MatchKey4::default()
+        };
+        let frame = packetloom_generate::frame(&Key::V4(key));
+        for number in [0, packet, frame.len() as u32, frame.len() as u32] {
+            capture.extend(number.to_le_bytes());
+        }
+        capture.extend(frame);
+        clients.push(client);
+    }
+    for settings in ["device = \"oracle\"", "", "workers = 3"] {
+        let (found, ..) = results(&chain, &capture, How { settings, ..How::default() });
+        let mut chosen = HashMap::new();
+        let mut at = 24;
+        for client in &clients {
+            let frame = &found.passed[at + 16..at + 16 + 60];
+            at += 16 + 60;
+            let Ok(Headers { key: Key::V4(key), .. }) = dissect(LinkType::ETHERNET, frame, 60) else {
+                panic!("{frame:x?}")
+            };
+            let backend = key.destination - 0x0a09_0800;
+            assert_eq!((key.source, key.source_port), (0x0a00_0000 + client, 5_000));
+            assert_eq!(u32::from(key.destination_port), 8_000 + backend);
+            assert_eq!(*chosen.entry(client).or_insert(backend), backend, "{settings}");
+        }
+        assert_eq!((at, chosen.len()), (found.passed.len(), 1_000));
+        for backend in 1..=4 {
+            let share = chosen.values().filter(|chosen| **chosen == backend).count();
+            assert!((200..=300).contains(&share), "{share} flows of 1,000 to backend {backend} of 4");
         }
     }
 }
