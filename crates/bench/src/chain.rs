@@ -8,7 +8,7 @@ use packetloom_engine::Plan;
 use packetloom_engine::executor::Worker;
 use packetloom_io::input::Stop;
 use packetloom_packet::{
-    Arena, Batch, FlowKey, FrameRef, Key, KeyBits, LinkType, MatchKey4, Timestamp, protocol, rewrite,
+    Arena, Batch, FlowKey, FrameRef, Key, KeyBits, LinkType, MatchKey4, Timestamp, protocol,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -205,15 +205,20 @@ impl Runner<'_> {
     /// Writes the frames that pass, as they are to be sent.
     fn send(&mut self) {
         let (stride, len) = (self.ring.stride, self.ring.len);
-        for (index, verdict) in self.batch.verdicts().iter().enumerate() {
+        let frames = (*self.ring.frames).as_ref();
+        let buffers = self.sent.chunks_exact_mut(stride);
+        for (index, ((verdict, frame), buffer)) in
+            self.batch.verdicts().iter().zip(self.batch.frames()).zip(buffers).enumerate()
+        {
             if !verdict.is_pass() {
                 continue;
             }
-            let frame = &mut self.sent[index * stride..][..len];
-            frame.copy_from_slice(self.batch.bytes(index));
-            for rewrite in self.batch.rewrites(index) {
-                rewrite::apply(&rewrite, LinkType::ETHERNET, frame, len as u32);
+            // Whole cache lines, which is what is fastest.
+            let from = &frames[frame.offset as usize..][..stride];
+            for (line, from) in buffer.as_chunks_mut::<64>().0.iter_mut().zip(from.as_chunks::<64>().0) {
+                *line = *from;
             }
+            self.batch.apply_rewrites(index, &mut buffer[..len]);
             self.passed += 1;
         }
     }

@@ -103,12 +103,19 @@ impl Layout {
         Ok(Part { definition: number, at, is_first: at.function == 0 })
     }
 
-    /// The flows that must meet one worker so that all state is exact; none where no way to spread packets does that.
-    pub fn spread(&self, has_flows_of_its_own: bool) -> Option<By> {
+    /// What packets must have in common that meet one worker, so that all state is exact; none where no way to spread packets does
+    /// that.
+    pub fn spread(&self, functions: &[Box<dyn Prepared>]) -> Option<By> {
         let all_are = |by: By| self.definitions.iter().all(|used| used.definition.by == by);
+        // Such as have tables of their own, by the headers that they see: rewritten ones may be of flows that were apart before.
+        let has_own = functions.iter().any(|function| function.is_per_flow());
+        let mut after = functions.iter().skip_while(|function| !function.rewrites());
+        if after.any(|function| function.is_per_flow()) {
+            return None;
+        }
         match (all_are(By::FiveTuple), all_are(By::Source)) {
             (true, _) => Some(By::FiveTuple),
-            (_, true) if !has_flows_of_its_own => Some(By::Source),
+            (_, true) if !has_own => Some(By::Source),
             _ => None,
         }
     }

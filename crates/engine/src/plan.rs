@@ -22,7 +22,7 @@ impl Plan {
     pub fn new(chain: Chain) -> Self {
         // The oracle is one loop over packets by definition.
         let is_oracle = chain.settings.run.device == Device::Oracle;
-        let spread = chain.layout.spread(chain.functions.iter().any(|function| function.is_per_flow()));
+        let spread = chain.layout.spread(&chain.functions);
         let workers = if is_oracle || spread.is_none() { 1 } else { chain.settings.run.workers.get() };
         let is_placed = chain.settings.run.device.placement().is_some();
         let first = chain.functions.iter().take_while(|function| is_placed && function.is_offloadable());

@@ -82,8 +82,13 @@ pub trait Prepared: Send + Sync {
         Vec::new()
     }
 
-    /// Whether it keeps state for each bidirectional flow, so that all packets of a flow must meet the same worker.
+    /// Whether it keeps state by itself for each bidirectional flow, so that all packets of a flow must meet the same worker.
     fn is_per_flow(&self) -> bool;
+
+    /// Whether it gives packets other addresses or ports, which later functions see.
+    fn rewrites(&self) -> bool {
+        false
+    }
 
     /// The file its flow records or its log are to be written to.
     fn records_path(&self) -> Option<&Path> {

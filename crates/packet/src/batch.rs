@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::dissect::common;
-use crate::rewrite::Ends;
+use crate::prefetch;
+use crate::rewrite::{self, Ends};
 use crate::{
     Address, DropReason, End, Headers, Key, LinkType, MatchKey4, MatchKey6, Reject, Rewrite, Timestamp,
     Verdict, dissect,
@@ -100,6 +101,9 @@ pub struct Batch {
     rewritten: Vec<Ends>,
     capacity: usize,
 }
+
+/// Frames from one that is parsed to the one whose headers are asked for.
+const AHEAD: usize = 8;
 
 /// The columns of a batch.
 #[derive(Debug)]
@@ -278,6 +282,29 @@ impl Batch {
         [End::Source, End::Destination].into_iter().filter_map(of)
     }
 
+    /// Writes what is to be rewritten in a frame into a copy of its bytes, or of those before some place.
+    #[inline]
+    pub fn apply_rewrites(&self, index: usize, bytes: &mut [u8]) {
+        let Some((&ends, frame)) = self.rewritten.get(index).zip(self.frames.get(index)) else { return };
+        for end in [End::Source, End::Destination] {
+            if ends.has(end) {
+                let rewrite = match self.parsed[index] {
+                    Parsed::V4(at) => self.v4.keys[at as usize].as_rewrite(index as u32, end),
+                    Parsed::V6(at) => self.v6.keys[at as usize].as_rewrite(index as u32, end),
+                    Parsed::Rejected(_) => continue,
+                };
+                // Possible, or it would not have been taken, but where headers are beyond the place.
+                rewrite::apply(&rewrite, frame.link, bytes, frame.wire_len);
+            }
+        }
+    }
+
+    /// Whether a frame was rewritten.
+    #[inline]
+    pub fn is_rewritten(&self, index: usize) -> bool {
+        self.rewritten.get(index).is_some_and(|&ends| ends != Ends::NONE)
+    }
+
     /// Whether any frame was rewritten.
     pub fn has_rewrites(&self) -> bool {
         !self.rewritten.is_empty()
@@ -295,6 +322,9 @@ impl Batch {
         v4.resize(next + frames.len());
         let headers = |(index, frame): (usize, &FrameRef)| {
             let data = bytes_of(arena, frame);
+            if let Some(ahead) = frames.get(index + AHEAD) {
+                prefetch(arena.get(ahead.offset as usize));
+            }
             let index = (begin + index) as u32;
             let (key, bytes) = match common(frame.link, data) {
                 Some(found) => found,

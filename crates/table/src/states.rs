@@ -251,8 +251,8 @@ impl<const W: usize> States<W> {
 
     /// What is kept at places.
     #[inline]
-    pub fn entries(&mut self) -> EntriesMut<'_, W> {
-        EntriesMut { lines: &mut self.entries, stride: self.stride }
+    pub fn entries(&mut self) -> EntriesMut<'_> {
+        EntriesMut { lines: &mut self.entries, stride: self.stride, key_words: W }
     }
 
     /// All that is held, dead or not.
@@ -308,21 +308,23 @@ impl<'a, const W: usize> Entry<'a, W> {
 
 /// Entries to be written.
 #[derive(Debug)]
-pub struct EntriesMut<'a, const W: usize> {
+pub struct EntriesMut<'a> {
     lines: &'a mut [Line],
     stride: usize,
+    key_words: usize,
 }
 
-impl<const W: usize> EntriesMut<'_, W> {
+impl EntriesMut<'_> {
     /// What a function keeps at a place; all 0, and `true`, where it has seen no packet of the flow yet.
     #[inline]
     pub fn state<S: Pod>(&mut self, slot: Slot, at: StateAt) -> (&mut S, bool) {
         let at_line = slot as usize * self.stride;
-        let line = &mut self.lines[at_line];
+        // Within the line, as the compiler is to know.
+        let head = &mut self.lines[at_line][(self.key_words - 1) % (size_of::<Line>() / 8)];
         let seen = 1 << (FUNCTIONS + at.function);
-        let is_new = line[W - 1] & seen == 0;
-        line[W - 1] |= seen;
-        let from = header_words(W) + at.word;
+        let is_new = *head & seen == 0;
+        *head |= seen;
+        let from = header_words(self.key_words) + at.word;
         // Mostly all is in the first line.
         let words = if from + state_words::<S>() <= size_of::<Line>() / 8 {
             &mut self.lines[at_line][from..from + state_words::<S>()]

@@ -3,7 +3,7 @@
 use std::mem;
 use std::path::Path;
 
-use packetloom_packet::{Batch, FrameRef, LinkType, rewrite};
+use packetloom_packet::{Batch, FrameRef, LinkType};
 
 use super::{Resolution, pcap};
 use crate::Error;
@@ -95,18 +95,14 @@ impl CaptureWriter {
     pub fn write_passed(&mut self, batch: &Batch) -> Result<(), Error> {
         let frames = batch.verdicts().iter().zip(batch.frames()).enumerate();
         for (index, (_, frame)) in frames.filter(|(_, (verdict, _))| verdict.is_pass()) {
-            let mut rewrites = batch.rewrites(index).peekable();
-            if rewrites.peek().is_none() {
+            if !batch.is_rewritten(index) {
                 self.write(frame, batch.bytes(index))?;
                 continue;
             }
             let mut bytes = mem::take(&mut self.rewritten);
             bytes.clear();
             bytes.extend_from_slice(within_snap(batch.bytes(index)));
-            for rewrite in rewrites {
-                // The batch took none that cannot be applied but to headers beyond the snapshot length.
-                rewrite::apply(&rewrite, frame.link, &mut bytes, frame.wire_len);
-            }
+            batch.apply_rewrites(index, &mut bytes);
             let result = self.write(frame, &bytes);
             self.rewritten = bytes;
             result?;

@@ -45,6 +45,10 @@ impl Prepared for Balancer {
         false
     }
 
+    fn rewrites(&self) -> bool {
+        true
+    }
+
     fn form(&self) -> Form<'_> {
         Form::PerFlow(self)
     }

@@ -164,24 +164,6 @@ impl<const W: usize> Family<W> {
             touched.retain(|packet| !has_none(packet));
         }
     }
-
-    #[inline]
-    fn each<S: bytemuck::Pod>(
-        &mut self,
-        state_at: StateAt,
-        columns: &mut Columns<'_>,
-        step: &mut impl FnMut(Seen<'_, '_>, &mut S, bool) -> Verdict,
-    ) {
-        let mut entries = self.states.entries();
-        for &Touched { now, at, frame, bytes, slot, from_a } in &self.touched {
-            if columns.verdicts[frame as usize].is_pass() {
-                let (state, is_new) = entries.state(slot, state_at);
-                let seen = Seen { frame, now, bytes, from_a, at, is_v4: W == V4, columns };
-                let verdict = step(seen, state, is_new);
-                columns.verdicts[frame as usize] = verdict;
-            }
-        }
-    }
 }
 
 impl Flows {
@@ -225,8 +207,21 @@ impl Flows {
         mut step: impl FnMut(Seen<'_, '_>, &mut S, bool) -> Verdict,
     ) {
         let mut columns = batch.columns();
-        self.v4.each(at, &mut columns, &mut step);
-        self.v6.each(at, &mut columns, &mut step);
+        let columns = &mut columns;
+        let Self { v4, v6, .. } = self;
+        // One loop for both, so that there is one place for the step to be put into.
+        for (touched, mut entries, is_v4) in
+            [(&v4.touched, v4.states.entries(), true), (&v6.touched, v6.states.entries(), false)]
+        {
+            for &Touched { now, at: key, frame, bytes, slot, from_a } in touched {
+                if columns.verdicts[frame as usize].is_pass() {
+                    let (state, is_new) = entries.state(slot, at);
+                    let seen = Seen { frame, now, bytes, from_a, at: key, is_v4, columns };
+                    let verdict = step(seen, state, is_new);
+                    columns.verdicts[frame as usize] = verdict;
+                }
+            }
+        }
     }
 
     /// To be called when all functions are done with a batch.
