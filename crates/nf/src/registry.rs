@@ -2,7 +2,7 @@
 
 use schemars::{Schema, SchemaGenerator};
 
-use crate::{Config, Context, Error, Prepared, acl, balancer, counter, limiter, meter};
+use crate::{Config, Context, Error, Prepared, acl, balancer, counter, limiter, meter, policer};
 
 /// Every function a chain file can name.
 pub const FUNCTIONS: &[Registration] = &[
@@ -11,6 +11,7 @@ pub const FUNCTIONS: &[Registration] = &[
     Registration::of::<counter::Config>("packets and bytes of each flow"),
     Registration::of::<limiter::Config>("a token bucket for each flow"),
     Registration::of::<meter::Config>("bidirectional flow records"),
+    Registration::of::<policer::Config>("a marker of RFC 2697 or RFC 2698 for each source"),
 ];
 
 /// How a function is made from its part of a chain file.

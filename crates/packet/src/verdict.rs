@@ -34,6 +34,8 @@ drop_reasons! {
     RateLimit = "rate_limit",
     /// A function is to rewrite its headers, which cannot be rewritten.
     Rewrite = "rewrite",
+    /// A policer marked it with a colour that does not pass.
+    Policer = "policer",
 }
 
 /// What a chain decides about one packet.

@@ -1,5 +1,192 @@
-//! Policing: packets are marked by how far their traffic exceeds what was agreed.
+//! `policer`: a marker of RFC 2697 (single rate) or RFC 2698 (two rates) for each source; the colour says what becomes of a packet.
 //!
-//! [`meter`] has the arithmetic: the markers of RFC 2697 and RFC 2698.
+//! Both markers have two buckets of tokens that are full when the first packet of a flow comes, and mark a packet of `B` bytes
+//! green, yellow or red. They are colour-blind: what a packet was marked with before does not count.
+//!
+//! - `single-rate` (RFC 2697, sections 2 and 3): what comes in at CIR goes into C, which holds CBS, and while C is full into E, which
+//!   holds EBS. A packet is green and taken from C if C has `B` bytes; else yellow and taken from E if E has; else red.
+//! - `two-rate` (RFC 2698, sections 2 and 3): C, which holds CBS, gets CIR, and P, which holds PBS, gets PIR. A packet is red if P has
+//!   less than `B` bytes; else yellow and taken from P if C has less; else green and taken from both.
+//!
+//! A colour's tokens are taken whether its packets pass or not. Both directions of a 5-tuple share a marker. Packets are not
+//! marked for others: the colour decides here and is counted. [`meter`] has the arithmetic: exact.
+//!
+//! - Units: bytes of IP packets, from the IP header on, as the RFCs measure; rates are in bytes per second.
+//! - Shape: three words of the flow's entry: [`meter::Levels`].
+//! - Verdict: pass, or drop with `policer`; red packets are dropped and others pass, unless the chain file says otherwise.
 
+mod config;
+mod cpu;
 pub mod meter;
+mod oracle;
+
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::fmt;
+
+use packetloom_packet::{DropReason, Verdict};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+pub use self::config::{Config, Kind};
+use self::meter::{Colour, Levels, SingleRate, SingleRateMarker, TwoRate, TwoRateMarker};
+use crate::flows::{By, FlowFunction, FlowOracle, Keeps, StateAt, state_words};
+use crate::units::{Size, Throughput};
+use crate::{Error, Form, PerFlow, Prepared, Report};
+
+/// A policer ready to run.
+#[derive(Clone, Debug)]
+pub struct Policer {
+    flows: Option<String>,
+    terms: Terms,
+    marker: Marker,
+    yellow: Action,
+    red: Action,
+}
+
+/// What becomes of packets of a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// They pass.
+    Pass,
+    /// They are dropped.
+    Drop,
+}
+
+impl Action {
+    const fn verdict(self) -> Verdict {
+        match self {
+            Self::Pass => Verdict::Pass,
+            Self::Drop => Verdict::Drop(DropReason::Policer),
+        }
+    }
+}
+
+/// What packets are marked by, all of it in bytes.
+#[derive(Clone, Copy, Debug)]
+enum Terms {
+    SingleRate { cir: Throughput, cbs: Size, ebs: Size },
+    TwoRate { cir: Throughput, cbs: Size, pir: Throughput, pbs: Size },
+}
+
+/// What marks them.
+#[derive(Clone, Copy, Debug)]
+enum Marker {
+    SingleRate(SingleRateMarker),
+    TwoRate(TwoRateMarker),
+}
+
+impl Terms {
+    fn marker(self) -> Result<Marker, Error> {
+        let rate = |rate: Throughput| rate.parts().0;
+        let size = |size: Size| size.parts().0;
+        Ok(match self {
+            Self::SingleRate { cir, cbs, ebs } => {
+                let single = SingleRate { cir: rate(cir), cbs: size(cbs), ebs: size(ebs) };
+                Marker::SingleRate(single.marker()?)
+            }
+            Self::TwoRate { cir, cbs, pir, pbs } => {
+                let two = TwoRate { cir: rate(cir), cbs: size(cbs), pir: rate(pir), pbs: size(pbs) };
+                Marker::TwoRate(two.marker()?)
+            }
+        })
+    }
+}
+
+impl fmt::Display for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SingleRate { cir, cbs, ebs } => {
+                write!(f, "CIR {cir}, CBS {cbs}, EBS {ebs} of each flow (RFC 2697)")
+            }
+            Self::TwoRate { cir, cbs, pir, pbs } => {
+                write!(f, "CIR {cir}, CBS {cbs}, PIR {pir}, PBS {pbs} of each flow (RFC 2698)")
+            }
+        }
+    }
+}
+
+impl Prepared for Policer {
+    fn name(&self) -> &'static str {
+        "policer"
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let is_dropped = |action| action == Action::Drop;
+        let becomes = match (is_dropped(self.yellow), is_dropped(self.red)) {
+            (false, false) => "colours are counted, all packets pass",
+            (false, true) => "red packets are dropped",
+            (true, false) => "yellow packets are dropped",
+            (true, true) => "yellow and red packets are dropped",
+        };
+        vec![self.terms.to_string(), becomes.into()]
+    }
+
+    fn is_per_flow(&self) -> bool {
+        false
+    }
+
+    fn form(&self) -> Form<'_> {
+        Form::PerFlow(self)
+    }
+}
+
+impl PerFlow for Policer {
+    fn keeps(&self) -> Keeps {
+        let by = &[By::Source, By::FiveTuple];
+        Keeps { flows: self.flows.clone(), by, words: state_words::<Levels>() }
+    }
+
+    fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
+        let verdicts = [Verdict::Pass, self.yellow.verdict(), self.red.verdict()];
+        Box::new(cpu::PolicerCpu::new(at, self.marker, verdicts))
+    }
+
+    fn oracle(&self) -> Box<dyn FlowOracle> {
+        Box::new(oracle::PolicerOracle::new(self.terms, self.yellow, self.red))
+    }
+}
+
+/// What a policer counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicerReport {
+    /// Packets and IP bytes of each colour: green, yellow, red.
+    pub colours: [[u64; 2]; 3],
+}
+
+/// In the order of [`PolicerReport::colours`].
+const NAMES: [&str; 3] = ["green", "yellow", "red"];
+
+impl PolicerReport {
+    #[inline]
+    fn count(&mut self, colour: Colour, bytes: u32) {
+        let [packets, all] = &mut self.colours[colour as usize];
+        *packets += 1;
+        *all += u64::from(bytes);
+    }
+}
+
+impl Report for PolicerReport {
+    fn merge(&mut self, other: &dyn Report) {
+        let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
+        for (own, other) in self.colours.iter_mut().flatten().zip(other.colours.iter().flatten()) {
+            *own += other;
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let of = |[packets, bytes]: [u64; 2]| json!({ "packets": packets, "bytes": bytes });
+        NAMES.iter().zip(self.colours).map(|(&name, counts)| (name, of(counts))).collect()
+    }
+
+    fn rows(&self) -> Vec<(String, String)> {
+        let row = |(&name, [packets, bytes]): (&&str, [u64; 2])| {
+            (name.to_owned(), format!("{packets} packets, {bytes} IP bytes"))
+        };
+        NAMES.iter().zip(self.colours).map(row).collect()
+    }
+}
