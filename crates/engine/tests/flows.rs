@@ -69,6 +69,28 @@ fn balancer(capture: &[u8], flows: &str, with_port: bool) -> String {
     if addresses.is_empty() { String::new() } else { text }
 }
 
+/// A policer with rates that flows exceed: packets of all colours, or of two where there is one bucket.
+fn policer() -> impl Strategy<Value = String> {
+    // "" is that for sources.
+    let flows = prop::sample::select(vec!["", "5-tuple", "short", "sources"]);
+    let keys = prop::sample::select(vec![
+        "marker = \"single-rate\"\ncir = \"8kbit/s\"\ncbs = \"1500B\"\nebs = \"1500B\"\n",
+        "marker = \"single-rate\"\ncir = \"1Mbit/s\"\ncbs = \"200B\"\nebs = \"4000B\"\n",
+        "marker = \"single-rate\"\ncir = \"1Mbit/s\"\ncbs = \"4000B\"\nebs = \"0B\"\n",
+        "marker = \"two-rate\"\ncir = \"8kbit/s\"\ncbs = \"1500B\"\npir = \"80kbit/s\"\npbs = \"3000B\"\n",
+        "marker = \"two-rate\"\ncir = \"80kbit/s\"\ncbs = \"3000B\"\npir = \"1Mbit/s\"\npbs = \"1500B\"\n",
+    ]);
+    let action = || prop::sample::select(vec!["", "pass", "drop"]);
+    (flows, keys, action(), action()).prop_map(|(flows, keys, yellow, red)| {
+        let key = |name: &str, value: &str| match value {
+            "" => String::new(),
+            value => format!("{name} = \"{value}\"\n"),
+        };
+        let (flows, yellow, red) = (key("flows", flows), key("yellow", yellow), key("red", red));
+        format!("[[chain]]\nnf = \"policer\"\n{flows}{keys}{yellow}{red}")
+    })
+}
+
 /// A function that keeps state for flows, by a definition's number; "balancer" where it comes to know the capture.
 fn function() -> impl Strategy<Value = String> {
     let flows = prop::sample::select(vec!["5-tuple", "short", "sources", "source"]);
@@ -79,6 +101,7 @@ fn function() -> impl Strategy<Value = String> {
         (flows, unit).prop_map(|(flows, (rate, burst))| format!(
             "[[chain]]\nnf = \"limiter\"\nflows = \"{flows}\"\nrate = \"{rate}\"\nburst = \"{burst}\"\n"
         )),
+        policer(),
         Just(ACL.to_owned()),
         Just(BALANCER.to_owned()),
     ]
@@ -146,6 +169,38 @@ fn one_flow_and_only_new_ones() {
         for settings in ["", "workers = 3"] {
             let (found, ..) = results(chain, &capture, How { settings, ..How::default() });
             assert_eq!(found, oracle, "{flows} flows, {settings}");
+        }
+    }
+}
+
+/// All colours come in traffic as it is generated, and what is dropped is what they say.
+#[test]
+fn policers_see_all_colours() {
+    let capture = traffic(20_000, 300, 5);
+    let single = "marker = \"single-rate\"\ncir = \"8kbit/s\"\ncbs = \"1500B\"\nebs = \"1500B\"\n";
+    let two =
+        "marker = \"two-rate\"\ncir = \"8kbit/s\"\ncbs = \"1500B\"\npir = \"80kbit/s\"\npbs = \"3000B\"\n";
+    for marker in [single, two] {
+        for (actions, dropped) in [
+            ("", &["red"][..]),
+            ("yellow = \"drop\"\n", &["yellow", "red"]),
+            ("red = \"pass\"\n", &[]),
+            ("yellow = \"drop\"\nred = \"pass\"\n", &["yellow"]),
+        ] {
+            let chain =
+                format!("[[chain]]\nnf = \"policer\"\n{marker}{actions}[[chain]]\nnf = \"counter\"\n");
+            let how = How { settings: "device = \"oracle\"", ..How::default() };
+            let (oracle, ..) = results(&chain, &capture, how);
+            let summary = &oracle.summary;
+            let packets =
+                |colour: &str| summary["functions"][0][colour]["packets"].as_u64().expect("a number");
+            assert!(["green", "yellow", "red"].into_iter().all(|colour| packets(colour) > 100), "{summary}");
+            let expected: u64 = dropped.iter().map(|colour| packets(colour)).sum();
+            assert_eq!(summary["dropped"]["policer"].as_u64(), Some(expected), "{actions}{summary}");
+            for settings in ["", "workers = 3"] {
+                let (found, ..) = results(&chain, &capture, How { settings, ..How::default() });
+                assert_eq!(found, oracle, "{chain}{settings}");
+            }
         }
     }
 }
