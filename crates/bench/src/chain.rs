@@ -138,7 +138,7 @@ fn rings(options: &Options) -> (Vec<Ring>, u64) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     // Spread as a network card does, by a hash that is the same for both directions.
     let worker = |key: &MatchKey4| {
-        (u128::from(FlowKey::from_v4(key).0.hash(7)) * options.workers as u128 >> 64) as usize
+        ((u128::from(FlowKey::from_v4(key).0.hash(7)) * options.workers as u128) >> 64) as usize
     };
     let mut memory: Vec<Vec<u8>> = vec![Vec::new(); options.workers];
     let mut seen = vec![false; options.flows as usize];

@@ -417,7 +417,7 @@ fn help_man_pages_completions_and_schema_come_from_the_definitions() {
     let functions = schema["properties"]["chain"]["items"]["oneOf"].as_array().expect("functions");
     let names: Vec<_> =
         functions.iter().map(|f| f["properties"]["nf"]["const"].as_str().expect("a name")).collect();
-    assert_eq!(names, ["acl", "balancer", "counter", "limiter", "meter"]);
+    assert_eq!(names, ["acl", "balancer", "counter", "limiter", "meter", "policer"]);
     assert_eq!(functions[0]["required"], serde_json::json!(["nf", "rules"]));
     assert_eq!(schema["properties"]["run"]["additionalProperties"], false);
 }

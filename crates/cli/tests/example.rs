@@ -22,10 +22,9 @@ fn the_edge_example_gives_the_published_counts() {
         let summary = support::json(&folder.path().join("summary.json"));
         assert_eq!(summary["received"], 5061);
         assert_eq!(summary["passed"], 4733 + 4, "permitted, and ARP");
-        assert_eq!(
-            summary["dropped"],
-            json!({ "non_ip": 0, "malformed": 0, "acl_rule": 30, "acl_default": 294 })
-        );
+        let dropped = summary["dropped"].as_object().expect("reasons").iter();
+        let dropped: Vec<_> = dropped.filter(|(_, count)| **count != 0).collect();
+        assert_eq!(json!(dropped), json!([["acl_rule", 30], ["acl_default", 294]]));
         let hits: Vec<_> = summary["functions"][0]["hits"].as_array().expect("hits").iter().collect();
         let hit = |id: &str| hits.iter().find(|hit| hit["id"] == id).map(|hit| hit["packets"].clone());
         for (id, packets) in

@@ -363,7 +363,7 @@ fn home(groups: usize, hash: u64) -> usize {
 /// From the lower half.
 #[inline]
 fn tag(hash: u64) -> u64 {
-    FIRST_TAG + ((hash & 0xffff_ffff) * (256 - FIRST_TAG) >> 32)
+    FIRST_TAG + (((hash & 0xffff_ffff) * (256 - FIRST_TAG)) >> 32)
 }
 
 #[inline]
@@ -373,13 +373,13 @@ fn tag_at(tags: u64, way: usize) -> u64 {
 
 #[inline]
 fn set_tag(tags: &mut u64, way: usize, tag: u64) {
-    *tags = *tags & !(0xff << (way * 8)) | tag << (way * 8);
+    *tags = (*tags & !(0xff << (way * 8))) | (tag << (way * 8));
 }
 
 /// A bit, the top one of its byte, for each way that has a tag; and perhaps for some above the first of them.
 #[inline]
 fn ways_with(tags: u64, tag: u64) -> u64 {
-    let differ = tags ^ tag * EACH_BYTE;
+    let differ = tags ^ (tag * EACH_BYTE);
     differ.wrapping_sub(EACH_BYTE) & !differ & EACH_TOP_BIT & ((1 << PASSED) - 1)
 }
 
