@@ -26,8 +26,8 @@ const WAYS: usize = 7;
 /// Tags of places that are free, and of those whose entry was removed in this batch.
 const FREE: u64 = 0;
 const REMOVED: u64 = 1;
-/// The first tag that entries have.
-const FIRST_TAG: u64 = 2;
+/// What all tags of entries have.
+const TAG: u64 = 0x80;
 const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
 const EACH_TOP_BIT: u64 = EACH_BYTE << 7;
 /// The counter of a group: its last byte. What has reached the most is not counted down any more.
@@ -259,7 +259,7 @@ impl<const W: usize> States<W> {
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_, W>> {
         let (lines, stride): (&[Line], _) = (&self.entries, self.stride);
         let tags = self.groups.iter().enumerate().flat_map(|(group, &tags)| {
-            (0..WAYS).filter(move |&way| tag_at(tags, way) >= FIRST_TAG).map(move |way| group * WAYS + way)
+            (0..WAYS).filter(move |&way| tag_at(tags, way) >= TAG).map(move |way| group * WAYS + way)
         });
         tags.map(move |slot| Entry { words: lines[slot * stride..][..stride].as_flattened() })
     }
@@ -360,10 +360,10 @@ fn home(groups: usize, hash: u64) -> usize {
     (((hash >> 32) * groups as u64) >> 32) as usize
 }
 
-/// From the lower half.
+/// Seven bits of the lower half.
 #[inline]
 fn tag(hash: u64) -> u64 {
-    FIRST_TAG + (((hash & 0xffff_ffff) * (256 - FIRST_TAG)) >> 32)
+    (hash & 0xff) | TAG
 }
 
 #[inline]
@@ -408,10 +408,15 @@ impl Table<'_> {
         let mut ways = ways_with(tags, tag(hash));
         if ways == 0 {
             ways = ways_with(tags, FREE);
+            if ways == 0 {
+                return (group * WAYS) as Slot;
+            }
         }
-        let slot = group * WAYS + (ways.trailing_zeros() as usize / 8).min(WAYS - 1);
-        for line in 0..self.stride {
-            prefetch(self.entries.get(slot * self.stride + line));
+        let slot = group * WAYS + ways.trailing_zeros() as usize / 8;
+        let at = slot * self.stride;
+        prefetch(self.entries.get(at));
+        for line in 1..self.stride {
+            prefetch(self.entries.get(at + line));
         }
         slot as Slot
     }
@@ -520,7 +525,7 @@ impl Table<'_> {
         for _ in 0..2 * self.groups.len() * WAYS {
             let slot = *self.hand;
             *self.hand = if slot + 1 == self.groups.len() * WAYS { 0 } else { slot + 1 };
-            if tag_at(self.groups[slot / WAYS], slot % WAYS) < FIRST_TAG {
+            if tag_at(self.groups[slot / WAYS], slot % WAYS) < TAG {
                 continue;
             }
             looks += 1;

@@ -145,8 +145,8 @@ fn bench_chain(args: &BenchChainArgs) -> Done {
         Some(path) => (Chain::load(path, false)?, path.display().to_string()),
         None => {
             let context = Context { folder: Path::new(""), ignore_flags: false };
-            // Room for all of them in each worker, since they are not spread evenly.
-            let room = u64::from(flows) * (args.workers.get() as u64 + 1);
+            // More room than flows, since they are not spread evenly over workers.
+            let room = u64::from(flows) * 5 / 4 + 1024 * args.workers.get() as u64;
             let backends = (1..17).map(|n| format!("{{ address = \"203.0.113.{n}\", port = 8080 }}"));
             let backends = backends.collect::<Vec<_>>().join(", ");
             let text = format!(

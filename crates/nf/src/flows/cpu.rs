@@ -47,6 +47,11 @@ struct Touched {
     from_a: bool,
 }
 
+impl Touched {
+    const NONE: Self =
+        Self { now: Timestamp::from_nanos(0), at: 0, frame: 0, bytes: 0, slot: NO_SLOT, from_a: false };
+}
+
 impl states::Packet for Touched {
     #[inline]
     fn flow(&self) -> usize {
@@ -149,13 +154,17 @@ impl<const W: usize> Family<W> {
 
     fn touch<K>(&mut self, keys: &Keys<K>, verdicts: &[Verdict], frames: &[FrameRef]) {
         let Self { states, flows, from_a, touched, refused } = self;
-        let packets = keys.frames.iter().zip(&keys.bytes).zip(from_a).zip(0..);
-        touched.extend(packets.filter(|(((frame, _), _), _)| verdicts[**frame as usize].is_pass()).map(
-            |(((&frame, &bytes), &mut from_a), at)| {
+        // Room for all to pass, so that none has to ask for it.
+        touched.resize(keys.frames.len(), Touched::NONE);
+        let mut next = 0;
+        for (((&frame, &bytes), &from_a), at) in keys.frames.iter().zip(&keys.bytes).zip(&*from_a).zip(0..) {
+            if verdicts[frame as usize].is_pass() {
                 let now = frames[frame as usize].time;
-                Touched { now, at, frame, bytes, slot: 0, from_a }
-            },
-        ));
+                touched[next] = Touched { now, at, frame, bytes, slot: NO_SLOT, from_a };
+                next += 1;
+            }
+        }
+        touched.truncate(next);
         states.touch_all(flows, touched);
         refused.clear();
         let has_none = |packet: &Touched| packet.slot == NO_SLOT;
