@@ -1,6 +1,8 @@
-//! Any bytes as a capture through an ACL and a small meter: the batch forms give the summary of the oracles.
+//! Any bytes as a capture through an ACL, functions that keep state for flows, and a small meter: the batch forms give the summary of
+//! the oracles.
 #![no_main]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +14,8 @@ use packetloom_engine::{Chain, Outputs, Plan};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
 use packetloom_nf::acl::DefaultAction;
-use packetloom_nf::{Config, Context, acl, meter};
+use packetloom_nf::flows::{By, Definition, WhenFull};
+use packetloom_nf::{Config, Context, Prepared, acl, balancer, counter, limiter, meter};
 
 const RULES: &str = "\
 deny tcp from any to any flags S/SA
@@ -49,13 +52,46 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         output: None,
     };
     let context = Context { folder: Path::new(""), ignore_flags: false };
-    let chain = Chain {
-        settings: Settings { run: Run { device, ..Run::default() }, ..Settings::default() },
-        functions: vec![
-            Box::new(acl.with_rules(rules, "rules".into()).expect("good rules")),
-            meter.prepare(&context).expect("a meter"),
-        ],
+    let flows = || Some("small".to_owned());
+    let limiter = limiter::Config {
+        flows: flows(),
+        rate: "800bit/s".parse().expect("a rate"),
+        burst: "200B".parse().expect("a size"),
     };
+    let backend = balancer::ServiceBackend {
+        address: [10, 0, 0, 2].into(),
+        port: Some(balancer::Port::clamped(8080)),
+        weight: balancer::ServiceBackend::default_weight(),
+    };
+    let service = balancer::Service {
+        address: [10, 0, 0, 1].into(),
+        port: None,
+        protocol: None,
+        backends: vec![backend],
+    };
+    let balancer = balancer::Config {
+        flows: flows(),
+        services: vec![service],
+        table_size: balancer::TableSize::clamped(7),
+        seed: 0,
+    };
+    let settings = Settings { run: Run { device, ..Run::default() }, ..Settings::default() };
+    let functions = vec![
+        Box::new(acl.with_rules(rules, "rules".into()).expect("good rules")) as Box<dyn Prepared>,
+        counter::Config { flows: flows() }.prepare(&context).expect("a counter"),
+        limiter.prepare(&context).expect("a limiter"),
+        balancer.prepare(&context).expect("a balancer"),
+        meter.prepare(&context).expect("a meter"),
+    ];
+    // More flows than there are packets in a fuzzer's capture: at capacity only bounds are the same.
+    let small = Definition {
+        by: By::FiveTuple,
+        timeout: "1s".parse().expect("a time"),
+        max_flows: 5_000,
+        when_full: WhenFull::DropNew,
+    };
+    let flows = BTreeMap::from([("small".to_owned(), small)]);
+    let chain = Chain::new(settings, functions, &flows).unwrap_or_else(|(_, why)| panic!("{why}"));
     let mut outputs = Outputs::default();
     let io = Io {
         source,
