@@ -87,7 +87,7 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
     let small = Definition {
         by: By::FiveTuple,
         timeout: "1s".parse().expect("a time"),
-        max_flows: 5_000,
+        max_flows: 2_000,
         when_full: WhenFull::DropNew,
     };
     let flows = BTreeMap::from([("small".to_owned(), small)]);

@@ -21,8 +21,11 @@ impl Lines {
     /// So many.
     pub(crate) fn zeroed(lines: usize) -> Self {
         let bytes = lines * 64;
-        // One more page than is needed, so as to begin where a page begins.
-        match MmapMut::map_anon(bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE) {
+        let is_small = bytes < HUGE_PAGE;
+        // One more page than is needed, so as to begin where a page begins; what is small begins where a small one does.
+        let room = if is_small { bytes.max(1) } else { bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE };
+        match MmapMut::map_anon(room) {
+            Ok(memory) if is_small => Self::Mapped { memory, range: 0..bytes },
             Ok(memory) => {
                 let at = memory.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
                 // Only a hint.
