@@ -847,3 +847,21 @@ fn json_on_standard_output_goes_beside_a_summary_file() {
     assert_eq!(text, fs::read_to_string(&summary).expect("a summary"));
     assert_eq!(json(&summary)["received"], 5061);
 }
+
+#[test]
+fn chains_are_measured_in_memory() {
+    let args = ["bench", "chain", "--flows", "100", "--rounds", "1", "--workers", "2", "--json"];
+    let text = succeed(packetloom().args(args));
+    let figures: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((figures["workers"].as_u64(), figures["flows"].as_u64()), (Some(2), Some(100)));
+    // The chain that is run unless one is given lets all pass.
+    assert_eq!(figures["passed"], 1.0);
+    assert!(figures["ns_per_packet"].as_f64() > Some(0.0), "{text}");
+    let folder = folder();
+    let chain = folder.path().join("chain.toml");
+    let limiter = "[[chain]]\nnf = \"limiter\"\nrate = \"1packets/s\"\nburst = \"1packets\"\n";
+    fs::write(&chain, limiter).expect("written");
+    let figures = succeed(packetloom().args(["bench", "chain"]).arg(&chain).args(&args[2..6]).arg("--json"));
+    let figures: serde_json::Value = serde_json::from_str(&figures).expect("JSON");
+    assert!(figures["passed"].as_f64() < Some(0.01), "{figures}");
+}
