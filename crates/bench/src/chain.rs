@@ -7,9 +7,8 @@ use std::time::Duration;
 use packetloom_engine::Plan;
 use packetloom_engine::executor::Worker;
 use packetloom_io::input::Stop;
-use packetloom_packet::{
-    Arena, Batch, FlowKey, FrameRef, Key, KeyBits, LinkType, MatchKey4, Timestamp, protocol,
-};
+use packetloom_nf::flows::{By, Counts};
+use packetloom_packet::{Arena, Batch, FrameRef, Key, KeyBits, LinkType, MatchKey4, Timestamp, protocol};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde_json::json;
@@ -30,6 +29,8 @@ const TIME: Duration = Duration::from_millis(300);
 const SHORTEST: usize = 60;
 /// One flow in so many is an elephant, and together they have so much of the packets.
 const ELEPHANTS: (u64, f64) = (1000, 0.8);
+/// Ports that clients use.
+const PORTS: u64 = 64_512;
 /// The service that packets go to: 198.51.100.1 (RFC 5737), port 80.
 pub const SERVICE: (u32, u16) = (0xc633_6401, 80);
 
@@ -84,14 +85,14 @@ struct Ring {
     len: usize,
 }
 
-/// The flow of a number: source and port are different for each of 2^32.
+/// The flow of a number, one of [`PORTS`] for each source.
 fn flow(number: u64, sources: u64) -> MatchKey4 {
     let (source, port) = (number % sources, number / sources);
     MatchKey4 {
         // 10.0.0.0/8 and on.
         source: 0x0a00_0000u32.wrapping_add(source as u32),
         destination: SERVICE.0,
-        source_port: (port % 64_512) as u16 + 1024,
+        source_port: (port % PORTS) as u16 + 1024,
         destination_port: SERVICE.1,
         protocol: protocol::TCP,
         tcp_flags: 0x10,
@@ -130,21 +131,28 @@ fn cache() -> usize {
     (0..8).filter_map(size).max().unwrap_or(CACHE)
 }
 
-/// Rings with all packets, and how many different flows they are of.
-fn rings(options: &Options) -> (Vec<Ring>, u64) {
+/// What the packets are: rings with all of them, and how many different flows and sources they are of.
+struct Packets {
+    rings: Vec<Ring>,
+    flows: u64,
+    sources: u64,
+}
+
+fn packets(options: &Options, spread: By) -> Packets {
     let len = options.packet_size.saturating_sub(4).max(SHORTEST);
     let stride = (len + 4).next_multiple_of(64);
     let packets = (CACHES * cache() / stride).max(2 * options.flows as usize);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     // Spread as a network card does, by a hash that is the same for both directions.
-    let worker = |key: &MatchKey4| {
-        ((u128::from(FlowKey::from_v4(key).0.hash(7)) * options.workers as u128) >> 64) as usize
-    };
+    let worker =
+        |key: &MatchKey4| ((u128::from(spread.spread_v4(key, 7)) * options.workers as u128) >> 64) as usize;
     let mut memory: Vec<Vec<u8>> = vec![Vec::new(); options.workers];
     let mut seen = vec![false; options.flows as usize];
+    let mut sources = vec![false; options.sources as usize];
     for _ in 0..packets {
         let number = draw(&mut random, options);
         seen[number as usize] = true;
+        sources[(number % options.sources) as usize] = true;
         // A flow's rank says nothing about its address.
         let key = flow(number, options.sources);
         let mut frame = packetloom_generate::frame(&Key::V4(key));
@@ -158,7 +166,8 @@ fn rings(options: &Options) -> (Vec<Ring>, u64) {
         let count = memory.len() / stride;
         Ring { frames: Arc::new(Frames(memory)), count, stride, len }
     };
-    (memory.into_iter().map(ring).collect(), seen.into_iter().filter(|&seen| seen).count() as u64)
+    let count = |seen: Vec<bool>| seen.into_iter().filter(|&seen| seen).count() as u64;
+    Packets { rings: memory.into_iter().map(ring).collect(), flows: count(seen), sources: count(sources) }
 }
 
 /// A worker that goes around its ring.
@@ -199,9 +208,7 @@ impl Runner<'_> {
             }
         }
     }
-}
 
-impl Runner<'_> {
     /// Writes the frames that pass, as they are to be sent.
     fn send(&mut self) {
         let (stride, len) = (self.ring.stride, self.ring.len);
@@ -227,9 +234,23 @@ impl Runner<'_> {
 /// Measures a chain over packets in memory, from frames to what is sent.
 ///
 /// # Errors
-/// [`Error::Wrong`] where its counts are not those of the packets; [`Error::Interrupted`].
+/// [`Error::Wrong`] where its counts are not those of the packets; more flows than sources have ports, or several workers for a chain
+/// that one must run; [`Error::Interrupted`].
 pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, Error> {
-    let (rings, flows) = rings(options);
+    let invalid = |why: &str| Err(packetloom_nf::Error::Invalid(why.into()).into());
+    let layout = plan.chain().layout();
+    let spread = match layout.spread(plan.chain().functions()) {
+        None if options.workers > 1 => {
+            return invalid(
+                "no way to spread packets keeps all packets of each flow together; expected one worker",
+            );
+        }
+        spread => spread.unwrap_or(By::FiveTuple),
+    };
+    if options.flows > options.sources * PORTS {
+        return invalid("more flows than their sources have ports; expected more sources");
+    }
+    let Packets { rings, flows, sources } = packets(options, spread);
     let mut runners: Vec<_> = rings
         .iter()
         .map(|ring| Runner {
@@ -254,17 +275,27 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, E
     }
     let judged: u64 = runners.iter().map(|runner| runner.packets).sum();
     let passed: u64 = runners.iter().map(|runner| runner.passed).sum();
-    let mut created = None;
+    let mut counts = vec![Counts::default(); layout.definitions.len()];
     for runner in runners {
-        for counts in runner.worker.finish().flows {
-            *created.get_or_insert(0) += counts.created;
+        for (counts, more) in counts.iter_mut().zip(runner.worker.finish().flows) {
+            *counts = *counts + more;
         }
     }
     let expected = (packets * (1 + options.rounds * passes)) as u64;
-    if judged != expected || created.is_some_and(|created| created < flows) {
-        return Err(Error::Wrong(format!(
-            "{judged} packets were judged and {created:?} flows found; expected {expected} and {flows}"
-        )));
+    if judged != expected {
+        return Err(Error::Wrong(format!("{judged} packets were judged; expected {expected}")));
+    }
+    // Where no packet is dropped before, all flows are found, or refused.
+    for (used, counts) in layout.definitions.iter().zip(counts) {
+        let expected = if used.definition.by == By::Source { sources } else { flows };
+        let is_first = used.functions.first().is_some_and(|(function, _)| *function == 0);
+        if is_first && counts.created + counts.refused < expected {
+            let found = counts.created;
+            return Err(Error::Wrong(format!(
+                "{found} flows of {} were found; expected {expected}",
+                used.name
+            )));
+        }
     }
     Ok(Measurement {
         workload: options.workload.clone(),

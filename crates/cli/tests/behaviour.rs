@@ -859,6 +859,12 @@ fn chains_are_measured_in_memory() {
     assert!(figures["ns_per_packet"].as_f64() > Some(0.0), "{text}");
     let folder = folder();
     let chain = folder.path().join("chain.toml");
+    let by_source = "[[chain]]\nnf = \"counter\"\nflows = \"source\"\n";
+    fs::write(&chain, by_source).expect("written");
+    succeed(packetloom().args(["bench", "chain"]).arg(&chain).args(&args[2..]));
+    fs::write(&chain, format!("{by_source}[[chain]]\nnf = \"counter\"\n")).expect("written");
+    let output = run(packetloom().args(["bench", "chain"]).arg(&chain).args(&args[2..]));
+    assert!(stderr(&output).contains("expected one worker"), "{}", stderr(&output));
     let limiter = "[[chain]]\nnf = \"limiter\"\nrate = \"1packets/s\"\nburst = \"1packets\"\n";
     fs::write(&chain, limiter).expect("written");
     let figures = succeed(packetloom().args(["bench", "chain"]).arg(&chain).args(&args[2..6]).arg("--json"));

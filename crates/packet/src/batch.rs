@@ -247,16 +247,14 @@ impl Batch {
     /// [`rewrite::apply`](crate::rewrite::apply()) would not apply it.
     pub fn rewrite(&mut self, rewrite: Rewrite) -> bool {
         let Rewrite { frame, end, address, port } = rewrite;
-        let is_done = match self.parsed.get(frame as usize) {
-            Some(&Parsed::V4(at)) => self.v4.keys[at as usize].rewrite(end, address, port),
-            Some(&Parsed::V6(at)) => self.v6.keys[at as usize].rewrite(end, address, port),
-            _ => false,
+        let parsed = self.parsed.get(frame as usize).copied();
+        let mut columns = self.columns();
+        let mut packet = match parsed {
+            Some(Parsed::V4(at)) => columns.packet_v4(at),
+            Some(Parsed::V6(at)) => columns.packet_v6(at),
+            _ => return false,
         };
-        if is_done {
-            self.rewritten.resize(self.frames.len(), Ends::NONE);
-            self.rewritten[frame as usize].add(end);
-        }
-        is_done
+        packet.rewrite(end, address, port)
     }
 
     /// Rewrites the frame `frame` of this batch as `other` has its frame `index`, which must be the same one: to put together
@@ -285,17 +283,10 @@ impl Batch {
     /// Writes what is to be rewritten in a frame into a copy of its bytes, or of those before some place.
     #[inline]
     pub fn apply_rewrites(&self, index: usize, bytes: &mut [u8]) {
-        let Some((&ends, frame)) = self.rewritten.get(index).zip(self.frames.get(index)) else { return };
-        for end in [End::Source, End::Destination] {
-            if ends.has(end) {
-                let rewrite = match self.parsed[index] {
-                    Parsed::V4(at) => self.v4.keys[at as usize].as_rewrite(index as u32, end),
-                    Parsed::V6(at) => self.v6.keys[at as usize].as_rewrite(index as u32, end),
-                    Parsed::Rejected(_) => continue,
-                };
-                // Possible, or it would not have been taken, but where headers are beyond the place.
-                rewrite::apply(&rewrite, frame.link, bytes, frame.wire_len);
-            }
+        for rewrite in self.rewrites(index) {
+            let frame = &self.frames[index];
+            // Possible, or it would not have been taken, but where headers are beyond the place.
+            rewrite::apply(&rewrite, frame.link, bytes, frame.wire_len);
         }
     }
 

@@ -24,11 +24,12 @@ pub(super) struct Stages {
 
 /// A function, and what comes out of it beside verdicts.
 struct Stage {
-    function: Worker,
+    function: Fast,
     encoder: Encoder,
 }
 
-enum Worker {
+/// A function's batch form.
+enum Fast {
     Standalone(Box<dyn Function>),
     PerFlow(Box<dyn FlowFunction>, Part),
 }
@@ -46,8 +47,8 @@ impl Stages {
         let stages = chain.functions.iter().zip(&chain.layout.parts).map(|(function, part)| {
             let encoder = Encoder::new(&**function);
             let function = match (function.form(), part) {
-                (Form::Standalone(function), _) => Worker::Standalone(function.function(workers)),
-                (Form::PerFlow(function), Some(part)) => Worker::PerFlow(function.function(part.at), *part),
+                (Form::Standalone(function), _) => Fast::Standalone(function.function(workers)),
+                (Form::PerFlow(function), Some(part)) => Fast::PerFlow(function.function(part.at), *part),
                 (Form::PerFlow(_), None) => unreachable!("the layout has a part for each of them"),
             };
             Stage { function, encoder }
@@ -70,14 +71,14 @@ impl Stages {
         let is_last = part.end == self.stages.len();
         for Stage { function, encoder } in &mut self.stages[part] {
             match function {
-                Worker::Standalone(function) => {
+                Fast::Standalone(function) => {
                     function.process(batch, &mut |record| encoder.record(record));
                     function.logged(&mut encoder.logged);
                     if let Some(Expiry { now, packets }) = expiry {
                         function.expire(now, packets, &mut |record| encoder.record(record));
                     }
                 }
-                Worker::PerFlow(function, part) => {
+                Fast::PerFlow(function, part) => {
                     let flows = &mut flows[part.definition];
                     if part.is_first {
                         flows.touch(batch);
@@ -96,7 +97,7 @@ impl Stages {
     pub(super) fn process_aside(&mut self, part: Range<usize>, aside: &mut Batch, frames: &[u32]) {
         let mut logged = Vec::new();
         for Stage { function, encoder } in &mut self.stages[part] {
-            let Worker::Standalone(function) = function else { continue };
+            let Fast::Standalone(function) = function else { continue };
             function.process(aside, &mut |record| encoder.record(record));
             function.logged(&mut logged);
             let in_whole = |Logged { frame, rule }| Logged { frame: frames[frame as usize], rule };
@@ -113,7 +114,7 @@ impl Stages {
         verdicts: &mut [Verdict],
     ) {
         let Stage { function, encoder } = &mut self.stages[function];
-        let Worker::Standalone(function) = function else { return };
+        let Fast::Standalone(function) = function else { return };
         function.take(packets, found, verdicts);
         function.logged(&mut encoder.logged);
         // With those of frames that were judged aside.
@@ -123,8 +124,8 @@ impl Stages {
     /// Hands out some of what the functions still hold; returns whether there is more.
     pub(super) fn drain(&mut self) -> bool {
         self.stages.iter_mut().any(|Stage { function, encoder }| match function {
-            Worker::Standalone(function) => function.drain(DRAINED, &mut |record| encoder.record(record)),
-            Worker::PerFlow(..) => false,
+            Fast::Standalone(function) => function.drain(DRAINED, &mut |record| encoder.record(record)),
+            Fast::PerFlow(..) => false,
         })
     }
 
@@ -143,8 +144,8 @@ impl Stages {
         let reports = self.stages.iter().map(|Stage { function, encoder }| {
             top_flows.merge(&encoder.top_flows);
             match function {
-                Worker::Standalone(function) => function.report(),
-                Worker::PerFlow(function, part) => function.report(&self.flows[part.definition]),
+                Fast::Standalone(function) => function.report(),
+                Fast::PerFlow(function, part) => function.report(&self.flows[part.definition]),
             }
         });
         let reports = reports.collect();

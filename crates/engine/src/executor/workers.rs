@@ -11,8 +11,8 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetloom_nf::Logged;
 use packetloom_nf::flows::By;
+use packetloom_packet::Batch;
 use packetloom_packet::batch::Parsed;
-use packetloom_packet::{Batch, FlowKey, MatchKey4, MatchKey6};
 
 use super::single::Stages;
 use super::{Expiry, Intake, Outlet, Remains};
@@ -151,19 +151,9 @@ fn deal(
     }
     dealt.to.clear();
     for (index, parsed) in dealt.whole.parsed().iter().enumerate() {
-        let flow = match *parsed {
-            Parsed::V4(at) => match (&dealt.whole.v4().keys[at as usize], spread) {
-                (key, By::FiveTuple) => FlowKey::from_v4(key).0,
-                (key, By::Source) => {
-                    FlowKey::from_v4(&MatchKey4 { source: key.source, ..Default::default() }).0
-                }
-            },
-            Parsed::V6(at) => match (&dealt.whole.v6().keys[at as usize], spread) {
-                (key, By::FiveTuple) => FlowKey::from_v6(key).0,
-                (key, By::Source) => {
-                    FlowKey::from_v6(&MatchKey6 { source: key.source, ..Default::default() }).0
-                }
-            },
+        let hash = match *parsed {
+            Parsed::V4(at) => spread.spread_v4(&dealt.whole.v4().keys[at as usize], seed),
+            Parsed::V6(at) => spread.spread_v6(&dealt.whole.v6().keys[at as usize], seed),
             // Frames without a key have no flow; any worker will do, as long as it is always the same.
             Parsed::Rejected(_) => {
                 dealt.to.push(0);
@@ -172,7 +162,7 @@ fn deal(
             }
         };
         // The upper half of the hash times the number of workers: no division.
-        let to = (((flow.hash(seed) >> 32) * threads.len() as u64) >> 32) as usize;
+        let to = (((hash >> 32) * threads.len() as u64) >> 32) as usize;
         dealt.to.push(to as u16);
         parts[to].batch.push_from(&dealt.whole, index);
     }

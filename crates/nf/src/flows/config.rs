@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use packetloom_packet::{FlowKey, MatchKey4, MatchKey6};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -22,6 +23,28 @@ pub enum By {
 impl By {
     /// All there are.
     pub const ALL: &'static [Self] = &[Self::FiveTuple, Self::Source];
+
+    /// A hash of the flow of an IPv4 packet, by which packets are spread over workers; keyed by `seed`.
+    #[inline]
+    pub fn spread_v4(self, key: &MatchKey4, seed: u64) -> u64 {
+        match self {
+            Self::FiveTuple => FlowKey::from_v4(key).0.hash(seed),
+            Self::Source => {
+                FlowKey::from_v4(&MatchKey4 { source: key.source, ..MatchKey4::default() }).0.hash(seed)
+            }
+        }
+    }
+
+    /// The same of an IPv6 packet.
+    #[inline]
+    pub fn spread_v6(self, key: &MatchKey6, seed: u64) -> u64 {
+        match self {
+            Self::FiveTuple => FlowKey::from_v6(key).0.hash(seed),
+            Self::Source => {
+                FlowKey::from_v6(&MatchKey6 { source: key.source, ..MatchKey6::default() }).0.hash(seed)
+            }
+        }
+    }
 
     /// The word in chain files, and the name of the definition that is meant unless another is named.
     pub const fn name(self) -> &'static str {

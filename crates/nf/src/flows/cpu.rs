@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use packetloom_packet::batch::{Columns, Keys};
 use packetloom_packet::key::join;
-use packetloom_packet::{Batch, DropReason, FrameRef, KeyBits, MatchKey4, MatchKey6, Timestamp, Verdict};
+use packetloom_packet::{
+    Batch, DropReason, FlowKey, FrameRef, KeyBits, MatchKey4, MatchKey6, Timestamp, Verdict,
+};
 use packetloom_table::states::{self, Counts, Entry, Hashed, Key, NO_SLOT, Slot, StateAt, States};
 
 use super::{By, Definition, FlowName, Seen, WhenFull};
@@ -77,6 +79,7 @@ trait FlowOf<const W: usize> {
 }
 
 impl FlowOf<V4> for MatchKey4 {
+    // What `FlowKey::from_v4` finds, with address and port as one number to compare.
     #[inline]
     fn five_tuple(&self) -> (Key<V4>, bool) {
         let has_ports = if self.bits.contains(KeyBits::PORTS) { 0xffff } else { 0 };
@@ -98,13 +101,10 @@ impl FlowOf<V4> for MatchKey4 {
 impl FlowOf<V6> for MatchKey6 {
     #[inline]
     fn five_tuple(&self) -> (Key<V6>, bool) {
-        let has_ports = if self.bits.contains(KeyBits::PORTS) { 0xffff } else { 0 };
-        let source = (self.source, self.source_port & has_ports);
-        let destination = (self.destination, self.destination_port & has_ports);
-        let from_a = source <= destination;
-        let (a, b) = if from_a { (source, destination) } else { (destination, source) };
-        let ports = u64::from(a.1) | u64::from(b.1) << 16;
-        ([a.0[0], a.0[1], b.0[0], b.0[1], ports | u64::from(self.protocol) << 32], from_a)
+        let (flow, from_a) = FlowKey::from_v6(self);
+        let ports = u64::from(flow.a_port) | u64::from(flow.b_port) << 16;
+        let [a, b] = [flow.a, flow.b];
+        ([a[0], a[1], b[0], b[1], ports | u64::from(flow.protocol) << 32], from_a)
     }
 
     #[inline]
