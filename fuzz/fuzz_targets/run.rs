@@ -15,12 +15,15 @@ use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
 use packetloom_nf::acl::DefaultAction;
 use packetloom_nf::flows::{By, Definition, WhenFull};
-use packetloom_nf::{Config, Context, Prepared, acl, balancer, counter, limiter, meter};
+use packetloom_nf::{
+    Config, Context, Prepared, acl, balancer, conntrack, counter, limiter, meter, scan, source_counter,
+};
 
 const RULES: &str = "\
 deny tcp from any to any flags S/SA
+reflect udp from any port 53 to any
+reflect any from any to 10.0.0.0/8
 permit tcp from any to any port 80-443
-permit udp from any port 53 to any
 deny icmp from any to any type 8 code 0 log
 permit any from any to any fragment later log
 permit any from 10.0.0.0/8 to any
@@ -44,6 +47,9 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         log: Some("log".into()),
         log_rate: "3/s".parse().expect("a rate"),
         log_burst: acl::LogBurst::clamped(2),
+        flows: None,
+        loose: true,
+        timeouts: Default::default(),
     };
     let meter = meter::Config {
         idle_timeout: "1s".parse().expect("a time"),
@@ -75,11 +81,42 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         table_size: balancer::TableSize::clamped(7),
         seed: 0,
     };
+    let detector = |method| scan::Config {
+        flows: Some("openers".to_owned()),
+        method,
+        threshold: None,
+        window: None,
+        distinct: None,
+        udp: None,
+        sessions: None,
+        theta0: None,
+        theta1: None,
+        alpha: None,
+        beta: None,
+        block_for: "1s".parse().expect("a time"),
+        action: scan::Action::Drop,
+        seed: 1,
+    };
+    let fan_out = scan::Config {
+        threshold: Some(scan::Threshold::clamped(2)),
+        sessions: flows(),
+        action: scan::Action::Count,
+        ..detector(scan::Kind::FanOut)
+    };
+    // Two failures are too many.
+    let trw =
+        scan::Config { alpha: Some("0.1".parse().expect("a probability")), ..detector(scan::Kind::Trw) };
     let settings = Settings { run: Run { device, ..Run::default() }, ..Settings::default() };
     let functions = vec![
         Box::new(acl.with_rules(rules, "rules".into()).expect("good rules")) as Box<dyn Prepared>,
+        conntrack::Config { invalid: conntrack::Invalid::Pass, ..Default::default() }
+            .prepare(&context)
+            .expect("a tracker"),
         counter::Config { flows: flows() }.prepare(&context).expect("a counter"),
         limiter.prepare(&context).expect("a limiter"),
+        source_counter::Config { flows: None, sessions: flows() }.prepare(&context).expect("a counter"),
+        fan_out.prepare(&context).expect("a detector"),
+        trw.prepare(&context).expect("a detector"),
         balancer.prepare(&context).expect("a balancer"),
         meter.prepare(&context).expect("a meter"),
     ];
@@ -90,7 +127,8 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         max_flows: 2_000,
         when_full: WhenFull::DropNew,
     };
-    let flows = BTreeMap::from([("small".to_owned(), small)]);
+    let openers = Definition { by: By::Initiator, ..small.clone() };
+    let flows = BTreeMap::from([("small".to_owned(), small), ("openers".to_owned(), openers)]);
     let chain = Chain::new(settings, functions, &flows).unwrap_or_else(|(_, why)| panic!("{why}"));
     let mut outputs = Outputs::default();
     let io = Io {

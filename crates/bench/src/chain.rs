@@ -1,11 +1,15 @@
 //! A chain over packets in memory: rings of frames, one for each worker, that are gone around in the order of no table.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
+use packetloom_device::{Argument, Device, Memory};
 use packetloom_engine::Plan;
 use packetloom_engine::executor::Worker;
+use packetloom_engine::offload::stateful::records::{self, Answer};
+use packetloom_engine::offload::stateful::{self, Buffers, Stateful};
 use packetloom_io::input::Stop;
 use packetloom_nf::flows::{By, Counts};
 use packetloom_packet::{Arena, Batch, FrameRef, Key, KeyBits, LinkType, MatchKey4, Timestamp, protocol};
@@ -23,8 +27,8 @@ const CACHES: usize = 4;
 const CACHE: usize = 32 << 20;
 /// Nanoseconds of packets' time from one packet to the next of a worker.
 const GAP: u64 = 100;
-/// Time that a round takes at least.
-const TIME: Duration = Duration::from_millis(300);
+/// Time that a round takes.
+const TIME: Duration = Duration::from_secs(1);
 /// The least packets have, without their check sequence (IEEE 802.3).
 const SHORTEST: usize = 60;
 /// One flow in so many is an elephant, and together they have so much of the packets.
@@ -67,7 +71,8 @@ pub struct Options {
     pub workload: String,
 }
 
-/// Memory with frames.
+/// Memory with frames. The counter of those who hold it is written with each batch: no other worker's is near it.
+#[repr(align(128))]
 struct Frames(Vec<u8>);
 
 impl AsRef<[u8]> for Frames {
@@ -83,6 +88,22 @@ struct Ring {
     /// Bytes from one frame to the next, and of each.
     stride: usize,
     len: usize,
+}
+
+impl Ring {
+    /// Makes a batch of up to `most` frames from one on; `packet` is the number of the first, which says its time.
+    fn fill(&self, batch: &mut Batch, from: usize, most: usize, packet: u64) {
+        let (stride, len) = (self.stride, self.len as u32);
+        batch.reset(self.frames.clone());
+        batch.extend((from..(from + most).min(self.count)).zip(packet..).map(|(number, packet)| FrameRef {
+            offset: (number * stride) as u64,
+            time: Timestamp::from_nanos(packet * GAP),
+            len,
+            wire_len: len,
+            link: LinkType::ETHERNET,
+            port: 0,
+        }));
+    }
 }
 
 /// The flow of a number, one of [`PORTS`] for each source.
@@ -170,7 +191,8 @@ fn packets(options: &Options, spread: By) -> Packets {
     Packets { rings: memory.into_iter().map(ring).collect(), flows: count(seen), sources: count(sources) }
 }
 
-/// A worker that goes around its ring.
+/// A worker that goes around its ring. What one writes is away from what another one reads.
+#[repr(align(128))]
 struct Runner<'a> {
     ring: &'a Ring,
     worker: Worker,
@@ -178,57 +200,199 @@ struct Runner<'a> {
     size: usize,
     /// Where frames that pass are written, with their rewrites: a ring to send from.
     sent: Vec<u8>,
-    /// Packets so far, and those that passed.
+    /// The next frame.
+    at: usize,
+    /// Packets so far, those of them that were judged, and those that passed.
     packets: u64,
+    judged: u64,
     passed: u64,
 }
 
-impl Runner<'_> {
-    /// Goes around so often.
-    fn go(&mut self, laps: usize) {
-        for _ in 0..laps {
-            let mut at = 0;
-            while at < self.ring.count {
-                let end = (at + self.size).min(self.ring.count);
-                self.batch.reset(self.ring.frames.clone());
-                for number in at..end {
-                    self.batch.push(FrameRef {
-                        offset: (number * self.ring.stride) as u64,
-                        time: Timestamp::from_nanos(self.packets * GAP),
-                        len: self.ring.len as u32,
-                        wire_len: self.ring.len as u32,
-                        link: LinkType::ETHERNET,
-                        port: 0,
-                    });
-                    self.packets += 1;
-                }
-                self.worker.judge(&mut self.batch);
-                self.send();
-                at = end;
-            }
+impl<'a> Runner<'a> {
+    fn new(ring: &'a Ring, plan: &Plan, options: &Options) -> Self {
+        Self {
+            ring,
+            worker: Worker::new(plan, options.workers, options.batch),
+            batch: Batch::new(options.batch),
+            size: options.batch,
+            sent: vec![0; options.batch * ring.stride],
+            at: 0,
+            packets: 0,
+            judged: 0,
+            passed: 0,
         }
+    }
+
+    /// Goes around once.
+    fn lap(&mut self) {
+        while self.at < self.ring.count {
+            self.step();
+        }
+    }
+
+    /// Goes around until it is to stop.
+    fn run(&mut self, stop: &AtomicBool) {
+        while self.ring.count > 0 && !stop.load(Ordering::Relaxed) {
+            if self.at == self.ring.count {
+                self.at = 0;
+            }
+            self.step();
+        }
+    }
+
+    /// Takes a batch through the chain.
+    fn step(&mut self) {
+        let (begin, end) = (self.at, (self.at + self.size).min(self.ring.count));
+        self.ring.fill(&mut self.batch, begin, self.size, self.packets);
+        self.worker.judge(&mut self.batch);
+        self.send();
+        self.at = end;
+        self.packets += (end - begin) as u64;
+        self.judged += self.batch.verdicts().len() as u64;
     }
 
     /// Writes the frames that pass, as they are to be sent.
     fn send(&mut self) {
         let (stride, len) = (self.ring.stride, self.ring.len);
         let frames = (*self.ring.frames).as_ref();
-        let buffers = self.sent.chunks_exact_mut(stride);
-        for (index, ((verdict, frame), buffer)) in
-            self.batch.verdicts().iter().zip(self.batch.frames()).zip(buffers).enumerate()
-        {
-            if !verdict.is_pass() {
-                continue;
-            }
-            // Whole cache lines, which is what is fastest.
+        let mut buffers = self.sent.chunks_exact_mut(stride);
+        let places = buffers.len();
+        self.batch.copy_passed(|frame| {
             let from = &frames[frame.offset as usize..][..stride];
-            for (line, from) in buffer.as_chunks_mut::<64>().0.iter_mut().zip(from.as_chunks::<64>().0) {
-                *line = *from;
+            // One for each frame of a batch.
+            let buffer = buffers.next().unwrap_or_default();
+            // Whole cache lines, which is what is fastest.
+            match (buffer.as_chunks_mut::<64>().0, from.as_chunks().0) {
+                ([line], [from]) => *line = *from,
+                (lines, from) => lines.copy_from_slice(from),
             }
-            self.batch.apply_rewrites(index, &mut buffer[..len]);
-            self.passed += 1;
+            &mut buffer[..len]
+        });
+        self.passed += (places - buffers.len()) as u64;
+    }
+}
+
+/// Memory of a batch on a device.
+struct Parts {
+    records: Memory,
+    wide: Memory,
+    answers: Memory,
+    wide_answers: Memory,
+    room: u32,
+}
+
+impl Parts {
+    fn buffers(&self) -> Buffers<'_> {
+        Buffers {
+            records: Argument::Memory(&self.records),
+            wide: Argument::Memory(&self.wide),
+            answers: Argument::Memory(&self.answers),
+            wide_answers: Argument::Memory(&self.wide_answers),
+            room: self.room,
+            has_v6: false,
         }
     }
+}
+
+/// Measures a chain on a device, over batches of packets in its memory whose headers were read, from these to verdicts and rewritten ends.
+///
+/// The first lap is compared with what this machine's cores make of it.
+///
+/// # Errors
+/// As [`run`]; and where the device fails, or does not run all of the chain.
+pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> Result<Measurement, Error> {
+    let (functions, layout) = (plan.chain().functions(), plan.chain().layout());
+    let count = stateful::offloadable(functions, layout);
+    if count < functions.len() {
+        let name = functions[count].name();
+        let why = format!("{name} has no kernel; expected functions that a device can run with their state");
+        return Err(packetloom_nf::Error::Invalid(why).into());
+    }
+    let options = &Options { workers: 1, ..options.clone() };
+    let batch = u32::try_from(options.batch).unwrap_or(u32::MAX);
+    let stateful = Stateful::new(device, functions, layout, count, batch)?;
+    let batch = stateful.room();
+    let Packets { rings, flows, .. } = packets(options, By::FiveTuple);
+    let mut queue = device.queue()?;
+    let mut worker = Worker::new(plan, 1, batch as usize);
+    let mut lap = Vec::new();
+    let mut wrong = 0u64;
+    let mut packets = 0u64;
+    let mut frames = Batch::new(batch as usize);
+    let (mut records, mut wide) = (Vec::new(), Vec::new());
+    let ring = &rings[0];
+    while (packets as usize) < ring.count {
+        interrupted(stop)?;
+        ring.fill(&mut frames, packets as usize, batch as usize, packets);
+        let len = frames.len() as u32;
+        frames.parse(plan.chain().settings.run.policy());
+        records::of_batch(&frames, &mut records, &mut wide);
+        let room = len;
+        let parts = Parts {
+            records: device.memory_of(bytemuck::cast_slice(&records))?,
+            wide: device.memory(room as usize * 32)?,
+            answers: device.memory(room as usize * 16)?,
+            wide_answers: device.memory(room as usize * 32)?,
+            room,
+        };
+        stateful.launch(&mut queue, &parts.buffers(), len, 0)?;
+        let mut answers = vec![Answer::default(); len as usize];
+        queue.read(&parts.answers, 0, bytemuck::cast_slice_mut(&mut answers))?;
+        // What cores find, and what the device found put into the same frames.
+        worker.judge_parsed(&mut frames);
+        let expected: Vec<_> = (0..frames.len())
+            .map(|frame| (frames.verdicts()[frame], frames.rewrites(frame).collect::<Vec<_>>()))
+            .collect();
+        ring.fill(&mut frames, packets as usize, batch as usize, packets);
+        frames.parse(plan.chain().settings.run.policy());
+        for (frame, (answer, (verdict, rewrites))) in answers.iter().zip(expected).enumerate() {
+            answer.rewrite(&mut frames, frame as u32, Default::default);
+            let is_same = answer.verdict() == Some(verdict)
+                && (!verdict.is_pass() || frames.rewrites(frame).collect::<Vec<_>>() == rewrites);
+            wrong += u64::from(!is_same);
+        }
+        packets += u64::from(len);
+        lap.push((parts, len));
+    }
+    if wrong > 0 {
+        return Err(Error::Wrong(format!(
+            "{wrong} of {packets} packets were judged otherwise than by cores"
+        )));
+    }
+    let mut laps = 1u64;
+    let mut go = |times: usize| -> Result<Round, Error> {
+        let (done, round) = measure(Clock::Process, || {
+            for _ in 0..times {
+                for (parts, len) in &lap {
+                    stateful.launch(&mut queue, &parts.buffers(), *len, laps * packets * GAP)?;
+                }
+                laps += 1;
+            }
+            queue.finish().map_err(Error::from)
+        });
+        done.map(|()| round)
+    };
+    let first = go(1)?;
+    let passes = (TIME.as_nanos() / first.wall().as_nanos().max(1)) as usize + 1;
+    let mut rounds = Vec::new();
+    for _ in 0..options.rounds {
+        interrupted(stop)?;
+        rounds.push(go(passes)?);
+    }
+    Ok(Measurement {
+        workload: options.workload.clone(),
+        classifier: None,
+        batch: batch as usize,
+        device: "device",
+        packets,
+        passes,
+        rounds,
+        more: vec![
+            ("on", json!(device.description().id.to_string())),
+            ("flows", json!(flows)),
+            ("packet_size", json!(options.packet_size)),
+        ],
+    })
 }
 
 /// Measures a chain over packets in memory, from frames to what is sent.
@@ -251,29 +415,29 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, E
         return invalid("more flows than their sources have ports; expected more sources");
     }
     let Packets { rings, flows, sources } = packets(options, spread);
-    let mut runners: Vec<_> = rings
-        .iter()
-        .map(|ring| Runner {
-            ring,
-            worker: Worker::new(plan, options.workers, options.batch),
-            batch: Batch::new(options.batch),
-            size: options.batch,
-            sent: vec![0; options.batch * ring.stride],
-            packets: 0,
-            passed: 0,
-        })
-        .collect();
+    // In threads of their own, so that their memory is apart. All flows are known after this, and all memory is there.
+    let mut runners: Vec<_> = thread::scope(|scope| {
+        let start = |ring| {
+            scope.spawn(move || {
+                let mut runner = Runner::new(ring, plan, options);
+                runner.lap();
+                runner
+            })
+        };
+        let starting: Vec<_> = rings.iter().map(start).collect();
+        starting.into_iter().map(|runner| runner.join().expect("a worker that does not panic")).collect()
+    });
     let packets: usize = rings.iter().map(|ring| ring.count).sum();
-    // All flows are known after this; and it says how long a lap takes.
-    let (_, first) = laps(&mut runners, 1);
-    let passes = (TIME.as_nanos() / first.wall().as_nanos().max(1)) as usize + 1;
     let mut rounds = Vec::new();
     for _ in 0..options.rounds {
         interrupted(stop)?;
-        let ((), round) = laps(&mut runners, passes);
-        rounds.push(round);
+        let before = judged(&runners);
+        let ((), round) = go(&mut runners);
+        let more = judged(&runners) - before;
+        rounds.push(round.scaled(packets as f64 / more.max(1) as f64));
     }
-    let judged: u64 = runners.iter().map(|runner| runner.packets).sum();
+    let expected: u64 = runners.iter().map(|runner| runner.packets).sum();
+    let judged = judged(&runners);
     let passed: u64 = runners.iter().map(|runner| runner.passed).sum();
     let mut counts = vec![Counts::default(); layout.definitions.len()];
     for runner in runners {
@@ -281,13 +445,15 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, E
             *counts = *counts + more;
         }
     }
-    let expected = (packets * (1 + options.rounds * passes)) as u64;
     if judged != expected {
         return Err(Error::Wrong(format!("{judged} packets were judged; expected {expected}")));
     }
     // Where no packet is dropped before, all flows are found, or refused.
     for (used, counts) in layout.definitions.iter().zip(counts) {
-        let expected = if used.definition.by == By::Source { sources } else { flows };
+        let expected = match used.definition.by {
+            By::FiveTuple | By::Connection => flows,
+            By::Source | By::Initiator => sources,
+        };
         let is_first = used.functions.first().is_some_and(|(function, _)| *function == 0);
         if is_first && counts.created + counts.refused < expected {
             let found = counts.created;
@@ -303,7 +469,7 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, E
         batch: options.batch,
         device: "cpu",
         packets: packets as u64,
-        passes,
+        passes: 1,
         rounds,
         more: vec![
             ("workers", json!(options.workers)),
@@ -314,18 +480,27 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, E
     })
 }
 
-/// Has all workers go around so often, at once.
-fn laps(runners: &mut [Runner<'_>], laps: usize) -> ((), Round) {
-    let start = Barrier::new(runners.len());
+/// Packets that workers judged.
+fn judged(runners: &[Runner<'_>]) -> u64 {
+    runners.iter().map(|runner| runner.judged).sum()
+}
+
+/// Has all workers go around for a time.
+fn go(runners: &mut [Runner<'_>]) -> ((), Round) {
+    let start = Barrier::new(runners.len() + 1);
+    let stop = AtomicBool::new(false);
     measure(Clock::Process, || {
         thread::scope(|scope| {
             for runner in runners {
-                let start = &start;
+                let (start, stop) = (&start, &stop);
                 scope.spawn(move || {
                     start.wait();
-                    runner.go(laps);
+                    runner.run(stop);
                 });
             }
+            start.wait();
+            thread::sleep(TIME);
+            stop.store(true, Ordering::Relaxed);
         });
     })
 }

@@ -47,6 +47,9 @@ pub enum Error {
     /// A peer could not be prepared.
     #[error("{0}")]
     Peer(String),
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] packetloom_device::Error),
     /// A device could not do what was asked.
     #[error(transparent)]
     Offload(#[from] packetloom_engine::offload::Error),

@@ -42,6 +42,11 @@ impl Round {
     pub fn cpu(&self) -> Duration {
         self.cpu
     }
+
+    /// What as many times the work would have taken.
+    pub(crate) fn scaled(self, times: f64) -> Self {
+        Self { wall: self.wall.mul_f64(times), cpu: self.cpu.mul_f64(times) }
+    }
 }
 
 /// Runs `work` once and measures it.

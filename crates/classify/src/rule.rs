@@ -12,6 +12,8 @@ pub enum Action {
     Permit,
     /// Is dropped.
     Deny,
+    /// Goes on, and the connection that it opens is admitted: its packets of both directions go on, whatever rules say of them.
+    Reflect,
 }
 
 impl Action {
@@ -20,6 +22,7 @@ impl Action {
         match self {
             Self::Permit => "permit",
             Self::Deny => "deny",
+            Self::Reflect => "reflect",
         }
     }
 }

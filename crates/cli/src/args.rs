@@ -550,12 +550,15 @@ pub(crate) struct BenchChainArgs {
     /// Bytes of a packet with its check sequence
     #[arg(long, value_name = "BYTES", default_value = "64")]
     pub(crate) packet_size: PacketSize,
-    /// Packets of a batch
+    /// Packets of a batch, 1 to 1048576
     #[arg(long, value_name = "N", default_value = "256")]
-    pub(crate) batch: BatchSize,
+    pub(crate) batch: Bounded<1, 1_048_576>,
     /// Worker threads, 1 to 256
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "device")]
     pub(crate) workers: Workers,
+    /// The device that runs all of the chain, with batches in its memory: cuda:N, opencl:N or host
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<Id>,
     #[command(flatten)]
     pub(crate) rounds: Rounds,
 }

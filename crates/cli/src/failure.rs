@@ -93,6 +93,7 @@ impl From<packetloom_bench::Error> for Failure {
         match error {
             packetloom_bench::Error::Engine(error) => error.into(),
             packetloom_bench::Error::Io(error) => error.into(),
+            packetloom_bench::Error::Device(error) => error.into(),
             packetloom_bench::Error::Offload(error) => error.into(),
             error @ packetloom_bench::Error::NoPeer => Self::Usage(error.to_string()),
             error => Self::Run(error.into()),

@@ -429,3 +429,21 @@ fn the_examples_of_the_documentation_are_what_is_printed() {
         assert_eq!(printed.trim_end(), expected, "{command}");
     }
 }
+
+/// A rule that admits connections is another action, not a kind of permit.
+#[test]
+fn rules_that_admit_connections_are_told_apart() {
+    let folder = folder();
+    let file = folder.path().join("f.rules");
+    let rules = "reflect tcp from 10.0.0.0/8 to any id out\npermit tcp from 10.0.0.0/9 to any\n\
+                 reflect tcp from 10.1.0.0/16 to any port 80\n";
+    fs::write(&file, rules).expect("written");
+    let packet = ["--packet", "tcp 10.1.2.3:4711 > 192.0.2.80:80"];
+    let text = succeed(packetloom().args(["acl", "explain"]).arg(&file).args(packet));
+    assert!(
+        text.starts_with("tcp 10.1.2.3:4711 > 192.0.2.80:80: reflect\n    by   line 1: reflect tcp"),
+        "{text}"
+    );
+    let text = succeed(packetloom().args(["acl", "check"]).arg(&file));
+    assert!(text.contains("f.rules:2: shadowed: ") && text.contains("f.rules:3: redundant: "), "{text}");
+}

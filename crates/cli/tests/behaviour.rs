@@ -267,13 +267,59 @@ fn bad_chains_name_file_line_and_what_was_expected() {
             2,
             "no-action.rules:1: the rule has no action; expected rule_action",
         ),
+        (
+            "[flows.a]\nby = \"connection\"\ntimeout = \"5m\"\n[[chain]]\nnf = \"conntrack\"\nflows = \"a\"\n",
+            5,
+            "conntrack: flows \"a\" are forgotten after 5m, before the longest of the timeouts has passed; expected [flows] with \
+             timeout = \"124m\" or more",
+        ),
+        (
+            "[[chain]]\nnf = \"conntrack\"\ntimeouts = { other = \"0\" }\n",
+            2,
+            "conntrack: flows \"connection\" are forgotten after 124m, before the longest of the timeouts has passed; expected \
+             [flows] with timeout = \"0\"",
+        ),
+        (
+            "[[chain]]\nnf = \"conntrack\"\nflows = \"5-tuple\"\n",
+            2,
+            "conntrack: flows \"5-tuple\" are by \"5-tuple\"; expected by = \"connection\"",
+        ),
         ("[flows.a]\n", 1, "missing field `by`"),
-        ("[flows.a]\nby = \"colour\"\n", 2, "unknown variant `colour`, expected `5-tuple` or `source`"),
+        (
+            "[flows.a]\nby = \"colour\"\n",
+            2,
+            "unknown variant `colour`, expected one of `5-tuple`, `source`, `initiator`, `connection`",
+        ),
         ("[flows.a]\nby = \"source\"\nmax_flows = 0\n", 3, "0; expected a number from 1 to 2147483648"),
         (
             "[[chain]]\nnf = \"counter\"\nflows = \"a\"\n",
             2,
-            "counter: flows is \"a\"; expected one of \"5-tuple\", \"source\"",
+            "counter: flows is \"a\"; expected one of \"5-tuple\", \"source\", \"initiator\", \"connection\"",
+        ),
+        (
+            "[[chain]]\nnf = \"source-counter\"\nsessions = \"a\"\n",
+            2,
+            "source-counter: sessions is \"a\"; expected one of \"5-tuple\", \"source\", \"initiator\", \"connection\"",
+        ),
+        (
+            "[[chain]]\nnf = \"source-counter\"\nsessions = \"source\"\n",
+            2,
+            "source-counter: flows \"source\" are by \"source\"; expected by = \"5-tuple\"",
+        ),
+        (
+            "[[chain]]\nnf = \"scan\"\nmethod = \"trw\"\nflows = \"source\"\n",
+            2,
+            "scan: flows \"source\" are by \"source\"; expected by = \"initiator\"",
+        ),
+        (
+            "[[chain]]\nnf = \"scan\"\nmethod = \"trw\"\ntheta1 = 0.9\n",
+            2,
+            "scan: theta0 0.8; expected more than theta1, 0.9",
+        ),
+        (
+            "[[chain]]\nnf = \"scan\"\nmethod = \"trw\"\nalpha = 1.0\n",
+            4,
+            "1; expected a number above 0 and below 1",
         ),
         (
             "[flows.a]\nby = \"source\"\n[[chain]]\nnf = \"balancer\"\nflows = \"a\"\n\
@@ -417,9 +463,31 @@ fn help_man_pages_completions_and_schema_come_from_the_definitions() {
     let functions = schema["properties"]["chain"]["items"]["oneOf"].as_array().expect("functions");
     let names: Vec<_> =
         functions.iter().map(|f| f["properties"]["nf"]["const"].as_str().expect("a name")).collect();
-    assert_eq!(names, ["acl", "balancer", "counter", "limiter", "meter", "policer"]);
+    assert_eq!(
+        names,
+        ["acl", "balancer", "conntrack", "counter", "limiter", "meter", "policer", "scan", "source-counter"]
+    );
     assert_eq!(functions[0]["required"], serde_json::json!(["nf", "rules"]));
     assert_eq!(schema["properties"]["run"]["additionalProperties"], false);
+}
+
+#[test]
+fn a_plan_says_which_definitions_a_function_keeps_state_by() {
+    let folder = folder();
+    let chain = folder.path().join("chain.toml");
+    let plan = |text: &str| {
+        fs::write(&chain, text).expect("written");
+        succeed(packetloom().arg("check").arg(&chain))
+    };
+    let text = plan("[[chain]]\nnf = \"source-counter\"\n[run]\nworkers = 4\n");
+    let of_source = "flows     source: source address, forgotten after 1m, at most 1048576, then one not used for long goes; an entry of 64 \
+                     bytes (IPv6 128) with the state of function 1, looked up once\n";
+    let of_session = "flows     5-tuple: IP version, protocol, unordered pair of (address, port), forgotten after 1m, at most 1048576, then \
+                      one not used for long goes; an entry of 64 bytes (IPv6 64) with the state of function 1, looked up once\n";
+    assert!(text.contains(of_source) && text.contains(of_session), "{text}");
+    assert!(text.contains("workers   1 worker, since no way to spread packets"), "{text}");
+    let text = plan("[[chain]]\nnf = \"scan\"\nmethod = \"trw\"\n[run]\nworkers = 4\n");
+    assert!(text.contains("workers   4 workers, packets spread by initiator"), "{text}");
 }
 
 #[test]
@@ -860,8 +928,10 @@ fn chains_are_measured_in_memory() {
     let folder = folder();
     let chain = folder.path().join("chain.toml");
     let by_source = "[[chain]]\nnf = \"counter\"\nflows = \"source\"\n";
-    fs::write(&chain, by_source).expect("written");
-    succeed(packetloom().args(["bench", "chain"]).arg(&chain).args(&args[2..]));
+    for text in [by_source, "[[chain]]\nnf = \"counter\"\nflows = \"connection\"\n"] {
+        fs::write(&chain, text).expect("written");
+        succeed(packetloom().args(["bench", "chain"]).arg(&chain).args(&args[2..]));
+    }
     fs::write(&chain, format!("{by_source}[[chain]]\nnf = \"counter\"\n")).expect("written");
     let output = run(packetloom().args(["bench", "chain"]).arg(&chain).args(&args[2..]));
     assert!(stderr(&output).contains("expected one worker"), "{}", stderr(&output));

@@ -132,7 +132,7 @@ fn classify_reads_every_format() {
         (&["--list", "INPUT"], 78, "`-i lo` has no equal here"),
         (&["--list", "x"], 78, "no list \"x\"; expected one of INPUT, FORWARD"),
         (&["--format", "ip6tables", "--list", "FORWARD"], 0, ""),
-        (&["--format", "native"], 78, "expected permit or deny"),
+        (&["--format", "native"], 78, "expected permit, deny or reflect"),
         (&["--format", "ipfw"], 2, "invalid value 'ipfw' for '--format <FORMAT>'"),
     ] {
         let output = classify(more);

@@ -102,6 +102,49 @@ fn captures_have_the_expected_flows() {
     }
 }
 
+/// Captures with what tshark 4.0 says of them: TCP streams with a SYN (and again each SYN that follows a reset with the same sequence
+/// number, which tshark counts as one stream: 9 of the last but two), streams with a whole handshake (`tcp.completeness & 7 == 7`),
+/// ICMP errors and the queries with different identifiers, each with those that were answered by whom they were sent to, and
+/// messages that are neither.
+const CONNECTIONS: &[(&str, [u64; 6])] = &[
+    ("ndpi__alexa-app.pcapng", [121, 116, 0, 0, 0, 14]),
+    ("retina__tls_ciphers.pcap", [73, 73, 0, 0, 0, 0]),
+    ("ndpi__whatsapp_login_call.pcap", [5, 4, 10, 0, 0, 0]),
+    ("ndpi__wechat.pcap", [35, 35, 0, 0, 0, 4]),
+    ("ndpi__tunnelbear.pcap", [19, 19, 0, 0, 0, 0]),
+    ("ipfixprobe__tls.pcap", [6, 6, 0, 0, 0, 0]),
+    ("suricata-verify__tls-subjectaltname_input.pcap", [68 + 9, 67, 0, 0, 0, 4]),
+    ("ipfixprobe__mixed.pcap", [0, 0, 17, 3, 1, 12]),
+    ("zeek__pppoe.pcap", [0, 0, 0, 1, 1, 11]),
+];
+
+#[test]
+fn captures_have_the_expected_connections() {
+    let Some(folder) = corpus("captures") else { return };
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (chain, summary) = (scratch.path().join("chain.toml"), scratch.path().join("summary.json"));
+    std::fs::write(&chain, "[[chain]]\nnf = \"conntrack\"\ninvalid = \"pass\"\n").expect("written");
+    for (file, expected) in CONNECTIONS {
+        let mut command = packetloom();
+        command.arg("run").arg(&chain).arg("-r").arg(folder.join(file)).arg("--summary").arg(&summary);
+        succeed(&mut command);
+        let summary = json(&summary);
+        let found = [
+            "connections/tcp/opened",
+            "connections/tcp/established",
+            "related/packets",
+            "connections/icmp/opened",
+            "connections/icmp/replied",
+            "untracked/packets",
+        ];
+        let found = found.map(|name| {
+            let count = summary.pointer(&format!("/functions/0/{name}")).and_then(Value::as_u64);
+            count.expect("a count")
+        });
+        assert_eq!(&found, expected, "{file}");
+    }
+}
+
 /// Little-endian 32-bit integers of an xz file.
 fn truth(path: &Path) -> Vec<i32> {
     let mut reader = packetloom_io::input::open_text(path).expect("the truth");

@@ -5,10 +5,11 @@
  *
  *   KERNEL void name(GLOBAL const u32 *RESTRICT in, u32 count)   an entry point
  *   FUNCTION u32 name(u32 x)                                       a function of the kernels
- *   GLOBAL T *   LOCAL T *   CONSTANT T *                          memory of the device, of a group, read only
+ *   GLOBAL T *   LOCAL T *   CONSTANT T *   PRIVATE T *            memory of the device, of a group, read only, of a work item
  *   LOCAL_MEMORY(T, name);                                         at the top of a kernel: `LOCAL T *name`, one T for each group
  *   group_index() group_count() local_index() local_count()        where a work item stands
  *   barrier_group();                                               all items of a group arrive before one goes on
+ *   prefetch_global(p)                                             brings memory closer that will be read
  *   LANES lane() ballot(p) sync_lanes()                            items that run in step: see below
  *   load_shared(p) store_shared_64(p, x) fence_shared() ...        memory that others use at the same time: see below
  */
@@ -25,6 +26,7 @@ typedef int i32;
 #define GLOBAL __global
 #define LOCAL __local
 #define CONSTANT __constant
+#define PRIVATE __private
 #define RESTRICT restrict
 #define ALIGNED(n) __attribute__((aligned(n)))
 #define LOCAL_MEMORY(type, name)                                        \
@@ -38,6 +40,7 @@ typedef int i32;
 #define barrier_group() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 #define count_ones(x) popcount((u32)(x))
 #define multiply_high(x, y) mul_hi((u32)(x), (u32)(y))
+#define multiply_high_64(x, y) mul_hi((u64)(x), (u64)(y))
 #ifdef HAS_ATOMICS_64
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #endif
@@ -45,10 +48,13 @@ FUNCTION u32 add_global(GLOBAL u32 *p, u32 x) { return atomic_add((volatile GLOB
 FUNCTION u32 add_local(LOCAL u32 *p, u32 x) { return atomic_add((volatile LOCAL u32 *)p, x); }
 FUNCTION u32 min_local(LOCAL u32 *p, u32 x) { return atomic_min((volatile LOCAL u32 *)p, x); }
 FUNCTION u32 or_local(LOCAL u32 *p, u32 x) { return atomic_or((volatile LOCAL u32 *)p, x); }
+FUNCTION u32 exchange_local(LOCAL u32 *p, u32 x) { return atomic_xchg((volatile LOCAL u32 *)p, x); }
+FUNCTION u32 swap_global(GLOBAL u32 *p, u32 old, u32 x) { return atomic_cmpxchg((volatile GLOBAL u32 *)p, old, x); }
 #ifdef HAS_ATOMICS_64
 FUNCTION u64 add_global_64(GLOBAL u64 *p, u64 x) { return atom_add((volatile GLOBAL u64 *)p, x); }
 FUNCTION u64 swap_global_64(GLOBAL u64 *p, u64 old, u64 x) { return atom_cmpxchg((volatile GLOBAL u64 *)p, old, x); }
 #endif
+#define prefetch_global(p)
 FUNCTION u32 shift_right(u32 x, u32 n) { return n > 31 ? 0 : x >> n; }
 
 #ifdef __NV_CL_C_VERSION
@@ -76,6 +82,7 @@ typedef int i32;
 #define GLOBAL
 #define LOCAL
 #define CONSTANT const
+#define PRIVATE
 #define RESTRICT __restrict__
 #define ALIGNED(n) __align__(n)
 /* More than 48 KB must be asked for at launch. */
@@ -90,12 +97,16 @@ typedef int i32;
 #define barrier_group() __syncthreads()
 #define count_ones(x) ((u32)__popc(x))
 #define multiply_high(x, y) __umulhi(x, y)
+#define multiply_high_64(x, y) __umul64hi(x, y)
 FUNCTION u32 add_global(u32 *p, u32 x) { return atomicAdd(p, x); }
 FUNCTION u32 add_local(u32 *p, u32 x) { return atomicAdd(p, x); }
 FUNCTION u32 min_local(u32 *p, u32 x) { return atomicMin(p, x); }
 FUNCTION u32 or_local(u32 *p, u32 x) { return atomicOr(p, x); }
+FUNCTION u32 exchange_local(u32 *p, u32 x) { return atomicExch(p, x); }
+FUNCTION u32 swap_global(u32 *p, u32 old, u32 x) { return atomicCAS(p, old, x); }
 FUNCTION u64 add_global_64(u64 *p, u64 x) { return atomicAdd(p, x); }
 FUNCTION u64 swap_global_64(u64 *p, u64 old, u64 x) { return atomicCAS(p, old, x); }
+#define prefetch_global(p) asm volatile("prefetch.global.L1 [%0];" ::"l"(p))
 FUNCTION u32 shift_right(u32 x, u32 n) { return __funnelshift_rc(x, 0, n); }
 
 #define LANES 32
@@ -118,6 +129,7 @@ typedef int i32;
 #define GLOBAL
 #define LOCAL
 #define CONSTANT const
+#define PRIVATE
 #define RESTRICT restrict
 #define ALIGNED(n) __attribute__((aligned(n)))
 /* Groups take turns, so one copy is enough. */
@@ -133,6 +145,7 @@ void barrier_group(void);
 u32 ballot(int p);
 #define count_ones(x) ((u32)__builtin_popcount(x))
 #define multiply_high(x, y) ((u32)((u64)(x) * (y) >> 32))
+#define multiply_high_64(x, y) ((u64)((unsigned __int128)(x) * (y) >> 64))
 FUNCTION u32 add_global(u32 *p, u32 x) { return __atomic_fetch_add(p, x, __ATOMIC_RELAXED); }
 FUNCTION u32 add_local(u32 *p, u32 x) { return __atomic_fetch_add(p, x, __ATOMIC_RELAXED); }
 FUNCTION u32 min_local(u32 *p, u32 x) {
@@ -142,11 +155,17 @@ FUNCTION u32 min_local(u32 *p, u32 x) {
   return old;
 }
 FUNCTION u32 or_local(u32 *p, u32 x) { return __atomic_fetch_or(p, x, __ATOMIC_RELAXED); }
+FUNCTION u32 exchange_local(u32 *p, u32 x) { return __atomic_exchange_n(p, x, __ATOMIC_RELAXED); }
+FUNCTION u32 swap_global(u32 *p, u32 old, u32 x) {
+  __atomic_compare_exchange_n(p, &old, x, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return old;
+}
 FUNCTION u64 add_global_64(u64 *p, u64 x) { return __atomic_fetch_add(p, x, __ATOMIC_RELAXED); }
 FUNCTION u64 swap_global_64(u64 *p, u64 old, u64 x) {
   __atomic_compare_exchange_n(p, &old, x, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return old;
 }
+#define prefetch_global(p) __builtin_prefetch(p)
 FUNCTION u32 shift_right(u32 x, u32 n) { return n > 31 ? 0 : x >> n; }
 
 #define LANES HOST_LANES

@@ -543,6 +543,7 @@ impl Compiler {
             defines: Vec::new(),
             group: 1,
             groups_per_unit: 1,
+            stays: false,
             local: 0,
             entries,
         };
@@ -691,6 +692,7 @@ mod tests {
             defines: Vec::new(),
             group: 3,
             groups_per_unit: 1,
+            stays: false,
             local: 0,
             entries,
         };
@@ -758,6 +760,7 @@ mod tests {
             defines: Vec::new(),
             group: 1,
             groups_per_unit: 1,
+            stays: false,
             local: 0,
             entries: vec![Entry { name: "entry", parameters }],
         };

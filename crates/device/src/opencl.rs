@@ -607,6 +607,7 @@ mod tests {
             defines: Vec::new(),
             group: 1,
             groups_per_unit: 1,
+            stays: false,
             local,
             entries: vec![Entry { name: "twice", parameters: &[Parameter::Memory] }],
         }

@@ -17,6 +17,9 @@ pub struct Program {
     /// Groups that a compute unit should hold at once, if that can be had by using fewer registers; the text sees
     /// it as `GROUPS_PER_UNIT`.
     pub groups_per_unit: u32,
+    /// Whether kernels of it may stay while others come and go: then as much memory is kept for groups as there can be. Otherwise what so
+    /// many groups do not need may be used as a cache.
+    pub stays: bool,
     /// Bytes of `LOCAL_MEMORY` that a group has; 0 for none.
     pub local: u32,
     /// The entry points, in the order in which [`crate::Device::build`] returns them.

@@ -96,6 +96,7 @@ fn build(device: &Device, group: u32) -> Result<Vec<Loaded>, Error> {
         defines: vec![("PART".into(), PART.to_string()), ("COUNTERS".into(), COUNTERS.to_string())],
         group,
         groups_per_unit: 1,
+        stays: false,
         // The words of `tally`.
         local: 4 * (4 + group),
         entries,

@@ -74,6 +74,7 @@ impl Walk {
             defines,
             group,
             groups_per_unit: 1,
+            stays: false,
             local: group * SLOT as u32,
             entries: vec![Entry { name: "walk", parameters: PARAMETERS }],
         };

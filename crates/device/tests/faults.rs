@@ -20,6 +20,7 @@ fn faulty() -> (Device, Faults, Loaded) {
         defines: Vec::new(),
         group: 1,
         groups_per_unit: 1,
+        stays: false,
         local: 0,
         entries: vec![Entry { name: "add", parameters: &[Parameter::Memory, Parameter::U32] }],
     };
@@ -199,6 +200,7 @@ fn a_kernel_that_hangs_is_left_alone() {
             defines: Vec::new(),
             group: 1,
             groups_per_unit: 1,
+            stays: false,
             local: 0,
             entries: vec![Entry { name: "turns", parameters: &[Parameter::Memory, Parameter::Memory] }],
         };

@@ -15,6 +15,7 @@ fn program(source: &str, group: u32, entries: &[Entry]) -> Program {
         defines: vec![("ADDED".into(), "7".into())],
         group,
         groups_per_unit: 1,
+        stays: false,
         local: 1024,
         entries: entries.to_vec(),
     }

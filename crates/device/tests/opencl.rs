@@ -101,6 +101,7 @@ fn program() -> Program {
         defines: Vec::new(),
         group: GROUP,
         groups_per_unit: 1,
+        stays: false,
         local: 4 * GROUP + 8,
         entries,
     }

@@ -47,6 +47,8 @@ pub struct Chain {
     pub(crate) functions: Vec<Box<dyn Prepared>>,
     /// Where they keep their state.
     pub(crate) layout: Layout,
+    /// The flow definitions that there are, used or not.
+    flows: BTreeMap<String, flows::Definition>,
 }
 
 /// Everything of a chain file but the functions.
@@ -295,7 +297,7 @@ impl Chain {
     ) -> Result<Self, (usize, String)> {
         let layout = Layout::new(&functions, flows)
             .map_err(|(function, why)| (function, format!("{}: {why}", functions[function].name())))?;
-        Ok(Self { settings, functions, layout })
+        Ok(Self { settings, functions, layout, flows: flows.clone() })
     }
 
     /// The functions, in order.
@@ -381,13 +383,19 @@ impl Chain {
         let mut with_rules: Vec<_> =
             self.functions.iter_mut().filter(|function| function.has_rules()).collect();
         match &mut with_rules[..] {
-            [function] => function.change_rules(path),
-            others => Err(packetloom_nf::Error::Invalid(format!(
-                "{}: the chain has {} functions with rules; expected one, which the changes are for",
-                path.display(),
-                others.len()
-            ))),
+            [function] => function.change_rules(path)?,
+            others => {
+                return Err(packetloom_nf::Error::Invalid(format!(
+                    "{}: the chain has {} functions with rules; expected one, which the changes are for",
+                    path.display(),
+                    others.len()
+                )));
+            }
         }
+        // New rules may want state for flows.
+        self.layout = Layout::new(&self.functions, &self.flows)
+            .map_err(|(_, why)| packetloom_nf::Error::Invalid(format!("{}: {why}", path.display())))?;
+        Ok(())
     }
 }
 

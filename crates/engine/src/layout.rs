@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use packetloom_nf::flows::{By, Definition, Keeps, MAX_FUNCTIONS, StateAt};
+use packetloom_nf::units::Span;
 use packetloom_nf::{Form, Prepared};
 
 /// The flow definitions of a chain that functions keep state for.
@@ -11,8 +12,17 @@ use packetloom_nf::{Form, Prepared};
 pub struct Layout {
     /// In the order of the functions that use them first.
     pub definitions: Vec<Used>,
-    /// For each function its part of an entry, if it has one.
-    pub parts: Vec<Option<Part>>,
+    /// For each function its parts of entries, if it has any.
+    pub parts: Vec<Option<Parts>>,
+}
+
+/// A function's parts of entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// What it judges packets by.
+    pub main: Part,
+    /// What it remembers of their flows by another definition, if it does.
+    pub remembers: Option<Part>,
 }
 
 /// A flow definition in use.
@@ -55,13 +65,20 @@ impl Layout {
     ) -> Result<Self, (usize, String)> {
         let mut layout = Self::default();
         for (index, function) in functions.iter().enumerate() {
-            let part = match function.form() {
+            let parts = match function.form() {
                 Form::Standalone(_) => None,
                 Form::PerFlow(per_flow) => {
-                    Some(layout.add(index, per_flow.keeps(), definitions).map_err(|why| (index, why))?)
+                    let mut add = |key, keeps, min_timeout| {
+                        layout.add(index, key, keeps, min_timeout, definitions).map_err(|why| (index, why))
+                    };
+                    // In the order in which packets come to them.
+                    let remembers =
+                        per_flow.remembers().map(|keeps| add("sessions", keeps, None)).transpose()?;
+                    let main = add("flows", per_flow.keeps(), per_flow.min_timeout())?;
+                    Some(Parts { main, remembers })
                 }
             };
-            layout.parts.push(part);
+            layout.parts.push(parts);
         }
         Ok(layout)
     }
@@ -69,7 +86,9 @@ impl Layout {
     fn add(
         &mut self,
         function: usize,
+        key: &str,
         keeps: Keeps,
+        min_timeout: Option<Span>,
         definitions: &BTreeMap<String, Definition>,
     ) -> Result<Part, String> {
         let name = keeps.flows.as_deref().unwrap_or_else(|| keeps.by[0].name());
@@ -79,13 +98,24 @@ impl Layout {
             (None, None) => {
                 let names = definitions.keys().map(String::as_str).chain(By::ALL.iter().map(|by| by.name()));
                 let names: Vec<_> = names.map(|name| format!("{name:?}")).collect();
-                return Err(format!("flows is {name:?}; expected one of {}", names.join(", ")));
+                return Err(format!("{key} is {name:?}; expected one of {}", names.join(", ")));
             }
         };
         if !keeps.by.contains(&definition.by) {
             let by: Vec<_> = keeps.by.iter().map(|by| format!("{:?}", by.name())).collect();
             let found = definition.by.name();
             return Err(format!("flows {name:?} are by {found:?}; expected by = {}", by.join(" or ")));
+        }
+        if let Some(wanted) = min_timeout {
+            let lasts = |span: Span| span.limit().unwrap_or(u64::MAX);
+            if lasts(definition.timeout) < lasts(wanted) {
+                let found = definition.timeout;
+                return Err(format!(
+                    "flows {name:?} are forgotten after {found}, before the longest of the timeouts has passed; expected [flows] with \
+                     timeout = \"{wanted}\"{}",
+                    if wanted.limit().is_some() { " or more" } else { "" }
+                ));
+            }
         }
         let number = match self.definitions.iter().position(|used| used.name == name) {
             Some(number) => number,
@@ -106,18 +136,17 @@ impl Layout {
     /// What packets must have in common that meet one worker, so that all state is exact; none where no way to spread packets does
     /// that.
     pub fn spread(&self, functions: &[Box<dyn Prepared>]) -> Option<By> {
-        let all_are = |by: By| self.definitions.iter().all(|used| used.definition.by == by);
         // Such as have tables of their own, by the headers that they see: rewritten ones may be of flows that were apart before.
         let has_own = functions.iter().any(|function| function.is_per_flow());
         let mut after = functions.iter().skip_while(|function| !function.rewrites());
         if after.any(|function| function.is_per_flow()) {
             return None;
         }
-        match (all_are(By::FiveTuple), all_are(By::Source)) {
-            (true, _) => Some(By::FiveTuple),
-            (_, true) if !has_own => Some(By::Source),
-            _ => None,
-        }
+        // Such tables are by 5-tuple, which keeps no errors with the connections that they quote.
+        let mut by =
+            self.definitions.iter().map(|used| used.definition.by).chain(has_own.then_some(By::FiveTuple));
+        let first = by.next().unwrap_or(By::FiveTuple);
+        by.all(|by| by == first).then_some(first)
     }
 }
 

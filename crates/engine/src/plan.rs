@@ -7,6 +7,7 @@ use packetloom_nf::flows::By;
 use crate::Chain;
 use crate::chain::{Device, Run};
 use crate::offload::frames::MAX_ACLS;
+use crate::offload::stateful;
 
 /// A chain with the decisions that running it needs.
 #[derive(Debug)]
@@ -15,6 +16,7 @@ pub struct Plan {
     workers: usize,
     spread: By,
     offloaded: usize,
+    stateful: usize,
 }
 
 impl Plan {
@@ -27,7 +29,14 @@ impl Plan {
         let is_placed = chain.settings.run.device.placement().is_some();
         let first = chain.functions.iter().take_while(|function| is_placed && function.is_offloadable());
         let offloaded = first.take(MAX_ACLS).count();
-        Self { chain, workers, spread: spread.unwrap_or(By::FiveTuple), offloaded }
+        let stateful = match offloaded {
+            // Cores are as good for a chain that is fed by one of them.
+            0 if matches!(chain.settings.run.device, Device::On(_)) => {
+                stateful::offloadable(&chain.functions, &chain.layout)
+            }
+            _ => 0,
+        };
+        Self { chain, workers, spread: spread.unwrap_or(By::FiveTuple), offloaded, stateful }
     }
 
     /// The chain.
@@ -38,6 +47,11 @@ impl Plan {
     /// Functions that a device takes, from the first on: those that it has kernels for, as one kernel.
     pub fn offloaded(&self) -> usize {
         self.offloaded
+    }
+
+    /// Functions that a device takes with their state, from the first on, where that is what comes first.
+    pub fn stateful(&self) -> usize {
+        self.stateful
     }
 
     /// Worker threads, where no device is used; a device is fed by one. With one, packets are handled by the thread that reads them; with more they are spread by a hash of
@@ -63,6 +77,14 @@ impl Plan {
         };
         if device.placement().is_none() {
             return format!("{device}, batches of {batch}");
+        }
+        if self.stateful > 0 {
+            let mut text =
+                format!("{device}, if it is a GPU: {} with their state", numbers(0, self.stateful));
+            if functions.len() > self.stateful {
+                text += &format!("; {} on this machine's cores", numbers(self.stateful, functions.len()));
+            }
+            return text;
         }
         if self.offloaded == 0 {
             return format!(
@@ -110,7 +132,7 @@ impl fmt::Display for Plan {
         let per_flow = has_definitions || self.chain.functions.iter().any(|function| function.is_per_flow());
         let asked = settings.run.workers.get();
         let spread = match (self.workers, per_flow) {
-            _ if self.offloaded > 0 => {
+            _ if self.offloaded + self.stateful > 0 => {
                 "1 worker feeds the device and takes what comes back: results as of a loop over packets"
                     .into()
             }
@@ -122,7 +144,10 @@ impl fmt::Display for Plan {
                 "{} workers, packets spread by {}: each flow's state is exact, order in files is kept; max_flows is \
                  divided among the workers",
                 self.workers,
-                if self.spread == By::Source { "source" } else { "flow" }
+                match self.spread {
+                    By::FiveTuple => "flow",
+                    by => by.name(),
+                }
             ),
             (_, false) => format!(
                 "{} workers, packets spread by flow: no function keeps state, results are exact, order in files is \

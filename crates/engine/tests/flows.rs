@@ -6,9 +6,13 @@ mod support;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 
+use packetloom_device::faults::{Call, Faults};
+use packetloom_device::{Cache, Device, Id};
+use packetloom_engine::offload::stateful;
 use packetloom_packet::key::join;
-use packetloom_packet::{Headers, Key, KeyBits, LinkType, MatchKey4, dissect};
+use packetloom_packet::{Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, dissect};
 use proptest::prelude::*;
 use support::{How, results, traffic};
 
@@ -31,6 +35,74 @@ fn at_times(mut capture: Vec<u8>, mut change: impl FnMut(usize, u64) -> u64) -> 
         capture[at + 4..at + 8].copy_from_slice(&((time % 1_000_000_000 / unit) as u32).to_le_bytes());
         packet += 1;
         at += 16 + number(&capture[at + 8..at + 12]) as usize;
+    }
+    capture
+}
+
+/// A capture of packets from a few clients, some of them busy, to a few hundred servers: TCP packets with SYN, some of which are answered
+/// and some refused, and UDP both ways, over IPv4 and IPv6, in time or not.
+fn scans(packets: u64, seed: u64) -> Vec<u8> {
+    let mut capture = traffic(1, 1, 1);
+    capture.truncate(24);
+    let mut state = seed;
+    let mut below = |most: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % most
+    };
+    let mut nanos = 5_000_000_000;
+    // Whom each client contacted last.
+    let mut contacted = [0; 12];
+    for _ in 0..packets {
+        nanos += below(200_000);
+        let (mut server, port, other_port) = (below(300) as u32, below(40) as u16, 5_000 + below(20) as u16);
+        let client = below(12).min(below(12)) as u32;
+        // Protocol, TCP flags, whether the client sends it.
+        let (protocol, tcp_flags, is_client) = match below(20) {
+            0..8 => (6, 0x02, true),
+            8..13 => (6, 0x12, false),
+            13 => (6, 0x14, false),
+            14 => (6, 0x10, true),
+            15 => (17, 0, false),
+            _ => (17, 0, true),
+        };
+        let last = &mut contacted[client as usize];
+        match is_client {
+            true => *last = server,
+            false => server = *last,
+        }
+        let ((source, source_port), (destination, destination_port)) = match is_client {
+            true => ((client, other_port), (1_000 + server, port)),
+            false => ((1_000 + server, port), (client, other_port)),
+        };
+        let bits = KeyBits::PORTS.with(KeyBits::WHOLE);
+        let bits = if protocol == 6 { bits.with(KeyBits::TCP_FLAGS) } else { bits };
+        let key = match client % 3 {
+            0 => Key::V6(MatchKey6 {
+                source: [0x2001_0db8 << 32, source.into()],
+                destination: [0x2001_0db8 << 32, destination.into()],
+                source_port,
+                destination_port,
+                protocol,
+                tcp_flags,
+                bits,
+                ..MatchKey6::default()
+            }),
+            _ => Key::V4(MatchKey4 {
+                source: 0x0a00_0000 + source,
+                destination: 0x0a00_0000 + destination,
+                source_port,
+                destination_port,
+                protocol,
+                tcp_flags,
+                bits,
+                ..MatchKey4::default()
+            }),
+        };
+        let frame = packetloom_generate::frame(&key);
+        for number in [nanos / 1_000_000_000, nanos % 1_000_000_000, frame.len() as u64, frame.len() as u64] {
+            capture.extend((number as u32).to_le_bytes());
+        }
+        capture.extend(frame);
     }
     capture
 }
@@ -91,6 +163,68 @@ fn policer() -> impl Strategy<Value = String> {
     })
 }
 
+/// A line of a chain file, or none where the value is "".
+fn key(name: &str, value: &str) -> String {
+    if value.is_empty() { String::new() } else { format!("{name} = {value}\n") }
+}
+
+fn source_counter() -> impl Strategy<Value = String> {
+    let flows = prop::sample::select(vec!["", "\"sources\""]);
+    let sessions = prop::sample::select(vec!["", "\"short\""]);
+    (flows, sessions).prop_map(|(flows, sessions)| {
+        format!("[[chain]]\nnf = \"source-counter\"\n{}{}", key("flows", flows), key("sessions", sessions))
+    })
+}
+
+/// A detector of scans by a flow definition, or by one of those that suit it where that is "", with thresholds that traffic exceeds.
+fn scan(flows: &'static str) -> impl Strategy<Value = String> {
+    let of = |values: &[&'static str]| prop::sample::select(values.to_vec());
+    let common = (
+        of(&["", "\"2ms\"", "\"30ms\""]),
+        of(&["", "\"count\"", "\"drop\""]),
+        of(&["", "7", "4611686018427387904"]),
+    );
+    let by_flows = match flows {
+        "" => of(&["", "\"sources\"", "\"initiator\"", "\"openers\""]),
+        _ => of(&["\"initiator\""]),
+    };
+    let fan_out = (
+        (by_flows, of(&["1", "2", "5", "12", "300"]), of(&["", "\"0\"", "\"3ms\"", "\"40ms\""])),
+        of(&["", "\"both\"", "\"destinations\"", "\"ports\""]),
+        // By one definition there is no room for another.
+        if flows.is_empty() { of(&["", "true", "false"]) } else { of(&["false"]) },
+        of(&["", "\"short\""]),
+    );
+    let fan_out = fan_out.prop_map(|((flows, threshold, window), distinct, udp, sessions)| {
+        let sessions = if udp == "false" { "" } else { sessions };
+        [
+            "method = \"fan-out\"\n".into(),
+            key("flows", flows),
+            key("threshold", threshold),
+            key("window", window),
+            key("distinct", distinct),
+            key("udp", udp),
+            key("sessions", sessions),
+        ]
+        .concat()
+    });
+    let trw = (
+        if flows.is_empty() { of(&["", "\"openers\""]) } else { of(&["", "\"initiator\""]) },
+        of(&["", "0.6", "0.75"]),
+        of(&["", "0.25", "0.5"]),
+        of(&["", "0.2", "0.001"]),
+        of(&["", "0.6", "0.999"]),
+    );
+    let trw = trw.prop_map(|(flows, theta0, theta1, alpha, beta)| {
+        let keys = [key("flows", flows), key("theta0", theta0), key("theta1", theta1), key("alpha", alpha)];
+        format!("method = \"trw\"\n{}{}", keys.concat(), key("beta", beta))
+    });
+    (prop_oneof![fan_out, trw], common).prop_map(|(method, (block_for, action, seed))| {
+        let keys = [key("block_for", block_for), key("action", action), key("seed", seed)];
+        format!("[[chain]]\nnf = \"scan\"\n{method}{}", keys.concat())
+    })
+}
+
 /// A function that keeps state for flows, by a definition's number; "balancer" where it comes to know the capture.
 fn function() -> impl Strategy<Value = String> {
     let flows = prop::sample::select(vec!["5-tuple", "short", "sources", "source"]);
@@ -102,6 +236,8 @@ fn function() -> impl Strategy<Value = String> {
             "[[chain]]\nnf = \"limiter\"\nflows = \"{flows}\"\nrate = \"{rate}\"\nburst = \"{burst}\"\n"
         )),
         policer(),
+        source_counter(),
+        scan(""),
         Just(ACL.to_owned()),
         Just(BALANCER.to_owned()),
     ]
@@ -114,6 +250,9 @@ timeout = \"3ms\"
 [flows.sources]
 by = \"source\"
 timeout = \"20ms\"
+[flows.openers]
+by = \"initiator\"
+timeout = \"10ms\"
 ";
 
 proptest! {
@@ -123,6 +262,7 @@ proptest! {
     fn any_chain_gives_what_the_oracle_gives(
         functions in prop::collection::vec(function(), 1..7),
         (has_meter, with_port, balanced) in (any::<bool>(), any::<bool>(), prop::sample::select(vec!["5-tuple", "short"])),
+        has_scans in any::<bool>(),
         (packets, flows, seed) in (1u64..4_000, 1u64..300, any::<u64>()),
         // Packets that come out of order, and by how much.
         (late, by) in (0usize..9, prop_oneof![Just(0u64), 1u64..50_000_000]),
@@ -130,7 +270,8 @@ proptest! {
     ) {
         // The meter writes one file.
         let meter = if has_meter { METER } else { "" };
-        let capture = at_times(traffic(packets, flows.min(packets), seed), |packet, time| {
+        let capture = if has_scans { scans(packets, seed) } else { traffic(packets, flows.min(packets), seed) };
+        let capture = at_times(capture, |packet, time| {
             if late > 0 && packet % (late + 1) == 0 { time.saturating_sub(by) } else { time }
         });
         let functions = functions.concat().replace(BALANCER, &balancer(&capture, balanced, with_port));
@@ -149,6 +290,124 @@ proptest! {
                 prop_assert_eq!(&found, &oracle, "{} workers\n{}", workers, &chain);
             }
         }
+    }
+
+    /// Detectors of scans that share a definition, so that several workers run them.
+    #[test]
+    fn scans_are_found_by_any_number_of_workers(
+        functions in prop::collection::vec(scan("initiator"), 1..4),
+        (packets, seed) in (100u64..6_000, any::<u64>()),
+    ) {
+        let chain = functions.concat();
+        let capture = scans(packets, seed);
+        let how = How { settings: "device = \"oracle\"", ..How::default() };
+        let (oracle, ..) = results(&chain, &capture, how);
+        for settings in ["", "workers = 2", "workers = 7\nbatch = 5"] {
+            let (found, ..) = results(&chain, &capture, How { settings, ..How::default() });
+            prop_assert_eq!(&found, &oracle, "{}\n{}", settings, &chain);
+        }
+    }
+}
+
+/// Packets whose flow finds no room where it is to be remembered: they are dropped before the function, or begin no flow.
+#[test]
+fn without_room_nothing_is_remembered() {
+    let capture = scans(3_000, 8);
+    for (when_full, drops) in [("drop-new", true), ("pass-new", false)] {
+        // Nothing expires, so the first flows are those with room, whoever looks.
+        let chain = format!(
+            "[flows.few]\nby = \"5-tuple\"\ntimeout = \"0\"\nmax_flows = 100\nwhen_full = \"{when_full}\"\n\
+             [[chain]]\nnf = \"source-counter\"\nsessions = \"few\"\n\
+             [[chain]]\nnf = \"scan\"\nmethod = \"fan-out\"\nthreshold = 9\nsessions = \"few\"\n"
+        );
+        let how = How { settings: "device = \"oracle\"", ..How::default() };
+        let (oracle, ..) = results(&chain, &capture, how);
+        let summary = &oracle.summary;
+        let number = |pointer: &str| summary.pointer(pointer).and_then(serde_json::Value::as_u64);
+        let refused = number("/flows/few/refused").expect("a number");
+        assert!(refused > 1_000, "{summary}");
+        // 100 of each IP version.
+        assert_eq!(number("/functions/0/flows"), Some(200));
+        assert_eq!(number("/functions/0/packets"), Some(if drops { 3_000 - refused } else { 3_000 }));
+        assert_eq!(number("/dropped/flow_table_full"), Some(if drops { refused } else { 0 }));
+        for settings in ["", "batch = 3"] {
+            let (found, ..) = results(&chain, &capture, How { settings, ..How::default() });
+            assert_eq!(found, oracle, "{when_full} {settings}");
+        }
+    }
+}
+
+/// The devices of this machine, the host first; what is missing is said.
+fn devices() -> Vec<Device> {
+    let cache = || Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
+    let (ids, missing) = packetloom_device::list();
+    missing.iter().for_each(|why| eprintln!("skipped: {why}"));
+    [Id::Host].into_iter().chain(ids).map(|id| Device::open(id, cache()).expect("it was listed")).collect()
+}
+
+/// What a device leaves of a chain is what the oracle leaves.
+fn compare_on(device: &Device, chain: &str, capture: &[u8]) {
+    let id = device.description().id;
+    let how = How { settings: "device = \"oracle\"", ..How::default() };
+    let (oracle, ..) = results(chain, capture, how);
+    let settings = format!("device = \"{id}\"");
+    let how = How { settings: &settings, device: Some(device.clone()), ..How::default() };
+    let (found, shares, notices) = results(chain, capture, how);
+    assert_eq!(notices, Vec::<String>::new());
+    let shares = shares.expect("a device was used");
+    assert_eq!(shares.here, 0, "{id}: all of them were judged there");
+    assert_eq!(Some(shares.device), oracle.summary["received"].as_u64());
+    assert_eq!(found.summary, oracle.summary, "{id}\n{chain}");
+    assert!(found == oracle, "{id}: other packets passed, or rewritten otherwise\n{chain}");
+}
+
+#[test]
+fn devices_give_what_the_oracle_gives() {
+    let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
+    for device in devices().iter().filter(|device| stateful::suits(device)) {
+        for (packets, flows, seed) in [(1_000, 100, 1), (1_500, 1, 2), (1_500, 1_500, 3), (2_000, 10, 4)] {
+            let capture = traffic(packets, flows, seed);
+            let limiter = function("limiter", "rate = \"1Mbit/s\"\nburst = \"4000B\"\n");
+            let short =
+                function("limiter", "flows = \"short\"\nrate = \"300packets/s\"\nburst = \"3packets\"\n");
+            let counter = function("counter", "");
+            let sources = function("counter", "flows = \"sources\"\n");
+            let policer = function(
+                "policer",
+                "marker = \"single-rate\"\ncir = \"1Mbit/s\"\ncbs = \"4000B\"\nebs = \"1500B\"\nyellow = \"drop\"\n",
+            );
+            let balancer = balancer(&capture, "5-tuple", seed % 2 == 0);
+            for chain in [
+                format!("{counter}{limiter}{balancer}"),
+                format!("{sources}{short}{counter}{balancer}{policer}{limiter}"),
+            ] {
+                compare_on(device, &format!("{DEFINITIONS}{chain}"), &capture);
+            }
+        }
+    }
+}
+
+/// Where a device fails, cores go on: each packet is judged once, and counted from then on.
+#[test]
+fn cores_go_on_where_a_device_fails() {
+    let cache = Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
+    let device = Device::open(Id::Host, cache).expect("a C compiler with sanitisers");
+    let capture = traffic(20_000, 300, 9);
+    for (call, after) in [(Call::Launch, 0), (Call::Launch, 5), (Call::Finish, 9)] {
+        let faults = Faults::new();
+        faults.fail(call, after);
+        let device = device.with_faults(&faults);
+        let how = How { settings: "device = \"host\"", device: Some(device), ..How::default() };
+        let (found, shares, notices) = results("[[chain]]\nnf = \"counter\"\n", &capture, how);
+        let shares = shares.expect("a device was used");
+        assert_eq!(faults.counts(call).faults, 1, "{call:?} {after}");
+        assert_eq!((shares.faults, shares.device + shares.here), (1, 20_000), "{call:?} {after}");
+        assert!(shares.here > 0 && notices.len() == 1 && notices[0].contains("cores go on"), "{notices:?}");
+        assert_eq!((&found.summary["received"], &found.summary["passed"]), (&20_000.into(), &20_000.into()));
+        // A few frames are not IP; how much was counted before is a matter of when it was copied.
+        let counted = found.summary["functions"][0]["packets"].as_u64().expect("a number");
+        let here = shares.here - shares.here / 10;
+        assert!((here..=20_000).contains(&counted), "{counted} of {}", shares.here);
     }
 }
 
@@ -205,6 +464,45 @@ fn policers_see_all_colours() {
     }
 }
 
+/// What makes the comparisons above worth something: sources are found, answers come, and several workers run what they can.
+#[test]
+fn detectors_find_what_they_look_for() {
+    let capture = scans(20_000, 6);
+    let scan =
+        |keys: &str| format!("[[chain]]\nnf = \"scan\"\n{keys}action = \"drop\"\nblock_for = \"20ms\"\n");
+    let both = scan("method = \"fan-out\"\nthreshold = 50\n");
+    let tcp = scan("method = \"fan-out\"\nthreshold = 300\nudp = false\n");
+    let trw = scan("method = \"trw\"\nalpha = 0.001\n");
+    let counter = "[[chain]]\nnf = \"source-counter\"\n";
+    for (chain, answers) in [(&both, false), (&tcp, false), (&trw, true)] {
+        let chain = format!("{counter}{chain}");
+        let (oracle, ..) =
+            results(&chain, &capture, How { settings: "device = \"oracle\"", ..How::default() });
+        let summary = &oracle.summary;
+        let number = |pointer: &str| summary.pointer(pointer).and_then(serde_json::Value::as_u64);
+        assert!(number("/functions/1/detections") > Some(3), "{summary}");
+        assert!(number("/functions/1/attempts") > Some(100), "{summary}");
+        assert_eq!(
+            number("/functions/1/answered").is_some_and(|answered| answered > 100),
+            answers,
+            "{summary}"
+        );
+        assert_eq!(number("/dropped/scan"), number("/functions/1/scanners/packets"));
+        assert_eq!(number("/functions/0/flows"), number("/flows/5-tuple/created"));
+        assert_eq!(number("/functions/0/sources"), number("/flows/source/created"));
+        let (found, ..) = results(&chain, &capture, How::default());
+        assert_eq!(found, oracle, "{chain}");
+    }
+    let plan = |functions: &str| {
+        let context = packetloom_nf::Context { folder: std::path::Path::new(""), ignore_flags: false };
+        let chain =
+            packetloom_engine::Chain::parse("chain", &format!("{functions}[run]\nworkers = 3\n"), context);
+        packetloom_engine::Plan::new(chain.expect("a good chain")).workers()
+    };
+    assert_eq!([counter, &both, &tcp, &trw].map(plan), [1, 1, 3, 3]);
+    assert_eq!(plan(&format!("{tcp}{trw}")), 1);
+}
+
 /// At capacity every packet is in one counter, and what the policy says becomes of those without room.
 #[test]
 fn at_capacity_the_policy_decides() {
@@ -214,7 +512,7 @@ fn at_capacity_the_policy_decides() {
             "[flows.few]\nby = \"5-tuple\"\nmax_flows = 100\nwhen_full = \"{when_full}\"\n\
              [[chain]]\nnf = \"counter\"\nflows = \"few\"\n"
         );
-        for settings in ["", "workers = 4", "device = \"oracle\""] {
+        for settings in ["", "workers = 4", "device = \"oracle\"", "device = \"host\""] {
             let (found, ..) = results(&chain, &capture, How { settings, ..How::default() });
             let summary = &found.summary;
             let number = |value: &serde_json::Value| value.as_u64().expect("a number");

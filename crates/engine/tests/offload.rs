@@ -362,6 +362,7 @@ fn faults_of_a_gpu() {
         defines: Vec::new(),
         group: 1024,
         groups_per_unit: 2,
+        stays: false,
         local: 0,
         entries: vec![
             Entry { name: "stay", parameters: &[Parameter::Memory] },

@@ -12,6 +12,9 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::Error;
 
+/// The same arithmetic for devices.
+pub(crate) const KERNEL: (&str, &str) = ("bucket", include_str!("bucket.kernel.c"));
+
 /// Parts of a token: nanoseconds of a second.
 pub const PARTS: u64 = 1_000_000_000;
 

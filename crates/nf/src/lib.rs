@@ -9,6 +9,8 @@
 pub mod acl;
 pub mod balancer;
 pub mod bucket;
+pub mod connections;
+pub mod conntrack;
 pub mod counter;
 pub mod flows;
 pub mod limiter;
@@ -16,6 +18,8 @@ pub mod meter;
 pub mod oracle;
 pub mod policer;
 pub mod registry;
+pub mod scan;
+pub mod source_counter;
 pub mod units;
 
 // Frames for the tests of all functions.
@@ -34,8 +38,9 @@ use packetloom_classify::RuleSet;
 use packetloom_packet::{Batch, FlowRecord, PacketRecord, Timestamp, Verdict};
 use serde::de::DeserializeOwned;
 
-use crate::flows::{FlowFunction, FlowOracle, Keeps, StateAt};
+use crate::flows::{FlowFunction, FlowOracle, Keeps, Kernel, StateAt};
 use crate::oracle::OraclePacket;
+use crate::units::Span;
 
 /// Where a function hands its flow records.
 pub type Records<'a> = dyn FnMut(&FlowRecord) + 'a;
@@ -159,14 +164,30 @@ pub trait Standalone: Send + Sync {
 
 /// A function that keeps state for each flow of a definition, beside other functions.
 pub trait PerFlow: Send + Sync {
-    /// What it keeps.
+    /// What it keeps, and judges packets by.
     fn keeps(&self) -> Keeps;
+
+    /// What it also remembers of packets' flows by another definition, which the key `sessions` of a chain file names: such as
+    /// which of a source's packets begin a flow.
+    fn remembers(&self) -> Option<Keeps> {
+        None
+    }
+
+    /// How long a flow's state is to be kept at least; none where any time will do. "0" is for ever.
+    fn min_timeout(&self) -> Option<Span> {
+        None
+    }
 
     /// Makes the batch form for one worker, whose state is `at` this place of each entry.
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction>;
 
     /// Makes the oracle.
     fn oracle(&self) -> Box<dyn FlowOracle>;
+
+    /// What devices run in its place, if there is such a thing.
+    fn kernel(&self) -> Option<Kernel> {
+        None
+    }
 }
 
 /// What a device can do in place of a function.

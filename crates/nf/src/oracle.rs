@@ -33,6 +33,10 @@ pub struct OracleIp {
     pub first_fragment: bool,
     /// Fragment other than the first.
     pub later_fragment: bool,
+    /// Identifier of a query, or what stands in its place in a message of another type, of ICMP and ICMPv6.
+    pub identifier: Option<u16>,
+    /// The packet that an ICMP or ICMPv6 error quotes, where it can be read; it quotes none itself.
+    pub quoted: Option<Box<OracleIp>>,
     /// IP bytes.
     pub bytes: u32,
 }
@@ -58,7 +62,8 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
 impl OraclePacket {
     /// Reads a frame's headers.
     pub fn new(nanos: u64, link: LinkType, frame: &[u8], wire_len: u32) -> Self {
-        let ip = layer2(link.0, frame).and_then(|before| layer3(&frame[before..], wire_len as usize, before));
+        let ip = layer2(link.0, frame)
+            .and_then(|before| layer3(&frame[before..], wire_len as usize, before, true));
         Self { nanos, ip }
     }
 
@@ -130,17 +135,18 @@ fn layer2(link: u16, frame: &[u8]) -> Result<usize, Reject> {
     Ok(frame.len() - bytes.0.len())
 }
 
-fn layer3(packet: &[u8], wire_len: usize, before: usize) -> Result<OracleIp, Reject> {
+/// `quotes` where a packet that is quoted is wanted, too.
+fn layer3(packet: &[u8], wire_len: usize, before: usize, quotes: bool) -> Result<OracleIp, Reject> {
     let on_wire = wire_len.saturating_sub(before);
     match packet.first() {
         None => Err(Reject::LinkTruncated),
-        Some(first) if first / 16 == 4 => version4(packet, on_wire),
-        Some(first) if first / 16 == 6 => version6(packet, on_wire),
+        Some(first) if first / 16 == 4 => version4(packet, on_wire, quotes),
+        Some(first) if first / 16 == 6 => version6(packet, on_wire, quotes),
         Some(_) => Err(Reject::IpMalformed),
     }
 }
 
-fn version4(packet: &[u8], on_wire: usize) -> Result<OracleIp, Reject> {
+fn version4(packet: &[u8], on_wire: usize, quotes: bool) -> Result<OracleIp, Reject> {
     let mut bytes = Bytes(packet);
     let header = bytes.take(20).ok_or(Reject::IpTruncated)?;
     let header_len = usize::from(header[0] % 16) * 4;
@@ -168,14 +174,16 @@ fn version4(packet: &[u8], on_wire: usize) -> Result<OracleIp, Reject> {
         tcp_flags: None,
         first_fragment: !later_fragment && fragment & 0x2000 != 0,
         later_fragment,
+        identifier: None,
+        quoted: None,
         bytes: total as u32,
     };
     let inside = total - header_len;
-    layer4(&mut ip, if bytes.0.len() > inside { &bytes.0[..inside] } else { bytes.0 })?;
+    layer4(&mut ip, if bytes.0.len() > inside { &bytes.0[..inside] } else { bytes.0 }, quotes)?;
     Ok(ip)
 }
 
-fn version6(packet: &[u8], on_wire: usize) -> Result<OracleIp, Reject> {
+fn version6(packet: &[u8], on_wire: usize, quotes: bool) -> Result<OracleIp, Reject> {
     let mut bytes = Bytes(packet);
     let header = bytes.take(40).ok_or(Reject::IpTruncated)?;
     let mut total = 40 + usize::from(u16_at(header, 4));
@@ -199,6 +207,8 @@ fn version6(packet: &[u8], on_wire: usize) -> Result<OracleIp, Reject> {
         tcp_flags: None,
         first_fragment: false,
         later_fragment: false,
+        identifier: None,
+        quoted: None,
         bytes: total as u32,
     };
     loop {
@@ -224,11 +234,11 @@ fn version6(packet: &[u8], on_wire: usize) -> Result<OracleIp, Reject> {
             ip.first_fragment |= start[3] % 2 == 1;
         }
     }
-    layer4(&mut ip, bytes.0)?;
+    layer4(&mut ip, bytes.0, quotes)?;
     Ok(ip)
 }
 
-fn layer4(ip: &mut OracleIp, payload: &[u8]) -> Result<(), Reject> {
+fn layer4(ip: &mut OracleIp, payload: &[u8], quotes: bool) -> Result<(), Reject> {
     if ip.later_fragment {
         return Ok(());
     }
@@ -240,7 +250,18 @@ fn layer4(ip: &mut OracleIp, payload: &[u8]) -> Result<(), Reject> {
                 ip.tcp_flags = payload.get(13).copied();
             }
         }
-        1 | 58 => ip.icmp = payload.get(..2).map(|message| (message[0], message[1])),
+        1 | 58 => {
+            ip.icmp = payload.get(..2).map(|message| (message[0], message[1]));
+            ip.identifier = payload.get(..8).map(|message| u16_at(message, 4));
+            let is_error = match (ip.protocol, ip.icmp) {
+                (1, Some((kind, _))) => [3, 11, 12].contains(&kind),
+                (58, Some((kind, _))) => [1, 2, 3, 4].contains(&kind),
+                _ => false,
+            };
+            if let (true, true, Some(quoted)) = (quotes, is_error, payload.get(8..)) {
+                ip.quoted = layer3(quoted, quoted.len(), 0, false).ok().map(Box::new);
+            }
+        }
         _ => {}
     }
     Ok(())

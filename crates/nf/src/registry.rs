@@ -2,16 +2,22 @@
 
 use schemars::{Schema, SchemaGenerator};
 
-use crate::{Config, Context, Error, Prepared, acl, balancer, counter, limiter, meter, policer};
+use crate::{
+    Config, Context, Error, Prepared, acl, balancer, conntrack, counter, limiter, meter, policer, scan,
+    source_counter,
+};
 
 /// Every function a chain file can name.
 pub const FUNCTIONS: &[Registration] = &[
     Registration::of::<acl::Config>("ordered rules, first match wins"),
     Registration::of::<balancer::Config>("flows to services spread over backends"),
+    Registration::of::<conntrack::Config>("the state of connections; packets of none are dropped"),
     Registration::of::<counter::Config>("packets and bytes of each flow"),
     Registration::of::<limiter::Config>("a token bucket for each flow"),
     Registration::of::<meter::Config>("bidirectional flow records"),
     Registration::of::<policer::Config>("a marker of RFC 2697 or RFC 2698 for each source"),
+    Registration::of::<scan::Config>("sources that scan addresses or ports"),
+    Registration::of::<source_counter::Config>("packets, bytes and flows of each source"),
 ];
 
 /// How a function is made from its part of a chain file.

@@ -438,6 +438,79 @@ impl<const MIN: u64, const MAX: u64> JsonSchema for Bounded<MIN, MAX> {
     }
 }
 
+/// A probability above 0 and below 1, of whole millionths: `0.8`, `0.000001`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Probability(u32);
+
+const MILLION: u32 = 1_000_000;
+
+impl Probability {
+    /// So many millionths; the nearest number from 1 to 999,999.
+    pub const fn from_millionths(millionths: u32) -> Self {
+        Self(if millionths == 0 {
+            1
+        } else if millionths >= MILLION {
+            MILLION - 1
+        } else {
+            millionths
+        })
+    }
+
+    /// Millionths, from 1 to 999,999.
+    pub const fn millionths(self) -> u32 {
+        self.0
+    }
+
+    /// That of the opposite.
+    pub const fn complement(self) -> Self {
+        Self(MILLION - self.0)
+    }
+}
+
+impl FromStr for Probability {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let millionths = match decimal(text) {
+            Some((0, billionths, "")) if billionths.is_multiple_of(1_000) => billionths / 1_000,
+            _ => 0,
+        };
+        let is_some = (1..u64::from(MILLION)).contains(&millionths);
+        is_some.then_some(Self(millionths as u32)).ok_or_else(|| {
+            format!("{text}; expected a number above 0 and below 1, of six digits at most, such as 0.8")
+        })
+    }
+}
+
+impl fmt::Display for Probability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = format!("{:06}", self.0);
+        write!(f, "0.{}", digits.trim_end_matches('0'))
+    }
+}
+
+impl<'de> Deserialize<'de> for Probability {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The shortest text that is read as the same number is what stands in the file.
+        f64::deserialize(deserializer)?.to_string().parse().map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for Probability {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Probability".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "number",
+            "description": "A probability, of six digits at most.",
+            "exclusiveMinimum": 0,
+            "exclusiveMaximum": 1
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -615,6 +688,35 @@ mod tests {
                 assert_eq!(size.to_string().parse(), Ok(size));
             }
         }
+    }
+
+    #[test]
+    fn probabilities_are_read_and_shown() {
+        for (text, millionths, shown) in [
+            ("0.8", 800_000, "0.8"),
+            ("0.000001", 1, "0.000001"),
+            ("0.999999", 999_999, "0.999999"),
+            ("0.10", 100_000, "0.1"),
+        ] {
+            let probability: Probability = text.parse().unwrap();
+            assert_eq!((probability.millionths(), probability.to_string().as_str()), (millionths, shown));
+            assert_eq!(probability.complement().millionths(), 1_000_000 - millionths);
+            assert_eq!(Probability::from_millionths(millionths), probability);
+            let value = toml::de::ValueDeserializer::parse(text).unwrap();
+            assert_eq!(Probability::deserialize(value), Ok(probability), "{text}");
+        }
+        for text in ["", "0", "0.0", "1", "1.0", "0.0000001", "0.1234567", "-0.5", "1.5", "0.5x", ".5", "0."]
+        {
+            assert!(text.parse::<Probability>().is_err(), "{text}");
+        }
+        for value in
+            ["0.0", "1.0", "1", "-0.5", "nan", "inf", "-inf", "1e-7", "1e300", "0.1234567", "\"0.5\""]
+        {
+            let parsed = toml::de::ValueDeserializer::parse(value).unwrap();
+            assert!(Probability::deserialize(parsed).is_err(), "{value}");
+        }
+        assert_eq!(Probability::from_millionths(0).millionths(), 1);
+        assert_eq!(Probability::from_millionths(u32::MAX).millionths(), 999_999);
     }
 
     #[test]

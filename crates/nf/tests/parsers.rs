@@ -49,6 +49,8 @@ fn views(link: u16, frame: &[u8], wire_len: u32) -> Result<OracleIp, Reject> {
         tcp_flags: has(KeyBits::TCP_FLAGS).then_some(tcp_flags),
         first_fragment: has(KeyBits::FIRST_FRAGMENT),
         later_fragment: has(KeyBits::LATER_FRAGMENT),
+        identifier: None,
+        quoted: None,
         bytes: ip_bytes,
     })
 }
@@ -56,7 +58,8 @@ fn views(link: u16, frame: &[u8], wire_len: u32) -> Result<OracleIp, Reject> {
 fn oracle(link: u16, frame: &[u8], wire_len: u32) -> Result<OracleIp, Reject> {
     let packet = OraclePacket::new(7, LinkType(link), frame, wire_len);
     assert_eq!(packet.nanos, 7);
-    packet.ip
+    // What only connections ask about is compared there.
+    packet.ip.map(|ip| OracleIp { identifier: None, quoted: None, ..ip })
 }
 
 /// What stands between the link header and IP.
@@ -167,6 +170,8 @@ fn intended(packet: &Packet) -> OracleIp {
         tcp_flags,
         first_fragment: packet.fragment == Fragment::First,
         later_fragment,
+        identifier: None,
+        quoted: None,
         bytes: packet.bytes().len() as u32,
     }
 }

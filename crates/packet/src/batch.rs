@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::dissect::common;
-use crate::prefetch;
+use crate::dissect::{COMMON, common};
+use crate::prefetch::prefetch_at;
 use crate::rewrite::{self, Ends};
 use crate::{
     Address, DropReason, End, Headers, Key, LinkType, MatchKey4, MatchKey6, Reject, Rewrite, Timestamp,
@@ -99,6 +99,8 @@ pub struct Batch {
     v6: Keys<MatchKey6>,
     /// For each frame, if any was rewritten, which of its ends were.
     rewritten: Vec<Ends>,
+    /// Whether all frames that are parsed are of the most common ones.
+    is_common: bool,
     capacity: usize,
 }
 
@@ -152,28 +154,32 @@ impl Rewritable<'_> {
             KeyMut::V6(key) => key.rewrite(end, address, port),
         };
         if is_done {
-            if self.rewritten.len() < self.frames {
-                self.rewritten.resize(self.frames, Ends::NONE);
+            match self.rewritten.get_mut(self.frame as usize) {
+                Some(ends) => ends.add(end),
+                None => first_rewrite(self.rewritten, self.frames, self.frame, end),
             }
-            self.rewritten[self.frame as usize].add(end);
         }
         is_done
     }
 }
 
-impl Columns<'_> {
-    /// The IPv4 packet at a place of the column of keys.
-    #[inline]
-    pub fn packet_v4(&mut self, at: u32) -> Rewritable<'_> {
-        let (frame, key) = (self.v4.frames[at as usize], &mut self.v4.keys[at as usize]);
-        Rewritable { frame, frames: self.frames.len(), key: KeyMut::V4(key), rewritten: self.rewritten }
-    }
+/// Notes the first rewrite of a batch of so many frames.
+#[cold]
+fn first_rewrite(rewritten: &mut Vec<Ends>, frames: usize, frame: u32, end: End) {
+    rewritten.resize(frames, Ends::NONE);
+    rewritten[frame as usize].add(end);
+}
 
-    /// The IPv6 packet at a place of the column of keys.
+impl Columns<'_> {
+    /// A packet, by its frame and where its key is; `None` where it has none.
     #[inline]
-    pub fn packet_v6(&mut self, at: u32) -> Rewritable<'_> {
-        let (frame, key) = (self.v6.frames[at as usize], &mut self.v6.keys[at as usize]);
-        Rewritable { frame, frames: self.frames.len(), key: KeyMut::V6(key), rewritten: self.rewritten }
+    pub fn packet(&mut self, frame: u32, parsed: Parsed) -> Option<Rewritable<'_>> {
+        let key = match parsed {
+            Parsed::V4(at) => KeyMut::V4(&mut self.v4.keys[at as usize]),
+            Parsed::V6(at) => KeyMut::V6(&mut self.v6.keys[at as usize]),
+            Parsed::Rejected(_) => return None,
+        };
+        Some(Rewritable { frame, frames: self.frames.len(), key, rewritten: self.rewritten })
     }
 }
 
@@ -193,6 +199,7 @@ impl Batch {
             v4: Keys::default(),
             v6: Keys::default(),
             rewritten: Vec::new(),
+            is_common: true,
             capacity,
         }
     }
@@ -206,6 +213,7 @@ impl Batch {
         self.v4.clear();
         self.v6.clear();
         self.rewritten.clear();
+        self.is_common = true;
     }
 
     /// Appends a frame. Its bytes must lie within the arena; what does not is cut off at the arena's end.
@@ -227,6 +235,7 @@ impl Batch {
     /// is there, but rewrites stay behind: whoever takes batches apart puts their rewrites together again.
     pub fn push_from(&mut self, other: &Self, index: usize) {
         let frame = self.frames.len() as u32;
+        self.is_common &= other.is_common;
         self.frames.push(other.frames[index]);
         self.verdicts.push(other.verdicts[index]);
         self.parsed.push(match other.parsed[index] {
@@ -247,14 +256,9 @@ impl Batch {
     /// [`rewrite::apply`](crate::rewrite::apply()) would not apply it.
     pub fn rewrite(&mut self, rewrite: Rewrite) -> bool {
         let Rewrite { frame, end, address, port } = rewrite;
-        let parsed = self.parsed.get(frame as usize).copied();
+        let Some(&parsed) = self.parsed.get(frame as usize) else { return false };
         let mut columns = self.columns();
-        let mut packet = match parsed {
-            Some(Parsed::V4(at)) => columns.packet_v4(at),
-            Some(Parsed::V6(at)) => columns.packet_v6(at),
-            _ => return false,
-        };
-        packet.rewrite(end, address, port)
+        columns.packet(frame, parsed).is_some_and(|mut packet| packet.rewrite(end, address, port))
     }
 
     /// Rewrites the frame `frame` of this batch as `other` has its frame `index`, which must be the same one: to put together
@@ -283,10 +287,35 @@ impl Batch {
     /// Writes what is to be rewritten in a frame into a copy of its bytes, or of those before some place.
     #[inline]
     pub fn apply_rewrites(&self, index: usize, bytes: &mut [u8]) {
-        for rewrite in self.rewrites(index) {
-            let frame = &self.frames[index];
-            // Possible, or it would not have been taken, but where headers are beyond the place.
-            rewrite::apply(&rewrite, frame.link, bytes, frame.wire_len);
+        if let (Some(&ends), Some(&parsed)) = (self.rewritten.get(index), self.parsed.get(index)) {
+            self.apply_ends(ends, &self.frames[index], parsed, bytes);
+        }
+    }
+
+    /// Has each frame that passes copied, in order, and writes what is to be rewritten into the copy's bytes.
+    #[inline]
+    pub fn copy_passed<'b>(&self, mut copy: impl FnMut(&FrameRef) -> &'b mut [u8]) {
+        let columns = self.frames.iter().zip(&self.verdicts).zip(&self.parsed);
+        for (index, ((frame, verdict), &parsed)) in columns.enumerate() {
+            if verdict.is_pass() {
+                let bytes = copy(frame);
+                if let Some(&ends) = self.rewritten.get(index) {
+                    self.apply_ends(ends, frame, parsed, bytes);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn apply_ends(&self, ends: Ends, frame: &FrameRef, parsed: Parsed, bytes: &mut [u8]) {
+        if ends == Ends::NONE {
+            return;
+        }
+        let of = (frame.link, frame.wire_len);
+        match parsed {
+            Parsed::V4(at) => rewrite::write_v4(&self.v4.keys[at as usize], ends, of, bytes, self.is_common),
+            Parsed::V6(at) => rewrite::write_v6(&self.v6.keys[at as usize], ends, of, bytes),
+            Parsed::Rejected(_) => {}
         }
     }
 
@@ -305,38 +334,43 @@ impl Batch {
     pub fn parse(&mut self, policy: Policy) {
         let arena = self.arena.clone();
         let arena = (*arena).as_ref();
-        let Self { frames, parsed, verdicts, v4, v6, .. } = self;
-        let begin = parsed.len();
-        let frames = &frames[begin..];
+        let Self { frames, parsed, verdicts, v4, v6, is_common, .. } = self;
+        let (len, begin, mut next) = (frames.len(), parsed.len(), v4.keys.len());
         // Room for all to be IPv4, so that none has to ask for it.
-        let mut next = v4.keys.len();
-        v4.resize(next + frames.len());
-        let headers = |(index, frame): (usize, &FrameRef)| {
-            let data = bytes_of(arena, frame);
-            if let Some(ahead) = frames.get(index + AHEAD) {
-                prefetch(arena.get(ahead.offset as usize));
-            }
-            let index = (begin + index) as u32;
-            let (key, bytes) = match common(frame.link, data) {
-                Some(found) => found,
-                None => match dissect(frame.link, data, frame.wire_len) {
-                    Ok(Headers { key: Key::V4(key), ip_bytes }) => (key, ip_bytes),
-                    Ok(Headers { key: Key::V6(key), ip_bytes }) => {
-                        return Parsed::V6(v6.push(key, index, ip_bytes));
-                    }
-                    Err(reject) => return Parsed::Rejected(reject),
-                },
+        parsed.resize(len, Parsed::V4(0));
+        v4.resize(next + len - begin);
+        let (mut at, mut rejected) = (begin, false);
+        loop {
+            let columns =
+                (&mut parsed[at..], &mut v4.keys[next..], &mut v4.frames[next..], &mut v4.bytes[next..]);
+            let found = parse_common(arena, &frames[at..], columns, (at, next));
+            (at, next) = (at + found, next + found);
+            let Some(frame) = frames.get(at) else { break };
+            *is_common = false;
+            parsed[at] = match dissect(frame.link, bytes_of(arena, frame), frame.wire_len) {
+                Ok(Headers { key: Key::V4(key), ip_bytes }) => {
+                    (v4.keys[next], v4.frames[next], v4.bytes[next]) = (key, at as u32, ip_bytes);
+                    next += 1;
+                    Parsed::V4((next - 1) as u32)
+                }
+                Ok(Headers { key: Key::V6(key), ip_bytes }) => Parsed::V6(v6.push(key, at as u32, ip_bytes)),
+                Err(reject) => {
+                    rejected = true;
+                    Parsed::Rejected(reject)
+                }
             };
-            (v4.keys[next], v4.frames[next], v4.bytes[next]) = (key, index, bytes);
-            next += 1;
-            Parsed::V4((next - 1) as u32)
-        };
-        parsed.extend(frames.iter().enumerate().map(headers));
+            at += 1;
+        }
         v4.resize(next);
-        verdicts.extend(parsed[begin..].iter().map(|parsed| match parsed {
-            Parsed::Rejected(reject) => policy.verdict(*reject),
-            _ => Verdict::Pass,
-        }));
+        let first = verdicts.len();
+        verdicts.resize(first + len - begin, Verdict::Pass);
+        if rejected {
+            for (verdict, parsed) in verdicts[first..].iter_mut().zip(&parsed[begin..]) {
+                if let Parsed::Rejected(reject) = parsed {
+                    *verdict = policy.verdict(*reject);
+                }
+            }
+        }
     }
 
     /// Frames it may hold.
@@ -411,16 +445,48 @@ impl Batch {
     }
 }
 
+impl Extend<FrameRef> for Batch {
+    /// Appends frames, as [`Batch::push`].
+    #[inline]
+    fn extend<I: IntoIterator<Item = FrameRef>>(&mut self, frames: I) {
+        self.frames.extend(frames);
+    }
+}
+
 impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch").field("frames", &self.frames.len()).field("capacity", &self.capacity).finish()
     }
 }
 
+/// Fills in the columns of the first frames, up to one that is not like [the most common ones](common); returns how many they are. The
+/// first one has these places, among the frames and among the keys.
+// By itself, so that it has all registers.
+#[inline(never)]
+fn parse_common(
+    arena: &[u8],
+    frames: &[FrameRef],
+    (parsed, keys, indices, bytes): (&mut [Parsed], &mut [MatchKey4], &mut [u32], &mut [u32]),
+    (frame_at, key_at): (usize, usize),
+) -> usize {
+    let columns = parsed.iter_mut().zip(keys).zip(indices).zip(bytes);
+    for (at, (frame, (((parsed, key), index), bytes))) in frames.iter().zip(columns).enumerate() {
+        if let Some(ahead) = frames.get(at + AHEAD) {
+            prefetch_at(arena, ahead.offset as usize);
+        }
+        let data = usize::try_from(frame.offset).ok().and_then(|offset| arena.get(offset..)?.first_chunk());
+        let found = data.filter(|_| frame.len as usize >= COMMON).and_then(|data| common(frame.link, data));
+        let Some((found, ip_bytes)) = found else { return at };
+        *parsed = Parsed::V4((key_at + at) as u32);
+        (*key, *index, *bytes) = (found, (frame_at + at) as u32, ip_bytes);
+    }
+    frames.len()
+}
+
+#[inline]
 fn bytes_of<'a>(arena: &'a [u8], frame: &FrameRef) -> &'a [u8] {
-    let start = usize::try_from(frame.offset).map_or(arena.len(), |offset| offset.min(arena.len()));
-    let end = start.saturating_add(frame.len as usize).min(arena.len());
-    &arena[start..end]
+    let rest = usize::try_from(frame.offset).ok().and_then(|offset| arena.get(offset..)).unwrap_or_default();
+    &rest[..rest.len().min(frame.len as usize)]
 }
 
 /// What happens to frames that have no match key.

@@ -8,11 +8,13 @@ use crate::wire::ethernet::{self, Ethernet, MplsLabel, PppoeSession, VlanTag};
 use crate::wire::ip::{Extension, Ipv4, Ipv6};
 use crate::wire::link::{Loopback, Sll, Sll2};
 use crate::wire::transport::{Icmp, Ports, TcpFlags};
-use crate::wire::{be16, be32};
+use crate::wire::{be16, be32, be64};
 use crate::{LinkType, Reject, protocol};
 
+mod connection;
 mod kernel;
 
+pub use connection::{Connection, Message, Role};
 pub use kernel::{HEADERS_BEYOND, HEADERS_REJECTED, HEADERS_V4, HEADERS_V6, KERNEL, defines};
 
 /// The match key of an IP packet.
@@ -53,14 +55,13 @@ pub fn dissect(link: LinkType, data: &[u8], wire_len: u32) -> Result<Headers, Re
     }
 }
 
-/// The bytes that [`common`] looks at: headers of Ethernet and IPv4, and TCP's up to its flags.
-const COMMON: usize = 48;
+/// Bytes of the headers of the most common frames: Ethernet's, IPv4's, and TCP's up to its checksum.
+pub(crate) const COMMON: usize = 52;
 
 /// The headers of the most common frames, as [`dissect`] finds them, in fewer steps: TCP or UDP in one piece, in IPv4 without
-/// options, in untagged Ethernet.
+/// options, in untagged Ethernet, captured up to where TCP has its checksum.
 #[inline]
-pub(crate) fn common(link: LinkType, data: &[u8]) -> Option<(MatchKey4, u32)> {
-    let frame: &[u8; COMMON] = data.first_chunk()?;
+pub(crate) fn common(link: LinkType, frame: &[u8; COMMON]) -> Option<(MatchKey4, u32)> {
     let protocol = frame[23];
     let is_tcp = protocol == protocol::TCP;
     let ip_bytes = be16!(frame, 16);
@@ -70,14 +71,15 @@ pub(crate) fn common(link: LinkType, data: &[u8]) -> Option<(MatchKey4, u32)> {
         // Neither more fragments nor an offset.
         && be16!(frame, 20) & 0x3fff == 0
         && (is_tcp || protocol == protocol::UDP)
-        // The flags are inside.
+        // All of it is inside.
         && ip_bytes >= (COMMON - Ethernet::LEN) as u16;
     let bits = KeyBits::WHOLE.with(KeyBits::PORTS);
+    let (addresses, ports) = (be64!(frame, 26), be32!(frame, 34));
     let key = MatchKey4 {
-        source: be32!(frame, 26),
-        destination: be32!(frame, 30),
-        source_port: be16!(frame, 34),
-        destination_port: be16!(frame, 36),
+        source: (addresses >> 32) as u32,
+        destination: addresses as u32,
+        source_port: (ports >> 16) as u16,
+        destination_port: ports as u16,
         protocol,
         tcp_flags: if is_tcp { frame[47] } else { 0 },
         bits: if is_tcp { bits.with(KeyBits::TCP_FLAGS) } else { bits },

@@ -152,20 +152,26 @@ impl FlowKey {
     pub fn from_v6(key: &MatchKey6) -> (Self, bool) {
         let (source_port, destination_port) =
             if key.bits.contains(KeyBits::PORTS) { (key.source_port, key.destination_port) } else { (0, 0) };
-        let source = (key.source, source_port);
-        let destination = (key.destination, destination_port);
+        Self::between(6, key.protocol, (key.source, source_port), (key.destination, destination_port))
+    }
+
+    /// The flow between two endpoints, and whether `source` is endpoint `a`.
+    #[inline]
+    pub(crate) fn between(
+        version: u8,
+        protocol: u8,
+        source: ([u64; 2], u16),
+        destination: ([u64; 2], u16),
+    ) -> (Self, bool) {
         let from_a = source <= destination;
         let (a, b) = if from_a { (source, destination) } else { (destination, source) };
-        let key = Self {
-            a: a.0,
-            b: b.0,
-            a_port: a.1,
-            b_port: b.1,
-            protocol: key.protocol,
-            version: 6,
-            reserved: [0; 2],
-        };
-        (key, from_a)
+        (Self::new(version, protocol, a, b), from_a)
+    }
+
+    /// The flow of endpoints whose order is known.
+    #[inline]
+    pub(crate) const fn new(version: u8, protocol: u8, a: ([u64; 2], u16), b: ([u64; 2], u16)) -> Self {
+        Self { a: a.0, b: b.0, a_port: a.1, b_port: b.1, protocol, version, reserved: [0; 2] }
     }
 
     /// The same value for both directions of a flow; keyed by `seed`, so that a sender who does not know it

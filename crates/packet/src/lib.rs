@@ -20,12 +20,12 @@ pub mod time;
 pub mod verdict;
 pub mod wire;
 
+pub use self::prefetch::{prefetch, prefetch_at};
 pub use batch::{Arena, Batch, FrameRef};
-pub use dissect::{Headers, Key, dissect};
+pub use dissect::{Connection, Headers, Key, Message, Role, dissect};
 pub use flow::{EndReason, FlowRecord, HalfFlow};
 pub use key::{FlowKey, KeyBits, MatchKey4, MatchKey6};
 pub use link::LinkType;
-pub use prefetch::prefetch;
 pub use record::{Fragment, PacketRecord};
 pub use reject::Reject;
 pub use rewrite::{Address, End, Rewrite};

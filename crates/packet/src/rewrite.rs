@@ -6,7 +6,7 @@
 
 use std::mem;
 
-use crate::dissect::{Walk, common, network_layer, walk_ipv4, walk_ipv6};
+use crate::dissect::{COMMON, Walk, common, network_layer, walk_ipv4, walk_ipv6};
 use crate::key::{KeyBits, MatchKey4, MatchKey6, join};
 use crate::wire::ip::{Ipv4, Ipv6};
 use crate::{LinkType, protocol};
@@ -69,30 +69,74 @@ pub fn apply(rewrite: &Rewrite, link: LinkType, frame: &mut [u8], wire_len: u32)
 /// The same for the most common frames, in fewer steps; `false` where it is for [`apply_to_any`].
 #[inline]
 fn apply_to_common(rewrite: &Rewrite, link: LinkType, frame: &mut [u8]) -> bool {
-    /// Headers of Ethernet and IPv4, and TCP's up to its checksum.
-    const LEN: usize = 52;
-    let (Some((key, ip_bytes)), Address::V4(address)) = (common(link, frame), rewrite.address) else {
+    let (Some(frame), Address::V4(address)) = (frame.first_chunk_mut(), rewrite.address) else {
         return false;
     };
-    let Some(frame) = frame.first_chunk_mut::<LEN>().filter(|_| ip_bytes >= (LEN - 14) as u32) else {
-        return false;
+    let is_common = common(link, frame).is_some();
+    if is_common {
+        write_common(frame, rewrite.end, address, rewrite.port);
+    }
+    is_common
+}
+
+/// Gives one end of a [common](common()) frame another address and perhaps another port.
+#[inline]
+fn write_common(frame: &mut [u8; COMMON], end: End, address: u32, port: Option<u16>) {
+    let (at, port_at) = match end {
+        End::Source => (26, 34),
+        End::Destination => (30, 36),
     };
-    let (old, old_port, at, port_at) = match rewrite.end {
-        End::Source => (key.source, key.source_port, 26, 34),
-        End::Destination => (key.destination, key.destination_port, 30, 36),
-    };
-    let port = rewrite.port.unwrap_or(old_port);
-    frame[at..at + 4].copy_from_slice(&address.to_be_bytes());
-    frame[port_at..port_at + 2].copy_from_slice(&port.to_be_bytes());
-    let words = |address: u32| (address >> 16) + (address & 0xffff);
-    let change = words(!old) + words(address);
-    adjust(&mut frame[24..], 0, change);
-    let change = change + u32::from(!old_port) + u32::from(port);
-    match key.protocol {
+    let mut change = replace(frame, at, address.to_be_bytes());
+    adjust(frame, 24, change);
+    if let Some(port) = port {
+        change += replace(frame, port_at, port.to_be_bytes());
+    }
+    match frame[23] {
         protocol::TCP => adjust(&mut frame[34..], TCP_CHECKSUM, change),
         _ => adjust_udp(&mut frame[34..], change),
     }
-    true
+}
+
+/// Writes the ends of an IPv4 packet that were rewritten into its frame, as its key has them: [`apply`]. Whether the frame is one of the
+/// [common](common()) ones may be known before.
+#[inline]
+pub(crate) fn write_v4(
+    key: &MatchKey4,
+    ends: Ends,
+    (link, wire_len): (LinkType, u32),
+    frame: &mut [u8],
+    is_common: bool,
+) {
+    match frame.first_chunk_mut() {
+        Some(frame) if is_common || common(link, frame).is_some() => {
+            if ends.has(End::Source) {
+                write_common(frame, End::Source, key.source, Some(key.source_port));
+            }
+            if ends.has(End::Destination) {
+                write_common(frame, End::Destination, key.destination, Some(key.destination_port));
+            }
+        }
+        _ => write_any(|end| key.as_rewrite(0, end), ends, (link, wire_len), frame),
+    }
+}
+
+/// The same for IPv6.
+#[inline]
+pub(crate) fn write_v6(key: &MatchKey6, ends: Ends, of: (LinkType, u32), frame: &mut [u8]) {
+    write_any(|end| key.as_rewrite(0, end), ends, of, frame);
+}
+
+#[inline(never)]
+fn write_any(
+    rewrite: impl Fn(End) -> Rewrite,
+    ends: Ends,
+    (link, wire_len): (LinkType, u32),
+    frame: &mut [u8],
+) {
+    for end in [End::Source, End::Destination].into_iter().filter(|&end| ends.has(end)) {
+        // Possible, or it would not have been taken, but where headers are beyond the bytes that there are.
+        apply_to_any(&rewrite(end), link, frame, wire_len);
+    }
 }
 
 fn apply_to_any(rewrite: &Rewrite, link: LinkType, frame: &mut [u8], wire_len: u32) -> bool {
@@ -188,14 +232,16 @@ fn field<const N: usize>(bytes: &mut [u8], at: usize) -> Option<&mut [u8; N]> {
 }
 
 /// Writes a field of whole 16-bit words; returns what that changes in a ones' complement sum over it: ~m + m' of
-/// RFC 1624, at most 2 × 0xffff for each word.
+/// RFC 1624, at most 2 × 0xffff for each word. Words and sums are in this machine's order of bytes, which such a sum does not
+/// depend on (RFC 1071 section 2).
 #[inline]
 fn replace<const N: usize>(bytes: &mut [u8], at: usize, new: [u8; N]) -> u32 {
-    let Some(field) = field(bytes, at) else { return 0 };
-    let old = mem::replace(field, new);
-    let (old, new) = (old.as_chunks().0, new.as_chunks().0);
-    let change = |(&old, &new)| u32::from(!u16::from_be_bytes(old)) + u32::from(u16::from_be_bytes(new));
-    old.iter().zip(new).map(change).sum()
+    let Some(field) = field::<N>(bytes, at) else { return 0 };
+    // Word by word: of a frame that was just copied in large pieces, what is across two of them would have to wait for the cache.
+    let change = |(old, &new): (&mut [u8; 2], _)| {
+        u32::from(!u16::from_ne_bytes(mem::replace(old, new))) + u32::from(u16::from_ne_bytes(new))
+    };
+    field.as_chunks_mut().0.iter_mut().zip(new.as_chunks().0).map(change).sum()
 }
 
 /// Brings a checksum up to date, if it was captured.
@@ -222,11 +268,10 @@ fn adjust_udp(bytes: &mut [u8], change: u32) {
 /// The checksum over words that changed: ~(~HC + ~m + m') (RFC 1624 section 3, equation 3).
 #[inline]
 fn adjusted(checksum: [u8; 2], change: u32) -> [u8; 2] {
-    let sum = u32::from(!u16::from_be_bytes(checksum)) + change;
-    // Nine words changed at most, so two folds leave no carry.
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    (!(sum as u16)).to_be_bytes()
+    let sum = u32::from(!u16::from_ne_bytes(checksum)) + change;
+    // The upper half of this is the sum of both halves, with its carry: nine words changed at most, so there is no other.
+    let sum = sum.wrapping_add(sum.rotate_left(16)) >> 16;
+    (!(sum as u16)).to_ne_bytes()
 }
 
 /// Writes a port of an SCTP packet of `len` bytes, captured or not, and brings its checksum up to date.

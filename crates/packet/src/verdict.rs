@@ -36,6 +36,10 @@ drop_reasons! {
     Rewrite = "rewrite",
     /// A policer marked it with a colour that does not pass.
     Policer = "policer",
+    /// Its source scans addresses or ports.
+    Scan = "scan",
+    /// It belongs to no connection, and could not open one.
+    InvalidConnection = "invalid_connection",
 }
 
 /// What a chain decides about one packet.
@@ -52,6 +56,29 @@ impl Verdict {
     /// Whether the packet goes on.
     pub const fn is_pass(self) -> bool {
         matches!(self, Self::Pass)
+    }
+
+    /// The number that kernels have for it: 0 where the packet passes.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Pass => 0,
+            Self::Drop(reason) => reason as u8 + 1,
+        }
+    }
+
+    /// The verdict with a number; none where there is no such one.
+    pub fn of_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Pass),
+            code => DropReason::ALL.get(usize::from(code) - 1).copied().map(Self::Drop),
+        }
+    }
+
+    /// What kernels are to be told: `VERDICT_` and a name for each, and its number.
+    pub fn defines() -> impl Iterator<Item = (String, String)> {
+        let drops = DropReason::ALL.map(|reason| (reason.name().to_uppercase(), Self::Drop(reason)));
+        let all = [("PASS".into(), Self::Pass)].into_iter().chain(drops);
+        all.map(|(name, verdict)| (format!("VERDICT_{name}"), format!("{}u", verdict.code())))
     }
 }
 

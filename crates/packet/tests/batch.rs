@@ -10,7 +10,7 @@ use packetloom_packet::reject::RejectCounts;
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{
     Address, Batch, DropReason, End, EndReason, FlowRecord, FrameRef, HalfFlow, Headers, Key, LinkType,
-    Reject, Rewrite, Timestamp, Verdict, dissect, protocol,
+    Reject, Rewrite, Timestamp, Verdict, dissect, protocol, rewrite,
 };
 use proptest::prelude::*;
 use support::*;
@@ -439,6 +439,68 @@ fn a_record_spans_both_directions() {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
+
+    /// Copies of frames that pass get what one rewrite after the other would write, also where all frames of a batch are common and
+    /// nobody looks again.
+    #[test]
+    fn copies_of_frames_have_their_rewrites(
+        kinds in prop::collection::vec((prop_oneof![3 => 0usize..2, 1 => 2usize..6], 0u8..4, prop::bool::weighted(0.8)), 1..6),
+        all_are_common: bool,
+        kept in prop_oneof![Just(usize::MAX), 14usize..60],
+        (address, port) in (any::<u32>(), any::<u16>()),
+    ) {
+        let data = [tcp(0x1234, 0x5678, 0x12), vec![7; 20]].concat();
+        let tagged = [&ethernet(0x8100), &tag(IPV4)[..], &Ipv4::of(TCP).packet(&data)].concat();
+        let whole = |ethertype, packet: Vec<u8>| [ethernet(ethertype), packet].concat();
+        let frame = |kind| match kind {
+            0 => whole(IPV4, Ipv4::of(TCP).packet(&data)),
+            1 => whole(IPV4, Ipv4::of(UDP).packet(&[udp(1, 2), vec![7; 20]].concat())),
+            2 => whole(IPV6, Ipv6::of(TCP).packet(&data)),
+            3 => whole(IPV4, Ipv4 { protocol: UDP, fragment: 0x00b9, ..Ipv4::default() }.packet(&data)),
+            4 => tagged.clone(),
+            _ => whole(0x0806, vec![0; 28]),
+        };
+        let kinds: Vec<_> = kinds.into_iter().map(|(kind, ends, passes)| {
+            (if all_are_common { kind % 2 } else { kind }, ends, passes)
+        }).collect();
+        let (arena, mut frames) = arena(&kinds.iter().map(|&(kind, ..)| frame(kind)).collect::<Vec<_>>());
+        frames.iter_mut().for_each(|frame| frame.link = LinkType::ETHERNET);
+        let mut batch = Batch::new(frames.len());
+        batch.reset(arena);
+        batch.extend(frames);
+        batch.parse(Policy::PASS);
+        for (frame, &(kind, ends, passes)) in (0..).zip(&kinds) {
+            let address = if kind == 2 { Address::V6([address.into(), 1]) } else { Address::V4(address) };
+            for end in [End::Source, End::Destination].into_iter().filter(|&end| ends >> end as u8 & 1 == 1) {
+                prop_assert_eq!(batch.rewrite(Rewrite { end, ..to(frame, address, port) }), kind < 5);
+            }
+            if !passes {
+                batch.judge().0[frame as usize] = Verdict::Drop(DropReason::AclRule);
+            }
+        }
+        let mut buffers: Vec<Vec<u8>> = batch.frames().iter().map(|frame| vec![0; kept.min(frame.len as usize)]).collect();
+        let mut passed = Vec::new();
+        let mut room = buffers.iter_mut().zip(0..);
+        batch.copy_passed(|frame| {
+            let (buffer, index) = room.by_ref().find(|&(_, index)| batch.frames()[index] == *frame).expect("a frame of it");
+            let len = buffer.len();
+            buffer.copy_from_slice(&batch.bytes(index)[..len]);
+            passed.push(index);
+            buffer
+        });
+        prop_assert_eq!(&passed, &(0..kinds.len()).filter(|&index| kinds[index].2).collect::<Vec<_>>());
+        for index in passed {
+            let of = batch.frames()[index];
+            let mut expected = batch.bytes(index)[..buffers[index].len()].to_vec();
+            let mut alone = expected.clone();
+            for rewrite in batch.rewrites(index) {
+                rewrite::apply(&rewrite, of.link, &mut expected, of.wire_len);
+            }
+            prop_assert_eq!(&buffers[index], &expected);
+            batch.apply_rewrites(index, &mut alone);
+            prop_assert_eq!(&buffers[index], &alone);
+        }
+    }
 
     /// Batches know shortcuts for common frames: what they find is what the walk over the headers finds, whatever single bytes
     /// say.

@@ -13,6 +13,7 @@
 //! which is how the oldest is found when the table is full.
 
 mod pages;
+pub mod regions;
 pub mod states;
 
 use packetloom_packet::{FlowKey, prefetch};

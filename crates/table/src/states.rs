@@ -16,8 +16,10 @@
 //! that was removed is not given away before the end of the batch ([`States::end_batch`]), and a packet that came before the
 //! removal still finds the flow as it was.
 
+use std::mem;
+
 use bytemuck::Pod;
-use packetloom_packet::prefetch;
+use packetloom_packet::prefetch_at;
 
 use crate::pages::{Line, Lines};
 
@@ -35,10 +37,11 @@ const PASSED: u32 = 56;
 const MOST_PASSED: u64 = 0xff;
 /// In the last word of an entry's key, whether it was touched since the hand came by, whether it is one, and a bit for each
 /// function that has state there.
-const TOUCHED: u64 = 1 << 63;
-const LIVE: u64 = 1 << 62;
-const FUNCTIONS: u32 = 40;
-const KEY: u64 = (1 << FUNCTIONS) - 1;
+pub(crate) const TOUCHED: u64 = 1 << 63;
+pub(crate) const LIVE: u64 = 1 << 62;
+pub(crate) const FUNCTIONS: u32 = 40;
+pub(crate) const KEY: u64 = (1 << FUNCTIONS) - 1;
+const SEEN: u64 = ((1 << MAX_FUNCTIONS) - 1) << FUNCTIONS;
 /// Functions that can have state in an entry.
 pub const MAX_FUNCTIONS: usize = 16;
 /// Entries that the hand looks at to find room for one: the last of them goes, where one may be evicted.
@@ -87,6 +90,9 @@ pub trait Packet {
     fn slot(&mut self) -> &mut Slot;
 }
 
+/// Words of a line.
+const LINE_WORDS: usize = size_of::<Line>() / 8;
+
 /// Words that a state takes.
 pub const fn state_words<S>() -> usize {
     size_of::<S>().div_ceil(8)
@@ -131,7 +137,8 @@ impl std::ops::Add for Counts {
 #[derive(Debug)]
 pub struct States<const W: usize> {
     seeds: [u64; 2],
-    groups: Vec<u64>,
+    /// Whole lines of eight.
+    groups: Lines,
     entries: Lines,
     /// Lines of an entry.
     stride: usize,
@@ -170,11 +177,11 @@ impl<const W: usize> States<W> {
     ) -> Self {
         let capacity = capacity.clamp(1, 1 << 31);
         // There is always a free place: those of a batch's removals are not.
-        let groups = (capacity * PLACES.0 / PLACES.1 + batch + 1).div_ceil(WAYS);
+        let groups = (capacity * PLACES.0 / PLACES.1 + batch + 1).div_ceil(WAYS).next_multiple_of(8);
         let stride = entry_bytes(W, state_words) / 64;
         Self {
             seeds,
-            groups: vec![0; groups],
+            groups: Lines::zeroed(groups / 8),
             entries: Lines::zeroed(groups * WAYS * stride),
             stride,
             timeout,
@@ -185,13 +192,6 @@ impl<const W: usize> States<W> {
             removed: Vec::with_capacity(batch),
             counts: Counts::default(),
         }
-    }
-
-    /// The hash by which a key is found here: two rounds of a keyed multiplication of 64 by 64 bits whose halves are folded
-    /// together, as in the wyhash family. Senders who do not know the seeds cannot aim flows at one group.
-    #[inline]
-    pub fn hash(&self, key: &Key<W>) -> u64 {
-        hash(key, self.seeds)
     }
 
     /// Flows it holds, dead ones included.
@@ -209,10 +209,21 @@ impl<const W: usize> States<W> {
         self.counts
     }
 
-    /// Starts to bring in the tags of a hash.
+    /// Adds what another table counted.
+    pub fn add(&mut self, counts: Counts) {
+        self.counts = self.counts + counts;
+    }
+
+    /// The hash by which a key is found here: two rounds of a keyed multiplication of 64 by 64 bits whose halves are folded
+    /// together, as in the wyhash family. Senders who do not know the seeds cannot aim flows at one group.
     #[inline]
-    pub fn prefetch_tags(&self, hash: u64) {
-        prefetch(self.groups.get(home(self.groups.len(), hash)));
+    pub fn hash(&self, key: &Key<W>) -> u64 {
+        hash(key, self.seeds)
+    }
+
+    /// For keys that will be looked up.
+    pub fn arrivals(&self) -> Arrivals<'_> {
+        Arrivals { seeds: self.seeds, groups: self.groups.as_flattened() }
     }
 
     /// Looks up the flows of packets, in order, each at its time, and makes entries for those that have none.
@@ -220,23 +231,27 @@ impl<const W: usize> States<W> {
     /// The packets of one call are of one batch: see [`States::end_batch`].
     pub fn touch_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
         let mut table = self.table();
+        // The entries of one group of packets are on their way while those of the group before are looked at.
+        let mut before: &mut [P] = &mut [];
         for packets in packets.chunks_mut(TOGETHER) {
-            for packet in packets.iter_mut() {
-                let hint = table.hint(flows[packet.flow()].hash);
-                *packet.slot() = hint;
-            }
-            for packet in packets {
-                let (flow, hint, now) = (&flows[packet.flow()], *packet.slot(), packet.now());
-                *packet.slot() = table.touch(flow, hint, now).unwrap_or(NO_SLOT);
-            }
+            table.ask_group(flows, packets);
+            table.touch_group(flows, mem::replace(&mut before, packets));
         }
+        table.touch_group(flows, before);
+    }
+
+    /// The place of a flow at a time, if it has an entry that is not dead; changes nothing.
+    pub fn find(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
+        let mut table = self.table();
+        let slot = table.find(flow)?;
+        (now.saturating_sub(table.line(slot)[W]) < table.timeout).then_some(slot as Slot)
     }
 
     /// The table with its entries as a slice, which is asked for once, not for each packet.
     fn table(&mut self) -> Table<'_> {
         Table {
             seeds: self.seeds,
-            groups: &mut self.groups,
+            groups: self.groups.as_flattened_mut(),
             entries: &mut self.entries,
             stride: self.stride,
             timeout: self.timeout,
@@ -258,10 +273,26 @@ impl<const W: usize> States<W> {
     /// All that is held, dead or not.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_, W>> {
         let (lines, stride): (&[Line], _) = (&self.entries, self.stride);
-        let tags = self.groups.iter().enumerate().flat_map(|(group, &tags)| {
+        let tags = self.groups.as_flattened().iter().enumerate().flat_map(|(group, &tags)| {
             (0..WAYS).filter(move |&way| tag_at(tags, way) >= TAG).map(move |way| group * WAYS + way)
         });
         tags.map(move |slot| Entry { words: lines[slot * stride..][..stride].as_flattened() })
+    }
+
+    /// Puts in an entry of another table with the same functions, in the place of the one of its flow if there is one; whether there was
+    /// room. Nothing is counted.
+    pub fn put(&mut self, entry: Entry<'_, W>) -> bool {
+        let flow = Hashed { key: entry.key(), hash: self.hash(&entry.key()) };
+        let counts = self.counts;
+        let slot = self.table().touch_elsewhere(&flow, entry.last());
+        self.counts = counts;
+        let Some(slot) = slot else { return false };
+        let own = self.entries[slot as usize * self.stride..][..self.stride].as_flattened_mut();
+        let (_, state) = entry.words.split_at(header_words(W));
+        own[W - 1] = own[W - 1] & !SEEN | entry.words[W - 1] & SEEN;
+        own[W] = entry.last();
+        own[header_words(W)..].copy_from_slice(state);
+        true
     }
 
     /// Gives the places of entries that were removed away again; `last` sees each of them first.
@@ -273,8 +304,25 @@ impl<const W: usize> States<W> {
         for slot in self.removed.drain(..) {
             let slot = slot as usize;
             last(Entry { words: lines[slot * self.stride..][..self.stride].as_flattened() });
-            set_tag(&mut self.groups[slot / WAYS], slot % WAYS, FREE);
+            set_tag(&mut self.groups.as_flattened_mut()[slot / WAYS], slot % WAYS, FREE);
         }
+    }
+}
+
+/// Hashes keys, and starts to bring in what is read first of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrivals<'a> {
+    seeds: [u64; 2],
+    groups: &'a [u64],
+}
+
+impl Arrivals<'_> {
+    /// A key with its hash, whose tags are brought in.
+    #[inline]
+    pub fn expect<const W: usize>(&self, key: Key<W>) -> Hashed<W> {
+        let hash = hash(&key, self.seeds);
+        prefetch_at(self.groups, home(self.groups.len(), hash));
+        Hashed { key, hash }
     }
 }
 
@@ -285,6 +333,10 @@ pub struct Entry<'a, const W: usize> {
 }
 
 impl<'a, const W: usize> Entry<'a, W> {
+    pub(crate) fn new(words: &'a [u64]) -> Self {
+        Self { words }
+    }
+
     /// Its key.
     pub fn key(&self) -> Key<W> {
         let mut key = [0; W];
@@ -302,7 +354,7 @@ impl<'a, const W: usize> Entry<'a, W> {
     pub fn state<S: Pod>(&self, at: StateAt) -> Option<&'a S> {
         let is_there = self.words[W - 1] >> (FUNCTIONS + at.function) & 1 == 1;
         let words = &self.words[header_words(W) + at.word..][..state_words::<S>()];
-        is_there.then(|| &bytemuck::cast_slice(words)[0])
+        is_there.then(|| state(words))
     }
 }
 
@@ -318,23 +370,57 @@ impl EntriesMut<'_> {
     /// What a function keeps at a place; all 0, and `true`, where it has seen no packet of the flow yet.
     #[inline]
     pub fn state<S: Pod>(&mut self, slot: Slot, at: StateAt) -> (&mut S, bool) {
-        let at_line = slot as usize * self.stride;
-        // Within the line, as the compiler is to know.
-        let head = &mut self.lines[at_line][(self.key_words - 1) % (size_of::<Line>() / 8)];
-        let seen = 1 << (FUNCTIONS + at.function);
-        let is_new = *head & seen == 0;
-        *head |= seen;
-        let from = header_words(self.key_words) + at.word;
-        // Mostly all is in the first line.
-        let words = if from + state_words::<S>() <= size_of::<Line>() / 8 {
-            &mut self.lines[at_line][from..from + state_words::<S>()]
-        } else {
-            &mut self.lines[at_line..].as_flattened_mut()[from..from + state_words::<S>()]
-        };
+        let line = slot as usize * self.stride;
+        let is_new = *self.head(line) >> (FUNCTIONS + at.function) & 1 == 0;
         if is_new {
-            words.fill(0);
+            self.begin::<S>(line, at);
         }
-        (&mut bytemuck::cast_slice_mut(words)[0], is_new)
+        (self.words(line, at), is_new)
+    }
+
+    /// The last word of an entry's key.
+    #[inline]
+    fn head(&mut self, line: usize) -> &mut u64 {
+        // Within the line, as the compiler is to know.
+        &mut self.lines[line][(self.key_words - 1) % LINE_WORDS]
+    }
+
+    /// A function's part of an entry.
+    #[inline]
+    fn words<S: Pod>(&mut self, line: usize, at: StateAt) -> &mut S {
+        // In few bits, so that nothing overflows that would have to be looked at.
+        let from = (header_words(self.key_words) + at.word) as u32 as usize;
+        let place = from..from + state_words::<S>();
+        // Mostly all is in the first line.
+        let words = if place.end <= LINE_WORDS {
+            &mut self.lines[line][place]
+        } else {
+            &mut self.lines[line..].as_flattened_mut()[place]
+        };
+        state_mut(words)
+    }
+
+    /// Begins a function's part of an entry.
+    #[cold]
+    fn begin<S: Pod>(&mut self, line: usize, at: StateAt) {
+        *self.head(line) |= 1 << (FUNCTIONS + at.function);
+        *self.words(line, at) = S::zeroed();
+    }
+}
+
+/// The state that these words are; one of no words is in none.
+#[inline]
+fn state<S: Pod>(words: &[u64]) -> &S {
+    if size_of::<S>() == 0 { bytemuck::from_bytes(&[]) } else { &bytemuck::cast_slice(words)[0] }
+}
+
+/// As [`state`], to be written.
+#[inline]
+fn state_mut<S: Pod>(words: &mut [u64]) -> &mut S {
+    if size_of::<S>() == 0 {
+        bytemuck::from_bytes_mut(&mut [])
+    } else {
+        &mut bytemuck::cast_slice_mut(words)[0]
     }
 }
 
@@ -414,9 +500,9 @@ impl Table<'_> {
         }
         let slot = group * WAYS + ways.trailing_zeros() as usize / 8;
         let at = slot * self.stride;
-        prefetch(self.entries.get(at));
+        prefetch_at(self.entries, at);
         for line in 1..self.stride {
-            prefetch(self.entries.get(at + line));
+            prefetch_at(self.entries, at + line);
         }
         slot as Slot
     }
@@ -460,28 +546,46 @@ impl Table<'_> {
         None
     }
 
-    /// The place of a flow, which is now touched; `hint` is where it may be.
+    /// Asks for the places of packets.
+    // This and the next are by themselves, so that they have all registers.
+    #[inline(never)]
+    fn ask_group<const W: usize, P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
+        for packet in packets {
+            let hint = self.hint(flows[packet.flow()].hash);
+            *packet.slot() = hint;
+        }
+    }
+
+    /// Touches the flows of packets whose places were asked for.
+    #[inline(never)]
+    fn touch_group<const W: usize, P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+        for packet in packets {
+            let (flow, now, slot) = (&flows[packet.flow()], packet.now(), *packet.slot());
+            if !self.touch(&flow.key, slot as usize, now) {
+                *packet.slot() = self.touch_elsewhere(flow, now).unwrap_or(NO_SLOT);
+            }
+        }
+    }
+
+    /// Touches the entry at a place if it is that of a flow, and not dead.
     #[inline]
-    fn touch<const W: usize>(&mut self, flow: &Hashed<W>, hint: Slot, now: u64) -> Option<Slot> {
+    fn touch<const W: usize>(&mut self, key: &Key<W>, slot: usize, now: u64) -> bool {
         let timeout = self.timeout;
-        let line = self.line(hint as usize);
-        if Self::is(line, &flow.key) && now.saturating_sub(line[W]) < timeout {
+        let line = self.line(slot);
+        let is_live = Self::is(line, key) && now.saturating_sub(line[W]) < timeout;
+        if is_live {
             line[W - 1] |= TOUCHED;
             // Time that runs backwards counts as 0.
             line[W] = line[W].max(now);
-            return Some(hint);
         }
-        self.touch_elsewhere(flow, now)
+        is_live
     }
 
+    /// The place of a flow, which is now touched.
     #[cold]
     fn touch_elsewhere<const W: usize>(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
         if let Some(slot) = self.find(flow) {
-            let timeout = self.timeout;
-            let line = self.line(slot);
-            if now.saturating_sub(line[W]) < timeout {
-                line[W - 1] |= TOUCHED;
-                line[W] = line[W].max(now);
+            if self.touch(&flow.key, slot, now) {
                 return Some(slot as Slot);
             }
             self.remove::<W>(slot, flow.hash);

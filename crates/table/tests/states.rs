@@ -8,6 +8,8 @@ use proptest::prelude::*;
 const SEEDS: [u64; 2] = [7, 11];
 const AT: StateAt = StateAt { function: 3, word: 1 };
 const WORDS: usize = 3;
+/// A function that only asks whether it has seen the flow: it keeps no words.
+const SEES: StateAt = StateAt { function: 15, word: WORDS };
 
 /// Packets of a batch: a flow's number, a time, whether the function gets to see it.
 type Packets = Vec<(u64, u64, bool)>;
@@ -55,6 +57,10 @@ fn feed<const W: usize>(table: &mut States<W>, packets: &Packets) -> Vec<Option<
         let slot = slot.filter(|_| is_seen)?;
         let ([packets, times], is_new) = entries.state::<[u64; 2]>(slot, AT);
         assert_eq!(is_new, *packets == 0);
+        let counted = [*packets, *times];
+        assert_eq!(entries.state::<()>(slot, SEES).1, is_new);
+        let ([packets, times], _) = entries.state::<[u64; 2]>(slot, AT);
+        assert_eq!([*packets, *times], counted);
         *packets += 1;
         *times = times.wrapping_add(now);
         Some([*packets, *times])
@@ -112,6 +118,21 @@ fn agrees_with_a_map<const W: usize>(mut batches: Vec<Packets>, timeout: u64) {
         held.sort_unstable();
         expected.sort_unstable();
         assert_eq!(held, expected);
+        // Who only looks finds those that are not dead, and leaves all as it is.
+        for number in 0..64 {
+            let key = key::<W>(number);
+            let flow = Hashed { key, hash: table.hash(&key) };
+            let held = map.get(&number);
+            for now in held.map_or([0; 3], |&(last, _)| [last, last + timeout - 1, last + timeout]) {
+                let is_alive = held.is_some_and(|&(last, _)| now.saturating_sub(last) < timeout);
+                let found = table.find(&flow, now);
+                assert_eq!(found.is_some(), is_alive);
+                if let (Some(slot), Some((_, Some(state)))) = (found, held) {
+                    assert_eq!(table.entries().state::<[u64; 2]>(slot, AT), (&mut state.clone(), false));
+                }
+            }
+        }
+        assert_eq!((table.counts(), table.len()), (counts, map.len()));
     }
 }
 

@@ -135,7 +135,7 @@ fn rule(words: Words<'_>, comment: Option<&str>, line: u32) -> Result<Rule, Stri
     };
     match (rules.pop(), rules.len()) {
         (Some(rule), 0) => Ok(Rule { line, comment: comment.and_then(text::comment), ..rule }),
-        (None, _) => Err("the line ends; expected permit or deny".into()),
+        (None, _) => Err("the line ends; expected permit, deny or reflect".into()),
         (_, more) => Err(format!("{} rules; expected one, so without lists", more + 1)),
     }
 }

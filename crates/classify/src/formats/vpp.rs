@@ -31,6 +31,8 @@ const EVERY: [&str; 2] = ["src 0.0.0.0/0 dst 0.0.0.0/0", "src ::/0 dst ::/0"];
 const ALL: (u16, u16) = (0, u16::MAX);
 /// The tag of lists that were given none.
 const NO_TAG: &str = "cli";
+/// VPP's word for an action.
+const REFLECT: &str = "permit+reflect";
 
 /// A list as text.
 struct List {
@@ -148,13 +150,13 @@ fn rule(text: &str) -> Result<(Action, Vec<Region>), Fault> {
         match word {
             "permit" => action = Action::Permit,
             "deny" => action = Action::Deny,
-            "permit+reflect" => return Err(Fault::no_equal(word)),
+            REFLECT => action = Action::Reflect,
             "action" => {
-                action = match words.next("0 or 1")? {
+                action = match words.next("0, 1 or 2")? {
                     "0" => Action::Deny,
                     "1" => Action::Permit,
-                    "2" => return Err(Fault::no_equal("permit+reflect")),
-                    found => return Err(Fault::Syntax(format!("action {found:?}; expected 0 or 1"))),
+                    "2" => Action::Reflect,
+                    found => return Err(Fault::Syntax(format!("action {found:?}; expected 0, 1 or 2"))),
                 };
             }
             "src" => source = prefix(words.next("a prefix")?)?,
@@ -168,7 +170,8 @@ fn rule(text: &str) -> Result<(Action, Vec<Region>), Fault> {
                 flags = (value, number(words.next("a mask")?, "mask", 255)?);
             }
             _ => {
-                let expected = "expected permit, deny, src, dst, proto, sport, dport or tcpflags";
+                let expected =
+                    "expected permit, permit+reflect, deny, src, dst, proto, sport, dport or tcpflags";
                 return Err(Fault::Syntax(format!("{word:?}; {expected}")));
             }
         }
@@ -298,7 +301,8 @@ pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), Wri
             match each {
                 Err(reason) => writing.inexpressible(index, rule, reason)?,
                 Ok(each) => each.iter().try_for_each(|(action, conditions)| {
-                    put(writing, &format!("{} {ends}{conditions}", action.name()))
+                    let action = if *action == Action::Reflect { REFLECT } else { action.name() };
+                    put(writing, &format!("{action} {ends}{conditions}"))
                 })?,
             }
         }

@@ -5,7 +5,7 @@ use std::io::Write;
 use packetloom_packet::protocol;
 
 use super::{Skipped, WriteError, WriteOptions};
-use crate::Rule;
+use crate::{Action, Rule};
 
 /// A file that is being written.
 pub(super) struct Writing<'a> {
@@ -28,6 +28,15 @@ impl Writing<'_> {
         }
         self.skipped.push(Skipped { line: rule.line, message: format!("{reason}: {rule}") });
         Ok(())
+    }
+}
+
+/// The action of a rule, permit or deny, for formats that have no other; or that there are no words for it.
+pub(super) fn decision(rule: &Rule) -> Result<Action, &'static str> {
+    match rule.action {
+        None => Err("where every rule has an action"),
+        Some(Action::Reflect) => Err("where no rule admits connections"),
+        Some(action) => Ok(action),
     }
 }
 

@@ -62,10 +62,10 @@ fn what_is_wrong_is_said_with_its_line() {
         ("delete".into(), format!("1: the line ends; expected {name}")),
         ("delete @x".into(), "1: place \"x\"; expected a number from 0 to 16777216".into()),
         ("delete a b".into(), "1: \"b\"; expected the end of the line".into()),
-        ("add".into(), "1: the line ends; expected permit or deny".into()),
+        ("add".into(), "1: the line ends; expected permit, deny or reflect".into()),
         ("add before".into(), format!("1: the line ends; expected {name}")),
         (format!("add at x {rule}"), "1: place \"x\"; expected a number from 0 to 16777216".into()),
-        ("replace a allow".into(), "1: \"allow\"; expected permit or deny".into()),
+        ("replace a allow".into(), "1: \"allow\"; expected permit, deny or reflect".into()),
     ] {
         let (text, message): (String, String) = (text, message);
         assert_eq!(changes(&text), Err(format!("f:{message}")), "{text}");

@@ -598,6 +598,7 @@ fn rules_without_an_entry() {
         ("permit any from any to any fragment first", "where whole packets and first fragments are alike"),
         ("permit any from any to any fragment none", "where whole packets and first fragments are alike"),
         ("permit 0 from any to any", "where protocol 0 is every protocol"),
+        ("reflect tcp from any to any", "where no rule admits connections"),
         (
             "permit tcp from any to any port 1 fragment later",
             "where later fragments have no ports, types or flags",

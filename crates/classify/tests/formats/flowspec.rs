@@ -571,6 +571,7 @@ fn rules_without_a_flow() {
     const ORDER: &str = "which puts flows in an order of its own, here before a rule with another action";
     for (rules, index, reason) in [
         ("deny any from any to any port 53", 0, "where ports belong to tcp or udp"),
+        ("reflect tcp from any to any", 0, "where no rule admits connections"),
         ("deny sctp from any to any port 53", 0, "where ports belong to tcp or udp"),
         (
             "deny icmp from any to any type 8",

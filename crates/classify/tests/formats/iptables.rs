@@ -679,6 +679,7 @@ fn rules_are_written_in_these_words() {
             Format::Iptables,
             "where every rule has an action",
         ),
+        ("reflect tcp from any to any", Format::Iptables, "where no rule admits connections"),
     ] {
         match write(text, format) {
             Err(WriteError::Inexpressible { index: 0, reason: found, .. }) => {

@@ -61,11 +61,11 @@ fn the_first_line_decides_the_format() {
                  or \"tcp 192.0.2.1:1 > 192.0.2.2:2\"";
     for (text, message) in [
         // A format that changes within a file.
-        (format!("{RULE}\n{FILTER}"), "f:2: \"@10.0.0.0/8\"; expected permit or deny".to_owned()),
+        (format!("{RULE}\n{FILTER}"), "f:2: \"@10.0.0.0/8\"; expected permit, deny or reflect".to_owned()),
         (format!("{FILTER}\n\n{RULE}"), format!("f:3: \"permit\" begins without '@'; {filter}")),
         // Headers instead of rules.
-        (TRACE.into(), "f:1: \"1\"; expected permit or deny".into()),
-        (HEADER.into(), "f:1: \"udp\"; expected permit or deny".into()),
+        (TRACE.into(), "f:1: \"1\"; expected permit, deny or reflect".into()),
+        (HEADER.into(), "f:1: \"udp\"; expected permit, deny or reflect".into()),
     ] {
         assert_eq!(rules(&text).unwrap_err(), message, "{text}");
     }

@@ -30,6 +30,7 @@ fn good_lines_give_exactly_these_rules() {
     for (text, expected) in [
         ("permit any from any to any", permit()),
         ("deny any from any to any", any(Action::Deny)),
+        ("reflect any from any to any", any(Action::Reflect)),
         // Protocols by name and number.
         ("permit tcp from any to any", Rule { protocol: Some(6), ..permit() }),
         ("permit 6 from any to any", Rule { protocol: Some(6), ..permit() }),
@@ -132,8 +133,8 @@ fn good_lines_give_exactly_these_rules() {
 #[test]
 fn bad_lines_are_refused_with_what_was_expected() {
     for (text, message) in [
-        ("allow any from any to any", "\"allow\"; expected permit or deny"),
-        ("Permit any from any to any", "\"Permit\"; expected permit or deny"),
+        ("allow any from any to any", "\"allow\"; expected permit, deny or reflect"),
+        ("Permit any from any to any", "\"Permit\"; expected permit, deny or reflect"),
         ("permit", "the line ends; expected a protocol"),
         (
             "permit tpc from any to any",
@@ -281,7 +282,7 @@ fn bad_lines_are_refused_with_what_was_expected() {
             "\"established\"; expected type, code, flags, fragment, log, id, or the end of the line",
         ),
         // Blanks are those of ASCII: others are part of a word, and shown as what they are.
-        ("permit\u{a0}any from any to any", "\"permit\\u{a0}any\"; expected permit or deny"),
+        ("permit\u{a0}any from any to any", "\"permit\\u{a0}any\"; expected permit, deny or reflect"),
     ] {
         // The second good line shows that the number is that of the bad one.
         let text = format!("permit any from any to any\n# good so far\n{text}\ndeny any from any to any\n");
@@ -410,6 +411,7 @@ fn what_no_rule_matches_has_a_default() {
     assert_eq!(default("default permit\ndeny any from any to any\n"), Ok((Some(Action::Permit), 1)));
     for (text, message) in [
         ("default", "f:1: the line ends; expected permit or deny"),
+        ("default reflect", "f:1: \"reflect\"; expected permit or deny"),
         ("default drop", "f:1: \"drop\"; expected permit or deny"),
         ("default deny all", "f:1: \"all\"; expected the end of the line"),
         ("default deny\ndefault deny", "f:2: \"default\" stands twice"),

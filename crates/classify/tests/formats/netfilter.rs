@@ -237,7 +237,7 @@ impl Model {
             for rule in rules {
                 let conditions = rule.conditions.iptables(self.v6);
                 let target = match rule.does {
-                    Does::Decide(Action::Permit) => " -j ACCEPT".to_owned(),
+                    Does::Decide(Action::Permit | Action::Reflect) => " -j ACCEPT".to_owned(),
                     Does::Decide(Action::Deny) => " -j DROP".to_owned(),
                     Does::Jump(target) => format!(" -j chain{target}"),
                     Does::Goto(target) => format!(" -g chain{target}"),
@@ -311,7 +311,7 @@ impl Model {
                 expr.push(json!({ "counter": { "packets": 3, "bytes": 4 } }));
                 let target = |number: usize| json!({ "target": format!("chain{number}") });
                 match rule.does {
-                    Does::Decide(Action::Permit) => expr.push(json!({ "accept": null })),
+                    Does::Decide(Action::Permit | Action::Reflect) => expr.push(json!({ "accept": null })),
                     Does::Decide(Action::Deny) => expr.push(json!({ "drop": null })),
                     Does::Jump(number) => expr.push(json!({ "jump": target(number) })),
                     Does::Goto(number) => expr.push(json!({ "goto": target(number) })),

@@ -617,10 +617,11 @@ fn rules_are_written_in_these_words() {
         ("deny any from any to any fragment none", "which has no words for these fragments of IPv6"),
         ("deny ah from any to any", "where this protocol's header is walked over"),
         ("@0.0.0.0/0 0.0.0.0/0 0 : 65535 0 : 65535 0x06/0xff", "where every rule has an action"),
+        ("reflect ah from any to any", "where no rule admits connections"),
         ("@0.0.0.0/0 0.0.0.0/0 0 : 65535 1 : 1 0x01/0xff", "which has no words for what no packet can match"),
     ] {
         let mut rule = super::rule(text);
-        if !reason.contains("action") {
+        if rule.action.is_none() && !reason.contains("action") {
             rule.action = Some(Action::Deny);
         }
         match written(&[rule], Format::Nftables, None) {

@@ -20,6 +20,8 @@ fn rules() {
         // Words come in any order, and no action permits.
         ("proto 47 src 10.0.0.0/8", &["permit gre from 10.0.0.0/8 to 0.0.0.0/0"]),
         ("action 0 proto 6", &["deny tcp from 0.0.0.0/0 to 0.0.0.0/0"]),
+        ("permit+reflect src 10.0.0.0/8", &["reflect any from 10.0.0.0/8 to 0.0.0.0/0"]),
+        ("action 2 proto 6", &["reflect tcp from 0.0.0.0/0 to 0.0.0.0/0"]),
         ("deny proto 0 sport 0-65535 dport 0", &["deny any from 0.0.0.0/0 to 0.0.0.0/0"]),
         // Later fragments are matched by addresses and protocol, whatever the action.
         (
@@ -86,7 +88,10 @@ fn rules() {
 #[test]
 fn what_is_refused() {
     for (rule, message) in [
-        ("allow", "\"allow\"; expected permit, deny, src, dst, proto, sport, dport or tcpflags"),
+        (
+            "allow",
+            "\"allow\"; expected permit, permit+reflect, deny, src, dst, proto, sport, dport or tcpflags",
+        ),
         ("permit src 10.0.0.1", "\"10.0.0.1\"; expected an IPv4 or IPv6 prefix such as 192.0.2.0/24"),
         ("permit src 10.0.0.1/8", "\"10.0.0.1/8\" has bits set past its length, which VPP refuses"),
         ("permit src 10.0.0.0/33", "prefix length \"33\"; expected a number from 0 to 32"),
@@ -104,7 +109,7 @@ fn what_is_refused() {
         ("permit proto 6 dport 65536", "port \"65536\"; expected a number from 0 to 65535"),
         ("permit proto 6 tcpflags 256 mask 1", "flags \"256\"; expected a number from 0 to 255"),
         ("permit proto 6 tcpflags 2", "the line ends; expected a mask"),
-        ("action 3", "action \"3\"; expected 0 or 1"),
+        ("action 3", "action \"3\"; expected 0, 1 or 2"),
         ("permit,", "a rule without words; expected permit or deny"),
         ("", "a rule without words; expected permit or deny"),
         ("permit tag", "the line ends; expected a tag"),
@@ -113,8 +118,6 @@ fn what_is_refused() {
         assert_eq!(error, format!("f:1: {message}"), "{rule}");
     }
     for (rule, construct) in [
-        ("permit+reflect src 10.0.0.0/8", "\"permit+reflect\" has no equal among our rules"),
-        ("action 2", "\"permit+reflect\" has no equal among our rules"),
         ("permit dport 80", "sport or dport with proto 0, which VPP does not look at"),
         ("permit proto 132 dport 80", "sport or dport with proto 132, which VPP does not look at"),
         // Types of ICMPv6 in IPv4.
@@ -206,7 +209,7 @@ fn rules_are_written_as_a_command() {
          deny udp from 2001:db8::/32 port 1024-65535 to any\n\
          deny icmp from 192.0.2.0/24 to any type 8 code 0\n\
          deny tcp from 192.0.2.0/24 to any flags S/SA\n\
-         permit gre from any to any\n",
+         reflect gre from any to any\n",
     )
     .expect("rules");
     assert_eq!(
@@ -215,7 +218,7 @@ fn rules_are_written_as_a_command() {
          deny src 2001:db8::/32 dst ::/0 proto 17 sport 1024-65535, \
          deny src 192.0.2.0/24 dst 0.0.0.0/0 proto 1 sport 8 dport 0, \
          deny src 192.0.2.0/24 dst 0.0.0.0/0 proto 6 tcpflags 2 mask 18, \
-         permit src 0.0.0.0/0 dst 0.0.0.0/0 proto 47, permit src ::/0 dst ::/0 proto 47 tag packetloom\n"
+         permit+reflect src 0.0.0.0/0 dst 0.0.0.0/0 proto 47, permit+reflect src ::/0 dst ::/0 proto 47 tag packetloom\n"
     );
     assert_eq!(
         written(&[], Format::Vpp, Some(Action::Permit)).expect("a list"),

@@ -169,7 +169,12 @@ fn bench_chain(args: &BenchChainArgs) -> Done {
         rounds: args.rounds.rounds.get(),
         workload: format!("chain {name}"),
     };
-    print(&values(&[chain::run(&Plan::new(chain), &options, &stop)?]), args.rounds.json, list)
+    let plan = Plan::new(chain);
+    let measurement = match args.device {
+        None => chain::run(&plan, &options, &stop)?,
+        Some(id) => chain::run_on(&plan, &options, &Device::open(id, Cache::user())?, &stop)?,
+    };
+    print(&values(&[measurement]), args.rounds.json, list)
 }
 
 /// Rules and headers, mixed if they shall be, and what the two are called.

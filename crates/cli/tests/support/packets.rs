@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! SECONDS [vlan N]... [tcp|udp|sctp|icmp|icmpv6|NUMBER] SOURCE[:PORT] > DESTINATION[:PORT]
-//!     [flags LETTERS] [type N code N] [payload BYTES] [fragment OFFSET[+]] [cut BYTES]
+//!     [flags LETTERS] [type N code N] [id N] [payload BYTES] [fragment OFFSET[+]] [quote BYTES PACKET] [cut BYTES]
 //! SECONDS arp
 //! SECONDS hex DIGITS
 //! ```
 //!
-//! `payload` is the number of bytes after the transport header; `fragment` gives the offset in units of 8 bytes, with a `+` where
+//! `payload` is the number of bytes after the transport header; `quote` has the first bytes of a packet, from its protocol on, stand
+//! there; `fragment` gives the offset in units of 8 bytes, with a `+` where
 //! more follow; `cut` keeps so many bytes of the frame.
 
 use std::net::IpAddr;
@@ -88,11 +89,14 @@ fn ip(protocol: &str, words: &mut Words<'_>, ethernet: &mut Vec<u8>) -> Vec<u8> 
         let letters = words.next().expect("flags");
         letters.chars().map(|letter| 1 << "FSRPAUEC".find(letter).expect("a TCP flag")).sum()
     });
-    let mut icmp = [8, 0];
+    let mut icmp = [8, 0, 0, 0, 0, 0, 0, 0];
     if words.next_if_eq(&"type").is_some() {
         icmp[0] = number(words);
         assert_eq!(words.next(), Some("code"));
         icmp[1] = number(words);
+    }
+    if words.next_if_eq(&"id").is_some() {
+        icmp[4..6].copy_from_slice(&number::<u16>(words).to_be_bytes());
     }
     let payload: usize = words.next_if_eq(&"payload").map_or(0, |_| number(words));
     let fragment = words.next_if_eq(&"fragment").map(|_| {
@@ -116,11 +120,16 @@ fn ip(protocol: &str, words: &mut Words<'_>, ethernet: &mut Vec<u8>) -> Vec<u8> 
         }
         1 | 58 => {
             transport.extend(icmp);
-            transport.extend([0; 6]);
         }
         _ => {}
     }
     transport.extend(vec![0; payload]);
+    if words.next_if_eq(&"quote").is_some() {
+        let bytes: usize = number(words);
+        let protocol = words.next().expect("a protocol");
+        // Behind the EtherType.
+        transport.extend(&ip(protocol, words, &mut Vec::new())[2..][..bytes]);
+    }
     let mut bytes = std::mem::take(ethernet);
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {

@@ -20,6 +20,8 @@ const OLDEST: c_int = 12_080;
 
 /// Dynamic shared memory that a group can have without being asked for: 48 KB.
 const UNASKED: u32 = 48 << 10;
+/// Bytes of a group's part that the driver takes (compute capability 8.0 and on).
+const RESERVED: u32 = 1 << 10;
 
 /// How many GPUs there are.
 pub(crate) fn count() -> Result<usize, Error> {
@@ -107,6 +109,8 @@ struct Cuda {
     context: sys::CUcontext,
     /// 10 × major + minor of the compute capability: 90 for `sm_90`.
     architecture: u32,
+    /// Bytes of memory that all groups of a multiprocessor can have.
+    per_unit: u32,
     description: Description,
 }
 
@@ -120,6 +124,8 @@ struct Module {
     module: sys::CUmodule,
     /// Bytes of dynamic shared memory of each group.
     local: u32,
+    /// How much of a multiprocessor's memory is for groups, in percent.
+    part: u32,
 }
 
 /// What a kernel's handle points to.
@@ -159,10 +165,11 @@ impl Cuda {
             shares: attribute(Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY)? != 0,
             atomics_64: true,
         };
+        let per_unit = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?;
         // Last, since what is retained must be released.
         // SAFETY: the device is one of the driver's.
         let context = unsafe { result::primary_ctx::retain(device)? };
-        Ok(Self { device, context, architecture: 10 * major + minor, description })
+        Ok(Self { device, context, architecture: 10 * major + minor, per_unit, description })
     }
 
     /// Makes the driver's calls of this thread go to this device.
@@ -210,12 +217,14 @@ impl Backend for Cuda {
         self.bind().map_err(failed("load"))?;
         // SAFETY: it is one of the two; it is what NVRTC gave, or else the hash before it in the cache would not fit.
         let module = unsafe { result::module::load_data(binary.as_ptr().cast()) }.map_err(failed("load"))?;
-        Ok(Box::into_raw(Box::new(Module { module, local })) as Handle)
+        let of_all = program.groups_per_unit * (local + RESERVED) * 100;
+        let part = if program.stays { 100 } else { of_all.div_ceil(self.per_unit.max(1)).min(100) };
+        Ok(Box::into_raw(Box::new(Module { module, local, part })) as Handle)
     }
 
     unsafe fn kernel(&self, program: Handle, name: &str) -> Result<Handle, Error> {
         // SAFETY: the handle is of `load` and was not unloaded, as the caller promises.
-        let &Module { module, local } = unsafe { &*(program as *const Module) };
+        let &Module { module, local, part: percent } = unsafe { &*(program as *const Module) };
         let c_name = CString::new(name)
             .map_err(|_| Error::Misuse(format!("a kernel is called {name:?}, which has a zero in it")))?;
         let get = || {
@@ -232,7 +241,7 @@ impl Backend for Cuda {
                 // when nothing does: kernels that stay, one after the other, would not all find room.
                 let part = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
                 // SAFETY: the function is the module's; the value is a percentage.
-                unsafe { result::function::set_function_attribute(function, part, 100)? };
+                unsafe { result::function::set_function_attribute(function, part, percent as i32)? };
             }
             Ok(function)
         };
@@ -451,6 +460,7 @@ mod tests {
             defines: Vec::new(),
             group: 256,
             groups_per_unit: 1,
+            stays: false,
             local: 4 * words,
             entries: vec![Entry {
                 name: "turn",

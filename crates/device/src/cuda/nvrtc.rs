@@ -212,6 +212,7 @@ mod tests {
             defines: Vec::new(),
             group: 128,
             groups_per_unit: 2,
+            stays: false,
             local: 100_000,
             entries: vec![Entry { name: "first", parameters: &[] }],
         }

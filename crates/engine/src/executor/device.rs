@@ -324,6 +324,8 @@ impl Runner<'_, '_> {
     fn deliver(&mut self, away: &mut Away, outlet: &mut Outlet<'_>) -> Result<(), Error> {
         let batch = &mut away.batch;
         let expiry = if self.live { Expiry::after(batch) } else { None };
+        // What was judged before rewrites nothing.
+        self.stages.arrive(batch);
         self.stages.process(self.on.functions..self.stages.len(), batch, expiry);
         for (index, logged) in self.stages.logged().enumerate() {
             outlet.log_batch(index, logged, batch)?;

@@ -3,6 +3,7 @@
 //! - `single`: one worker, in the thread that reads.
 //! - `workers`: several, packets spread by flow, merged again in order of arrival.
 //! - `device`: one worker that feeds a device.
+//! - `stateful`: one worker that feeds a device which keeps state for flows.
 //! - `oracle`: packet by packet through the slow forms.
 //! - [`Worker`]: one worker, for whoever has batches of their own.
 
@@ -10,6 +11,7 @@ mod device;
 mod logs;
 mod oracle;
 mod single;
+mod stateful;
 mod worker;
 mod workers;
 
@@ -162,6 +164,12 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         (Some(device), _) if plan.offloaded() > 0 => {
             let on = device::Use { device: &device, functions: plan.offloaded(), is_auto };
             let (remains, judged) = device::run(chain, on, &mut intake, &mut outlet, io.notice)?;
+            shares = Some(judged);
+            remains
+        }
+        (Some(device), _) if plan.stateful() > 0 && offload::stateful::suits(&device) => {
+            let (remains, judged) =
+                stateful::run(chain, &device, plan.stateful(), &mut intake, &mut outlet, io.notice)?;
             shares = Some(judged);
             remains
         }

@@ -2,21 +2,21 @@
 
 use std::net::IpAddr;
 
-use packetloom_nf::flows::{FlowOracle, Found, OracleFlows};
+use packetloom_nf::flows::{FlowOracle, Found, OracleFlows, Role};
 use packetloom_nf::oracle::{OracleIp, OraclePacket};
 use packetloom_nf::{Form, Oracle};
 use packetloom_packet::key::halves;
 use packetloom_packet::{Address, Batch, DropReason, End, Reject, Rewrite, Verdict};
 
 use super::{ENCODED, Encoder, Intake, Outlet, Remains};
-use crate::layout::Part;
+use crate::layout::{Part, Parts};
 use crate::outcome::TopFlows;
 use crate::{Chain, Error};
 
 /// A function's slow form.
 enum Slow {
     Standalone(Box<dyn Oracle>),
-    PerFlow(Box<dyn FlowOracle>, Part),
+    PerFlow(Box<dyn FlowOracle>, Parts),
 }
 
 pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_>) -> Result<Remains, Error> {
@@ -27,7 +27,7 @@ pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_
         let encoder = Encoder::new(&**function);
         match (function.form(), part) {
             (Form::Standalone(function), _) => (Slow::Standalone(function.oracle()), encoder),
-            (Form::PerFlow(function), Some(part)) => (Slow::PerFlow(function.oracle(), *part), encoder),
+            (Form::PerFlow(function), Some(parts)) => (Slow::PerFlow(function.oracle(), *parts), encoder),
             (Form::PerFlow(_), None) => unreachable!("the layout has a part for each of them"),
         }
     });
@@ -39,8 +39,9 @@ pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_
         batch.parse(settings.policy());
         for index in 0..batch.len() {
             for (slow, _) in &mut stages {
-                if let Slow::Standalone(oracle) = slow {
-                    oracle.reach(number);
+                match slow {
+                    Slow::Standalone(oracle) => oracle.reach(number),
+                    Slow::PerFlow(oracle, _) => oracle.reach(number),
                 }
             }
             let frame = batch.frames()[index];
@@ -52,7 +53,7 @@ pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_
             };
             // Keys are those of the packet as it came, whatever is rewritten later.
             let arrived = packet.ip.clone();
-            let mut found = vec![Found::PassesBy; flows.len()];
+            let mut found = vec![Found::Without(Role::Member); flows.len()];
             for (index, (slow, encoder)) in stages.iter_mut().enumerate() {
                 if !verdict.is_pass() {
                     break;
@@ -64,16 +65,35 @@ pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_
                             outlet.log(index, rule, number, &packet)?;
                         }
                     }
-                    Slow::PerFlow(oracle, part) => {
-                        let found = &mut found[part.definition];
-                        if let (true, Ok(ip)) = (part.is_first, &arrived) {
-                            *found = flows[part.definition].touch(ip, packet.nanos);
-                        }
-                        verdict = match found {
-                            Found::Flow(flow) => oracle.step(&mut packet, flow),
-                            Found::Dropped => Verdict::Drop(DropReason::FlowTableFull),
-                            Found::PassesBy => Verdict::Pass,
+                    Slow::PerFlow(oracle, Parts { main, remembers }) => {
+                        let mut find = |part: Part| {
+                            let found = &mut found[part.definition];
+                            if let (true, Ok(ip)) = (part.is_first, &arrived) {
+                                *found = flows[part.definition].touch(ip, packet.nanos);
+                            }
+                            *found
                         };
+                        let remembered = remembers.map(&mut find);
+                        if remembered == Some(Found::Dropped) {
+                            verdict = Verdict::Drop(DropReason::FlowTableFull);
+                            continue;
+                        }
+                        match remembered {
+                            Some(Found::Flow(flow)) => oracle.remember(&packet, Some(&flow)),
+                            Some(_) => oracle.remember(&packet, None),
+                            None => {}
+                        }
+                        verdict = match find(*main) {
+                            Found::Flow(flow) => oracle.step(&mut packet, &flow),
+                            Found::Dropped => {
+                                verdict = Verdict::Drop(DropReason::FlowTableFull);
+                                continue;
+                            }
+                            Found::Without(role) => oracle.step_without(&packet, role),
+                        };
+                        if let (Some(rule), Some(packet)) = (oracle.logged(), packet.record()) {
+                            outlet.log(index, rule, number, &packet)?;
+                        }
                     }
                 }
             }
@@ -98,7 +118,7 @@ pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_
         top_flows.merge(&encoder.top_flows);
         reports.push(match slow {
             Slow::Standalone(oracle) => oracle.report(),
-            Slow::PerFlow(oracle, part) => oracle.report(&flows[part.definition]),
+            Slow::PerFlow(oracle, parts) => oracle.report(&flows[parts.main.definition]),
         });
     }
     Ok(Remains { reports, top_flows, flows: flows.iter().map(OracleFlows::counts).collect() })

@@ -8,7 +8,8 @@ use packetloom_nf::{Form, Found, Function, Logged};
 use packetloom_packet::{Batch, Verdict};
 
 use super::{ENCODED, Encoder, Expiry, Intake, Outlet, Remains};
-use crate::layout::Part;
+use crate::layout::{Part, Parts};
+use crate::offload::stateful::State;
 use crate::outcome::TopFlows;
 use crate::{Chain, Error};
 
@@ -31,7 +32,7 @@ struct Stage {
 /// A function's batch form.
 enum Fast {
     Standalone(Box<dyn Function>),
-    PerFlow(Box<dyn FlowFunction>, Part),
+    PerFlow(Box<dyn FlowFunction>, Parts),
 }
 
 impl Stages {
@@ -48,7 +49,9 @@ impl Stages {
             let encoder = Encoder::new(&**function);
             let function = match (function.form(), part) {
                 (Form::Standalone(function), _) => Fast::Standalone(function.function(workers)),
-                (Form::PerFlow(function), Some(part)) => Fast::PerFlow(function.function(part.at), *part),
+                (Form::PerFlow(function), Some(parts)) => {
+                    Fast::PerFlow(function.function(parts.main.at), *parts)
+                }
                 (Form::PerFlow(_), None) => unreachable!("the layout has a part for each of them"),
             };
             Stage { function, encoder }
@@ -61,13 +64,27 @@ impl Stages {
         self.stages.len()
     }
 
+    /// Takes the flows of a batch's packets as they came, whatever is rewritten later: before they meet the first of the
+    /// functions that are here.
+    pub(super) fn arrive(&mut self, batch: &Batch) {
+        self.flows.iter_mut().for_each(|flows| flows.arrive(batch));
+    }
+
+    /// Takes over what a device kept for the first functions.
+    pub(super) fn take_over(&mut self, state: &State) {
+        for (definition, flows) in self.flows.iter_mut().enumerate() {
+            state.put_into(definition, flows);
+        }
+        for (Stage { function, .. }, counted) in self.stages.iter_mut().zip(&state.functions) {
+            if let Fast::PerFlow(function, _) = function {
+                function.add(counted);
+            }
+        }
+    }
+
     /// Takes a parsed batch through some of the chain.
     pub(super) fn process(&mut self, part: Range<usize>, batch: &mut Batch, expiry: Option<Expiry>) {
         let flows = &mut self.flows;
-        if part.start == 0 {
-            // Keys are those of packets as they came, whatever is rewritten later.
-            flows.iter_mut().for_each(|flows| flows.arrive(batch));
-        }
         let is_last = part.end == self.stages.len();
         for Stage { function, encoder } in &mut self.stages[part] {
             match function {
@@ -78,12 +95,15 @@ impl Stages {
                         function.expire(now, packets, &mut |record| encoder.record(record));
                     }
                 }
-                Fast::PerFlow(function, part) => {
-                    let flows = &mut flows[part.definition];
-                    if part.is_first {
-                        flows.touch(batch);
+                Fast::PerFlow(function, Parts { main, remembers }) => {
+                    if let Some(part) = remembers {
+                        function.begin(batch.len());
+                        let flows = touched(flows, *part, batch);
+                        function.remember(part.at, batch, flows);
                     }
+                    let flows = touched(flows, *main, batch);
                     function.process(batch, flows);
+                    function.logged(&mut encoder.logged);
                 }
             }
         }
@@ -145,12 +165,21 @@ impl Stages {
             top_flows.merge(&encoder.top_flows);
             match function {
                 Fast::Standalone(function) => function.report(),
-                Fast::PerFlow(function, part) => function.report(&self.flows[part.definition]),
+                Fast::PerFlow(function, parts) => function.report(&self.flows[parts.main.definition]),
             }
         });
         let reports = reports.collect();
         Remains { reports, top_flows, flows: self.flows.iter().map(Flows::counts).collect() }
     }
+}
+
+/// The flows of a part's definition, looked up where this is the first part to see packets.
+fn touched<'a>(flows: &'a mut [Flows], part: Part, batch: &mut Batch) -> &'a mut Flows {
+    let flows = &mut flows[part.definition];
+    if part.is_first {
+        flows.touch(batch);
+    }
+    flows
 }
 
 pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_>) -> Result<Remains, Error> {
@@ -161,6 +190,7 @@ pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_
     while intake.fill(&mut batch)? {
         batch.parse(settings.policy());
         let expiry = if live { Expiry::after(&batch) } else { None };
+        stages.arrive(&batch);
         stages.process(0..stages.len(), &mut batch, expiry);
         for (index, logged) in stages.logged().enumerate() {
             outlet.log_batch(index, logged, &batch)?;

@@ -35,6 +35,12 @@ impl Worker {
     /// Judges a batch: parses its frames and takes them through the chain.
     pub fn judge(&mut self, batch: &mut Batch) {
         batch.parse(self.policy);
+        self.judge_parsed(batch);
+    }
+
+    /// The same for a batch that was parsed.
+    pub fn judge_parsed(&mut self, batch: &mut Batch) {
+        self.stages.arrive(batch);
         self.stages.process(0..self.stages.len(), batch, None);
         self.stages.encoded().for_each(String::clear);
         self.stages.logged().for_each(Vec::clear);

@@ -12,7 +12,6 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use packetloom_nf::Logged;
 use packetloom_nf::flows::By;
 use packetloom_packet::Batch;
-use packetloom_packet::batch::Parsed;
 
 use super::single::Stages;
 use super::{Expiry, Intake, Outlet, Remains};
@@ -56,6 +55,7 @@ impl Worker {
         let mut stages = Stages::new(chain, workers, batch);
         let thread = thread::spawn(move || {
             for mut part in incoming {
+                stages.arrive(&part.batch);
                 stages.process(0..stages.len(), &mut part.batch, part.expiry);
                 for (lines, encoded) in stages.encoded().zip(&mut part.encoded) {
                     std::mem::swap(lines, encoded);
@@ -150,16 +150,12 @@ fn deal(
         part.expiry = if live { Expiry::after(&dealt.whole) } else { None };
     }
     dealt.to.clear();
-    for (index, parsed) in dealt.whole.parsed().iter().enumerate() {
-        let hash = match *parsed {
-            Parsed::V4(at) => spread.spread_v4(&dealt.whole.v4().keys[at as usize], seed),
-            Parsed::V6(at) => spread.spread_v6(&dealt.whole.v6().keys[at as usize], seed),
+    for index in 0..dealt.whole.len() {
+        let Some(hash) = spread.spread(&dealt.whole, index, seed) else {
             // Frames without a key have no flow; any worker will do, as long as it is always the same.
-            Parsed::Rejected(_) => {
-                dealt.to.push(0);
-                parts[0].batch.push_from(&dealt.whole, index);
-                continue;
-            }
+            dealt.to.push(0);
+            parts[0].batch.push_from(&dealt.whole, index);
+            continue;
         };
         // The upper half of the hash times the number of workers: no division.
         let to = (((hash >> 32) * threads.len() as u64) >> 32) as usize;

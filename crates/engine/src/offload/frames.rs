@@ -162,9 +162,8 @@ impl Answer {
     /// The chain's verdict; `None` where software must look at the frame.
     pub fn verdict(self) -> Option<Verdict> {
         match self.code() {
-            0 => Some(Verdict::Pass),
             BEYOND => None,
-            code => DropReason::ALL.get(usize::from(code) - 1).copied().map(Verdict::Drop),
+            code => Verdict::of_code(code),
         }
     }
 
@@ -206,14 +205,6 @@ pub(super) fn position(word: u32) -> u32 {
     match word & NO_POSITION {
         NO_POSITION => NO_RULE,
         position => position,
-    }
-}
-
-/// The code that kernels have for a verdict.
-fn code(verdict: Verdict) -> u8 {
-    match verdict {
-        Verdict::Pass => 0,
-        Verdict::Drop(reason) => reason as u8 + 1,
     }
 }
 
@@ -305,7 +296,7 @@ impl Frames {
                 tables.add([&image.rules, &image.classes, &image.filter, &image.masks, &denies]);
             }
             let default = acl.verdicts.last().copied().unwrap_or_default();
-            defines.push((format!("VERDICT_DEFAULT_{number}"), format!("{}u", code(default))));
+            defines.push((format!("VERDICT_DEFAULT_{number}"), format!("{}u", default.code())));
         }
         source += "#line 1 \"frames.kernel.c\"\n";
         source += FRAMES;
@@ -315,7 +306,7 @@ impl Frames {
             .filter(|reject| reject.is_non_ip())
             .map(|reject| format!("(reject) == {}u", reject.number()))
             .collect();
-        let policy = |reject| format!("{}u", code(options.policy.verdict(reject)));
+        let policy = |reject| format!("{}u", options.policy.verdict(reject).code());
         defines.extend([
             ("ACLS(ACL)".into(), each.join(" ")),
             ("ACL_COUNT".into(), format!("{}u", acls.len())),
@@ -329,7 +320,7 @@ impl Frames {
             ("VERDICT_BEYOND".into(), format!("{BEYOND}u")),
             ("VERDICT_NON_IP".into(), policy(Reject::NotIp)),
             ("VERDICT_MALFORMED".into(), policy(Reject::IpMalformed)),
-            ("VERDICT_RULE".into(), format!("{}u", code(Verdict::Drop(DropReason::AclRule)))),
+            ("VERDICT_RULE".into(), format!("{}u", Verdict::Drop(DropReason::AclRule).code())),
         ]);
         let program = Program {
             name: "frames",
@@ -337,6 +328,7 @@ impl Frames {
             defines,
             group: target.group,
             groups_per_unit: target.groups_per_unit,
+            stays: true,
             local,
             entries: vec![JUDGE, RESIDE],
         };

@@ -95,6 +95,7 @@ impl OnDevice {
             defines: Vec::new(),
             group: target.group,
             groups_per_unit: target.groups_per_unit,
+            stays: false,
             local: image.local,
             entries: vec![CLASSIFY],
         };

@@ -6,6 +6,7 @@
 //! - [`ring`]: small batches, for a kernel that stays.
 //! - [`pace`]: how many packets a batch has, and who judges it.
 //! - [`standby`]: a device that may fail.
+//! - [`stateful`]: functions that keep state for flows.
 
 pub mod frames;
 pub mod keys;
@@ -13,6 +14,7 @@ pub mod lane;
 pub mod pace;
 pub mod ring;
 pub mod standby;
+pub mod stateful;
 
 use std::fmt;
 use std::str::FromStr;

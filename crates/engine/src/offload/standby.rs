@@ -25,6 +25,11 @@ const LIMIT_OF_FIRST: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(20);
 const LATEST: Duration = Duration::from_secs(60);
 
+/// How long a batch may be away from a device unless it is said.
+pub fn limit_of(device: &Device) -> Duration {
+    if is_gpu(device) { LIMIT } else { LIMIT_OF_CPU }
+}
+
 type Loaded = Result<Rules, Error>;
 
 /// Rules on the device, and lanes to have packets judged by them.
@@ -94,7 +99,7 @@ impl<'scope, 'env> Standby<'scope, 'env> {
         options: Options,
         limit: Option<Duration>,
     ) -> Self {
-        let limit = limit.unwrap_or(if is_gpu(device) { LIMIT } else { LIMIT_OF_CPU });
+        let limit = limit.unwrap_or_else(|| limit_of(device));
         let mut standby = Self {
             scope,
             device,

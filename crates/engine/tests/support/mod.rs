@@ -29,6 +29,19 @@ deny udp from any to any port 0-2000
 permit tcp from any to any
 permit any from 0.0.0.0/2 to any log
 ";
+/// Rules that admit connections.
+const REFLECTING: &str = "\
+deny tcp from any to any flags R/R id resets log
+reflect tcp from 10.0.0.0/31 to any id out log
+permit tcp from any to 10.0.0.2
+reflect udp from any to any port 7
+permit udp from 10.0.0.3 to any log
+reflect icmp from 10.0.0.0/31 to any type 8
+permit icmp from any to 10.0.0.0/31 type 11 log
+reflect any from 2001:db8::/127 to any log
+permit any from any to any fragment later
+reflect 47 from any to any
+";
 
 /// What a run leaves: summary, records in order of their text, the log, the capture of what passed.
 #[derive(Debug, PartialEq)]
@@ -58,6 +71,8 @@ pub fn results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Optio
     let folder = folder.path();
     std::fs::write(folder.join("rules"), RULES).expect("written");
     std::fs::write(folder.join("more"), MORE_RULES).expect("written");
+    std::fs::write(folder.join("reflecting"), REFLECTING).expect("written");
+    std::fs::write(folder.join("admit-all"), "reflect any from any to any\n").expect("written");
     let text = format!("{chain}[run]\n{}\n", how.settings);
     let mut chain =
         Chain::parse("chain", &text, Context { folder, ignore_flags: false }).expect("a good chain");

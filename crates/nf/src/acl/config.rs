@@ -9,7 +9,8 @@ use packetloom_io::input;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use super::{Acl, List, LogSettings, Settings};
+use super::{Acl, Admits, List, LogSettings, Settings};
+use crate::connections::TimeoutsConfig;
 use crate::units::{Bounded, Rate};
 use crate::{Context, Error, Prepared};
 
@@ -48,6 +49,14 @@ pub struct Config {
     /// Lines of the log that may come at once before the rate holds.
     #[serde(default = "Config::default_log_burst")]
     pub log_burst: LogBurst,
+    /// The flow definition of the connections that rules with reflect admit, by connection; "connection" unless given.
+    pub flows: Option<String>,
+    /// Have rules with reflect admit TCP connections whose handshake was not seen.
+    #[serde(default)]
+    pub loose: bool,
+    /// How long connections that rules with reflect admit are remembered.
+    #[serde(default)]
+    pub timeouts: TimeoutsConfig,
 }
 
 /// A number of lines of a log.
@@ -187,7 +196,8 @@ impl Config {
             rate: self.log_rate,
             burst: self.log_burst.get() as u32,
         });
-        let settings = Settings { unstated, default, counters: self.counters, log };
+        let admits = Admits { flows: self.flows, loose: self.loose, timeouts: self.timeouts };
+        let settings = Settings { unstated, default, counters: self.counters, log, admits };
         let list = Arc::new(List::new(rules, settings));
         Ok(Acl {
             list,

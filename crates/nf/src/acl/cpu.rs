@@ -11,11 +11,26 @@ use super::List;
 use super::judge::Judge;
 use crate::{Found, Function, Logged, Records, Report};
 
-pub(super) struct AclCpu {
-    classifier: Arc<dyn Classifier>,
+/// What finds the first rule of each packet.
+pub(super) trait Finder: Send {
+    /// Finds those of the packets of a batch that still pass, and hands them out with the verdicts: all at once or, where rules change
+    /// within the batch, in pieces, in order.
+    fn find(
+        &mut self,
+        verdicts: &mut [Verdict],
+        keys: (&Keys<MatchKey4>, &Keys<MatchKey6>),
+        found: impl FnMut(&Passing<MatchKey4>, &Passing<MatchKey6>, &mut [Verdict]),
+    );
+
+    /// Passes over packets that were judged elsewhere.
+    fn skip(&mut self, packets: usize) {
+        let _ = packets;
+    }
+}
+
+pub(super) struct AclCpu<F> {
+    finder: F,
     judge: Judge,
-    v4: Passing<MatchKey4>,
-    v6: Passing<MatchKey6>,
 }
 
 /// Keys of the packets that still pass, gathered so that the classifier sees no others.
@@ -49,25 +64,53 @@ impl<K: Copy> Passing<K> {
     }
 }
 
-impl AclCpu {
-    pub(super) fn new(list: Arc<List>, classifier: Arc<dyn Classifier>) -> Self {
-        Self { classifier, judge: Judge::new(list), v4: Passing::new(), v6: Passing::new() }
+/// Rules that stay as they are.
+pub(super) struct Fixed {
+    classifier: Arc<dyn Classifier>,
+    v4: Passing<MatchKey4>,
+    v6: Passing<MatchKey6>,
+}
+
+impl Fixed {
+    pub(super) fn new(classifier: Arc<dyn Classifier>) -> Self {
+        Self { classifier, v4: Passing::new(), v6: Passing::new() }
     }
 }
 
-impl Function for AclCpu {
-    fn process(&mut self, batch: &mut Batch, _records: &mut Records<'_>) {
-        let all = 0..batch.len();
-        let (verdicts, v4, v6) = batch.judge();
+impl Finder for Fixed {
+    fn find(
+        &mut self,
+        verdicts: &mut [Verdict],
+        (v4, v6): (&Keys<MatchKey4>, &Keys<MatchKey6>),
+        mut found: impl FnMut(&Passing<MatchKey4>, &Passing<MatchKey6>, &mut [Verdict]),
+    ) {
+        let all = 0..verdicts.len();
         self.v4.gather(v4, verdicts, all.clone());
         self.classifier.classify_v4(&self.v4.keys, &mut self.v4.first);
-        self.judge.judge(v4, &self.v4, verdicts);
         self.v6.gather(v6, verdicts, all);
         self.classifier.classify_v6(&self.v6.keys, &mut self.v6.first);
-        self.judge.judge(v6, &self.v6, verdicts);
+        found(&self.v4, &self.v6, verdicts);
+    }
+}
+
+impl<F> AclCpu<F> {
+    pub(super) fn new(list: Arc<List>, finder: F) -> Self {
+        Self { finder, judge: Judge::new(list) }
+    }
+}
+
+impl<F: Finder> Function for AclCpu<F> {
+    fn process(&mut self, batch: &mut Batch, _records: &mut Records<'_>) {
+        let Self { finder, judge } = self;
+        let (verdicts, v4, v6) = batch.judge();
+        finder.find(verdicts, (v4, v6), |found_v4, found_v6, verdicts| {
+            judge.judge(v4, found_v4, verdicts);
+            judge.judge(v6, found_v6, verdicts);
+        });
     }
 
-    fn take(&mut self, _packets: usize, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
+    fn take(&mut self, packets: usize, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
+        self.finder.skip(packets);
         self.judge.take(found, verdicts);
     }
 

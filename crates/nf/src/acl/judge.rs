@@ -63,22 +63,28 @@ impl Judge {
 
     /// Judges packets whose rules a device found.
     pub(super) fn take(&mut self, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
-        let AclReport { list, counters, .. } = &mut self.report;
-        let default = list.rules.rules.len();
-        found.retain(|&Found { frame, first, bytes }| {
-            let position = default.min(first as usize);
-            let verdict = list.verdicts[position];
-            verdicts[frame as usize] = verdict;
-            if list.settings.counters {
-                counters[position].add(bytes);
-            } else if position == default {
-                counters[0].packets += 1;
-            }
-            if list.logs.get(position).is_some_and(|&log| log) {
-                self.logged.push(Logged { frame, rule: first });
-            }
+        found.retain(|&found| {
+            let verdict = self.one(found);
+            verdicts[found.frame as usize] = verdict;
             verdict.is_pass()
         });
+    }
+
+    /// Judges a packet by its rule.
+    #[inline]
+    pub(super) fn one(&mut self, Found { frame, first, bytes }: Found) -> Verdict {
+        let AclReport { list, counters, .. } = &mut self.report;
+        let default = list.rules.rules.len();
+        let position = default.min(first as usize);
+        if list.settings.counters {
+            counters[position].add(bytes);
+        } else if position == default {
+            counters[0].packets += 1;
+        }
+        if list.logs.get(position).is_some_and(|&log| log) {
+            self.logged.push(Logged { frame, rule: first });
+        }
+        list.verdicts[position]
     }
 
     /// Hands out the packets to be logged, in order of arrival.

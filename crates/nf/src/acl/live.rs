@@ -7,12 +7,11 @@ use packetloom_classify::formats::changes::{Transaction, read_changes};
 use packetloom_classify::live::{self, Reader, Writer};
 use packetloom_classify::{NO_RULE, RuleSet};
 use packetloom_io::input;
-use packetloom_packet::{Batch, MatchKey4, MatchKey6, Verdict};
+use packetloom_packet::batch::Keys;
+use packetloom_packet::{MatchKey4, MatchKey6, Verdict};
 
-use super::List;
-use super::cpu::Passing;
-use super::judge::Judge;
-use crate::{Error, Found, Function, Logged, Records, Report};
+use super::cpu::{Finder, Passing};
+use crate::Error;
 
 /// A list and what becomes of it: all of it can be done.
 #[derive(Debug)]
@@ -44,8 +43,8 @@ impl Changes {
     }
 }
 
-/// The batch form: a batch is judged in pieces where rules change within it.
-pub(super) struct AclLive {
+/// Rules that change: those of a batch are found in pieces where they change within it.
+pub(super) struct Changing {
     changes: Arc<Changes>,
     writer: Writer,
     reader: Reader,
@@ -53,24 +52,15 @@ pub(super) struct AclLive {
     made: usize,
     /// Packets of the run so far.
     seen: u64,
-    judge: Judge,
     v4: Passing<MatchKey4>,
     v6: Passing<MatchKey6>,
 }
 
-impl AclLive {
-    pub(super) fn new(list: Arc<List>, changes: Arc<Changes>) -> Self {
+impl Changing {
+    pub(super) fn new(changes: Arc<Changes>) -> Self {
         let writer = Writer::new(changes.loaded.clone());
-        Self {
-            judge: Judge::new(list),
-            changes,
-            reader: writer.reader(),
-            writer,
-            made: 0,
-            seen: 0,
-            v4: Passing::new(),
-            v6: Passing::new(),
-        }
+        let reader = writer.reader();
+        Self { changes, writer, reader, made: 0, seen: 0, v4: Passing::new(), v6: Passing::new() }
     }
 
     /// Makes the transactions that come before packet `seen`; returns how many packets come before the next one.
@@ -91,10 +81,14 @@ impl AclLive {
     }
 }
 
-impl Function for AclLive {
-    fn process(&mut self, batch: &mut Batch, _records: &mut Records<'_>) {
-        let len = batch.len();
-        let (verdicts, v4, v6) = batch.judge();
+impl Finder for Changing {
+    fn find(
+        &mut self,
+        verdicts: &mut [Verdict],
+        (v4, v6): (&Keys<MatchKey4>, &Keys<MatchKey6>),
+        mut found: impl FnMut(&Passing<MatchKey4>, &Passing<MatchKey6>, &mut [Verdict]),
+    ) {
+        let len = verdicts.len();
         let mut from = 0;
         while from < len {
             let to =
@@ -109,24 +103,14 @@ impl Function for AclLive {
                 *first = view.serial(*first).map_or(NO_RULE, |serial| serial as u32);
             }
             drop(view);
-            self.judge.judge(v4, &self.v4, verdicts);
-            self.judge.judge(v6, &self.v6, verdicts);
+            found(&self.v4, &self.v6, verdicts);
             self.seen += (to - from) as u64;
             from = to;
         }
     }
 
-    fn take(&mut self, packets: usize, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
+    fn skip(&mut self, packets: usize) {
         // Transactions are made when the next packets are judged here.
         self.seen += packets as u64;
-        self.judge.take(found, verdicts);
-    }
-
-    fn logged(&mut self, into: &mut Vec<Logged>) {
-        self.judge.logged(into);
-    }
-
-    fn report(&self) -> Box<dyn Report> {
-        Box::new(self.judge.report.clone())
     }
 }

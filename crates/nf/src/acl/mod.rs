@@ -4,7 +4,13 @@
 //! here: the chain's policy did that. A non-first fragment has neither ports nor flags, so a rule that asks for them does
 //! not match it. Source of the semantics: those of router access lists, as in RFC 8519.
 //!
-//! - Shape: stateless. Keys in, verdicts out; packets and bytes of each rule and worker (16 bytes).
+//! A rule with `reflect` permits, and admits the connection that its packet opens: packets of it, of both directions, and ICMP errors
+//! that quote one of them pass from then on, before rules are asked. A connection is opened as [`connections`](crate::connections)
+//! has it, and forgotten after its own timeouts. Packets that no entry was found for are judged by the rules alone.
+//!
+//! - Shape: stateless where no rule has `reflect`. Keys in, verdicts out; packets and bytes of each rule and worker (16 bytes). Where
+//!   one has, two words of the flow's entry.
+//! - Counters: a rule counts the packets that it decides; those that pass by their connection are counted together.
 //! - Log: packets that rules with `log` decide, in order of arrival, limited in packet time.
 //! - Drop reasons: `acl_rule`, `acl_default`.
 
@@ -14,6 +20,7 @@ mod judge;
 mod live;
 mod log;
 mod oracle;
+mod reflect;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +37,7 @@ use serde_json::json;
 pub use config::{Config, DefaultAction, FormatName, LogBurst};
 use log::{LogCounts, LogSettings};
 
+use crate::connections::TimeoutsConfig;
 use crate::{Error, Form, Function, Log, Offload, Oracle, Prepared, Report, Standalone};
 
 /// Rules that were read and indexed.
@@ -56,6 +64,16 @@ struct Settings {
     /// Whether each rule's packets and bytes are counted.
     counters: bool,
     log: Option<LogSettings>,
+    admits: Admits,
+}
+
+/// What holds for connections that rules with `reflect` admit.
+#[derive(Clone, Debug, Default)]
+struct Admits {
+    /// The flow definition.
+    flows: Option<String>,
+    loose: bool,
+    timeouts: TimeoutsConfig,
 }
 
 /// A rule list whose every rule has an action.
@@ -67,18 +85,35 @@ struct List {
     verdicts: Vec<Verdict>,
     /// Whether its packets are to be logged; empty where nothing is.
     logs: Vec<bool>,
+    /// Whether it admits connections; empty where none does.
+    admits: Vec<bool>,
 }
 
 impl List {
     fn new(rules: RuleSet, settings: Settings) -> Self {
-        let mut list = Self { rules, settings, verdicts: Vec::new(), logs: Vec::new() };
+        let mut list = Self { rules, settings, verdicts: Vec::new(), logs: Vec::new(), admits: Vec::new() };
         let positions = || (0..list.rules.rules.len()).map(Some).chain([None]);
         let verdicts = positions().map(|position| list.verdict(position)).collect();
         if list.settings.log.is_some() && list.rules.rules.iter().any(|rule| rule.log) {
             list.logs = list.rules.rules.iter().map(|rule| rule.log).chain([false]).collect();
         }
         list.verdicts = verdicts;
+        let admits = (0..list.rules.rules.len()).map(|position| list.action(position) == Action::Reflect);
+        list.admits = admits.collect();
+        if !list.admits.contains(&true) {
+            list.admits = Vec::new();
+        }
         list
+    }
+
+    /// Whether a rule, or the default, admits connections.
+    fn admits(&self, first: u32) -> bool {
+        self.admits.get(first as usize).is_some_and(|&admits| admits)
+    }
+
+    /// Whether any rule does.
+    fn has_admitting(&self) -> bool {
+        !self.admits.is_empty()
     }
 
     /// The action of the rule at `position`.
@@ -93,13 +128,18 @@ impl List {
             None => (self.settings.default, DropReason::AclDefault),
         };
         match action {
-            Action::Permit => Verdict::Pass,
+            Action::Permit | Action::Reflect => Verdict::Pass,
             Action::Deny => Verdict::Drop(reason),
         }
     }
 }
 
 impl Acl {
+    /// The classifier, for rules that stay as they are.
+    fn classifier(&self) -> Arc<dyn Classifier> {
+        self.classifier.get_or_init(|| self.kind.build(&self.list.rules)).clone()
+    }
+
     /// Rules with `log`.
     fn logging(&self) -> usize {
         self.list.rules.rules.iter().filter(|rule| rule.log).count()
@@ -125,6 +165,13 @@ impl Prepared for Acl {
                 format!("default {default}, classifier for rules that change"),
             ],
         };
+        if self.list.has_admitting() {
+            let admitting = self.list.admits.iter().filter(|&&admits| admits).count();
+            let Admits { loose, timeouts, .. } = &settings.admits;
+            let by = if *loose { ", TCP by any segment with ACK" } else { "" };
+            lines.push(format!("{admitting} rules admit the connections that their packets open{by}"));
+            lines.push(format!("forgotten after {timeouts}"));
+        }
         if !settings.counters {
             lines.push("rules are not counted".into());
         }
@@ -179,7 +226,7 @@ impl Prepared for Acl {
     }
 
     fn is_offloadable(&self) -> bool {
-        true
+        !self.list.has_admitting()
     }
 
     fn offload(&self, changes: usize) -> Option<Offload<'_>> {
@@ -204,7 +251,7 @@ impl Prepared for Acl {
     }
 
     fn form(&self) -> Form<'_> {
-        Form::Standalone(self)
+        if self.list.has_admitting() { Form::PerFlow(self) } else { Form::Standalone(self) }
     }
 
     fn log(&self) -> Option<Box<dyn Log>> {
@@ -216,10 +263,9 @@ impl Prepared for Acl {
 impl Standalone for Acl {
     fn function(&self, _workers: usize) -> Box<dyn Function> {
         if let Some(changes) = &self.changes {
-            return Box::new(live::AclLive::new(self.list.clone(), changes.clone()));
+            return Box::new(cpu::AclCpu::new(self.list.clone(), live::Changing::new(changes.clone())));
         }
-        let classifier = self.classifier.get_or_init(|| self.kind.build(&self.list.rules));
-        Box::new(cpu::AclCpu::new(self.list.clone(), classifier.clone()))
+        Box::new(cpu::AclCpu::new(self.list.clone(), cpu::Fixed::new(self.classifier())))
     }
 
     fn oracle(&self) -> Box<dyn Oracle> {
@@ -259,12 +305,25 @@ pub struct AclReport {
     /// For each rule and, after them, the default; the default's packets alone where rules are not counted.
     counters: Vec<Counter>,
     log: LogCounts,
+    admitted: Admitted,
+}
+
+/// What passed since its connection was admitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Admitted {
+    connections: u64,
+    packets: u64,
+    /// IP bytes.
+    bytes: u64,
+    /// Errors that quote a packet of one.
+    related: u64,
 }
 
 impl AclReport {
     fn new(list: Arc<List>) -> Self {
         let rules = if list.settings.counters { list.rules.rules.len() } else { 0 };
-        Self { list, counters: vec![Counter::default(); rules + 1], log: LogCounts::default() }
+        let counters = vec![Counter::default(); rules + 1];
+        Self { list, counters, log: LogCounts::default(), admitted: Admitted::default() }
     }
 
     /// Counts a packet: the way of the oracle.
@@ -301,6 +360,10 @@ impl Report for AclReport {
         }
         self.log.lines += other.log.lines;
         self.log.suppressed += other.log.suppressed;
+        self.admitted.connections += other.admitted.connections;
+        self.admitted.packets += other.admitted.packets;
+        self.admitted.bytes += other.admitted.bytes;
+        self.admitted.related += other.admitted.related;
     }
 
     fn json(&self) -> serde_json::Value {
@@ -324,6 +387,12 @@ impl Report for AclReport {
             json["rules_hit"] = hits.len().into();
             json["default_bytes"] = self.default().bytes.into();
             json["hits"] = hits.into();
+        }
+        if self.list.has_admitting() {
+            let Admitted { connections, packets, bytes, related } = self.admitted;
+            json["admitted"] = json!({
+                "connections": connections, "packets": packets, "bytes": bytes, "related": related,
+            });
         }
         if self.list.settings.log.is_some() {
             json["log"] = json!({ "lines": self.log.lines, "suppressed": self.log.suppressed });
@@ -350,6 +419,12 @@ impl Report for AclReport {
             }
         } else {
             rows.push((default, format!("{} packets", self.default().packets)));
+        }
+        if self.list.has_admitting() {
+            let Admitted { connections, packets, bytes, related } = self.admitted;
+            rows.push(("connections admitted".into(), connections.to_string()));
+            rows.push(("of them".into(), format!("{packets} packets, {bytes} bytes")));
+            rows.push(("errors about them".into(), format!("{related} packets")));
         }
         if self.list.settings.log.is_some() {
             rows.push(("logged".into(), format!("{} packets", self.log.lines)));

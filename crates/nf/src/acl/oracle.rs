@@ -1,15 +1,18 @@
 //! The oracle: every rule in turn, each condition as the rule file states it.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use packetloom_classify::Rule;
 use packetloom_classify::live::{Change, Name, Place};
 use packetloom_classify::rule::{Addresses, Fragments};
+use packetloom_classify::{Action, Rule};
 use packetloom_packet::Verdict;
 
 use super::live::Changes;
-use super::{AclReport, List};
+use super::{AclReport, Admits, List};
+use crate::connections::{Class, OracleConnection, OracleTracker};
+use crate::flows::{FlowOracle, OracleFlow, OracleFlows, Role};
 use crate::oracle::{OracleIp, OraclePacket};
 use crate::{Oracle, Records, Report};
 
@@ -20,6 +23,9 @@ pub(super) struct AclOracle {
     changing: Option<Changing>,
     report: AclReport,
     logged: Option<u32>,
+    tracker: OracleTracker,
+    /// Those that were admitted, by the life of their flow.
+    admitted: HashMap<u64, OracleConnection>,
 }
 
 /// Where it stands in a file of changes.
@@ -38,7 +44,39 @@ impl AclOracle {
         let now: Vec<usize> = (0..loaded).collect();
         let changing =
             changes.map(|changes| Changing { changes, made: 0, loaded: now.clone(), next: loaded });
-        Self { report: AclReport::new(list.clone()), list, now, changing, logged: None }
+        let Admits { timeouts, loose, .. } = &list.settings.admits;
+        Self {
+            report: AclReport::new(list.clone()),
+            now,
+            changing,
+            logged: None,
+            tracker: OracleTracker::new(timeouts.clone(), *loose),
+            admitted: HashMap::new(),
+            list,
+        }
+    }
+
+    fn change(&mut self, packet: u64) {
+        let Some(changing) = &mut self.changing else { return };
+        while let Some(due) = changing.changes.clone().transactions.get(changing.made)
+            && due.at <= packet
+        {
+            changing.made += 1;
+            due.changes
+                .iter()
+                .for_each(|change| changing.make(&self.list.rules.rules, &mut self.now, change));
+        }
+    }
+
+    /// What the rules say of a packet: the position of the first one that matches, and the verdict.
+    fn decide(&mut self, packet: &OraclePacket) -> (Option<usize>, Verdict) {
+        self.logged = None;
+        let Ok(ip) = &packet.ip else { return (None, Verdict::Pass) };
+        let rules = &self.list.rules.rules;
+        let position = self.now.iter().copied().find(|&position| matches(&rules[position], ip));
+        self.report.count(position, ip.bytes);
+        self.logged = position.filter(|&position| rules[position].log).map(|position| position as u32);
+        (position, self.list.verdict(position))
     }
 }
 
@@ -125,25 +163,11 @@ pub(super) fn matches(rule: &Rule, ip: &OracleIp) -> bool {
 
 impl Oracle for AclOracle {
     fn reach(&mut self, packet: u64) {
-        let Some(changing) = &mut self.changing else { return };
-        while let Some(due) = changing.changes.clone().transactions.get(changing.made)
-            && due.at <= packet
-        {
-            changing.made += 1;
-            due.changes
-                .iter()
-                .for_each(|change| changing.make(&self.list.rules.rules, &mut self.now, change));
-        }
+        self.change(packet);
     }
 
     fn step(&mut self, packet: &OraclePacket, _records: &mut Records<'_>) -> Verdict {
-        self.logged = None;
-        let Ok(ip) = &packet.ip else { return Verdict::Pass };
-        let rules = &self.list.rules.rules;
-        let position = self.now.iter().copied().find(|&position| matches(&rules[position], ip));
-        self.report.count(position, ip.bytes);
-        self.logged = position.filter(|&position| rules[position].log).map(|position| position as u32);
-        self.list.verdict(position)
+        self.decide(packet).1
     }
 
     fn logged(&self) -> Option<u32> {
@@ -151,6 +175,51 @@ impl Oracle for AclOracle {
     }
 
     fn report(&self) -> Box<dyn Report> {
+        Box::new(self.report.clone())
+    }
+}
+
+impl FlowOracle for AclOracle {
+    fn reach(&mut self, packet: u64) {
+        self.change(packet);
+    }
+
+    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
+        self.logged = None;
+        let Ok(ip) = &packet.ip else { return Verdict::Pass };
+        let held = self.admitted.get(&flow.life).copied();
+        if flow.role == Role::Related {
+            if held.is_some_and(|held| self.tracker.is_alive(&held, packet.nanos)) {
+                self.report.admitted.related += 1;
+                return Verdict::Pass;
+            }
+            return self.decide(packet).1;
+        }
+        let (class, next) = self.tracker.step(held, ip, flow, packet.nanos);
+        if let (Class::Established, Some(next)) = (class, next) {
+            self.report.admitted.packets += 1;
+            self.report.admitted.bytes += u64::from(ip.bytes);
+            self.admitted.insert(flow.life, next);
+            return Verdict::Pass;
+        }
+        let (position, verdict) = self.decide(packet);
+        let admits = position.is_some_and(|position| self.list.action(position) == Action::Reflect);
+        if let (Class::New, Some(next), true) = (class, next, admits) {
+            self.report.admitted.connections += 1;
+            self.admitted.insert(flow.life, next);
+        }
+        verdict
+    }
+
+    fn step_without(&mut self, packet: &OraclePacket, _role: Role) -> Verdict {
+        self.decide(packet).1
+    }
+
+    fn logged(&self) -> Option<u32> {
+        self.logged
+    }
+
+    fn report(&self, _flows: &OracleFlows) -> Box<dyn Report> {
         Box::new(self.report.clone())
     }
 }

@@ -472,7 +472,10 @@ fn rules_are_read_from_the_chain_files_folder() {
     assert!(prepare(flags, folder.path(), false).is_ok());
 
     for (keys, message) in [
-        ("{ rules = \"bad.rules\" }", format!("{}:2: \"allow\"; expected permit or deny", name("bad.rules"))),
+        (
+            "{ rules = \"bad.rules\" }",
+            format!("{}:2: \"allow\"; expected permit, deny or reflect", name("bad.rules")),
+        ),
         (
             "{ rules = \"none.rules\" }",
             format!("{}: No such file or directory (os error 2)", name("none.rules")),
@@ -534,7 +537,7 @@ fn rules_of_other_formats_bring_their_default() {
         ),
         (
             "{ rules = \"save\", format = \"native\" }",
-            format!("{name}:1: \"*filter\"; expected permit or deny"),
+            format!("{name}:1: \"*filter\"; expected permit, deny or reflect"),
         ),
     ] {
         assert_eq!(line(keys), Err(message), "{keys}");

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
-use packetloom_packet::{Address, Batch, DropReason, End, Verdict};
+use packetloom_packet::{Address, Batch, DropReason, End, Key, Verdict};
 
-use super::services::Services;
+use super::services::{Backend, Services};
 use super::{BalancerReport, Load};
 use crate::Report;
 use crate::flows::{FlowFunction, Flows, StateAt};
@@ -23,52 +23,68 @@ pub(super) struct Chosen {
 pub(super) struct BalancerCpu {
     at: StateAt,
     services: Arc<Services>,
-    /// For each backend what packets get, and its load.
-    targets: Vec<(Address, Option<u16>)>,
-    loads: Vec<Load>,
+    targets: Vec<Target>,
     others: u64,
+}
+
+/// A backend: what packets get, and what it got.
+struct Target {
+    address: Address,
+    port: Option<u16>,
+    load: Load,
 }
 
 impl BalancerCpu {
     pub(super) fn new(at: StateAt, services: Arc<Services>) -> Self {
-        let loads = vec![Load::default(); services.backends().len()];
-        let targets = services.backends().iter().map(|backend| (backend.to(), backend.port)).collect();
-        Self { at, services, targets, loads, others: 0 }
+        let target =
+            |backend: &Backend| Target { address: backend.to(), port: backend.port, load: Load::default() };
+        let targets = services.backends().iter().map(target).collect();
+        Self { at, services, targets, others: 0 }
     }
+}
+
+/// The backend of a new flow, if it is to a service.
+#[cold]
+fn choose(services: &Services, key: &Key) -> Option<u32> {
+    services.to(key).map(|service| services.choose(service, key))
 }
 
 impl FlowFunction for BalancerCpu {
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
-        let Self { at, services, targets, loads, others } = self;
+        let Self { at, services, targets, others } = self;
         flows.each(*at, batch, |mut packet, chosen: &mut Chosen, is_new| {
-            if is_new {
-                let key = packet.headers().key();
-                if let Some(service) = services.to(&key) {
-                    let backend = services.choose(service, &key);
-                    *chosen = Chosen { backend: backend + 1, client_is_a: packet.from_a.into() };
-                    loads[backend as usize].flows += 1;
-                }
+            if is_new && let Some(backend) = choose(services, &packet.headers().key()) {
+                *chosen = Chosen { backend: backend + 1, client_is_a: packet.from_a.into() };
+                targets[backend as usize].load.flows += 1;
             }
             let is_to_service = u32::from(packet.from_a) == chosen.client_is_a;
             let Some(number) = chosen.backend.checked_sub(1).filter(|_| is_to_service) else {
                 *others += 1;
                 return Verdict::Pass;
             };
-            let load = &mut loads[number as usize];
+            let Target { address, port, load } = &mut targets[number as usize];
             load.packets += 1;
             load.bytes += u64::from(packet.bytes);
-            let (address, port) = targets[number as usize];
-            match packet.headers().rewrite(End::Destination, address, port) {
+            match packet.headers().rewrite(End::Destination, *address, *port) {
                 true => Verdict::Pass,
                 false => Verdict::Drop(DropReason::Rewrite),
             }
         });
     }
 
+    fn add(&mut self, counted: &[u64]) {
+        self.others += counted[0];
+        for (Target { load, .. }, counted) in self.targets.iter_mut().zip(counted[1..].chunks_exact(3)) {
+            load.packets += counted[0];
+            load.bytes += counted[1];
+            load.flows += counted[2];
+        }
+    }
+
     fn report(&self, _flows: &Flows) -> Box<dyn Report> {
         let mut report = BalancerReport { others: self.others, ..BalancerReport::new(&self.services) };
-        for ((_, load), &own) in report.backends.iter_mut().zip(&self.loads) {
-            *load = own;
+        for ((_, load), own) in report.backends.iter_mut().zip(&self.targets) {
+            *load = own.load;
         }
         Box::new(report)
     }

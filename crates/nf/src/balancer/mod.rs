@@ -22,7 +22,7 @@ use serde_json::json;
 
 pub use self::config::{Config, Port, Service, ServiceBackend, TableSize, Weight};
 use self::services::Services;
-use crate::flows::{By, FlowFunction, FlowOracle, Keeps, StateAt, state_words};
+use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, StateAt, state_words};
 use crate::{Form, PerFlow, Prepared, Report};
 
 /// A balancer ready to run.
@@ -65,6 +65,20 @@ impl PerFlow for Balancer {
 
     fn oracle(&self) -> Box<dyn FlowOracle> {
         Box::new(oracle::BalancerOracle::new(self.services.clone()))
+    }
+
+    fn kernel(&self) -> Option<Kernel> {
+        let texts = &[("balancer", include_str!("balancer.kernel.c"))];
+        let counters = (1, 3 * self.services.backends().len());
+        let words = state_words::<cpu::Chosen>();
+        Some(Kernel {
+            name: "balancer",
+            texts,
+            words,
+            crowd: Crowd::Steady,
+            parameters: self.services.parameters(),
+            counters,
+        })
     }
 }
 

@@ -157,6 +157,40 @@ impl Services {
         service.first + service.table.lookup(flow.hash(self.seed))
     }
 
+    /// Services, backends and tables as a kernel takes them: see `balancer.kernel.c`.
+    pub(super) fn parameters(&self) -> Vec<u32> {
+        const ANY: u32 = u32::MAX;
+        let words = |address: IpAddr| match address {
+            IpAddr::V4(address) => [address.to_bits(), 0, 0, 0],
+            IpAddr::V6(address) => {
+                let bits = address.to_bits();
+                [96, 64, 32, 0].map(|shift| (bits >> shift) as u32)
+            }
+        };
+        let backends = 4 + self.services.len() * 10;
+        let mut tables = backends + self.backends.len() * 5;
+        let mut parameters =
+            vec![self.services.len() as u32, self.seed as u32, (self.seed >> 32) as u32, backends as u32];
+        for Service { address, port, protocol, first, table } in &self.services {
+            parameters.extend(words(*address));
+            parameters.extend([
+                address.is_ipv6().into(),
+                port.map_or(ANY, u32::from),
+                protocol.map_or(ANY, u32::from),
+                *first,
+                tables as u32,
+                table.entries().len() as u32,
+            ]);
+            tables += table.entries().len();
+        }
+        for backend in &self.backends {
+            parameters.extend(words(backend.address));
+            parameters.push(backend.port.map_or(ANY, u32::from));
+        }
+        self.services.iter().for_each(|service| parameters.extend(service.table.entries()));
+        parameters
+    }
+
     pub(super) fn backend(&self, number: u32) -> &Backend {
         &self.backends[number as usize]
     }

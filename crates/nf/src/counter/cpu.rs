@@ -2,9 +2,9 @@
 
 use packetloom_packet::{Batch, Verdict};
 
-use super::{Counted, CounterReport};
+use super::{Counted, CounterReport, top};
 use crate::Report;
-use crate::flows::{FlowFunction, Flows, StateAt, Top};
+use crate::flows::{FlowFunction, Flows, StateAt};
 
 pub(super) struct CounterCpu {
     at: StateAt,
@@ -36,9 +36,14 @@ impl FlowFunction for CounterCpu {
         self.all = all;
     }
 
+    fn add(&mut self, counted: &[u64]) {
+        self.all.packets += counted[0];
+        self.all.bytes += counted[1];
+    }
+
     fn report(&self, flows: &Flows) -> Box<dyn Report> {
         let states = flows.states(self.at);
-        let top = Top::new(states.map(|(name, &Counted { packets, bytes })| (name, packets, bytes)));
+        let top = top(states.map(|(name, &Counted { packets, bytes })| (name, [packets, bytes])));
         Box::new(CounterReport { packets: self.all.packets, bytes: self.all.bytes, top })
     }
 }

@@ -14,7 +14,7 @@ use bytemuck::{Pod, Zeroable};
 use serde_json::json;
 
 pub use self::config::Config;
-use crate::flows::{By, FlowFunction, FlowOracle, Keeps, StateAt, Top, state_words};
+use crate::flows::{By, Crowd, FlowFunction, FlowName, FlowOracle, Keeps, Kernel, StateAt, Top, state_words};
 use crate::{Form, PerFlow, Prepared, Report};
 
 /// A counter ready to run.
@@ -53,7 +53,7 @@ impl Prepared for Counter {
 
 impl PerFlow for Counter {
     fn keeps(&self) -> Keeps {
-        let by = &[By::FiveTuple, By::Source];
+        let by = &[By::FiveTuple, By::Source, By::Connection];
         Keeps { flows: self.flows.clone(), by, words: state_words::<Counted>() }
     }
 
@@ -64,17 +64,35 @@ impl PerFlow for Counter {
     fn oracle(&self) -> Box<dyn FlowOracle> {
         Box::new(oracle::CounterOracle::default())
     }
+
+    fn kernel(&self) -> Option<Kernel> {
+        let texts = &[("counter", include_str!("counter.kernel.c"))];
+        let words = state_words::<Counted>();
+        Some(Kernel {
+            name: "counter",
+            texts,
+            words,
+            crowd: Crowd::Own,
+            parameters: Vec::new(),
+            counters: (2, 0),
+        })
+    }
+}
+
+/// The flows with the most bytes, of flows with their packets and bytes.
+fn top(flows: impl Iterator<Item = (FlowName, [u64; 2])>) -> Top<2> {
+    Top::new(["packets", "bytes"], 1, flows)
 }
 
 /// What a counter counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterReport {
     /// Packets.
     pub packets: u64,
     /// Their IP bytes.
     pub bytes: u64,
     /// The flows with the most bytes.
-    pub top: Top,
+    pub top: Top<2>,
 }
 
 impl Report for CounterReport {

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use packetloom_packet::Verdict;
 
-use super::CounterReport;
+use super::{CounterReport, top};
 use crate::Report;
-use crate::flows::{FlowOracle, OracleFlow, OracleFlows, Top};
+use crate::flows::{FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::OraclePacket;
 
 #[derive(Default)]
@@ -26,12 +26,12 @@ impl FlowOracle for CounterOracle {
     fn report(&self, flows: &OracleFlows) -> Box<dyn Report> {
         let held = flows.names().filter_map(|(name, life)| {
             let &(packets, bytes) = self.counts.get(&life)?;
-            Some((name, packets, bytes))
+            Some((name, [packets, bytes]))
         });
         Box::new(CounterReport {
             packets: self.counts.values().map(|(packets, _)| packets).sum(),
             bytes: self.counts.values().map(|(_, bytes)| bytes).sum(),
-            top: Top::new(held),
+            top: top(held),
         })
     }
 }

@@ -2,11 +2,13 @@
 
 use std::fmt;
 
-use packetloom_packet::{FlowKey, MatchKey4, MatchKey6};
+use packetloom_packet::batch::Parsed;
+use packetloom_packet::{Batch, Connection, FlowKey, Key, MatchKey4, MatchKey6};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Definition;
+use crate::connections::TimeoutsConfig;
 use crate::units::{MaxFlows, Span};
 
 /// What packets of a flow have in common.
@@ -18,19 +20,50 @@ pub enum By {
     /// The source address.
     #[serde(rename = "source")]
     Source,
+    /// The address of the end that opens connections, as far as the packet alone tells: the source's, but the destination's of a
+    /// TCP packet with SYN and ACK.
+    #[serde(rename = "initiator")]
+    Initiator,
+    /// As 5-tuple, but ICMP and ICMPv6 queries with their replies are by requester, responder and identifier, and errors are of
+    /// the connection of the packet that they quote.
+    #[serde(rename = "connection")]
+    Connection,
 }
 
 impl By {
     /// All there are.
-    pub const ALL: &'static [Self] = &[Self::FiveTuple, Self::Source];
+    pub const ALL: &'static [Self] = &[Self::FiveTuple, Self::Source, Self::Initiator, Self::Connection];
 
-    /// A hash of the flow of an IPv4 packet, by which packets are spread over workers; keyed by `seed`.
+    /// A hash of the flow of a packet of a batch, by which packets are spread over workers, keyed by `seed`; none where the frame has
+    /// no key.
+    #[inline]
+    pub fn spread(self, batch: &Batch, index: usize, seed: u64) -> Option<u64> {
+        let by_connection = self == Self::Connection;
+        Some(match batch.parsed()[index] {
+            Parsed::V4(at) => match &batch.v4().keys[at as usize] {
+                key if by_connection && Connection::role_of(key.protocol, key.bits).is_none() => {
+                    connection(&Key::V4(*key), batch, index).flow.hash(seed)
+                }
+                key => self.spread_v4(key, seed),
+            },
+            Parsed::V6(at) => match &batch.v6().keys[at as usize] {
+                key if by_connection && Connection::role_of(key.protocol, key.bits).is_none() => {
+                    connection(&Key::V6(*key), batch, index).flow.hash(seed)
+                }
+                key => self.spread_v6(key, seed),
+            },
+            Parsed::Rejected(_) => return None,
+        })
+    }
+
+    /// The same of an IPv4 packet, which is not ICMP where flows are by connection: its key does not say enough.
     #[inline]
     pub fn spread_v4(self, key: &MatchKey4, seed: u64) -> u64 {
         match self {
-            Self::FiveTuple => FlowKey::from_v4(key).0.hash(seed),
-            Self::Source => {
-                FlowKey::from_v4(&MatchKey4 { source: key.source, ..MatchKey4::default() }).0.hash(seed)
+            Self::FiveTuple | Self::Connection => FlowKey::from_v4(key).0.hash(seed),
+            Self::Source | Self::Initiator => {
+                let source = if self.is_from_source(key.tcp_flags) { key.source } else { key.destination };
+                FlowKey::from_v4(&MatchKey4 { source, ..MatchKey4::default() }).0.hash(seed)
             }
         }
     }
@@ -39,11 +72,19 @@ impl By {
     #[inline]
     pub fn spread_v6(self, key: &MatchKey6, seed: u64) -> u64 {
         match self {
-            Self::FiveTuple => FlowKey::from_v6(key).0.hash(seed),
-            Self::Source => {
-                FlowKey::from_v6(&MatchKey6 { source: key.source, ..MatchKey6::default() }).0.hash(seed)
+            Self::FiveTuple | Self::Connection => FlowKey::from_v6(key).0.hash(seed),
+            Self::Source | Self::Initiator => {
+                let source = if self.is_from_source(key.tcp_flags) { key.source } else { key.destination };
+                FlowKey::from_v6(&MatchKey6 { source, ..MatchKey6::default() }).0.hash(seed)
             }
         }
+    }
+
+    /// Whether it is the source address that packets with these TCP flags (0 where there are none) have in common with others of
+    /// their flow, where it is one address.
+    #[inline]
+    pub(super) fn is_from_source(self, tcp_flags: u8) -> bool {
+        self != Self::Initiator || tcp_flags & SYN_ACK != SYN_ACK
     }
 
     /// The word in chain files, and the name of the definition that is meant unless another is named.
@@ -51,17 +92,30 @@ impl By {
         match self {
             Self::FiveTuple => "5-tuple",
             Self::Source => "source",
+            Self::Initiator => "initiator",
+            Self::Connection => "connection",
         }
     }
 }
+
+/// TCP's flags of an answer to the first packet of a connection (RFC 9293, section 3.5).
+const SYN_ACK: u8 = 0x12;
 
 impl fmt::Display for By {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::FiveTuple => "IP version, protocol, unordered pair of (address, port)",
             Self::Source => "source address",
+            Self::Initiator => "source address, destination address of TCP packets with SYN and ACK",
+            Self::Connection => "5-tuple, query of ICMP, or what an error quotes",
         })
     }
+}
+
+/// The connection of a packet of a batch, which was not rewritten yet.
+pub(super) fn connection(key: &Key, batch: &Batch, index: usize) -> Connection {
+    let frame = batch.frames()[index];
+    Connection::of(key, frame.link, batch.bytes(index), frame.wire_len)
 }
 
 /// What becomes of a new flow when there is no room.
@@ -94,9 +148,8 @@ impl fmt::Display for WhenFull {
 pub struct Config {
     /// What packets of a flow have in common.
     pub by: By,
-    /// State is forgotten when its flow was silent for so long; "0" is never.
-    #[serde(default = "Config::default_timeout")]
-    pub timeout: Span,
+    /// State is forgotten when its flow was silent for so long; "0" is never. "60s" unless given, and "124m" by connection.
+    pub timeout: Option<Span>,
     /// Flows of each IP version at a time, over all workers.
     #[serde(default = "Config::default_max_flows")]
     pub max_flows: MaxFlows,
@@ -106,9 +159,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// 60 s.
-    pub const fn default_timeout() -> Span {
-        Span::from_secs(60)
+    /// 60 s; what connections of TCP need: 124 minutes.
+    pub const fn default_timeout(by: By) -> Span {
+        match by {
+            By::FiveTuple | By::Source | By::Initiator => Span::from_secs(60),
+            By::Connection => TimeoutsConfig::DEFAULT.tcp_established,
+        }
     }
 
     /// About a million.
@@ -120,6 +176,7 @@ impl Config {
 impl From<Config> for Definition {
     fn from(config: Config) -> Self {
         let Config { by, timeout, max_flows, when_full } = config;
+        let timeout = timeout.unwrap_or(Config::default_timeout(by));
         Self { by, timeout, max_flows: max_flows.get(), when_full }
     }
 }
@@ -127,12 +184,7 @@ impl From<Config> for Definition {
 impl From<By> for Definition {
     /// The one that is meant unless another is named.
     fn from(by: By) -> Self {
-        Config {
-            by,
-            timeout: Config::default_timeout(),
-            max_flows: Config::default_max_flows(),
-            when_full: WhenFull::default(),
-        }
-        .into()
+        Config { by, timeout: None, max_flows: Config::default_max_flows(), when_full: WhenFull::default() }
+            .into()
     }
 }

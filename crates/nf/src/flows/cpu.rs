@@ -5,11 +5,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use packetloom_packet::batch::{Columns, Keys};
 use packetloom_packet::key::join;
 use packetloom_packet::{
-    Batch, DropReason, FlowKey, FrameRef, KeyBits, MatchKey4, MatchKey6, Timestamp, Verdict,
+    Batch, Connection, DropReason, FlowKey, FrameRef, KeyBits, MatchKey4, MatchKey6, Timestamp, Verdict,
 };
-use packetloom_table::states::{self, Counts, Entry, Hashed, Key, NO_SLOT, Slot, StateAt, States};
+use packetloom_table::regions;
+use packetloom_table::states::{
+    self, Counts, Entry, Hashed, Key, NO_SLOT, Slot, StateAt, States, entry_bytes,
+};
 
-use super::{By, Definition, FlowName, Seen, WhenFull};
+use super::config::connection;
+use super::{By, Definition, FlowName, Role, Seen, WhenFull};
 
 /// Words of a flow's key.
 pub(super) const V4: usize = 2;
@@ -28,36 +32,92 @@ pub struct Flows {
 #[derive(Debug)]
 struct Family<const W: usize> {
     states: States<W>,
-    /// For each of the batch's keys its flow, and whether the lower endpoint sent it.
+    /// For each of the batch's keys its flow, and what the packet is to it.
     flows: Vec<Hashed<W>>,
-    from_a: Vec<bool>,
+    relations: Vec<Relation>,
+    /// Whether any is something else than a member of its flow.
+    has_others: bool,
     /// The packets that have an entry, in order.
     touched: Vec<Touched>,
-    /// Frames of those for which there was no room.
-    refused: Vec<u32>,
+    /// Those that have none: members for which there was no room, and others.
+    without: Vec<Touched>,
+}
+
+/// What a packet is to its flow, in three bits: its role in two, 0 for a member, and in the third one whether the lower endpoint
+/// sent it.
+#[derive(Clone, Copy, Debug)]
+struct Relation(u8);
+
+impl Relation {
+    fn new(from_a: bool, role: Role) -> Self {
+        let role = match role {
+            Role::Member => 0,
+            Role::Related => 1,
+            Role::Invalid => 2,
+            Role::Untracked => 3,
+        };
+        Self(u8::from(from_a) << 2 | role)
+    }
+
+    #[inline]
+    fn member(from_a: bool) -> Self {
+        Self::new(from_a, Role::Member)
+    }
+
+    #[inline]
+    fn is_from_a(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    #[inline]
+    fn role(self) -> Role {
+        match self.0 & 3 {
+            0 => Role::Member,
+            1 => Role::Related,
+            2 => Role::Invalid,
+            _ => Role::Untracked,
+        }
+    }
 }
 
 /// A packet that passed when the first function looked, with all that most functions ask about it side by side.
 #[derive(Clone, Copy, Debug)]
 struct Touched {
     now: Timestamp,
-    /// Its place among the batch's keys.
-    at: u32,
+    /// Its place among the batch's keys, and in the top bits what it is to its flow.
+    place: u32,
     frame: u32,
     bytes: u32,
     slot: Slot,
-    from_a: bool,
 }
 
+/// Bits of a place among keys: batches have fewer packets.
+const PLACE: u32 = 29;
+
 impl Touched {
-    const NONE: Self =
-        Self { now: Timestamp::from_nanos(0), at: 0, frame: 0, bytes: 0, slot: NO_SLOT, from_a: false };
+    #[inline]
+    fn at(&self) -> u32 {
+        self.place & ((1 << PLACE) - 1)
+    }
+
+    #[inline]
+    fn relation(&self) -> Relation {
+        Relation((self.place >> PLACE) as u8)
+    }
+
+    /// As a function sees it.
+    #[inline]
+    fn seen<'a, 'b>(&self, is_v4: bool, columns: &'a mut Columns<'b>) -> Seen<'a, 'b> {
+        let &Self { now, frame, bytes, .. } = self;
+        let (from_a, role) = (self.relation().is_from_a(), self.relation().role());
+        Seen { frame, now, bytes, from_a, role, at: self.at(), is_v4, columns }
+    }
 }
 
 impl states::Packet for Touched {
     #[inline]
     fn flow(&self) -> usize {
-        self.at as usize
+        self.at() as usize
     }
 
     #[inline]
@@ -75,7 +135,27 @@ impl states::Packet for Touched {
 trait FlowOf<const W: usize> {
     /// The 5-tuple with the lower endpoint first, and whether that is the sender.
     fn five_tuple(&self) -> (Key<W>, bool);
+    /// What a source's packets have in common.
     fn source(&self) -> Key<W>;
+    /// What an initiator's packets and those that answer it have in common, and whether the packet is the initiator's.
+    fn initiator(&self) -> (Key<W>, bool);
+    /// By connection: the flow and what the packet is to it; `whole` finds that out from the frame, where the key does not say
+    /// enough.
+    fn connection(&self, whole: impl FnOnce(packetloom_packet::Key) -> Connection) -> (Key<W>, Relation);
+}
+
+/// A flow's key in the table.
+fn key_v4(flow: &FlowKey) -> Key<V4> {
+    [flow.a[1] | flow.b[1] << 32, rest(flow)]
+}
+
+fn key_v6(flow: &FlowKey) -> Key<V6> {
+    [flow.a[0], flow.a[1], flow.b[0], flow.b[1], rest(flow)]
+}
+
+/// Ports and protocol.
+fn rest(flow: &FlowKey) -> u64 {
+    u64::from(flow.a_port) | u64::from(flow.b_port) << 16 | u64::from(flow.protocol) << 32
 }
 
 impl FlowOf<V4> for MatchKey4 {
@@ -96,20 +176,51 @@ impl FlowOf<V4> for MatchKey4 {
     fn source(&self) -> Key<V4> {
         [self.source.into(), 0]
     }
+
+    #[inline]
+    fn initiator(&self) -> (Key<V4>, bool) {
+        let is_from_source = By::Initiator.is_from_source(self.tcp_flags);
+        ([if is_from_source { self.source } else { self.destination }.into(), 0], is_from_source)
+    }
+
+    #[inline]
+    fn connection(&self, whole: impl FnOnce(packetloom_packet::Key) -> Connection) -> (Key<V4>, Relation) {
+        if let Some(role) = Connection::role_of(self.protocol, self.bits) {
+            let (key, from_a) = self.five_tuple();
+            return (key, Relation::new(from_a, role));
+        }
+        let Connection { flow, from_a, role } = whole(packetloom_packet::Key::V4(*self));
+        (key_v4(&flow), Relation::new(from_a, role))
+    }
 }
 
 impl FlowOf<V6> for MatchKey6 {
     #[inline]
     fn five_tuple(&self) -> (Key<V6>, bool) {
         let (flow, from_a) = FlowKey::from_v6(self);
-        let ports = u64::from(flow.a_port) | u64::from(flow.b_port) << 16;
-        let [a, b] = [flow.a, flow.b];
-        ([a[0], a[1], b[0], b[1], ports | u64::from(flow.protocol) << 32], from_a)
+        (key_v6(&flow), from_a)
     }
 
     #[inline]
     fn source(&self) -> Key<V6> {
         [self.source[0], self.source[1], 0, 0, 0]
+    }
+
+    #[inline]
+    fn initiator(&self) -> (Key<V6>, bool) {
+        let is_from_source = By::Initiator.is_from_source(self.tcp_flags);
+        let address = if is_from_source { self.source } else { self.destination };
+        ([address[0], address[1], 0, 0, 0], is_from_source)
+    }
+
+    #[inline]
+    fn connection(&self, whole: impl FnOnce(packetloom_packet::Key) -> Connection) -> (Key<V6>, Relation) {
+        if let Some(role) = Connection::role_of(self.protocol, self.bits) {
+            let (key, from_a) = self.five_tuple();
+            return (key, Relation::new(from_a, role));
+        }
+        let Connection { flow, from_a, role } = whole(packetloom_packet::Key::V6(*self));
+        (key_v6(&flow), Relation::new(from_a, role))
     }
 }
 
@@ -124,53 +235,94 @@ impl<const W: usize> Family<W> {
         Self {
             states: States::new(share, batch, words, timeout, when_full, seeds),
             flows: Vec::new(),
-            from_a: Vec::new(),
+            relations: Vec::new(),
+            has_others: false,
             touched: Vec::new(),
-            refused: Vec::new(),
+            without: Vec::new(),
         }
     }
 
-    fn arrive<K: FlowOf<W>>(&mut self, by: By, keys: &Keys<K>) {
+    fn arrive<K: FlowOf<W>>(&mut self, by: By, keys: &Keys<K>, batch: &Batch) {
         self.flows.clear();
-        self.from_a.clear();
+        self.relations.clear();
         self.touched.clear();
+        self.without.clear();
+        self.has_others = false;
+        let member = |(key, from_a)| (key, Relation::member(from_a));
         match by {
-            By::FiveTuple => self.arrive_by(keys, K::five_tuple),
-            By::Source => self.arrive_by(keys, |key| (key.source(), true)),
+            By::FiveTuple => self.arrive_by(keys, |key, _| member(key.five_tuple())),
+            By::Source => self.arrive_by(keys, |key, _| member((key.source(), true))),
+            By::Initiator => self.arrive_by(keys, |key, _| member(key.initiator())),
+            By::Connection => {
+                self.arrive_by(keys, |key, frame| {
+                    key.connection(|key| connection(&key, batch, frame as usize))
+                });
+                let is_other = |relation: &Relation| relation.role() != Role::Member;
+                self.has_others = self.relations.iter().fold(false, |any, relation| any | is_other(relation));
+            }
         }
     }
 
-    fn arrive_by<K>(&mut self, keys: &Keys<K>, flow: impl Fn(&K) -> (Key<W>, bool)) {
-        let Self { states, flows, from_a, .. } = self;
-        from_a.resize(keys.keys.len(), true);
-        flows.extend(keys.keys.iter().zip(from_a).map(|(key, is_from_a)| {
-            let (key, from_a) = flow(key);
-            *is_from_a = from_a;
-            let hash = states.hash(&key);
-            states.prefetch_tags(hash);
-            Hashed { key, hash }
+    /// `flow` finds a packet's flow, by its key and its frame. By itself, so that it has all registers.
+    #[inline(never)]
+    fn arrive_by<K>(&mut self, keys: &Keys<K>, flow: impl Fn(&K, u32) -> (Key<W>, Relation)) {
+        let Self { states, flows, relations, .. } = self;
+        let arrivals = states.arrivals();
+        relations.resize(keys.keys.len(), Relation::member(true));
+        let packets = keys.keys.iter().zip(&keys.frames).zip(relations);
+        flows.extend(packets.map(|((key, &frame), relation)| {
+            let (key, own) = flow(key, frame);
+            *relation = own;
+            arrivals.expect(key)
         }));
     }
 
     fn touch<K>(&mut self, keys: &Keys<K>, verdicts: &[Verdict], frames: &[FrameRef]) {
-        let Self { states, flows, from_a, touched, refused } = self;
-        // Room for all to pass, so that none has to ask for it.
-        touched.resize(keys.frames.len(), Touched::NONE);
-        let mut next = 0;
-        for (((&frame, &bytes), &from_a), at) in keys.frames.iter().zip(&keys.bytes).zip(&*from_a).zip(0..) {
-            if verdicts[frame as usize].is_pass() {
-                let now = frames[frame as usize].time;
-                touched[next] = Touched { now, at, frame, bytes, slot: NO_SLOT, from_a };
-                next += 1;
-            }
+        let Self { states, flows, relations, has_others, touched, without } = self;
+        let packet = |frame, now, bytes, Relation(relation), at: u32| {
+            let place = at | u32::from(relation) << PLACE;
+            Touched { now, place, frame, bytes, slot: NO_SLOT }
+        };
+        let columns = keys.frames.iter().zip(&keys.bytes).zip(&*relations).zip(0..);
+        if keys.frames.len() == frames.len()
+            && verdicts.iter().fold(true, |all, verdict| all & verdict.is_pass())
+        {
+            // As it mostly is: all are of one IP version, and all pass.
+            touched.extend(columns.zip(frames).map(|((((&frame, &bytes), &relation), at), of)| {
+                packet(frame, of.time, bytes, relation, at)
+            }));
+        } else {
+            touched.extend(columns.filter_map(|(((&frame, &bytes), &relation), at)| {
+                let passes = verdicts[frame as usize].is_pass();
+                passes.then(|| packet(frame, frames[frame as usize].time, bytes, relation, at))
+            }));
         }
-        touched.truncate(next);
-        states.touch_all(flows, touched);
-        refused.clear();
+        if *has_others {
+            touch_around(states, flows, touched);
+        } else {
+            states.touch_all(flows, touched);
+        }
+        without.clear();
         let has_none = |packet: &Touched| packet.slot == NO_SLOT;
         if touched.iter().fold(false, |any, packet| any | has_none(packet)) {
-            refused.extend(touched.iter().filter(|packet| has_none(packet)).map(|packet| packet.frame));
+            without.extend(touched.iter().filter(|packet| has_none(packet)));
             touched.retain(|packet| !has_none(packet));
+        }
+    }
+}
+
+/// Looks up the flows of packets some of which are not members: errors find an entry or not, and change nothing.
+#[cold]
+fn touch_around<const W: usize>(states: &mut States<W>, flows: &[Hashed<W>], packets: &mut [Touched]) {
+    let is_member = |packet: &Touched| packet.relation().role() == Role::Member;
+    for packets in packets.chunk_by_mut(|before, after| is_member(before) && is_member(after)) {
+        match packets {
+            [packet] if packet.relation().role() == Role::Related => {
+                let found = states.find(&flows[packet.at() as usize], packet.now.as_nanos());
+                packet.slot = found.unwrap_or(NO_SLOT);
+            }
+            [packet] if !is_member(packet) => {}
+            members => states.touch_all(flows, members),
         }
     }
 }
@@ -189,8 +341,8 @@ impl Flows {
 
     /// Takes the flows of a batch's packets as they came to the chain, and starts to look for them.
     pub fn arrive(&mut self, batch: &Batch) {
-        self.v4.arrive(self.by, batch.v4());
-        self.v6.arrive(self.by, batch.v6());
+        self.v4.arrive(self.by, batch.v4(), batch);
+        self.v6.arrive(self.by, batch.v6(), batch);
     }
 
     /// Looks up the flows of the packets that pass, before the first function that keeps state for them, and makes entries for
@@ -200,8 +352,10 @@ impl Flows {
         self.v4.touch(v4, verdicts, frames);
         self.v6.touch(v6, verdicts, frames);
         if self.when_full == WhenFull::DropNew {
-            for &frame in self.v4.refused.iter().chain(&self.v6.refused) {
-                verdicts[frame as usize] = Verdict::Drop(DropReason::FlowTableFull);
+            for packet in self.v4.without.iter().chain(&self.v6.without) {
+                if packet.relation().role() == Role::Member {
+                    verdicts[packet.frame as usize] = Verdict::Drop(DropReason::FlowTableFull);
+                }
             }
         }
     }
@@ -215,19 +369,36 @@ impl Flows {
         batch: &mut Batch,
         mut step: impl FnMut(Seen<'_, '_>, &mut S, bool) -> Verdict,
     ) {
-        let mut columns = batch.columns();
-        let columns = &mut columns;
+        let columns = &mut batch.columns();
         let Self { v4, v6, .. } = self;
         // One loop for both, so that there is one place for the step to be put into.
         for (touched, mut entries, is_v4) in
             [(&v4.touched, v4.states.entries(), true), (&v6.touched, v6.states.entries(), false)]
         {
-            for &Touched { now, at: key, frame, bytes, slot, from_a } in touched {
-                if columns.verdicts[frame as usize].is_pass() {
-                    let (state, is_new) = entries.state(slot, at);
-                    let seen = Seen { frame, now, bytes, from_a, at: key, is_v4, columns };
-                    let verdict = step(seen, state, is_new);
+            for packet in touched {
+                let frame = packet.frame;
+                if !columns.verdicts[frame as usize].is_pass() {
+                    continue;
+                }
+                let (state, is_new) = entries.state(packet.slot, at);
+                let verdict = step(packet.seen(is_v4, columns), state, is_new);
+                if !verdict.is_pass() {
                     columns.verdicts[frame as usize] = verdict;
+                }
+            }
+        }
+    }
+
+    /// Has a function judge the packets that pass and have no entry: members of a flow for which there was no room, and packets that
+    /// are no members and found none.
+    pub fn each_without(&mut self, batch: &mut Batch, mut step: impl FnMut(Seen<'_, '_>) -> Verdict) {
+        let columns = &mut batch.columns();
+        for (without, is_v4) in [(&self.v4.without, true), (&self.v6.without, false)] {
+            for packet in without {
+                let frame = packet.frame as usize;
+                if columns.verdicts[frame].is_pass() {
+                    let verdict = step(packet.seen(is_v4, columns));
+                    columns.verdicts[frame] = verdict;
                 }
             }
         }
@@ -252,6 +423,16 @@ impl Flows {
     /// What the tables counted.
     pub fn counts(&self) -> Counts {
         self.v4.states.counts() + self.v6.states.counts()
+    }
+
+    /// Takes over the flows that a device keeps, with `words` words for each, from its memory as it lies there, and what its tables counted.
+    pub fn take_over(&mut self, [v4, v6]: [&[u64]; 2], words: usize, counts: Counts) {
+        // One for which there is no room is one that had to go.
+        let put_v4 = |entry| u64::from(!self.v4.states.put(entry));
+        let gone = regions::entries::<V4>(v4, entry_bytes(V4, words) / 8).map(put_v4).sum::<u64>();
+        let put_v6 = |entry| u64::from(!self.v6.states.put(entry));
+        let gone = gone + regions::entries::<V6>(v6, entry_bytes(V6, words) / 8).map(put_v6).sum::<u64>();
+        self.v4.states.add(Counts { evicted: counts.evicted + gone, ..counts });
     }
 
     /// What a function keeps for each flow that it has seen a packet of.

@@ -16,17 +16,18 @@ mod oracle;
 
 use std::fmt;
 
-use packetloom_packet::batch::{Columns, Rewritable};
-use packetloom_packet::{Batch, Timestamp, Verdict};
+pub use packetloom_packet::Role;
+use packetloom_packet::batch::{Columns, Parsed, Rewritable};
+use packetloom_packet::{Batch, KeyBits, Timestamp, Verdict};
 pub use packetloom_table::states::{Counts, Entry, MAX_FUNCTIONS, StateAt, entry_bytes, state_words};
 
 pub use self::config::{By, Config, WhenFull};
 pub use self::cpu::Flows;
 pub use self::name::{FlowName, Top};
 pub use self::oracle::{Found, OracleFlow, OracleFlows};
-use crate::Report;
 use crate::oracle::OraclePacket;
 use crate::units::Span;
+use crate::{Logged, Report};
 
 /// Which packets belong together, and what holds for their state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,10 +72,72 @@ pub struct Keeps {
     pub words: usize,
 }
 
+/// How a function takes many packets of one flow on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crowd {
+    /// `<name>_crowd` takes them with all items of a group.
+    Own,
+    /// Only the first packet of a flow changes its state: steps of the others are taken at a time.
+    Steady,
+    /// One step after the other.
+    Serial,
+}
+
+/// The step of a function as text for a device.
+///
+/// It is called `<name>_step`, takes one packet to the next with its flow's state, and counts: see `offload/stateful` of the engine for what
+/// is there before it.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// What its step is called.
+    pub name: &'static str,
+    /// Its text after such as it shares with other functions, each with the name of its file.
+    pub texts: &'static [(&'static str, &'static str)],
+    /// Words of 64 bits of its state.
+    pub words: usize,
+    /// Words of 32 bits that it is given.
+    pub parameters: Vec<u32>,
+    /// How it takes many packets of one flow.
+    pub crowd: Crowd,
+    /// What it counts: numbers by name, and numbers by an index that only packets decide.
+    pub counters: (usize, usize),
+}
+
+/// Words of 64 bits as kernels take them.
+pub(crate) fn parameters_of<T: bytemuck::Pod>(value: &T) -> Vec<u32> {
+    let (words, _) = bytemuck::bytes_of(value).as_chunks();
+    words.iter().map(|&bytes| u32::from_ne_bytes(bytes)).collect()
+}
+
 /// The batch form of a function that keeps state for flows, owned by one worker.
+///
+/// A batch may be handed over in several calls, each time with other packets of it: what is found out about a packet in one call and
+/// asked for in another stands under its index in the batch.
 pub trait FlowFunction: Send {
+    /// Told of each batch, and how many packets it has, before what it remembers is asked for: forgets those of the batch before.
+    /// Only where [`crate::PerFlow::remembers`] says what that is.
+    fn begin(&mut self, packets: usize) {
+        let _ = packets;
+    }
+
+    /// Takes note of the packets of a batch that still pass, in their order, by what it remembers of their flows `at` this place of
+    /// each entry; before it judges them.
+    fn remember(&mut self, at: StateAt, batch: &mut Batch, flows: &mut Flows) {
+        let _ = (at, batch, flows);
+    }
+
     /// Judges the packets of a batch that still pass, in their order, each with its flow's state.
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows);
+
+    /// As [`Function::logged`](crate::Function::logged).
+    fn logged(&mut self, into: &mut Vec<Logged>) {
+        let _ = into;
+    }
+
+    /// Adds what its [`Kernel`] counted on a device.
+    fn add(&mut self, counted: &[u64]) {
+        debug_assert!(counted.is_empty(), "a function without a kernel");
+    }
 
     /// What it counted.
     fn report(&self, flows: &Flows) -> Box<dyn Report>;
@@ -82,8 +145,30 @@ pub trait FlowFunction: Send {
 
 /// The slow, obvious form of such a function.
 pub trait FlowOracle {
+    /// As [`Oracle::reach`](crate::Oracle::reach).
+    fn reach(&mut self, packet: u64) {
+        let _ = packet;
+    }
+
+    /// Takes note of one packet before it is judged, by its flow of the definition of what is remembered; by none where there was no
+    /// room. Only where [`crate::PerFlow::remembers`] says what that is.
+    fn remember(&mut self, packet: &OraclePacket, flow: Option<&OracleFlow>) {
+        let _ = (packet, flow);
+    }
+
     /// Judges one packet, and may rewrite its headers. State is kept by [`OracleFlow::life`].
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict;
+
+    /// Judges a packet that has no flow, since there is no room or since it is of none.
+    fn step_without(&mut self, packet: &OraclePacket, role: Role) -> Verdict {
+        let _ = (packet, role);
+        Verdict::Pass
+    }
+
+    /// As [`Oracle::logged`](crate::Oracle::logged).
+    fn logged(&self) -> Option<u32> {
+        None
+    }
 
     /// What it counted, in the same form as the function's; of the flows that `flows` says are held.
     fn report(&self, flows: &OracleFlows) -> Box<dyn Report>;
@@ -98,18 +183,93 @@ pub struct Seen<'a, 'b> {
     pub now: Timestamp,
     /// IP bytes.
     pub bytes: u32,
-    /// Whether the lower endpoint of its flow sent it.
+    /// Whether the lower endpoint of its flow sent it, or the initiator; of a query of ICMP, whether it is the request.
     pub from_a: bool,
+    /// What it is to its flow: one of its packets, where flows are not by connection.
+    pub role: Role,
     /// Its place among the keys of its IP version.
     at: u32,
     is_v4: bool,
     columns: &'a mut Columns<'b>,
 }
 
+/// A packet's place among the keys of its IP version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyAt {
+    /// Among IPv4's.
+    V4(usize),
+    /// Among IPv6's.
+    V6(usize),
+}
+
+/// What a packet's key says beside its addresses; as in [`MatchKey4`](packetloom_packet::MatchKey4).
+#[derive(Clone, Copy, Debug)]
+pub struct Transport {
+    /// IP protocol number.
+    pub protocol: u8,
+    /// TCP flags.
+    pub tcp_flags: u8,
+    /// Which fields hold something.
+    pub bits: KeyBits,
+    /// Source port, or ICMP type.
+    pub source_port: u16,
+}
+
 impl Seen<'_, '_> {
+    /// Its place among the keys of its IP version.
+    #[inline]
+    pub fn key_at(&self) -> KeyAt {
+        if self.is_v4 { KeyAt::V4(self.at as usize) } else { KeyAt::V6(self.at as usize) }
+    }
+
+    /// What its key says beside its addresses.
+    #[inline]
+    pub fn transport(&self) -> Transport {
+        let at = self.at as usize;
+        if self.is_v4 {
+            let key = &self.columns.v4.keys[at];
+            let (protocol, tcp_flags, bits) = (key.protocol, key.tcp_flags, key.bits);
+            Transport { protocol, tcp_flags, bits, source_port: key.source_port }
+        } else {
+            let key = &self.columns.v6.keys[at];
+            let (protocol, tcp_flags, bits) = (key.protocol, key.tcp_flags, key.bits);
+            Transport { protocol, tcp_flags, bits, source_port: key.source_port }
+        }
+    }
+
     /// Its headers, to be read, as functions before have rewritten them, and to be rewritten.
     #[inline]
     pub fn headers(&mut self) -> Rewritable<'_> {
-        if self.is_v4 { self.columns.packet_v4(self.at) } else { self.columns.packet_v6(self.at) }
+        let parsed = if self.is_v4 { Parsed::V4(self.at) } else { Parsed::V6(self.at) };
+        match self.columns.packet(self.frame, parsed) {
+            Some(packet) => packet,
+            None => unreachable!("what has a flow has a key"),
+        }
+    }
+}
+
+/// Which packets of a batch begin a flow: what functions remember most often. A function keeps no words for it.
+#[derive(Clone, Debug, Default)]
+pub struct Beginnings(Vec<bool>);
+
+impl Beginnings {
+    /// Forgets the packets of the batch before; there are so many in this one.
+    pub fn begin(&mut self, packets: usize) {
+        self.0.clear();
+        self.0.resize(packets, false);
+    }
+
+    /// Takes note of those that are the first ones of their flows that the function sees, which is `at` this place of each entry.
+    pub fn remember(&mut self, at: StateAt, batch: &mut Batch, flows: &mut Flows) {
+        flows.each(at, batch, |packet, _: &mut (), is_new| {
+            self.0[packet.frame as usize] = is_new;
+            Verdict::Pass
+        });
+    }
+
+    /// Whether the packet with this index in the batch is one.
+    #[inline]
+    pub fn contains(&self, frame: u32) -> bool {
+        self.0.get(frame as usize).is_some_and(|&begins| begins)
     }
 }

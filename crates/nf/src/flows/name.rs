@@ -13,11 +13,11 @@ use super::By;
 pub struct FlowName {
     /// Which of the fields those are.
     pub by: By,
-    /// The protocol of a 5-tuple.
+    /// The protocol of a 5-tuple or a connection.
     pub protocol: u8,
-    /// The lower endpoint of a 5-tuple, or the source.
+    /// The lower endpoint of a 5-tuple, who sent an ICMP query, the source, or the initiator.
     pub a: (IpAddr, u16),
-    /// The higher endpoint of a 5-tuple.
+    /// The other endpoint.
     pub b: (IpAddr, u16),
 }
 
@@ -26,10 +26,11 @@ impl FlowName {
     pub fn json(&self) -> Value {
         let Self { by, protocol, a, b } = self;
         match by {
-            By::FiveTuple => json!({
+            By::FiveTuple | By::Connection => json!({
                 "a": a.0.to_string(), "a_port": a.1, "b": b.0.to_string(), "b_port": b.1, "protocol": protocol,
             }),
             By::Source => json!({ "source": a.0.to_string() }),
+            By::Initiator => json!({ "initiator": a.0.to_string() }),
         }
     }
 }
@@ -38,10 +39,10 @@ impl fmt::Display for FlowName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { by, protocol, a, b } = self;
         match by {
-            By::FiveTuple => {
+            By::FiveTuple | By::Connection => {
                 write!(f, "{} and {}, protocol {protocol}", SocketAddr::from(*a), SocketAddr::from(*b))
             }
-            By::Source => a.0.fmt(f),
+            By::Source | By::Initiator => a.0.fmt(f),
         }
     }
 }
@@ -49,18 +50,28 @@ impl fmt::Display for FlowName {
 /// How many are kept.
 const MOST: usize = 10;
 
-/// The flows with the most of something.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Top(Vec<(FlowName, u64, u64)>);
+/// The flows with the most of something, of `N` counts that there are of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Top<const N: usize> {
+    /// What the counts are called.
+    counts: [&'static str; N],
+    /// Which of them decides.
+    by: usize,
+    flows: Vec<(FlowName, [u64; N])>,
+}
 
-impl Top {
-    /// Those with the most bytes, of flows with their packets and bytes.
-    pub fn new(flows: impl Iterator<Item = (FlowName, u64, u64)>) -> Self {
-        let mut top = Self::default();
+impl<const N: usize> Top<N> {
+    /// Those with the most of the count number `by`, of flows with their counts.
+    pub fn new(
+        counts: [&'static str; N],
+        by: usize,
+        flows: impl Iterator<Item = (FlowName, [u64; N])>,
+    ) -> Self {
+        let mut top = Self { counts, by, flows: Vec::new() };
         for flow in flows {
-            top.0.push(flow);
+            top.flows.push(flow);
             // Now and then, so that it stays small.
-            if top.0.len() == 64 * MOST {
+            if top.flows.len() == 64 * MOST {
                 top.cut();
             }
         }
@@ -69,31 +80,35 @@ impl Top {
     }
 
     fn cut(&mut self) {
-        self.0.sort_unstable_by_key(|&(name, packets, bytes)| (Reverse((bytes, packets)), name));
-        self.0.truncate(MOST);
+        let by = self.by;
+        self.flows.sort_unstable_by_key(|&(name, counts)| (Reverse((counts[by], counts)), name));
+        self.flows.truncate(MOST);
     }
 
     /// Takes another worker's into account.
     pub fn merge(&mut self, other: &Self) {
-        self.0.extend(&other.0);
+        self.flows.extend(&other.flows);
         self.cut();
     }
 
     /// For machines.
     pub fn json(&self) -> Value {
-        let flow = |(name, packets, bytes): &(FlowName, u64, u64)| {
+        let flow = |(name, counts): &(FlowName, [u64; N])| {
             let mut value = name.json();
-            value["packets"] = (*packets).into();
-            value["bytes"] = (*bytes).into();
+            for (name, count) in self.counts.into_iter().zip(counts) {
+                value[name] = (*count).into();
+            }
             value
         };
-        self.0.iter().map(flow).collect()
+        self.flows.iter().map(flow).collect()
     }
 
     /// For people.
     pub fn rows(&self) -> impl Iterator<Item = (String, String)> {
-        self.0
-            .iter()
-            .map(|(name, packets, bytes)| (name.to_string(), format!("{packets} packets, {bytes} bytes")))
+        self.flows.iter().map(|(name, counts)| {
+            let counts: Vec<_> =
+                counts.iter().zip(self.counts).map(|(count, name)| format!("{count} {name}")).collect();
+            (name.to_string(), counts.join(", "))
+        })
     }
 }

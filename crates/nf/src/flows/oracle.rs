@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::{By, Counts, Definition, FlowName, WhenFull};
+use super::{By, Counts, Definition, FlowName, Role, WhenFull};
 use crate::oracle::OracleIp;
 
 /// Flows of one definition.
@@ -25,8 +25,10 @@ type OracleKey = (u8, (IpAddr, u16), (IpAddr, u16));
 pub struct OracleFlow {
     /// A number of its own from its first packet to the end of its state.
     pub life: u64,
-    /// Whether the lower endpoint sent the packet.
+    /// Whether the lower endpoint sent the packet, or the initiator, or who sent the query of an ICMP connection.
     pub from_a: bool,
+    /// What the packet is to the flow: one of its packets, or an error that quotes one.
+    pub role: Role,
 }
 
 /// What becomes of a packet.
@@ -36,8 +38,62 @@ pub enum Found {
     Flow(OracleFlow),
     /// There is no room; it is dropped.
     Dropped,
-    /// There is no room; it passes by the functions.
-    PassesBy,
+    /// It has none: there is no room where it is a [`Role::Member`], or it is something else.
+    Without(Role),
+}
+
+/// What a packet is to the flow of a key.
+struct Belongs {
+    role: Role,
+    key: OracleKey,
+    from_a: bool,
+}
+
+impl Belongs {
+    /// By protocol, addresses and ports.
+    fn by_ends(ip: &OracleIp) -> Self {
+        let (source_port, destination_port) = ip.ports.unwrap_or_default();
+        let (source, destination) = ((ip.source, source_port), (ip.destination, destination_port));
+        let from_a = source <= destination;
+        let (a, b) = if from_a { (source, destination) } else { (destination, source) };
+        Self { role: Role::Member, key: (ip.protocol, a, b), from_a }
+    }
+
+    fn by_connection(ip: &OracleIp) -> Self {
+        let without = |role| Self { role, ..Self::by_ends(ip) };
+        let is_message = [1, 58].contains(&ip.protocol);
+        if ip.later_fragment && (is_message || [6, 17, 132].contains(&ip.protocol)) {
+            return without(Role::Untracked);
+        }
+        if !is_message {
+            return Self::by_ends(ip);
+        }
+        let is_of_version = ip.source.is_ipv4() == (ip.protocol == 1);
+        let (true, Some((kind, _)), Some(identifier)) = (is_of_version, ip.icmp, ip.identifier) else {
+            return without(Role::Invalid);
+        };
+        let ask = |asks: IpAddr, answers: IpAddr, from_a: bool| {
+            let key = (ip.protocol, (asks, identifier), (answers, identifier));
+            Self { role: Role::Member, key, from_a }
+        };
+        match (ip.protocol, kind) {
+            (1, 8 | 13 | 15 | 17) | (58, 128) => ask(ip.source, ip.destination, true),
+            (1, 0 | 14 | 16 | 18) | (58, 129) => ask(ip.destination, ip.source, false),
+            (1, 3 | 11 | 12) | (58, 1..=4) => {
+                let same_version = |quoted: &&OracleIp| quoted.source.is_ipv4() == ip.source.is_ipv4();
+                // An error is not about an error: what is quoted has no quotation, and so is invalid if it should have one.
+                let quoted = ip.quoted.as_deref().filter(same_version).map(Self::by_connection);
+                match quoted {
+                    Some(Self { role: Role::Member, key, from_a }) => {
+                        Self { role: Role::Related, key, from_a: !from_a }
+                    }
+                    Some(Self { role: Role::Untracked, .. }) => without(Role::Untracked),
+                    _ => without(Role::Invalid),
+                }
+            }
+            _ => without(Role::Untracked),
+        }
+    }
 }
 
 impl OracleFlows {
@@ -48,19 +104,29 @@ impl OracleFlows {
 
     /// The flow of a packet, which may be a new one.
     pub fn touch(&mut self, ip: &OracleIp, now: u64) -> Found {
-        let (source_port, destination_port) = ip.ports.unwrap_or_default();
         let none = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-        let ends = match self.definition.by {
-            By::FiveTuple => [(ip.source, source_port), (ip.destination, destination_port)],
-            By::Source => [(ip.source, 0), none],
+        let of_one = |address, from_a| Belongs { role: Role::Member, key: (0, (address, 0), none), from_a };
+        let Belongs { role, key, from_a } = match self.definition.by {
+            By::FiveTuple => Belongs::by_ends(ip),
+            By::Source => of_one(ip.source, true),
+            By::Initiator => {
+                let is_answer = ip.tcp_flags.is_some_and(|flags| flags / 2 % 2 == 1 && flags / 16 % 2 == 1);
+                of_one(if is_answer { ip.destination } else { ip.source }, !is_answer)
+            }
+            By::Connection => Belongs::by_connection(ip),
         };
-        let (protocol, from_a) = match self.definition.by {
-            By::FiveTuple => (ip.protocol, ends[0] <= ends[1]),
-            By::Source => (0, true),
-        };
-        let key = if from_a { (protocol, ends[0], ends[1]) } else { (protocol, ends[1], ends[0]) };
         let timeout = self.definition.timeout.limit().unwrap_or(u64::MAX);
         let is_dead = |last: u64| now.saturating_sub(last) >= timeout;
+        match role {
+            Role::Member => {}
+            // An error finds a flow, or not, and changes nothing.
+            Role::Related => {
+                let held = self.flows.get(&key).filter(|&&(_, last)| !is_dead(last));
+                let flow = held.map(|&(life, _)| Found::Flow(OracleFlow { life, from_a, role }));
+                return flow.unwrap_or(Found::Without(role));
+            }
+            Role::Invalid | Role::Untracked => return Found::Without(role),
+        }
         if self.flows.get(&key).is_some_and(|&(_, last)| is_dead(last)) {
             self.remove(&key);
             self.counts.expired += 1;
@@ -69,7 +135,7 @@ impl OracleFlows {
             if !self.has_room(ip.source.is_ipv4(), is_dead) {
                 self.counts.refused += 1;
                 let is_dropped = self.definition.when_full == WhenFull::DropNew;
-                return if is_dropped { Found::Dropped } else { Found::PassesBy };
+                return if is_dropped { Found::Dropped } else { Found::Without(role) };
             }
             self.counts.created += 1;
             self.held[usize::from(ip.source.is_ipv6())] += 1;
@@ -77,7 +143,7 @@ impl OracleFlows {
         }
         let (life, last) = self.flows.entry(key).or_default();
         *last = now.max(*last);
-        Found::Flow(OracleFlow { life: *life, from_a })
+        Found::Flow(OracleFlow { life: *life, from_a, role })
     }
 
     fn remove(&mut self, key: &OracleKey) {

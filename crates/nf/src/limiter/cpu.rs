@@ -23,17 +23,26 @@ impl LimiterCpu {
 
 impl FlowFunction for LimiterCpu {
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
-        let Self { at, parameters, unit, report } = self;
-        flows.each(*at, batch, |packet, level: &mut Level, is_new| {
+        let (parameters, unit) = (self.parameters, self.unit);
+        let mut report = self.report.clone();
+        flows.each(self.at, batch, |packet, level: &mut Level, is_new| {
             let now = packet.now.as_nanos();
             if is_new {
                 *level = parameters.full_at(now);
             }
-            let units = if *unit == Unit::Bytes { packet.bytes.into() } else { 1 };
+            let units = if unit == Unit::Bytes { packet.bytes.into() } else { 1 };
             let passes = parameters.take(level, now, units);
             report.count(passes, packet.bytes);
             if passes { Verdict::Pass } else { Verdict::Drop(DropReason::RateLimit) }
         });
+        self.report = report;
+    }
+
+    fn add(&mut self, counted: &[u64]) {
+        let LimiterReport { passed, dropped } = &mut self.report;
+        for (own, counted) in passed.iter_mut().chain(dropped).zip(counted) {
+            *own += counted;
+        }
     }
 
     fn report(&self, _flows: &Flows) -> Box<dyn Report> {

@@ -16,8 +16,8 @@ use std::any::Any;
 use serde_json::json;
 
 pub use self::config::Config;
-use crate::bucket::{Level, Parameters};
-use crate::flows::{By, FlowFunction, FlowOracle, Keeps, StateAt, state_words};
+use crate::bucket::{self, Level, Parameters};
+use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, StateAt, parameters_of, state_words};
 use crate::units::{Size, Throughput, Unit};
 use crate::{Form, PerFlow, Prepared, Report};
 
@@ -51,7 +51,7 @@ impl Prepared for Limiter {
 
 impl PerFlow for Limiter {
     fn keeps(&self) -> Keeps {
-        let by = &[By::FiveTuple, By::Source];
+        let by = &[By::FiveTuple, By::Source, By::Connection];
         Keeps { flows: self.flows.clone(), by, words: state_words::<Level>() }
     }
 
@@ -63,6 +63,14 @@ impl PerFlow for Limiter {
         let (rate, _) = self.rate.parts();
         let (burst, _) = self.burst.parts();
         Box::new(oracle::LimiterOracle::new(rate, burst, self.unit))
+    }
+
+    fn kernel(&self) -> Option<Kernel> {
+        let texts = &[bucket::KERNEL, ("limiter", include_str!("limiter.kernel.c"))];
+        let mut parameters = parameters_of(&self.parameters);
+        parameters.push((self.unit == Unit::Bytes).into());
+        let words = state_words::<Level>();
+        Some(Kernel { name: "limiter", texts, words, crowd: Crowd::Own, parameters, counters: (4, 0) })
     }
 }
 

@@ -58,6 +58,10 @@ impl FlowFunction for PolicerCpu {
         }
     }
 
+    fn add(&mut self, counted: &[u64]) {
+        self.report.add(counted);
+    }
+
     fn report(&self, _flows: &Flows) -> Box<dyn Report> {
         Box::new(self.report.clone())
     }

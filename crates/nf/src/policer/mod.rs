@@ -26,6 +26,7 @@ mod tests;
 use std::any::Any;
 use std::fmt;
 
+use bytemuck::Zeroable;
 use packetloom_packet::{DropReason, Verdict};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -33,9 +34,9 @@ use serde_json::json;
 
 pub use self::config::{Config, Kind};
 use self::meter::{Colour, Levels, SingleRate, SingleRateMarker, TwoRate, TwoRateMarker};
-use crate::flows::{By, FlowFunction, FlowOracle, Keeps, StateAt, state_words};
+use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, StateAt, parameters_of, state_words};
 use crate::units::{Size, Throughput};
-use crate::{Error, Form, PerFlow, Prepared, Report};
+use crate::{Error, Form, PerFlow, Prepared, Report, bucket};
 
 /// A policer ready to run.
 #[derive(Clone, Debug)]
@@ -149,6 +150,23 @@ impl PerFlow for Policer {
     fn oracle(&self) -> Box<dyn FlowOracle> {
         Box::new(oracle::PolicerOracle::new(self.terms, self.yellow, self.red))
     }
+
+    fn kernel(&self) -> Option<Kernel> {
+        let texts = &[bucket::KERNEL, ("policer", include_str!("policer.kernel.c"))];
+        let (mut parameters, has_two_rates) = match &self.marker {
+            Marker::SingleRate(marker) => (parameters_of(marker), false),
+            Marker::TwoRate(marker) => (parameters_of(marker), true),
+        };
+        // As many words for either.
+        parameters.resize(parameters_of(&TwoRateMarker::zeroed()).len(), 0);
+        parameters.push(has_two_rates.into());
+        parameters.extend(
+            [Verdict::Pass, self.yellow.verdict(), self.red.verdict()]
+                .map(|verdict| u32::from(verdict.code())),
+        );
+        let words = state_words::<Levels>();
+        Some(Kernel { name: "policer", texts, words, crowd: Crowd::Serial, parameters, counters: (6, 0) })
+    }
 }
 
 /// What a policer counted.
@@ -162,6 +180,12 @@ pub struct PolicerReport {
 const NAMES: [&str; 3] = ["green", "yellow", "red"];
 
 impl PolicerReport {
+    fn add(&mut self, counted: &[u64]) {
+        for (own, counted) in self.colours.iter_mut().flatten().zip(counted) {
+            *own += counted;
+        }
+    }
+
     #[inline]
     fn count(&mut self, colour: Colour, bytes: u32) {
         let [packets, all] = &mut self.colours[colour as usize];

@@ -1,5 +1,6 @@
 //! Header walks over frames built by hand.
 
+mod connection;
 mod cut;
 mod ipv4;
 mod ipv6;

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use packetloom_packet::protocol::{ICMP, ICMPV6};
 
-use super::super::writing::{Writing, protocols};
+use super::super::writing::{Writing, decision, protocols};
 use super::super::{WriteError, meet};
 use super::names;
 use crate::rule::{Action, Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, TcpFlagMatch};
@@ -114,7 +114,7 @@ fn entries(rule: &Rule, v6: bool) -> Result<Vec<(Rule, String)>, &'static str> {
 
 /// The entry of a rule whose protocol has all that it asks for.
 fn entry(rule: &Rule, v6: bool) -> Result<String, &'static str> {
-    let action = rule.action.ok_or("where every entry has an action")?;
+    let action = decision(rule)?;
     let icmp = if v6 { ICMPV6 } else { ICMP };
     let message = match (rule.icmp_type, rule.icmp_code) {
         (None, None) => String::new(),

@@ -119,7 +119,7 @@ pub(in super::super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Resu
         let digits: String = flow.encode().iter().map(|byte| format!("{byte:02x}")).collect();
         let action = match rule.action {
             None => "",
-            Some(Action::Permit) => " accept",
+            Some(Action::Permit | Action::Reflect) => " accept",
             Some(Action::Deny) => " discard",
         };
         writeln!(writing.writer, "{} {digits}{action}", flow.family.name())?;

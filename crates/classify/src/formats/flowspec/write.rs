@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use packetloom_packet::protocol::{ICMP, ICMPV6, SCTP};
 
-use super::super::writing::{Writing, protocols};
+use super::super::writing::{Writing, decision, protocols};
 use super::super::{WriteError, meet};
 use super::nlri::{
     DESTINATION, DESTINATION_PORT, FRAGMENT, Family, Flow, ICMP_CODE, ICMP_TYPE, PROTOCOL, Pattern, SOURCE,
@@ -43,6 +43,7 @@ pub(super) fn flows<'a>(
     for (index, rule) in rules.iter().chain(rest).enumerate() {
         let new = match rule.action {
             None if need_action => Err("where a flow without an action is accepted"),
+            Some(Action::Reflect) => decision(rule).map(|_| Vec::new()),
             _ => encode(rule),
         };
         match new {

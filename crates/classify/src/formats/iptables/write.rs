@@ -5,7 +5,7 @@ use packetloom_packet::protocol;
 use super::Family;
 use super::matching::{ANY_ICMP, FLAGS};
 use crate::formats::WriteError;
-use crate::formats::writing::{Writing, comment, protocols};
+use crate::formats::writing::{Writing, comment, decision, protocols};
 use crate::rule::{Action, Addresses, Fragments, PortRange, Rule};
 
 /// Bytes of a comment that the tools take.
@@ -40,14 +40,14 @@ pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>, family: Family) -
 
 fn target(action: Action) -> &'static str {
     match action {
-        Action::Permit => "ACCEPT",
+        Action::Permit | Action::Reflect => "ACCEPT",
         Action::Deny => "DROP",
     }
 }
 
 /// What stands behind the chain's name in the lines of a rule, or why it has none.
 fn lines(rule: &Rule, family: Family) -> Result<Vec<String>, &'static str> {
-    let Some(action) = rule.action else { return Err("where every rule has an action") };
+    let action = decision(rule)?;
     let ends = match (family, rule.addresses) {
         (_, Addresses::Any) => String::new(),
         (Family::V4, Addresses::V4(source, destination)) => {

@@ -7,7 +7,7 @@
 //!     [fragment any|none|first|later|not-later] [log] [id NAME]
 //! ```
 //!
-//! - `ACTION`: `permit` or `deny`.
+//! - `ACTION`: `permit`, `deny` or `reflect`, which permits and admits the connection that the packet opens.
 //! - `PROTOCOL`: `any`, a name such as `tcp`, or a number.
 //! - `ADDRESSES`: `any`, or addresses, prefixes with no bit set past their length, and names of sets behind `@`, with commas
 //!   between them. `any` takes the family of the other side, and on both sides means either family; `0.0.0.0/0` is every IPv4
@@ -95,7 +95,7 @@ pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), Wri
 fn default_action(text: &str) -> Option<Result<Action, String>> {
     let mut words = Words::new(text);
     words.take("default").then(|| {
-        let action = action(words.next("permit or deny")?)?;
+        let action = action(words.next("permit or deny")?, &[Action::Permit, Action::Deny])?;
         match words.0.next() {
             Some(word) => Err(format!("{word:?}; expected the end of the line")),
             None => Ok(action),
@@ -103,17 +103,20 @@ fn default_action(text: &str) -> Option<Result<Action, String>> {
     })
 }
 
-fn action(word: &str) -> Result<Action, String> {
-    [Action::Permit, Action::Deny]
-        .into_iter()
-        .find(|action| action.name() == word)
-        .ok_or_else(|| format!("{word:?}; expected permit or deny"))
+/// One of several actions.
+fn action(word: &str, actions: &[Action]) -> Result<Action, String> {
+    actions.iter().copied().find(|action| action.name() == word).ok_or_else(|| {
+        let names: Vec<_> = actions.iter().map(|action| action.name()).collect();
+        let (last, before) = names.split_last().expect("there are actions");
+        format!("{word:?}; expected {} or {last}", before.join(", "))
+    })
 }
 
 /// Reads one rule.
 fn parse_rule(text: &str, sets: &Sets) -> Result<Line, String> {
     let mut words = Words::new(text);
-    let action = action(words.next("permit or deny")?)?;
+    let actions = [Action::Permit, Action::Deny, Action::Reflect];
+    let action = action(words.next("permit, deny or reflect")?, &actions)?;
     let protocol = match words.next("a protocol")? {
         "any" => None,
         word => Some(protocol_number(word, "any, ")?),

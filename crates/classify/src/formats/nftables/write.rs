@@ -4,7 +4,7 @@ use packetloom_packet::protocol;
 use serde_json::{Value, json};
 
 use crate::formats::WriteError;
-use crate::formats::writing::{Writing, comment, protocols};
+use crate::formats::writing::{Writing, comment, decision, protocols};
 use crate::rule::{Action, Addresses, Fragments, PortRange, Rule};
 
 /// Bytes of a comment that nft takes.
@@ -43,7 +43,7 @@ pub(in crate::formats) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Re
 
 fn verdict(action: Action) -> &'static str {
     match action {
-        Action::Permit => "accept",
+        Action::Permit | Action::Reflect => "accept",
         Action::Deny => "drop",
     }
 }
@@ -81,7 +81,7 @@ fn meta(key: &str) -> Value {
 
 /// The statements of a rule, or of several, or why there are none.
 fn expressions(rule: &Rule) -> Result<Vec<Vec<Value>>, &'static str> {
-    let Some(action) = rule.action else { return Err("where every rule has an action") };
+    let action = decision(rule)?;
     let protocols = protocols(rule)?;
     let each = protocols.into_iter().map(|protocol| {
         let mut expr = addresses(rule);

@@ -1,0 +1,636 @@
+//! Functions that keep state for flows on a device, exactly as a loop over packets would run them.
+//!
+//! A batch of packets whose headers were read is dealt out by the flows' hashes, and each part of the flows is judged by one group of a
+//! kernel's items: see `chain.kernel.c`. State stays in the memory of the device, in entries of the same shape as those of this machine's
+//! tables, so it can be taken over.
+
+pub mod records;
+
+use std::hash::{BuildHasher, RandomState};
+
+use packetloom_device::{
+    Argument, Description, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue,
+};
+use packetloom_nf::flows::{By, Counts, Crowd, Definition, Flows, Kernel, WhenFull};
+use packetloom_nf::{Form, Prepared};
+use packetloom_packet::{KeyBits, Verdict, protocol};
+use packetloom_table::regions::{self, Regions};
+
+use self::records::{Answer, Record, Wide};
+use super::{Error, is_gpu};
+use crate::layout::{Layout, Part, Parts};
+
+const PACKETS: &str = include_str!("packets.kernel.c");
+const CHAIN: &str = include_str!("chain.kernel.c");
+
+/// Packets of a tile that an item deals at most.
+const ROUNDS: u32 = 8;
+/// Tiles of a batch.
+const MAX_TILES: u32 = 512;
+/// Tiles that a batch has before they become larger.
+const FEW_TILES: u32 = 256;
+/// Packets of a part of a batch, more or less.
+const PER_PART: u32 = 256;
+/// Counters by an index that groups keep for themselves; with more, all groups use the same.
+const MAX_LOCAL_COUNTERS: usize = 256;
+/// Flow definitions: bits of a packet's answer are theirs.
+const MAX_DEFINITIONS: usize = 16;
+/// What a new flow finds in a full table, as kernels have it.
+const FULL: [(&str, WhenFull); 3] = [
+    ("FULL_EVICTS", WhenFull::EvictOldest),
+    ("FULL_DROPS", WhenFull::DropNew),
+    ("FULL_PASSES", WhenFull::PassNew),
+];
+
+/// What flows may be by, as kernels have it.
+const BY: [(&str, By); 2] = [("BY_FIVE_TUPLE", By::FiveTuple), ("BY_SOURCE", By::Source)];
+
+const DEAL: &[Parameter] = {
+    use Parameter::{Memory as M, U32, U64};
+    &[M, M, U32, U32, U32, U32, U64, U64, M, M, M]
+};
+const JUDGE: &[Parameter] = {
+    use Parameter::{Memory as M, U32, U64};
+    &[M, M, M, M, U32, U32, U32, U32, M, M, M, M, M, U64, U32, U32, U32, U64, U32, U64, U64, M, M]
+};
+/// Entry points have names for as long as the program runs.
+const DEALS: [&str; MAX_DEFINITIONS] = [
+    "deal_0", "deal_1", "deal_2", "deal_3", "deal_4", "deal_5", "deal_6", "deal_7", "deal_8", "deal_9",
+    "deal_10", "deal_11", "deal_12", "deal_13", "deal_14", "deal_15",
+];
+const JUDGES: [[&str; MAX_STAGES]; 2] = [
+    [
+        "judge_v4_0",
+        "judge_v4_1",
+        "judge_v4_2",
+        "judge_v4_3",
+        "judge_v4_4",
+        "judge_v4_5",
+        "judge_v4_6",
+        "judge_v4_7",
+        "judge_v4_8",
+        "judge_v4_9",
+        "judge_v4_10",
+        "judge_v4_11",
+        "judge_v4_12",
+        "judge_v4_13",
+        "judge_v4_14",
+        "judge_v4_15",
+    ],
+    [
+        "judge_v6_0",
+        "judge_v6_1",
+        "judge_v6_2",
+        "judge_v6_3",
+        "judge_v6_4",
+        "judge_v6_5",
+        "judge_v6_6",
+        "judge_v6_7",
+        "judge_v6_8",
+        "judge_v6_9",
+        "judge_v6_10",
+        "judge_v6_11",
+        "judge_v6_12",
+        "judge_v6_13",
+        "judge_v6_14",
+        "judge_v6_15",
+    ],
+];
+const MAX_STAGES: usize = 16;
+
+/// What suits a device.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    /// Items of a group, and those that run in step.
+    group: u32,
+    lanes: u32,
+    /// Packets of a part that are judged at a time.
+    chunk: u32,
+    /// The most parts there are of one IP version, as a power of two.
+    part_bits: u32,
+    groups_per_unit: u32,
+}
+
+impl Shape {
+    fn of(device: &Device) -> Self {
+        let Description { id, lanes, .. } = device.description();
+        match id {
+            _ if is_gpu(device) => {
+                Self { group: 256, lanes: *lanes, chunk: 512, part_bits: 10, groups_per_unit: 4 }
+            }
+            Id::Host => Self { group: 32, lanes: 32, chunk: 64, part_bits: 4, groups_per_unit: 1 },
+            _ => Self { group: 16, lanes: *lanes, chunk: 64, part_bits: 4, groups_per_unit: 1 },
+        }
+    }
+
+    /// The most packets that a batch may have.
+    fn room(&self) -> u32 {
+        self.group * ROUNDS * MAX_TILES
+    }
+}
+
+/// A run of functions that share entries.
+#[derive(Debug)]
+struct Stage {
+    definition: usize,
+    is_first: bool,
+    /// Their places in the chain, with their kernels and where their state is.
+    functions: Vec<(usize, Kernel, Part)>,
+}
+
+/// Tables of a flow definition on a device: of IPv4 and IPv6.
+#[derive(Debug)]
+struct Tables {
+    definition: Definition,
+    /// Words that functions keep for a flow, and words of entries.
+    words: usize,
+    entry_words: [usize; 2],
+    regions: Regions,
+    seeds: [u64; 2],
+    tags: [Memory; 2],
+    entries: [Memory; 2],
+    held: [Memory; 2],
+    /// For a batch: the numbers of its packets by part, and where parts begin.
+    order: Memory,
+    offsets: Memory,
+}
+
+/// The first functions of a chain on a device, with their state.
+#[derive(Debug)]
+pub struct Stateful {
+    device: Device,
+    shape: Shape,
+    deals: Vec<Loaded>,
+    /// For each run of functions, those for IPv4 and IPv6.
+    judges: Vec<[Loaded; 2]>,
+    stages: Vec<Stage>,
+    tables: Vec<Tables>,
+    parameters: Memory,
+    counted: Memory,
+    /// For each function of the chain the number of its first counters, by name and by index.
+    counters: Vec<[usize; 2]>,
+    counter_count: usize,
+    room: u32,
+    groups: u32,
+}
+
+/// Memory for a batch; each may be the device's or shared with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers<'a> {
+    /// A [`Record`] for each packet.
+    pub records: Argument<'a>,
+    /// A [`Wide`] for each packet, where it is IPv6.
+    pub wide: Argument<'a>,
+    /// An [`Answer`] for each packet.
+    pub answers: Argument<'a>,
+    /// A [`Wide`] for each packet, where it is IPv6 and rewritten.
+    pub wide_answers: Argument<'a>,
+    /// Packets that there is room for in each.
+    pub room: u32,
+    /// Whether any packet may be IPv6.
+    pub has_v6: bool,
+}
+
+/// Whether functions that keep state are worth having on a device. Compilers of devices that are cores need minutes for their kernels, whose
+/// items meet often.
+pub fn suits(device: &Device) -> bool {
+    is_gpu(device) || device.description().id == Id::Host
+}
+
+/// How many functions of a chain, from its beginning, a device can run with their state: no others use the same entries.
+pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
+    let can = |function: &dyn Prepared| match function.form() {
+        Form::PerFlow(per_flow) => per_flow.kernel().is_some(),
+        Form::Standalone(_) => false,
+    };
+    let knows = |parts: &Option<Parts>| {
+        parts.is_some_and(|Parts { main, remembers }| {
+            let by = layout.definitions[main.definition].definition.by;
+            remembers.is_none() && BY.iter().any(|(_, known)| *known == by)
+        })
+    };
+    let both = functions.iter().zip(&layout.parts);
+    let mut count = both.take_while(|(function, parts)| can(&***function) && knows(parts)).count();
+    let is_split = |count: usize| {
+        let (there, here) = layout.parts.split_at(count);
+        let used = |parts: &[Option<Parts>]| -> Vec<usize> {
+            let of = |parts: &Parts| [Some(parts.main), parts.remembers];
+            parts.iter().flatten().flat_map(of).flatten().map(|part| part.definition).collect()
+        };
+        let (there, here) = (used(there), used(here));
+        there.iter().any(|definition| here.contains(definition))
+    };
+    let is_too_long = |count: usize| {
+        stages(functions, layout, count).len() > MAX_STAGES || definitions(layout, count) > MAX_DEFINITIONS
+    };
+    while is_split(count) || is_too_long(count) {
+        count -= 1;
+    }
+    count
+}
+
+/// Definitions that the first functions use.
+fn definitions(layout: &Layout, count: usize) -> usize {
+    layout.parts[..count].iter().flatten().map(|parts| parts.main.definition + 1).max().unwrap_or(0)
+}
+
+fn stages(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Vec<Stage> {
+    let mut stages: Vec<Stage> = Vec::new();
+    for (index, (function, part)) in functions.iter().zip(&layout.parts).enumerate().take(count) {
+        let (Form::PerFlow(per_flow), Some(Parts { main: part, .. })) = (function.form(), part) else {
+            break;
+        };
+        let Some(kernel) = per_flow.kernel() else { break };
+        match stages.last_mut().filter(|stage| stage.definition == part.definition) {
+            Some(stage) => stage.functions.push((index, kernel, *part)),
+            None => stages.push(Stage {
+                definition: part.definition,
+                is_first: part.is_first,
+                functions: vec![(index, kernel, *part)],
+            }),
+        }
+    }
+    stages
+}
+
+impl Stateful {
+    /// Compiles the first `count` functions of a chain, as many as [`offloadable`] says or fewer, for batches of up to `room` packets, and makes empty
+    /// tables.
+    ///
+    /// # Errors
+    /// Where the device fails, has no room, or no atomics of 64 bits.
+    pub fn new(
+        device: &Device,
+        functions: &[Box<dyn Prepared>],
+        layout: &Layout,
+        count: usize,
+        room: u32,
+    ) -> Result<Self, Error> {
+        let description = device.description();
+        if !description.atomics_64 {
+            let why = "no atomics of 64 bits, which counters need".into();
+            let device = description.id.to_string();
+            return Err(packetloom_device::Error::Unavailable { device, why }.into());
+        }
+        let shape = Shape::of(device);
+        let room = room.clamp(1, shape.room());
+        let stages = stages(functions, layout, count);
+        let mut counters = vec![[0; 2]; count];
+        let (mut named, mut indexed) = (0, 0);
+        let mut parameters = Vec::new();
+        let mut begins = vec![0; count];
+        for (index, kernel, _) in stages.iter().flat_map(|stage| &stage.functions) {
+            counters[*index] = [named, indexed];
+            named += kernel.counters.0;
+            indexed += kernel.counters.1;
+            // 64 bits may be read at a time.
+            parameters.resize(parameters.len().next_multiple_of(2), 0u32);
+            begins[*index] = parameters.len();
+            parameters.extend(&kernel.parameters);
+        }
+        for counters in &mut counters {
+            counters[1] += named;
+        }
+        let definitions = &layout.definitions[..definitions(layout, count)];
+        let tables =
+            definitions.iter().map(|used| Tables::new(device, &shape, &used.definition, used.words(), room));
+        let tables = tables.collect::<Result<Vec<_>, _>>()?;
+        let [deals, judges] = programs(&shape, &stages, &tables, &counters, &begins, (named, indexed));
+        let deals = device.build(&deals)?;
+        let mut judges = device.build(&judges)?;
+        let judges_v6 = judges.split_off(stages.len());
+        let judges: Vec<_> = judges.into_iter().zip(judges_v6).map(|(v4, v6)| [v4, v6]).collect();
+        let counter_count = named + indexed + 4 * tables.len();
+        let per_unit = judges.iter().flatten().map(|kernel| Ok(kernel.groups_per_unit()?.unwrap_or(1)));
+        let per_unit = per_unit.collect::<Result<Vec<_>, Error>>()?.into_iter().min().unwrap_or(1);
+        Ok(Self {
+            device: device.clone(),
+            shape,
+            deals,
+            judges,
+            stages,
+            tables,
+            parameters: device.memory_of(bytemuck::cast_slice(&parameters))?,
+            counted: device.memory_of(&vec![0; counter_count * 8])?,
+            counters,
+            counter_count,
+            room,
+            groups: description.units * per_unit.max(1),
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The most packets of a batch.
+    pub fn room(&self) -> u32 {
+        self.room
+    }
+
+    /// Functions that it runs.
+    pub fn functions(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// Queues a batch of so many packets, whose times are nanoseconds after `since`. Batches take effect in the order in which they are queued, so they must go to one queue.
+    ///
+    /// # Errors
+    /// Where there is no room for so many, and where the device fails.
+    pub fn launch(
+        &self,
+        queue: &mut Queue,
+        buffers: &Buffers<'_>,
+        packets: u32,
+        since: u64,
+    ) -> Result<(), Error> {
+        self.check(buffers, packets)?;
+        if packets == 0 {
+            return Ok(());
+        }
+        let Shape { group, .. } = self.shape;
+        let rounds = packets.div_ceil(group * FEW_TILES).clamp(1, ROUNDS);
+        let tiles = packets.div_ceil(group * rounds);
+        let versions = if buffers.has_v6 { 2 } else { 1 };
+        for (kernel, tables) in self.deals.iter().zip(&self.tables) {
+            let arguments = [
+                buffers.records,
+                buffers.wide,
+                Argument::U32(packets),
+                Argument::U32(rounds),
+                Argument::U32(self.part_bits(tables, packets)),
+                Argument::U32(versions),
+                Argument::U64(tables.seeds[0]),
+                Argument::U64(tables.seeds[1]),
+                Argument::Memory(&tables.order),
+                Argument::Memory(&tables.offsets),
+                buffers.answers,
+            ];
+            queue.launch(kernel, tiles, &arguments)?;
+        }
+        let kernels = self.judges.iter().zip(&self.stages);
+        let kernels = kernels.flat_map(|(kernels, stage)| {
+            kernels.iter().zip(0..versions as usize).map(move |kernel| (kernel, stage))
+        });
+        for ((kernel, version), stage) in kernels {
+            let tables = &self.tables[stage.definition];
+            let part_bits = self.part_bits(tables, packets);
+            let Regions { regions, groups, capacity } = tables.regions;
+            let when_full = FULL.iter().position(|(_, when_full)| *when_full == tables.definition.when_full);
+            let arguments = [
+                buffers.records,
+                buffers.wide,
+                buffers.answers,
+                buffers.wide_answers,
+                Argument::U32(tiles),
+                Argument::U32(group * rounds),
+                Argument::U32(part_bits),
+                Argument::U32(versions),
+                Argument::Memory(&tables.order),
+                Argument::Memory(&tables.offsets),
+                Argument::Memory(&tables.tags[version]),
+                Argument::Memory(&tables.entries[version]),
+                Argument::Memory(&tables.held[version]),
+                Argument::U64(since),
+                Argument::U32(regions),
+                Argument::U32(groups),
+                Argument::U32(capacity),
+                Argument::U64(tables.definition.timeout.limit().unwrap_or(u64::MAX)),
+                Argument::U32(when_full.unwrap_or_default() as u32),
+                Argument::U64(tables.seeds[0]),
+                Argument::U64(tables.seeds[1]),
+                Argument::Memory(&self.parameters),
+                Argument::Memory(&self.counted),
+            ];
+            queue.launch(kernel, (1 << part_bits).min(self.groups), &arguments)?;
+        }
+        Ok(())
+    }
+
+    /// Parts in which the flows of an IP version are judged, as a power of two.
+    fn part_bits(&self, tables: &Tables, packets: u32) -> u32 {
+        let parts = (packets / PER_PART).clamp(1, tables.regions.regions);
+        parts.ilog2().min(self.shape.part_bits)
+    }
+
+    fn check(&self, buffers: &Buffers<'_>, packets: u32) -> Result<(), Error> {
+        let len = |argument: &Argument<'_>| match argument {
+            Argument::Memory(memory) => memory.len(),
+            Argument::Shared(shared) => shared.len(),
+            _ => 0,
+        };
+        let room = buffers.room as usize;
+        let fits = packets <= buffers.room
+            && packets <= self.room
+            && room * size_of::<Record>() <= len(&buffers.records)
+            && room * size_of::<Wide>() <= len(&buffers.wide)
+            && room * size_of::<Answer>() <= len(&buffers.answers)
+            && room * size_of::<Wide>() <= len(&buffers.wide_answers);
+        if fits {
+            return Ok(());
+        }
+        let why = format!("{packets} packets do not fit into {buffers:?}");
+        Err(packetloom_device::Error::Misuse(why).into())
+    }
+
+    /// Copies what it keeps to this machine, as it is after all that was queued.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn state(&self, queue: &mut Queue) -> Result<State, Error> {
+        let mut counted = vec![0u64; self.counter_count];
+        queue.read(&self.counted, 0, bytemuck::cast_slice_mut(&mut counted))?;
+        let named = self.counter_count - 4 * self.tables.len();
+        let definitions = self.tables.iter().zip(counted[named..].chunks_exact(4)).map(|(tables, counts)| {
+            let mut entries = [Vec::new(), Vec::new()];
+            for ((entries, memory), words) in entries.iter_mut().zip(&tables.entries).zip(tables.entry_words)
+            {
+                *entries = vec![0u64; tables.regions.places() * words];
+                queue.read(memory, 0, bytemuck::cast_slice_mut(entries))?;
+            }
+            let &[created, expired, evicted, refused] = counts else { unreachable!("chunks of four") };
+            Ok(Kept { entries, words: tables.words, counts: Counts { created, expired, evicted, refused } })
+        });
+        let definitions = definitions.collect::<Result<_, Error>>()?;
+        let mut functions = vec![Vec::new(); self.functions()];
+        for (index, kernel, _) in self.stages.iter().flat_map(|stage| &stage.functions) {
+            let [first, indexed] = self.counters[*index];
+            let (by_name, by_index) = kernel.counters;
+            functions[*index].extend(&counted[first..first + by_name]);
+            functions[*index].extend(&counted[indexed..indexed + by_index]);
+        }
+        Ok(State { definitions, functions })
+    }
+}
+
+/// What a device kept.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// For each definition, entries and counts.
+    definitions: Vec<Kept>,
+    /// What functions counted.
+    pub functions: Vec<Vec<u64>>,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    entries: [Vec<u64>; 2],
+    words: usize,
+    counts: Counts,
+}
+
+impl State {
+    /// Puts the flows of a definition into tables of this machine.
+    pub fn put_into(&self, definition: usize, flows: &mut Flows) {
+        let Some(Kept { entries: [v4, v6], words, counts }) = self.definitions.get(definition) else {
+            return;
+        };
+        flows.take_over([v4, v6], *words, *counts);
+    }
+}
+
+impl Tables {
+    fn new(
+        device: &Device,
+        shape: &Shape,
+        definition: &Definition,
+        words: usize,
+        room: u32,
+    ) -> Result<Self, Error> {
+        let regions = Regions::new(definition.max_flows);
+        let entry_words = definition.entry_bytes(words).map(|bytes| bytes / 8);
+        let zeros = |bytes: usize| device.memory_of(&vec![0; bytes]);
+        // Places are found by tags, which say whether there is one; but what lies there is read as it is at the end.
+        let entries = |words: usize| zeros(regions.places() * words * 8);
+        let seed = |number: u64| RandomState::new().hash_one(number);
+        let parts = 2usize << shape.part_bits;
+        Ok(Self {
+            definition: definition.clone(),
+            words,
+            entry_words,
+            regions,
+            seeds: [seed(0), seed(1)],
+            tags: [zeros(regions.tag_bytes())?, zeros(regions.tag_bytes())?],
+            entries: [entries(entry_words[0])?, entries(entry_words[1])?],
+            held: [zeros(regions.regions as usize * 4)?, zeros(regions.regions as usize * 4)?],
+            // As many as whole tiles have.
+            order: device.memory((room as usize + (shape.group * ROUNDS) as usize) * 4)?,
+            offsets: device.memory(MAX_TILES as usize * (parts + 1) * 2)?,
+        })
+    }
+}
+
+/// The text of the kernels that deal and that judge, and what it is told.
+fn programs(
+    shape: &Shape,
+    stages: &[Stage],
+    tables: &[Tables],
+    counters: &[[usize; 2]],
+    begins: &[usize],
+    (named, indexed): (usize, usize),
+) -> [Program; 2] {
+    let Shape { group, lanes, chunk, part_bits, groups_per_unit } = *shape;
+    let is_local = indexed <= MAX_LOCAL_COUNTERS;
+    let mut defines = regions::defines();
+    defines.extend(Verdict::defines());
+    defines.extend(FULL.iter().zip(0..).map(|((name, _), number)| ((*name).into(), format!("{number}u"))));
+    let number = |name: &str, value: usize| (name.to_owned(), format!("{value}u"));
+    let by = |tables: &Tables| {
+        BY.iter().find(|(_, by)| *by == tables.definition.by).map_or("BY_FIVE_TUPLE", |(name, _)| name)
+    };
+    defines.extend(BY.iter().zip(0..).map(|((name, _), number)| ((*name).into(), format!("{number}u"))));
+    let each_definition =
+        (0..).zip(tables).map(|(index, tables): (u32, _)| format!("D({index}, {})", by(tables)));
+    let each_stage = (0..).zip(stages).map(|(index, stage): (u32, _)| {
+        let own = &tables[stage.definition];
+        let mask = stage.functions.iter().map(|(_, _, part)| 1u64 << part.at.function).sum::<u64>();
+        format!(
+            "S({index}, {}, {}, {}, {}u, {}u, (u64){mask}u << STATES_FUNCTIONS)",
+            stage.definition,
+            by(own),
+            u32::from(stage.is_first),
+            own.entry_words[0],
+            own.entry_words[1],
+        )
+    });
+    let each_stage: Vec<_> = each_stage.collect();
+    defines.extend([
+        ("DEFINITIONS(D)".into(), each_definition.collect::<Vec<_>>().join(" ")),
+        ("STAGES(S)".into(), each_stage.join(" ")),
+        ("KEY_PORTS".into(), format!("{}u", KeyBits::PORTS.0)),
+        ("KEY_FIRST_FRAGMENT".into(), format!("{}u", KeyBits::FIRST_FRAGMENT.0)),
+        ("PROTOCOL_SCTP".into(), format!("{}u", protocol::SCTP)),
+        ("MORE_IS_LOCAL".into(), u32::from(is_local).to_string()),
+        ("RECORD_TAKES_PART".into(), format!("{}u", records::TAKES_PART)),
+        ("RECORD_IS_V6".into(), format!("{}u", records::IS_V6)),
+        ("RECORD_VERDICT".into(), records::VERDICT.to_string()),
+        number("TOTALS", named),
+        number("MORE_COUNT", indexed),
+        number("ROUNDS", ROUNDS as usize),
+        number("CHUNK", chunk as usize),
+        number("MAX_TILES", MAX_TILES as usize),
+        number("PART_BITS", part_bits as usize),
+        number("MAX_WORDS", tables.iter().flat_map(|tables| tables.entry_words).max().unwrap_or(1)),
+    ]);
+    let mut source =
+        format!("#line 1 \"states.kernel.c\"\n{}#line 1 \"packets.kernel.c\"\n{PACKETS}", regions::KERNEL);
+    let mut included: Vec<&str> = Vec::new();
+    for (index, stage) in stages.iter().enumerate() {
+        let mut steps = Vec::new();
+        for (function, kernel, part) in &stage.functions {
+            for (name, text) in kernel.texts {
+                if !included.contains(name) {
+                    included.push(name);
+                    source += &format!("#line 1 \"{name}.kernel.c\"\n{text}");
+                }
+            }
+            let words = kernel.words;
+            let [by_name, by_index] = counters[*function];
+            steps.push(format!(
+                "F({}, {}, {}, {words}, {}, {by_name}, {}, {})",
+                kernel.name,
+                part.at.function,
+                part.at.word,
+                begins[*function],
+                by_index - named,
+                match kernel.crowd {
+                    Crowd::Own => "OWN",
+                    Crowd::Steady => "STEADY",
+                    Crowd::Serial => "SERIAL",
+                },
+            ));
+        }
+        defines.push((format!("STAGE_{index}(F)"), steps.join(" ")));
+    }
+    source += "#line 1 \"chain.kernel.c\"\n";
+    source += CHAIN;
+    let deals = DEALS.iter().take(tables.len()).map(|name| Entry { name, parameters: DEAL });
+    let judges = JUDGES.iter().flat_map(|names| &names[..stages.len()]);
+    let judges = judges.map(|name| Entry { name, parameters: JUDGE });
+    let warps = group / lanes;
+    let parts = 2u32 << part_bits;
+    let spans = group.div_ceil(16);
+    let deal = warps * parts * 2 + parts * 4 + (group + spans) * 4;
+    let more = if is_local { indexed as u32 * 8 + 8 } else { 0 };
+    let words = tables.iter().flat_map(|tables| tables.entry_words).max().unwrap_or(1) as u32;
+    let crowd = chunk * 24 + words * 8 + (group + spans) * 8 + 32;
+    let judge = MAX_TILES * 6 + chunk * 18 + (group + spans) * 4 + 16 + crowd + more + 32;
+    let counted = 4 * (group + spans) * 8;
+    let program = |deals: bool, local: u32, entries: Vec<Entry>| {
+        let mut defines = defines.clone();
+        defines.push(("DEALS".into(), u32::from(deals).to_string()));
+        let local = local.next_multiple_of(16);
+        Program {
+            name: "chain",
+            source: source.clone(),
+            defines,
+            group,
+            groups_per_unit,
+            stays: false,
+            local,
+            entries,
+        }
+    };
+    [program(true, deal, deals.collect()), program(false, judge.max(counted), judges.collect())]
+}

@@ -1,0 +1,118 @@
+//! The batch form of lists whose rules admit connections: rules are found for the whole batch, then packets are stepped in order.
+//!
+//! A flow's entry holds a [`Connection`] where a rule admitted it, and none else.
+
+use std::sync::Arc;
+
+use packetloom_classify::NO_RULE;
+use packetloom_packet::{Batch, Role, Verdict};
+
+use super::cpu::{Finder, Fixed, Passing};
+use super::judge::Judge;
+use super::{Acl, Admits, List, live, oracle};
+use crate::connections::{Arrival, Class, Connection, Signal, Tracker};
+use crate::flows::{By, FlowFunction, FlowOracle, Flows, Keeps, KeyAt, StateAt, Transport, state_words};
+use crate::units::Span;
+use crate::{Found, Logged, PerFlow, Report};
+
+impl PerFlow for Acl {
+    fn keeps(&self) -> Keeps {
+        let flows = self.list.settings.admits.flows.clone();
+        Keeps { flows, by: &[By::Connection], words: state_words::<Connection>() }
+    }
+
+    fn min_timeout(&self) -> Option<Span> {
+        Some(self.list.settings.admits.timeouts.longest())
+    }
+
+    fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
+        let list = self.list.clone();
+        match &self.changes {
+            Some(changes) => Box::new(AclReflect::new(at, list, live::Changing::new(changes.clone()))),
+            None => Box::new(AclReflect::new(at, list, Fixed::new(self.classifier()))),
+        }
+    }
+
+    fn oracle(&self) -> Box<dyn FlowOracle> {
+        Box::new(oracle::AclOracle::new(self.list.clone(), self.changes.clone()))
+    }
+}
+
+struct AclReflect<F> {
+    at: StateAt,
+    tracker: Tracker,
+    finder: F,
+    judge: Judge,
+    /// For each of the batch's keys the first rule, where its packet still passes.
+    first_v4: Vec<u32>,
+    first_v6: Vec<u32>,
+}
+
+impl<F> AclReflect<F> {
+    fn new(at: StateAt, list: Arc<List>, finder: F) -> Self {
+        let Admits { timeouts, loose, .. } = &list.settings.admits;
+        let tracker = Tracker::new(timeouts, *loose);
+        Self { at, tracker, finder, judge: Judge::new(list), first_v4: Vec::new(), first_v6: Vec::new() }
+    }
+}
+
+/// Puts what was found of the packets that pass where their keys are.
+fn scatter<K>(found: &Passing<K>, first: &mut [u32]) {
+    for (&at, &rule) in found.at.iter().zip(&found.first) {
+        first[at as usize] = rule;
+    }
+}
+
+impl<F: Finder> FlowFunction for AclReflect<F> {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
+        let Self { at, tracker, finder, judge, first_v4, first_v6 } = self;
+        let (verdicts, v4, v6) = batch.judge();
+        first_v4.resize(v4.keys.len(), NO_RULE);
+        first_v6.resize(v6.keys.len(), NO_RULE);
+        finder.find(verdicts, (v4, v6), |found_v4, found_v6, _| {
+            scatter(found_v4, first_v4);
+            scatter(found_v6, first_v6);
+        });
+        let first = |at: KeyAt| match at {
+            KeyAt::V4(at) => first_v4[at],
+            KeyAt::V6(at) => first_v6[at],
+        };
+        flows.each(*at, batch, |packet, connection: &mut Connection, _| {
+            let now = packet.now.as_nanos();
+            let found = Found { frame: packet.frame, first: first(packet.key_at()), bytes: packet.bytes };
+            if packet.role == Role::Related {
+                if tracker.is_alive(connection, now) {
+                    judge.report.admitted.related += 1;
+                    return Verdict::Pass;
+                }
+                return judge.one(found);
+            }
+            let Transport { protocol, tcp_flags, bits, source_port } = packet.transport();
+            let signal = Signal::of(protocol, tcp_flags, bits, source_port);
+            let (class, next) = tracker.step(connection, Arrival { now, from_a: packet.from_a, signal });
+            if class == Class::Established {
+                *connection = next;
+                judge.report.admitted.packets += 1;
+                judge.report.admitted.bytes += u64::from(packet.bytes);
+                return Verdict::Pass;
+            }
+            let verdict = judge.one(found);
+            if class == Class::New && judge.report.list.admits(found.first) {
+                *connection = next;
+                judge.report.admitted.connections += 1;
+            }
+            verdict
+        });
+        flows.each_without(batch, |packet| {
+            judge.one(Found { frame: packet.frame, first: first(packet.key_at()), bytes: packet.bytes })
+        });
+    }
+
+    fn logged(&mut self, into: &mut Vec<Logged>) {
+        self.judge.logged(into);
+    }
+
+    fn report(&self, _flows: &Flows) -> Box<dyn Report> {
+        Box::new(self.judge.report.clone())
+    }
+}

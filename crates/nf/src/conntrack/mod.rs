@@ -1,0 +1,207 @@
+//! `conntrack`: the state of connections; packets that belong to none and cannot open one are invalid, and dropped unless the chain
+//! file says otherwise.
+//!
+//! - Shape: two words of the flow's entry: [`Connection`].
+//! - Packets are new (they open a connection), established (of one that there is), related (an ICMP or ICMPv6 error that quotes a
+//!   packet of one), invalid, or untracked: they have no connection, as neighbour discovery and later fragments, or there was no room.
+//!   RFC 5508 section 5 has errors about no connection dropped: they are invalid.
+//! - Verdict: pass, or drop with `invalid_connection`.
+//!
+//! [`connections`](crate::connections) has the states.
+
+mod config;
+mod cpu;
+mod oracle;
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+
+use packetloom_packet::{DropReason, Verdict, protocol};
+use serde_json::{Value, json};
+
+pub use self::config::{Config, Invalid};
+use crate::connections::{Class, Connection};
+use crate::flows::{By, FlowFunction, FlowOracle, Keeps, StateAt, state_words};
+use crate::units::Span;
+use crate::{Form, PerFlow, Prepared, Report};
+
+/// A connection tracker ready to run.
+#[derive(Clone, Debug)]
+pub struct Conntrack {
+    config: Config,
+}
+
+impl Invalid {
+    const fn verdict(self) -> Verdict {
+        match self {
+            Self::Drop => Verdict::Drop(DropReason::InvalidConnection),
+            Self::Pass => Verdict::Pass,
+        }
+    }
+}
+
+impl Prepared for Conntrack {
+    fn name(&self) -> &'static str {
+        "conntrack"
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let Config { invalid, loose, timeouts, .. } = &self.config;
+        let opens = if *loose { "TCP opens by any segment with ACK" } else { "TCP opens by SYN" };
+        let becomes = match invalid {
+            Invalid::Drop => "packets of no connection are dropped",
+            Invalid::Pass => "packets of no connection are counted and pass",
+        };
+        vec![format!("{opens}; {becomes}"), format!("forgotten after {timeouts}")]
+    }
+
+    fn is_per_flow(&self) -> bool {
+        false
+    }
+
+    fn form(&self) -> Form<'_> {
+        Form::PerFlow(self)
+    }
+}
+
+impl PerFlow for Conntrack {
+    fn keeps(&self) -> Keeps {
+        let words = state_words::<Connection>();
+        Keeps { flows: self.config.flows.clone(), by: &[By::Connection], words }
+    }
+
+    fn min_timeout(&self) -> Option<Span> {
+        Some(self.config.timeouts.longest())
+    }
+
+    fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
+        Box::new(cpu::ConntrackCpu::new(at, &self.config))
+    }
+
+    fn oracle(&self) -> Box<dyn FlowOracle> {
+        Box::new(oracle::ConntrackOracle::new(self.config.clone()))
+    }
+}
+
+/// What a packet is, in the order of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    New,
+    Established,
+    Related,
+    Invalid,
+    Untracked,
+}
+
+const KINDS: [&str; 5] = ["new", "established", "related", "invalid", "untracked"];
+
+impl From<Class> for Kind {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::New => Self::New,
+            Class::Established => Self::Established,
+            Class::Invalid => Self::Invalid,
+        }
+    }
+}
+
+/// Protocols that the report tells apart, in its order.
+const PROTOCOLS: [&str; 4] = ["tcp", "udp", "icmp", "other"];
+
+/// A protocol's place among [`PROTOCOLS`].
+const fn place(protocol: u8) -> usize {
+    match protocol {
+        protocol::TCP => 0,
+        protocol::UDP => 1,
+        protocol::ICMP | protocol::ICMPV6 => 2,
+        _ => 3,
+    }
+}
+
+/// Connections of a protocol by what they came to. What a protocol has not stays 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// That were opened.
+    pub opened: u64,
+    /// Of TCP: that became established.
+    pub established: u64,
+    /// Of TCP: whose sides both sent FIN.
+    pub closed: u64,
+    /// Of TCP: that were reset.
+    pub reset: u64,
+    /// Of other protocols: that were answered.
+    pub replied: u64,
+}
+
+/// What a connection tracker counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConntrackReport {
+    /// Packets and IP bytes: new, established, related, invalid, untracked.
+    pub packets: [[u64; 2]; 5],
+    /// Connections of TCP, UDP, ICMP and ICMPv6, and other protocols.
+    pub connections: [Connections; 4],
+}
+
+impl ConntrackReport {
+    #[inline]
+    fn count(&mut self, kind: Kind, bytes: u32) {
+        let [packets, all] = &mut self.packets[kind as usize];
+        *packets += 1;
+        *all += u64::from(bytes);
+    }
+}
+
+impl Report for ConntrackReport {
+    fn merge(&mut self, other: &dyn Report) {
+        let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
+        for (own, other) in self.packets.iter_mut().flatten().zip(other.packets.iter().flatten()) {
+            *own += other;
+        }
+        for (own, other) in self.connections.iter_mut().zip(&other.connections) {
+            own.opened += other.opened;
+            own.established += other.established;
+            own.closed += other.closed;
+            own.reset += other.reset;
+            own.replied += other.replied;
+        }
+    }
+
+    fn json(&self) -> Value {
+        let kinds = KINDS.iter().zip(self.packets);
+        let mut json: Value = kinds
+            .map(|(&name, [packets, bytes])| (name, json!({ "packets": packets, "bytes": bytes })))
+            .collect();
+        json["connections"] = PROTOCOLS
+            .iter()
+            .zip(&self.connections)
+            .map(|(&name, &Connections { opened, established, closed, reset, replied })| {
+                let counts = match name {
+                    "tcp" => json!({
+                        "opened": opened, "established": established, "closed": closed, "reset": reset,
+                    }),
+                    _ => json!({ "opened": opened, "replied": replied }),
+                };
+                (name, counts)
+            })
+            .collect();
+        json
+    }
+
+    fn rows(&self) -> Vec<(String, String)> {
+        let kinds = KINDS.iter().zip(self.packets);
+        let kinds = kinds
+            .map(|(&name, [packets, bytes])| (name.into(), format!("{packets} packets, {bytes} IP bytes")));
+        let connections = PROTOCOLS.iter().zip(&self.connections).map(|(&name, connections)| {
+            let &Connections { opened, established, closed, reset, replied } = connections;
+            let counts = match name {
+                "tcp" => {
+                    format!("{opened} opened, {established} established, {closed} closed, {reset} reset")
+                }
+                _ => format!("{opened} opened, {replied} answered"),
+            };
+            (format!("{name} connections"), counts)
+        });
+        kinds.chain(connections).collect()
+    }
+}

@@ -1,0 +1,350 @@
+//! `scan`: sources that try many addresses or ports, or that mostly fail.
+//!
+//! - `fan-out` ([`fan_out`]): a source that contacts as many distinct services as `threshold` within `window`, by TCP packets with SYN
+//!   and without ACK and by first packets of UDP flows. Which those are, a second definition says, by 5-tuple (`sessions`); with
+//!   `udp = false` there is none.
+//! - `trw` ([`trw`]): a source whose first TCP contacts of destinations fail so often that it is hardly an honest one. It is by
+//!   [`By::Initiator`], so that answers come to the entry of the source that they are for, and packets spread by that keep
+//!   results exact.
+//!
+//! What is found is a scanner for `block_for`, or until it was silent for the definition's timeout; meanwhile nothing else is
+//! counted of it. Other scans (FIN, NULL, Xmas, ICMP) are not looked for.
+//!
+//! - Shape: four words of the source's entry ([`fan_out::Window`]), or five ([`trw::Walk`]); none of the UDP flow's.
+//! - Verdict: pass; with `action = "drop"` all packets of a scanner's entry are dropped with `scan`, the one by which it was found
+//!   included, as they are by lists of blocked addresses.
+//! - At the end: attempts, answers, and detections, the first of them one by one.
+
+mod config;
+mod contact;
+mod cpu;
+pub mod fan_out;
+mod oracle;
+pub mod trw;
+
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::net::IpAddr;
+
+use packetloom_packet::{DropReason, Timestamp, Verdict};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+pub use self::config::{Config, Kind, Threshold};
+use self::fan_out::{FanOut, Window};
+use self::trw::{Hypotheses, Test, Walk};
+use crate::flows::{By, FlowFunction, FlowOracle, Keeps, StateAt, state_words};
+use crate::units::Span;
+use crate::{Form, PerFlow, Prepared, Report};
+
+/// A detector ready to run.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    flows: Option<String>,
+    sessions: Option<String>,
+    method: Method,
+    block_for: Span,
+    action: Action,
+    seed: u64,
+}
+
+/// What makes a scanner of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    FanOut { threshold: u32, window: Span, distinct: Distinct, udp: bool },
+    Trw(Hypotheses),
+}
+
+/// What makes contacts distinct.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Distinct {
+    /// The destination address: a horizontal scan.
+    Destinations,
+    /// Protocol and destination port, wherever: a vertical scan.
+    Ports,
+    /// Address, protocol and port: either.
+    #[default]
+    Both,
+}
+
+/// What becomes of a scanner's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// They are counted, and pass.
+    #[default]
+    Count,
+    /// They are dropped.
+    Drop,
+}
+
+/// What a packet is to its source's entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contact {
+    /// Nothing in particular.
+    None,
+    /// It opens a connection to a destination with this hash.
+    Opens(u64),
+    /// The destination with this hash answers.
+    Answers(u64),
+}
+
+/// What was found out by a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// Nothing.
+    Nothing,
+    /// It is an attempt that counts.
+    Attempt,
+    /// It answers one.
+    Answer,
+    /// It is an attempt, and its source now a scanner, after so many with this one.
+    Detected {
+        /// Attempts that counted.
+        attempts: u32,
+    },
+    /// It is a scanner's.
+    Scanner,
+}
+
+impl Judged {
+    /// Whether it is a scanner's packet.
+    const fn is_of_scanner(self) -> bool {
+        matches!(self, Self::Detected { .. } | Self::Scanner)
+    }
+}
+
+impl Action {
+    #[inline]
+    const fn verdict(self, judged: Judged) -> Verdict {
+        match (self, judged.is_of_scanner()) {
+            (Self::Drop, true) => Verdict::Drop(DropReason::Scan),
+            _ => Verdict::Pass,
+        }
+    }
+}
+
+/// Bits that are set.
+#[inline]
+const fn ones(bits: u64) -> u32 {
+    bits.count_ones()
+}
+
+impl Prepared for Scan {
+    fn name(&self) -> &'static str {
+        "scan"
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let found = match self.method {
+            Method::FanOut { threshold, window, distinct, udp } => {
+                let what = match distinct {
+                    Distinct::Destinations => "addresses",
+                    Distinct::Ports => "ports",
+                    Distinct::Both => "addresses and ports",
+                };
+                let udp = if udp { "TCP and UDP" } else { "TCP" };
+                let within = match window.limit() {
+                    Some(_) => format!(" within {window}"),
+                    None => String::new(),
+                };
+                format!("sources that contact {threshold} {what}{within} by {udp} are scanners")
+            }
+            Method::Trw(hypotheses) => {
+                let failures = self.test(&hypotheses).failures();
+                format!(
+                    "sources whose first TCP contacts mostly fail are scanners: {failures} failures at the beginning"
+                )
+            }
+        };
+        let until = match self.block_for.limit() {
+            Some(_) => format!("for {}", self.block_for),
+            None => "until they are forgotten".into(),
+        };
+        let becomes = match self.action {
+            Action::Count => "their packets are counted",
+            Action::Drop => "their packets are dropped",
+        };
+        vec![found, format!("{becomes} {until}")]
+    }
+
+    fn is_per_flow(&self) -> bool {
+        false
+    }
+
+    fn form(&self) -> Form<'_> {
+        Form::PerFlow(self)
+    }
+}
+
+impl Scan {
+    /// Nanoseconds for which a source is a scanner.
+    fn nanos(&self) -> u64 {
+        self.block_for.limit().unwrap_or(u64::MAX)
+    }
+
+    fn test(&self, hypotheses: &Hypotheses) -> Test {
+        hypotheses.test(self.nanos())
+    }
+}
+
+impl PerFlow for Scan {
+    fn keeps(&self) -> Keeps {
+        let (by, words): (&[By], _) = match self.method {
+            Method::FanOut { .. } => (&[By::Source, By::Initiator], state_words::<Window>()),
+            Method::Trw(_) => (&[By::Initiator], state_words::<Walk>()),
+        };
+        Keeps { flows: self.flows.clone(), by, words }
+    }
+
+    fn remembers(&self) -> Option<Keeps> {
+        match self.method {
+            Method::FanOut { udp: true, .. } => {
+                Some(Keeps { flows: self.sessions.clone(), by: &[By::FiveTuple], words: 0 })
+            }
+            _ => None,
+        }
+    }
+
+    fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
+        let steps = match self.method {
+            Method::FanOut { threshold, window, distinct, udp } => {
+                let window = window.limit().unwrap_or(u64::MAX);
+                cpu::Steps::FanOut(FanOut::new(threshold, window, self.nanos()), distinct, udp)
+            }
+            Method::Trw(hypotheses) => cpu::Steps::Trw(self.test(&hypotheses)),
+        };
+        Box::new(cpu::ScanCpu::new(at, steps, self.action, self.seed))
+    }
+
+    fn oracle(&self) -> Box<dyn FlowOracle> {
+        Box::new(oracle::ScanOracle::new(self))
+    }
+}
+
+/// A source that was found to be a scanner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Detection {
+    /// When.
+    pub time: Timestamp,
+    /// Its address.
+    pub source: IpAddr,
+    /// Its attempts that counted, in the window or since its entry was made.
+    pub attempts: u32,
+}
+
+/// Detections that are reported one by one, and how many of them to people.
+const LISTED: usize = 100;
+const SHOWN: usize = 10;
+
+/// What a detector counted.
+#[derive(Clone, Debug)]
+pub struct ScanReport {
+    /// Attempts that counted: with `fan-out`, TCP packets with SYN and without ACK and first packets of UDP flows; with `trw`, first
+    /// contacts.
+    pub attempts: u64,
+    /// Those that were answered; only `trw` looks.
+    pub answered: Option<u64>,
+    /// Sources that were found to be scanners, one that was found twice counted twice.
+    pub detections: u64,
+    /// Packets and IP bytes of scanners, from the packet on by which each was found.
+    pub scanners: [u64; 2],
+    /// The first detections, in no order, and perhaps some more.
+    first: Vec<Detection>,
+}
+
+impl ScanReport {
+    /// Of a detector that looks at answers or does not.
+    fn new(looks_at_answers: bool) -> Self {
+        let answered = looks_at_answers.then_some(0);
+        let first = Vec::with_capacity(2 * LISTED);
+        Self { attempts: 0, answered, detections: 0, scanners: [0; 2], first }
+    }
+
+    /// Counts a packet of so many bytes.
+    #[inline]
+    fn count(&mut self, judged: Judged, bytes: u32) {
+        let is_attempt = matches!(judged, Judged::Attempt | Judged::Detected { .. });
+        self.attempts += u64::from(is_attempt);
+        if let (Judged::Answer, Some(answered)) = (judged, &mut self.answered) {
+            *answered += 1;
+        }
+        if judged.is_of_scanner() {
+            self.scanners[0] += 1;
+            self.scanners[1] += u64::from(bytes);
+        }
+    }
+
+    #[cold]
+    fn detect(&mut self, detection: Detection) {
+        self.detections += 1;
+        self.first.push(detection);
+        if self.first.len() == 2 * LISTED {
+            self.first.sort_unstable();
+            self.first.truncate(LISTED);
+        }
+    }
+
+    /// The first detections: by time, at one time by address.
+    pub fn first(&self) -> Vec<Detection> {
+        let mut first = self.first.clone();
+        first.sort_unstable();
+        first.truncate(LISTED);
+        first
+    }
+}
+
+impl Report for ScanReport {
+    fn merge(&mut self, other: &dyn Report) {
+        let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
+        self.attempts += other.attempts;
+        if let (Some(own), Some(other)) = (&mut self.answered, other.answered) {
+            *own += other;
+        }
+        self.detections += other.detections;
+        for (own, other) in self.scanners.iter_mut().zip(other.scanners) {
+            *own += other;
+        }
+        self.first.extend(&other.first);
+        self.first = self.first();
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let detection = |Detection { time, source, attempts }: &Detection| json!({ "source": source.to_string(), "microseconds": time.as_micros(), "attempts": attempts });
+        let first: Vec<_> = self.first().iter().map(detection).collect();
+        let [packets, bytes] = self.scanners;
+        let mut value = json!({
+            "attempts": self.attempts,
+            "detections": self.detections,
+            "scanners": { "packets": packets, "bytes": bytes },
+            "first": first,
+        });
+        if let Some(answered) = self.answered {
+            value["answered"] = answered.into();
+        }
+        value
+    }
+
+    fn rows(&self) -> Vec<(String, String)> {
+        let [packets, bytes] = self.scanners;
+        let attempts = match self.answered {
+            Some(answered) => ("first contacts", format!("{}, {answered} answered", self.attempts)),
+            None => ("contacts", self.attempts.to_string()),
+        };
+        let counts = [
+            attempts,
+            ("scanners found", self.detections.to_string()),
+            ("packets of scanners", format!("{packets} packets, {bytes} IP bytes")),
+        ];
+        let counts = counts.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let row = |Detection { time, source, attempts }: Detection| {
+            let (seconds, micros) = (time.as_micros() / 1_000_000, time.as_micros() % 1_000_000);
+            (source.to_string(), format!("found at {seconds}.{micros:06}, after {attempts} attempts"))
+        };
+        counts.chain(self.first().into_iter().take(SHOWN).map(row)).collect()
+    }
+}

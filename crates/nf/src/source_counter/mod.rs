@@ -1,0 +1,138 @@
+//! `source-counter`: packets, IP bytes and flows of each source.
+//!
+//! A flow counts once, for the source of its first packet that the function sees; what a flow is, and when it is a new one again, a
+//! second definition says, by 5-tuple (`sessions`).
+//!
+//! - Shape: three words of the source's entry: packets, IP bytes, flows; none of the flow's, where only the function's bit counts.
+//! - Verdict: always pass.
+//! - At the end: all packets, bytes and flows, how many sources are still held, and those of them with the most bytes and with
+//!   the most flows.
+
+mod config;
+mod cpu;
+mod oracle;
+
+use std::any::Any;
+
+use bytemuck::{Pod, Zeroable};
+use serde_json::json;
+
+pub use self::config::Config;
+use crate::flows::{By, FlowFunction, FlowName, FlowOracle, Keeps, StateAt, Top, state_words};
+use crate::{Form, PerFlow, Prepared, Report};
+
+/// A counter of sources ready to run.
+#[derive(Clone, Debug)]
+pub struct SourceCounter {
+    flows: Option<String>,
+    sessions: Option<String>,
+}
+
+/// What it keeps for a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Counted {
+    /// Packets.
+    pub packets: u64,
+    /// Their IP bytes.
+    pub bytes: u64,
+    /// Flows that it sent the first packet of.
+    pub flows: u64,
+}
+
+impl Prepared for SourceCounter {
+    fn name(&self) -> &'static str {
+        "source-counter"
+    }
+
+    fn describe(&self) -> Vec<String> {
+        vec!["packets, IP bytes and flows of each source".into()]
+    }
+
+    fn is_per_flow(&self) -> bool {
+        false
+    }
+
+    fn form(&self) -> Form<'_> {
+        Form::PerFlow(self)
+    }
+}
+
+impl PerFlow for SourceCounter {
+    fn keeps(&self) -> Keeps {
+        Keeps { flows: self.flows.clone(), by: &[By::Source], words: state_words::<Counted>() }
+    }
+
+    fn remembers(&self) -> Option<Keeps> {
+        Some(Keeps { flows: self.sessions.clone(), by: &[By::FiveTuple], words: 0 })
+    }
+
+    fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
+        Box::new(cpu::SourceCounterCpu::new(at))
+    }
+
+    fn oracle(&self) -> Box<dyn FlowOracle> {
+        Box::new(oracle::SourceCounterOracle::default())
+    }
+}
+
+/// What a counter of sources counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceCounterReport {
+    /// Packets, IP bytes and flows of all sources.
+    pub all: Counted,
+    /// Sources that are still held.
+    pub sources: u64,
+    /// Those of them with the most bytes.
+    pub top: Top<3>,
+    /// Those of them with the most flows.
+    pub top_by_flows: Top<3>,
+}
+
+/// In the order of [`Counted`].
+const NAMES: [&str; 3] = ["packets", "bytes", "flows"];
+
+impl SourceCounterReport {
+    /// The report on all packets, and on the sources that are held.
+    fn new<I>(all: Counted, held: impl Fn() -> I) -> Self
+    where
+        I: Iterator<Item = (FlowName, Counted)>,
+    {
+        let counts = |(name, Counted { packets, bytes, flows })| (name, [packets, bytes, flows]);
+        let top = |by| Top::new(NAMES, by, held().map(counts));
+        Self { all, sources: held().count() as u64, top: top(1), top_by_flows: top(2) }
+    }
+}
+
+impl Report for SourceCounterReport {
+    fn merge(&mut self, other: &dyn Report) {
+        let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
+        self.all.packets += other.all.packets;
+        self.all.bytes += other.all.bytes;
+        self.all.flows += other.all.flows;
+        self.sources += other.sources;
+        self.top.merge(&other.top);
+        self.top_by_flows.merge(&other.top_by_flows);
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let Counted { packets, bytes, flows } = self.all;
+        json!({
+            "packets": packets,
+            "bytes": bytes,
+            "flows": flows,
+            "sources": self.sources,
+            "top": self.top.json(),
+            "top_by_flows": self.top_by_flows.json(),
+        })
+    }
+
+    fn rows(&self) -> Vec<(String, String)> {
+        let Counted { packets, bytes, flows } = self.all;
+        let counts =
+            [("packets", packets), ("IP bytes", bytes), ("flows", flows), ("sources held", self.sources)];
+        let counts = counts.into_iter().map(|(name, count)| (name.to_owned(), count.to_string()));
+        let by_flows = self.top_by_flows.rows().map(|(name, counts)| (format!("most flows: {name}"), counts));
+        counts.chain(self.top.rows()).chain(by_flows).collect()
+    }
+}
