@@ -35,9 +35,15 @@ typedef int i32;
   LOCAL type *name = &name##_memory
 #define group_index() ((u32)get_group_id(0))
 #define group_count() ((u32)get_num_groups(0))
-#define local_index() ((u32)get_local_id(0))
 #define local_count() ((u32)get_local_size(0))
+/* A group of one has nobody to wait for: compilers for cores make loops over items between barriers, and many barriers cost them minutes. */
+#if GROUP == 1
+#define local_index() 0u
+#define barrier_group()
+#else
+#define local_index() ((u32)get_local_id(0))
 #define barrier_group() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
+#endif
 #define count_ones(x) popcount((u32)(x))
 #define multiply_high(x, y) mul_hi((u32)(x), (u32)(y))
 #define multiply_high_64(x, y) mul_hi((u64)(x), (u64)(y))

@@ -79,8 +79,7 @@ impl Plan {
             return format!("{device}, batches of {batch}");
         }
         if self.stateful > 0 {
-            let mut text =
-                format!("{device}, if it is a GPU: {} with their state", numbers(0, self.stateful));
+            let mut text = format!("{device}: {} with their state", numbers(0, self.stateful));
             if functions.len() > self.stateful {
                 text += &format!("; {} on this machine's cores", numbers(self.stateful, functions.len()));
             }

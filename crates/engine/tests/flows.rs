@@ -10,7 +10,6 @@ use std::path::Path;
 
 use packetloom_device::faults::{Call, Faults};
 use packetloom_device::{Cache, Device, Id};
-use packetloom_engine::offload::stateful;
 use packetloom_packet::key::join;
 use packetloom_packet::{Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, dissect};
 use proptest::prelude::*;
@@ -364,7 +363,7 @@ fn compare_on(device: &Device, chain: &str, capture: &[u8]) {
 #[test]
 fn devices_give_what_the_oracle_gives() {
     let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
-    for device in devices().iter().filter(|device| stateful::suits(device)) {
+    for device in &devices() {
         for (packets, flows, seed) in [(1_000, 100, 1), (1_500, 1, 2), (1_500, 1_500, 3), (2_000, 10, 4)] {
             let capture = traffic(packets, flows, seed);
             let limiter = function("limiter", "rate = \"1Mbit/s\"\nburst = \"4000B\"\n");

@@ -167,7 +167,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
             shares = Some(judged);
             remains
         }
-        (Some(device), _) if plan.stateful() > 0 && offload::stateful::suits(&device) => {
+        (Some(device), _) if plan.stateful() > 0 => {
             let (remains, judged) =
                 stateful::run(chain, &device, plan.stateful(), &mut intake, &mut outlet, io.notice)?;
             shares = Some(judged);

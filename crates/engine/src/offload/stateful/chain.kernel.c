@@ -13,8 +13,8 @@
  *
  * Before this text stand states.kernel.c, packets.kernel.c and those of the functions. Defined by the host:
  *
- * - ROUNDS, packets of an item in a tile at most; CHUNK, packets of a part that are judged at a time, a multiple of GROUP; MAX_TILES;
- *   PART_BITS, for the most parts there are;
+ * - ROUNDS, packets of an item in a tile at most; CHUNK, packets of a part that are judged at a time, a multiple of GROUP and
+ *   up to 32 of them, a bit of a word for each of an item's; MAX_TILES; PART_BITS, for the most parts there are;
  * - DEFINITIONS(D): a D(number, by) for each flow definition; STAGES(S): an S(number, definition, by, is_first, words_v4, words_v6, mask) for
  *   each run of functions, whether it is the first one that sees packets of its definition, words of an entry, the functions' bits;
  *   STAGE_<number>(F): an F(name, bit, word, words, parameters, totals, more, crowd) for each function: its bit and words in the entry, where

@@ -23,8 +23,6 @@ use crate::layout::{Layout, Part, Parts};
 const PACKETS: &str = include_str!("packets.kernel.c");
 const CHAIN: &str = include_str!("chain.kernel.c");
 
-/// Packets of a tile that an item deals at most.
-const ROUNDS: u32 = 8;
 /// Tiles of a batch.
 const MAX_TILES: u32 = 512;
 /// Tiles that a batch has before they become larger.
@@ -104,7 +102,9 @@ struct Shape {
     /// Items of a group, and those that run in step.
     group: u32,
     lanes: u32,
-    /// Packets of a part that are judged at a time.
+    /// Packets of a tile that an item deals at most.
+    rounds: u32,
+    /// Packets of a part that are judged at a time: 32 for each item at most.
     chunk: u32,
     /// The most parts there are of one IP version, as a power of two.
     part_bits: u32,
@@ -116,16 +116,17 @@ impl Shape {
         let Description { id, lanes, .. } = device.description();
         match id {
             _ if is_gpu(device) => {
-                Self { group: 256, lanes: *lanes, chunk: 512, part_bits: 10, groups_per_unit: 4 }
+                Self { group: 256, lanes: *lanes, rounds: 8, chunk: 512, part_bits: 10, groups_per_unit: 4 }
             }
-            Id::Host => Self { group: 32, lanes: 32, chunk: 64, part_bits: 4, groups_per_unit: 1 },
-            _ => Self { group: 16, lanes: *lanes, chunk: 64, part_bits: 4, groups_per_unit: 1 },
+            Id::Host => Self { group: 32, lanes: 32, rounds: 8, chunk: 64, part_bits: 4, groups_per_unit: 1 },
+            // Cores: a group is an item, which waits for nobody.
+            _ => Self { group: 1, lanes: 1, rounds: 128, chunk: 32, part_bits: 4, groups_per_unit: 1 },
         }
     }
 
     /// The most packets that a batch may have.
     fn room(&self) -> u32 {
-        self.group * ROUNDS * MAX_TILES
+        self.group * self.rounds * MAX_TILES
     }
 }
 
@@ -189,12 +190,6 @@ pub struct Buffers<'a> {
     pub room: u32,
     /// Whether any packet may be IPv6.
     pub has_v6: bool,
-}
-
-/// Whether functions that keep state are worth having on a device. Compilers of devices that are cores need minutes for their kernels, whose
-/// items meet often.
-pub fn suits(device: &Device) -> bool {
-    is_gpu(device) || device.description().id == Id::Host
 }
 
 /// How many functions of a chain, from its beginning, a device can run with their state: no others use the same entries.
@@ -349,8 +344,8 @@ impl Stateful {
         if packets == 0 {
             return Ok(());
         }
-        let Shape { group, .. } = self.shape;
-        let rounds = packets.div_ceil(group * FEW_TILES).clamp(1, ROUNDS);
+        let Shape { group, rounds, .. } = self.shape;
+        let rounds = packets.div_ceil(group * FEW_TILES).clamp(1, rounds);
         let tiles = packets.div_ceil(group * rounds);
         let versions = if buffers.has_v6 { 2 } else { 1 };
         for (kernel, tables) in self.deals.iter().zip(&self.tables) {
@@ -515,7 +510,7 @@ impl Tables {
             entries: [entries(entry_words[0])?, entries(entry_words[1])?],
             held: [zeros(regions.regions as usize * 4)?, zeros(regions.regions as usize * 4)?],
             // As many as whole tiles have.
-            order: device.memory((room as usize + (shape.group * ROUNDS) as usize) * 4)?,
+            order: device.memory((room as usize + (shape.group * shape.rounds) as usize) * 4)?,
             offsets: device.memory(MAX_TILES as usize * (parts + 1) * 2)?,
         })
     }
@@ -530,7 +525,7 @@ fn programs(
     begins: &[usize],
     (named, indexed): (usize, usize),
 ) -> [Program; 2] {
-    let Shape { group, lanes, chunk, part_bits, groups_per_unit } = *shape;
+    let Shape { group, lanes, rounds, chunk, part_bits, groups_per_unit } = *shape;
     let is_local = indexed <= MAX_LOCAL_COUNTERS;
     let mut defines = regions::defines();
     defines.extend(Verdict::defines());
@@ -567,7 +562,7 @@ fn programs(
         ("RECORD_VERDICT".into(), records::VERDICT.to_string()),
         number("TOTALS", named),
         number("MORE_COUNT", indexed),
-        number("ROUNDS", ROUNDS as usize),
+        number("ROUNDS", rounds as usize),
         number("CHUNK", chunk as usize),
         number("MAX_TILES", MAX_TILES as usize),
         number("PART_BITS", part_bits as usize),
