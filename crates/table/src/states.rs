@@ -10,7 +10,8 @@
 //! sweeps: a dead entry's place is taken when it is needed. At capacity a hand goes round the entries (second chance, as
 //! in CLOCK: Corbató, "A paging experiment with the Multics system", 1968) and takes the place of one that is dead or, if
 //! the policy is to evict, was not touched since it last came by; so a flood of new flows takes its own places, not those
-//! of flows that go on.
+//! of flows that go on. The hand leaps over groups: behind it there is room, ahead of it none, and were these the two sides of the table,
+//! new flows would have to be put far from home.
 //!
 //! Functions work through a batch one after the other, by the entries that its packets were given. So the place of an entry
 //! that was removed is not given away before the end of the batch ([`States::end_batch`]), and a packet that came before the
@@ -147,8 +148,9 @@ pub struct States<const W: usize> {
     when_full: WhenFull,
     capacity: usize,
     len: usize,
-    /// The next entry that the hand looks at.
+    /// The next entry that the hand looks at, and groups from one to the next.
     hand: usize,
+    leap: usize,
     /// Places of entries that were removed in this batch.
     removed: Vec<Slot>,
     counts: Counts,
@@ -189,6 +191,7 @@ impl<const W: usize> States<W> {
             capacity,
             len: 0,
             hand: 0,
+            leap: leap(groups),
             removed: Vec::with_capacity(batch),
             counts: Counts::default(),
         }
@@ -259,6 +262,7 @@ impl<const W: usize> States<W> {
             capacity: self.capacity,
             len: &mut self.len,
             hand: &mut self.hand,
+            leap: self.leap,
             removed: &mut self.removed,
             counts: &mut self.counts,
         }
@@ -446,6 +450,19 @@ fn home(groups: usize, hash: u64) -> usize {
     (((hash >> 32) * groups as u64) >> 32) as usize
 }
 
+/// How far a hand leaps to come by all of so many groups, and soon by some of each part of them: about the golden section of them.
+fn leap(groups: usize) -> usize {
+    let common = |a: usize, b: usize| {
+        let (mut a, mut b) = (a, b);
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let section = (groups as u128 * 0x9e37_79b9 >> 32) as usize;
+    (section.max(1)..).find(|&leap| common(groups, leap) == 1).unwrap_or(1)
+}
+
 /// Seven bits of the lower half.
 #[inline]
 fn tag(hash: u64) -> u64 {
@@ -480,6 +497,7 @@ struct Table<'a> {
     capacity: usize,
     len: &'a mut usize,
     hand: &'a mut usize,
+    leap: usize,
     removed: &'a mut Vec<Slot>,
     counts: &'a mut Counts,
 }
@@ -622,13 +640,30 @@ impl Table<'_> {
         Some(slot as Slot)
     }
 
+    /// Where the hand was; it goes on to the next entry, and the group after that one's is brought in.
+    fn move_hand(&mut self) -> usize {
+        let slot = *self.hand;
+        if !(slot + 1).is_multiple_of(WAYS) {
+            *self.hand += 1;
+            return slot;
+        }
+        let next = |group: usize| (group + self.leap) % self.groups.len();
+        let group = next(slot / WAYS);
+        *self.hand = group * WAYS;
+        let after = next(group);
+        prefetch_at(self.groups, after);
+        for way in 0..WAYS {
+            prefetch_at(self.entries, (after * WAYS + way) * self.stride);
+        }
+        slot
+    }
+
     /// Has the hand look for an entry whose place may be taken.
     fn make_room<const W: usize>(&mut self, now: u64) -> bool {
         let mut looks = 0;
         // Where there are few entries, most places are free; twice round, since the first time all may have been touched.
         for _ in 0..2 * self.groups.len() * WAYS {
-            let slot = *self.hand;
-            *self.hand = if slot + 1 == self.groups.len() * WAYS { 0 } else { slot + 1 };
+            let slot = self.move_hand();
             if tag_at(self.groups[slot / WAYS], slot % WAYS) < TAG {
                 continue;
             }
@@ -671,5 +706,58 @@ impl Table<'_> {
         }
         *self.len -= 1;
         self.removed.push(slot as Slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A packet of a flow by its number, and its place.
+    struct Touch(usize, Slot);
+
+    impl Packet for Touch {
+        fn flow(&self) -> usize {
+            self.0
+        }
+
+        fn now(&self) -> u64 {
+            0
+        }
+
+        fn slot(&mut self) -> &mut Slot {
+            &mut self.1
+        }
+    }
+
+    #[test]
+    fn a_flood_puts_no_flow_far_from_home() {
+        const CAPACITY: usize = 20_000;
+        const BATCH: usize = 250;
+        let mut states = States::<2>::new(CAPACITY, BATCH, 3, u64::MAX, WhenFull::Evict, [1, 2]);
+        for batch in 0..10 * CAPACITY / BATCH {
+            let key = |packet: usize| [(batch * BATCH + packet) as u64, 0];
+            let flows: Vec<_> = (0..BATCH).map(|packet| states.arrivals().expect(key(packet))).collect();
+            let mut packets: Vec<_> = (0..BATCH).map(|packet| Touch(packet, NO_SLOT)).collect();
+            states.touch_all(&flows, &mut packets);
+            states.end_batch(|_| {});
+        }
+        assert_eq!((states.len(), states.counts().evicted), (CAPACITY, 9 * CAPACITY as u64));
+        // Where all are as full as on average, one in ten groups overflows, and few by more than some flows.
+        let most = states.groups.as_flattened().iter().map(|tags| tags >> PASSED).max();
+        assert!(most < Some(32), "{most:?} flows went past a group");
+    }
+
+    #[test]
+    fn a_hand_comes_by_all_groups() {
+        for groups in (8..2_000).step_by(8) {
+            let mut seen = vec![false; groups];
+            let mut group = 0;
+            for _ in 0..groups {
+                seen[group] = true;
+                group = (group + leap(groups)) % groups;
+            }
+            assert!(seen.iter().all(|&seen| seen), "{groups}");
+        }
     }
 }
