@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use packetloom_device::{Argument, Device, Memory};
 use packetloom_engine::Plan;
@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::Error;
 use crate::acl::interrupted;
-use crate::sample::{Clock, Measurement, Round, measure};
+use crate::sample::{Clock, Measurement, Round, measure, quantile, rounded, sorted};
 
 /// Bytes of frames in all rings together, at least: four times the largest cache, so that no frame is in a cache when it comes.
 const CACHES: usize = 4;
@@ -27,6 +27,7 @@ const CACHES: usize = 4;
 const CACHE: usize = 32 << 20;
 /// Nanoseconds of packets' time from one packet to the next of a worker.
 const GAP: u64 = 100;
+const NANOS: u64 = 1_000_000_000;
 /// Time that a round takes.
 const TIME: Duration = Duration::from_secs(1);
 /// The least packets have, without their check sequence (IEEE 802.3).
@@ -53,8 +54,12 @@ pub enum Distribution {
 /// What is run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Flows.
+    /// Flows at a time.
     pub flows: u64,
+    /// Flows of each worker that begin in a second of packets' time, each in place of one that ends.
+    pub new_flows: u64,
+    /// Flows of one packet, as of a flood, beside the others: every other packet, or fewer.
+    pub flood: u64,
     /// Sources that they come from.
     pub sources: u64,
     /// How packets are spread over them.
@@ -65,6 +70,9 @@ pub struct Options {
     pub workers: usize,
     /// Packets of a batch.
     pub batch: usize,
+    /// Packets that all workers together are offered in a second, in millions, one measurement after the other; as many as they take, if
+    /// there are none.
+    pub offered: Vec<f64>,
     /// Rounds.
     pub rounds: usize,
     /// Name of the workload.
@@ -88,6 +96,8 @@ struct Ring {
     /// Bytes from one frame to the next, and of each.
     stride: usize,
     len: usize,
+    /// The packets of floods, in order.
+    flood: Vec<u32>,
 }
 
 impl Ring {
@@ -122,7 +132,7 @@ fn flow(number: u64, sources: u64) -> MatchKey4 {
     }
 }
 
-/// The flow of the next packet.
+/// One of the flows that there are at a time.
 fn draw(random: &mut Xoshiro256PlusPlus, options: &Options) -> u64 {
     let share = |random: &mut Xoshiro256PlusPlus| (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
     let any = |random: &mut Xoshiro256PlusPlus, of: u64| {
@@ -152,27 +162,57 @@ fn cache() -> usize {
     (0..8).filter_map(size).max().unwrap_or(CACHE)
 }
 
-/// What the packets are: rings with all of them, and how many different flows and sources they are of.
+/// What the packets are: rings with all of them, and how many different flows and sources they are of; packets of floods count as none.
 struct Packets {
     rings: Vec<Ring>,
     flows: u64,
     sources: u64,
 }
 
-fn packets(options: &Options, spread: By) -> Packets {
+/// How many packets there are, and how many flows they are of but for floods.
+fn extent(options: &Options, stride: usize) -> (u64, u64) {
+    let packets = ((CACHES * cache() / stride) as u64).max(2 * options.flows.max(options.flood));
+    if options.new_flows == 0 {
+        return (packets, options.flows);
+    }
+    // So many, that a flow is silent for three quarters of the way around.
+    let packets = packets.max((4 * options.flows * NANOS).div_ceil(options.new_flows * GAP));
+    (packets, (packets * GAP * options.new_flows).div_ceil(NANOS))
+}
+
+fn packets(options: &Options, spread: By) -> Result<Packets, Error> {
     let len = options.packet_size.saturating_sub(4).max(SHORTEST);
     let stride = (len + 4).next_multiple_of(64);
-    let packets = (CACHES * cache() / stride).max(2 * options.flows as usize);
+    let (packets, all) = extent(options, stride);
+    if all + options.flood > options.sources * PORTS {
+        let why = format!(
+            "{} flows of {} sources, which have {PORTS} ports each; expected more sources",
+            all + options.flood,
+            options.sources
+        );
+        return Err(packetloom_nf::Error::Invalid(why).into());
+    }
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     // Spread as a network card does, by a hash that is the same for both directions.
     let worker =
         |key: &MatchKey4| ((u128::from(spread.spread_v4(key, 7)) * options.workers as u128) >> 64) as usize;
-    let mut memory: Vec<Vec<u8>> = vec![Vec::new(); options.workers];
-    let mut seen = vec![false; options.flows as usize];
+    let mut rings: Vec<(Vec<u8>, Vec<u32>)> = vec![Default::default(); options.workers];
+    let mut seen = vec![false; all as usize];
     let mut sources = vec![false; options.sources as usize];
-    for _ in 0..packets {
-        let number = draw(&mut random, options);
-        seen[number as usize] = true;
+    for packet in 0..packets {
+        // Spread evenly: the next one is due with this packet.
+        let fresh = packet * options.flood / packets;
+        let is_flood = (packet + 1) * options.flood / packets > fresh;
+        let number = if is_flood {
+            all + fresh
+        } else {
+            // The flows that there are at a time move on.
+            let first = packet * GAP * options.new_flows / NANOS;
+            (first + draw(&mut random, options)) % all
+        };
+        if let Some(seen) = seen.get_mut(number as usize) {
+            *seen = true;
+        }
         sources[(number % options.sources) as usize] = true;
         // A flow's rank says nothing about its address.
         let key = flow(number, options.sources);
@@ -181,14 +221,18 @@ fn packets(options: &Options, spread: By) -> Packets {
         let total = (len - 14) as u16;
         frame[16..18].copy_from_slice(&total.to_be_bytes());
         frame.resize(stride, 0);
-        memory[worker(&key)].extend(frame);
+        let (memory, flood) = &mut rings[worker(&key)];
+        if is_flood {
+            flood.push((memory.len() / stride) as u32);
+        }
+        memory.extend(frame);
     }
-    let ring = |memory: Vec<u8>| {
+    let ring = |(memory, flood): (Vec<u8>, Vec<u32>)| {
         let count = memory.len() / stride;
-        Ring { frames: Arc::new(Frames(memory)), count, stride, len }
+        Ring { frames: Arc::new(Frames(memory)), count, stride, len, flood }
     };
     let count = |seen: Vec<bool>| seen.into_iter().filter(|&seen| seen).count() as u64;
-    Packets { rings: memory.into_iter().map(ring).collect(), flows: count(seen), sources: count(sources) }
+    Ok(Packets { rings: rings.into_iter().map(ring).collect(), flows: count(seen), sources: count(sources) })
 }
 
 /// A worker that goes around its ring. What one writes is away from what another one reads.
@@ -206,6 +250,27 @@ struct Runner<'a> {
     packets: u64,
     judged: u64,
     passed: u64,
+    /// Those of floods.
+    flood: u64,
+    /// Of a round with packets that are offered: nanoseconds that each packet of a batch waited, from the first to the last in even steps.
+    waited: Vec<Waited>,
+}
+
+/// How long a batch's packets waited, in nanoseconds: the first of so many, and the last.
+#[derive(Clone, Copy, Debug)]
+struct Waited {
+    first: u64,
+    last: u64,
+    packets: u64,
+}
+
+impl Waited {
+    /// That of each.
+    fn each(self) -> impl Iterator<Item = f64> {
+        let Self { first, last, packets } = self;
+        let step = (first - last) as f64 / packets.saturating_sub(1).max(1) as f64;
+        (0..packets).map(move |packet| first as f64 - step * packet as f64)
+    }
 }
 
 impl<'a> Runner<'a> {
@@ -220,35 +285,62 @@ impl<'a> Runner<'a> {
             packets: 0,
             judged: 0,
             passed: 0,
+            flood: 0,
+            waited: Vec::new(),
         }
     }
 
     /// Goes around once.
     fn lap(&mut self) {
         while self.at < self.ring.count {
-            self.step();
+            self.step(self.size);
         }
     }
 
     /// Goes around until it is to stop.
     fn run(&mut self, stop: &AtomicBool) {
         while self.ring.count > 0 && !stop.load(Ordering::Relaxed) {
-            if self.at == self.ring.count {
-                self.at = 0;
-            }
-            self.step();
+            self.step(self.size);
         }
     }
 
-    /// Takes a batch through the chain.
-    fn step(&mut self) {
-        let (begin, end) = (self.at, (self.at + self.size).min(self.ring.count));
-        self.ring.fill(&mut self.batch, begin, self.size, self.packets);
+    /// The same with packets that come at even steps of so many nanoseconds: takes those that are there, up to a batch.
+    fn run_offered(&mut self, stop: &AtomicBool, step: f64) {
+        self.waited.clear();
+        let start = Instant::now();
+        let mut taken = 0u64;
+        while self.ring.count > 0 && !stop.load(Ordering::Relaxed) {
+            let come = (start.elapsed().as_nanos() as f64 / step) as u64;
+            if come == taken {
+                std::hint::spin_loop();
+                continue;
+            }
+            let most = (come - taken).min(self.size as u64) as usize;
+            let packets = self.step(most) as u64;
+            let now = start.elapsed().as_nanos() as f64;
+            let since = |packet: u64| (now - (packet + 1) as f64 * step).max(0.0) as u64;
+            self.waited.push(Waited { first: since(taken), last: since(taken + packets - 1), packets });
+            taken += packets;
+        }
+    }
+
+    /// Takes a batch of so many packets at most through the chain; how many there were.
+    fn step(&mut self, most: usize) -> usize {
+        if self.at == self.ring.count {
+            self.at = 0;
+        }
+        let (begin, end) = (self.at, (self.at + most).min(self.ring.count));
+        self.ring.fill(&mut self.batch, begin, most, self.packets);
         self.worker.judge(&mut self.batch);
         self.send();
         self.at = end;
         self.packets += (end - begin) as u64;
         self.judged += self.batch.verdicts().len() as u64;
+        let before = |end: usize| self.ring.flood.partition_point(|&packet| (packet as usize) < end) as u64;
+        if !self.ring.flood.is_empty() {
+            self.flood += before(end) - before(begin);
+        }
+        end - begin
     }
 
     /// Writes the frames that pass, as they are to be sent.
@@ -312,7 +404,7 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
     let batch = u32::try_from(options.batch).unwrap_or(u32::MAX);
     let stateful = Stateful::new(device, functions, layout, count, batch)?;
     let batch = stateful.room();
-    let Packets { rings, flows, .. } = packets(options, By::FiveTuple);
+    let Packets { rings, flows, .. } = packets(options, By::FiveTuple)?;
     let mut queue = device.queue()?;
     let mut worker = Worker::new(plan, 1, batch as usize);
     let mut lap = Vec::new();
@@ -400,7 +492,7 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
 /// # Errors
 /// [`Error::Wrong`] where its counts are not those of the packets; more flows than sources have ports, or several workers for a chain
 /// that one must run; [`Error::Interrupted`].
-pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, Error> {
+pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Vec<Measurement>, Error> {
     let invalid = |why: &str| Err(packetloom_nf::Error::Invalid(why.into()).into());
     let layout = plan.chain().layout();
     let spread = match layout.spread(plan.chain().functions()) {
@@ -411,10 +503,10 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, E
         }
         spread => spread.unwrap_or(By::FiveTuple),
     };
-    if options.flows > options.sources * PORTS {
-        return invalid("more flows than their sources have ports; expected more sources");
+    if options.offered.iter().any(|&mpps| !(mpps > 0.0 && mpps.is_finite())) {
+        return invalid("packets offered in a second; expected more than 0");
     }
-    let Packets { rings, flows, sources } = packets(options, spread);
+    let Packets { rings, flows, sources } = packets(options, spread)?;
     // In threads of their own, so that their memory is apart. All flows are known after this, and all memory is there.
     let mut runners: Vec<_> = thread::scope(|scope| {
         let start = |ring| {
@@ -428,17 +520,31 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, E
         starting.into_iter().map(|runner| runner.join().expect("a worker that does not panic")).collect()
     });
     let packets: usize = rings.iter().map(|ring| ring.count).sum();
-    let mut rounds = Vec::new();
-    for _ in 0..options.rounds {
-        interrupted(stop)?;
-        let before = judged(&runners);
-        let ((), round) = go(&mut runners);
-        let more = judged(&runners) - before;
-        rounds.push(round.scaled(packets as f64 / more.max(1) as f64));
+    let offered: Vec<Option<f64>> = match &options.offered[..] {
+        [] => vec![None],
+        offered => offered.iter().copied().map(Some).collect(),
+    };
+    let mut measured = Vec::new();
+    for offered in offered {
+        // From one packet of a worker to its next.
+        let step = offered.map(|mpps| 1e3 * options.workers as f64 / mpps);
+        let mut rounds = Vec::new();
+        let mut waited = Vec::new();
+        for _ in 0..options.rounds {
+            interrupted(stop)?;
+            let before = judged(&runners);
+            let ((), round) = go(&mut runners, step);
+            let more = judged(&runners) - before;
+            rounds.push(round.scaled(packets as f64 / more.max(1) as f64));
+            let of_round = runners.iter().flat_map(|runner| &runner.waited);
+            waited.push(sorted(of_round.flat_map(|waited| waited.each()).collect()));
+        }
+        measured.push((offered, rounds, waited));
     }
     let expected: u64 = runners.iter().map(|runner| runner.packets).sum();
     let judged = judged(&runners);
     let passed: u64 = runners.iter().map(|runner| runner.passed).sum();
+    let flood: u64 = runners.iter().map(|runner| runner.flood).sum();
     let mut counts = vec![Counts::default(); layout.definitions.len()];
     for runner in runners {
         for (counts, more) in counts.iter_mut().zip(runner.worker.finish().flows) {
@@ -449,7 +555,7 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, E
         return Err(Error::Wrong(format!("{judged} packets were judged; expected {expected}")));
     }
     // Where no packet is dropped before, all flows are found, or refused.
-    for (used, counts) in layout.definitions.iter().zip(counts) {
+    for (used, counts) in layout.definitions.iter().zip(&counts) {
         let expected = match used.definition.by {
             By::FiveTuple | By::Connection => flows,
             By::Source | By::Initiator => sources,
@@ -463,21 +569,42 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, E
             )));
         }
     }
-    Ok(Measurement {
-        workload: options.workload.clone(),
-        classifier: None,
-        batch: options.batch,
-        device: "cpu",
-        packets: packets as u64,
-        passes: 1,
-        rounds,
-        more: vec![
-            ("workers", json!(options.workers)),
-            ("flows", json!(flows)),
-            ("packet_size", json!(options.packet_size)),
-            ("passed", json!(passed as f64 / judged as f64)),
-        ],
-    })
+    let all = counts.iter().fold(Counts::default(), |all, &counts| all + counts);
+    let if_asked = |is_asked: bool, value: u64| if is_asked { json!(value) } else { json!(null) };
+    let measurement = |(offered, rounds, waited): (Option<f64>, Vec<Round>, Vec<Vec<f64>>)| {
+        // Microseconds, the median over the rounds.
+        let latency = |share: f64| {
+            let of_rounds = sorted(waited.iter().map(|waited| quantile(waited, share) / 1e3).collect());
+            offered.map(|_| json!(rounded(quantile(&of_rounds, 0.5)))).unwrap_or_default()
+        };
+        Measurement {
+            workload: options.workload.clone(),
+            classifier: None,
+            batch: options.batch,
+            device: "cpu",
+            packets: packets as u64,
+            passes: 1,
+            more: vec![
+                ("workers", json!(options.workers)),
+                ("flows", json!(flows)),
+                ("packet_size", json!(options.packet_size)),
+                ("passed", json!(passed as f64 / judged as f64)),
+                ("new_flows", if_asked(options.new_flows > 0, options.new_flows)),
+                ("flood", if_asked(options.flood > 0, flood)),
+                ("created", json!(all.created)),
+                ("expired", json!(all.expired)),
+                ("evicted", json!(all.evicted)),
+                ("refused", json!(all.refused)),
+                ("offered_mpps", json!(offered)),
+                ("latency_us_p50", latency(0.5)),
+                ("latency_us_p99", latency(0.99)),
+                ("latency_us_p999", latency(0.999)),
+                ("latency_us_max", latency(1.0)),
+            ],
+            rounds,
+        }
+    };
+    Ok(measured.into_iter().map(measurement).collect())
 }
 
 /// Packets that workers judged.
@@ -485,8 +612,8 @@ fn judged(runners: &[Runner<'_>]) -> u64 {
     runners.iter().map(|runner| runner.judged).sum()
 }
 
-/// Has all workers go around for a time.
-fn go(runners: &mut [Runner<'_>]) -> ((), Round) {
+/// Has all workers go around for a time, with packets that come at steps of so many nanoseconds to each, if they are offered.
+fn go(runners: &mut [Runner<'_>], step: Option<f64>) -> ((), Round) {
     let start = Barrier::new(runners.len() + 1);
     let stop = AtomicBool::new(false);
     measure(Clock::Process, || {
@@ -495,7 +622,10 @@ fn go(runners: &mut [Runner<'_>]) -> ((), Round) {
                 let (start, stop) = (&start, &stop);
                 scope.spawn(move || {
                     start.wait();
-                    runner.run(stop);
+                    match step {
+                        Some(step) => runner.run_offered(stop, step),
+                        None => runner.run(stop),
+                    }
                 });
             }
             start.wait();

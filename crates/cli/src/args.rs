@@ -547,6 +547,16 @@ pub(crate) struct BenchChainArgs {
     /// How packets are spread over them
     #[arg(long, value_enum, default_value_t = Distribution::Uniform)]
     pub(crate) distribution: Distribution,
+    /// Flows of each worker that begin in a second of packets' time, each in place of one that ends; a worker has a packet each 100 ns of
+    /// that time
+    #[arg(long, value_name = "N", default_value = "0", conflicts_with = "device")]
+    pub(crate) new_flows: u32,
+    /// Flows of one packet beside the others, as of a flood; with as many as there are packets of others, or more, every other packet is one
+    #[arg(long, value_name = "N", default_value = "0", conflicts_with = "device")]
+    pub(crate) flood: u32,
+    /// After how long a flow that was silent is forgotten, unless a chain is given; 0 is never
+    #[arg(long, value_name = "TIME", default_value = "60s", conflicts_with = "chain")]
+    pub(crate) timeout: Span,
     /// Bytes of a packet with its check sequence
     #[arg(long, value_name = "BYTES", default_value = "64")]
     pub(crate) packet_size: PacketSize,
@@ -556,6 +566,10 @@ pub(crate) struct BenchChainArgs {
     /// Worker threads, 1 to 256
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "device")]
     pub(crate) workers: Workers,
+    /// Packets offered to all workers together in a second, in millions, several with commas between, each measured: each worker takes those
+    /// that have come, up to a batch, and latency is from when a packet came to when it is sent. As many as they take unless given
+    #[arg(long, value_name = "MPPS,…", value_delimiter = ',', conflicts_with = "device")]
+    pub(crate) offered: Vec<f64>,
     /// The device that runs all of the chain, with batches in its memory: cuda:N, opencl:N or host
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<Id>,

@@ -941,3 +941,45 @@ fn chains_are_measured_in_memory() {
     let figures: serde_json::Value = serde_json::from_str(&figures).expect("JSON");
     assert!(figures["passed"].as_f64() < Some(0.01), "{figures}");
 }
+
+/// What a benchmark of the default chain prints, a line for each measurement.
+fn bench_chain(args: &[&str]) -> Vec<serde_json::Value> {
+    let text = succeed(packetloom().args(["bench", "chain", "--rounds", "1", "--json"]).args(args));
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn chains_are_measured_under_a_load() {
+    let figures = bench_chain(&["--flows", "100", "--offered", "0.05,0.2"]);
+    assert_eq!(figures.len(), 2);
+    for (figures, offered) in figures.iter().zip([0.05, 0.2]) {
+        assert_eq!(figures["offered_mpps"], offered);
+        let mpps = figures["mpps"].as_f64().expect("a number");
+        assert!(mpps > offered * 0.5 && mpps < offered * 1.1, "{figures}");
+        let latencies =
+            ["p50", "p99", "p999", "max"].map(|share| figures[format!("latency_us_{share}")].as_f64());
+        assert!(latencies[0] > Some(0.0) && latencies.is_sorted(), "{figures}");
+    }
+    let output = run(packetloom().args(["bench", "chain", "--offered", "0"]));
+    assert!(stderr(&output).contains("expected more than 0"), "{}", stderr(&output));
+}
+
+#[test]
+fn chains_are_measured_while_flows_come_and_go() {
+    let number = |figures: &serde_json::Value, name: &str| figures[name].as_u64().expect(name);
+    // Each packet of the flood makes an entry, and none takes that of a flow which goes on.
+    let flood = &bench_chain(&["--flows", "1000", "--flood", "20000"])[0];
+    assert!(number(flood, "flood") >= 20_000, "{flood}");
+    assert_eq!(number(flood, "created"), 1000 + number(flood, "flood"));
+    assert_eq!(number(flood, "evicted"), number(flood, "created") - (1000 * 5 / 4 + 1024));
+    // Flows begin again when they were forgotten, unless they never are.
+    let new = ["--flows", "100", "--new-flows", "2000000", "--timeout"];
+    let comes_again = &bench_chain(&[&new[..], &["1ms"]].concat())[0];
+    assert!(number(comes_again, "expired") > 0, "{comes_again}");
+    assert!(number(comes_again, "created") >= number(comes_again, "flows"), "{comes_again}");
+    assert!(number(comes_again, "flows") > 100, "{comes_again}");
+    let never = &bench_chain(&[&new[..], &["0"]].concat())[0];
+    assert_eq!(number(never, "expired"), 0);
+    let output = run(packetloom().args(["bench", "chain", "--flood", "100000", "--sources", "1"]));
+    assert!(stderr(&output).contains("expected more sources"), "{}", stderr(&output));
+}

@@ -147,16 +147,22 @@ fn bench_chain(args: &BenchChainArgs) -> Done {
             let context = Context { folder: Path::new(""), ignore_flags: false };
             // More room than flows, since they are not spread evenly over workers.
             let room = u64::from(flows) * 5 / 4 + 1024 * args.workers.get() as u64;
+            // And for those that ended, until they are forgotten.
+            let ended = u64::from(args.new_flows) * args.timeout.limit().unwrap_or_default() / 1_000_000_000;
+            let room = room + ended * args.workers.get() as u64;
+            let timeout = args.timeout;
             let backends = (1..17).map(|n| format!("{{ address = \"203.0.113.{n}\", port = 8080 }}"));
             let backends = backends.collect::<Vec<_>>().join(", ");
             let text = format!(
-                "[flows.sessions]\nby = \"5-tuple\"\nmax_flows = {room}\n{DEFAULT_CHAIN}backends = [{backends}]\n"
+                "[flows.sessions]\nby = \"5-tuple\"\nmax_flows = {room}\ntimeout = \"{timeout}\"\n{DEFAULT_CHAIN}backends = [{backends}]\n"
             );
             (Chain::parse("the default chain", &text, context)?, "counter, limiter, balancer".into())
         }
     };
     let options = chain::Options {
         flows: flows.into(),
+        new_flows: args.new_flows.into(),
+        flood: args.flood.into(),
         sources: args.sources.get().into(),
         distribution: match args.distribution {
             Distribution::Uniform => chain::Distribution::Uniform,
@@ -166,15 +172,16 @@ fn bench_chain(args: &BenchChainArgs) -> Done {
         packet_size: args.packet_size.get(),
         workers: args.workers.get(),
         batch: args.batch.get(),
+        offered: args.offered.clone(),
         rounds: args.rounds.rounds.get(),
         workload: format!("chain {name}"),
     };
     let plan = Plan::new(chain);
-    let measurement = match args.device {
+    let measurements = match args.device {
         None => chain::run(&plan, &options, &stop)?,
-        Some(id) => chain::run_on(&plan, &options, &Device::open(id, Cache::user())?, &stop)?,
+        Some(id) => vec![chain::run_on(&plan, &options, &Device::open(id, Cache::user())?, &stop)?],
     };
-    print(&values(&[measurement]), args.rounds.json, list)
+    print(&values(&measurements), args.rounds.json, list)
 }
 
 /// Rules and headers, mixed if they shall be, and what the two are called.
