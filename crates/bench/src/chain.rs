@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use packetloom_device::{Argument, Device, Memory};
 use packetloom_engine::Plan;
-use packetloom_engine::executor::Worker;
+use packetloom_engine::executor::{Shared, Worker};
+use packetloom_engine::layout::Used;
 use packetloom_engine::offload::stateful::records::{self, Answer};
 use packetloom_engine::offload::stateful::{self, Buffers, Stateful};
 use packetloom_io::input::Stop;
-use packetloom_nf::flows::{By, Counts};
+use packetloom_nf::flows::By;
 use packetloom_packet::{Arena, Batch, FrameRef, Key, KeyBits, LinkType, MatchKey4, Timestamp, protocol};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Error;
 use crate::acl::interrupted;
@@ -209,10 +210,10 @@ struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    fn new(ring: &'a Ring, plan: &Plan, options: &Options) -> Self {
+    fn new(ring: &'a Ring, worker: Worker, options: &Options) -> Self {
         Self {
             ring,
-            worker: Worker::new(plan, options.workers, options.batch),
+            worker,
             batch: Batch::new(options.batch),
             size: options.batch,
             sent: vec![0; options.batch * ring.stride],
@@ -224,31 +225,34 @@ impl<'a> Runner<'a> {
     }
 
     /// Goes around once.
-    fn lap(&mut self) {
+    fn lap(&mut self) -> Result<(), Error> {
         while self.at < self.ring.count {
-            self.step();
+            self.step()?;
         }
+        Ok(())
     }
 
     /// Goes around until it is to stop.
-    fn run(&mut self, stop: &AtomicBool) {
+    fn run(&mut self, stop: &AtomicBool) -> Result<(), Error> {
         while self.ring.count > 0 && !stop.load(Ordering::Relaxed) {
             if self.at == self.ring.count {
                 self.at = 0;
             }
-            self.step();
+            self.step()?;
         }
+        Ok(())
     }
 
     /// Takes a batch through the chain.
-    fn step(&mut self) {
+    fn step(&mut self) -> Result<(), Error> {
         let (begin, end) = (self.at, (self.at + self.size).min(self.ring.count));
         self.ring.fill(&mut self.batch, begin, self.size, self.packets);
-        self.worker.judge(&mut self.batch);
+        self.worker.judge(&mut self.batch)?;
         self.send();
         self.at = end;
         self.packets += (end - begin) as u64;
         self.judged += self.batch.verdicts().len() as u64;
+        Ok(())
     }
 
     /// Writes the frames that pass, as they are to be sent.
@@ -314,7 +318,7 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
     let batch = stateful.room();
     let Packets { rings, flows, .. } = packets(options, By::FiveTuple);
     let mut queue = device.queue()?;
-    let mut worker = Worker::new(plan, 1, batch as usize);
+    let mut worker = Worker::new(plan, &Shared::new(plan, 1, batch as usize), 0);
     let mut lap = Vec::new();
     let mut wrong = 0u64;
     let mut packets = 0u64;
@@ -339,7 +343,7 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
         let mut answers = vec![Answer::default(); len as usize];
         queue.read(&parts.answers, 0, bytemuck::cast_slice_mut(&mut answers))?;
         // What cores find, and what the device found put into the same frames.
-        worker.judge_parsed(&mut frames);
+        worker.judge_parsed(&mut frames)?;
         let expected: Vec<_> = (0..frames.len())
             .map(|frame| (frames.verdicts()[frame], frames.rewrites(frame).collect::<Vec<_>>()))
             .collect();
@@ -403,48 +407,42 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
 pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, Error> {
     let invalid = |why: &str| Err(packetloom_nf::Error::Invalid(why.into()).into());
     let layout = plan.chain().layout();
-    let spread = match layout.spread(plan.chain().functions()) {
-        None if options.workers > 1 => {
-            return invalid(
-                "no way to spread packets keeps all packets of each flow together; expected one worker",
-            );
-        }
-        spread => spread.unwrap_or(By::FiveTuple),
-    };
+    if options.workers > 1 && layout.spread(plan.chain().functions()).is_none() {
+        return invalid("no way to spread packets suits all functions; expected one worker");
+    }
     if options.flows > options.sources * PORTS {
         return invalid("more flows than their sources have ports; expected more sources");
     }
-    let Packets { rings, flows, sources } = packets(options, spread);
+    let Packets { rings, flows, sources } = packets(options, plan.spread());
+    let shared = Shared::new(plan, options.workers, options.batch);
     // In threads of their own, so that their memory is apart. All flows are known after this, and all memory is there.
     let mut runners: Vec<_> = thread::scope(|scope| {
-        let start = |ring| {
+        let start = |(number, ring)| {
+            let shared = &shared;
             scope.spawn(move || {
-                let mut runner = Runner::new(ring, plan, options);
-                runner.lap();
-                runner
+                let mut runner = Runner::new(ring, Worker::new(plan, shared, number), options);
+                runner.lap().map(|()| runner)
             })
         };
-        let starting: Vec<_> = rings.iter().map(start).collect();
-        starting.into_iter().map(|runner| runner.join().expect("a worker that does not panic")).collect()
-    });
+        let starting: Vec<_> = rings.iter().enumerate().map(start).collect();
+        starting.into_iter().map(joined).collect::<Result<_, _>>()
+    })?;
     let packets: usize = rings.iter().map(|ring| ring.count).sum();
     let mut rounds = Vec::new();
     for _ in 0..options.rounds {
         interrupted(stop)?;
         let before = judged(&runners);
-        let ((), round) = go(&mut runners);
+        let (done, round) = go(&mut runners);
+        done?;
         let more = judged(&runners) - before;
         rounds.push(round.scaled(packets as f64 / more.max(1) as f64));
     }
     let expected: u64 = runners.iter().map(|runner| runner.packets).sum();
     let judged = judged(&runners);
     let passed: u64 = runners.iter().map(|runner| runner.passed).sum();
-    let mut counts = vec![Counts::default(); layout.definitions.len()];
-    for runner in runners {
-        for (counts, more) in counts.iter_mut().zip(runner.worker.finish().flows) {
-            *counts = *counts + more;
-        }
-    }
+    let counts = shared.finish(plan, runners.into_iter().map(|runner| runner.worker))?.flows;
+    let is_shared = |used: &&Used| options.workers > 1 && used.is_shared(plan.spread());
+    let shared: Vec<_> = layout.definitions.iter().filter(is_shared).map(|used| used.name.as_str()).collect();
     if judged != expected {
         return Err(Error::Wrong(format!("{judged} packets were judged; expected {expected}")));
     }
@@ -473,6 +471,7 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Measurement, E
         rounds,
         more: vec![
             ("workers", json!(options.workers)),
+            ("shared", if shared.is_empty() { Value::Null } else { json!(shared.join(", ")) }),
             ("flows", json!(flows)),
             ("packet_size", json!(options.packet_size)),
             ("passed", json!(passed as f64 / judged as f64)),
@@ -485,22 +484,31 @@ fn judged(runners: &[Runner<'_>]) -> u64 {
     runners.iter().map(|runner| runner.judged).sum()
 }
 
+/// What a thread came to.
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T, Error>>) -> Result<T, Error> {
+    thread.join().unwrap_or(Err(packetloom_engine::Error::Worker.into()))
+}
+
 /// Has all workers go around for a time.
-fn go(runners: &mut [Runner<'_>]) -> ((), Round) {
+fn go(runners: &mut [Runner<'_>]) -> (Result<(), Error>, Round) {
     let start = Barrier::new(runners.len() + 1);
     let stop = AtomicBool::new(false);
     measure(Clock::Process, || {
         thread::scope(|scope| {
-            for runner in runners {
-                let (start, stop) = (&start, &stop);
-                scope.spawn(move || {
-                    start.wait();
-                    runner.run(stop);
-                });
-            }
+            let (start, stop) = (&start, &stop);
+            let running: Vec<_> = runners
+                .iter_mut()
+                .map(|runner| {
+                    scope.spawn(move || {
+                        start.wait();
+                        runner.run(stop)
+                    })
+                })
+                .collect();
             start.wait();
             thread::sleep(TIME);
             stop.store(true, Ordering::Relaxed);
-        });
+            running.into_iter().try_for_each(joined)
+        })
     })
 }

@@ -30,6 +30,8 @@ const FREE: u64 = 0;
 const REMOVED: u64 = 1;
 /// What all tags of entries have.
 const TAG: u64 = 0x80;
+/// Bits of a hash that tags take.
+const TAG_BITS: u32 = 8;
 const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
 const EACH_TOP_BIT: u64 = EACH_BYTE << 7;
 /// The counter of a group: its last byte. What has reached the most is not counted down any more.
@@ -244,7 +246,22 @@ impl<const W: usize> States<W> {
     pub fn find(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
         let mut table = self.table();
         let slot = table.find(flow)?;
-        (now.saturating_sub(table.line(slot)[W]) < table.timeout).then_some(slot as Slot)
+        table.lives::<W>(slot, now).then_some(slot as Slot)
+    }
+
+    /// The same for many packets.
+    pub fn find_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+        let mut table = self.table();
+        for packets in packets.chunks_mut(TOGETHER) {
+            table.ask_group(flows, packets);
+            for packet in packets {
+                let (flow, now, hint) = (&flows[packet.flow()], packet.now(), *packet.slot() as usize);
+                let is_there = Table::is(table.line(hint), &flow.key);
+                let slot = if is_there { Some(hint) } else { table.find(flow) };
+                let slot = slot.filter(|&slot| table.lives::<W>(slot, now));
+                *packet.slot() = slot.map_or(NO_SLOT, |slot| slot as Slot);
+            }
+        }
     }
 
     /// The table with its entries as a slice, which is asked for once, not for each packet.
@@ -321,8 +338,15 @@ impl Arrivals<'_> {
     #[inline]
     pub fn expect<const W: usize>(&self, key: Key<W>) -> Hashed<W> {
         let hash = hash(&key, self.seeds);
-        prefetch_at(self.groups, home(self.groups.len(), hash));
-        Hashed { key, hash }
+        let flow = Hashed { key, hash };
+        self.bring(&flow);
+        flow
+    }
+
+    /// Brings in the tags of a key whose hash is known.
+    #[inline]
+    pub fn bring<const W: usize>(&self, flow: &Hashed<W>) {
+        prefetch_at(self.groups, home(self.groups.len(), flow.hash));
     }
 }
 
@@ -440,6 +464,12 @@ fn hash<const W: usize>(key: &Key<W>, [first, second]: [u64; 2]) -> u64 {
     fold(hash ^ first, second.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15)
 }
 
+/// Which of so many tables a flow is in, a power of two up to 2^24: by bits of its hash that say nothing about its place there.
+#[inline]
+pub fn part_of<const W: usize>(flow: &Hashed<W>, parts: usize) -> usize {
+    (flow.hash as u32 >> TAG_BITS) as usize & (parts - 1)
+}
+
 /// The upper half of a hash times the number of groups: no division.
 #[inline]
 fn home(groups: usize, hash: u64) -> usize {
@@ -449,7 +479,7 @@ fn home(groups: usize, hash: u64) -> usize {
 /// Seven bits of the lower half.
 #[inline]
 fn tag(hash: u64) -> u64 {
-    (hash & 0xff) | TAG
+    (hash & ((1 << TAG_BITS) - 1)) | TAG
 }
 
 #[inline]
@@ -521,6 +551,12 @@ impl Table<'_> {
             differ |= line[word] ^ key[word];
         }
         differ == 0
+    }
+
+    /// Whether the entry at a place is not dead at a time.
+    #[inline]
+    fn lives<const W: usize>(&mut self, slot: usize, now: u64) -> bool {
+        now.saturating_sub(self.line(slot)[W]) < self.timeout
     }
 
     fn find<const W: usize>(&mut self, flow: &Hashed<W>) -> Option<usize> {

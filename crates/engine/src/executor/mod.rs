@@ -5,17 +5,20 @@
 //! - `device`: one worker that feeds a device.
 //! - `stateful`: one worker that feeds a device which keeps state for flows.
 //! - `oracle`: packet by packet through the slow forms.
-//! - [`Worker`]: one worker, for whoever has batches of their own.
+//! - [`Worker`]: one worker, for whoever has batches of their own; [`Shared`]: what several of them share.
 
 mod device;
 mod logs;
 mod oracle;
+mod shared;
 mod single;
 mod stateful;
 mod worker;
 mod workers;
 
-pub use self::worker::Worker;
+pub use self::shared::Shared;
+pub use self::worker::{Counted, Worker};
+pub(crate) use self::workers::most_apart;
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -174,7 +177,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
             remains
         }
         (_, 1) => single::run(chain, &mut intake, &mut outlet)?,
-        (_, workers) => workers::run(chain, workers, plan.spread(), &mut intake, &mut outlet)?,
+        _ => workers::run(plan, &mut intake, &mut outlet)?,
     };
     outlet.finish_logs(&mut reports)?;
     outlet.outputs.flush()?;

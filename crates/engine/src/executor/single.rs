@@ -1,14 +1,14 @@
 //! One worker, in the thread that reads.
 
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
-use packetloom_nf::flows::{FlowFunction, Flows};
+use packetloom_nf::flows::FlowFunction;
 use packetloom_nf::{Form, Found, Function, Logged};
 use packetloom_packet::{Batch, Verdict};
 
+use super::shared::{Shared, Tables};
 use super::{ENCODED, Encoder, Expiry, Intake, Outlet, Remains};
-use crate::layout::{Part, Parts};
+use crate::layout::Parts;
 use crate::offload::stateful::State;
 use crate::outcome::TopFlows;
 use crate::{Chain, Error};
@@ -20,13 +20,15 @@ const DRAINED: usize = 256;
 pub(super) struct Stages {
     stages: Vec<Stage>,
     /// The tables of the chain's flow definitions.
-    flows: Vec<Flows>,
+    tables: Vec<Tables>,
 }
 
 /// A function, and what comes out of it beside verdicts.
 struct Stage {
     function: Fast,
     encoder: Encoder,
+    /// Whether it judges packets right after the function before it, while a part of tables is locked that both keep their state in.
+    joins: bool,
 }
 
 /// A function's batch form.
@@ -36,27 +38,32 @@ enum Fast {
 }
 
 impl Stages {
-    /// Those of one worker of `workers`, for batches of up to `batch` packets.
-    pub(super) fn new(chain: &Chain, workers: usize, batch: usize) -> Self {
-        // Seeds that senders cannot know; no result depends on them.
-        let seed = |number: u64| RandomState::new().hash_one(number);
-        let flows = chain
-            .layout
-            .definitions
-            .iter()
-            .map(|used| Flows::new(&used.definition, workers, batch, used.words(), [seed(0), seed(1)]));
-        let stages = chain.functions.iter().zip(&chain.layout.parts).map(|(function, part)| {
+    /// Those of the only worker, for batches of up to `batch` packets.
+    pub(super) fn alone(chain: &Chain, batch: usize) -> Self {
+        Self::new(chain, &Shared::nothing(chain, batch), 0)
+    }
+
+    /// Those of a worker.
+    pub(super) fn new(chain: &Chain, shared: &Shared, worker: usize) -> Self {
+        let tables = shared.tables_of(chain, worker);
+        let mut before = None;
+        let stages = chain.functions.iter().zip(&chain.layout.parts).map(|(function, parts)| {
             let encoder = Encoder::new(&**function);
-            let function = match (function.form(), part) {
-                (Form::Standalone(function), _) => Fast::Standalone(function.function(workers)),
+            let main = parts.map(|parts| parts.main.definition);
+            let is_shared = main.is_some_and(|main| matches!(tables[main], Tables::Shared(_)));
+            let remembers = parts.is_some_and(|parts| parts.remembers.is_some());
+            let joins = is_shared && !remembers && before == main;
+            before = main;
+            let function = match (function.form(), parts) {
+                (Form::Standalone(function), _) => Fast::Standalone(function.function(shared.workers())),
                 (Form::PerFlow(function), Some(parts)) => {
                     Fast::PerFlow(function.function(parts.main.at), *parts)
                 }
                 (Form::PerFlow(_), None) => unreachable!("the layout has a part for each of them"),
             };
-            Stage { function, encoder }
+            Stage { function, encoder, joins }
         });
-        Self { stages: stages.collect(), flows: flows.collect() }
+        Self { stages: stages.collect(), tables }
     }
 
     /// How many there are.
@@ -67,12 +74,12 @@ impl Stages {
     /// Takes the flows of a batch's packets as they came, whatever is rewritten later: before they meet the first of the
     /// functions that are here.
     pub(super) fn arrive(&mut self, batch: &Batch) {
-        self.flows.iter_mut().for_each(|flows| flows.arrive(batch));
+        self.tables.iter_mut().for_each(|tables| tables.arrive(batch));
     }
 
     /// Takes over what a device kept for the first functions.
     pub(super) fn take_over(&mut self, state: &State) {
-        for (definition, flows) in self.flows.iter_mut().enumerate() {
+        for (definition, flows) in self.tables.iter_mut().filter_map(Tables::own).enumerate() {
             state.put_into(definition, flows);
         }
         for (Stage { function, .. }, counted) in self.stages.iter_mut().zip(&state.functions) {
@@ -83,40 +90,51 @@ impl Stages {
     }
 
     /// Takes a parsed batch through some of the chain.
-    pub(super) fn process(&mut self, part: Range<usize>, batch: &mut Batch, expiry: Option<Expiry>) {
-        let flows = &mut self.flows;
+    ///
+    /// # Errors
+    /// Another worker failed that shares tables with this one.
+    pub(super) fn process(
+        &mut self,
+        part: Range<usize>,
+        batch: &mut Batch,
+        expiry: Option<Expiry>,
+    ) -> Result<(), Error> {
+        let tables = &mut self.tables;
         let is_last = part.end == self.stages.len();
-        for Stage { function, encoder } in &mut self.stages[part] {
-            match function {
-                Fast::Standalone(function) => {
+        for run in self.stages[part].chunk_by_mut(|_, after| after.joins) {
+            match &mut run[0] {
+                Stage { function: Fast::Standalone(function), encoder, .. } => {
                     function.process(batch, &mut |record| encoder.record(record));
-                    function.logged(&mut encoder.logged);
                     if let Some(Expiry { now, packets }) = expiry {
                         function.expire(now, packets, &mut |record| encoder.record(record));
                     }
                 }
-                Fast::PerFlow(function, Parts { main, remembers }) => {
+                Stage { function: Fast::PerFlow(function, parts), .. } => {
+                    let Parts { main, remembers } = *parts;
                     if let Some(part) = remembers {
                         function.begin(batch.len());
-                        let flows = touched(flows, *part, batch);
-                        function.remember(part.at, batch, flows);
+                        tables[part.definition].visit(part.is_first, batch, |batch, flows| {
+                            function.remember(part.at, batch, flows);
+                        })?;
                     }
-                    let flows = touched(flows, *main, batch);
-                    function.process(batch, flows);
-                    function.logged(&mut encoder.logged);
+                    tables[main.definition].visit(main.is_first, batch, |batch, flows| {
+                        run.iter_mut().filter_map(Stage::per_flow).for_each(|f| f.process(batch, flows));
+                    })?;
                 }
             }
+            run.iter_mut().for_each(Stage::take_logged);
         }
         if is_last {
-            flows.iter_mut().for_each(Flows::leave);
+            tables.iter_mut().for_each(Tables::leave);
         }
+        Ok(())
     }
 
     /// Takes some frames of a batch, in a batch of their own, through standalone functions of the chain; `frames` are their places
     /// in the whole one.
     pub(super) fn process_aside(&mut self, part: Range<usize>, aside: &mut Batch, frames: &[u32]) {
         let mut logged = Vec::new();
-        for Stage { function, encoder } in &mut self.stages[part] {
+        for Stage { function, encoder, .. } in &mut self.stages[part] {
             let Fast::Standalone(function) = function else { continue };
             function.process(aside, &mut |record| encoder.record(record));
             function.logged(&mut logged);
@@ -133,7 +151,7 @@ impl Stages {
         found: &mut Vec<Found>,
         verdicts: &mut [Verdict],
     ) {
-        let Stage { function, encoder } = &mut self.stages[function];
+        let Stage { function, encoder, .. } = &mut self.stages[function];
         let Fast::Standalone(function) = function else { return };
         function.take(packets, found, verdicts);
         function.logged(&mut encoder.logged);
@@ -143,7 +161,7 @@ impl Stages {
 
     /// Hands out some of what the functions still hold; returns whether there is more.
     pub(super) fn drain(&mut self) -> bool {
-        self.stages.iter_mut().any(|Stage { function, encoder }| match function {
+        self.stages.iter_mut().any(|Stage { function, encoder, .. }| match function {
             Fast::Standalone(function) => function.drain(DRAINED, &mut |record| encoder.record(record)),
             Fast::PerFlow(..) => false,
         })
@@ -161,37 +179,48 @@ impl Stages {
 
     pub(super) fn report(self) -> Remains {
         let mut top_flows = TopFlows::default();
-        let reports = self.stages.iter().map(|Stage { function, encoder }| {
+        let reports = self.stages.iter().map(|Stage { function, encoder, .. }| {
             top_flows.merge(&encoder.top_flows);
             match function {
                 Fast::Standalone(function) => function.report(),
-                Fast::PerFlow(function, parts) => function.report(&self.flows[parts.main.definition]),
+                Fast::PerFlow(function, parts) => function.report(self.tables[parts.main.definition].flows()),
             }
         });
         let reports = reports.collect();
-        Remains { reports, top_flows, flows: self.flows.iter().map(Flows::counts).collect() }
+        let flows = self.tables.iter().map(|tables| tables.flows().counts()).collect();
+        Remains { reports, top_flows, flows }
     }
 }
 
-/// The flows of a part's definition, looked up where this is the first part to see packets.
-fn touched<'a>(flows: &'a mut [Flows], part: Part, batch: &mut Batch) -> &'a mut Flows {
-    let flows = &mut flows[part.definition];
-    if part.is_first {
-        flows.touch(batch);
+impl Stage {
+    /// What keeps its state in the entries of flows.
+    fn per_flow(&mut self) -> Option<&mut dyn FlowFunction> {
+        match &mut self.function {
+            Fast::PerFlow(function, _) => Some(&mut **function),
+            Fast::Standalone(_) => None,
+        }
     }
-    flows
+
+    /// Takes the packets of the last batch that are to be logged.
+    fn take_logged(&mut self) {
+        let logged = &mut self.encoder.logged;
+        match &mut self.function {
+            Fast::Standalone(function) => function.logged(logged),
+            Fast::PerFlow(function, _) => function.logged(logged),
+        }
+    }
 }
 
 pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_>) -> Result<Remains, Error> {
     let settings = &chain.settings.run;
-    let mut stages = Stages::new(chain, 1, settings.batch.get());
+    let mut stages = Stages::alone(chain, settings.batch.get());
     let mut batch = Batch::new(settings.batch.get());
     let live = intake.source.is_live();
     while intake.fill(&mut batch)? {
         batch.parse(settings.policy());
         let expiry = if live { Expiry::after(&batch) } else { None };
         stages.arrive(&batch);
-        stages.process(0..stages.len(), &mut batch, expiry);
+        stages.process(0..stages.len(), &mut batch, expiry)?;
         for (index, logged) in stages.logged().enumerate() {
             outlet.log_batch(index, logged, &batch)?;
         }

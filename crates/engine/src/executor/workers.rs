@@ -13,18 +13,33 @@ use packetloom_nf::Logged;
 use packetloom_nf::flows::By;
 use packetloom_packet::Batch;
 
+use super::shared::Shared;
 use super::single::Stages;
 use super::{Expiry, Intake, Outlet, Remains};
-use crate::{Chain, Error};
+use crate::chain::Run;
+use crate::{Chain, Error, Plan};
 
 /// Batches under way: enough that no worker waits while another is slow on its part.
 const UNDER_WAY: usize = 8;
+
+/// The same where workers share tables: so few that no worker is far ahead of another in packets' time.
+const UNDER_WAY_SHARED: usize = 2;
 
 /// Packets are dealt out in batches of this many for each worker, so that their parts are worth sending.
 const SPREAD_BATCHES: usize = 4;
 
 /// Packets dealt out at once at most, whatever the number of workers.
 const MAX_DEALT: usize = 1 << 16;
+
+/// Packets dealt out at once.
+fn size(settings: &Run, workers: usize) -> usize {
+    (settings.batch.get() * workers * SPREAD_BATCHES).min(MAX_DEALT)
+}
+
+/// Packets that shared tables may see in another order than that of arrival are less apart.
+pub(crate) fn most_apart(settings: &Run, workers: usize) -> usize {
+    UNDER_WAY_SHARED * size(settings, workers)
+}
 
 /// A part of a batch, and what came of it.
 struct Part {
@@ -45,18 +60,18 @@ struct Dealt {
 struct Worker {
     give: Sender<Part>,
     take: Receiver<Part>,
-    thread: thread::JoinHandle<Remains>,
+    thread: thread::JoinHandle<Result<Remains, Error>>,
 }
 
 impl Worker {
-    fn start(chain: &Chain, workers: usize, batch: usize) -> Self {
+    fn start(chain: &Chain, shared: &Shared, number: usize) -> Self {
         let (give, incoming) = bounded::<Part>(UNDER_WAY);
         let (outgoing, take) = bounded::<Part>(UNDER_WAY);
-        let mut stages = Stages::new(chain, workers, batch);
+        let mut stages = Stages::new(chain, shared, number);
         let thread = thread::spawn(move || {
             for mut part in incoming {
                 stages.arrive(&part.batch);
-                stages.process(0..stages.len(), &mut part.batch, part.expiry);
+                stages.process(0..stages.len(), &mut part.batch, part.expiry)?;
                 for (lines, encoded) in stages.encoded().zip(&mut part.encoded) {
                     std::mem::swap(lines, encoded);
                 }
@@ -79,29 +94,26 @@ impl Worker {
                     break;
                 }
             }
-            stages.report()
+            Ok(stages.report())
         });
         Self { give, take, thread }
     }
 }
 
-pub(super) fn run(
-    chain: &Chain,
-    workers: usize,
-    spread: By,
-    intake: &mut Intake<'_>,
-    outlet: &mut Outlet<'_>,
-) -> Result<Remains, Error> {
+pub(super) fn run(plan: &Plan, intake: &mut Intake<'_>, outlet: &mut Outlet<'_>) -> Result<Remains, Error> {
+    let (chain, workers, spread) = (plan.chain(), plan.workers(), plan.spread());
     let (settings, functions) = (&chain.settings.run, &chain.functions);
+    let under_way = if plan.shared().next().is_some() { UNDER_WAY_SHARED } else { UNDER_WAY };
     let live = intake.source.is_live();
     // A seed that senders cannot know, so that they cannot aim all their flows at one worker.
     let seed = RandomState::new().hash_one(0u64);
-    let size = (settings.batch.get() * workers * SPREAD_BATCHES).min(MAX_DEALT);
+    let size = size(settings, workers);
     // All packets of a batch may be one worker's.
-    let threads: Vec<_> = (0..workers).map(|_| Worker::start(chain, workers, size)).collect();
+    let shared = Shared::new(plan, workers, size);
+    let threads: Vec<_> = (0..workers).map(|number| Worker::start(chain, &shared, number)).collect();
     let mut spare: Vec<Dealt> =
-        (0..UNDER_WAY).map(|_| Dealt { whole: Batch::new(size), to: Vec::with_capacity(size) }).collect();
-    let mut spare_parts: Vec<Part> = (0..UNDER_WAY * workers)
+        (0..under_way).map(|_| Dealt { whole: Batch::new(size), to: Vec::with_capacity(size) }).collect();
+    let mut spare_parts: Vec<Part> = (0..under_way * workers)
         .map(|_| Part {
             batch: Batch::new(0),
             expiry: None,
@@ -109,14 +121,14 @@ pub(super) fn run(
             logged: vec![Vec::new(); functions.len()],
         })
         .collect();
-    let mut under_way: VecDeque<Dealt> = VecDeque::new();
+    let mut away: VecDeque<Dealt> = VecDeque::new();
     let mut in_order = InOrder::default();
     loop {
         if let Some(mut dealt) = spare.pop() {
             if intake.fill(&mut dealt.whole)? {
                 dealt.whole.parse(settings.policy());
                 deal(&mut dealt, (spread, seed), live, &threads, &mut spare_parts)?;
-                under_way.push_back(dealt);
+                away.push_back(dealt);
                 // On a live source nobody waits for the next batch to get the verdicts on this one.
                 if !live {
                     continue;
@@ -125,7 +137,7 @@ pub(super) fn run(
                 spare.clear();
             }
         }
-        match under_way.pop_front() {
+        match away.pop_front() {
             Some(mut dealt) => {
                 collect(&mut dealt, &threads, &mut spare_parts, &mut in_order, outlet)?;
                 spare.push(dealt);
@@ -133,7 +145,7 @@ pub(super) fn run(
             None => break,
         }
     }
-    join(threads, outlet)
+    join(chain, &shared, threads, outlet)
 }
 
 /// Sends each worker its part of a batch.
@@ -248,18 +260,19 @@ impl InOrder {
 }
 
 /// Lets the workers finish and adds up what they counted.
-fn join(threads: Vec<Worker>, outlet: &mut Outlet<'_>) -> Result<Remains, Error> {
-    let mut total: Option<Remains> = None;
+fn join(
+    chain: &Chain,
+    shared: &Shared,
+    threads: Vec<Worker>,
+    outlet: &mut Outlet<'_>,
+) -> Result<Remains, Error> {
     let running: Vec<_> = threads.into_iter().map(|worker| (worker.take, worker.thread)).collect();
+    let mut remains = Vec::new();
     for (take, thread) in running {
         for mut part in take {
             outlet.write_all_records(&mut part.encoded)?;
         }
-        let remains = thread.join().map_err(|_| Error::Worker)?;
-        match &mut total {
-            None => total = Some(remains),
-            Some(total) => total.merge(&remains),
-        }
+        remains.push(thread.join().map_err(|_| Error::Worker)??);
     }
-    total.ok_or(Error::Worker)
+    shared.total(chain, remains.into_iter())
 }

@@ -66,16 +66,31 @@ pub struct How<'a> {
     pub at: Option<(u64, Box<dyn FnMut() + 'a>)>,
 }
 
-pub fn results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Option<Shares>, Vec<String>) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let folder = folder.path();
+/// A chain over rules that it may name, with settings of the run.
+fn chain_in(folder: &Path, chain: &str, settings: &str) -> Chain {
     std::fs::write(folder.join("rules"), RULES).expect("written");
     std::fs::write(folder.join("more"), MORE_RULES).expect("written");
     std::fs::write(folder.join("reflecting"), REFLECTING).expect("written");
     std::fs::write(folder.join("admit-all"), "reflect any from any to any\n").expect("written");
-    let text = format!("{chain}[run]\n{}\n", how.settings);
-    let mut chain =
-        Chain::parse("chain", &text, Context { folder, ignore_flags: false }).expect("a good chain");
+    let text = format!("{chain}[run]\n{settings}\n");
+    Chain::parse("chain", &text, Context { folder, ignore_flags: false }).expect("a good chain")
+}
+
+/// How a chain is going to be run.
+pub fn plan(chain: &str, settings: &str) -> Plan {
+    let folder = tempfile::tempdir().expect("a folder");
+    Plan::new(chain_in(folder.path(), chain, settings))
+}
+
+/// Whether a chain's workers share tables: then the order of packets is not that of the oracle.
+pub fn shares(chain: &str, settings: &str) -> bool {
+    plan(chain, settings).shared().next().is_some()
+}
+
+pub fn results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Option<Shares>, Vec<String>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let mut chain = chain_in(folder, chain, how.settings);
     if let Some(changes) = how.changes {
         std::fs::write(folder.join("changes"), changes).expect("written");
         chain.change_rules(&folder.join("changes")).expect("good changes");

@@ -1,5 +1,6 @@
 //! A worker's tables: keys and hashes of a batch first, then its lookups, with their cache misses started together.
 
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use packetloom_packet::batch::{Columns, Keys};
@@ -24,21 +25,21 @@ pub(super) const V6: usize = 5;
 pub struct Flows {
     by: By,
     when_full: WhenFull,
-    v4: Family<V4>,
-    v6: Family<V6>,
+    pub(super) v4: Family<V4>,
+    pub(super) v6: Family<V6>,
 }
 
 /// Flows of an IP version, and those of the batch that is being judged.
 #[derive(Debug)]
-struct Family<const W: usize> {
+pub(super) struct Family<const W: usize> {
     states: States<W>,
     /// For each of the batch's keys its flow, and what the packet is to it.
-    flows: Vec<Hashed<W>>,
+    pub(super) flows: Vec<Hashed<W>>,
     relations: Vec<Relation>,
     /// Whether any is something else than a member of its flow.
     has_others: bool,
     /// The packets that have an entry, in order.
-    touched: Vec<Touched>,
+    pub(super) touched: Vec<Touched>,
     /// Those that have none: members for which there was no room, and others.
     without: Vec<Touched>,
 }
@@ -82,7 +83,7 @@ impl Relation {
 
 /// A packet that passed when the first function looked, with all that most functions ask about it side by side.
 #[derive(Clone, Copy, Debug)]
-struct Touched {
+pub(super) struct Touched {
     now: Timestamp,
     /// Its place among the batch's keys, and in the top bits what it is to its flow.
     place: u32,
@@ -96,7 +97,7 @@ const PLACE: u32 = 29;
 
 impl Touched {
     #[inline]
-    fn at(&self) -> u32 {
+    pub(super) fn at(&self) -> u32 {
         self.place & ((1 << PLACE) - 1)
     }
 
@@ -277,8 +278,10 @@ impl<const W: usize> Family<W> {
         }));
     }
 
-    fn touch<K>(&mut self, keys: &Keys<K>, verdicts: &[Verdict], frames: &[FrameRef]) {
-        let Self { states, flows, relations, has_others, touched, without } = self;
+    /// Takes the packets that pass, to be looked up.
+    fn gather<K>(&mut self, keys: &Keys<K>, verdicts: &[Verdict], frames: &[FrameRef]) {
+        let Self { relations, touched, .. } = self;
+        touched.clear();
         let packet = |frame, now, bytes, Relation(relation), at: u32| {
             let place = at | u32::from(relation) << PLACE;
             Touched { now, place, frame, bytes, slot: NO_SLOT }
@@ -297,11 +300,40 @@ impl<const W: usize> Family<W> {
                 passes.then(|| packet(frame, frames[frame as usize].time, bytes, relation, at))
             }));
         }
+    }
+
+    /// Takes packets that were gathered, in place of those that are here.
+    pub(super) fn take(&mut self, packets: &[Touched]) {
+        self.touched.clear();
+        self.touched.extend_from_slice(packets);
+    }
+
+    /// Finds the entries of these packets, or makes them.
+    fn touch(&mut self) {
+        let Self { states, flows, has_others, touched, .. } = self;
         if *has_others {
             touch_around(states, flows, touched);
         } else {
             states.touch_all(flows, touched);
         }
+        self.set_apart();
+    }
+
+    /// Starts to look for these packets.
+    fn bring(&self) {
+        let arrivals = self.states.arrivals();
+        self.touched.iter().for_each(|packet| arrivals.bring(&self.flows[packet.at() as usize]));
+    }
+
+    /// Finds the entries of these packets as they are.
+    fn find(&mut self) {
+        self.states.find_all(&self.flows, &mut self.touched);
+        self.set_apart();
+    }
+
+    /// Sets those apart that have none.
+    fn set_apart(&mut self) {
+        let Self { touched, without, .. } = self;
         without.clear();
         let has_none = |packet: &Touched| packet.slot == NO_SLOT;
         if touched.iter().fold(false, |any, packet| any | has_none(packet)) {
@@ -348,16 +380,47 @@ impl Flows {
     /// Looks up the flows of the packets that pass, before the first function that keeps state for them, and makes entries for
     /// those that have none.
     pub fn touch(&mut self, batch: &mut Batch) {
+        self.gather(batch);
+        self.touch_gathered(batch);
+    }
+
+    /// Takes the packets that pass, to be looked up.
+    pub(super) fn gather(&mut self, batch: &mut Batch) {
         let Columns { frames, verdicts, v4, v6, .. } = batch.columns();
-        self.v4.touch(v4, verdicts, frames);
-        self.v6.touch(v6, verdicts, frames);
+        self.v4.gather(v4, verdicts, frames);
+        self.v6.gather(v6, verdicts, frames);
+    }
+
+    /// Looks up the flows of these packets.
+    pub(super) fn touch_gathered(&mut self, batch: &mut Batch) {
+        self.v4.touch();
+        self.v6.touch();
         if self.when_full == WhenFull::DropNew {
+            let verdicts = batch.columns().verdicts;
             for packet in self.v4.without.iter().chain(&self.v6.without) {
                 if packet.relation().role() == Role::Member {
                     verdicts[packet.frame as usize] = Verdict::Drop(DropReason::FlowTableFull);
                 }
             }
         }
+    }
+
+    /// Looks up the flows of these packets as they are: who has no entry gets none.
+    pub(super) fn find_gathered(&mut self) {
+        self.v4.find();
+        self.v6.find();
+    }
+
+    /// Starts to look for these packets.
+    pub(super) fn bring_gathered(&self) {
+        self.v4.bring();
+        self.v6.bring();
+    }
+
+    /// Changes its tables for those of others; packets stay.
+    pub(super) fn swap_tables(&mut self, others: &mut Self) {
+        mem::swap(&mut self.v4.states, &mut others.v4.states);
+        mem::swap(&mut self.v6.states, &mut others.v6.states);
     }
 
     /// Has a function judge the packets that pass and have an entry, in order, each with the function's state of its flow; `true` where

@@ -13,6 +13,7 @@ mod config;
 mod cpu;
 mod name;
 mod oracle;
+mod shared;
 
 use std::fmt;
 
@@ -25,6 +26,7 @@ pub use self::config::{By, Config, WhenFull};
 pub use self::cpu::Flows;
 pub use self::name::{FlowName, Top};
 pub use self::oracle::{Found, OracleFlow, OracleFlows};
+pub use self::shared::{Poisoned, SharedFlows, Visitor};
 use crate::oracle::OraclePacket;
 use crate::units::Span;
 use crate::{Logged, Report};
