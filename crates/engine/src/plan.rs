@@ -159,10 +159,10 @@ impl fmt::Display for Plan {
                 );
                 for used in self.shared() {
                     let (name, by) = (&used.name, used.definition.by.name());
-                    let apart = executor::most_apart(&settings.run, workers);
                     text += &format!(
-                        "; {name} (by {by}) is shared by them: totals are exact, what depends on order may see packets in another one that \
-                         came less than {apart} apart"
+                        "; {name} (by {by}) is shared by them: totals are exact, packets that came less than {} ms apart may take effect \
+                         in another order",
+                        executor::APART / 1_000_000
                     );
                 }
                 text

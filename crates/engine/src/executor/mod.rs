@@ -18,7 +18,7 @@ mod workers;
 
 pub use self::shared::Shared;
 pub use self::worker::{Counted, Worker};
-pub(crate) use self::workers::most_apart;
+pub(crate) use self::workers::APART;
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;

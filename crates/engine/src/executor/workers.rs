@@ -12,34 +12,26 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use packetloom_nf::Logged;
 use packetloom_nf::flows::By;
 use packetloom_packet::Batch;
+use packetloom_packet::batch::Policy;
 
 use super::shared::Shared;
 use super::single::Stages;
 use super::{Expiry, Intake, Outlet, Remains};
-use crate::chain::Run;
 use crate::{Chain, Error, Plan};
 
 /// Batches under way: enough that no worker waits while another is slow on its part.
 const UNDER_WAY: usize = 8;
 
-/// The same where workers share tables: so few that no worker is far ahead of another in packets' time.
-const UNDER_WAY_SHARED: usize = 2;
+/// Where workers share tables, packets that are under way at a time came within so many nanoseconds, so that none is judged long after
+/// another one that came later; and those of a batch within a part of that, so that there are several batches.
+pub(crate) const APART: u64 = 10_000_000;
+const APART_IN_BATCH: u64 = APART / 4;
 
 /// Packets are dealt out in batches of this many for each worker, so that their parts are worth sending.
 const SPREAD_BATCHES: usize = 4;
 
 /// Packets dealt out at once at most, whatever the number of workers.
 const MAX_DEALT: usize = 1 << 16;
-
-/// Packets dealt out at once.
-fn size(settings: &Run, workers: usize) -> usize {
-    (settings.batch.get() * workers * SPREAD_BATCHES).min(MAX_DEALT)
-}
-
-/// Packets that shared tables may see in another order than that of arrival are less apart.
-pub(crate) fn most_apart(settings: &Run, workers: usize) -> usize {
-    UNDER_WAY_SHARED * size(settings, workers)
-}
 
 /// A part of a batch, and what came of it.
 struct Part {
@@ -55,6 +47,74 @@ struct Part {
 struct Dealt {
     whole: Batch,
     to: Vec<u16>,
+    /// When its packets came, where batches are cut.
+    times: Times,
+}
+
+/// The earliest and the latest of some packets' times, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Times(u64, u64);
+
+impl Times {
+    const NONE: Self = Self(u64::MAX, 0);
+
+    fn and(self, other: Self) -> Self {
+        Self(self.0.min(other.0), self.1.max(other.1))
+    }
+
+    fn span(self) -> u64 {
+        self.1.saturating_sub(self.0)
+    }
+
+    /// Those of batches that are under way, and of the next one.
+    fn of_all(away: &VecDeque<Dealt>, next: &Dealt) -> Self {
+        away.iter().fold(next.times, |times, dealt| times.and(dealt.times))
+    }
+}
+
+/// Batches to be dealt out.
+struct Batches {
+    /// What was read, and how many packets of it were handed out, where batches are cut.
+    read: Batch,
+    at: usize,
+    /// Whether a batch is cut where its packets' times are too far apart.
+    are_cut: bool,
+}
+
+impl Batches {
+    /// Makes the next batch, parsed; `false` at the end.
+    fn fill(&mut self, dealt: &mut Dealt, intake: &mut Intake<'_>, policy: Policy) -> Result<bool, Error> {
+        let Dealt { whole, times, .. } = dealt;
+        if !self.are_cut {
+            let is_one = intake.fill(whole)?;
+            if is_one {
+                whole.parse(policy);
+            }
+            return Ok(is_one);
+        }
+        let Self { read, at, .. } = self;
+        // At the end there is less than there was.
+        if *at >= read.len() {
+            if !intake.fill(read)? {
+                return Ok(false);
+            }
+            read.parse(policy);
+            *at = 0;
+        }
+        whole.reset(read.arena().clone());
+        *times = Times::NONE;
+        while let Some(frame) = read.frames().get(*at) {
+            let now = frame.time.as_nanos();
+            let with = times.and(Times(now, now));
+            if with.span() > APART_IN_BATCH {
+                break;
+            }
+            *times = with;
+            whole.push_from(read, *at);
+            *at += 1;
+        }
+        Ok(true)
+    }
 }
 
 struct Worker {
@@ -103,17 +163,17 @@ impl Worker {
 pub(super) fn run(plan: &Plan, intake: &mut Intake<'_>, outlet: &mut Outlet<'_>) -> Result<Remains, Error> {
     let (chain, workers, spread) = (plan.chain(), plan.workers(), plan.spread());
     let (settings, functions) = (&chain.settings.run, &chain.functions);
-    let under_way = if plan.shared().next().is_some() { UNDER_WAY_SHARED } else { UNDER_WAY };
     let live = intake.source.is_live();
     // A seed that senders cannot know, so that they cannot aim all their flows at one worker.
     let seed = RandomState::new().hash_one(0u64);
-    let size = size(settings, workers);
+    let size = (settings.batch.get() * workers * SPREAD_BATCHES).min(MAX_DEALT);
     // All packets of a batch may be one worker's.
     let shared = Shared::new(plan, workers, size);
     let threads: Vec<_> = (0..workers).map(|number| Worker::start(chain, &shared, number)).collect();
-    let mut spare: Vec<Dealt> =
-        (0..under_way).map(|_| Dealt { whole: Batch::new(size), to: Vec::with_capacity(size) }).collect();
-    let mut spare_parts: Vec<Part> = (0..under_way * workers)
+    let mut spare: Vec<Dealt> = (0..UNDER_WAY)
+        .map(|_| Dealt { whole: Batch::new(size), to: Vec::with_capacity(size), times: Times::NONE })
+        .collect();
+    let mut spare_parts: Vec<Part> = (0..UNDER_WAY * workers)
         .map(|_| Part {
             batch: Batch::new(0),
             expiry: None,
@@ -123,12 +183,18 @@ pub(super) fn run(plan: &Plan, intake: &mut Intake<'_>, outlet: &mut Outlet<'_>)
         .collect();
     let mut away: VecDeque<Dealt> = VecDeque::new();
     let mut in_order = InOrder::default();
+    let mut batches = Batches { read: Batch::new(size), at: 0, are_cut: plan.shared().next().is_some() };
     loop {
-        if let Some(mut dealt) = spare.pop() {
-            if intake.fill(&mut dealt.whole)? {
-                dealt.whole.parse(settings.policy());
-                deal(&mut dealt, (spread, seed), live, &threads, &mut spare_parts)?;
-                away.push_back(dealt);
+        if let Some(mut next) = spare.pop() {
+            if batches.fill(&mut next, intake, settings.policy())? {
+                // The oldest is the first to go where not all may be under way.
+                while batches.are_cut && Times::of_all(&away, &next).span() > APART {
+                    let Some(mut dealt) = away.pop_front() else { break };
+                    collect(&mut dealt, &threads, &mut spare_parts, &mut in_order, outlet)?;
+                    spare.push(dealt);
+                }
+                deal(&mut next, (spread, seed), live, &threads, &mut spare_parts)?;
+                away.push_back(next);
                 // On a live source nobody waits for the next batch to get the verdicts on this one.
                 if !live {
                     continue;
