@@ -7,7 +7,7 @@ mod support;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use packetloom_engine::executor::Io;
+use packetloom_engine::executor::{Io, Life};
 use packetloom_engine::{Chain, Error, Outputs, Plan, run};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
@@ -413,6 +413,10 @@ impl PerFlow for Failing {
 }
 
 impl FlowFunction for Failing {
+    fn move_to(&mut self, at: StateAt) {
+        self.0 = at;
+    }
+
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
         flows.each(self.0, batch, |packet, _: &mut (), _| {
             assert!(packet.now.as_nanos() != 3_000_000, "{DEFECT}");
@@ -426,6 +430,12 @@ impl FlowFunction for Failing {
 }
 
 impl FlowOracle for Failing {
+    fn save(&self, _: u64) -> Option<Vec<u64>> {
+        None
+    }
+
+    fn load(&mut self, _: u64, _: &[u64]) {}
+
     fn step(&mut self, _packet: &mut OraclePacket, _flow: &OracleFlow) -> Verdict {
         Verdict::Pass
     }
@@ -480,6 +490,7 @@ fn a_worker_that_fails_is_an_error() {
             progress: &mut |_, _| {},
             notice: &mut |_| {},
             device: None,
+            life: Life::default(),
         };
         let plan = Plan::new(chain);
         assert_eq!(plan.shared().count(), 1);

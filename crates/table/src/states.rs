@@ -37,11 +37,11 @@ const EACH_TOP_BIT: u64 = EACH_BYTE << 7;
 /// The counter of a group: its last byte. What has reached the most is not counted down any more.
 const PASSED: u32 = 56;
 const MOST_PASSED: u64 = 0xff;
-/// In the last word of an entry's key, whether it was touched since the hand came by, whether it is one, and a bit for each
-/// function that has state there.
+/// In the last word of an entry's key, whether it was touched since the hand came by, and whether it is one.
 pub(crate) const TOUCHED: u64 = 1 << 63;
 pub(crate) const LIVE: u64 = 1 << 62;
-pub(crate) const FUNCTIONS: u32 = 40;
+/// The first of its bits that say which functions have state there.
+pub const FUNCTIONS: u32 = 40;
 pub(crate) const KEY: u64 = (1 << FUNCTIONS) - 1;
 const SEEN: u64 = ((1 << MAX_FUNCTIONS) - 1) << FUNCTIONS;
 /// Functions that can have state in an entry.
@@ -201,6 +201,11 @@ impl<const W: usize> States<W> {
         self.len
     }
 
+    /// Flows there may be.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -308,8 +313,21 @@ impl<const W: usize> States<W> {
         let (_, state) = entry.words.split_at(header_words(W));
         own[W - 1] = own[W - 1] & !SEEN | entry.words[W - 1] & SEEN;
         own[W] = entry.last();
-        own[header_words(W)..].copy_from_slice(state);
+        let state = &state[..state.len().min(own.len() - header_words(W))];
+        own[header_words(W)..][..state.len()].copy_from_slice(state);
+        // There may be more entries to come than there are places that wait for the end of a batch.
+        self.end_batch(|_| {});
         true
+    }
+
+    /// Appends all that is held, dead or not, apart from this table: of each entry the header and `state_words` words, as
+    /// [`Entry::new`] takes them, with nothing that means something here only.
+    pub fn save(&self, state_words: usize, into: &mut Vec<u64>) {
+        for Entry { words } in self.iter() {
+            let at = into.len();
+            into.extend(&words[..header_words(W) + state_words]);
+            into[at + W - 1] &= KEY | SEEN;
+        }
     }
 
     /// Gives the places of entries that were removed away again; `last` sees each of them first.
@@ -357,7 +375,9 @@ pub struct Entry<'a, const W: usize> {
 }
 
 impl<'a, const W: usize> Entry<'a, W> {
-    pub(crate) fn new(words: &'a [u64]) -> Self {
+    /// One of these words: its key, above whose last word's lower 40 bits there is one for each function that has state; the time of its
+    /// last packet; the functions' words.
+    pub fn new(words: &'a [u64]) -> Self {
         Self { words }
     }
 
@@ -468,6 +488,19 @@ fn hash<const W: usize>(key: &Key<W>, [first, second]: [u64; 2]) -> u64 {
 #[inline]
 pub fn part_of<const W: usize>(flow: &Hashed<W>, parts: usize) -> usize {
     (flow.hash as u32 >> TAG_BITS) as usize & (parts - 1)
+}
+
+/// Entries that were saved, with the table that each is in of so many, whose seeds are the same.
+pub fn by_part<const W: usize>(
+    saved: &[u64],
+    state_words: usize,
+    parts: usize,
+    seeds: [u64; 2],
+) -> impl Iterator<Item = (usize, &[u64])> {
+    saved.chunks_exact(header_words(W) + state_words).map(move |words| {
+        let key = Entry::<W>::new(words).key();
+        (part_of(&Hashed { key, hash: hash(&key, seeds) }, parts), words)
+    })
 }
 
 /// The upper half of a hash times the number of groups: no division.

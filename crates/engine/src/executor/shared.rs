@@ -3,13 +3,13 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use packetloom_nf::Form;
 use packetloom_nf::flows::{By, Flows, Poisoned, SharedFlows, Visitor};
+use packetloom_nf::{Form, Report};
 use packetloom_packet::Batch;
 
 use super::{Counted, Remains, Worker};
 use crate::layout::Used;
-use crate::{Chain, Error, Plan};
+use crate::{Chain, Error, Plan, State};
 
 /// How many workers run a chain, and the tables that they share: of flow definitions whose packets meet several of them.
 ///
@@ -73,6 +73,44 @@ impl Shared {
         tables.collect()
     }
 
+    /// Puts the state of flows into the tables that are shared.
+    pub(super) fn restore(&self, state: &State) -> Result<(), Error> {
+        for (held, tables) in state.definitions.iter().zip(&self.tables) {
+            let ([v4, v6], Some(tables)) = (&held.entries, tables) else { continue };
+            tables.restore([v4, v6], held.words(), held.counts)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the flows of shared tables, and what these counted.
+    pub(super) fn save(&self, state: &mut State) -> Result<(), Error> {
+        for (held, tables) in state.definitions.iter_mut().zip(&self.tables) {
+            let Some(tables) = tables else { continue };
+            let words = held.words();
+            tables.each_part(|flows| {
+                let saved = flows.save(words);
+                held.entries.iter_mut().zip(saved).for_each(|(entries, saved)| entries.extend(saved));
+                held.counts = held.counts + flows.counts();
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Adds what is held in tables that are shared to a function's report.
+    pub(super) fn add_held(
+        &self,
+        chain: &Chain,
+        function: usize,
+        report: &mut dyn Report,
+    ) -> Result<(), Error> {
+        let (form, parts) = (chain.functions[function].form(), &chain.layout.parts[function]);
+        let (Form::PerFlow(function), Some(parts)) = (form, parts) else { return Ok(()) };
+        let Some(shared) = &self.tables[parts.main.definition] else { return Ok(()) };
+        // As of another worker, which judged nothing and holds the flows.
+        let function = function.function(parts.main.at);
+        Ok(shared.each_part(|flows| report.merge(&*function.report(flows)))?)
+    }
+
     /// Adds up what all workers of a plan counted.
     ///
     /// # Errors
@@ -98,14 +136,8 @@ impl Shared {
             let Some(shared) = shared else { continue };
             shared.each_part(|flows| *counts = *counts + flows.counts())?;
         }
-        for ((function, parts), report) in
-            chain.functions.iter().zip(&chain.layout.parts).zip(&mut total.reports)
-        {
-            let (Form::PerFlow(function), Some(parts)) = (function.form(), parts) else { continue };
-            let Some(shared) = &self.tables[parts.main.definition] else { continue };
-            // As of another worker, which judged nothing and holds the flows.
-            let function = function.function(parts.main.at);
-            shared.each_part(|flows| report.merge(&*function.report(flows)))?;
+        for (function, report) in total.reports.iter_mut().enumerate() {
+            self.add_held(chain, function, &mut **report)?;
         }
         Ok(total)
     }

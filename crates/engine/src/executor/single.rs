@@ -2,16 +2,17 @@
 
 use std::ops::Range;
 
-use packetloom_nf::flows::FlowFunction;
-use packetloom_nf::{Form, Found, Function, Logged};
+use packetloom_nf::flows::{Counts, FlowFunction};
+use packetloom_nf::{Form, Found, Function, Logged, Report};
 use packetloom_packet::{Batch, Verdict};
 
+use super::life::{Course, Runner, Succession};
 use super::shared::{Shared, Tables};
 use super::{ENCODED, Encoder, Expiry, Intake, Outlet, Remains};
 use crate::layout::Parts;
-use crate::offload::stateful::State;
+use crate::offload::stateful;
 use crate::outcome::TopFlows;
-use crate::{Chain, Error};
+use crate::{Chain, Error, Plan, State};
 
 /// Records handed out at a time at the end: about as many as fill the buffer of encoded ones.
 const DRAINED: usize = 256;
@@ -66,6 +67,38 @@ impl Stages {
         Self { stages: stages.collect(), tables }
     }
 
+    /// Puts in the state of flows of a chain with the same layout, where no other worker shares their tables.
+    pub(super) fn restore(&mut self, state: &State) {
+        for (held, tables) in state.definitions.iter().zip(&mut self.tables) {
+            if let Some(flows) = tables.own() {
+                let [v4, v6] = &held.entries;
+                flows.restore([v4, v6], held.words(), held.counts);
+            }
+        }
+    }
+
+    /// The flows of each definition of this worker alone, and what its tables counted.
+    pub(super) fn save(&self, chain: &Chain) -> Vec<([Vec<u64>; 2], Counts)> {
+        let used = chain.layout.definitions.iter().zip(&self.tables);
+        used.map(|(used, tables)| (tables.flows().save(used.words()), tables.flows().counts())).collect()
+    }
+
+    /// Goes on as those of the chain that follows; functions that go on are taken out of these.
+    pub(super) fn succeed(&mut self, mut next: Self, goes_on: &[Option<usize>]) {
+        let mut old: Vec<_> = self.stages.drain(..).map(Some).collect();
+        for (stage, before) in next.stages.iter_mut().zip(goes_on) {
+            let Some(mut before) = before.and_then(|before| old[before].take()) else { continue };
+            if let (Fast::PerFlow(function, parts), Fast::PerFlow(_, now)) =
+                (&mut before.function, &stage.function)
+            {
+                *parts = *now;
+                function.move_to(now.main.at);
+            }
+            *stage = Stage { joins: stage.joins, ..before };
+        }
+        *self = next;
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.stages.len()
@@ -78,7 +111,7 @@ impl Stages {
     }
 
     /// Takes over what a device kept for the first functions.
-    pub(super) fn take_over(&mut self, state: &State) {
+    pub(super) fn take_over(&mut self, state: &stateful::State) {
         for (definition, flows) in self.tables.iter_mut().filter_map(Tables::own).enumerate() {
             state.put_into(definition, flows);
         }
@@ -161,10 +194,12 @@ impl Stages {
 
     /// Hands out some of what the functions still hold; returns whether there is more.
     pub(super) fn drain(&mut self) -> bool {
-        self.stages.iter_mut().any(|Stage { function, encoder, .. }| match function {
-            Fast::Standalone(function) => function.drain(DRAINED, &mut |record| encoder.record(record)),
-            Fast::PerFlow(..) => false,
-        })
+        self.stages.iter_mut().any(Stage::drain)
+    }
+
+    /// The same of some functions.
+    pub(super) fn drain_some(&mut self, functions: &[usize]) -> bool {
+        functions.iter().any(|&function| self.stages[function].drain())
     }
 
     /// The records encoded so far, function by function.
@@ -177,22 +212,37 @@ impl Stages {
         self.stages.iter_mut().map(|stage| &mut stage.encoder.logged)
     }
 
-    pub(super) fn report(self) -> Remains {
+    /// What some functions counted, and the flow records that they made.
+    pub(super) fn reports(&self, functions: impl Iterator<Item = usize>) -> (Vec<Box<dyn Report>>, TopFlows) {
         let mut top_flows = TopFlows::default();
-        let reports = self.stages.iter().map(|Stage { function, encoder, .. }| {
+        let reports = functions.map(|function| {
+            let Stage { function, encoder, .. } = &self.stages[function];
             top_flows.merge(&encoder.top_flows);
             match function {
                 Fast::Standalone(function) => function.report(),
                 Fast::PerFlow(function, parts) => function.report(self.tables[parts.main.definition].flows()),
             }
         });
-        let reports = reports.collect();
+        (reports.collect(), top_flows)
+    }
+
+    pub(super) fn report(self) -> Remains {
+        let (reports, top_flows) = self.reports(0..self.stages.len());
         let flows = self.tables.iter().map(|tables| tables.flows().counts()).collect();
-        Remains { reports, top_flows, flows }
+        Remains { reports, top_flows, flows, state: None }
     }
 }
 
 impl Stage {
+    /// Hands out some of what the function still holds; returns whether there is more.
+    fn drain(&mut self) -> bool {
+        let Self { function, encoder, .. } = self;
+        match function {
+            Fast::Standalone(function) => function.drain(DRAINED, &mut |record| encoder.record(record)),
+            Fast::PerFlow(..) => false,
+        }
+    }
+
     /// What keeps its state in the entries of flows.
     fn per_flow(&mut self) -> Option<&mut dyn FlowFunction> {
         match &mut self.function {
@@ -211,14 +261,63 @@ impl Stage {
     }
 }
 
-pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_>) -> Result<Remains, Error> {
-    let settings = &chain.settings.run;
-    let mut stages = Stages::alone(chain, settings.batch.get());
-    let mut batch = Batch::new(settings.batch.get());
+/// The one worker, between two batches.
+struct One {
+    stages: Stages,
+    /// Packets of its batches.
+    batch: usize,
+}
+
+impl Runner for One {
+    fn save(&mut self, chain: &Chain) -> Result<State, Error> {
+        Ok(State::of(&chain.functions, &chain.layout, self.stages.save(chain)))
+    }
+
+    fn drain(&mut self, leaving: &[usize]) -> Result<bool, Error> {
+        Ok(self.stages.drain_some(leaving))
+    }
+
+    fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
+        let mut encoded = self.stages.encoded().enumerate();
+        encoded.try_for_each(|(function, lines)| outlet.write_records(function, lines))
+    }
+
+    fn reports(
+        &mut self,
+        _chain: &Chain,
+        leaving: &[usize],
+    ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
+        Ok(self.stages.reports(leaving.iter().copied()))
+    }
+
+    fn succeed(&mut self, plan: &Plan, succession: Succession) -> Result<(), Error> {
+        let Succession { goes_on, state, .. } = succession;
+        self.stages.succeed(Stages::alone(plan.chain(), self.batch), &goes_on);
+        self.stages.restore(&state);
+        Ok(())
+    }
+}
+
+pub(super) fn run(
+    course: &mut Course<'_, '_>,
+    intake: &mut Intake<'_>,
+    outlet: &mut Outlet<'_>,
+) -> Result<Remains, Error> {
+    let size = course.chain().settings.run.batch.get();
+    let mut one = One { stages: Stages::alone(course.chain(), size), batch: size };
+    if let Some(state) = course.restored() {
+        one.stages.restore(&state);
+    }
+    let mut batch = Batch::new(size);
     let live = intake.source.is_live();
-    while intake.fill(&mut batch)? {
-        batch.parse(settings.policy());
+    loop {
+        course.between_batches(intake, &mut one, outlet)?;
+        if !intake.fill(&mut batch)? {
+            break;
+        }
+        batch.parse(course.chain().settings.run.policy());
         let expiry = if live { Expiry::after(&batch) } else { None };
+        let stages = &mut one.stages;
         stages.arrive(&batch);
         stages.process(0..stages.len(), &mut batch, expiry)?;
         for (index, logged) in stages.logged().enumerate() {
@@ -231,14 +330,13 @@ pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_
             }
         }
     }
+    let state = course.last_state(intake, &mut one)?;
     loop {
-        let more = stages.drain();
-        for (index, lines) in stages.encoded().enumerate() {
-            outlet.write_records(index, lines)?;
-        }
+        let more = one.stages.drain();
+        one.write_records(outlet)?;
         if !more {
             break;
         }
     }
-    Ok(stages.report())
+    Ok(Remains { state, ..one.stages.report() })
 }

@@ -1,5 +1,6 @@
 //! A worker's tables: keys and hashes of a batch first, then its lookups, with their cache misses started together.
 
+use std::cmp::Reverse;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,15 +11,16 @@ use packetloom_packet::{
 };
 use packetloom_table::regions;
 use packetloom_table::states::{
-    self, Counts, Entry, Hashed, Key, NO_SLOT, Slot, StateAt, States, entry_bytes,
+    self, Counts, Entry, Hashed, Key, NO_SLOT, Slot, StateAt, States, entry_bytes, header_words,
 };
 
 use super::config::connection;
 use super::{By, Definition, FlowName, Role, Seen, WhenFull};
 
-/// Words of a flow's key.
-pub(super) const V4: usize = 2;
-pub(super) const V6: usize = 5;
+/// Words of an IPv4 flow's key: both addresses; ports and protocol.
+pub const V4: usize = 2;
+/// Words of an IPv6 flow's key: the halves of both addresses; ports and protocol.
+pub const V6: usize = 5;
 
 /// Flows of one definition, as one worker knows them.
 #[derive(Debug)]
@@ -241,6 +243,18 @@ impl<const W: usize> Family<W> {
             touched: Vec::new(),
             without: Vec::new(),
         }
+    }
+
+    /// Puts in entries that were saved; how many had to go.
+    fn restore(&mut self, saved: &[u64], words: usize) -> u64 {
+        let mut entries: Vec<_> = saved.chunks_exact(header_words(W) + words).map(Entry::<W>::new).collect();
+        let gone = entries.len().saturating_sub(self.states.capacity());
+        if gone > 0 {
+            entries.sort_unstable_by_key(|entry| (Reverse(entry.last()), entry.key()));
+            entries.truncate(self.states.capacity());
+        }
+        let full = entries.into_iter().filter(|&entry| !self.states.put(entry)).count();
+        (gone + full) as u64
     }
 
     fn arrive<K: FlowOf<W>>(&mut self, by: By, keys: &Keys<K>, batch: &Batch) {
@@ -495,6 +509,22 @@ impl Flows {
         let gone = regions::entries::<V4>(v4, entry_bytes(V4, words) / 8).map(put_v4).sum::<u64>();
         let put_v6 = |entry| u64::from(!self.v6.states.put(entry));
         let gone = gone + regions::entries::<V6>(v6, entry_bytes(V6, words) / 8).map(put_v6).sum::<u64>();
+        self.v4.states.add(Counts { evicted: counts.evicted + gone, ..counts });
+    }
+
+    /// All that is held, dead or not, apart from these tables, with `words` words of functions for each: of IPv4 and of IPv6, in no order,
+    /// as [`States::save`] lays them out.
+    pub fn save(&self, words: usize) -> [Vec<u64>; 2] {
+        let [mut v4, mut v6] = [Vec::new(), Vec::new()];
+        self.v4.states.save(words, &mut v4);
+        self.v6.states.save(words, &mut v6);
+        [v4, v6]
+    }
+
+    /// Puts in what was saved elsewhere, and what was counted there. Where there are more entries than room, those stay whose last packets
+    /// were the latest; the others count as evicted.
+    pub fn restore(&mut self, [v4, v6]: [&[u64]; 2], words: usize, counts: Counts) {
+        let gone = self.v4.restore(v4, words) + self.v6.restore(v6, words);
         self.v4.states.add(Counts { evicted: counts.evicted + gone, ..counts });
     }
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, TryLockError};
 use packetloom_packet::Batch;
 use packetloom_table::states;
 
-use super::cpu::{Family, Touched};
-use super::{Definition, Flows};
+use super::cpu::{Family, Touched, V4, V6};
+use super::{Counts, Definition, Flows};
 
 /// Parts for each worker, so that few of them are after the same one.
 const PARTS_OF_WORKER: usize = 2;
@@ -46,6 +46,27 @@ impl SharedFlows {
             Part(Mutex::new(Flows::new(&definition, 1, batch, words, seeds)))
         };
         Self { definition: definition.clone(), seeds, parts: (0..count).map(part).collect() }
+    }
+
+    /// Puts in what was saved elsewhere, and what was counted there; otherwise as [`Flows::restore`].
+    ///
+    /// # Errors
+    /// [`Poisoned`].
+    pub fn restore(&self, entries: [&[u64]; 2], words: usize, counts: Counts) -> Result<(), Poisoned> {
+        let count = self.parts.len();
+        let mut parts = vec![[Vec::new(), Vec::new()]; count];
+        let [v4, v6] = entries;
+        for (part, entry) in states::by_part::<V4>(v4, words, count, self.seeds) {
+            parts[part][0].extend(entry);
+        }
+        for (part, entry) in states::by_part::<V6>(v6, words, count, self.seeds) {
+            parts[part][1].extend(entry);
+        }
+        for (number, (Part(flows), [v4, v6])) in self.parts.iter().zip(&parts).enumerate() {
+            let counts = if number == 0 { counts } else { Counts::default() };
+            flows.lock().map_err(|_| Poisoned)?.restore([v4, v6], words, counts);
+        }
+        Ok(())
     }
 
     /// Shows the flows of each part, once all workers are done.
