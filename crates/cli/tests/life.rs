@@ -118,7 +118,34 @@ fn flows_keep_a_backend_that_is_listed_no_more() {
     }
 }
 
-/// The same over two runs, whose second one has another list and another number of workers.
+/// By hand: the bucket of 10.0.0.1 holds 9 packets after its first one; from the reload on it holds 1, which the one at 0.2 takes. At 0.4
+/// there are 0.2, and 0.4 at 0.5 in that of 10.0.0.2.
+#[test]
+fn a_bucket_holds_no_more_than_its_new_burst() {
+    let folder = Folder::new();
+    let limiter = |burst: &str| {
+        format!(
+            "[[chain]]\nnf = \"limiter\"\nrate = \"1packets/s\"\nburst = \"{burst}\"\nflows = \"source\"\n"
+        )
+    };
+    folder.write("large.toml", limiter("10packets"));
+    folder.write("small.toml", limiter("1packets"));
+    for device in ["cpu", "oracle"] {
+        succeed(
+            &mut folder
+                .run("large.toml", &["-r", "all.pcap", "--device", device, "--reload-at", "1=small.toml"]),
+        );
+        let summary = folder.summary();
+        assert_eq!((&summary["passed"], &summary["dropped"]["rate_limit"]), (&4.into(), &2.into()));
+        let counted = |limiter: &serde_json::Value| {
+            ["passed", "dropped"].map(|what| limiter[what]["packets"].as_u64().expect("a number"))
+        };
+        assert_eq!(counted(&summary["functions"][0]), [3, 2]);
+        assert_eq!(counted(&summary["replaced"][0]), [1, 0]);
+    }
+}
+
+/// What a balancer chose over two runs, whose second one has another list and another number of workers.
 #[test]
 fn a_run_goes_on_from_a_file() {
     let folder = Folder::new();
