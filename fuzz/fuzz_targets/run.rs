@@ -9,7 +9,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use packetloom_classify::formats::{Options, read_rules};
 use packetloom_engine::chain::{Device, Run, Settings};
-use packetloom_engine::executor::Io;
+use packetloom_engine::executor::{Io, Life};
 use packetloom_engine::{Chain, Outputs, Plan};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
@@ -139,6 +139,7 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         progress: &mut |_, _| {},
         notice: &mut |_| {},
         device: None,
+        life: Life::default(),
     };
     let outcome = packetloom_engine::run(&Plan::new(chain), io).expect("memory can be read");
     Some(outcome.json().to_string())

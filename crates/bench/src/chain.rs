@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use packetloom_device::{Argument, Device, Memory};
 use packetloom_engine::Plan;
-use packetloom_engine::executor::Worker;
+use packetloom_engine::executor::{Shared, Worker};
+use packetloom_engine::layout::Used;
 use packetloom_engine::offload::stateful::records::{self, Answer};
 use packetloom_engine::offload::stateful::{self, Buffers, Stateful};
 use packetloom_io::input::Stop;
@@ -15,7 +16,7 @@ use packetloom_nf::flows::{By, Counts};
 use packetloom_packet::{Arena, Batch, FrameRef, Key, KeyBits, LinkType, MatchKey4, Timestamp, protocol};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Error;
 use crate::acl::interrupted;
@@ -274,10 +275,10 @@ impl Waited {
 }
 
 impl<'a> Runner<'a> {
-    fn new(ring: &'a Ring, plan: &Plan, options: &Options) -> Self {
+    fn new(ring: &'a Ring, worker: Worker, options: &Options) -> Self {
         Self {
             ring,
-            worker: Worker::new(plan, options.workers, options.batch),
+            worker,
             batch: Batch::new(options.batch),
             size: options.batch,
             sent: vec![0; options.batch * ring.stride],
@@ -291,21 +292,23 @@ impl<'a> Runner<'a> {
     }
 
     /// Goes around once.
-    fn lap(&mut self) {
+    fn lap(&mut self) -> Result<(), Error> {
         while self.at < self.ring.count {
-            self.step(self.size);
+            self.step(self.size)?;
         }
+        Ok(())
     }
 
     /// Goes around until it is to stop.
-    fn run(&mut self, stop: &AtomicBool) {
+    fn run(&mut self, stop: &AtomicBool) -> Result<(), Error> {
         while self.ring.count > 0 && !stop.load(Ordering::Relaxed) {
-            self.step(self.size);
+            self.step(self.size)?;
         }
+        Ok(())
     }
 
     /// The same with packets that come at even steps of so many nanoseconds: takes those that are there, up to a batch.
-    fn run_offered(&mut self, stop: &AtomicBool, step: f64) {
+    fn run_offered(&mut self, stop: &AtomicBool, step: f64) -> Result<(), Error> {
         self.waited.clear();
         let start = Instant::now();
         let mut taken = 0u64;
@@ -316,22 +319,23 @@ impl<'a> Runner<'a> {
                 continue;
             }
             let most = (come - taken).min(self.size as u64) as usize;
-            let packets = self.step(most) as u64;
+            let packets = self.step(most)? as u64;
             let now = start.elapsed().as_nanos() as f64;
             let since = |packet: u64| (now - (packet + 1) as f64 * step).max(0.0) as u64;
             self.waited.push(Waited { first: since(taken), last: since(taken + packets - 1), packets });
             taken += packets;
         }
+        Ok(())
     }
 
     /// Takes a batch of so many packets at most through the chain; how many there were.
-    fn step(&mut self, most: usize) -> usize {
+    fn step(&mut self, most: usize) -> Result<usize, Error> {
         if self.at == self.ring.count {
             self.at = 0;
         }
         let (begin, end) = (self.at, (self.at + most).min(self.ring.count));
         self.ring.fill(&mut self.batch, begin, most, self.packets);
-        self.worker.judge(&mut self.batch);
+        self.worker.judge(&mut self.batch)?;
         self.send();
         self.at = end;
         self.packets += (end - begin) as u64;
@@ -340,7 +344,7 @@ impl<'a> Runner<'a> {
         if !self.ring.flood.is_empty() {
             self.flood += before(end) - before(begin);
         }
-        end - begin
+        Ok(end - begin)
     }
 
     /// Writes the frames that pass, as they are to be sent.
@@ -406,7 +410,7 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
     let batch = stateful.room();
     let Packets { rings, flows, .. } = packets(options, By::FiveTuple)?;
     let mut queue = device.queue()?;
-    let mut worker = Worker::new(plan, 1, batch as usize);
+    let mut worker = Worker::new(plan, &Shared::new(plan, 1, batch as usize), 0);
     let mut lap = Vec::new();
     let mut wrong = 0u64;
     let mut packets = 0u64;
@@ -431,7 +435,7 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
         let mut answers = vec![Answer::default(); len as usize];
         queue.read(&parts.answers, 0, bytemuck::cast_slice_mut(&mut answers))?;
         // What cores find, and what the device found put into the same frames.
-        worker.judge_parsed(&mut frames);
+        worker.judge_parsed(&mut frames)?;
         let expected: Vec<_> = (0..frames.len())
             .map(|frame| (frames.verdicts()[frame], frames.rewrites(frame).collect::<Vec<_>>()))
             .collect();
@@ -495,30 +499,26 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
 pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Vec<Measurement>, Error> {
     let invalid = |why: &str| Err(packetloom_nf::Error::Invalid(why.into()).into());
     let layout = plan.chain().layout();
-    let spread = match layout.spread(plan.chain().functions()) {
-        None if options.workers > 1 => {
-            return invalid(
-                "no way to spread packets keeps all packets of each flow together; expected one worker",
-            );
-        }
-        spread => spread.unwrap_or(By::FiveTuple),
-    };
+    if options.workers > 1 && layout.spread(plan.chain().functions()).is_none() {
+        return invalid("no way to spread packets suits all functions; expected one worker");
+    }
     if options.offered.iter().any(|&mpps| !(mpps > 0.0 && mpps.is_finite())) {
         return invalid("packets offered in a second; expected more than 0");
     }
-    let Packets { rings, flows, sources } = packets(options, spread)?;
+    let Packets { rings, flows, sources } = packets(options, plan.spread())?;
+    let shared = Shared::new(plan, options.workers, options.batch);
     // In threads of their own, so that their memory is apart. All flows are known after this, and all memory is there.
     let mut runners: Vec<_> = thread::scope(|scope| {
-        let start = |ring| {
+        let start = |(number, ring)| {
+            let shared = &shared;
             scope.spawn(move || {
-                let mut runner = Runner::new(ring, plan, options);
-                runner.lap();
-                runner
+                let mut runner = Runner::new(ring, Worker::new(plan, shared, number), options);
+                runner.lap().map(|()| runner)
             })
         };
-        let starting: Vec<_> = rings.iter().map(start).collect();
-        starting.into_iter().map(|runner| runner.join().expect("a worker that does not panic")).collect()
-    });
+        let starting: Vec<_> = rings.iter().enumerate().map(start).collect();
+        starting.into_iter().map(joined).collect::<Result<_, _>>()
+    })?;
     let packets: usize = rings.iter().map(|ring| ring.count).sum();
     let offered: Vec<Option<f64>> = match &options.offered[..] {
         [] => vec![None],
@@ -533,7 +533,8 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Vec<Measuremen
         for _ in 0..options.rounds {
             interrupted(stop)?;
             let before = judged(&runners);
-            let ((), round) = go(&mut runners, step);
+            let (done, round) = go(&mut runners, step);
+            done?;
             let more = judged(&runners) - before;
             rounds.push(round.scaled(packets as f64 / more.max(1) as f64));
             let of_round = runners.iter().flat_map(|runner| &runner.waited);
@@ -545,12 +546,9 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Vec<Measuremen
     let judged = judged(&runners);
     let passed: u64 = runners.iter().map(|runner| runner.passed).sum();
     let flood: u64 = runners.iter().map(|runner| runner.flood).sum();
-    let mut counts = vec![Counts::default(); layout.definitions.len()];
-    for runner in runners {
-        for (counts, more) in counts.iter_mut().zip(runner.worker.finish().flows) {
-            *counts = *counts + more;
-        }
-    }
+    let counts = shared.finish(plan, runners.into_iter().map(|runner| runner.worker))?.flows;
+    let is_shared = |used: &&Used| options.workers > 1 && used.is_shared(plan.spread());
+    let shared: Vec<_> = layout.definitions.iter().filter(is_shared).map(|used| used.name.as_str()).collect();
     if judged != expected {
         return Err(Error::Wrong(format!("{judged} packets were judged; expected {expected}")));
     }
@@ -586,6 +584,7 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Vec<Measuremen
             passes: 1,
             more: vec![
                 ("workers", json!(options.workers)),
+                ("shared", if shared.is_empty() { Value::Null } else { json!(shared.join(", ")) }),
                 ("flows", json!(flows)),
                 ("packet_size", json!(options.packet_size)),
                 ("passed", json!(passed as f64 / judged as f64)),
@@ -612,25 +611,34 @@ fn judged(runners: &[Runner<'_>]) -> u64 {
     runners.iter().map(|runner| runner.judged).sum()
 }
 
+/// What a thread came to.
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T, Error>>) -> Result<T, Error> {
+    thread.join().unwrap_or(Err(packetloom_engine::Error::Worker.into()))
+}
+
 /// Has all workers go around for a time, with packets that come at steps of so many nanoseconds to each, if they are offered.
-fn go(runners: &mut [Runner<'_>], step: Option<f64>) -> ((), Round) {
+fn go(runners: &mut [Runner<'_>], step: Option<f64>) -> (Result<(), Error>, Round) {
     let start = Barrier::new(runners.len() + 1);
     let stop = AtomicBool::new(false);
     measure(Clock::Process, || {
         thread::scope(|scope| {
-            for runner in runners {
-                let (start, stop) = (&start, &stop);
-                scope.spawn(move || {
-                    start.wait();
-                    match step {
-                        Some(step) => runner.run_offered(stop, step),
-                        None => runner.run(stop),
-                    }
-                });
-            }
+            let (start, stop) = (&start, &stop);
+            let running: Vec<_> = runners
+                .iter_mut()
+                .map(|runner| {
+                    scope.spawn(move || {
+                        start.wait();
+                        match step {
+                            Some(step) => runner.run_offered(stop, step),
+                            None => runner.run(stop),
+                        }
+                    })
+                })
+                .collect();
             start.wait();
             thread::sleep(TIME);
             stop.store(true, Ordering::Relaxed);
-        });
+            running.into_iter().try_for_each(joined)
+        })
     })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use packetloom_engine::chain::{Device, PolicyAction, Run, Settings};
-use packetloom_engine::executor::Io;
+use packetloom_engine::executor::{Io, Life};
 use packetloom_engine::{Chain, Outputs, Plan};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
@@ -58,6 +58,7 @@ fn once(options: &Options, plan: &Plan, limit: Option<u64>, stop: &Stop) -> Resu
         progress: &mut |_, _| {},
         notice: &mut |_| {},
         device: None,
+        life: Life::default(),
     };
     let outcome = packetloom_engine::run(plan, io)?;
     outputs.publish()?;

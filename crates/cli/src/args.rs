@@ -28,7 +28,7 @@ pub(crate) struct Cli {
 
 const EXIT_CODES: &str = "\
 Captures, rules, headers and outputs may be \"-\", standard input or output. Inputs may be in gzip or xz.
-Exit codes: 0, 1 a run that failed, 2 wrong usage, 69 no such device or interface, 78 bad chain or rules.";
+Exit codes: 0, 1 a run that failed, 2 wrong usage, 69 no such device or interface, 78 bad chain, rules or state.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -40,6 +40,8 @@ pub(crate) enum Verb {
     Acl(AclArgs),
     /// Check a chain file and print the plan; exit 78 if it is bad
     Check(CheckArgs),
+    /// Show what is in a file that run --save-state wrote; exit 78 if it is not whole
+    State(StateArgs),
     /// Make traffic, rule sets and headers
     Generate(GenerateArgs),
     /// List processors and devices, and what works on them
@@ -102,12 +104,54 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,
     /// Change the rules of the chain's acl during the run as this file says; with one worker
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "reload_at")]
     pub(crate) rules_changes: Option<PathBuf>,
+    /// Begin with the state of flows that --save-state wrote
+    #[arg(long, value_name = "FILE")]
+    pub(crate) restore_state: Option<PathBuf>,
+    /// Write the state of flows to this file when the run ends
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save_state: Option<PathBuf>,
+    /// Write it from time to time before, too, such as every 10s
+    #[arg(long, value_name = "TIME", requires = "save_state")]
+    pub(crate) save_every: Option<Span>,
+    /// Go on with another chain file before packet N, from 0; may be given several times, in order of N. The signal SIGHUP has the run
+    /// read its own chain file again
+    #[arg(long, value_name = "N=CHAIN")]
+    pub(crate) reload_at: Vec<ReloadAt>,
     /// Leave the flags column of ClassBench rules out
     #[arg(long)]
     pub(crate) ignore_flags: bool,
     /// Print the summary as JSON on standard output, instead of a table on standard error
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A chain file and the packet before which it is gone on with.
+#[derive(Clone, Debug)]
+pub(crate) struct ReloadAt {
+    pub(crate) packet: u64,
+    pub(crate) chain: PathBuf,
+}
+
+impl FromStr for ReloadAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('=').filter(|(_, chain)| !chain.is_empty());
+        let parts = parts.and_then(|(packet, chain)| Some((packet.parse().ok()?, chain.into())));
+        let (packet, chain) = parts.ok_or_else(|| {
+            format!("{text:?}; expected the number of a packet and a chain file, such as 1000=chain.toml")
+        })?;
+        Ok(Self { packet, chain })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StateArgs {
+    /// State file
+    pub(crate) file: PathBuf,
+    /// Print it as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

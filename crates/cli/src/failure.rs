@@ -13,7 +13,7 @@ pub(crate) enum Failure {
     Run(anyhow::Error),
     /// Arguments that contradict each other: 2.
     Usage(String),
-    /// A bad chain, or bad rules: 78.
+    /// A bad chain, bad rules, or bad state: 78.
     Config(String),
     /// A device that is not there: 69.
     Unavailable(String),
@@ -54,6 +54,15 @@ impl From<packetloom_engine::Error> for Failure {
             packetloom_engine::Error::Io(error) => error.into(),
             packetloom_engine::Error::Offload(error) => error.into(),
             error => Self::Run(error.into()),
+        }
+    }
+}
+
+impl From<packetloom_engine::state::Error> for Failure {
+    fn from(error: packetloom_engine::state::Error) -> Self {
+        match error {
+            packetloom_engine::state::Error::Io(error) => error.into(),
+            error => Self::Config(error.to_string()),
         }
     }
 }

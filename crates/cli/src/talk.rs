@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use packetloom_engine::Outcome;
+use packetloom_engine::outcome::{Reloads, Replaced};
 use packetloom_packet::FlowRecord;
 
 /// Says something on standard error, if anybody listens.
@@ -82,6 +83,14 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
     let mut text = format!("packets\n{}", table(&rows));
     for (name, report) in &outcome.functions {
         let _ = write!(text, "{name}\n{}", table(&report.rows()));
+    }
+    for Replaced { nf, packets, report } in &outcome.replaced {
+        let _ = write!(text, "{nf} until packet {packets}\n{}", table(&report.rows()));
+    }
+    let Reloads { done, refused } = outcome.reloads;
+    if done + refused > 0 {
+        let rows = [("done".into(), done.to_string()), ("refused".into(), refused.to_string())];
+        let _ = write!(text, "reloads\n{}", table(&rows));
     }
     if let Some(shares) = outcome.shares {
         let rows = [

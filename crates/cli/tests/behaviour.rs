@@ -485,6 +485,12 @@ fn a_plan_says_which_definitions_a_function_keeps_state_by() {
     let of_session = "flows     5-tuple: IP version, protocol, unordered pair of (address, port), forgotten after 1m, at most 1048576, then \
                       one not used for long goes; an entry of 64 bytes (IPv6 64) with the state of function 1, looked up once\n";
     assert!(text.contains(of_source) && text.contains(of_session), "{text}");
+    let shared = "workers   4 workers, packets spread by flow: each flow's state is exact, order in files is kept; max_flows is divided among \
+                  the workers; source (by source) is shared by them: totals are exact, packets that came less than 10 ms apart may take \
+                  effect in another order\n";
+    assert!(text.contains(shared), "{text}");
+    let meter = "[[chain]]\nnf = \"meter\"\noutput = \"x\"\n";
+    let text = plan(&format!("[[chain]]\nnf = \"conntrack\"\n{meter}[run]\nworkers = 4\n"));
     assert!(text.contains("workers   1 worker, since no way to spread packets"), "{text}");
     let text = plan("[[chain]]\nnf = \"scan\"\nmethod = \"trw\"\n[run]\nworkers = 4\n");
     assert!(text.contains("workers   4 workers, packets spread by initiator"), "{text}");
@@ -932,7 +938,16 @@ fn chains_are_measured_in_memory() {
         fs::write(&chain, text).expect("written");
         succeed(packetloom().args(["bench", "chain"]).arg(&chain).args(&args[2..]));
     }
-    fs::write(&chain, format!("{by_source}[[chain]]\nnf = \"counter\"\n")).expect("written");
+    assert_eq!(figures["shared"], serde_json::Value::Null);
+    let both = format!("{by_source}[[chain]]\nnf = \"counter\"\n");
+    fs::write(&chain, &both).expect("written");
+    let text = succeed(packetloom().args(["bench", "chain"]).arg(&chain).args(&args[2..]));
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&text).expect("JSON")["shared"], "source");
+    fs::write(
+        &chain,
+        format!("{both}[[chain]]\nnf = \"conntrack\"\n[[chain]]\nnf = \"meter\"\noutput = \"x\"\n"),
+    )
+    .expect("written");
     let output = run(packetloom().args(["bench", "chain"]).arg(&chain).args(&args[2..]));
     assert!(stderr(&output).contains("expected one worker"), "{}", stderr(&output));
     let limiter = "[[chain]]\nnf = \"limiter\"\nrate = \"1packets/s\"\nburst = \"1packets\"\n";

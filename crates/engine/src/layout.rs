@@ -52,6 +52,11 @@ impl Used {
     pub fn words(&self) -> usize {
         self.functions.iter().map(|(_, words)| words).sum()
     }
+
+    /// Whether packets of one flow meet several workers, where they are spread so.
+    pub fn is_shared(&self, spread: By) -> bool {
+        self.definition.by != spread
+    }
 }
 
 impl Layout {
@@ -133,20 +138,21 @@ impl Layout {
         Ok(Part { definition: number, at, is_first: at.function == 0 })
     }
 
-    /// What packets must have in common that meet one worker, so that all state is exact; none where no way to spread packets does
-    /// that.
+    /// What packets are to have in common that meet one worker: such that it alone knows the flows that have most depend on order, or
+    /// most entries. Workers share the tables of other definitions ([`Used::is_shared`]). None where functions have tables of their
+    /// own, which nobody shares, and no way to spread packets suits them.
     pub fn spread(&self, functions: &[Box<dyn Prepared>]) -> Option<By> {
-        // Such as have tables of their own, by the headers that they see: rewritten ones may be of flows that were apart before.
+        let is_used = |by: By| self.definitions.iter().any(|used| used.definition.by == by);
+        // Such as have tables of their own, by 5-tuple and the headers that they see: rewritten ones may be of flows that were apart
+        // before, and errors are not where the connections are that they quote.
         let has_own = functions.iter().any(|function| function.is_per_flow());
         let mut after = functions.iter().skip_while(|function| !function.rewrites());
-        if after.any(|function| function.is_per_flow()) {
+        if after.any(|function| function.is_per_flow()) || has_own && is_used(By::Connection) {
             return None;
         }
-        // Such tables are by 5-tuple, which keeps no errors with the connections that they quote.
-        let mut by =
-            self.definitions.iter().map(|used| used.definition.by).chain(has_own.then_some(By::FiveTuple));
-        let first = by.next().unwrap_or(By::FiveTuple);
-        by.all(|by| by == first).then_some(first)
+        let used =
+            [By::Connection, By::FiveTuple, By::Initiator, By::Source].into_iter().find(|&by| is_used(by));
+        Some(if has_own { By::FiveTuple } else { used.unwrap_or(By::FiveTuple) })
     }
 }
 

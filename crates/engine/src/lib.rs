@@ -7,6 +7,7 @@
 //! - [`executor`]: the runs themselves: the oracle, one worker, several.
 //! - [`offload`]: rules on a device.
 //! - [`outcome`]: what a run counted.
+//! - [`state`]: state of flows apart from a run: handed on, saved, restored.
 
 pub mod chain;
 mod error;
@@ -16,9 +17,11 @@ pub mod offload;
 pub mod outcome;
 pub mod plan;
 pub mod schema;
+pub mod state;
 
 pub use chain::Chain;
 pub use error::{ConfigError, Error};
 pub use executor::{Outputs, run};
 pub use outcome::Outcome;
 pub use plan::Plan;
+pub use state::State;

@@ -11,6 +11,8 @@ use packetloom_packet::FlowRecord;
 use packetloom_packet::verdict::VerdictCounts;
 use serde_json::{Map, Value, json};
 
+use crate::State;
+
 /// Flows shown at the end of a run.
 const TOP_FLOWS: usize = 5;
 
@@ -34,6 +36,31 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// What a device did of it, where one was used. Not part of the summary for machines, which is the same wherever packets are judged.
     pub shares: Option<Shares>,
+    /// How often the chain became another one.
+    pub reloads: Reloads,
+    /// What functions counted that are not part of the chain any more, in the order in which they left it.
+    pub replaced: Vec<Replaced>,
+    /// The state of all flows at the end, where it is to be saved.
+    pub state: Option<State>,
+}
+
+/// How often a chain became another one during a run, and how often it did not since that one could not be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reloads {
+    /// It did.
+    pub done: u64,
+    /// It did not.
+    pub refused: u64,
+}
+
+/// A function that left the chain during a run.
+pub struct Replaced {
+    /// Its name.
+    pub nf: &'static str,
+    /// Packets of the run until then.
+    pub packets: u64,
+    /// What it counted.
+    pub report: Box<dyn Report>,
 }
 
 /// Who judged packets by the functions that a device has kernels for.
@@ -123,18 +150,15 @@ impl Outcome {
     pub fn json(&self) -> Value {
         let dropped: Map<_, _> =
             self.verdicts.dropped().map(|(reason, count)| (reason.name().into(), count.into())).collect();
-        let functions: Vec<_> = self
-            .functions
-            .iter()
-            .map(|(name, report)| {
-                let mut object = Map::new();
-                object.insert("nf".into(), (*name).into());
-                if let Value::Object(fields) = report.json() {
-                    object.extend(fields);
-                }
-                object
-            })
-            .collect();
+        let function = |nf: &str, report: &dyn Report| {
+            let mut object = Map::new();
+            object.insert("nf".into(), nf.into());
+            if let Value::Object(fields) = report.json() {
+                object.extend(fields);
+            }
+            object
+        };
+        let functions: Vec<_> = self.functions.iter().map(|(nf, report)| function(nf, &**report)).collect();
         let mut value = json!({
             "received": self.verdicts.received(),
             "passed": self.verdicts.passed,
@@ -152,7 +176,25 @@ impl Outcome {
             });
             value["flows"] = Value::Object(flows.collect());
         }
+        let Reloads { done, refused } = self.reloads;
+        if done + refused > 0 {
+            value["reloads"] = json!({ "done": done, "refused": refused });
+            let replaced = self.replaced.iter().map(|Replaced { nf, packets, report }| {
+                let mut object = function(nf, &**report);
+                object.insert("until_packet".into(), (*packets).into());
+                object
+            });
+            value["replaced"] = replaced.collect();
+        }
         value
+    }
+
+    /// Adds what the tables of a flow definition counted that is not used any more, or was not for a time.
+    pub(crate) fn add_counts(&mut self, name: String, counts: Counts) {
+        match self.flows.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, own)) => *own = *own + counts,
+            None => self.flows.push((name, counts)),
+        }
     }
 }
 

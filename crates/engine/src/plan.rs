@@ -6,6 +6,8 @@ use packetloom_nf::flows::By;
 
 use crate::Chain;
 use crate::chain::{Device, Run};
+use crate::executor;
+use crate::layout::Used;
 use crate::offload::frames::MAX_ACLS;
 use crate::offload::stateful;
 
@@ -63,6 +65,12 @@ impl Plan {
     /// What packets have in common that meet the same worker.
     pub fn spread(&self) -> By {
         self.spread
+    }
+
+    /// The flow definitions whose tables workers share, since no worker has all packets of such a flow.
+    pub fn shared(&self) -> impl Iterator<Item = &Used> {
+        let used = self.chain.layout.definitions.iter();
+        used.filter(|used| self.workers > 1 && used.is_shared(self.spread))
     }
 }
 
@@ -136,18 +144,28 @@ impl fmt::Display for Plan {
                     .into()
             }
             (1, _) if asked > 1 && settings.run.device != Device::Oracle => {
-                "1 worker, since no way to spread packets keeps all packets of each flow together: results as of a loop over packets".into()
+                "1 worker, since no way to spread packets suits functions with tables of their own: results as of a loop over packets".into()
             }
             (1, _) => "1 worker: results as of a loop over packets".into(),
-            (_, true) => format!(
-                "{} workers, packets spread by {}: each flow's state is exact, order in files is kept; max_flows is \
-                 divided among the workers",
-                self.workers,
-                match self.spread {
-                    By::FiveTuple => "flow",
-                    by => by.name(),
+            (workers, true) => {
+                let mut text = format!(
+                    "{workers} workers, packets spread by {}: each flow's state is exact, order in files is kept; max_flows is divided \
+                     among the workers",
+                    match self.spread {
+                        By::FiveTuple => "flow",
+                        by => by.name(),
+                    }
+                );
+                for used in self.shared() {
+                    let (name, by) = (&used.name, used.definition.by.name());
+                    text += &format!(
+                        "; {name} (by {by}) is shared by them: totals are exact, packets that came less than {} ms apart may take effect \
+                         in another order",
+                        executor::APART / 1_000_000
+                    );
                 }
-            ),
+                text
+            }
             (_, false) => format!(
                 "{} workers, packets spread by flow: no function keeps state, results are exact, order in files is \
                  kept",

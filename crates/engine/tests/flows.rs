@@ -13,7 +13,7 @@ use packetloom_device::{Cache, Device, Id};
 use packetloom_packet::key::join;
 use packetloom_packet::{Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, dissect};
 use proptest::prelude::*;
-use support::{How, results, traffic};
+use support::{How, plan, results, shares, traffic};
 
 const BALANCER: &str = "balancer";
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
@@ -284,6 +284,10 @@ proptest! {
                     continue;
                 }
                 let settings = format!("workers = {workers}\nbatch = {batch}");
+                // See `shared.rs` for these.
+                if shares(&chain, &settings) {
+                    continue;
+                }
                 let how = How { settings: &settings, is_stream, ..How::default() };
                 let (found, ..) = results(&chain, &capture, how);
                 prop_assert_eq!(&found, &oracle, "{} workers\n{}", workers, &chain);
@@ -445,8 +449,9 @@ fn policers_see_all_colours() {
             ("red = \"pass\"\n", &[]),
             ("yellow = \"drop\"\nred = \"pass\"\n", &["yellow"]),
         ] {
-            let chain =
-                format!("[[chain]]\nnf = \"policer\"\n{marker}{actions}[[chain]]\nnf = \"counter\"\n");
+            let chain = format!(
+                "[[chain]]\nnf = \"policer\"\n{marker}{actions}[[chain]]\nnf = \"counter\"\nflows = \"source\"\n"
+            );
             let how = How { settings: "device = \"oracle\"", ..How::default() };
             let (oracle, ..) = results(&chain, &capture, how);
             let summary = &oracle.summary;
@@ -492,14 +497,22 @@ fn detectors_find_what_they_look_for() {
         let (found, ..) = results(&chain, &capture, How::default());
         assert_eq!(found, oracle, "{chain}");
     }
-    let plan = |functions: &str| {
-        let context = packetloom_nf::Context { folder: std::path::Path::new(""), ignore_flags: false };
-        let chain =
-            packetloom_engine::Chain::parse("chain", &format!("{functions}[run]\nworkers = 3\n"), context);
-        packetloom_engine::Plan::new(chain.expect("a good chain")).workers()
-    };
-    assert_eq!([counter, &both, &tcp, &trw].map(plan), [1, 1, 3, 3]);
-    assert_eq!(plan(&format!("{tcp}{trw}")), 1);
+    for (chain, shared) in [
+        (counter, &["source"][..]),
+        (&both, &["source"]),
+        (&tcp, &[]),
+        (&trw, &[]),
+        (&format!("{tcp}{trw}"), &["source"]),
+        (&format!("{METER}{counter}"), &["source"]),
+    ] {
+        let plan = plan(chain, "workers = 3");
+        assert_eq!(plan.workers(), 3);
+        assert_eq!(plan.shared().map(|used| &*used.name).collect::<Vec<_>>(), shared, "{chain}");
+    }
+    // Tables of its own that packets of one flow would be spread over.
+    for before in [&balancer(&capture, "5-tuple", false), "[[chain]]\nnf = \"conntrack\"\n"] {
+        assert_eq!(plan(&format!("{before}{METER}"), "workers = 3").workers(), 1);
+    }
 }
 
 /// At capacity every packet is in one counter, and what the policy says becomes of those without room.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use packetloom_device::faults::{Call, Chances, Faults};
 use packetloom_device::{Argument, Cache, Device, Entry, Id, Parameter, Program};
 use packetloom_engine::chain::Chain;
-use packetloom_engine::executor::Io;
+use packetloom_engine::executor::{Io, Life};
 use packetloom_engine::offload::standby::LANES;
 use packetloom_engine::{Outputs, Plan, run};
 use packetloom_io::capture::CaptureReader;
@@ -125,6 +125,7 @@ fn a_device_that_is_not_there_is_an_error() {
         progress: &mut |_, _| {},
         notice: &mut |_| {},
         device: None,
+        life: Life::default(),
     };
     let error = run(&plan, io).expect_err("no such device").to_string();
     assert!(error.contains("opencl"), "{error}");

@@ -25,6 +25,15 @@ enum Target {
     File(File),
 }
 
+impl Target {
+    fn sync(&self) -> io::Result<()> {
+        match self {
+            Self::Standard(_) => Ok(()),
+            Self::File(file) => file.sync_all(),
+        }
+    }
+}
+
 impl Write for Target {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         match self {
@@ -105,6 +114,19 @@ impl Output {
     pub fn flush(&mut self) -> Result<(), Error> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         writer.flush().map_err(|e| Error::io(self.name.clone(), e))
+    }
+
+    /// As [`Output::flush`], and waits until a file that is to get its name is where a crash of the machine leaves it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] with the file's name.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        match (&self.writer, &self.pending) {
+            (Some(writer), Some(_)) => writer.get_ref().sync().map_err(|e| Error::io(self.name.clone(), e)),
+            _ => Ok(()),
+        }
     }
 
     /// The name used in messages.

@@ -75,9 +75,32 @@ impl Context<'_> {
 }
 
 /// A function ready to run.
-pub trait Prepared: Send + Sync {
+pub trait Prepared: Any + Send + Sync {
     /// The function's name.
     fn name(&self) -> &'static str;
+
+    /// Whether it does just what an older one does, so that it can go on in its place; if so, takes over from it what else is known.
+    fn resume(&mut self, old: &dyn Prepared) -> bool {
+        let _ = old;
+        false
+    }
+
+    /// Told what numbers in the state stand for that it is going to take over ([`PerFlow::legend`]).
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with that, and what was expected.
+    fn inherit(&mut self, legend: &serde_json::Value) -> Result<(), String> {
+        let _ = legend;
+        Ok(())
+    }
+
+    /// Makes the state of a flow its own that another one with the same [`PerFlow::version`] kept, after [`Prepared::inherit`]; `false`
+    /// where there is nothing to go on with. The words may be any.
+    fn adopt(&mut self, words: &mut [u64]) -> bool {
+        let _ = words;
+        true
+    }
 
     /// What it will do, in a line or several, for the plan.
     fn describe(&self) -> Vec<String>;
@@ -144,6 +167,11 @@ pub trait Prepared: Send + Sync {
     fn form(&self) -> Form<'_>;
 }
 
+/// Whether a function is one of the same type that is equal: for [`Prepared::resume`].
+pub(crate) fn is_equal<T: Prepared + PartialEq>(own: &T, old: &dyn Prepared) -> bool {
+    (old as &dyn Any).downcast_ref::<T>().is_some_and(|old| own == old)
+}
+
 /// Functions by where their state is.
 #[derive(Clone, Copy)]
 pub enum Form<'a> {
@@ -171,6 +199,16 @@ pub trait PerFlow: Send + Sync {
     /// which of a source's packets begin a flow.
     fn remembers(&self) -> Option<Keeps> {
         None
+    }
+
+    /// The version of what its words mean: state of another one is not taken over.
+    fn version(&self) -> u32 {
+        1
+    }
+
+    /// What numbers in its state stand for, to be kept with that.
+    fn legend(&self) -> serde_json::Value {
+        serde_json::Value::Null
     }
 
     /// How long a flow's state is to be kept at least; none where any time will do. "0" is for ever.

@@ -31,16 +31,18 @@ const FREE: u64 = 0;
 const REMOVED: u64 = 1;
 /// What all tags of entries have.
 const TAG: u64 = 0x80;
+/// Bits of a hash that tags take.
+const TAG_BITS: u32 = 8;
 const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
 const EACH_TOP_BIT: u64 = EACH_BYTE << 7;
 /// The counter of a group: its last byte. What has reached the most is not counted down any more.
 const PASSED: u32 = 56;
 const MOST_PASSED: u64 = 0xff;
-/// In the last word of an entry's key, whether it was touched since the hand came by, whether it is one, and a bit for each
-/// function that has state there.
+/// In the last word of an entry's key, whether it was touched since the hand came by, and whether it is one.
 pub(crate) const TOUCHED: u64 = 1 << 63;
 pub(crate) const LIVE: u64 = 1 << 62;
-pub(crate) const FUNCTIONS: u32 = 40;
+/// The first of its bits that say which functions have state there.
+pub const FUNCTIONS: u32 = 40;
 pub(crate) const KEY: u64 = (1 << FUNCTIONS) - 1;
 const SEEN: u64 = ((1 << MAX_FUNCTIONS) - 1) << FUNCTIONS;
 /// Functions that can have state in an entry.
@@ -202,6 +204,11 @@ impl<const W: usize> States<W> {
         self.len
     }
 
+    /// Flows there may be.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -247,7 +254,22 @@ impl<const W: usize> States<W> {
     pub fn find(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
         let mut table = self.table();
         let slot = table.find(flow)?;
-        (now.saturating_sub(table.line(slot)[W]) < table.timeout).then_some(slot as Slot)
+        table.lives::<W>(slot, now).then_some(slot as Slot)
+    }
+
+    /// The same for many packets.
+    pub fn find_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+        let mut table = self.table();
+        for packets in packets.chunks_mut(TOGETHER) {
+            table.ask_group(flows, packets);
+            for packet in packets {
+                let (flow, now, hint) = (&flows[packet.flow()], packet.now(), *packet.slot() as usize);
+                let is_there = Table::is(table.line(hint), &flow.key);
+                let slot = if is_there { Some(hint) } else { table.find(flow) };
+                let slot = slot.filter(|&slot| table.lives::<W>(slot, now));
+                *packet.slot() = slot.map_or(NO_SLOT, |slot| slot as Slot);
+            }
+        }
     }
 
     /// The table with its entries as a slice, which is asked for once, not for each packet.
@@ -295,8 +317,21 @@ impl<const W: usize> States<W> {
         let (_, state) = entry.words.split_at(header_words(W));
         own[W - 1] = own[W - 1] & !SEEN | entry.words[W - 1] & SEEN;
         own[W] = entry.last();
-        own[header_words(W)..].copy_from_slice(state);
+        let state = &state[..state.len().min(own.len() - header_words(W))];
+        own[header_words(W)..][..state.len()].copy_from_slice(state);
+        // There may be more entries to come than there are places that wait for the end of a batch.
+        self.end_batch(|_| {});
         true
+    }
+
+    /// Appends all that is held, dead or not, apart from this table: of each entry the header and `state_words` words, as
+    /// [`Entry::new`] takes them, with nothing that means something here only.
+    pub fn save(&self, state_words: usize, into: &mut Vec<u64>) {
+        for Entry { words } in self.iter() {
+            let at = into.len();
+            into.extend(&words[..header_words(W) + state_words]);
+            into[at + W - 1] &= KEY | SEEN;
+        }
     }
 
     /// Gives the places of entries that were removed away again; `last` sees each of them first.
@@ -325,8 +360,15 @@ impl Arrivals<'_> {
     #[inline]
     pub fn expect<const W: usize>(&self, key: Key<W>) -> Hashed<W> {
         let hash = hash(&key, self.seeds);
-        prefetch_at(self.groups, home(self.groups.len(), hash));
-        Hashed { key, hash }
+        let flow = Hashed { key, hash };
+        self.bring(&flow);
+        flow
+    }
+
+    /// Brings in the tags of a key whose hash is known.
+    #[inline]
+    pub fn bring<const W: usize>(&self, flow: &Hashed<W>) {
+        prefetch_at(self.groups, home(self.groups.len(), flow.hash));
     }
 }
 
@@ -337,7 +379,9 @@ pub struct Entry<'a, const W: usize> {
 }
 
 impl<'a, const W: usize> Entry<'a, W> {
-    pub(crate) fn new(words: &'a [u64]) -> Self {
+    /// One of these words: its key, above whose last word's lower 40 bits there is one for each function that has state; the time of its
+    /// last packet; the functions' words.
+    pub fn new(words: &'a [u64]) -> Self {
         Self { words }
     }
 
@@ -444,6 +488,25 @@ fn hash<const W: usize>(key: &Key<W>, [first, second]: [u64; 2]) -> u64 {
     fold(hash ^ first, second.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15)
 }
 
+/// Which of so many tables a flow is in, a power of two up to 2^24: by bits of its hash that say nothing about its place there.
+#[inline]
+pub fn part_of<const W: usize>(flow: &Hashed<W>, parts: usize) -> usize {
+    (flow.hash as u32 >> TAG_BITS) as usize & (parts - 1)
+}
+
+/// Entries that were saved, with the table that each is in of so many, whose seeds are the same.
+pub fn by_part<const W: usize>(
+    saved: &[u64],
+    state_words: usize,
+    parts: usize,
+    seeds: [u64; 2],
+) -> impl Iterator<Item = (usize, &[u64])> {
+    saved.chunks_exact(header_words(W) + state_words).map(move |words| {
+        let key = Entry::<W>::new(words).key();
+        (part_of(&Hashed { key, hash: hash(&key, seeds) }, parts), words)
+    })
+}
+
 /// The upper half of a hash times the number of groups: no division.
 #[inline]
 fn home(groups: usize, hash: u64) -> usize {
@@ -466,7 +529,7 @@ fn leap(groups: usize) -> usize {
 /// Seven bits of the lower half.
 #[inline]
 fn tag(hash: u64) -> u64 {
-    (hash & 0xff) | TAG
+    (hash & ((1 << TAG_BITS) - 1)) | TAG
 }
 
 #[inline]
@@ -539,6 +602,12 @@ impl Table<'_> {
             differ |= line[word] ^ key[word];
         }
         differ == 0
+    }
+
+    /// Whether the entry at a place is not dead at a time.
+    #[inline]
+    fn lives<const W: usize>(&mut self, slot: usize, now: u64) -> bool {
+        now.saturating_sub(self.line(slot)[W]) < self.timeout
     }
 
     fn find<const W: usize>(&mut self, flow: &Hashed<W>) -> Option<usize> {

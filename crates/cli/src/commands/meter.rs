@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use packetloom_engine::chain::{PolicyAction, Run, Settings};
-use packetloom_engine::{Chain, Plan};
+use packetloom_engine::executor::Life;
+use packetloom_engine::{Chain, Outcome, Plan};
 use packetloom_nf::{Config, Context, meter};
 
 use super::execute;
@@ -28,12 +29,14 @@ pub(crate) fn run(args: MeterArgs) -> Done {
     let functions = vec![config.prepare(&Context { folder: Path::new(""), ignore_flags: false })?];
     let chain = Chain::new(settings, functions, &BTreeMap::new());
     let chain = chain.map_err(|(_, why)| packetloom_nf::Error::Invalid(why))?;
-    let outcome =
-        execute(&Plan::new(chain), &args.read, args.summary.as_deref().as_slice(), args.count, |outcome| {
-            let mut summary = outcome.functions[0].1.json();
-            summary["truncated"] = outcome.truncation.is_some().into();
-            summary
-        })?;
+    let summaries = args.summary.as_deref();
+    let summarise = |outcome: &Outcome| {
+        let mut summary = outcome.functions[0].1.json();
+        summary["truncated"] = outcome.truncation.is_some().into();
+        summary
+    };
+    let (plan, life) = (Plan::new(chain), Life::default());
+    let outcome = execute(&plan, &args.read, summaries.as_slice(), args.count, life, summarise)?;
     talk::say(&talk::outcome(outcome));
     Ok(())
 }

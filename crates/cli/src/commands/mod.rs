@@ -8,13 +8,14 @@ pub(crate) mod docs;
 pub(crate) mod generate;
 pub(crate) mod meter;
 pub(crate) mod run;
+pub(crate) mod state;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use packetloom_engine::executor::Io;
+use packetloom_engine::executor::{Io, Life};
 use packetloom_engine::{Outcome, Outputs, Plan};
 use packetloom_io::capture::{CaptureReader, CaptureWriter};
 use packetloom_io::input::{Stop, is_standard};
@@ -68,6 +69,7 @@ fn execute(
     source: &Path,
     summaries: &[&Path],
     limit: Option<u64>,
+    life: Life<'_>,
     summarise: impl FnOnce(&Outcome) -> serde_json::Value,
 ) -> Result<Outcome, Failure> {
     distinct(outputs(plan).chain(summaries.iter().map(|path| Some(*path)))).map_err(Failure::Usage)?;
@@ -100,6 +102,7 @@ fn execute(
         progress: &mut progress,
         notice: &mut notice,
         device: None,
+        life,
     };
     let result = packetloom_engine::run(plan, io);
     bar.finish_and_clear();

@@ -1,27 +1,86 @@
 //! `packetloom run`.
 
-use packetloom_engine::{Chain, Outcome, Plan};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use super::{execute, stdout};
+use packetloom_engine::executor::{Life, Saving};
+use packetloom_engine::{Chain, Outcome, Plan, State};
+use packetloom_io::output::Output;
+use signal_hook::consts::SIGHUP;
+
+use super::{distinct, execute, outputs, stdout};
 use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::{Done, talk};
 
 pub(crate) fn run(args: RunArgs) -> Done {
-    let mut chain = Chain::load(&args.chain, args.ignore_flags)?;
+    let mut chain = load(&args.chain, &args)?;
     if let Some(changes) = &args.rules_changes {
         chain.change_rules(changes)?;
     }
+    let Some(source) = chain.settings.source.clone() else {
+        let message = format!("{} names no source; expected -r CAPTURE", args.chain.display());
+        return Err(Failure::Usage(message));
+    };
+    let mut plan = Plan::new(chain);
+    if args.rules_changes.is_some() && plan.workers() > 1 {
+        // Which packets come before a transaction is the order of arrival, which workers do not share.
+        let message = format!("--rules-changes with {} workers; expected 1", plan.workers());
+        return Err(Failure::Usage(message));
+    }
+    check_life(&args, &plan)?;
+    let restore = args.restore_state.as_deref().map(|file| restore(file, &mut plan)).transpose()?;
+    let reload = reload_on_signal(&args, &plan)?;
+    let load_next = |number: Option<usize>| {
+        let path = number.map_or(&args.chain, |number| &args.reload_at[number].chain);
+        let chain = load(path, &args).map_err(|error| error.to_string())?;
+        if number.is_none() {
+            talk::say(&format!("packetloom: {}: read again\n", path.display()));
+        }
+        Ok(Plan::new(chain))
+    };
+    let every = args.save_every.and_then(|every| every.limit()).map(Duration::from_nanos);
+    let saving = args.save_state.as_deref().map(|file| Saving {
+        every,
+        save: Box::new(|state| state.save(file).map_err(|error| error.to_string())),
+    });
+    let life = Life {
+        restore,
+        reload_at: args.reload_at.iter().map(|reload| reload.packet).collect(),
+        reload,
+        load: Some(Box::new(load_next)),
+        save: saving,
+    };
+    let stdout = stdout();
+    let json = args.json.then_some(&*stdout);
+    let summaries: Vec<_> = plan.chain().settings.run.summary.as_deref().into_iter().chain(json).collect();
+    let state = args.save_state.as_deref();
+    distinct(outputs(&plan).chain(summaries.iter().copied().chain(state).map(Some)))
+        .map_err(Failure::Usage)?;
+    let outcome = execute(&plan, &source, &summaries, args.count, life, Outcome::json)?;
+    if let (Some(state), Some(file)) = (&outcome.state, state) {
+        state.save(file)?;
+    }
+    if !args.json {
+        talk::say(&talk::outcome(outcome));
+    }
+    Ok(())
+}
+
+/// Reads a chain file; what the command line says goes before it.
+fn load(path: &Path, args: &RunArgs) -> Result<Chain, packetloom_engine::ConfigError> {
+    let mut chain = Chain::load(path, args.ignore_flags)?;
     let settings = &mut chain.settings;
-    if args.read.is_some() {
-        settings.source = args.read;
-    }
-    if args.write.is_some() {
-        settings.sink = args.write;
-    }
-    if args.summary.is_some() {
-        settings.run.summary = args.summary;
-    }
+    let replace = |own: &mut Option<PathBuf>, by: &Option<PathBuf>| {
+        if by.is_some() {
+            own.clone_from(by);
+        }
+    };
+    replace(&mut settings.source, &args.read);
+    replace(&mut settings.sink, &args.write);
+    replace(&mut settings.run.summary, &args.summary);
     if let Some(workers) = args.workers {
         settings.run.workers = workers;
     }
@@ -31,22 +90,46 @@ pub(crate) fn run(args: RunArgs) -> Done {
     if args.max_latency.is_some() {
         settings.run.max_latency = args.max_latency;
     }
-    let Some(source) = settings.source.clone() else {
-        let message = format!("{} names no source; expected -r CAPTURE", args.chain.display());
-        return Err(Failure::Usage(message));
-    };
-    let plan = Plan::new(chain);
-    if args.rules_changes.is_some() && plan.workers() > 1 {
-        // Which packets come before a transaction is the order of arrival, which workers do not share.
-        let message = format!("--rules-changes with {} workers; expected 1", plan.workers());
-        return Err(Failure::Usage(message));
+    Ok(chain)
+}
+
+/// Refuses what cannot be done before anything is.
+fn check_life(args: &RunArgs, plan: &Plan) -> Done {
+    let asked = [
+        ("--restore-state", args.restore_state.is_some()),
+        ("--save-state", args.save_state.is_some()),
+        ("--reload-at", !args.reload_at.is_empty()),
+    ];
+    let Some((option, _)) = asked.into_iter().find(|(_, is_asked)| *is_asked) else { return Ok(()) };
+    if !plan.is_on_cores() {
+        let device = plan.chain().settings.run.device;
+        return Err(Failure::Usage(format!("{option} with device {device}; expected cpu or oracle")));
     }
-    let stdout = stdout();
-    let json = args.json.then_some(&*stdout);
-    let summaries: Vec<_> = plan.chain().settings.run.summary.as_deref().into_iter().chain(json).collect();
-    let outcome = execute(&plan, &source, &summaries, args.count, Outcome::json)?;
-    if !args.json {
-        talk::say(&talk::outcome(outcome));
+    if !args.reload_at.is_sorted_by_key(|reload| reload.packet) {
+        return Err(Failure::Usage("--reload-at in another order; expected that of the packets".into()));
     }
+    // What cannot be written is found out before the run.
+    args.save_state.as_deref().map(Output::create).transpose()?;
     Ok(())
+}
+
+/// The state that a run begins with.
+fn restore(file: &Path, plan: &mut Plan) -> Result<State, Failure> {
+    let state = State::load(file)?;
+    let (state, left_out) =
+        plan.restore(state).map_err(|why| Failure::Config(format!("{}: {why}", file.display())))?;
+    for what in left_out {
+        talk::say(&format!("packetloom: warning: {}: {what}\n", file.display()));
+    }
+    Ok(state)
+}
+
+/// A flag that SIGHUP sets, where the chain file can be read again during the run.
+fn reload_on_signal(args: &RunArgs, plan: &Plan) -> Result<Arc<AtomicBool>, Failure> {
+    let reload = Arc::new(AtomicBool::new(false));
+    if args.rules_changes.is_none() && plan.is_on_cores() {
+        signal_hook::flag::register(SIGHUP, Arc::clone(&reload))
+            .map_err(|e| Failure::Run(anyhow::anyhow!("cannot handle signals: {e}")))?;
+    }
+    Ok(reload)
 }

@@ -66,7 +66,7 @@ pub(super) fn run(
             // Keys are found here where somebody needs them here.
             needs_keys: is_logging || functions.len() > on.functions,
             live: intake.source.is_live(),
-            stages: Stages::new(chain, 1, Pace::most()),
+            stages: Stages::alone(chain, Pace::most()),
             pace: Pace::new(span(settings.max_latency)),
             choice: Choice::default(),
             ways: Ways::default(),
@@ -131,7 +131,7 @@ impl Runner<'_, '_> {
             self.standby.news().for_each(|news| notice(&news));
             // Verdicts that are known do not wait for the next packets to be read.
             while let Some(mut oldest) = under_way.pop_front_if(|oldest| self.is_back(oldest)) {
-                self.finish(&mut oldest);
+                self.finish(&mut oldest)?;
                 self.deliver(&mut oldest, outlet)?;
                 spare.push(oldest.batch);
             }
@@ -156,7 +156,7 @@ impl Runner<'_, '_> {
                 }
             }
             let Some(mut oldest) = under_way.pop_front() else { break };
-            self.finish(&mut oldest);
+            self.finish(&mut oldest)?;
             self.deliver(&mut oldest, outlet)?;
             spare.push(oldest.batch);
         }
@@ -222,12 +222,13 @@ impl Runner<'_, '_> {
     }
 
     /// Has the offloaded functions judge a batch: by what the device found, or here.
-    fn finish(&mut self, away: &mut Away) {
-        self.judge(away);
+    fn finish(&mut self, away: &mut Away) -> Result<(), Error> {
+        self.judge(away)?;
         self.pace.observe(away.batch.len(), away.read.elapsed());
+        Ok(())
     }
 
-    fn judge(&mut self, away: &mut Away) {
+    fn judge(&mut self, away: &mut Away) -> Result<(), Error> {
         let Some(mut loan) = away.loan.take() else { return self.judge_here(away) };
         match loan.lane.finish_within(self.standby.limit().saturating_sub(away.sent.elapsed())) {
             Ok(true) => {
@@ -240,6 +241,7 @@ impl Runner<'_, '_> {
                 if away.way == Way::Resident {
                     self.shares.resident += away.batch.len() as u64;
                 }
+                Ok(())
             }
             failed => {
                 let error = failed.err().unwrap_or_else(|| {
@@ -248,19 +250,20 @@ impl Runner<'_, '_> {
                 });
                 loan.lane.abandon();
                 self.standby.fail(&error);
-                self.judge_here(away);
+                self.judge_here(away)
             }
         }
     }
 
     /// Software's way.
-    fn judge_here(&mut self, away: &mut Away) {
+    fn judge_here(&mut self, away: &mut Away) -> Result<(), Error> {
         let start = Instant::now();
         let batch = &mut away.batch;
         batch.parse(self.settings.policy());
-        self.stages.process(0..self.on.functions, batch, None);
+        self.stages.process(0..self.on.functions, batch, None)?;
         self.shares.here += batch.len() as u64;
         self.choice.judged_here(batch.len(), start.elapsed());
+        Ok(())
     }
 
     /// Takes what the device found; frames that it could not tell are judged here.
@@ -326,7 +329,7 @@ impl Runner<'_, '_> {
         let expiry = if self.live { Expiry::after(batch) } else { None };
         // What was judged before rewrites nothing.
         self.stages.arrive(batch);
-        self.stages.process(self.on.functions..self.stages.len(), batch, expiry);
+        self.stages.process(self.on.functions..self.stages.len(), batch, expiry)?;
         for (index, logged) in self.stages.logged().enumerate() {
             outlet.log_batch(index, logged, batch)?;
         }

@@ -5,7 +5,7 @@ use packetloom_nf::{Log, Logged, Prepared, Report};
 use packetloom_packet::{Batch, PacketRecord};
 
 use super::{ENCODED, Outlet};
-use crate::Error;
+use crate::{Error, Plan};
 
 /// For each function its log, if it has one, and lines to be written.
 pub(super) struct Logs(Vec<(Option<Box<dyn Log>>, String)>);
@@ -55,13 +55,30 @@ impl Outlet<'_> {
 
     /// Ends the logs; what they counted becomes part of the functions' reports.
     pub(super) fn finish_logs(&mut self, reports: &mut [Box<dyn Report>]) -> Result<(), Error> {
-        for (function, report) in reports.iter_mut().enumerate() {
-            if let (Some(log), lines) = &mut self.logs.0[function] {
-                log.finish(lines);
-                report.merge(&*log.report());
-                self.write_log(function)?;
-            }
+        let mut reports = reports.iter_mut().enumerate();
+        reports.try_for_each(|(function, report)| self.finish_log(function, &mut **report))
+    }
+
+    /// Ends a function's log.
+    pub(super) fn finish_log(&mut self, function: usize, report: &mut dyn Report) -> Result<(), Error> {
+        if let (Some(log), lines) = &mut self.logs.0[function] {
+            log.finish(lines);
+            report.merge(&*log.report());
+            self.write_log(function)?;
         }
         Ok(())
+    }
+
+    /// Goes on with another chain, some of whose functions are the old one's.
+    pub(super) fn follow(&mut self, plan: &Plan, goes_on: &[Option<usize>]) {
+        let functions = &plan.chain().functions;
+        let mut old = std::mem::take(&mut self.logs.0);
+        self.logs = Logs::new(functions);
+        for (log, before) in self.logs.0.iter_mut().zip(goes_on) {
+            if let Some(before) = before {
+                *log = std::mem::take(&mut old[*before]);
+            }
+        }
+        self.outputs_of = self.outputs_of(plan);
     }
 }

@@ -5,18 +5,25 @@
 //! - `device`: one worker that feeds a device.
 //! - `stateful`: one worker that feeds a device which keeps state for flows.
 //! - `oracle`: packet by packet through the slow forms.
-//! - [`Worker`]: one worker, for whoever has batches of their own.
+//! - [`Life`]: what happens to a run between two batches.
+//! - [`Worker`]: one worker, for whoever has batches of their own; [`Shared`]: what several of them share.
 
 mod device;
+mod life;
 mod logs;
 mod oracle;
+mod shared;
 mod single;
 mod stateful;
 mod worker;
 mod workers;
 
-pub use self::worker::Worker;
+pub use self::life::{Life, Load, Save, Saving};
+pub use self::shared::Shared;
+pub use self::worker::{Counted, Worker};
+pub(crate) use self::workers::APART;
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -29,10 +36,11 @@ use packetloom_nf::{Logged, Prepared, Report};
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{Batch, FlowRecord, Timestamp};
 
+use self::life::Course;
 use self::logs::Logs;
 use crate::chain::Device;
 use crate::outcome::{Outcome, TopFlows};
-use crate::{Error, Plan, offload};
+use crate::{Error, Plan, State, offload};
 
 /// On a live source packets may come out of order by as much before a sweep shows: a packet this late finds its flow.
 const REORDER_NANOS: u64 = 1_000_000_000;
@@ -56,6 +64,8 @@ pub struct Io<'a> {
     pub notice: &'a mut dyn FnMut(&str),
     /// A device in place of the one that the chain names.
     pub device: Option<packetloom_device::Device>,
+    /// What it begins with, and what happens to it on the way: on cores.
+    pub life: Life<'a>,
 }
 
 /// The files that a run writes. None appears under its name before [`Outputs::publish`].
@@ -142,16 +152,27 @@ impl Outputs {
 pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     let start = Instant::now();
     let chain = plan.chain();
-    let (functions, settings) = (&chain.functions, &chain.settings.run);
-    let mut intake =
-        Intake { source: io.source, limit: io.limit, stop: io.stop, progress: io.progress, received: 0 };
+    let settings = &chain.settings.run;
+    let paths = life::paths(plan);
+    let mut intake = Intake {
+        source: io.source,
+        limit: io.limit,
+        stop: io.stop,
+        progress: io.progress,
+        received: 0,
+        until: None,
+        time: None,
+    };
     let mut outlet = Outlet {
         outputs: io.outputs,
+        paths,
+        outputs_of: Vec::new(),
         verdicts: VerdictCounts::default(),
         wire_bytes: 0,
         live: intake.source.is_live(),
-        logs: Logs::new(functions),
+        logs: Logs::new(&chain.functions),
     };
+    outlet.outputs_of = outlet.outputs_of(plan);
     let is_auto = settings.device == Device::Auto;
     let placed = match (settings.device.placement(), io.device) {
         (None, _) => None,
@@ -159,36 +180,47 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         (Some(placement), None) => placement.open().map_err(offload::Error::from)?,
     };
     let mut shares = None;
-    let Remains { mut reports, top_flows, flows } = match (placed, plan.workers()) {
-        _ if settings.device == Device::Oracle => oracle::run(chain, &mut intake, &mut outlet)?,
+    let mut course = Course::new(plan, io.life, io.notice);
+    let Remains { mut reports, top_flows, flows, state } = match (placed, plan.workers()) {
+        _ if settings.device == Device::Oracle => oracle::run(&mut course, &mut intake, &mut outlet)?,
         (Some(device), _) if plan.offloaded() > 0 => {
             let on = device::Use { device: &device, functions: plan.offloaded(), is_auto };
-            let (remains, judged) = device::run(chain, on, &mut intake, &mut outlet, io.notice)?;
+            let (remains, judged) = device::run(chain, on, &mut intake, &mut outlet, course.notice())?;
             shares = Some(judged);
             remains
         }
         (Some(device), _) if plan.stateful() > 0 => {
             let (remains, judged) =
-                stateful::run(chain, &device, plan.stateful(), &mut intake, &mut outlet, io.notice)?;
+                stateful::run(chain, &device, plan.stateful(), &mut intake, &mut outlet, course.notice())?;
             shares = Some(judged);
             remains
         }
-        (_, 1) => single::run(chain, &mut intake, &mut outlet)?,
-        (_, workers) => workers::run(chain, workers, plan.spread(), &mut intake, &mut outlet)?,
+        (_, 1) => single::run(&mut course, &mut intake, &mut outlet)?,
+        _ => workers::run(&mut course, &mut intake, &mut outlet)?,
     };
     outlet.finish_logs(&mut reports)?;
     outlet.outputs.flush()?;
-    Ok(Outcome {
+    let chain = course.chain();
+    let names = chain.layout.definitions.iter().map(|used| used.name.clone());
+    let mut outcome = Outcome {
         verdicts: outlet.verdicts,
         wire_bytes: outlet.wire_bytes,
-        functions: functions.iter().map(|function| function.name()).zip(reports).collect(),
-        flows: chain.layout.definitions.iter().map(|used| used.name.clone()).zip(flows).collect(),
+        functions: chain.functions.iter().map(|function| function.name()).zip(reports).collect(),
+        flows: names.zip(flows).collect(),
         top_flows,
         truncation: intake.source.truncation().cloned(),
         stopped: intake.stop.load(Ordering::Relaxed),
         elapsed: start.elapsed(),
         shares,
-    })
+        reloads: course.reloads,
+        replaced: course.replaced,
+        state,
+    };
+    outcome.top_flows.merge(&course.top_flows);
+    for (name, counts) in course.gone {
+        outcome.add_counts(name, counts);
+    }
+    Ok(outcome)
 }
 
 /// What a run, or a worker of it, leaves behind.
@@ -197,6 +229,8 @@ struct Remains {
     top_flows: TopFlows,
     /// What the tables of each flow definition counted.
     flows: Vec<Counts>,
+    /// The state of flows, where it is wanted.
+    state: Option<State>,
 }
 
 impl Remains {
@@ -219,6 +253,10 @@ struct Intake<'a> {
     stop: Stop,
     progress: &'a mut dyn FnMut(u64, u64),
     received: u64,
+    /// Packets that no batch goes beyond.
+    until: Option<u64>,
+    /// The time of the last packet, in nanoseconds.
+    time: Option<u64>,
 }
 
 impl Intake<'_> {
@@ -227,21 +265,38 @@ impl Intake<'_> {
         if self.stop.load(Ordering::Relaxed) || self.limit.is_some_and(|limit| self.received >= limit) {
             return Ok(false);
         }
-        if !self.source.fill(batch)? {
+        let room = batch.capacity();
+        if let Some(until) = self.until {
+            batch.set_capacity(room.min(usize::try_from(until - self.received).unwrap_or(room)));
+        }
+        let has_more = self.source.fill(batch)?;
+        batch.set_capacity(room);
+        if !has_more {
             return Ok(false);
         }
         if let Some(limit) = self.limit {
             batch.truncate(usize::try_from(limit - self.received).unwrap_or(usize::MAX));
         }
         self.received += batch.len() as u64;
+        self.time = batch.frames().last().map(|frame| frame.time.as_nanos()).or(self.time);
         (self.progress)(self.source.position(), self.received);
         Ok(true)
+    }
+
+    /// State with what is known of the packets that led to it.
+    fn date(&self, mut state: State) -> State {
+        state.sort();
+        State { packets: self.received, time: self.time, ..state }
     }
 }
 
 /// Where verdicts, packets, records and logs go.
 struct Outlet<'a> {
     outputs: &'a mut Outputs,
+    /// Where each of the outputs for records goes.
+    paths: Vec<Option<PathBuf>>,
+    /// For each function the number of the output that is its.
+    outputs_of: Vec<Option<usize>>,
     verdicts: VerdictCounts,
     wire_bytes: u64,
     /// Whether somebody may be waiting for what was decided: then nothing is held back.
@@ -266,12 +321,21 @@ impl Outlet<'_> {
         )?)
     }
 
+    /// For each function of a plan the number of the output that is its.
+    fn outputs_of(&self, plan: &Plan) -> Vec<Option<usize>> {
+        let number = |path: Option<PathBuf>| {
+            let number = self.paths.iter().position(|of| path.is_some() && *of == path)?;
+            (number < self.outputs.records.len()).then_some(number)
+        };
+        life::paths(plan).into_iter().map(number).collect()
+    }
+
     /// Writes a function's encoded records and forgets them.
     fn write_records(&mut self, function: usize, encoded: &mut String) -> Result<(), Error> {
-        if self.outputs.records.get(function).is_some() {
+        if let Some(output) = self.outputs_of[function] {
             let follow = self.live && !encoded.is_empty();
             self.outputs.with(
-                |outputs| &mut outputs.records[function],
+                |outputs| &mut outputs.records[output],
                 |output| {
                     output.write(encoded.as_bytes())?;
                     if follow { output.flush() } else { Ok(()) }

@@ -1,17 +1,20 @@
 //! Packet by packet through the slow forms, with the oracle's own parser.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
-use packetloom_nf::flows::{FlowOracle, Found, OracleFlows, Role};
+use packetloom_nf::flows::{FUNCTIONS, FlowOracle, Found, OracleFlows, Role, SavedFlow, V4, V6};
 use packetloom_nf::oracle::{OracleIp, OraclePacket};
-use packetloom_nf::{Form, Oracle};
+use packetloom_nf::{Form, Oracle, Report};
+use packetloom_packet::batch::Policy;
 use packetloom_packet::key::halves;
 use packetloom_packet::{Address, Batch, DropReason, End, Reject, Rewrite, Verdict};
 
+use super::life::{Course, Runner, Succession};
 use super::{ENCODED, Encoder, Intake, Outlet, Remains};
-use crate::layout::{Part, Parts};
+use crate::layout::{Part, Parts, Used};
 use crate::outcome::TopFlows;
-use crate::{Chain, Error};
+use crate::{Chain, Error, Plan, State};
 
 /// A function's slow form.
 enum Slow {
@@ -19,109 +22,265 @@ enum Slow {
     PerFlow(Box<dyn FlowOracle>, Parts),
 }
 
-pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_>) -> Result<Remains, Error> {
-    let settings = &chain.settings.run;
-    let definitions = chain.layout.definitions.iter();
-    let mut flows: Vec<_> = definitions.map(|used| OracleFlows::new(used.definition.clone())).collect();
-    let functions = chain.functions.iter().zip(&chain.layout.parts).map(|(function, part)| {
-        let encoder = Encoder::new(&**function);
-        match (function.form(), part) {
-            (Form::Standalone(function), _) => (Slow::Standalone(function.oracle()), encoder),
-            (Form::PerFlow(function), Some(parts)) => (Slow::PerFlow(function.oracle(), *parts), encoder),
-            (Form::PerFlow(_), None) => unreachable!("the layout has a part for each of them"),
+/// A chain in its slow form.
+struct SlowChain {
+    stages: Vec<(Slow, Encoder)>,
+    flows: Vec<OracleFlows>,
+}
+
+impl SlowChain {
+    fn new(chain: &Chain) -> Self {
+        let definitions = chain.layout.definitions.iter();
+        let functions = chain.functions.iter().zip(&chain.layout.parts).map(|(function, part)| {
+            let encoder = Encoder::new(&**function);
+            match (function.form(), part) {
+                (Form::Standalone(function), _) => (Slow::Standalone(function.oracle()), encoder),
+                (Form::PerFlow(function), Some(parts)) => (Slow::PerFlow(function.oracle(), *parts), encoder),
+                (Form::PerFlow(_), None) => unreachable!("the layout has a part for each of them"),
+            }
+        });
+        Self {
+            stages: functions.collect(),
+            flows: definitions.map(|used| OracleFlows::new(used.definition.clone())).collect(),
         }
-    });
-    let mut stages: Vec<_> = functions.collect();
-    let mut batch = Batch::new(settings.batch.get());
-    let mut number: u64 = 0;
-    while intake.fill(&mut batch)? {
-        // For what is written out: rewrites need keys. Verdicts are the oracle's.
-        batch.parse(settings.policy());
-        for index in 0..batch.len() {
-            for (slow, _) in &mut stages {
-                match slow {
-                    Slow::Standalone(oracle) => oracle.reach(number),
-                    Slow::PerFlow(oracle, _) => oracle.reach(number),
+    }
+
+    /// The functions that keep state for a definition, in the order of their words, and whether they judge packets by it.
+    fn parts<'a>(
+        stages: &'a mut [(Slow, Encoder)],
+        used: &'a Used,
+        definition: usize,
+    ) -> impl Iterator<Item = (&'a mut Box<dyn FlowOracle>, usize, bool)> {
+        stages.iter_mut().enumerate().filter_map(move |(number, (slow, _))| {
+            let (_, words) = used.functions.iter().find(|(function, _)| *function == number)?;
+            let Slow::PerFlow(oracle, parts) = slow else { return None };
+            Some((oracle, *words, parts.main.definition == definition))
+        })
+    }
+
+    /// Begins with the flows of a state, whose lives are above all that there were.
+    fn restore(&mut self, chain: &Chain, mut state: State, lives: u64) {
+        for (definition, used) in chain.layout.definitions.iter().enumerate() {
+            let (entries, words, counts) = state.held(definition);
+            let mut saved = Vec::new();
+            let mut kept = HashMap::new();
+            for (entries, key_words) in entries.iter().zip([V4, V6]) {
+                for entry in entries.chunks(key_words + 1 + words) {
+                    let mut key = entry[..key_words].to_vec();
+                    let has_state = key[key_words - 1] >> FUNCTIONS;
+                    key[key_words - 1] %= 1 << FUNCTIONS;
+                    kept.insert(key.clone(), (has_state, entry[key_words + 1..].to_vec()));
+                    saved.push(SavedFlow { key, last: entry[key_words] });
                 }
             }
-            let frame = batch.frames()[index];
-            let mut packet =
-                OraclePacket::new(frame.time.as_nanos(), frame.link, batch.bytes(index), frame.wire_len);
-            let mut verdict = match &packet.ip {
-                Ok(_) => Verdict::Pass,
-                Err(reject) => settings.policy().verdict(*reject),
-            };
-            // Keys are those of the packet as it came, whatever is rewritten later.
-            let arrived = packet.ip.clone();
-            let mut found = vec![Found::Without(Role::Member); flows.len()];
-            for (index, (slow, encoder)) in stages.iter_mut().enumerate() {
-                if !verdict.is_pass() {
-                    break;
-                }
-                match slow {
-                    Slow::Standalone(oracle) => {
-                        verdict = oracle.step(&packet, &mut |record| encoder.record(record));
-                        if let (Some(rule), Some(packet)) = (oracle.logged(), packet.record()) {
-                            outlet.log(index, rule, number, &packet)?;
-                        }
+            for (flow, life) in self.flows[definition].restore(saved, counts, lives) {
+                let (has_state, words) = &kept[&flow.key];
+                let mut words = &words[..];
+                for (number, (oracle, own, is_main)) in
+                    Self::parts(&mut self.stages, used, definition).enumerate()
+                {
+                    let (mine, rest) = words.split_at(own);
+                    words = rest;
+                    match (has_state >> number & 1 == 1, is_main) {
+                        (false, _) => {}
+                        (true, true) => oracle.load(life, mine),
+                        (true, false) => oracle.recall(life),
                     }
-                    Slow::PerFlow(oracle, Parts { main, remembers }) => {
-                        let mut find = |part: Part| {
-                            let found = &mut found[part.definition];
-                            if let (true, Ok(ip)) = (part.is_first, &arrived) {
-                                *found = flows[part.definition].touch(ip, packet.nanos);
-                            }
-                            *found
-                        };
-                        let remembered = remembers.map(&mut find);
-                        if remembered == Some(Found::Dropped) {
+                }
+            }
+        }
+    }
+
+    /// What becomes of a packet of a batch, its number in the run; the oracle's parser reads it.
+    fn judge(
+        &mut self,
+        policy: Policy,
+        (batch, index): (&mut Batch, usize),
+        number: u64,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), Error> {
+        let Self { stages, flows } = self;
+        for (slow, _) in &mut *stages {
+            match slow {
+                Slow::Standalone(oracle) => oracle.reach(number),
+                Slow::PerFlow(oracle, _) => oracle.reach(number),
+            }
+        }
+        let frame = batch.frames()[index];
+        let mut packet =
+            OraclePacket::new(frame.time.as_nanos(), frame.link, batch.bytes(index), frame.wire_len);
+        let mut verdict = match &packet.ip {
+            Ok(_) => Verdict::Pass,
+            Err(reject) => policy.verdict(*reject),
+        };
+        // Keys are those of the packet as it came, whatever is rewritten later.
+        let arrived = packet.ip.clone();
+        let mut found = vec![Found::Without(Role::Member); flows.len()];
+        for (index, (slow, encoder)) in stages.iter_mut().enumerate() {
+            if !verdict.is_pass() {
+                break;
+            }
+            match slow {
+                Slow::Standalone(oracle) => {
+                    verdict = oracle.step(&packet, &mut |record| encoder.record(record));
+                    if let (Some(rule), Some(packet)) = (oracle.logged(), packet.record()) {
+                        outlet.log(index, rule, number, &packet)?;
+                    }
+                }
+                Slow::PerFlow(oracle, Parts { main, remembers }) => {
+                    let mut find = |part: Part| {
+                        let found = &mut found[part.definition];
+                        if let (true, Ok(ip)) = (part.is_first, &arrived) {
+                            *found = flows[part.definition].touch(ip, packet.nanos);
+                        }
+                        *found
+                    };
+                    let remembered = remembers.map(&mut find);
+                    if remembered == Some(Found::Dropped) {
+                        verdict = Verdict::Drop(DropReason::FlowTableFull);
+                        continue;
+                    }
+                    match remembered {
+                        Some(Found::Flow(flow)) => oracle.remember(&packet, Some(&flow)),
+                        Some(_) => oracle.remember(&packet, None),
+                        None => {}
+                    }
+                    verdict = match find(*main) {
+                        Found::Flow(flow) => oracle.step(&mut packet, &flow),
+                        Found::Dropped => {
                             verdict = Verdict::Drop(DropReason::FlowTableFull);
                             continue;
                         }
-                        match remembered {
-                            Some(Found::Flow(flow)) => oracle.remember(&packet, Some(&flow)),
-                            Some(_) => oracle.remember(&packet, None),
-                            None => {}
-                        }
-                        verdict = match find(*main) {
-                            Found::Flow(flow) => oracle.step(&mut packet, &flow),
-                            Found::Dropped => {
-                                verdict = Verdict::Drop(DropReason::FlowTableFull);
-                                continue;
-                            }
-                            Found::Without(role) => oracle.step_without(&packet, role),
-                        };
-                        if let (Some(rule), Some(packet)) = (oracle.logged(), packet.record()) {
-                            outlet.log(index, rule, number, &packet)?;
-                        }
+                        Found::Without(role) => oracle.step_without(&packet, role),
+                    };
+                    if let (Some(rule), Some(packet)) = (oracle.logged(), packet.record()) {
+                        outlet.log(index, rule, number, &packet)?;
                     }
                 }
             }
-            batch.judge().0[index] = verdict;
-            rewrite(&mut batch, index, arrived.as_ref(), packet.ip.as_ref());
+        }
+        batch.judge().0[index] = verdict;
+        rewrite(batch, index, arrived.as_ref(), packet.ip.as_ref());
+        Ok(())
+    }
+}
+
+impl Runner for SlowChain {
+    fn save(&mut self, chain: &Chain) -> Result<State, Error> {
+        let Self { stages, flows } = self;
+        let used = chain.layout.definitions.iter().zip(flows).enumerate();
+        let held = used.map(|(definition, (used, flows))| {
+            let mut entries = [Vec::new(), Vec::new()];
+            for (SavedFlow { key, last }, life) in flows.save() {
+                let mut entry = [&key[..], &[last]].concat();
+                for (number, (oracle, words, is_main)) in Self::parts(stages, used, definition).enumerate() {
+                    let kept = match is_main {
+                        true => oracle.save(life),
+                        false => oracle.is_remembered(life).then(Vec::new),
+                    };
+                    if kept.is_some() {
+                        entry[key.len() - 1] += 1 << (FUNCTIONS as usize + number);
+                    }
+                    entry.extend(kept.unwrap_or_else(|| vec![0; words]));
+                }
+                entries[usize::from(key.len() != V4)].extend(entry);
+            }
+            (entries, flows.counts())
+        });
+        Ok(State::of(&chain.functions, &chain.layout, held))
+    }
+
+    fn drain(&mut self, leaving: &[usize]) -> Result<bool, Error> {
+        for &function in leaving {
+            let (slow, encoder) = &mut self.stages[function];
+            if let Slow::Standalone(oracle) = slow {
+                oracle.finish(&mut |record| encoder.record(record));
+            }
+        }
+        Ok(false)
+    }
+
+    fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
+        let mut stages = self.stages.iter_mut().enumerate();
+        stages.try_for_each(|(function, (_, encoder))| outlet.write_records(function, &mut encoder.lines))
+    }
+
+    fn reports(
+        &mut self,
+        _chain: &Chain,
+        leaving: &[usize],
+    ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
+        let mut top_flows = TopFlows::default();
+        let reports = leaving.iter().map(|&function| {
+            let (slow, encoder) = &self.stages[function];
+            top_flows.merge(&encoder.top_flows);
+            match slow {
+                Slow::Standalone(oracle) => oracle.report(),
+                Slow::PerFlow(oracle, parts) => oracle.report(&self.flows[parts.main.definition]),
+            }
+        });
+        Ok((reports.collect(), top_flows))
+    }
+
+    fn succeed(&mut self, plan: &Plan, succession: Succession) -> Result<(), Error> {
+        let Succession { goes_on, state, .. } = succession;
+        let chain = plan.chain();
+        let lives = self.flows.iter().map(OracleFlows::lives).max().unwrap_or_default();
+        let Self { stages, flows } = Self::new(chain);
+        self.flows = flows;
+        let mut old: Vec<_> = self.stages.drain(..).map(Some).collect();
+        for ((slow, encoder), before) in stages.into_iter().zip(goes_on) {
+            let before = before.and_then(|before| old[before].take());
+            self.stages.push(match (before, slow) {
+                // At its new place.
+                (Some((Slow::PerFlow(oracle, _), encoder)), Slow::PerFlow(_, parts)) => {
+                    (Slow::PerFlow(oracle, parts), encoder)
+                }
+                (Some(before), _) => before,
+                (None, slow) => (slow, encoder),
+            });
+        }
+        self.restore(chain, state, lives);
+        Ok(())
+    }
+}
+
+pub(super) fn run(
+    course: &mut Course<'_, '_>,
+    intake: &mut Intake<'_>,
+    outlet: &mut Outlet<'_>,
+) -> Result<Remains, Error> {
+    let mut slow = SlowChain::new(course.chain());
+    if let Some(state) = course.restored() {
+        slow.restore(course.chain(), state, 0);
+    }
+    let mut batch = Batch::new(course.chain().settings.run.batch.get());
+    let mut number: u64 = 0;
+    loop {
+        course.between_batches(intake, &mut slow, outlet)?;
+        if !intake.fill(&mut batch)? {
+            break;
+        }
+        // For what is written out: rewrites need keys. Verdicts are the oracle's.
+        let policy = course.chain().settings.run.policy();
+        batch.parse(policy);
+        for index in 0..batch.len() {
+            slow.judge(policy, (&mut batch, index), number, outlet)?;
             number += 1;
         }
         outlet.deliver(&batch)?;
-        for (index, (_, encoder)) in stages.iter_mut().enumerate() {
+        for (index, (_, encoder)) in slow.stages.iter_mut().enumerate() {
             if encoder.lines.len() >= ENCODED {
                 outlet.write_records(index, &mut encoder.lines)?;
             }
         }
     }
-    let mut top_flows = TopFlows::default();
-    let mut reports = Vec::new();
-    for (index, (mut slow, mut encoder)) in stages.into_iter().enumerate() {
-        if let Slow::Standalone(oracle) = &mut slow {
-            oracle.finish(&mut |record| encoder.record(record));
-        }
-        outlet.write_records(index, &mut encoder.lines)?;
-        top_flows.merge(&encoder.top_flows);
-        reports.push(match slow {
-            Slow::Standalone(oracle) => oracle.report(),
-            Slow::PerFlow(oracle, parts) => oracle.report(&flows[parts.main.definition]),
-        });
-    }
-    Ok(Remains { reports, top_flows, flows: flows.iter().map(OracleFlows::counts).collect() })
+    let state = course.last_state(intake, &mut slow)?;
+    let all: Vec<_> = (0..slow.stages.len()).collect();
+    slow.drain(&all)?;
+    slow.write_records(outlet)?;
+    let (reports, top_flows) = slow.reports(course.chain(), &all)?;
+    Ok(Remains { reports, top_flows, flows: slow.flows.iter().map(OracleFlows::counts).collect(), state })
 }
 
 /// Has a frame rewritten as the packet was.

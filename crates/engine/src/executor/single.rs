@@ -1,17 +1,18 @@
 //! One worker, in the thread that reads.
 
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
-use packetloom_nf::flows::{FlowFunction, Flows};
-use packetloom_nf::{Form, Found, Function, Logged};
+use packetloom_nf::flows::{Counts, FlowFunction};
+use packetloom_nf::{Form, Found, Function, Logged, Report};
 use packetloom_packet::{Batch, Verdict};
 
+use super::life::{Course, Runner, Succession};
+use super::shared::{Shared, Tables};
 use super::{ENCODED, Encoder, Expiry, Intake, Outlet, Remains};
-use crate::layout::{Part, Parts};
-use crate::offload::stateful::State;
+use crate::layout::Parts;
+use crate::offload::stateful;
 use crate::outcome::TopFlows;
-use crate::{Chain, Error};
+use crate::{Chain, Error, Plan, State};
 
 /// Records handed out at a time at the end: about as many as fill the buffer of encoded ones.
 const DRAINED: usize = 256;
@@ -20,13 +21,15 @@ const DRAINED: usize = 256;
 pub(super) struct Stages {
     stages: Vec<Stage>,
     /// The tables of the chain's flow definitions.
-    flows: Vec<Flows>,
+    tables: Vec<Tables>,
 }
 
 /// A function, and what comes out of it beside verdicts.
 struct Stage {
     function: Fast,
     encoder: Encoder,
+    /// Whether it judges packets right after the function before it, while a part of tables is locked that both keep their state in.
+    joins: bool,
 }
 
 /// A function's batch form.
@@ -36,27 +39,64 @@ enum Fast {
 }
 
 impl Stages {
-    /// Those of one worker of `workers`, for batches of up to `batch` packets.
-    pub(super) fn new(chain: &Chain, workers: usize, batch: usize) -> Self {
-        // Seeds that senders cannot know; no result depends on them.
-        let seed = |number: u64| RandomState::new().hash_one(number);
-        let flows = chain
-            .layout
-            .definitions
-            .iter()
-            .map(|used| Flows::new(&used.definition, workers, batch, used.words(), [seed(0), seed(1)]));
-        let stages = chain.functions.iter().zip(&chain.layout.parts).map(|(function, part)| {
+    /// Those of the only worker, for batches of up to `batch` packets.
+    pub(super) fn alone(chain: &Chain, batch: usize) -> Self {
+        Self::new(chain, &Shared::nothing(chain, batch), 0)
+    }
+
+    /// Those of a worker.
+    pub(super) fn new(chain: &Chain, shared: &Shared, worker: usize) -> Self {
+        let tables = shared.tables_of(chain, worker);
+        let mut before = None;
+        let stages = chain.functions.iter().zip(&chain.layout.parts).map(|(function, parts)| {
             let encoder = Encoder::new(&**function);
-            let function = match (function.form(), part) {
-                (Form::Standalone(function), _) => Fast::Standalone(function.function(workers)),
+            let main = parts.map(|parts| parts.main.definition);
+            let is_shared = main.is_some_and(|main| matches!(tables[main], Tables::Shared(_)));
+            let remembers = parts.is_some_and(|parts| parts.remembers.is_some());
+            let joins = is_shared && !remembers && before == main;
+            before = main;
+            let function = match (function.form(), parts) {
+                (Form::Standalone(function), _) => Fast::Standalone(function.function(shared.workers())),
                 (Form::PerFlow(function), Some(parts)) => {
                     Fast::PerFlow(function.function(parts.main.at), *parts)
                 }
                 (Form::PerFlow(_), None) => unreachable!("the layout has a part for each of them"),
             };
-            Stage { function, encoder }
+            Stage { function, encoder, joins }
         });
-        Self { stages: stages.collect(), flows: flows.collect() }
+        Self { stages: stages.collect(), tables }
+    }
+
+    /// Puts in the state of flows of a chain with the same layout, where no other worker shares their tables.
+    pub(super) fn restore(&mut self, state: &State) {
+        for (held, tables) in state.definitions.iter().zip(&mut self.tables) {
+            if let Some(flows) = tables.own() {
+                let [v4, v6] = &held.entries;
+                flows.restore([v4, v6], held.words(), held.counts);
+            }
+        }
+    }
+
+    /// The flows of each definition of this worker alone, and what its tables counted.
+    pub(super) fn save(&self, chain: &Chain) -> Vec<([Vec<u64>; 2], Counts)> {
+        let used = chain.layout.definitions.iter().zip(&self.tables);
+        used.map(|(used, tables)| (tables.flows().save(used.words()), tables.flows().counts())).collect()
+    }
+
+    /// Goes on as those of the chain that follows; functions that go on are taken out of these.
+    pub(super) fn succeed(&mut self, mut next: Self, goes_on: &[Option<usize>]) {
+        let mut old: Vec<_> = self.stages.drain(..).map(Some).collect();
+        for (stage, before) in next.stages.iter_mut().zip(goes_on) {
+            let Some(mut before) = before.and_then(|before| old[before].take()) else { continue };
+            if let (Fast::PerFlow(function, parts), Fast::PerFlow(_, now)) =
+                (&mut before.function, &stage.function)
+            {
+                *parts = *now;
+                function.move_to(now.main.at);
+            }
+            *stage = Stage { joins: stage.joins, ..before };
+        }
+        *self = next;
     }
 
     /// How many there are.
@@ -67,12 +107,12 @@ impl Stages {
     /// Takes the flows of a batch's packets as they came, whatever is rewritten later: before they meet the first of the
     /// functions that are here.
     pub(super) fn arrive(&mut self, batch: &Batch) {
-        self.flows.iter_mut().for_each(|flows| flows.arrive(batch));
+        self.tables.iter_mut().for_each(|tables| tables.arrive(batch));
     }
 
     /// Takes over what a device kept for the first functions.
-    pub(super) fn take_over(&mut self, state: &State) {
-        for (definition, flows) in self.flows.iter_mut().enumerate() {
+    pub(super) fn take_over(&mut self, state: &stateful::State) {
+        for (definition, flows) in self.tables.iter_mut().filter_map(Tables::own).enumerate() {
             state.put_into(definition, flows);
         }
         for (Stage { function, .. }, counted) in self.stages.iter_mut().zip(&state.functions) {
@@ -83,40 +123,51 @@ impl Stages {
     }
 
     /// Takes a parsed batch through some of the chain.
-    pub(super) fn process(&mut self, part: Range<usize>, batch: &mut Batch, expiry: Option<Expiry>) {
-        let flows = &mut self.flows;
+    ///
+    /// # Errors
+    /// Another worker failed that shares tables with this one.
+    pub(super) fn process(
+        &mut self,
+        part: Range<usize>,
+        batch: &mut Batch,
+        expiry: Option<Expiry>,
+    ) -> Result<(), Error> {
+        let tables = &mut self.tables;
         let is_last = part.end == self.stages.len();
-        for Stage { function, encoder } in &mut self.stages[part] {
-            match function {
-                Fast::Standalone(function) => {
+        for run in self.stages[part].chunk_by_mut(|_, after| after.joins) {
+            match &mut run[0] {
+                Stage { function: Fast::Standalone(function), encoder, .. } => {
                     function.process(batch, &mut |record| encoder.record(record));
-                    function.logged(&mut encoder.logged);
                     if let Some(Expiry { now, packets }) = expiry {
                         function.expire(now, packets, &mut |record| encoder.record(record));
                     }
                 }
-                Fast::PerFlow(function, Parts { main, remembers }) => {
+                Stage { function: Fast::PerFlow(function, parts), .. } => {
+                    let Parts { main, remembers } = *parts;
                     if let Some(part) = remembers {
                         function.begin(batch.len());
-                        let flows = touched(flows, *part, batch);
-                        function.remember(part.at, batch, flows);
+                        tables[part.definition].visit(part.is_first, batch, |batch, flows| {
+                            function.remember(part.at, batch, flows);
+                        })?;
                     }
-                    let flows = touched(flows, *main, batch);
-                    function.process(batch, flows);
-                    function.logged(&mut encoder.logged);
+                    tables[main.definition].visit(main.is_first, batch, |batch, flows| {
+                        run.iter_mut().filter_map(Stage::per_flow).for_each(|f| f.process(batch, flows));
+                    })?;
                 }
             }
+            run.iter_mut().for_each(Stage::take_logged);
         }
         if is_last {
-            flows.iter_mut().for_each(Flows::leave);
+            tables.iter_mut().for_each(Tables::leave);
         }
+        Ok(())
     }
 
     /// Takes some frames of a batch, in a batch of their own, through standalone functions of the chain; `frames` are their places
     /// in the whole one.
     pub(super) fn process_aside(&mut self, part: Range<usize>, aside: &mut Batch, frames: &[u32]) {
         let mut logged = Vec::new();
-        for Stage { function, encoder } in &mut self.stages[part] {
+        for Stage { function, encoder, .. } in &mut self.stages[part] {
             let Fast::Standalone(function) = function else { continue };
             function.process(aside, &mut |record| encoder.record(record));
             function.logged(&mut logged);
@@ -133,7 +184,7 @@ impl Stages {
         found: &mut Vec<Found>,
         verdicts: &mut [Verdict],
     ) {
-        let Stage { function, encoder } = &mut self.stages[function];
+        let Stage { function, encoder, .. } = &mut self.stages[function];
         let Fast::Standalone(function) = function else { return };
         function.take(packets, found, verdicts);
         function.logged(&mut encoder.logged);
@@ -143,10 +194,12 @@ impl Stages {
 
     /// Hands out some of what the functions still hold; returns whether there is more.
     pub(super) fn drain(&mut self) -> bool {
-        self.stages.iter_mut().any(|Stage { function, encoder }| match function {
-            Fast::Standalone(function) => function.drain(DRAINED, &mut |record| encoder.record(record)),
-            Fast::PerFlow(..) => false,
-        })
+        self.stages.iter_mut().any(Stage::drain)
+    }
+
+    /// The same of some functions.
+    pub(super) fn drain_some(&mut self, functions: &[usize]) -> bool {
+        functions.iter().any(|&function| self.stages[function].drain())
     }
 
     /// The records encoded so far, function by function.
@@ -159,39 +212,114 @@ impl Stages {
         self.stages.iter_mut().map(|stage| &mut stage.encoder.logged)
     }
 
-    pub(super) fn report(self) -> Remains {
+    /// What some functions counted, and the flow records that they made.
+    pub(super) fn reports(&self, functions: impl Iterator<Item = usize>) -> (Vec<Box<dyn Report>>, TopFlows) {
         let mut top_flows = TopFlows::default();
-        let reports = self.stages.iter().map(|Stage { function, encoder }| {
+        let reports = functions.map(|function| {
+            let Stage { function, encoder, .. } = &self.stages[function];
             top_flows.merge(&encoder.top_flows);
             match function {
                 Fast::Standalone(function) => function.report(),
-                Fast::PerFlow(function, parts) => function.report(&self.flows[parts.main.definition]),
+                Fast::PerFlow(function, parts) => function.report(self.tables[parts.main.definition].flows()),
             }
         });
-        let reports = reports.collect();
-        Remains { reports, top_flows, flows: self.flows.iter().map(Flows::counts).collect() }
+        (reports.collect(), top_flows)
+    }
+
+    pub(super) fn report(self) -> Remains {
+        let (reports, top_flows) = self.reports(0..self.stages.len());
+        let flows = self.tables.iter().map(|tables| tables.flows().counts()).collect();
+        Remains { reports, top_flows, flows, state: None }
     }
 }
 
-/// The flows of a part's definition, looked up where this is the first part to see packets.
-fn touched<'a>(flows: &'a mut [Flows], part: Part, batch: &mut Batch) -> &'a mut Flows {
-    let flows = &mut flows[part.definition];
-    if part.is_first {
-        flows.touch(batch);
+impl Stage {
+    /// Hands out some of what the function still holds; returns whether there is more.
+    fn drain(&mut self) -> bool {
+        let Self { function, encoder, .. } = self;
+        match function {
+            Fast::Standalone(function) => function.drain(DRAINED, &mut |record| encoder.record(record)),
+            Fast::PerFlow(..) => false,
+        }
     }
-    flows
+
+    /// What keeps its state in the entries of flows.
+    fn per_flow(&mut self) -> Option<&mut dyn FlowFunction> {
+        match &mut self.function {
+            Fast::PerFlow(function, _) => Some(&mut **function),
+            Fast::Standalone(_) => None,
+        }
+    }
+
+    /// Takes the packets of the last batch that are to be logged.
+    fn take_logged(&mut self) {
+        let logged = &mut self.encoder.logged;
+        match &mut self.function {
+            Fast::Standalone(function) => function.logged(logged),
+            Fast::PerFlow(function, _) => function.logged(logged),
+        }
+    }
 }
 
-pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_>) -> Result<Remains, Error> {
-    let settings = &chain.settings.run;
-    let mut stages = Stages::new(chain, 1, settings.batch.get());
-    let mut batch = Batch::new(settings.batch.get());
+/// The one worker, between two batches.
+struct One {
+    stages: Stages,
+    /// Packets of its batches.
+    batch: usize,
+}
+
+impl Runner for One {
+    fn save(&mut self, chain: &Chain) -> Result<State, Error> {
+        Ok(State::of(&chain.functions, &chain.layout, self.stages.save(chain)))
+    }
+
+    fn drain(&mut self, leaving: &[usize]) -> Result<bool, Error> {
+        Ok(self.stages.drain_some(leaving))
+    }
+
+    fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
+        let mut encoded = self.stages.encoded().enumerate();
+        encoded.try_for_each(|(function, lines)| outlet.write_records(function, lines))
+    }
+
+    fn reports(
+        &mut self,
+        _chain: &Chain,
+        leaving: &[usize],
+    ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
+        Ok(self.stages.reports(leaving.iter().copied()))
+    }
+
+    fn succeed(&mut self, plan: &Plan, succession: Succession) -> Result<(), Error> {
+        let Succession { goes_on, state, .. } = succession;
+        self.stages.succeed(Stages::alone(plan.chain(), self.batch), &goes_on);
+        self.stages.restore(&state);
+        Ok(())
+    }
+}
+
+pub(super) fn run(
+    course: &mut Course<'_, '_>,
+    intake: &mut Intake<'_>,
+    outlet: &mut Outlet<'_>,
+) -> Result<Remains, Error> {
+    let size = course.chain().settings.run.batch.get();
+    let mut one = One { stages: Stages::alone(course.chain(), size), batch: size };
+    if let Some(state) = course.restored() {
+        one.stages.restore(&state);
+    }
+    let mut batch = Batch::new(size);
     let live = intake.source.is_live();
-    while intake.fill(&mut batch)? {
-        batch.parse(settings.policy());
+    loop {
+        course.between_batches(intake, &mut one, outlet)?;
+        if !intake.fill(&mut batch)? {
+            break;
+        }
+        batch.parse(course.chain().settings.run.policy());
         let expiry = if live { Expiry::after(&batch) } else { None };
+        let stages = &mut one.stages;
         stages.arrive(&batch);
-        stages.process(0..stages.len(), &mut batch, expiry);
+        stages.process(0..stages.len(), &mut batch, expiry)?;
         for (index, logged) in stages.logged().enumerate() {
             outlet.log_batch(index, logged, &batch)?;
         }
@@ -202,14 +330,13 @@ pub(super) fn run(chain: &Chain, intake: &mut Intake<'_>, outlet: &mut Outlet<'_
             }
         }
     }
+    let state = course.last_state(intake, &mut one)?;
     loop {
-        let more = stages.drain();
-        for (index, lines) in stages.encoded().enumerate() {
-            outlet.write_records(index, lines)?;
-        }
+        let more = one.stages.drain();
+        one.write_records(outlet)?;
         if !more {
             break;
         }
     }
-    Ok(stages.report())
+    Ok(Remains { state, ..one.stages.report() })
 }

@@ -45,7 +45,7 @@ pub(super) fn run(
         there: Some(There::new(stateful)?),
         functions,
         limit: limit.unwrap_or_else(|| standby::limit_of(device)),
-        stages: Stages::new(chain, 1, batch as usize),
+        stages: Stages::alone(chain, batch as usize),
         live: intake.source.is_live(),
         shares: Shares::default(),
     };
@@ -240,12 +240,11 @@ impl Runner {
     /// Sends a parsed batch on its way, or judges it here.
     fn send(&mut self, batch: &mut Batch, notice: &mut dyn FnMut(&str)) -> Result<(), Error> {
         let Some(there) = &mut self.there else {
-            self.judge_here(batch);
-            return Ok(());
+            return self.judge_here(batch);
         };
         if let Err(error) = there.copy().and_then(|()| there.send(batch)) {
             self.fail(&error, notice);
-            self.judge_here(batch);
+            self.judge_here(batch)?;
         }
         Ok(())
     }
@@ -261,16 +260,17 @@ impl Runner {
             }
             Err(error) => {
                 self.fail(&error, notice);
-                self.judge_here(batch);
+                self.judge_here(batch)?;
             }
         }
         Ok(())
     }
 
-    fn judge_here(&mut self, batch: &mut Batch) {
+    fn judge_here(&mut self, batch: &mut Batch) -> Result<(), Error> {
         self.stages.arrive(batch);
-        self.stages.process(0..self.functions, batch, None);
+        self.stages.process(0..self.functions, batch, None)?;
         self.shares.here += batch.len() as u64;
+        Ok(())
     }
 
     /// Goes on without the device.
@@ -292,7 +292,7 @@ impl Runner {
     /// The functions that are not the device's, and all that comes after.
     fn deliver(&mut self, batch: &mut Batch, outlet: &mut Outlet<'_>) -> Result<(), Error> {
         let expiry = if self.live { Expiry::after(batch) } else { None };
-        self.stages.process(self.functions..self.stages.len(), batch, expiry);
+        self.stages.process(self.functions..self.stages.len(), batch, expiry)?;
         for (index, logged) in self.stages.logged().enumerate() {
             outlet.log_batch(index, logged, batch)?;
         }

@@ -5,9 +5,9 @@ use packetloom_nf::flows::Counts;
 use packetloom_packet::Batch;
 use packetloom_packet::batch::Policy;
 
-use super::Remains;
 use super::single::Stages;
-use crate::Plan;
+use super::{Remains, Shared};
+use crate::{Error, Plan};
 
 /// A chain with the state of one worker. Packets are to be spread as [`Plan::spread`] says where there are several.
 ///
@@ -17,7 +17,7 @@ pub struct Worker {
     policy: Policy,
 }
 
-/// What a worker counted.
+/// What workers counted.
 pub struct Counted {
     /// The functions' reports, in the chain's order.
     pub functions: Vec<Box<dyn Report>>,
@@ -26,29 +26,34 @@ pub struct Counted {
 }
 
 impl Worker {
-    /// One of so many workers, for batches of up to `batch` packets.
-    pub fn new(plan: &Plan, workers: usize, batch: usize) -> Self {
+    /// One of those that [`Shared::new`] was told of, by its number from 0.
+    pub fn new(plan: &Plan, shared: &Shared, number: usize) -> Self {
         let chain = plan.chain();
-        Self { stages: Stages::new(chain, workers, batch), policy: chain.settings.run.policy() }
+        Self { stages: Stages::new(chain, shared, number), policy: chain.settings.run.policy() }
     }
 
     /// Judges a batch: parses its frames and takes them through the chain.
-    pub fn judge(&mut self, batch: &mut Batch) {
+    ///
+    /// # Errors
+    /// [`Error::Worker`] where another worker panicked that shares tables with this one.
+    pub fn judge(&mut self, batch: &mut Batch) -> Result<(), Error> {
         batch.parse(self.policy);
-        self.judge_parsed(batch);
+        self.judge_parsed(batch)
     }
 
     /// The same for a batch that was parsed.
-    pub fn judge_parsed(&mut self, batch: &mut Batch) {
+    ///
+    /// # Errors
+    /// As [`Worker::judge`].
+    pub fn judge_parsed(&mut self, batch: &mut Batch) -> Result<(), Error> {
         self.stages.arrive(batch);
-        self.stages.process(0..self.stages.len(), batch, None);
+        self.stages.process(0..self.stages.len(), batch, None)?;
         self.stages.encoded().for_each(String::clear);
         self.stages.logged().for_each(Vec::clear);
+        Ok(())
     }
 
-    /// What it counted.
-    pub fn finish(self) -> Counted {
-        let Remains { reports, flows, .. } = self.stages.report();
-        Counted { functions: reports, flows }
+    pub(super) fn remains(self) -> Remains {
+        self.stages.report()
     }
 }

@@ -4,9 +4,9 @@
 
 use packetloom_device::Device;
 use packetloom_engine::chain::Chain;
-use packetloom_engine::executor::Io;
+use packetloom_engine::executor::{Io, Life, Saving};
 use packetloom_engine::outcome::Shares;
-use packetloom_engine::{Outputs, Plan, run};
+use packetloom_engine::{Outcome, Outputs, Plan, State, run};
 use packetloom_generate::TrafficOptions;
 use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
 use packetloom_io::input::Stop;
@@ -64,18 +64,44 @@ pub struct How<'a> {
     pub functions: Vec<(usize, Box<dyn Prepared>)>,
     /// Called when so many packets were read.
     pub at: Option<(u64, Box<dyn FnMut() + 'a>)>,
+    /// Packets after which the run ends.
+    pub limit: Option<u64>,
+    /// State that it begins with.
+    pub restore: Option<State>,
+    /// Packets before which the chain becomes another one, in order.
+    pub reloads: Vec<(u64, String)>,
 }
 
-pub fn results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Option<Shares>, Vec<String>) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let folder = folder.path();
+/// A chain over rules that it may name, with settings of the run.
+fn chain_in(folder: &Path, chain: &str, settings: &str) -> Chain {
     std::fs::write(folder.join("rules"), RULES).expect("written");
     std::fs::write(folder.join("more"), MORE_RULES).expect("written");
     std::fs::write(folder.join("reflecting"), REFLECTING).expect("written");
     std::fs::write(folder.join("admit-all"), "reflect any from any to any\n").expect("written");
-    let text = format!("{chain}[run]\n{}\n", how.settings);
-    let mut chain =
-        Chain::parse("chain", &text, Context { folder, ignore_flags: false }).expect("a good chain");
+    let text = format!("{chain}[run]\n{settings}\n");
+    Chain::parse("chain", &text, Context { folder, ignore_flags: false }).expect("a good chain")
+}
+
+/// How a chain is going to be run.
+pub fn plan(chain: &str, settings: &str) -> Plan {
+    let folder = tempfile::tempdir().expect("a folder");
+    Plan::new(chain_in(folder.path(), chain, settings))
+}
+
+/// Whether a chain's workers share tables: then the order of packets is not that of the oracle.
+pub fn shares(chain: &str, settings: &str) -> bool {
+    plan(chain, settings).shared().next().is_some()
+}
+
+pub fn results(chain: &str, capture: &[u8], how: How<'_>) -> (Results, Option<Shares>, Vec<String>) {
+    let (results, outcome, notices) = all_results(chain, capture, how);
+    (results, outcome.shares, notices)
+}
+
+pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Outcome, Vec<String>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let mut chain = chain_in(folder, chain, how.settings);
     if let Some(changes) = how.changes {
         std::fs::write(folder.join("changes"), changes).expect("written");
         chain.change_rules(&folder.join("changes")).expect("good changes");
@@ -87,7 +113,13 @@ pub fn results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Optio
         }
         chain = Chain::new(settings, functions, &BTreeMap::new()).unwrap_or_else(|(_, why)| panic!("{why}"));
     }
-    let plan = Plan::new(chain);
+    let mut plan = Plan::new(chain);
+    let mut notices = Vec::new();
+    let restore = how.restore.take().map(|state| plan.restore(state).expect("a good state"));
+    let restore = restore.map(|(state, left_out)| {
+        notices.extend(left_out);
+        state
+    });
     let stop = Stop::default();
     let source = if how.is_stream {
         CaptureReader::from_reader("stream", std::io::Cursor::new(capture.to_vec()), &stop).expect("a stream")
@@ -101,12 +133,23 @@ pub fn results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Optio
         records: plan.chain().functions().iter().map(|function| output(function.records_path())).collect(),
         summaries: vec![],
     };
-    let mut notices = Vec::new();
+    let reloads = &how.reloads;
+    let load = |number: Option<usize>| {
+        Ok(Plan::new(chain_in(folder, &reloads[number.expect("none is asked for")].1, how.settings)))
+    };
+    let life = Life {
+        restore,
+        reload_at: reloads.iter().map(|(at, _)| *at).collect(),
+        load: Some(Box::new(load)),
+        save: Some(Saving { every: None, save: Box::new(|_| Ok(())) }),
+        ..Life::default()
+    };
     let io = Io {
         source,
         outputs: &mut outputs,
-        limit: None,
+        limit: how.limit,
         stop,
+        life,
         progress: &mut |_, packets| {
             if how.at.as_ref().is_some_and(|(at, _)| packets >= *at)
                 && let Some((_, mut call)) = how.at.take()
@@ -123,7 +166,7 @@ pub fn results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, Optio
     let mut records: Vec<String> = read("flows").lines().map(str::to_owned).collect();
     records.sort_unstable();
     let passed = std::fs::read(folder.join("passed")).expect("a capture");
-    (Results { summary: outcome.json(), records, log: read("log"), passed }, outcome.shares, notices)
+    (Results { summary: outcome.json(), records, log: read("log"), passed }, outcome, notices)
 }
 
 pub fn traffic(packets: u64, flows: u64, seed: u64) -> Vec<u8> {

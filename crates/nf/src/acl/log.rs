@@ -14,7 +14,7 @@ use crate::units::Rate;
 use crate::{Log, Report};
 
 /// Where the log goes, and how much of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogSettings {
     pub(super) path: PathBuf,
     pub(super) rate: Rate,

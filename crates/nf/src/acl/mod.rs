@@ -37,7 +37,7 @@ use serde_json::json;
 pub use config::{Config, DefaultAction, FormatName, LogBurst};
 use log::{LogCounts, LogSettings};
 
-use crate::connections::TimeoutsConfig;
+use crate::connections::{Connection, TimeoutsConfig};
 use crate::{Error, Form, Function, Log, Offload, Oracle, Prepared, Report, Standalone};
 
 /// Rules that were read and indexed.
@@ -56,7 +56,7 @@ pub struct Acl {
 }
 
 /// What a chain file says beside the rules.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     /// The action for rules whose format gives none.
     unstated: Action,
@@ -68,7 +68,7 @@ struct Settings {
 }
 
 /// What holds for connections that rules with `reflect` admit.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Admits {
     /// The flow definition.
     flows: Option<String>,
@@ -149,6 +149,25 @@ impl Acl {
 impl Prepared for Acl {
     fn name(&self) -> &'static str {
         "acl"
+    }
+
+    /// Where rules change, packets of the run decide when, which a new run would begin to count again.
+    fn resume(&mut self, old: &dyn Prepared) -> bool {
+        let Some(old) = (old as &dyn Any).downcast_ref::<Self>() else { return false };
+        let is_same = self.changes.is_none()
+            && old.changes.is_none()
+            && (self.kind, &self.name) == (old.kind, &old.name)
+            && self.list.rules == old.list.rules
+            && self.list.settings == old.list.settings;
+        if is_same {
+            self.list = old.list.clone();
+            self.classifier = old.classifier.clone();
+        }
+        is_same
+    }
+
+    fn adopt(&mut self, words: &mut [u64]) -> bool {
+        Connection::is_valid(words)
     }
 
     fn describe(&self) -> Vec<String> {

@@ -180,6 +180,16 @@ impl Oracle for AclOracle {
 }
 
 impl FlowOracle for AclOracle {
+    fn save(&self, life: u64) -> Option<Vec<u64>> {
+        self.admitted.get(&life).map(OracleConnection::save)
+    }
+
+    fn load(&mut self, life: u64, words: &[u64]) {
+        if let Some(connection) = OracleConnection::load(words) {
+            self.admitted.insert(life, connection);
+        }
+    }
+
     fn reach(&mut self, packet: u64) {
         self.change(packet);
     }

@@ -64,6 +64,10 @@ fn scatter<K>(found: &Passing<K>, first: &mut [u32]) {
 }
 
 impl<F: Finder> FlowFunction for AclReflect<F> {
+    fn move_to(&mut self, at: StateAt) {
+        self.at = at;
+    }
+
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
         let Self { at, tracker, finder, judge, first_v4, first_v6 } = self;
         let (verdicts, v4, v6) = batch.judge();

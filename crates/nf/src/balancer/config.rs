@@ -7,7 +7,7 @@ use packetloom_packet::protocol;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::services::{Backend, Services};
+use super::services::{Backend, Front, Services};
 use super::{Balancer, maglev};
 use crate::units::Bounded;
 use crate::{Context, Error, Prepared};
@@ -103,8 +103,9 @@ impl crate::Config for Config {
             };
             let backends: Vec<_> = service.backends.into_iter().map(backend).collect();
             let size = self.table_size.get() as u32;
-            services.add((service.address, port(service.port), protocol), &backends, size)?;
+            let front = Front { address: service.address, port: port(service.port), protocol };
+            services.add(front, &backends, size)?;
         }
-        Ok(Box::new(Balancer { flows: self.flows, services: Arc::new(services) }))
+        Ok(Box::new(Balancer { flows: self.flows, services: Arc::new(services), old: Vec::new() }))
     }
 }

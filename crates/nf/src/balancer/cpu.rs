@@ -20,6 +20,22 @@ pub(super) struct Chosen {
     client_is_a: u32,
 }
 
+impl Chosen {
+    /// Whether it can be one.
+    pub(super) fn is_valid(&self) -> bool {
+        self.client_is_a <= 1
+    }
+
+    /// The backend's number.
+    pub(super) fn backend(&self) -> Option<u32> {
+        self.backend.checked_sub(1)
+    }
+
+    pub(super) fn set_backend(&mut self, number: u32) {
+        self.backend = number + 1;
+    }
+}
+
 pub(super) struct BalancerCpu {
     at: StateAt,
     services: Arc<Services>,
@@ -50,6 +66,10 @@ fn choose(services: &Services, key: &Key) -> Option<u32> {
 }
 
 impl FlowFunction for BalancerCpu {
+    fn move_to(&mut self, at: StateAt) {
+        self.at = at;
+    }
+
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
         let Self { at, services, targets, others } = self;
         flows.each(*at, batch, |mut packet, chosen: &mut Chosen, is_new| {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 pub use self::config::{Config, Port, Service, ServiceBackend, TableSize, Weight};
-use self::services::Services;
+use self::services::{Named, Services};
 use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, StateAt, state_words};
 use crate::{Form, PerFlow, Prepared, Report};
 
@@ -30,11 +30,47 @@ use crate::{Form, PerFlow, Prepared, Report};
 pub struct Balancer {
     flows: Option<String>,
     services: Arc<Services>,
+    /// What numbers in the state that it takes over stand for, and the numbers that these backends have here, as far as they were met.
+    old: Vec<(Named, Option<u32>)>,
 }
 
 impl Prepared for Balancer {
     fn name(&self) -> &'static str {
         "balancer"
+    }
+
+    fn resume(&mut self, old: &dyn Prepared) -> bool {
+        let Some(old) = (old as &dyn Any).downcast_ref::<Self>() else { return false };
+        let is_same = self.flows == old.flows && self.services.configured() == old.services.configured();
+        if is_same {
+            self.services = old.services.clone();
+        }
+        is_same
+    }
+
+    fn inherit(&mut self, legend: &serde_json::Value) -> Result<(), String> {
+        let named: Vec<Named> = serde_json::from_value(legend.clone())
+            .map_err(|e| format!("backends by number: {e}; expected a list of service, address and port"))?;
+        if let Some(Named { service, address, .. }) =
+            named.iter().find(|named| named.service.address.is_ipv4() != named.address.is_ipv4())
+        {
+            return Err(format!("backend {address} of {service}; expected the same IP version"));
+        }
+        self.old = named.into_iter().map(|named| (named, None)).collect();
+        Ok(())
+    }
+
+    /// A backend keeps its flows, whether it is listed or not.
+    fn adopt(&mut self, words: &mut [u64]) -> bool {
+        let chosen: &mut cpu::Chosen = bytemuck::from_bytes_mut(bytemuck::cast_slice_mut(words));
+        if !chosen.is_valid() {
+            return false;
+        }
+        let Some(number) = chosen.backend() else { return true };
+        let Some((named, own)) = self.old.get_mut(number as usize) else { return false };
+        let services = &mut self.services;
+        chosen.set_backend(*own.get_or_insert_with(|| Arc::make_mut(services).number(named)));
+        true
     }
 
     fn describe(&self) -> Vec<String> {
@@ -57,6 +93,10 @@ impl Prepared for Balancer {
 impl PerFlow for Balancer {
     fn keeps(&self) -> Keeps {
         Keeps { flows: self.flows.clone(), by: &[By::FiveTuple], words: state_words::<cpu::Chosen>() }
+    }
+
+    fn legend(&self) -> serde_json::Value {
+        json!(self.services.named().collect::<Vec<_>>())
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {

@@ -60,6 +60,20 @@ fn key(ip: &OracleIp) -> Key {
 }
 
 impl FlowOracle for BalancerOracle {
+    fn save(&self, life: u64) -> Option<Vec<u64>> {
+        let words = match *self.chosen.get(&life)? {
+            None => 0,
+            Some((backend, client_is_a)) => u64::from(backend) + 1 + if client_is_a { 1 << 32 } else { 0 },
+        };
+        Some(vec![words])
+    }
+
+    fn load(&mut self, life: u64, words: &[u64]) {
+        let backend = (words[0] % (1 << 32)) as u32;
+        let chosen = backend.checked_sub(1).map(|backend| (backend, words[0] >> 32 == 1));
+        self.chosen.insert(life, chosen);
+    }
+
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
         let Ok(ip) = &mut packet.ip else { return Verdict::Pass };
         let services = &self.services;

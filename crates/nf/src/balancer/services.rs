@@ -5,32 +5,51 @@ use std::net::{IpAddr, SocketAddr};
 
 use packetloom_packet::key::halves;
 use packetloom_packet::{Address, FlowKey, Key, KeyBits, protocol};
+use serde::{Deserialize, Serialize};
 
 use super::maglev::Maglev;
 use crate::Error;
 
 /// What flows are sent to, and where they go instead.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Services {
     services: Vec<Service>,
-    /// Of all services, one after the other.
+    /// Of all services, one after the other; then those that are listed no more, but have flows.
     backends: Vec<Backend>,
+    /// For each of these last ones, the service that its flows are to.
+    gone: Vec<Front>,
     seed: u64,
 }
 
 /// An address that flows are sent to, with a port and a protocol where it is for these only.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Service {
-    pub(super) address: IpAddr,
-    pub(super) port: Option<u16>,
-    pub(super) protocol: Option<u8>,
+    pub(super) front: Front,
     /// The number of its first backend.
     pub(super) first: u32,
     pub(super) table: Maglev,
 }
 
+/// What a service is called by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Front {
+    pub(super) address: IpAddr,
+    pub(super) port: Option<u16>,
+    pub(super) protocol: Option<u8>,
+}
+
+/// A backend by its names, whatever its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Named {
+    pub(super) service: Front,
+    pub(super) address: IpAddr,
+    pub(super) port: Option<u16>,
+}
+
 /// Where flows go.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Backend {
     pub(super) address: IpAddr,
     /// None for the port that packets have.
@@ -62,7 +81,7 @@ impl fmt::Display for Backend {
     }
 }
 
-impl fmt::Display for Service {
+impl fmt::Display for Front {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.port {
             Some(port) => SocketAddr::new(self.address, port).fmt(f)?,
@@ -93,7 +112,7 @@ fn destination(key: &Key) -> (IpAddr, Option<u16>, u8) {
 
 impl Services {
     pub(super) fn new(seed: u64) -> Self {
-        Self { services: Vec::new(), backends: Vec::new(), seed }
+        Self { services: Vec::new(), backends: Vec::new(), gone: Vec::new(), seed }
     }
 
     /// Adds a service.
@@ -102,35 +121,29 @@ impl Services {
     ///
     /// [`Maglev::new`]'s; backends of another IP version, or twice the same; a service that no flow comes to because of one
     /// before.
-    pub(super) fn add(
-        &mut self,
-        (address, port, protocol): (IpAddr, Option<u16>, Option<u8>),
-        backends: &[Backend],
-        size: u32,
-    ) -> Result<(), Error> {
+    pub(super) fn add(&mut self, front: Front, backends: &[Backend], size: u32) -> Result<(), Error> {
         let names: Vec<_> = backends.iter().map(Backend::name).collect();
         let weighted: Vec<_> =
             names.iter().map(String::as_bytes).zip(backends.iter().map(|backend| backend.weight)).collect();
         let first = self.backends.len() as u32;
-        let service = Service { address, port, protocol, first, table: Maglev::new(&weighted, size)? };
+        let service = Service { front, first, table: Maglev::new(&weighted, size)? };
+        let Front { address, port, protocol } = front;
         if let Some(other) = backends.iter().find(|backend| backend.address.is_ipv4() != address.is_ipv4()) {
-            return Err(Error::Invalid(format!(
-                "backend {other} of {service}; expected the same IP version"
-            )));
+            return Err(Error::Invalid(format!("backend {other} of {front}; expected the same IP version")));
         }
         for (number, name) in names.iter().enumerate() {
             if names[..number].contains(name) {
-                return Err(Error::Invalid(format!("backend {name} twice in {service}; expected once")));
+                return Err(Error::Invalid(format!("backend {name} twice in {front}; expected once")));
             }
         }
-        let covers = |before: &&Service| {
+        let covers = |before: &Front| {
             before.address == address
                 && (before.port.is_none() || before.port == port)
                 && (before.protocol.is_none() || before.protocol == protocol)
         };
-        if let Some(before) = self.services.iter().find(covers) {
+        if let Some(before) = self.services.iter().map(|service| &service.front).find(|front| covers(front)) {
             return Err(Error::Invalid(format!(
-                "all packets to {service} are to {before} before it; expected the narrower one first"
+                "all packets to {front} are to {before} before it; expected the narrower one first"
             )));
         }
         self.services.push(service);
@@ -141,10 +154,10 @@ impl Services {
     /// The service that a packet is sent to: the first one that fits.
     pub(super) fn to(&self, key: &Key) -> Option<&Service> {
         let (address, port, protocol) = destination(key);
-        self.services.iter().find(|service| {
-            service.address == address
-                && service.port.is_none_or(|of| port == Some(of))
-                && service.protocol.is_none_or(|of| protocol == of)
+        self.services.iter().find(|Service { front, .. }| {
+            front.address == address
+                && front.port.is_none_or(|of| port == Some(of))
+                && front.protocol.is_none_or(|of| protocol == of)
         })
     }
 
@@ -171,7 +184,7 @@ impl Services {
         let mut tables = backends + self.backends.len() * 5;
         let mut parameters =
             vec![self.services.len() as u32, self.seed as u32, (self.seed >> 32) as u32, backends as u32];
-        for Service { address, port, protocol, first, table } in &self.services {
+        for Service { front: Front { address, port, protocol }, first, table } in &self.services {
             parameters.extend(words(*address));
             parameters.extend([
                 address.is_ipv6().into(),
@@ -199,22 +212,55 @@ impl Services {
         &self.backends
     }
 
+    /// Backends that are listed.
+    fn listed(&self) -> usize {
+        self.backends.len() - self.gone.len()
+    }
+
+    /// All backends by their names, in the order of their numbers.
+    pub(super) fn named(&self) -> impl Iterator<Item = Named> {
+        (0..).zip(&self.backends).filter_map(|(number, &Backend { address, port, .. })| {
+            let service = match (number as usize).checked_sub(self.listed()) {
+                Some(gone) => self.gone[gone],
+                None => self.services.iter().rfind(|service| service.first <= number)?.front,
+            };
+            Some(Named { service, address, port })
+        })
+    }
+
+    /// The number of a backend that has flows, which may be listed no more.
+    pub(super) fn number(&mut self, named: &Named) -> u32 {
+        if let Some(number) = self.named().position(|own| own == *named) {
+            return number as u32;
+        }
+        let &Named { service, address, port } = named;
+        self.backends.push(Backend { address, port, weight: 0 });
+        self.gone.push(service);
+        self.backends.len() as u32 - 1
+    }
+
+    /// Those that are listed, without what flows need beside.
+    pub(super) fn configured(&self) -> (&[Service], &[Backend], u64) {
+        (&self.services, &self.backends[..self.listed()], self.seed)
+    }
+
     /// How all backends are called, with their services.
     pub(super) fn names(&self) -> impl Iterator<Item = String> {
-        (0..).zip(&self.backends).map(|(number, backend)| {
-            let service = self.services.iter().rfind(|service| service.first <= number);
-            service.map_or_else(String::new, |service| format!("{backend} of {service}"))
+        let listed = self.listed();
+        let backends = self.named().zip(&self.backends).enumerate();
+        backends.map(move |(number, (Named { service, .. }, backend))| {
+            let gone = if number < listed { "" } else { ", listed no more" };
+            format!("{backend} of {service}{gone}")
         })
     }
 
     pub(super) fn describe(&self) -> Vec<String> {
-        let ends = self.services.iter().skip(1).map(|next| next.first).chain([self.backends.len() as u32]);
-        let line = |(service, end): (&Service, u32)| {
-            let backends = &self.backends[service.first as usize..end as usize];
+        let ends = self.services.iter().skip(1).map(|next| next.first).chain([self.listed() as u32]);
+        let line = |(Service { front, first, table }, end): (&Service, u32)| {
+            let backends = &self.backends[*first as usize..end as usize];
             let drained = backends.iter().filter(|backend| backend.weight == 0).count();
             let rest = if drained > 0 { format!(", {drained} of them drained") } else { String::new() };
-            let size = service.table.entries().len();
-            format!("{service}: {} backends{rest}, a table of {size}", backends.len())
+            format!("{front}: {} backends{rest}, a table of {}", backends.len(), table.entries().len())
         };
         self.services.iter().zip(ends).map(line).collect()
     }

@@ -280,6 +280,11 @@ pub struct Connection {
 const OPENED_BY_A: u64 = 1 << 8;
 
 impl Connection {
+    /// Whether these words are one.
+    pub fn is_valid(words: &[u64]) -> bool {
+        matches!(words, [bits, _] if (bits & 0xff) < State::COUNT as u64)
+    }
+
     /// The number of its state, whether its timeout has passed or not.
     #[inline]
     pub const fn state(&self) -> usize {

@@ -1,6 +1,6 @@
 //! The slow form: what each side has sent, and what follows from it.
 
-use super::{Class, TimeoutsConfig};
+use super::{Class, State, TimeoutsConfig};
 use crate::flows::{OracleFlow, Role};
 use crate::oracle::OracleIp;
 use crate::units::Span;
@@ -50,6 +50,75 @@ fn segment(flags: Option<u8>) -> Option<Segment> {
 }
 
 impl OracleConnection {
+    /// In the words of [`Connection`](super::Connection).
+    pub(crate) fn save(&self) -> Vec<u64> {
+        let [opener, other] = self.sides;
+        let state = match self.protocol {
+            6 if self.is_reset => State::Reset,
+            6 if self.is_closed => State::TimeWait,
+            6 => match (opener.fin, other.fin) {
+                (true, true) => State::FinBoth,
+                (true, false) => State::FinOpener,
+                (false, true) => State::FinOther,
+                (false, false) if self.is_established() => State::Established,
+                (false, false) if other.ack => State::SynReceived,
+                (false, false) if opener.ack => State::SynAnswered,
+                (false, false) if other.syn => State::SynBoth,
+                (false, false) => State::SynSent,
+            },
+            17 if self.is_replied => State::UdpReplied,
+            17 => State::UdpUnreplied,
+            1 | 58 if self.is_replied => State::IcmpReplied,
+            1 | 58 => State::IcmpUnreplied,
+            _ if self.is_replied => State::OtherReplied,
+            _ => State::OtherUnreplied,
+        };
+        vec![state as u64 + if self.opener_is_a { 256 } else { 0 }, self.last]
+    }
+
+    /// What these words say; none where that is no connection.
+    pub(crate) fn load(words: &[u64]) -> Option<Self> {
+        let is = |state: State| words[0] % 256 == state as u64;
+        let is_any = |states: &[State]| states.iter().any(|&state| is(state));
+        if is(State::None) || words[0] % 256 >= State::COUNT as u64 {
+            return None;
+        }
+        let protocol = match () {
+            () if is_any(&[State::UdpUnreplied, State::UdpReplied]) => 17,
+            () if is_any(&[State::IcmpUnreplied, State::IcmpReplied]) => 1,
+            () if is_any(&[State::OtherUnreplied, State::OtherReplied]) => 255,
+            () => 6,
+        };
+        let after_handshake = [
+            State::Established,
+            State::FinOpener,
+            State::FinOther,
+            State::FinBoth,
+            State::TimeWait,
+            State::Reset,
+        ];
+        let is_established = is_any(&after_handshake);
+        let opener = Sent {
+            syn: true,
+            ack: is_established || is(State::SynAnswered),
+            fin: is_any(&[State::FinOpener, State::FinBoth, State::TimeWait]),
+        };
+        let other = Sent {
+            syn: is_established || is_any(&[State::SynBoth, State::SynReceived, State::SynAnswered]),
+            ack: is_established || is(State::SynReceived),
+            fin: is_any(&[State::FinOther, State::FinBoth, State::TimeWait]),
+        };
+        Some(Self {
+            opener_is_a: words[0] / 256 % 2 == 1,
+            last: words[1],
+            sides: if protocol == 6 { [opener, other] } else { [Sent::default(); 2] },
+            is_closed: is(State::TimeWait),
+            is_reset: is(State::Reset),
+            is_replied: is_any(&[State::UdpReplied, State::IcmpReplied, State::OtherReplied]),
+            protocol,
+        })
+    }
+
     fn is_established(&self) -> bool {
         self.sides.iter().all(|side| side.syn && side.ack)
     }

@@ -8,7 +8,7 @@ use crate::connections::TimeoutsConfig;
 use crate::{Context, Error, Prepared};
 
 /// The state of connections; packets that belong to none and cannot open one are dropped.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "conntrack")]
 pub struct Config {

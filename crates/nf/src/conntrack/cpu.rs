@@ -31,6 +31,10 @@ impl ConntrackCpu {
 }
 
 impl FlowFunction for ConntrackCpu {
+    fn move_to(&mut self, at: StateAt) {
+        self.at = at;
+    }
+
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
         let Self { at, tracker, invalid, report, opened, entered } = self;
         flows.each(*at, batch, |packet, connection: &mut Connection, _| {

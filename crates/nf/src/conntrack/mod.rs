@@ -24,10 +24,10 @@ pub use self::config::{Config, Invalid};
 use crate::connections::{Class, Connection};
 use crate::flows::{By, FlowFunction, FlowOracle, Keeps, StateAt, state_words};
 use crate::units::Span;
-use crate::{Form, PerFlow, Prepared, Report};
+use crate::{Form, PerFlow, Prepared, Report, is_equal};
 
 /// A connection tracker ready to run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conntrack {
     config: Config,
 }
@@ -44,6 +44,14 @@ impl Invalid {
 impl Prepared for Conntrack {
     fn name(&self) -> &'static str {
         "conntrack"
+    }
+
+    fn resume(&mut self, old: &dyn Prepared) -> bool {
+        is_equal(self, old)
+    }
+
+    fn adopt(&mut self, words: &mut [u64]) -> bool {
+        Connection::is_valid(words)
     }
 
     fn describe(&self) -> Vec<String> {

@@ -30,6 +30,16 @@ impl ConntrackOracle {
 }
 
 impl FlowOracle for ConntrackOracle {
+    fn save(&self, life: u64) -> Option<Vec<u64>> {
+        self.connections.get(&life).map(OracleConnection::save)
+    }
+
+    fn load(&mut self, life: u64, words: &[u64]) {
+        if let Some(connection) = OracleConnection::load(words) {
+            self.connections.insert(life, connection);
+        }
+    }
+
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
         let Ok(ip) = &packet.ip else { return Verdict::Pass };
         let held = self.connections.get(&flow.life).copied();

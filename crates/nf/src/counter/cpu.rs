@@ -26,6 +26,10 @@ impl Counted {
 }
 
 impl FlowFunction for CounterCpu {
+    fn move_to(&mut self, at: StateAt) {
+        self.at = at;
+    }
+
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
         let mut all = self.all;
         flows.each(self.at, batch, |packet, flow: &mut Counted, _| {

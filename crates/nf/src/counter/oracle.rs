@@ -12,13 +12,26 @@ use crate::oracle::OraclePacket;
 #[derive(Default)]
 pub(super) struct CounterOracle {
     counts: HashMap<u64, (u64, u64)>,
+    packets: u64,
+    bytes: u64,
 }
 
 impl FlowOracle for CounterOracle {
+    fn save(&self, life: u64) -> Option<Vec<u64>> {
+        let &(packets, bytes) = self.counts.get(&life)?;
+        Some(vec![packets, bytes])
+    }
+
+    fn load(&mut self, life: u64, words: &[u64]) {
+        self.counts.insert(life, (words[0], words[1]));
+    }
+
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
         if let Ok(ip) = &packet.ip {
             let (packets, bytes) = self.counts.get(&flow.life).copied().unwrap_or((0, 0));
             self.counts.insert(flow.life, (packets + 1, bytes + u64::from(ip.bytes)));
+            self.packets += 1;
+            self.bytes += u64::from(ip.bytes);
         }
         Verdict::Pass
     }
@@ -28,10 +41,6 @@ impl FlowOracle for CounterOracle {
             let &(packets, bytes) = self.counts.get(&life)?;
             Some((name, [packets, bytes]))
         });
-        Box::new(CounterReport {
-            packets: self.counts.values().map(|(packets, _)| packets).sum(),
-            bytes: self.counts.values().map(|(_, bytes)| bytes).sum(),
-            top: top(held),
-        })
+        Box::new(CounterReport { packets: self.packets, bytes: self.bytes, top: top(held) })
     }
 }

@@ -56,6 +56,34 @@ impl By {
         })
     }
 
+    /// The same for all packets of a flow of a definition by this, by its key in an entry of IPv4 or IPv6.
+    pub fn spread_saved(self, key: &[u64], seed: u64) -> u64 {
+        let (a, b, version) = match key {
+            [ends, _] => ([0, ends & 0xffff_ffff], [0, ends >> 32], 4),
+            [a, b, c, d, ..] => ([*a, *b], [*c, *d], 6),
+            _ => ([0; 2], [0; 2], 0),
+        };
+        let rest = key.last().copied().unwrap_or_default();
+        match self {
+            Self::FiveTuple | Self::Connection => FlowKey {
+                a,
+                b,
+                a_port: rest as u16,
+                b_port: (rest >> 16) as u16,
+                protocol: (rest >> 32) as u8,
+                version,
+                reserved: [0; 2],
+            }
+            .hash(seed),
+            Self::Source | Self::Initiator if version == 4 => {
+                self.spread_v4(&MatchKey4 { source: a[1] as u32, ..MatchKey4::default() }, seed)
+            }
+            Self::Source | Self::Initiator => {
+                self.spread_v6(&MatchKey6 { source: a, ..MatchKey6::default() }, seed)
+            }
+        }
+    }
+
     /// The same of an IPv4 packet, which is not ICMP where flows are by connection: its key does not say enough.
     #[inline]
     pub fn spread_v4(self, key: &MatchKey4, seed: u64) -> u64 {

@@ -1,5 +1,7 @@
 //! A worker's tables: keys and hashes of a batch first, then its lookups, with their cache misses started together.
 
+use std::cmp::Reverse;
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use packetloom_packet::batch::{Columns, Keys};
@@ -9,36 +11,37 @@ use packetloom_packet::{
 };
 use packetloom_table::regions;
 use packetloom_table::states::{
-    self, Counts, Entry, Hashed, Key, NO_SLOT, Slot, StateAt, States, entry_bytes,
+    self, Counts, Entry, Hashed, Key, NO_SLOT, Slot, StateAt, States, entry_bytes, header_words,
 };
 
 use super::config::connection;
 use super::{By, Definition, FlowName, Role, Seen, WhenFull};
 
-/// Words of a flow's key.
-pub(super) const V4: usize = 2;
-pub(super) const V6: usize = 5;
+/// Words of an IPv4 flow's key: both addresses; ports and protocol.
+pub const V4: usize = 2;
+/// Words of an IPv6 flow's key: the halves of both addresses; ports and protocol.
+pub const V6: usize = 5;
 
 /// Flows of one definition, as one worker knows them.
 #[derive(Debug)]
 pub struct Flows {
     by: By,
     when_full: WhenFull,
-    v4: Family<V4>,
-    v6: Family<V6>,
+    pub(super) v4: Family<V4>,
+    pub(super) v6: Family<V6>,
 }
 
 /// Flows of an IP version, and those of the batch that is being judged.
 #[derive(Debug)]
-struct Family<const W: usize> {
+pub(super) struct Family<const W: usize> {
     states: States<W>,
     /// For each of the batch's keys its flow, and what the packet is to it.
-    flows: Vec<Hashed<W>>,
+    pub(super) flows: Vec<Hashed<W>>,
     relations: Vec<Relation>,
     /// Whether any is something else than a member of its flow.
     has_others: bool,
     /// The packets that have an entry, in order.
-    touched: Vec<Touched>,
+    pub(super) touched: Vec<Touched>,
     /// Those that have none: members for which there was no room, and others.
     without: Vec<Touched>,
 }
@@ -82,7 +85,7 @@ impl Relation {
 
 /// A packet that passed when the first function looked, with all that most functions ask about it side by side.
 #[derive(Clone, Copy, Debug)]
-struct Touched {
+pub(super) struct Touched {
     now: Timestamp,
     /// Its place among the batch's keys, and in the top bits what it is to its flow.
     place: u32,
@@ -96,7 +99,7 @@ const PLACE: u32 = 29;
 
 impl Touched {
     #[inline]
-    fn at(&self) -> u32 {
+    pub(super) fn at(&self) -> u32 {
         self.place & ((1 << PLACE) - 1)
     }
 
@@ -242,6 +245,18 @@ impl<const W: usize> Family<W> {
         }
     }
 
+    /// Puts in entries that were saved; how many had to go.
+    fn restore(&mut self, saved: &[u64], words: usize) -> u64 {
+        let mut entries: Vec<_> = saved.chunks_exact(header_words(W) + words).map(Entry::<W>::new).collect();
+        let gone = entries.len().saturating_sub(self.states.capacity());
+        if gone > 0 {
+            entries.sort_unstable_by_key(|entry| (Reverse(entry.last()), entry.key()));
+            entries.truncate(self.states.capacity());
+        }
+        let full = entries.into_iter().filter(|&entry| !self.states.put(entry)).count();
+        (gone + full) as u64
+    }
+
     fn arrive<K: FlowOf<W>>(&mut self, by: By, keys: &Keys<K>, batch: &Batch) {
         self.flows.clear();
         self.relations.clear();
@@ -277,8 +292,10 @@ impl<const W: usize> Family<W> {
         }));
     }
 
-    fn touch<K>(&mut self, keys: &Keys<K>, verdicts: &[Verdict], frames: &[FrameRef]) {
-        let Self { states, flows, relations, has_others, touched, without } = self;
+    /// Takes the packets that pass, to be looked up.
+    fn gather<K>(&mut self, keys: &Keys<K>, verdicts: &[Verdict], frames: &[FrameRef]) {
+        let Self { relations, touched, .. } = self;
+        touched.clear();
         let packet = |frame, now, bytes, Relation(relation), at: u32| {
             let place = at | u32::from(relation) << PLACE;
             Touched { now, place, frame, bytes, slot: NO_SLOT }
@@ -297,11 +314,40 @@ impl<const W: usize> Family<W> {
                 passes.then(|| packet(frame, frames[frame as usize].time, bytes, relation, at))
             }));
         }
+    }
+
+    /// Takes packets that were gathered, in place of those that are here.
+    pub(super) fn take(&mut self, packets: &[Touched]) {
+        self.touched.clear();
+        self.touched.extend_from_slice(packets);
+    }
+
+    /// Finds the entries of these packets, or makes them.
+    fn touch(&mut self) {
+        let Self { states, flows, has_others, touched, .. } = self;
         if *has_others {
             touch_around(states, flows, touched);
         } else {
             states.touch_all(flows, touched);
         }
+        self.set_apart();
+    }
+
+    /// Starts to look for these packets.
+    fn bring(&self) {
+        let arrivals = self.states.arrivals();
+        self.touched.iter().for_each(|packet| arrivals.bring(&self.flows[packet.at() as usize]));
+    }
+
+    /// Finds the entries of these packets as they are.
+    fn find(&mut self) {
+        self.states.find_all(&self.flows, &mut self.touched);
+        self.set_apart();
+    }
+
+    /// Sets those apart that have none.
+    fn set_apart(&mut self) {
+        let Self { touched, without, .. } = self;
         without.clear();
         let has_none = |packet: &Touched| packet.slot == NO_SLOT;
         if touched.iter().fold(false, |any, packet| any | has_none(packet)) {
@@ -348,16 +394,47 @@ impl Flows {
     /// Looks up the flows of the packets that pass, before the first function that keeps state for them, and makes entries for
     /// those that have none.
     pub fn touch(&mut self, batch: &mut Batch) {
+        self.gather(batch);
+        self.touch_gathered(batch);
+    }
+
+    /// Takes the packets that pass, to be looked up.
+    pub(super) fn gather(&mut self, batch: &mut Batch) {
         let Columns { frames, verdicts, v4, v6, .. } = batch.columns();
-        self.v4.touch(v4, verdicts, frames);
-        self.v6.touch(v6, verdicts, frames);
+        self.v4.gather(v4, verdicts, frames);
+        self.v6.gather(v6, verdicts, frames);
+    }
+
+    /// Looks up the flows of these packets.
+    pub(super) fn touch_gathered(&mut self, batch: &mut Batch) {
+        self.v4.touch();
+        self.v6.touch();
         if self.when_full == WhenFull::DropNew {
+            let verdicts = batch.columns().verdicts;
             for packet in self.v4.without.iter().chain(&self.v6.without) {
                 if packet.relation().role() == Role::Member {
                     verdicts[packet.frame as usize] = Verdict::Drop(DropReason::FlowTableFull);
                 }
             }
         }
+    }
+
+    /// Looks up the flows of these packets as they are: who has no entry gets none.
+    pub(super) fn find_gathered(&mut self) {
+        self.v4.find();
+        self.v6.find();
+    }
+
+    /// Starts to look for these packets.
+    pub(super) fn bring_gathered(&self) {
+        self.v4.bring();
+        self.v6.bring();
+    }
+
+    /// Changes its tables for those of others; packets stay.
+    pub(super) fn swap_tables(&mut self, others: &mut Self) {
+        mem::swap(&mut self.v4.states, &mut others.v4.states);
+        mem::swap(&mut self.v6.states, &mut others.v6.states);
     }
 
     /// Has a function judge the packets that pass and have an entry, in order, each with the function's state of its flow; `true` where
@@ -432,6 +509,22 @@ impl Flows {
         let gone = regions::entries::<V4>(v4, entry_bytes(V4, words) / 8).map(put_v4).sum::<u64>();
         let put_v6 = |entry| u64::from(!self.v6.states.put(entry));
         let gone = gone + regions::entries::<V6>(v6, entry_bytes(V6, words) / 8).map(put_v6).sum::<u64>();
+        self.v4.states.add(Counts { evicted: counts.evicted + gone, ..counts });
+    }
+
+    /// All that is held, dead or not, apart from these tables, with `words` words of functions for each: of IPv4 and of IPv6, in no order,
+    /// as [`States::save`] lays them out.
+    pub fn save(&self, words: usize) -> [Vec<u64>; 2] {
+        let [mut v4, mut v6] = [Vec::new(), Vec::new()];
+        self.v4.states.save(words, &mut v4);
+        self.v6.states.save(words, &mut v6);
+        [v4, v6]
+    }
+
+    /// Puts in what was saved elsewhere, and what was counted there. Where there are more entries than room, those stay whose last packets
+    /// were the latest; the others count as evicted.
+    pub fn restore(&mut self, [v4, v6]: [&[u64]; 2], words: usize, counts: Counts) {
+        let gone = self.v4.restore(v4, words) + self.v6.restore(v6, words);
         self.v4.states.add(Counts { evicted: counts.evicted + gone, ..counts });
     }
 

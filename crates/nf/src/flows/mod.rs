@@ -13,18 +13,22 @@ mod config;
 mod cpu;
 mod name;
 mod oracle;
+mod shared;
 
 use std::fmt;
 
 pub use packetloom_packet::Role;
 use packetloom_packet::batch::{Columns, Parsed, Rewritable};
 use packetloom_packet::{Batch, KeyBits, Timestamp, Verdict};
-pub use packetloom_table::states::{Counts, Entry, MAX_FUNCTIONS, StateAt, entry_bytes, state_words};
+pub use packetloom_table::states::{
+    Counts, Entry, FUNCTIONS, MAX_FUNCTIONS, StateAt, entry_bytes, header_words, state_words,
+};
 
 pub use self::config::{By, Config, WhenFull};
-pub use self::cpu::Flows;
+pub use self::cpu::{Flows, V4, V6};
 pub use self::name::{FlowName, Top};
-pub use self::oracle::{Found, OracleFlow, OracleFlows};
+pub use self::oracle::{Found, OracleFlow, OracleFlows, SavedFlow};
+pub use self::shared::{Poisoned, SharedFlows, Visitor};
 use crate::oracle::OraclePacket;
 use crate::units::Span;
 use crate::{Logged, Report};
@@ -114,6 +118,9 @@ pub(crate) fn parameters_of<T: bytemuck::Pod>(value: &T) -> Vec<u32> {
 /// A batch may be handed over in several calls, each time with other packets of it: what is found out about a packet in one call and
 /// asked for in another stands under its index in the batch.
 pub trait FlowFunction: Send {
+    /// Told where its state is from now on, where entries are laid out anew during a run.
+    fn move_to(&mut self, at: StateAt);
+
     /// Told of each batch, and how many packets it has, before what it remembers is asked for: forgets those of the batch before.
     /// Only where [`crate::PerFlow::remembers`] says what that is.
     fn begin(&mut self, packets: usize) {
@@ -145,6 +152,23 @@ pub trait FlowFunction: Send {
 
 /// The slow, obvious form of such a function.
 pub trait FlowOracle {
+    /// What it keeps of a life of a flow, in the words of the batch form; none where it keeps nothing.
+    fn save(&self, life: u64) -> Option<Vec<u64>>;
+
+    /// Takes over what was kept of a flow that has this life now.
+    fn load(&mut self, life: u64, words: &[u64]);
+
+    /// Whether it remembers a life of a flow.
+    fn is_remembered(&self, life: u64) -> bool {
+        let _ = life;
+        false
+    }
+
+    /// Remembers a life of a flow.
+    fn recall(&mut self, life: u64) {
+        let _ = life;
+    }
+
     /// As [`Oracle::reach`](crate::Oracle::reach).
     fn reach(&mut self, packet: u64) {
         let _ = packet;

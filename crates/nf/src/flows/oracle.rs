@@ -14,6 +14,8 @@ pub struct OracleFlows {
     flows: HashMap<OracleKey, (u64, u64)>,
     /// How many of them are IPv4's, and IPv6's.
     held: [usize; 2],
+    /// Lives so far.
+    lives: u64,
     counts: Counts,
 }
 
@@ -96,16 +98,65 @@ impl Belongs {
     }
 }
 
+/// The other end is not always one: a source has none.
+fn is_of_v4(key: &OracleKey) -> bool {
+    key.1.0.is_ipv4() && key.2.0.is_ipv4()
+}
+
+/// A flow apart from what holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedFlow {
+    /// Its key in words: for IPv4 both addresses, for IPv6 the halves of each; then ports and protocol.
+    pub key: Vec<u64>,
+    /// The time of its last packet.
+    pub last: u64,
+}
+
+/// The end that a flow has not, which is by one address.
+const NO_END: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+fn words(key: &OracleKey) -> Vec<u64> {
+    let &(protocol, a, b) = key;
+    let rest = u64::from(a.1) + (u64::from(b.1) << 16) + (u64::from(protocol) << 32);
+    let halves = |address: IpAddr| match address {
+        IpAddr::V6(address) => {
+            let bits = u128::from(address);
+            [(bits >> 64) as u64, bits as u64]
+        }
+        IpAddr::V4(_) => [0; 2],
+    };
+    match (a.0, b.0) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            vec![u64::from(u32::from(a)) + (u64::from(u32::from(b)) << 32), rest]
+        }
+        (a, b) => [&halves(a)[..], &halves(b), &[rest]].concat(),
+    }
+}
+
+fn key(by: By, words: &[u64]) -> OracleKey {
+    let v6 = |high: u64, low: u64| IpAddr::from((u128::from(high) << 64 | u128::from(low)).to_be_bytes());
+    let v4 = |bits: u64| IpAddr::from((bits as u32).to_be_bytes());
+    let (a, b, rest) = match *words {
+        [a, b, c, d, rest] => (v6(a, b), v6(c, d), rest),
+        [ends, rest] => (v4(ends), v4(ends >> 32), rest),
+        _ => unreachable!("keys have two words or five"),
+    };
+    let ports = [rest as u16, (rest >> 16) as u16];
+    match by {
+        By::FiveTuple | By::Connection => ((rest >> 32) as u8, (a, ports[0]), (b, ports[1])),
+        By::Source | By::Initiator => (0, (a, 0), NO_END),
+    }
+}
+
 impl OracleFlows {
     /// No flows yet.
     pub fn new(definition: Definition) -> Self {
-        Self { definition, flows: HashMap::new(), held: [0; 2], counts: Counts::default() }
+        Self { definition, flows: HashMap::new(), held: [0; 2], lives: 0, counts: Counts::default() }
     }
 
     /// The flow of a packet, which may be a new one.
     pub fn touch(&mut self, ip: &OracleIp, now: u64) -> Found {
-        let none = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-        let of_one = |address, from_a| Belongs { role: Role::Member, key: (0, (address, 0), none), from_a };
+        let of_one = |address, from_a| Belongs { role: Role::Member, key: (0, (address, 0), NO_END), from_a };
         let Belongs { role, key, from_a } = match self.definition.by {
             By::FiveTuple => Belongs::by_ends(ip),
             By::Source => of_one(ip.source, true),
@@ -138,17 +189,58 @@ impl OracleFlows {
                 return if is_dropped { Found::Dropped } else { Found::Without(role) };
             }
             self.counts.created += 1;
-            self.held[usize::from(ip.source.is_ipv6())] += 1;
-            self.flows.insert(key, (self.counts.created, now));
+            self.insert(key, ip.source.is_ipv4(), now);
         }
         let (life, last) = self.flows.entry(key).or_default();
         *last = now.max(*last);
         Found::Flow(OracleFlow { life: *life, from_a, role })
     }
 
+    /// Begins a life.
+    fn insert(&mut self, key: OracleKey, is_v4: bool, now: u64) -> u64 {
+        self.held[usize::from(!is_v4)] += 1;
+        self.lives += 1;
+        self.flows.insert(key, (self.lives, now));
+        self.lives
+    }
+
     fn remove(&mut self, key: &OracleKey) {
         self.flows.remove(key);
-        self.held[usize::from(key.1.0.is_ipv6() || key.2.0.is_ipv6())] -= 1;
+        self.held[usize::from(!is_of_v4(key))] -= 1;
+    }
+
+    /// The flows that are held, dead ones included, apart from what holds them, and the life of each.
+    pub fn save(&self) -> impl Iterator<Item = (SavedFlow, u64)> {
+        self.flows.iter().map(|(key, &(life, last))| (SavedFlow { key: words(key), last }, life))
+    }
+
+    /// Takes over flows that were saved, and what was counted; with no life that is not above `lives`. Of those of an IP version for which
+    /// there is no room the ones stay whose last packets were the latest. Returns the life of each that stays.
+    pub fn restore(
+        &mut self,
+        mut saved: Vec<SavedFlow>,
+        counts: Counts,
+        lives: u64,
+    ) -> Vec<(SavedFlow, u64)> {
+        self.lives = self.lives.max(lives);
+        self.counts = counts;
+        saved.sort_by_key(|flow| (std::cmp::Reverse(flow.last), flow.key.clone()));
+        let mut restored = Vec::new();
+        for flow in saved {
+            let is_v4 = flow.key.len() == 2;
+            if self.held[usize::from(!is_v4)] == self.definition.max_flows {
+                self.counts.evicted += 1;
+                continue;
+            }
+            let life = self.insert(key(self.definition.by, &flow.key), is_v4, flow.last);
+            restored.push((flow, life));
+        }
+        restored
+    }
+
+    /// The number of the last life.
+    pub fn lives(&self) -> u64 {
+        self.lives
     }
 
     /// Whether there is room for one more, or can be made.
@@ -156,9 +248,7 @@ impl OracleFlows {
         if self.held[usize::from(!is_v4)] < self.definition.max_flows {
             return true;
         }
-        // The other end is not always one: a source has none.
-        let is_of_version = |key: &OracleKey| (key.1.0.is_ipv4() && key.2.0.is_ipv4()) == is_v4;
-        let of_version = self.flows.iter().filter(|(key, _)| is_of_version(key));
+        let of_version = self.flows.iter().filter(|(key, _)| is_of_v4(key) == is_v4);
         let oldest =
             of_version.min_by_key(|(_, (life, last))| (*last, *life)).map(|(key, value)| (*key, *value));
         let Some((key, (_, last))) = oldest else { return false };

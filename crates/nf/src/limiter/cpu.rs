@@ -22,6 +22,10 @@ impl LimiterCpu {
 }
 
 impl FlowFunction for LimiterCpu {
+    fn move_to(&mut self, at: StateAt) {
+        self.at = at;
+    }
+
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
         let (parameters, unit) = (self.parameters, self.unit);
         let mut report = self.report.clone();

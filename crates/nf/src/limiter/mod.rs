@@ -19,10 +19,10 @@ pub use self::config::Config;
 use crate::bucket::{self, Level, Parameters};
 use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, StateAt, parameters_of, state_words};
 use crate::units::{Size, Throughput, Unit};
-use crate::{Form, PerFlow, Prepared, Report};
+use crate::{Form, PerFlow, Prepared, Report, is_equal};
 
 /// A limiter ready to run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limiter {
     flows: Option<String>,
     rate: Throughput,
@@ -34,6 +34,10 @@ pub struct Limiter {
 impl Prepared for Limiter {
     fn name(&self) -> &'static str {
         "limiter"
+    }
+
+    fn resume(&mut self, old: &dyn Prepared) -> bool {
+        is_equal(self, old)
     }
 
     fn describe(&self) -> Vec<String> {
@@ -53,6 +57,14 @@ impl PerFlow for Limiter {
     fn keeps(&self) -> Keeps {
         let by = &[By::FiveTuple, By::Source, By::Connection];
         Keeps { flows: self.flows.clone(), by, words: state_words::<Level>() }
+    }
+
+    /// Tokens of packets are none of bytes.
+    fn version(&self) -> u32 {
+        match self.unit {
+            Unit::Bytes => 1,
+            Unit::Packets => 2,
+        }
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {

@@ -28,6 +28,15 @@ impl LimiterOracle {
 }
 
 impl FlowOracle for LimiterOracle {
+    fn save(&self, life: u64) -> Option<Vec<u64>> {
+        let &(parts, time) = self.buckets.get(&life)?;
+        Some(vec![u64::try_from(parts).ok()?, time])
+    }
+
+    fn load(&mut self, life: u64, words: &[u64]) {
+        self.buckets.insert(life, (words[0].into(), words[1]));
+    }
+
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
         let Ok(ip) = &packet.ip else { return Verdict::Pass };
         let full = u128::from(self.burst) * SECOND;

@@ -28,10 +28,10 @@ use serde_json::json;
 pub use config::Config;
 
 use crate::units::Span;
-use crate::{Form, Function, Oracle, Prepared, Report, Standalone};
+use crate::{Form, Function, Oracle, Prepared, Report, Standalone, is_equal};
 
 /// A meter ready to run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meter {
     idle: Span,
     active: Span,
@@ -42,6 +42,10 @@ pub struct Meter {
 impl Prepared for Meter {
     fn name(&self) -> &'static str {
         "meter"
+    }
+
+    fn resume(&mut self, old: &dyn Prepared) -> bool {
+        is_equal(self, old)
     }
 
     fn describe(&self) -> Vec<String> {

@@ -43,6 +43,10 @@ impl PolicerCpu {
 }
 
 impl FlowFunction for PolicerCpu {
+    fn move_to(&mut self, at: StateAt) {
+        self.at = at;
+    }
+
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
         // All packets are green before: that is the colour-blind mode.
         let before = Colour::Green;

@@ -36,10 +36,10 @@ pub use self::config::{Config, Kind};
 use self::meter::{Colour, Levels, SingleRate, SingleRateMarker, TwoRate, TwoRateMarker};
 use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, StateAt, parameters_of, state_words};
 use crate::units::{Size, Throughput};
-use crate::{Error, Form, PerFlow, Prepared, Report, bucket};
+use crate::{Error, Form, PerFlow, Prepared, Report, bucket, is_equal};
 
 /// A policer ready to run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policer {
     flows: Option<String>,
     terms: Terms,
@@ -68,14 +68,14 @@ impl Action {
 }
 
 /// What packets are marked by, all of it in bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Terms {
     SingleRate { cir: Throughput, cbs: Size, ebs: Size },
     TwoRate { cir: Throughput, cbs: Size, pir: Throughput, pbs: Size },
 }
 
 /// What marks them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Marker {
     SingleRate(SingleRateMarker),
     TwoRate(TwoRateMarker),
@@ -116,6 +116,10 @@ impl Prepared for Policer {
         "policer"
     }
 
+    fn resume(&mut self, old: &dyn Prepared) -> bool {
+        is_equal(self, old)
+    }
+
     fn describe(&self) -> Vec<String> {
         let is_dropped = |action| action == Action::Drop;
         let becomes = match (is_dropped(self.yellow), is_dropped(self.red)) {
@@ -140,6 +144,14 @@ impl PerFlow for Policer {
     fn keeps(&self) -> Keeps {
         let by = &[By::Source, By::FiveTuple];
         Keeps { flows: self.flows.clone(), by, words: state_words::<Levels>() }
+    }
+
+    /// The second bucket of one marker is not that of the other.
+    fn version(&self) -> u32 {
+        match self.marker {
+            Marker::SingleRate(_) => 1,
+            Marker::TwoRate(_) => 2,
+        }
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {

@@ -87,6 +87,21 @@ impl PolicerOracle {
 }
 
 impl FlowOracle for PolicerOracle {
+    fn save(&self, life: u64) -> Option<Vec<u64>> {
+        let Buckets { tc, other, time } = *self.buckets.get(&life)?;
+        Some(vec![u64::try_from(tc).ok()?, u64::try_from(other).ok()?, time])
+    }
+
+    fn load(&mut self, life: u64, words: &[u64]) {
+        // No bucket holds more than it does now; what it held more is lost.
+        let (tc, other) = match self.terms {
+            Terms::SingleRate { cbs, ebs, .. } => (size(cbs), size(ebs)),
+            Terms::TwoRate { cbs, pbs, .. } => (size(cbs), size(pbs)),
+        };
+        let (tc, other) = (tc.min(words[0].into()), other.min(words[1].into()));
+        self.buckets.insert(life, Buckets { tc, other, time: words[2] });
+    }
+
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
         let Ok(ip) = &packet.ip else { return Verdict::Pass };
         let now = packet.nanos;

@@ -130,6 +130,6 @@ impl crate::Config for Config {
     fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
         let method = self.method()?;
         let Self { flows, sessions, block_for, action, seed, .. } = self;
-        Ok(Box::new(Scan { flows, sessions, method, block_for, action, seed }))
+        Ok(Box::new(Scan { flows, sessions, method, block_for, action, seed, begins_anew: false }))
     }
 }

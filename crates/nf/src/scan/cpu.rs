@@ -58,6 +58,10 @@ fn judge<S: bytemuck::Pod>(
 }
 
 impl FlowFunction for ScanCpu {
+    fn move_to(&mut self, at: StateAt) {
+        self.at = at;
+    }
+
     fn begin(&mut self, packets: usize) {
         self.beginnings.begin(packets);
     }

@@ -48,13 +48,27 @@ pub struct Window {
     is_scanner: u32,
 }
 
+/// The contacts that count towards a threshold: those the lower half of whose hash is below this.
+pub(super) fn part(threshold: u32) -> u64 {
+    let threshold = threshold.max(1);
+    (u64::from(threshold.min(MOST)) << 32) / u64::from(threshold)
+}
+
+impl Window {
+    pub(super) fn is_scanner(&self) -> bool {
+        self.is_scanner != 0
+    }
+}
+
 impl FanOut {
     /// Those that reach so many distinct contacts, 1 or more, within `window` nanoseconds are scanners for `block_for` nanoseconds.
     pub fn new(threshold: u32, window: u64, block_for: u64) -> Self {
-        let threshold = threshold.max(1);
-        let counted = threshold.min(MOST);
-        let part = (u64::from(counted) << 32) / u64::from(threshold);
-        Self { window, block_for, part, limit: expected_bits(counted).into() }
+        Self {
+            window,
+            block_for,
+            part: part(threshold),
+            limit: expected_bits(threshold.clamp(1, MOST)).into(),
+        }
     }
 
     /// Judges a packet of a source that came at `now`, in nanoseconds, and that is a contact with this hash or none.

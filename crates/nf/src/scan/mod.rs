@@ -41,7 +41,7 @@ use crate::units::Span;
 use crate::{Form, PerFlow, Prepared, Report};
 
 /// A detector ready to run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
     flows: Option<String>,
     sessions: Option<String>,
@@ -49,6 +49,8 @@ pub struct Scan {
     block_for: Span,
     action: Action,
     seed: u64,
+    /// Whether bits of the state that it takes over mean other contacts, or steps other probabilities.
+    begins_anew: bool,
 }
 
 /// What makes a scanner of a source.
@@ -69,6 +71,16 @@ pub enum Distinct {
     /// Address, protocol and port: either.
     #[default]
     Both,
+}
+
+impl Distinct {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Destinations => "destinations",
+            Self::Ports => "ports",
+            Self::Both => "both",
+        }
+    }
 }
 
 /// What becomes of a scanner's packets.
@@ -139,6 +151,31 @@ impl Prepared for Scan {
         "scan"
     }
 
+    fn resume(&mut self, old: &dyn Prepared) -> bool {
+        let Some(old) = (old as &dyn Any).downcast_ref::<Self>() else { return false };
+        *self == Self { begins_anew: false, ..old.clone() }
+    }
+
+    fn inherit(&mut self, legend: &serde_json::Value) -> Result<(), String> {
+        self.begins_anew = *legend != self.legend();
+        Ok(())
+    }
+
+    /// Who is a scanner stays one.
+    fn adopt(&mut self, words: &mut [u64]) -> bool {
+        match self.method {
+            Method::FanOut { .. } => {
+                let window: &Window = bytemuck::from_bytes(bytemuck::cast_slice(words));
+                !self.begins_anew || window.is_scanner()
+            }
+            Method::Trw(_) => {
+                let walk: &mut Walk = bytemuck::from_bytes_mut(bytemuck::cast_slice_mut(words));
+                walk.bound();
+                !self.begins_anew || walk.is_scanner()
+            }
+        }
+    }
+
     fn describe(&self) -> Vec<String> {
         let found = match self.method {
             Method::FanOut { threshold, window, distinct, udp } => {
@@ -199,6 +236,25 @@ impl PerFlow for Scan {
             Method::Trw(_) => (&[By::Initiator], state_words::<Walk>()),
         };
         Keeps { flows: self.flows.clone(), by, words }
+    }
+
+    fn version(&self) -> u32 {
+        match self.method {
+            Method::FanOut { .. } => 1,
+            Method::Trw(_) => 2,
+        }
+    }
+
+    fn legend(&self) -> serde_json::Value {
+        let seed = self.seed;
+        match self.method {
+            Method::FanOut { threshold, distinct, .. } => {
+                json!({ "seed": seed, "distinct": distinct.name(), "part": fan_out::part(threshold) })
+            }
+            Method::Trw(Hypotheses { theta0, theta1, .. }) => {
+                json!({ "seed": seed, "theta0": theta0.millionths(), "theta1": theta1.millionths() })
+            }
+        }
     }
 
     fn remembers(&self) -> Option<Keeps> {

@@ -117,7 +117,7 @@ impl ScanOracle {
             }
             _ => (now, 0, HashSet::new()),
         };
-        let attempts = attempts + 1;
+        let attempts = attempts.saturating_add(1);
         // At most 192 of the contacts are to count.
         let counted = threshold.min(192);
         let share = (u64::from(counted) * (1 << 32)) / u64::from(threshold);
@@ -147,7 +147,7 @@ impl ScanOracle {
             }
         }
         silent.insert(bit);
-        let (walk, attempts) = (walk + steps(hypotheses).0, attempts + 1);
+        let (walk, attempts) = (walk + steps(hypotheses).0, attempts.saturating_add(1));
         self.sources.insert(life, Source::Walk(walk, attempts, silent, answered));
         if walk >= bounds(hypotheses).1 { Judged::Detected { attempts } } else { Judged::Attempt }
     }
@@ -184,7 +184,62 @@ fn bounds(Hypotheses { alpha, beta, .. }: Hypotheses) -> (i64, i64) {
     (honest.ceil() as i64, scanner.floor() as i64)
 }
 
+/// The numbers below 64 of which these bits are.
+fn set_of(bits: u64, offset: u64) -> impl Iterator<Item = u64> {
+    (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| offset + bit)
+}
+
+/// The bits of those of these numbers that are from `offset` on, 64 at most.
+fn bits_of<'a>(numbers: impl IntoIterator<Item = &'a u64>, offset: u64) -> u64 {
+    let bits = numbers.into_iter().filter_map(|number| number.checked_sub(offset).filter(|bit| *bit < 64));
+    bits.map(|bit| 1 << bit).sum()
+}
+
 impl FlowOracle for ScanOracle {
+    fn save(&self, life: u64) -> Option<Vec<u64>> {
+        const IS_SCANNER: u64 = 1 << 32;
+        let is_walk = matches!(self.method, Method::Trw(_));
+        Some(match self.sources.get(&life)? {
+            Source::Scanner(since) if is_walk => vec![*since, 0, 0, IS_SCANNER, 0],
+            Source::Scanner(since) => vec![*since, 0, 0, IS_SCANNER],
+            Source::Window(begin, attempts, bits) => {
+                vec![*begin, bits_of(bits, 0), bits_of(bits, 64), u64::from(*attempts)]
+            }
+            Source::Walk(walk, attempts, silent, answered) => {
+                let ratio = *walk as i32 as u32;
+                let contacted = bits_of(silent.union(answered), 0);
+                vec![0, contacted, bits_of(answered, 0), ratio.into(), u64::from(*attempts)]
+            }
+        })
+    }
+
+    fn load(&mut self, life: u64, words: &[u64]) {
+        let half = |word: u64| (word % (1 << 32)) as u32;
+        let is_scanner = words[3] >> 32 != 0;
+        let source = match self.method {
+            _ if is_scanner => Source::Scanner(words[0]),
+            Method::FanOut { .. } if half(words[3]) == 0 => return,
+            Method::FanOut { .. } => {
+                let bits = set_of(words[1], 0).chain(set_of(words[2], 64)).collect();
+                Source::Window(words[0], half(words[3]), bits)
+            }
+            Method::Trw(_) => {
+                let answered: HashSet<_> = set_of(words[2], 0).collect();
+                let silent = set_of(words[1] & !words[2], 0).collect();
+                Source::Walk(i64::from(half(words[3]) as i32), half(words[4]), silent, answered)
+            }
+        };
+        self.sources.insert(life, source);
+    }
+
+    fn is_remembered(&self, life: u64) -> bool {
+        self.seen.contains(&life)
+    }
+
+    fn recall(&mut self, life: u64) {
+        self.seen.insert(life);
+    }
+
     fn remember(&mut self, _packet: &OraclePacket, flow: Option<&OracleFlow>) {
         self.begins = flow.is_some_and(|flow| self.seen.insert(flow.life));
     }

@@ -76,6 +76,20 @@ pub struct Walk {
     reserved: u32,
 }
 
+impl Walk {
+    /// Further than any walk goes, and so near that no step overflows.
+    const FURTHEST: i32 = 1 << (FRACTION + 6);
+
+    /// Brings the ratio to where a walk can be, whatever it is.
+    pub(super) fn bound(&mut self) {
+        self.ratio = self.ratio.clamp(-Self::FURTHEST, Self::FURTHEST);
+    }
+
+    pub(super) fn is_scanner(&self) -> bool {
+        self.is_scanner != 0
+    }
+}
+
 impl Hypotheses {
     /// What is calculated with; a source is a scanner for `block_for` nanoseconds.
     pub fn test(&self, block_for: u64) -> Test {

@@ -28,6 +28,10 @@ impl Counted {
 }
 
 impl FlowFunction for SourceCounterCpu {
+    fn move_to(&mut self, at: StateAt) {
+        self.at = at;
+    }
+
     fn begin(&mut self, packets: usize) {
         self.beginnings.begin(packets);
     }

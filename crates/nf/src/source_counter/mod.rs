@@ -19,10 +19,10 @@ use serde_json::json;
 
 pub use self::config::Config;
 use crate::flows::{By, FlowFunction, FlowName, FlowOracle, Keeps, StateAt, Top, state_words};
-use crate::{Form, PerFlow, Prepared, Report};
+use crate::{Form, PerFlow, Prepared, Report, is_equal};
 
 /// A counter of sources ready to run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceCounter {
     flows: Option<String>,
     sessions: Option<String>,
@@ -43,6 +43,16 @@ pub struct Counted {
 impl Prepared for SourceCounter {
     fn name(&self) -> &'static str {
         "source-counter"
+    }
+
+    fn resume(&mut self, old: &dyn Prepared) -> bool {
+        is_equal(self, old)
+    }
+
+    fn adopt(&mut self, words: &mut [u64]) -> bool {
+        // So that counting on never overflows, whatever they are.
+        words.iter_mut().for_each(|count| *count = (*count).min(u64::MAX / 2));
+        true
     }
 
     fn describe(&self) -> Vec<String> {

@@ -15,34 +15,47 @@ pub(super) struct SourceCounterOracle {
     /// Whether the packet that comes next begins a flow.
     begins: bool,
     counts: HashMap<u64, Counted>,
+    all: Counted,
 }
 
 impl FlowOracle for SourceCounterOracle {
+    fn save(&self, life: u64) -> Option<Vec<u64>> {
+        let counted = self.counts.get(&life)?;
+        Some(vec![counted.packets, counted.bytes, counted.flows])
+    }
+
+    fn load(&mut self, life: u64, words: &[u64]) {
+        self.counts.insert(life, Counted { packets: words[0], bytes: words[1], flows: words[2] });
+    }
+
+    fn is_remembered(&self, life: u64) -> bool {
+        self.seen.contains(&life)
+    }
+
+    fn recall(&mut self, life: u64) {
+        self.seen.insert(life);
+    }
+
     fn remember(&mut self, _packet: &OraclePacket, flow: Option<&OracleFlow>) {
         self.begins = flow.is_some_and(|flow| self.seen.insert(flow.life));
     }
 
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
         if let Ok(ip) = &packet.ip {
-            let before = self.counts.get(&flow.life).copied().unwrap_or_default();
-            let counted = Counted {
+            let after = |before: Counted| Counted {
                 packets: before.packets + 1,
                 bytes: before.bytes + u64::from(ip.bytes),
                 flows: if self.begins { before.flows + 1 } else { before.flows },
             };
-            self.counts.insert(flow.life, counted);
+            let before = self.counts.get(&flow.life).copied().unwrap_or_default();
+            self.counts.insert(flow.life, after(before));
+            self.all = after(self.all);
         }
         Verdict::Pass
     }
 
     fn report(&self, flows: &OracleFlows) -> Box<dyn Report> {
-        let sum = |count: fn(&Counted) -> u64| self.counts.values().map(count).sum();
-        let all = Counted {
-            packets: sum(|counted| counted.packets),
-            bytes: sum(|counted| counted.bytes),
-            flows: sum(|counted| counted.flows),
-        };
         let held = || flows.names().filter_map(|(name, life)| Some((name, *self.counts.get(&life)?)));
-        Box::new(SourceCounterReport::new(all, held))
+        Box::new(SourceCounterReport::new(self.all, held))
     }
 }

@@ -1,0 +1,216 @@
+//! What the workers of a chain share.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use packetloom_nf::flows::{By, Flows, Poisoned, SharedFlows, Visitor};
+use packetloom_nf::{Form, Report};
+use packetloom_packet::Batch;
+
+use super::{Counted, Remains, Worker};
+use crate::layout::Used;
+use crate::{Chain, Error, Plan, State};
+
+/// How many workers run a chain, and the tables that they share: of flow definitions whose packets meet several of them.
+///
+/// ```
+/// # use packetloom_engine::{Chain, Plan, executor::{Shared, Worker}};
+/// # use packetloom_packet::Batch;
+/// let chain = "[[chain]]\nnf = \"source-counter\"\n";
+/// let context = packetloom_nf::Context { folder: std::path::Path::new(""), ignore_flags: false };
+/// let plan = Plan::new(Chain::parse("chain.toml", chain, context)?);
+/// let shared = Shared::new(&plan, 2, 256);
+/// let mut workers = [0, 1].map(|number| Worker::new(&plan, &shared, number));
+/// // Each in a thread of its own, with packets that are spread as the plan says.
+/// workers[0].judge(&mut Batch::new(256))?;
+/// let counted = shared.finish(&plan, workers)?;
+/// assert_eq!(counted.functions[0].json()["sources"], 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Shared {
+    workers: usize,
+    batch: usize,
+    /// For each definition, where they share it.
+    tables: Vec<Option<Arc<SharedFlows>>>,
+}
+
+impl Shared {
+    /// For so many workers of a plan, with batches of up to `batch` packets.
+    pub fn new(plan: &Plan, workers: usize, batch: usize) -> Self {
+        Self::of(plan.chain(), plan.spread(), workers, batch)
+    }
+
+    /// For one worker, which shares nothing.
+    pub(super) fn nothing(chain: &Chain, batch: usize) -> Self {
+        Self::of(chain, By::FiveTuple, 1, batch)
+    }
+
+    fn of(chain: &Chain, spread: By, workers: usize, batch: usize) -> Self {
+        let tables = chain.layout.definitions.iter().map(|used| {
+            let Used { definition, .. } = used;
+            let is_shared = workers > 1 && used.is_shared(spread);
+            is_shared.then(|| Arc::new(SharedFlows::new(definition, workers, batch, used.words(), seeds())))
+        });
+        Self { workers, batch, tables: tables.collect() }
+    }
+
+    /// How many workers there are.
+    pub(super) fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// The tables of a chain's definitions for a worker.
+    pub(super) fn tables_of(&self, chain: &Chain, worker: usize) -> Vec<Tables> {
+        let definitions = chain.layout.definitions.iter().zip(&self.tables);
+        let tables = definitions.map(|(used, shared)| match shared {
+            Some(shared) => Tables::Shared(Visitor::new(shared, worker, self.workers)),
+            None => {
+                let (workers, words) = (self.workers, used.words());
+                Tables::Own(Flows::new(&used.definition, workers, self.batch, words, seeds()))
+            }
+        });
+        tables.collect()
+    }
+
+    /// Puts the state of flows into the tables that are shared.
+    pub(super) fn restore(&self, state: &State) -> Result<(), Error> {
+        for (held, tables) in state.definitions.iter().zip(&self.tables) {
+            let ([v4, v6], Some(tables)) = (&held.entries, tables) else { continue };
+            tables.restore([v4, v6], held.words(), held.counts)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the flows of shared tables, and what these counted.
+    pub(super) fn save(&self, state: &mut State) -> Result<(), Error> {
+        for (held, tables) in state.definitions.iter_mut().zip(&self.tables) {
+            let Some(tables) = tables else { continue };
+            let words = held.words();
+            tables.each_part(|flows| {
+                let saved = flows.save(words);
+                held.entries.iter_mut().zip(saved).for_each(|(entries, saved)| entries.extend(saved));
+                held.counts = held.counts + flows.counts();
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Adds what is held in tables that are shared to a function's report.
+    pub(super) fn add_held(
+        &self,
+        chain: &Chain,
+        function: usize,
+        report: &mut dyn Report,
+    ) -> Result<(), Error> {
+        let (form, parts) = (chain.functions[function].form(), &chain.layout.parts[function]);
+        let (Form::PerFlow(function), Some(parts)) = (form, parts) else { return Ok(()) };
+        let Some(shared) = &self.tables[parts.main.definition] else { return Ok(()) };
+        // As of another worker, which judged nothing and holds the flows.
+        let function = function.function(parts.main.at);
+        Ok(shared.each_part(|flows| report.merge(&*function.report(flows)))?)
+    }
+
+    /// Adds up what all workers of a plan counted.
+    ///
+    /// # Errors
+    /// [`Error::Worker`] where there is none, or one failed.
+    pub fn finish(&self, plan: &Plan, workers: impl IntoIterator<Item = Worker>) -> Result<Counted, Error> {
+        let remains = workers.into_iter().map(Worker::remains);
+        let Remains { reports, flows, .. } = self.total(plan.chain(), remains)?;
+        Ok(Counted { functions: reports, flows })
+    }
+
+    /// Adds up what all workers left, and what is in the tables that they share.
+    pub(super) fn total(
+        &self,
+        chain: &Chain,
+        remains: impl Iterator<Item = Remains>,
+    ) -> Result<Remains, Error> {
+        let total = remains.reduce(|mut total, remains| {
+            total.merge(&remains);
+            total
+        });
+        let mut total = total.ok_or(Error::Worker)?;
+        for (shared, counts) in self.tables.iter().zip(&mut total.flows) {
+            let Some(shared) = shared else { continue };
+            shared.each_part(|flows| *counts = *counts + flows.counts())?;
+        }
+        for (function, report) in total.reports.iter_mut().enumerate() {
+            self.add_held(chain, function, &mut **report)?;
+        }
+        Ok(total)
+    }
+}
+
+/// Seeds that senders cannot know; no result depends on them.
+fn seeds() -> [u64; 2] {
+    [0, 1].map(|number: u64| RandomState::new().hash_one(number))
+}
+
+impl From<Poisoned> for Error {
+    fn from(_: Poisoned) -> Self {
+        Self::Worker
+    }
+}
+
+/// The tables of a flow definition, as a worker has them.
+pub(super) enum Tables {
+    /// No other worker sees packets of these flows.
+    Own(Flows),
+    /// Others do.
+    Shared(Visitor),
+}
+
+impl Tables {
+    /// Takes the flows of a batch's packets as they came.
+    pub(super) fn arrive(&mut self, batch: &Batch) {
+        match self {
+            Self::Own(flows) => flows.arrive(batch),
+            Self::Shared(visitor) => visitor.arrive(batch),
+        }
+    }
+
+    /// Has functions judge a batch, in one call of `judge` or several, each with other packets of it; flows are looked up before, if
+    /// these are the first functions to see them.
+    pub(super) fn visit(
+        &mut self,
+        is_first: bool,
+        batch: &mut Batch,
+        mut judge: impl FnMut(&mut Batch, &mut Flows),
+    ) -> Result<(), Error> {
+        match self {
+            Self::Own(flows) => {
+                if is_first {
+                    flows.touch(batch);
+                }
+                judge(batch, flows);
+                Ok(())
+            }
+            Self::Shared(visitor) => Ok(visitor.visit(is_first, batch, judge)?),
+        }
+    }
+
+    /// To be called when all functions are done with a batch.
+    pub(super) fn leave(&mut self) {
+        if let Self::Own(flows) = self {
+            flows.leave();
+        }
+    }
+
+    /// Those of this worker alone.
+    pub(super) fn own(&mut self) -> Option<&mut Flows> {
+        match self {
+            Self::Own(flows) => Some(flows),
+            Self::Shared(_) => None,
+        }
+    }
+
+    /// The flows that only this worker knows of.
+    pub(super) fn flows(&self) -> &Flows {
+        match self {
+            Self::Own(flows) => flows,
+            Self::Shared(visitor) => visitor.flows(),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The file. All numbers are little-endian.
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 8 | `PKTLSTAT` |
+//! | 4 | version of the format: 1 |
+//! | 4 | bytes of the header |
+//! | … | the header: JSON, with spaces behind it up to a multiple of 8 |
+//! | 8 each | the entries, definition by definition, IPv4 before IPv6, in the order of their keys |
+//! | 4 | CRC-32 (ISO-HDLC, that of gzip) of all before |
+
+use std::path::Path;
+
+use packetloom_io::output::Output;
+use packetloom_nf::flows::{By, Counts, FUNCTIONS, MAX_FUNCTIONS, header_words};
+use serde::{Deserialize, Serialize};
+
+use super::{Held, KEY_WORDS, Kept, State, key};
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+
+const MAGIC: &[u8; 8] = b"PKTLSTAT";
+/// Bytes before the header.
+const START: usize = 16;
+/// Bytes of the checksum.
+const CHECKSUM: usize = 4;
+/// Words of a function at most: more than any has.
+const MAX_WORDS: usize = 64;
+
+/// A state file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It could not be read or written.
+    #[error(transparent)]
+    Io(#[from] packetloom_io::Error),
+    /// It does not hold what it should.
+    #[error("{file}: {why}")]
+    Bad {
+        /// Its name.
+        file: String,
+        /// What is wrong, and what was expected.
+        why: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    packets: u64,
+    /// Nanoseconds.
+    time: Option<u64>,
+    definitions: Vec<Definition>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Definition {
+    name: String,
+    by: String,
+    functions: Vec<Kept>,
+    ipv4: usize,
+    ipv6: usize,
+}
+
+impl State {
+    /// Writes it to a file, which appears under its name when it is whole and safe from a crash.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        let mut output = Output::create(path)?;
+        let mut checksum = crc32fast::Hasher::new();
+        self.encode(&mut |bytes| {
+            checksum.update(bytes);
+            output.write(bytes)
+        })?;
+        output.write(&checksum.finalize().to_le_bytes())?;
+        output.sync()?;
+        Ok(output.finish()?)
+    }
+
+    /// Reads one from a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`]: a file that cannot be read, is cut, changed, no state, or of another version.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let file = path.display().to_string();
+        let bytes = std::fs::read(path).map_err(|e| packetloom_io::Error::io(file.clone(), e))?;
+        Self::decode(&bytes).map_err(|why| Error::Bad { file, why })
+    }
+
+    /// Hands out all bytes but the checksum.
+    fn encode(
+        &self,
+        write: &mut dyn FnMut(&[u8]) -> Result<(), packetloom_io::Error>,
+    ) -> Result<(), packetloom_io::Error> {
+        let definition = |held: &Held| {
+            let [ipv4, ipv6] = held.flows();
+            let (name, functions) = (held.name.clone(), held.functions.clone());
+            Definition { name, by: held.by.name().into(), functions, ipv4, ipv6 }
+        };
+        let definitions = self.definitions.iter().map(definition).collect();
+        let header = Header { packets: self.packets, time: self.time, definitions };
+        // Of numbers and texts, which JSON has.
+        let mut text = serde_json::to_vec(&header).unwrap_or_default();
+        text.resize(text.len().next_multiple_of(8), b' ');
+        write(MAGIC)?;
+        write(&VERSION.to_le_bytes())?;
+        write(&(text.len() as u32).to_le_bytes())?;
+        write(&text)?;
+        for words in
+            self.definitions.iter().flat_map(|held| &held.entries).flat_map(|all| all.chunks(1 << 12))
+        {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            write(&bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Reads one from the bytes of a file.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and what was expected.
+    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let Some((MAGIC, rest)) = bytes.split_first_chunk() else {
+            return Err("no state; expected a file that --save-state wrote".into());
+        };
+        let Some((version, rest)) = rest.split_first_chunk() else { return Err(cut()) };
+        let version = u32::from_le_bytes(*version);
+        if version != VERSION {
+            return Err(format!("state of version {version}; expected version {VERSION}"));
+        }
+        let Some((len, rest)) = rest.split_first_chunk() else { return Err(cut()) };
+        let len = u32::from_le_bytes(*len) as usize;
+        let Some((body, checksum)) = rest.split_last_chunk::<CHECKSUM>() else { return Err(cut()) };
+        if body.len() < len {
+            return Err(cut());
+        }
+        let found = crc32fast::hash(&bytes[..START + body.len()]);
+        if found != u32::from_le_bytes(*checksum) {
+            return Err(format!(
+                "cut or changed: its checksum is {found:08x}; expected {:08x}",
+                u32::from_le_bytes(*checksum)
+            ));
+        }
+        let (header, entries) = body.split_at(len);
+        let Header { packets, time, definitions } = serde_json::from_slice(header)
+            .map_err(|e| format!("its header: {e}; expected that of a state"))?;
+        let (words, rest) = entries.as_chunks::<8>();
+        if !rest.is_empty() {
+            return Err(cut());
+        }
+        let mut words = words;
+        let definitions: Vec<_> = definitions
+            .into_iter()
+            .map(|definition| definition.read(&mut words))
+            .collect::<Result<_, _>>()?;
+        if !words.is_empty() {
+            return Err(format!("{} words behind the last entry; expected none", words.len()));
+        }
+        let mut names: Vec<_> = definitions.iter().map(|held| &held.name).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("flows {:?} twice; expected once", pair[0]));
+        }
+        Ok(Self { packets, time, definitions })
+    }
+}
+
+fn cut() -> String {
+    "cut before its end; expected a whole file that --save-state wrote".into()
+}
+
+impl Definition {
+    /// Takes its entries from the words that are left.
+    fn read(self, left: &mut &[[u8; 8]]) -> Result<Held, String> {
+        let Self { name, by, functions, ipv4, ipv6 } = self;
+        let Some(&by) = By::ALL.iter().find(|known| known.name() == by) else {
+            let known: Vec<_> = By::ALL.iter().map(|by| by.name()).collect();
+            return Err(format!("flows {name:?} by {by:?}; expected one of {}", known.join(", ")));
+        };
+        if functions.len() > MAX_FUNCTIONS || functions.iter().any(|kept| kept.words > MAX_WORDS) {
+            return Err(format!(
+                "flows {name:?} with the state of {} functions; expected {MAX_FUNCTIONS} or fewer, of {MAX_WORDS} words or fewer",
+                functions.len()
+            ));
+        }
+        let words: usize = functions.iter().map(|kept| kept.words).sum();
+        let mut entries = [Vec::new(), Vec::new()];
+        for ((entries, count), key_words) in entries.iter_mut().zip([ipv4, ipv6]).zip(KEY_WORDS) {
+            let stride = header_words(key_words) + words;
+            let Some((own, rest)) = count.checked_mul(stride).and_then(|count| left.split_at_checked(count))
+            else {
+                return Err(format!("flows {name:?}: {count} entries, which are not there; expected them"));
+            };
+            *left = rest;
+            *entries = own.iter().map(|&word| u64::from_le_bytes(word)).collect();
+            let keys = || entries.chunks_exact(stride).map(|entry| key(entry, key_words));
+            let is_of_functions = |entry: &[u64]| entry[key_words - 1] >> FUNCTIONS >> functions.len() == 0;
+            if !keys().zip(keys().skip(1)).all(|(key, next)| key < next)
+                || !entries.chunks_exact(stride).all(is_of_functions)
+            {
+                return Err(format!(
+                    "flows {name:?}: entries that are none; expected each key once, in order"
+                ));
+            }
+        }
+        Ok(Held { name, by, functions, entries, counts: Counts::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn state() -> State {
+        let kept =
+            |nf: &str, words| Kept { nf: nf.into(), position: 0, version: 1, words, legend: Value::Null };
+        let bit = |number: u32| 1 << (FUNCTIONS + number);
+        let held = Held {
+            name: "short".into(),
+            by: By::FiveTuple,
+            functions: vec![kept("counter", 2), kept("scan", 0)],
+            entries: [
+                vec![1, 7 | bit(0), 1_000, 3, 300, 2, 7 | bit(1), 1_001, 0, 0],
+                vec![1, 2, 3, 4, 6 | bit(0) | bit(1), 5, 1, 40],
+            ],
+            counts: Counts::default(),
+        };
+        State { packets: 9, time: Some(1_001), definitions: vec![held] }
+    }
+
+    fn bytes(state: &State) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        state
+            .encode(&mut |more| {
+                bytes.extend(more);
+                Ok(())
+            })
+            .expect("memory can be written");
+        seal(bytes)
+    }
+
+    fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let bytes = bytes(&state());
+        assert_eq!(&bytes[..12], b"PKTLSTAT\x01\0\0\0");
+        // 18 words of entries and the checksum.
+        let header = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
+        assert_eq!((bytes.len(), header % 8), (16 + header + 18 * 8 + 4, 0));
+        let read = State::decode(&bytes).expect("a state");
+        assert_eq!(read, state());
+        assert_eq!(read.definitions[0].flows(), [2, 1]);
+        assert_eq!(read.definitions[0].flows_of_functions(), [2, 2]);
+        assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926, "the checksum is gzip's");
+    }
+
+    #[test]
+    fn a_file_that_is_cut_or_changed_anywhere_is_refused() {
+        let bytes = bytes(&state());
+        for at in 0..bytes.len() {
+            assert!(State::decode(&bytes[..at]).is_err(), "{at}");
+            for bit in 0..8 {
+                let mut changed = bytes.clone();
+                changed[at] ^= 1 << bit;
+                assert!(State::decode(&changed).is_err(), "{at} {bit}");
+            }
+        }
+        assert!(State::decode(&[bytes, vec![0]].concat()).is_err());
+    }
+
+    /// Files whose checksum is right, and which are wrong all the same.
+    #[test]
+    fn entries_that_cannot_be_are_refused() {
+        type Change = fn(&mut Held);
+        let cases: [(Change, &str); 5] = [
+            (|held| held.entries[0].swap(0, 5), "each key once, in order"),
+            (|held| held.entries[0][5] = 1, "each key once, in order"),
+            (|held| held.entries[0][1] |= 1 << (FUNCTIONS + 2), "each key once, in order"),
+            (|held| held.entries[1][4] |= 1 << 63, "each key once, in order"),
+            (|held| held.functions[1].words = 65, "of 64 words or fewer"),
+        ];
+        for (change, why) in cases {
+            let mut state = state();
+            change(&mut state.definitions[0]);
+            let error = State::decode(&bytes(&state)).expect_err(why);
+            assert!(error.contains(why), "{error}");
+        }
+        let twice = State { definitions: [state().definitions, state().definitions].concat(), ..state() };
+        assert_eq!(State::decode(&bytes(&twice)), Err("flows \"short\" twice; expected once".into()));
+        let other = [&MAGIC[..], &2u32.to_le_bytes(), &[0; 20]].concat();
+        assert_eq!(State::decode(&other), Err("state of version 2; expected version 1".into()));
+        // More entries than any file holds.
+        let text = br#"{"packets":0,"time":null,"definitions":[{"name":"a","by":"source","functions":[],"ipv4":18446744073709551615,"ipv6":0}]}    "#;
+        let head = [&MAGIC[..], &VERSION.to_le_bytes(), &(text.len() as u32).to_le_bytes(), text].concat();
+        let error = State::decode(&seal(head)).expect_err("none are there");
+        assert!(error.contains("which are not there"), "{error}");
+    }
+}

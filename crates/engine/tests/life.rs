@@ -1,0 +1,552 @@
+//! A run whose chain becomes another one, or which ends and goes on from what it saved, gives what the oracle gives, and what one run over all
+//! gives.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use packetloom_engine::State;
+use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6};
+use proptest::prelude::*;
+use support::{How, Results, all_results, plan, shares, traffic};
+
+/// A capture of packets between 12 clients and 20 servers, `10.0.0.x` and `10.0.1.x` or `2001:db8::x` and `2001:db8::1:x`, of TCP in all states,
+/// UDP, and echoes.
+fn talk(packets: u64, seed: u64) -> Vec<u8> {
+    let mut capture = traffic(1, 1, 1);
+    capture.truncate(24);
+    let mut state = seed;
+    let mut below = |most: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % most
+    };
+    let mut nanos: u64 = 5_000_000_000;
+    for _ in 0..packets {
+        nanos += below(200_000);
+        let (client, server) = (below(12).min(below(12)), 256 + below(20).min(below(20)));
+        let (port, service) = (5_000 + below(3) as u16, [80, 443, 53][below(3) as usize]);
+        let (protocol, tcp_flags, from_client) = match below(16) {
+            0..3 => (6, 0x02, true),
+            3..5 => (6, 0x12, false),
+            5..8 => (6, 0x10, true),
+            8 => (6, 0x10, false),
+            9 => (6, 0x11, below(2) == 0),
+            10 => (6, 0x04, below(2) == 0),
+            11..13 => (17, 0, true),
+            13 => (17, 0, false),
+            14 => (1, 0, true),
+            _ => (1, 0, false),
+        };
+        let ends = [(client, port), (server, service)];
+        let [(source, source_port), (destination, destination_port)] =
+            if from_client { ends } else { [ends[1], ends[0]] };
+        let is_v6 = client % 3 == 0;
+        let bits = KeyBits::WHOLE;
+        let bits = match protocol {
+            6 => bits.with(KeyBits::PORTS).with(KeyBits::TCP_FLAGS),
+            17 => bits.with(KeyBits::PORTS),
+            _ => bits.with(KeyBits::ICMP),
+        };
+        let (protocol, source_port, destination_port) = match (protocol, is_v6, from_client) {
+            (1, false, _) => (1, if from_client { 8 } else { 0 }, 0),
+            (1, true, _) => (58, if from_client { 128 } else { 129 }, 0),
+            (protocol, ..) => (protocol, source_port, destination_port),
+        };
+        let key = if is_v6 {
+            let address = |end| [0x2001_0db8 << 32, if end < 256 { end } else { 0x1_0000 + end - 256 }];
+            let (source, destination) = (address(source), address(destination));
+            Key::V6(MatchKey6 {
+                source,
+                destination,
+                source_port,
+                destination_port,
+                protocol,
+                tcp_flags,
+                bits,
+                ..MatchKey6::default()
+            })
+        } else {
+            let address = |end: u64| 0x0a00_0000 + end as u32;
+            let (source, destination) = (address(source), address(destination));
+            Key::V4(MatchKey4 {
+                source,
+                destination,
+                source_port,
+                destination_port,
+                protocol,
+                tcp_flags,
+                bits,
+                ..MatchKey4::default()
+            })
+        };
+        let frame = packetloom_generate::frame(&key);
+        for number in [nanos / 1_000_000_000, nanos % 1_000_000_000, frame.len() as u64, frame.len() as u64] {
+            capture.extend((number as u32).to_le_bytes());
+        }
+        capture.extend(frame);
+    }
+    capture
+}
+
+/// A capture without its first packets.
+fn without_first(capture: &[u8], packets: u64) -> Vec<u8> {
+    let mut at = 24;
+    for _ in 0..packets {
+        let len = u32::from_le_bytes(capture[at + 8..at + 12].try_into().expect("four bytes"));
+        at += 16 + len as usize;
+    }
+    [&capture[..24], &capture[at..]].concat()
+}
+
+/// Definitions whose numbers and names differ from chain to chain.
+fn definitions() -> impl Strategy<Value = String> {
+    let time = || prop::sample::select(vec!["3ms", "20ms", "10s", "0"]);
+    // Now and then flows of the same name are by something else.
+    let by = prop::sample::select(vec!["5-tuple", "5-tuple", "5-tuple", "source"]);
+    (time(), time(), by).prop_map(|(one, two, by)| {
+        format!(
+            "[flows.one]\nby = \"{by}\"\ntimeout = \"{one}\"\n[flows.two]\nby = \"source\"\ntimeout = \"{two}\"\n\
+             [flows.pairs]\nby = \"5-tuple\"\ntimeout = \"{one}\"\n"
+        )
+    })
+}
+
+/// A balancer some of whose services and backends are those of others, at other places.
+fn balancer() -> impl Strategy<Value = String> {
+    let service = (0u64..4, prop::bool::ANY, prop::collection::btree_set(1u32..7, 1..5), prop::bool::ANY);
+    (prop::collection::vec(service, 1..4), prop::bool::ANY, 0u64..2).prop_map(|(services, is_pairs, seed)| {
+        let flows = if is_pairs { "flows = \"pairs\"\n" } else { "" };
+        let mut text = format!("[[chain]]\nnf = \"balancer\"\n{flows}table_size = 251\nseed = {seed}\n");
+        let mut seen = Vec::new();
+        for (server, is_v6, backends, drains) in services {
+            if seen.contains(&(server, is_v6)) {
+                continue;
+            }
+            seen.push((server, is_v6));
+            let (address, prefix) = if is_v6 {
+                (format!("2001:db8::1:{server}"), "2001:db8:9::")
+            } else {
+                (format!("10.0.1.{server}"), "10.9.8.")
+            };
+            let backend = |(place, n): (usize, &u32)| {
+                let port = if n % 2 == 0 { ", port = 8080" } else { "" };
+                let weight = if drains && place > 0 { 0 } else { 1 + n % 3 };
+                format!("{{ address = \"{prefix}{n}\", weight = {weight}{port} }}")
+            };
+            let backends: Vec<_> = backends.iter().enumerate().map(backend).collect();
+            let backends = backends.join(", ");
+            text += &format!("[[chain.services]]\naddress = \"{address}\"\nbackends = [{backends}]\n");
+        }
+        text
+    })
+}
+
+/// A function whose keys are one of a few, so that chains share some and differ in others.
+fn function() -> impl Strategy<Value = String> {
+    let of = |texts: &[&'static str]| {
+        let texts: Vec<_> = texts.iter().map(|text| format!("[[chain]]\nnf = {text}\n")).collect();
+        prop::sample::select(texts)
+    };
+    prop_oneof![
+        of(&["\"counter\"\nflows = \"one\"", "\"counter\"", "\"counter\"\nflows = \"two\""]),
+        of(&[
+            "\"limiter\"\nflows = \"pairs\"\nrate = \"80kbit/s\"\nburst = \"1500B\"",
+            "\"limiter\"\nflows = \"pairs\"\nrate = \"1Mbit/s\"\nburst = \"200B\"",
+            "\"limiter\"\nflows = \"pairs\"\nrate = \"300packets/s\"\nburst = \"3packets\"",
+        ]),
+        of(&[
+            "\"policer\"\nmarker = \"single-rate\"\ncir = \"80kbit/s\"\ncbs = \"1500B\"\nebs = \"1500B\"",
+            "\"policer\"\nmarker = \"single-rate\"\ncir = \"8kbit/s\"\ncbs = \"150B\"\nebs = \"4000B\"",
+            "\"policer\"\nmarker = \"two-rate\"\ncir = \"8kbit/s\"\ncbs = \"500B\"\npir = \"80kbit/s\"\npbs = \"900B\"",
+            "\"policer\"\nmarker = \"two-rate\"\ncir = \"8kbit/s\"\ncbs = \"90B\"\npir = \"9kbit/s\"\npbs = \"100B\"",
+        ]),
+        of(&["\"source-counter\"\nsessions = \"pairs\"", "\"source-counter\"\nflows = \"two\""]),
+        of(&[
+            "\"scan\"\nmethod = \"fan-out\"\nthreshold = 5\nwindow = \"40ms\"\nblock_for = \"20ms\"",
+            "\"scan\"\nmethod = \"fan-out\"\nthreshold = 9\nwindow = \"0\"\naction = \"drop\"",
+            "\"scan\"\nmethod = \"fan-out\"\nthreshold = 5\nseed = 7\ndistinct = \"destinations\"",
+            "\"scan\"\nmethod = \"trw\"\nalpha = 0.001\nblock_for = \"30ms\"",
+            "\"scan\"\nmethod = \"trw\"\ntheta1 = 0.5\naction = \"drop\"",
+        ]),
+        of(&[
+            "\"conntrack\"",
+            "\"conntrack\"\ninvalid = \"pass\"\ntimeouts = { tcp_opening = \"5ms\", udp_unreplied = \"2ms\" }",
+            "\"conntrack\"\nloose = true",
+        ]),
+        of(&[
+            "\"acl\"\nrules = \"reflecting\"",
+            "\"acl\"\nrules = \"reflecting\"\nloose = true\ndefault = \"permit\"",
+            "\"acl\"\nrules = \"rules\"",
+            "\"acl\"\nrules = \"rules\"\nlog = \"log\"\nlog_rate = \"1000/s\"\nlog_burst = 5",
+        ]),
+        balancer(),
+    ]
+}
+
+const METERS: [&str; 2] = [
+    "[[chain]]\nnf = \"meter\"\nidle_timeout = \"2ms\"\noutput = \"flows\"\n",
+    "[[chain]]\nnf = \"meter\"\noutput = \"flows\"\n",
+];
+
+/// Only one log has the file; and none, where headers are rewritten: it would name these.
+fn with_one_log(chain: &str) -> String {
+    const LOG: &str = "log = \"log\"\nlog_rate = \"1000/s\"\nlog_burst = 5\n";
+    match chain.split_once(LOG) {
+        Some((before, after)) if !chain.contains("balancer") => {
+            format!("{before}{LOG}{}", after.replace(LOG, ""))
+        }
+        _ => chain.replace(LOG, ""),
+    }
+}
+
+fn chain(functions: std::ops::Range<usize>) -> impl Strategy<Value = String> {
+    (definitions(), prop::collection::vec(function(), functions))
+        .prop_map(|(definitions, functions)| with_one_log(&format!("{definitions}{}", functions.concat())))
+}
+
+/// A chain whose flows are by 5-tuple, so that workers share nothing.
+fn chain_by_pairs() -> impl Strategy<Value = String> {
+    let of = |texts: &[&'static str]| {
+        let texts: Vec<_> = texts.iter().map(|text| format!("[[chain]]\nnf = {text}\n")).collect();
+        prop::sample::select(texts)
+    };
+    let function = prop_oneof![
+        of(&["\"counter\"\nflows = \"pairs\"", "\"counter\""]),
+        of(&[
+            "\"limiter\"\nflows = \"pairs\"\nrate = \"80kbit/s\"\nburst = \"1500B\"",
+            "\"limiter\"\nrate = \"1Mbit/s\"\nburst = \"200B\"",
+        ]),
+        of(&["\"acl\"\nrules = \"rules\"\nlog = \"log\"\nlog_rate = \"1000/s\"\nlog_burst = 5"]),
+        balancer(),
+    ];
+    (prop::sample::select(vec!["3ms", "10s"]), prop::collection::vec(function, 1..5)).prop_map(
+        |(timeout, functions)| {
+            let definition = format!("[flows.pairs]\nby = \"5-tuple\"\ntimeout = \"{timeout}\"\n");
+            let chain = with_one_log(&format!("{definition}{}", functions.concat()));
+            // Behind what rewrites no meter is spread.
+            if chain.contains("balancer") { chain } else { chain + METERS[0] }
+        },
+    )
+}
+
+/// All outputs have to be open from the beginning.
+const OUTPUTS: &str = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"1ms\"\noutput = \"flows\"\n\
+    [[chain]]\nnf = \"acl\"\nrules = \"rules\"\nlog = \"log\"\n";
+
+/// How chains are run that are to give what the oracle gives.
+const SETTINGS: [&str; 4] = ["", "batch = 7", "workers = 2", "workers = 7\nbatch = 5"];
+
+/// Whether one of these chains has its order of packets, or its number of workers, by itself.
+fn is_apart<'a>(chains: impl IntoIterator<Item = &'a String>, settings: &str) -> bool {
+    let wanted = plan("", settings).workers();
+    chains.into_iter().any(|chain| shares(chain, settings) || plan(chain, settings).workers() != wanted)
+}
+
+fn run(chain: &str, capture: &[u8], how: How<'_>) -> (Results, State) {
+    let (results, outcome, _) = all_results(chain, capture, how);
+    (results, outcome.state.expect("it is saved"))
+}
+
+/// What was sent on, without the header of the capture.
+fn frames(passed: &[u8]) -> &[u8] {
+    &passed[24..]
+}
+
+/// The first flow that two states do not agree on, without what was counted on the way.
+fn difference(one: &State, other: &State) -> Option<String> {
+    if one.definitions.len() != other.definitions.len() {
+        return Some(format!("{} definitions, {}", one.definitions.len(), other.definitions.len()));
+    }
+    one.definitions.iter().zip(&other.definitions).find_map(|(one, other)| {
+        if (&one.name, one.by, &one.functions) != (&other.name, other.by, &other.functions) {
+            return Some(format!(
+                "{:?} {:?}, {:?} {:?}",
+                one.name, one.functions, other.name, other.functions
+            ));
+        }
+        let words = one.words();
+        [3, 6].iter().zip(&one.entries).zip(&other.entries).find_map(|((header, one), other)| {
+            let pairs = one.chunks(header + words).zip(other.chunks(header + words));
+            let mut differ = pairs.filter(|(one, other)| one != other);
+            let first = differ.next().map(|(one, other)| format!("{one:x?}, {other:x?}"));
+            first.or_else(|| {
+                (one.len() != other.len()).then(|| format!("{} words, {}", one.len(), other.len()))
+            })
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// One chain after the other, at any packets.
+    #[test]
+    fn reloads_give_what_the_oracle_gives(
+        chains in prop::collection::vec((chain(1..5), 0u64..2_500, 0usize..3), 1..5),
+        (packets, seed) in (1u64..2_500, any::<u64>()),
+    ) {
+        let capture = talk(packets, seed);
+        let with_meter = |chain: &str, meter: usize| format!("{chain}{}", METERS.get(meter).unwrap_or(&""));
+        let mut reloads: Vec<_> =
+            chains.iter().map(|(chain, at, meter)| (*at, with_meter(chain, *meter))).collect();
+        reloads.sort();
+        let first = OUTPUTS;
+        let how = |settings| How { settings, reloads: reloads.clone(), ..How::default() };
+        let (oracle, _) = run(first, &capture, how("device = \"oracle\""));
+        let met = reloads.iter().filter(|(at, _)| *at <= packets).count();
+        if met > 0 {
+            prop_assert_eq!(&oracle.summary["reloads"]["done"], met);
+        }
+        for settings in SETTINGS {
+            if is_apart(reloads.iter().map(|(_, chain)| chain), settings) {
+                continue;
+            }
+            let (found, _) = run(first, &capture, how(settings));
+            prop_assert_eq!(&found, &oracle, "{}\n{:#?}", settings, &reloads);
+        }
+    }
+
+    /// The same with workers that share nothing.
+    #[test]
+    fn reloads_with_workers_give_what_the_oracle_gives(
+        chains in prop::collection::vec((chain_by_pairs(), 0u64..2_500), 1..5),
+        (packets, seed) in (1u64..2_500, any::<u64>()),
+    ) {
+        let capture = talk(packets, seed);
+        let mut reloads: Vec<_> = chains.into_iter().map(|(chain, at)| (at, chain)).collect();
+        reloads.sort();
+        let how = |settings| How { settings, reloads: reloads.clone(), ..How::default() };
+        let (oracle, oracle_state) = run(OUTPUTS, &capture, how("device = \"oracle\""));
+        for settings in SETTINGS {
+            prop_assert!(!is_apart(reloads.iter().map(|(_, chain)| chain), settings));
+            let (found, state) = run(OUTPUTS, &capture, how(settings));
+            prop_assert_eq!(&found, &oracle, "{}\n{:#?}", settings, &reloads);
+            prop_assert_eq!(difference(&state, &oracle_state), None, "{}\n{:#?}", settings, &reloads);
+        }
+    }
+
+    /// A chain that becomes itself is one that stays.
+    #[test]
+    fn a_reload_of_the_same_chain_changes_nothing(
+        chain in chain(1..6),
+        at in prop::collection::btree_set(0u64..2_000, 1..6),
+        seed in any::<u64>(),
+    ) {
+        let capture = talk(2_000, seed);
+        let chain = format!("{chain}{}", METERS[0]);
+        let reloads: Vec<_> = at.iter().map(|&at| (at, chain.clone())).collect();
+        for settings in SETTINGS.into_iter().chain(["device = \"oracle\""]) {
+            if is_apart([&chain], settings) && !settings.contains("oracle") {
+                continue;
+            }
+            let (whole, state) = run(&chain, &capture, How { settings, ..How::default() });
+            let (mut found, found_state) =
+                run(&chain, &capture, How { settings, reloads: reloads.clone(), ..How::default() });
+            let summary = found.summary.as_object_mut().expect("an object");
+            prop_assert_eq!(summary.remove("replaced"), Some(serde_json::json!([])), "nothing was");
+            prop_assert_eq!(summary.remove("reloads"), Some(serde_json::json!({ "done": at.len(), "refused": 0 })));
+            prop_assert_eq!(&found, &whole, "{}\n{}", settings, &chain);
+            prop_assert_eq!(difference(&found_state, &state), None, "{}\n{}", settings, &chain);
+        }
+    }
+
+    /// A run that ends, and one that goes on from its state: whoever runs them, all is as in one run.
+    #[test]
+    fn what_is_saved_and_restored_goes_on(
+        chain in chain(1..6),
+        (packets, at, seed) in (1u64..2_000, 0u64..2_000, any::<u64>()),
+    ) {
+        let capture = talk(packets, seed);
+        let at = at.min(packets);
+        let rest = without_first(&capture, at);
+        let oracle = "device = \"oracle\"";
+        let (whole, whole_state) = run(&chain, &capture, How { settings: oracle, ..How::default() });
+        let (_, fast_state) = run(&chain, &capture, How::default());
+        for (before, after) in [
+            (oracle, oracle),
+            ("", ""),
+            (oracle, "batch = 7"),
+            ("batch = 7", oracle),
+            ("workers = 2", "workers = 7\nbatch = 5"),
+            ("", "workers = 2"),
+            ("workers = 3", oracle),
+        ] {
+            if [before, after].into_iter().any(|settings| settings != oracle && is_apart([&chain], settings)) {
+                continue;
+            }
+            let (first, saved) = run(&chain, &capture, How { settings: before, limit: Some(at), ..How::default() });
+            prop_assert_eq!(saved.packets, at);
+            // By way of the bytes of a file.
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            saved.save(file.path()).expect("written");
+            let restore = Some(State::load(file.path()).expect("a state"));
+            let (second, state) = run(&chain, &rest, How { settings: after, restore, ..How::default() });
+            let passed = [frames(&first.passed), frames(&second.passed)].concat();
+            prop_assert!(passed == frames(&whole.passed), "{} {}: other packets\n{}", before, after, &chain);
+            // What forms keep that are equal may differ in words that nobody asks for.
+            if before == oracle && after == oracle {
+                prop_assert_eq!(difference(&state, &whole_state), None, "{}", &chain);
+            } else if before != oracle && after != oracle {
+                prop_assert_eq!(difference(&state, &fast_state), None, "{}", &chain);
+            }
+            for (name, counts) in whole.summary["dropped"].as_object().expect("an object") {
+                let number = |summary: &serde_json::Value| summary["dropped"][name].as_u64().unwrap_or(0);
+                prop_assert_eq!(Some(number(&first.summary) + number(&second.summary)), counts.as_u64());
+            }
+        }
+    }
+}
+
+/// A number that is more likely than others to be taken for one that means something.
+fn word() -> impl Strategy<Value = u64> {
+    prop_oneof![any::<u64>(), 0u64..20, Just(u64::MAX), (0u64..4).prop_map(|high| high << 32 | 1)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever words functions find, nothing breaks.
+    #[test]
+    fn any_words_can_be_restored(
+        chain in chain(2..7),
+        words in prop::collection::vec(word(), 1..40),
+        (seed, at) in (any::<u64>(), 100u64..600),
+    ) {
+        let capture = talk(800, seed);
+        let (_, mut state) = run(&chain, &capture, How { limit: Some(at), ..How::default() });
+        let mut words = words.iter().cycle();
+        for held in &mut state.definitions {
+            let own = held.words();
+            for (header, entries) in [3, 6].into_iter().zip(&mut held.entries) {
+                for entry in entries.chunks_exact_mut(header + own) {
+                    // The time of the last packet, and what functions keep.
+                    entry[header - 1..].iter_mut().zip(&mut words).for_each(|(word, &other)| *word = other);
+                }
+            }
+        }
+        let rest = without_first(&capture, at);
+        for settings in ["", "workers = 3", "device = \"oracle\""] {
+            let restore = Some(state.clone());
+            let (found, _) = run(&chain, &rest, How { settings, restore, ..How::default() });
+            prop_assert_eq!(&found.summary["received"], 800 - at);
+        }
+    }
+}
+
+/// Workers that share tables: what does not depend on order is as in one loop, over reloads and over runs.
+#[test]
+fn shared_tables_are_handed_on() {
+    let capture = talk(4_000, 3);
+    let counters = |first: &str, timeout: &str| {
+        format!(
+            "[flows.two]\nby = \"source\"\ntimeout = \"{timeout}\"\n{first}[[chain]]\nnf = \"counter\"\nflows = \"two\"\n\
+             [[chain]]\nnf = \"counter\"\n[[chain]]\nnf = \"counter\"\nflows = \"connection\"\n"
+        )
+    };
+    let limiter = "[[chain]]\nnf = \"limiter\"\nflows = \"two\"\nrate = \"1Gbit/s\"\nburst = \"1MB\"\n";
+    let (one, other) = (counters("", "10s"), counters(limiter, "20s"));
+    let reloads = vec![(1_000, other.clone()), (2_500, one.clone()), (2_600, other)];
+    let how = |settings| How { settings, reloads: reloads.clone(), ..How::default() };
+    let (oracle, oracle_state) = run(&one, &capture, how("device = \"oracle\""));
+    for settings in ["", "workers = 2", "workers = 7\nbatch = 5"] {
+        assert_eq!(shares(&one, settings), settings.contains("workers"));
+        let (found, state) = run(&one, &capture, how(settings));
+        assert_eq!(found, oracle, "{settings}");
+        // When tokens were counted last depends on order.
+        let (held, expected) = (&state.definitions[1], &oracle_state.definitions[1]);
+        assert_eq!((&held.name, &held.entries), (&expected.name, &expected.entries), "{settings}");
+    }
+    let (whole, whole_state) = run(&one, &capture, How::default());
+    let limit = Some(1_700);
+    let (_, saved) = run(&one, &capture, How { settings: "workers = 3", limit, ..How::default() });
+    let rest = without_first(&capture, 1_700);
+    for settings in ["", "workers = 2", "workers = 7\nbatch = 5"] {
+        let (found, state) =
+            run(&one, &rest, How { settings, restore: Some(saved.clone()), ..How::default() });
+        assert_eq!(difference(&state, &whole_state), None, "{settings}");
+        for function in 0..3 {
+            let top = |results: &Results| results.summary["functions"][function]["top"].clone();
+            assert_eq!(top(&found), top(&whole), "{settings}");
+        }
+    }
+}
+
+/// A smaller capacity: the flows stay whose last packets were the latest.
+#[test]
+fn a_smaller_table_keeps_the_latest_flows() {
+    let capture = talk(1_000, 5);
+    let chain = |most: usize, when_full: &str| {
+        format!(
+            "[flows.few]\nby = \"5-tuple\"\nmax_flows = {most}\nwhen_full = \"{when_full}\"\n\
+             [[chain]]\nnf = \"counter\"\nflows = \"few\"\n"
+        )
+    };
+    let (_, large) = run(&chain(1_000, "evict-oldest"), &capture, How::default());
+    let [v4, v6] = large.definitions[0].flows();
+    assert!(v4 > 100 && v6 > 100);
+    for when_full in ["evict-oldest", "drop-new", "pass-new"] {
+        for settings in ["", "device = \"oracle\""] {
+            let reloads = vec![(1_000, chain(40, when_full))];
+            let (found, small) =
+                run(&chain(1_000, when_full), &capture, How { settings, reloads, ..How::default() });
+            let counts = &found.summary["flows"]["few"];
+            assert_eq!(counts["evicted"], v4 + v6 - 80, "{when_full} {settings}");
+            assert_eq!(counts["created"], v4 + v6);
+            for (version, header) in [(0, 3), (1, 6)] {
+                let of = |state: &State| {
+                    let entries = state.definitions[0].entries[version].chunks(header + 2);
+                    let mut entries: Vec<_> = entries.map(<[u64]>::to_vec).collect();
+                    entries.sort_by_key(|entry| std::cmp::Reverse(entry[header - 1]));
+                    entries
+                };
+                let (kept, all) = (of(&small), of(&large));
+                assert_eq!((kept.len(), &kept[..]), (40, &all[..40]), "{when_full} {settings}");
+            }
+        }
+    }
+}
+
+/// New flows go where the new list alone would send them, and old ones stay where they are.
+#[test]
+fn choices_of_new_flows_are_those_of_the_new_list() {
+    let balancer = |backends: &[u32]| {
+        let backends: Vec<_> = backends.iter().map(|n| format!("{{ address = \"10.9.8.{n}\" }}")).collect();
+        let service = |server: u32| {
+            format!(
+                "[[chain.services]]\naddress = \"10.0.1.{server}\"\nbackends = [{}]\n",
+                backends.join(", ")
+            )
+        };
+        let services: Vec<_> = (0..20).map(service).collect();
+        format!("[[chain]]\nnf = \"balancer\"\ntable_size = 251\n{}", services.concat())
+    };
+    let capture = talk(3_000, 11);
+    let (old, new) = (balancer(&[1, 2, 3, 4]), balancer(&[4, 6, 2, 5]));
+    let destinations = |passed: &[u8]| {
+        let mut at = 24;
+        let mut found = Vec::new();
+        while at < passed.len() {
+            let len = u32::from_le_bytes(passed[at + 8..at + 12].try_into().expect("four bytes")) as usize;
+            found.push(passed[at + 16 + 30..at + 16 + 34].to_vec());
+            at += 16 + len;
+        }
+        found
+    };
+    let (alone_old, _) = run(&old, &capture, How::default());
+    let (alone_new, _) = run(&new, &capture, How::default());
+    let reloads = vec![(1_500, new.clone())];
+    for settings in ["", "workers = 3", "device = \"oracle\""] {
+        let (found, _) = run(&old, &capture, How { settings, reloads: reloads.clone(), ..How::default() });
+        let found = destinations(&found.passed);
+        let (old, new) = (destinations(&alone_old.passed), destinations(&alone_new.passed));
+        assert_eq!(found[..1_500], old[..1_500]);
+        let differ =
+            |other: &[Vec<u8>]| found[1_500..].iter().zip(&other[1_500..]).filter(|(a, b)| a != b).count();
+        // Each packet goes where one of the two would send it, and both matter.
+        let of_one = (1_500..3_000).all(|n| found[n] == old[n] || found[n] == new[n]);
+        assert!(of_one && differ(&old) > 50 && differ(&new) > 50, "{} {}", differ(&old), differ(&new));
+    }
+    // What is not held is new: with a state without flows all choices are the new list's.
+    let (found, _) = run(&new, &capture, How { restore: Some(State::default()), ..How::default() });
+    assert_eq!(found.passed, alone_new.passed);
+}

@@ -1,0 +1,207 @@
+//! Tables that several workers share: parts, each under a lock of its own.
+//!
+//! A worker takes its batch's packets part by part: it locks one, looks its packets up and has functions judge them, and goes on to the
+//! next. So a lock is taken once for a part and a batch, not for a packet, and never while another one is held.
+
+use std::sync::{Arc, Mutex, TryLockError};
+
+use packetloom_packet::Batch;
+use packetloom_table::states;
+
+use super::cpu::{Family, Touched, V4, V6};
+use super::{Counts, Definition, Flows};
+
+/// Parts for each worker, so that few of them are after the same one.
+const PARTS_OF_WORKER: usize = 2;
+/// Flows of a part at least: hashes do not spread fewer of them evenly.
+const PART: usize = 1024;
+
+/// Flows of one definition, as several workers know them.
+#[derive(Debug)]
+pub struct SharedFlows {
+    definition: Definition,
+    seeds: [u64; 2],
+    /// A power of two.
+    parts: Vec<Part>,
+}
+
+/// Flows by some bits of their hash. What one worker writes is away from what another one reads.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Part(Mutex<Flows>);
+
+/// Another worker failed while it had a part of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a worker failed that shared its tables")]
+pub struct Poisoned;
+
+impl SharedFlows {
+    /// Tables for so many workers; otherwise as [`Flows::new`].
+    pub fn new(definition: &Definition, workers: usize, batch: usize, words: usize, seeds: [u64; 2]) -> Self {
+        let most = (definition.max_flows / PART).max(1);
+        let count = (PARTS_OF_WORKER * workers).next_power_of_two().min(1 << most.ilog2());
+        let part = |number| {
+            let max_flows = definition.max_flows / count + usize::from(number < definition.max_flows % count);
+            let definition = Definition { max_flows, ..definition.clone() };
+            Part(Mutex::new(Flows::new(&definition, 1, batch, words, seeds)))
+        };
+        Self { definition: definition.clone(), seeds, parts: (0..count).map(part).collect() }
+    }
+
+    /// Puts in what was saved elsewhere, and what was counted there; otherwise as [`Flows::restore`].
+    ///
+    /// # Errors
+    /// [`Poisoned`].
+    pub fn restore(&self, entries: [&[u64]; 2], words: usize, counts: Counts) -> Result<(), Poisoned> {
+        let count = self.parts.len();
+        let mut parts = vec![[Vec::new(), Vec::new()]; count];
+        let [v4, v6] = entries;
+        for (part, entry) in states::by_part::<V4>(v4, words, count, self.seeds) {
+            parts[part][0].extend(entry);
+        }
+        for (part, entry) in states::by_part::<V6>(v6, words, count, self.seeds) {
+            parts[part][1].extend(entry);
+        }
+        for (number, (Part(flows), [v4, v6])) in self.parts.iter().zip(&parts).enumerate() {
+            let counts = if number == 0 { counts } else { Counts::default() };
+            flows.lock().map_err(|_| Poisoned)?.restore([v4, v6], words, counts);
+        }
+        Ok(())
+    }
+
+    /// Shows the flows of each part, once all workers are done.
+    ///
+    /// # Errors
+    /// [`Poisoned`].
+    pub fn each_part(&self, mut see: impl FnMut(&Flows)) -> Result<(), Poisoned> {
+        self.parts.iter().try_for_each(|Part(flows)| {
+            see(&*flows.lock().map_err(|_| Poisoned)?);
+            Ok(())
+        })
+    }
+}
+
+/// One worker's way to shared tables.
+#[derive(Debug)]
+pub struct Visitor {
+    shared: Arc<SharedFlows>,
+    /// The part that it begins with.
+    first: usize,
+    /// The batch's packets; and the tables of a part, while it is locked.
+    flows: Flows,
+    v4: ByPart,
+    v6: ByPart,
+    /// Parts that there are packets for, and that it was not at yet.
+    waiting: Vec<usize>,
+}
+
+/// Packets in the order of their parts; within each, of arrival.
+#[derive(Debug, Default)]
+struct ByPart {
+    packets: Vec<Touched>,
+    /// Where each part ends.
+    ends: Vec<usize>,
+}
+
+impl ByPart {
+    fn sort<const W: usize>(&mut self, family: &Family<W>, parts: usize) {
+        let Self { packets, ends } = self;
+        let part = |packet: &Touched| states::part_of(&family.flows[packet.at() as usize], parts);
+        packets.clear();
+        packets.extend_from_slice(&family.touched);
+        ends.clear();
+        ends.resize(parts, 0);
+        family.touched.iter().for_each(|packet| ends[part(packet)] += 1);
+        // From how many there are to where they begin; and on to where they end.
+        let mut begin = 0;
+        ends.iter_mut().for_each(|end| begin += std::mem::replace(end, begin));
+        for packet in &family.touched {
+            let end = &mut ends[part(packet)];
+            packets[*end] = *packet;
+            *end += 1;
+        }
+    }
+
+    fn of(&self, part: usize) -> &[Touched] {
+        let begin = if part == 0 { 0 } else { self.ends[part - 1] };
+        &self.packets[begin..self.ends[part]]
+    }
+}
+
+impl Visitor {
+    /// That of one of so many workers.
+    pub fn new(shared: &Arc<SharedFlows>, worker: usize, workers: usize) -> Self {
+        // Its own tables stay empty; they have the seeds, by which packets are hashed.
+        let none = Definition { max_flows: 1, ..shared.definition.clone() };
+        Self {
+            first: worker * shared.parts.len() / workers.max(1),
+            flows: Flows::new(&none, 1, 0, 0, shared.seeds),
+            v4: ByPart::default(),
+            v6: ByPart::default(),
+            waiting: Vec::new(),
+            shared: Arc::clone(shared),
+        }
+    }
+
+    /// As [`Flows::arrive`].
+    pub fn arrive(&mut self, batch: &Batch) {
+        self.flows.arrive(batch);
+    }
+
+    /// No flows, of which functions report what they counted themselves: what is held is in [`SharedFlows::each_part`].
+    pub fn flows(&self) -> &Flows {
+        &self.flows
+    }
+
+    /// Has functions judge the packets of a batch that pass, in several calls of `judge`, each with the packets of a part. Where it is
+    /// the first time for a batch, flows without an entry get one; later, who has no entry any more has none.
+    ///
+    /// # Errors
+    /// [`Poisoned`].
+    pub fn visit(
+        &mut self,
+        is_first: bool,
+        batch: &mut Batch,
+        mut judge: impl FnMut(&mut Batch, &mut Flows),
+    ) -> Result<(), Poisoned> {
+        let Self { shared, first, flows, v4, v6, waiting } = self;
+        let parts = &shared.parts;
+        flows.gather(batch);
+        v4.sort(&flows.v4, parts.len());
+        v6.sort(&flows.v6, parts.len());
+        let mut judge_part = |part: usize, tables: &mut Flows| {
+            flows.swap_tables(tables);
+            flows.v4.take(v4.of(part));
+            flows.v6.take(v6.of(part));
+            flows.bring_gathered();
+            if is_first {
+                flows.touch_gathered(batch);
+            } else {
+                flows.find_gathered();
+            }
+            judge(batch, flows);
+            flows.leave();
+            flows.swap_tables(tables);
+        };
+        let has_packets = |part: &usize| !v4.of(*part).is_empty() || !v6.of(*part).is_empty();
+        waiting.clear();
+        waiting.extend((*first..parts.len()).chain(0..*first).filter(has_packets));
+        // Those first that no other worker is at.
+        let mut result = Ok(());
+        waiting.retain(|&part| match parts[part].0.try_lock() {
+            Ok(mut tables) => {
+                judge_part(part, &mut tables);
+                false
+            }
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Poisoned(_)) => {
+                result = Err(Poisoned);
+                false
+            }
+        });
+        for &part in &*waiting {
+            judge_part(part, &mut *parts[part].0.lock().map_err(|_| Poisoned)?);
+        }
+        result
+    }
+}
