@@ -107,6 +107,38 @@ fn scans(packets: u64, seed: u64) -> Vec<u8> {
     capture
 }
 
+/// A capture whose IP packets in untagged Ethernet have DSCPs of all kinds, and wrong IPv4 header checksums.
+fn coloured(capture: Vec<u8>, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    each_frame(capture, |frame| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // Most often of assured forwarding, with any ECN.
+        let class = match (state >> 40) as u8 {
+            class @ 0..128 => 0x28 + class % 0x70,
+            class => class,
+        };
+        match frame.get(12..16) {
+            Some([0x08, 0, ..]) => frame[15] = class,
+            Some([0x86, 0xdd, first, second]) => {
+                let second = second & 0x0f | class << 4;
+                (frame[14], frame[15]) = (first & 0xf0 | class >> 4, second);
+            }
+            _ => {}
+        }
+    })
+}
+
+/// Changes the frames of a capture.
+fn each_frame(mut capture: Vec<u8>, mut change: impl FnMut(&mut [u8])) -> Vec<u8> {
+    let mut at = 24;
+    while at < capture.len() {
+        let len = u32::from_le_bytes(capture[at + 8..at + 12].try_into().expect("four bytes")) as usize;
+        change(&mut capture[at + 16..at + 16 + len]);
+        at += 16 + len;
+    }
+    capture
+}
+
 /// A balancer for what some packets of a capture are sent to.
 fn balancer(capture: &[u8], flows: &str, with_port: bool) -> String {
     let mut text = format!("[[chain]]\nnf = \"balancer\"\nflows = \"{flows}\"\ntable_size = 251\n");
@@ -152,15 +184,30 @@ fn policer() -> impl Strategy<Value = String> {
         "marker = \"two-rate\"\ncir = \"8kbit/s\"\ncbs = \"1500B\"\npir = \"80kbit/s\"\npbs = \"3000B\"\n",
         "marker = \"two-rate\"\ncir = \"80kbit/s\"\ncbs = \"3000B\"\npir = \"1Mbit/s\"\npbs = \"1500B\"\n",
     ]);
-    let action = || prop::sample::select(vec!["", "pass", "drop"]);
-    (flows, keys, action(), action()).prop_map(|(flows, keys, yellow, red)| {
-        let key = |name: &str, value: &str| match value {
-            "" => String::new(),
-            value => format!("{name} = \"{value}\"\n"),
-        };
-        let (flows, yellow, red) = (key("flows", flows), key("yellow", yellow), key("red", red));
-        format!("[[chain]]\nnf = \"policer\"\n{flows}{keys}{yellow}{red}")
-    })
+    let action = || {
+        let marks = prop::sample::select(vec![
+            "{ dscp = \"af12\" }",
+            "{ dscp = \"AF23\" }",
+            "{ dscp = 46 }",
+            "{ dscp = \"be\" }",
+        ]);
+        prop_oneof![2 => prop::sample::select(vec!["", "\"pass\"", "\"drop\""]), 1 => marks]
+    };
+    let mode = prop::sample::select(vec![
+        "",
+        "mode = \"colour-blind\"\n",
+        "mode = \"colour-aware\"\n",
+        "mode = \"colour-aware\"\nothers = \"yellow\"\n",
+    ]);
+    (flows, keys, mode, [action(), action(), action()]).prop_map(
+        |(flows, keys, mode, [green, yellow, red])| {
+            let flows = if flows.is_empty() { String::new() } else { format!("flows = \"{flows}\"\n") };
+            // All of them dropped would leave nothing to compare.
+            let green = if green == "\"drop\"" { "" } else { green };
+            let actions = [key("green", green), key("yellow", yellow), key("red", red)].concat();
+            format!("[[chain]]\nnf = \"policer\"\n{flows}{keys}{mode}{actions}")
+        },
+    )
 }
 
 /// A line of a chain file, or none where the value is "".
@@ -262,7 +309,7 @@ proptest! {
     fn any_chain_gives_what_the_oracle_gives(
         functions in prop::collection::vec(function(), 1..7),
         (has_meter, with_port, balanced) in (any::<bool>(), any::<bool>(), prop::sample::select(vec!["5-tuple", "short"])),
-        has_scans in any::<bool>(),
+        (has_scans, has_colours) in any::<(bool, bool)>(),
         (packets, flows, seed) in (1u64..4_000, 1u64..300, any::<u64>()),
         // Packets that come out of order, and by how much.
         (late, by) in (0usize..9, prop_oneof![Just(0u64), 1u64..50_000_000]),
@@ -274,6 +321,7 @@ proptest! {
         let capture = at_times(capture, |packet, time| {
             if late > 0 && packet % (late + 1) == 0 { time.saturating_sub(by) } else { time }
         });
+        let capture = if has_colours { coloured(capture, seed) } else { capture };
         let functions = functions.concat().replace(BALANCER, &balancer(&capture, balanced, with_port));
         let chain = format!("{DEFINITIONS}{functions}{meter}");
         let how = How { settings: "device = \"oracle\"", ..How::default() };
@@ -461,6 +509,71 @@ fn policers_see_all_colours() {
                 assert_eq!(found, oracle, "{chain}{settings}");
             }
         }
+    }
+}
+
+/// What policers write is what their colours say, packet by packet, and a policer behind another one sees it.
+#[test]
+fn marks_are_written_and_seen() {
+    let capture = coloured(traffic(20_000, 300, 5), 5);
+    let policer = |keys: &str| {
+        format!(
+            "[[chain]]\nnf = \"policer\"\nmarker = \"single-rate\"\ncbs = \"1500B\"\nebs = \"1500B\"\n{keys}"
+        )
+    };
+    let marks = "cir = \"80kbit/s\"\ngreen = { dscp = \"af11\" }\nyellow = { dscp = \"af12\" }\nred = { dscp = \"af13\" }\n";
+    let first = policer(marks);
+    // Such as are never out of tokens tell what colour packets came with.
+    let reader = "[[chain]]\nnf = \"policer\"\nmarker = \"two-rate\"\ncir = \"1TB/s\"\ncbs = \"9GB\"\npir = \"1TB/s\"\n\
+        pbs = \"9GB\"\nmode = \"colour-aware\"\nred = \"pass\"\n";
+    let chain = format!("{reader}{first}[[chain]]\nnf = \"counter\"\n{reader}");
+    let oracle = How { settings: "device = \"oracle\"", ..How::default() };
+    let (oracle, ..) = results(&chain, &capture, oracle);
+    let functions = &oracle.summary["functions"];
+    let colours = ["green", "yellow", "red"];
+    let packets = |function: usize| colours.map(|name| functions[function][name]["packets"].as_u64());
+    assert!(packets(1).iter().all(|&packets| packets > Some(1_000)), "{functions}");
+    assert!(packets(0) != packets(1) && packets(3) == packets(1), "{functions}");
+
+    // By bytes: of each packet at most the DSCP changed and, of IPv4, the checksum, so that the header's sum is as it was.
+    let sum = |header: &[u8]| {
+        let words = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+        words.sum::<u32>() % 0xffff
+    };
+    let mut found = [0; 3];
+    let mut passed = &oracle.passed[24..];
+    each_frame(capture.clone(), |frame| {
+        let written;
+        (written, passed) = passed[16..].split_at(frame.len());
+        let Ok(headers) = dissect(LinkType::ETHERNET, frame, 1500) else {
+            assert_eq!(frame, written);
+            return;
+        };
+        let dscp = packetloom_packet::rewrite::dscp(LinkType::ETHERNET, written).map(|dscp| dscp.number());
+        found[usize::from(dscp.expect("an IP packet") - 10) / 2] += 1;
+        let mut back = written.to_vec();
+        // Where the header begins: the generator's frames have a VLAN tag at most.
+        let ip = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
+        match headers.key {
+            Key::V4(_) => {
+                let len = usize::from(frame[ip] & 0xf) * 4;
+                assert_eq!(sum(&written[ip..ip + len]), sum(&frame[ip..ip + len]));
+                assert_eq!(written[ip + 1] & 3, frame[ip + 1] & 3, "ECN");
+                back[ip + 1] = frame[ip + 1];
+                back[ip + 10..ip + 12].copy_from_slice(&frame[ip + 10..ip + 12]);
+            }
+            Key::V6(_) => {
+                assert_eq!(written[ip + 1] & 0x3f, frame[ip + 1] & 0x3f, "ECN and flow label");
+                back[ip..ip + 2].copy_from_slice(&frame[ip..ip + 2]);
+            }
+        }
+        assert_eq!(back, frame);
+    });
+    assert_eq!(found.map(Some), packets(1));
+    assert_eq!(passed, []);
+    for settings in ["", "workers = 3", "workers = 4\nbatch = 1", "batch = 7", "device = \"host\""] {
+        let (found, ..) = results(&chain, &capture, How { settings, ..How::default() });
+        assert!(found == oracle, "{settings}");
     }
 }
 

@@ -6,7 +6,7 @@ use packetloom_nf::flows::{FlowOracle, Found, OracleFlows, Role};
 use packetloom_nf::oracle::{OracleIp, OraclePacket};
 use packetloom_nf::{Form, Oracle};
 use packetloom_packet::key::halves;
-use packetloom_packet::{Address, Batch, DropReason, End, Reject, Rewrite, Verdict};
+use packetloom_packet::{Address, Batch, DropReason, Dscp, End, Reject, Rewrite, Verdict};
 
 use super::{ENCODED, Encoder, Intake, Outlet, Remains};
 use crate::layout::{Part, Parts};
@@ -148,5 +148,8 @@ fn rewrite(
             let port = if before.1 == after.1 { None } else { after.1 };
             batch.rewrite(Rewrite { frame: frame as u32, end, address, port });
         }
+    }
+    if let Some(dscp) = Dscp::new(after.dscp.into()).filter(|_| after.dscp != before.dscp) {
+        batch.mark(frame as u32, dscp);
     }
 }
