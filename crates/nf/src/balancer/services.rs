@@ -38,13 +38,18 @@ pub(super) struct Backend {
     pub(super) weight: u32,
 }
 
+/// An address as keys hold it.
+pub(super) fn address_of(address: IpAddr) -> Address {
+    match address {
+        IpAddr::V4(address) => Address::V4(address.to_bits()),
+        IpAddr::V6(address) => Address::V6(halves(address.to_bits())),
+    }
+}
+
 impl Backend {
     /// The address as keys hold it.
     pub(super) fn to(&self) -> Address {
-        match self.address {
-            IpAddr::V4(address) => Address::V4(address.to_bits()),
-            IpAddr::V6(address) => Address::V6(halves(address.to_bits())),
-        }
+        address_of(self.address)
     }
 
     /// Its name in the service's table: it keeps its flows whatever place it has in a list.
@@ -199,12 +204,22 @@ impl Services {
         &self.backends
     }
 
+    /// All backends, each with its number and its service.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u32, &Service, &Backend)> {
+        (0..).zip(&self.backends).filter_map(|(number, backend)| {
+            let service = self.services.iter().rfind(|service| service.first <= number)?;
+            Some((number, service, backend))
+        })
+    }
+
     /// How all backends are called, with their services.
     pub(super) fn names(&self) -> impl Iterator<Item = String> {
-        (0..).zip(&self.backends).map(|(number, backend)| {
-            let service = self.services.iter().rfind(|service| service.first <= number);
-            service.map_or_else(String::new, |service| format!("{backend} of {service}"))
-        })
+        self.all().map(|(_, service, backend)| format!("{backend} of {service}"))
+    }
+
+    /// How a backend is called.
+    pub(super) fn name(&self, number: u32) -> String {
+        self.names().nth(number as usize).unwrap_or_default()
     }
 
     pub(super) fn describe(&self) -> Vec<String> {
