@@ -573,8 +573,9 @@ fn marks_are_written_and_seen() {
         let dscp = packetloom_packet::rewrite::dscp(LinkType::ETHERNET, written).map(|dscp| dscp.number());
         found[usize::from(dscp.expect("an IP packet") - 10) / 2] += 1;
         let mut back = written.to_vec();
-        // Where the header begins: the generator's frames have a VLAN tag at most.
-        let ip = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
+        // Where the header begins, behind VLAN tags.
+        let is_tag = |ip: &usize| [[0x81, 0], [0x88, 0xa8]].contains(&[frame[ip - 2], frame[ip - 1]]);
+        let ip = (14..).step_by(4).find(|ip| !is_tag(ip)).expect("an EtherType");
         match headers.key {
             Key::V4(_) => {
                 let len = usize::from(frame[ip] & 0xf) * 4;

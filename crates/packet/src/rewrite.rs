@@ -149,7 +149,6 @@ pub fn dscp(link: LinkType, frame: &[u8]) -> Option<Dscp> {
 
 /// Writes a DSCP into the outermost IP header of a frame, and brings IPv4's checksum up to date; no other covers it. The two bits for
 /// congestion notification stay. Whether it was written: not where there is no IP header, or its first bytes were not captured.
-#[inline]
 pub fn mark(dscp: Dscp, link: LinkType, frame: &mut [u8]) -> bool {
     let Ok(packet) = network_layer(link, frame) else { return false };
     let before = frame.len() - packet.len();

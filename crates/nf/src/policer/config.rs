@@ -87,6 +87,43 @@ impl<'de> Deserialize<'de> for Mark {
     }
 }
 
+impl<'de> Deserialize<'de> for Action {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Action;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"pass\", \"drop\", or a DSCP such as { dscp = \"af12\" }")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Action, E> {
+                match word {
+                    "pass" => Ok(Action::Pass),
+                    "drop" => Ok(Action::Drop),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
+                }
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Action, A::Error> {
+                let mut mark = None;
+                while let Some(key) = map.next_key::<String>()? {
+                    if key != "dscp" {
+                        return Err(de::Error::invalid_value(
+                            de::Unexpected::Other(&format!("key {key:?}")),
+                            &self,
+                        ));
+                    }
+                    mark = Some(map.next_value()?);
+                }
+                mark.map(Action::Dscp)
+                    .ok_or_else(|| de::Error::invalid_value(de::Unexpected::Other("no key"), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
 impl JsonSchema for Mark {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Dscp".into()

@@ -35,7 +35,6 @@ use std::fmt;
 use bytemuck::Zeroable;
 use packetloom_packet::{DropReason, Dscp, Verdict};
 use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::json;
 
 pub use self::config::{Config, Kind, Mark, Mode};
@@ -64,8 +63,8 @@ impl Policer {
 }
 
 /// What becomes of packets of a colour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(rename_all = "lowercase")]
 pub enum Action {
     /// They pass.
     Pass,

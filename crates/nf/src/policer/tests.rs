@@ -133,7 +133,15 @@ fn wrong_keys_have_clear_errors() {
         ),
         (
             format!("{SINGLE}, red = {{ mark = 1 }}"),
-            "unknown variant `mark`, expected one of `pass`, `drop`, `dscp`",
+            "invalid value: key \"mark\", expected \"pass\", \"drop\", or a DSCP such as { dscp = \"af12\" }",
+        ),
+        (
+            format!("{SINGLE}, red = {{}}"),
+            "invalid value: no key, expected \"pass\", \"drop\", or a DSCP such as { dscp = \"af12\" }",
+        ),
+        (
+            format!("{SINGLE}, red = 12"),
+            "invalid type: integer `12`, expected \"pass\", \"drop\", or a DSCP such as { dscp = \"af12\" }",
         ),
         ("cir = \"1kB/s\", cbs = \"1kB\", ebs = \"1kB\"".into(), "missing field `marker`"),
         ("marker = \"two-rate\", cbs = \"1kB\"".into(), "missing field `cir`"),
@@ -144,11 +152,11 @@ fn wrong_keys_have_clear_errors() {
         ),
         (
             format!("{SINGLE}, yellow = \"mark\""),
-            "unknown variant `mark`, expected one of `pass`, `drop`, `dscp`",
+            "invalid value: string \"mark\", expected \"pass\", \"drop\", or a DSCP such as { dscp = \"af12\" }",
         ),
         (
             format!("{SINGLE}, red = \"deny\""),
-            "unknown variant `deny`, expected one of `pass`, `drop`, `dscp`",
+            "invalid value: string \"deny\", expected \"pass\", \"drop\", or a DSCP such as { dscp = \"af12\" }",
         ),
         // Keys that are missing, and those of the other marker.
         (
