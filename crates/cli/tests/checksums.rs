@@ -279,6 +279,6 @@ fn generated_traffic_as_tshark_reads_it() {
     let [to, from] = compare(&services, &before, &after, colours);
     assert!(to > 40 && from > 40, "{to} {from}");
     let good = good(&after);
-    assert!(good.iter().all(|&good| good > 100), "{good:?}");
+    assert!(good.iter().all(|&good| good > 20), "{good:?}");
     assert_eq!(after.iter().flat_map(|row| row.checksums).filter(|status| *status == Some(0)).count(), 0);
 }
