@@ -72,8 +72,8 @@ fn may_answer(ip: &OracleIp) -> bool {
 }
 
 impl BalancerOracle {
-    /// A packet that is to no service.
-    fn from_backend(&mut self, ip: &mut OracleIp) -> Verdict {
+    /// Judges a packet that is to no service: perhaps it is from one.
+    fn give_back(&mut self, ip: &mut OracleIp) -> Verdict {
         for (number, service, backend) in self.services.all() {
             let is_from = backend.address == ip.source
                 && service.protocol.is_none_or(|protocol| protocol == ip.protocol)
@@ -119,7 +119,7 @@ impl FlowOracle for BalancerOracle {
             Some((backend, flow.from_a))
         });
         let Some((number, _)) = chosen.filter(|&(_, client_is_a)| client_is_a == flow.from_a) else {
-            return self.from_backend(ip);
+            return self.give_back(ip);
         };
         let (_, load) = &mut report.backends[number as usize];
         load.packets += 1;
