@@ -48,7 +48,7 @@ impl Returning {
     }
 }
 
-/// Rewrites an end of a packet: the verdict on it. With two callers it would not be inlined otherwise, and packets to services would pay for that.
+/// Rewrites an end of a packet: the verdict on it.
 #[inline(always)]
 fn rewrite(packet: &mut Rewritable<'_>, end: End, address: Address, port: Option<u16>) -> Verdict {
     match packet.rewrite(end, address, port) {
