@@ -155,7 +155,7 @@ impl Rewritable<'_> {
             KeyMut::V6(key) => key.rewrite(end, address, port),
         };
         if is_done {
-            self.changes().add(end);
+            self.change(|changes| changes.add(end));
         }
         is_done
     }
@@ -163,16 +163,19 @@ impl Rewritable<'_> {
     /// As [`Batch::mark`].
     #[inline]
     pub fn mark(&mut self, dscp: Dscp) {
-        self.changes().mark(dscp);
+        self.change(|changes| changes.mark(dscp));
     }
 
     #[inline]
-    fn changes(&mut self) -> &mut Changes {
+    fn change(&mut self, change: impl Fn(&mut Changes)) {
         let at = self.frame as usize;
-        if at >= self.rewritten.len() {
-            begin_rewrites(self.rewritten, self.frames);
+        match self.rewritten.get_mut(at) {
+            Some(changes) => change(changes),
+            None => {
+                begin_rewrites(self.rewritten, self.frames);
+                change(&mut self.rewritten[at]);
+            }
         }
-        &mut self.rewritten[at]
     }
 }
 
