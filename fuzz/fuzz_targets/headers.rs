@@ -6,9 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libfuzzer_sys::fuzz_target;
 use packetloom_nf::oracle::{OracleIp, OraclePacket};
 use packetloom_packet::key::join;
-use packetloom_packet::{Headers, Key, KeyBits, LinkType, Reject, dissect};
+use packetloom_packet::rewrite::dscp;
+use packetloom_packet::{Dscp, Headers, Key, KeyBits, LinkType, Reject, dissect};
 
-fn as_oracle(headers: Result<Headers, Reject>) -> Result<OracleIp, Reject> {
+fn as_oracle(headers: Result<Headers, Reject>, dscp: Option<Dscp>) -> Result<OracleIp, Reject> {
     let Headers { key, ip_bytes } = headers?;
     let (source, destination, source_port, destination_port, protocol, tcp_flags, bits) = match key {
         Key::V4(k) => (
@@ -35,6 +36,7 @@ fn as_oracle(headers: Result<Headers, Reject>) -> Result<OracleIp, Reject> {
     Ok(OracleIp {
         source,
         destination,
+        dscp: dscp.expect("what has a key has one").number(),
         protocol,
         ports: bits.contains(KeyBits::PORTS).then_some((source_port, destination_port)),
         icmp: bits.contains(KeyBits::ICMP).then_some((source_port as u8, destination_port as u8)),
@@ -56,5 +58,5 @@ fuzz_target!(|input: &[u8]| {
     let wire_len = u32::from(u16::from_be_bytes([*high, *low])) * 2;
     let oracle = OraclePacket::new(0, link, frame, wire_len).ip;
     let oracle = oracle.map(|ip| OracleIp { identifier: None, quoted: None, ..ip });
-    assert_eq!(as_oracle(dissect(link, frame, wire_len)), oracle);
+    assert_eq!(as_oracle(dissect(link, frame, wire_len), dscp(link, frame)), oracle);
 });

@@ -1,12 +1,12 @@
-//! Any bytes as a frame that is rewritten: the oracle's parser finds the new address and port, and all else as it was.
+//! Any bytes as a frame that is rewritten: the oracle's parser finds the new address, port and DSCP, and all else as it was.
 #![no_main]
 
 use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
 use packetloom_nf::oracle::OraclePacket;
-use packetloom_packet::rewrite::apply;
-use packetloom_packet::{Address, End, LinkType, Rewrite};
+use packetloom_packet::rewrite::{apply, mark};
+use packetloom_packet::{Address, Dscp, End, LinkType, Rewrite};
 
 // A byte that chooses the link type, one for what is rewritten, two for the length on the wire, the frame.
 fuzz_target!(|input: &[u8]| {
@@ -37,5 +37,13 @@ fuzz_target!(|input: &[u8]| {
     let mut rewritten = frame.to_vec();
     assert_eq!(apply(&rewrite, link, &mut rewritten, wire_len), is_possible);
     assert!(is_possible || rewritten == frame);
+    assert_eq!(OraclePacket::new(0, link, &rewritten, wire_len).ip, expected);
+
+    let dscp = Dscp::new(u64::from(what >> 2)).expect("six bits");
+    let is_marked = mark(dscp, link, &mut rewritten);
+    if let Ok(packet) = &mut expected {
+        assert!(is_marked);
+        packet.dscp = dscp.number();
+    }
     assert_eq!(OraclePacket::new(0, link, &rewritten, wire_len).ip, expected);
 });

@@ -77,9 +77,16 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
     };
     let balancer = balancer::Config {
         flows: flows(),
-        services: vec![service],
+        services: vec![service.clone()],
+        returns: false,
         table_size: balancer::TableSize::clamped(7),
         seed: 0,
+    };
+    let port = Some(balancer::Port::clamped(80));
+    let returning = balancer::Config {
+        services: vec![balancer::Service { port, ..service }],
+        returns: true,
+        ..balancer.clone()
     };
     let detector = |method| scan::Config {
         flows: Some("openers".to_owned()),
@@ -117,6 +124,7 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         source_counter::Config { flows: None, sessions: flows() }.prepare(&context).expect("a counter"),
         fan_out.prepare(&context).expect("a detector"),
         trw.prepare(&context).expect("a detector"),
+        returning.prepare(&context).expect("a balancer"),
         balancer.prepare(&context).expect("a balancer"),
         meter.prepare(&context).expect("a meter"),
     ];

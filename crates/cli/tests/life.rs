@@ -118,6 +118,38 @@ fn flows_keep_a_backend_that_is_listed_no_more() {
     }
 }
 
+/// What a backend answers to a flow that it has kept comes from the service, whatever list there is by then.
+#[test]
+fn answers_of_a_backend_that_is_listed_no_more_are_returned() {
+    let folder = Folder::new();
+    folder.write(
+        "answers.pcap",
+        packets::pcap(
+            "\
+0.0 tcp 10.0.0.1:1000 > 192.0.2.1:80
+0.1 tcp 198.51.100.7:80 > 10.0.0.1:1000
+0.2 tcp 198.51.100.9:80 > 10.0.0.1:1000
+",
+        ),
+    );
+    let returning = |backend: &str| {
+        balancer(backend).replace("nf = \"balancer\"\n", "nf = \"balancer\"\nreturns = true\n")
+    };
+    folder.write("old.toml", returning("198.51.100.7"));
+    folder.write("new.toml", returning("198.51.100.8"));
+    for device in ["cpu", "oracle"] {
+        let more = ["-r", "answers.pcap", "-w", "out.pcap", "--device", device, "--reload-at", "1=new.toml"];
+        succeed(&mut folder.run("old.toml", &more));
+        let file = fs::read(folder.at("out.pcap")).expect("a capture");
+        let frames = file[24..].chunks(16 + 54);
+        let sources: Vec<_> = frames.map(|frame| frame[16 + 26..][..4].to_vec()).collect();
+        assert_eq!(sources, [[10, 0, 0, 1], [192, 0, 2, 1], [198, 51, 100, 9]], "{device}");
+        let backends = &folder.summary()["functions"][1]["backends"];
+        let returned = |backend: usize| backends[backend]["returned"]["packets"].as_u64();
+        assert_eq!((returned(0), returned(1)), (Some(0), Some(1)), "{backends}");
+    }
+}
+
 /// By hand: the bucket of 10.0.0.1 holds 9 packets after its first one; from the reload on it holds 1, which the one at 0.2 takes. At 0.4
 /// there are 0.2, and 0.4 at 0.5 in that of 10.0.0.2.
 #[test]

@@ -106,32 +106,85 @@ fn scans(packets: u64, seed: u64) -> Vec<u8> {
     capture
 }
 
-/// A balancer for what some packets of a capture are sent to.
-fn balancer(capture: &[u8], flows: &str, with_port: bool) -> String {
-    let mut text = format!("[[chain]]\nnf = \"balancer\"\nflows = \"{flows}\"\ntable_size = 251\n");
-    let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
-    let mut addresses: Vec<IpAddr> = Vec::new();
-    let mut at = 24;
-    while at < capture.len() && addresses.len() < 20 {
-        let len = number(&capture[at + 8..at + 12]) as usize;
-        let frame = &capture[at + 16..at + 16 + len];
-        at += 16 + len;
-        let Ok(headers) = dissect(LinkType::ETHERNET, frame, 1500) else { continue };
-        let (address, port) = match headers.key {
-            Key::V4(key) => (IpAddr::V4(key.destination.into()), key.destination_port),
-            Key::V6(key) => (IpAddr::V6(join(key.destination).into()), key.destination_port),
+/// A capture whose IP packets in untagged Ethernet have DSCPs of all kinds, and wrong IPv4 header checksums.
+fn coloured(capture: Vec<u8>, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    each_frame(capture, |frame| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // Most often of assured forwarding, with any ECN.
+        let class = match (state >> 40) as u8 {
+            class @ 0..128 => 0x28 + class % 0x70,
+            class => class,
         };
-        if addresses.contains(&address) {
+        match frame.get(12..16) {
+            Some([0x08, 0, ..]) => frame[15] = class,
+            Some([0x86, 0xdd, first, second]) => {
+                let second = second & 0x0f | class << 4;
+                (frame[14], frame[15]) = (first & 0xf0 | class >> 4, second);
+            }
+            _ => {}
+        }
+    })
+}
+
+/// Changes the frames of a capture.
+fn each_frame(mut capture: Vec<u8>, mut change: impl FnMut(&mut [u8])) -> Vec<u8> {
+    let mut at = 24;
+    while at < capture.len() {
+        let len = u32::from_le_bytes(capture[at + 8..at + 12].try_into().expect("four bytes")) as usize;
+        change(&mut capture[at + 16..at + 16 + len]);
+        at += 16 + len;
+    }
+    capture
+}
+
+/// A balancer for what some packets of a capture are sent to; with returns, each service has a backend that sends some of the others.
+fn balancer(capture: &[u8], flows: &str, with_port: bool, returns: bool) -> String {
+    let mut ends: Vec<[(IpAddr, u16); 2]> = Vec::new();
+    each_frame(capture.to_vec(), |frame| {
+        let Ok(headers) = dissect(LinkType::ETHERNET, frame, 1500) else { return };
+        ends.push(match headers.key {
+            Key::V4(key) => [
+                (IpAddr::V4(key.source.into()), key.source_port),
+                (IpAddr::V4(key.destination.into()), key.destination_port),
+            ],
+            Key::V6(key) => [
+                (IpAddr::V6(join(key.source).into()), key.source_port),
+                (IpAddr::V6(join(key.destination).into()), key.destination_port),
+            ],
+        });
+    });
+    let mut taken: Vec<IpAddr> = Vec::new();
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    let mut text =
+        format!("[[chain]]\nnf = \"balancer\"\nflows = \"{flows}\"\ntable_size = 251\nreturns = {returns}\n");
+    for &[_, (address, port)] in &ends {
+        if addresses.contains(&address) || addresses.len() == 20 {
             continue;
         }
+        let number = addresses.len();
         addresses.push(address);
-        let port = if with_port && port > 0 { format!("port = {port}\n") } else { String::new() };
-        let backend = |n: u32| {
-            let address = if address.is_ipv4() { format!("10.9.8.{n}") } else { format!("2001:db8::{n}") };
-            let port = if n == 2 { ", port = 8080" } else { "" };
-            format!("{{ address = \"{address}\", weight = {}{port} }}", n % 3)
+        let port = if with_port { port } else { 0 };
+        let key = |port: u16| if port > 0 { format!(", port = {port}") } else { String::new() };
+        let backend = |n: usize| {
+            let address = match address.is_ipv4() {
+                true => format!("10.9.{number}.{n}"),
+                false => format!("2001:db8:9::{number}:{n}"),
+            };
+            let port = if n == 2 && (port > 0 || !returns) { 8080 } else { 0 };
+            format!("{{ address = \"{address}\", weight = {}{} }}", n % 3, key(port))
         };
-        let backends: Vec<_> = (1..5).map(backend).collect();
+        let mut backends: Vec<_> = (1..5).map(backend).collect();
+        let is_free = |&&(sender, _): &&(IpAddr, u16)| {
+            sender.is_ipv4() == address.is_ipv4() && !taken.contains(&sender)
+        };
+        let mut senders = ends.iter().map(|[sender, _]| sender);
+        if returns && let Some(&(sender, own)) = senders.find(is_free) {
+            taken.push(sender);
+            let own = if port > 0 { own } else { 0 };
+            backends.push(format!("{{ address = \"{sender}\", weight = {}{} }}", number % 2, key(own)));
+        }
+        let port = if port > 0 { format!("port = {port}\n") } else { String::new() };
         text += &format!(
             "[[chain.services]]\naddress = \"{address}\"\n{port}backends = [{}]\n",
             backends.join(", ")
@@ -151,15 +204,30 @@ fn policer() -> impl Strategy<Value = String> {
         "marker = \"two-rate\"\ncir = \"8kbit/s\"\ncbs = \"1500B\"\npir = \"80kbit/s\"\npbs = \"3000B\"\n",
         "marker = \"two-rate\"\ncir = \"80kbit/s\"\ncbs = \"3000B\"\npir = \"1Mbit/s\"\npbs = \"1500B\"\n",
     ]);
-    let action = || prop::sample::select(vec!["", "pass", "drop"]);
-    (flows, keys, action(), action()).prop_map(|(flows, keys, yellow, red)| {
-        let key = |name: &str, value: &str| match value {
-            "" => String::new(),
-            value => format!("{name} = \"{value}\"\n"),
-        };
-        let (flows, yellow, red) = (key("flows", flows), key("yellow", yellow), key("red", red));
-        format!("[[chain]]\nnf = \"policer\"\n{flows}{keys}{yellow}{red}")
-    })
+    let action = || {
+        let marks = prop::sample::select(vec![
+            "{ dscp = \"af12\" }",
+            "{ dscp = \"AF23\" }",
+            "{ dscp = 46 }",
+            "{ dscp = \"be\" }",
+        ]);
+        prop_oneof![2 => prop::sample::select(vec!["", "\"pass\"", "\"drop\""]), 1 => marks]
+    };
+    let mode = prop::sample::select(vec![
+        "",
+        "mode = \"colour-blind\"\n",
+        "mode = \"colour-aware\"\n",
+        "mode = \"colour-aware\"\nothers = \"yellow\"\n",
+    ]);
+    (flows, keys, mode, [action(), action(), action()]).prop_map(
+        |(flows, keys, mode, [green, yellow, red])| {
+            let flows = if flows.is_empty() { String::new() } else { format!("flows = \"{flows}\"\n") };
+            // All of them dropped would leave nothing to compare.
+            let green = if green == "\"drop\"" { "" } else { green };
+            let actions = [key("green", green), key("yellow", yellow), key("red", red)].concat();
+            format!("[[chain]]\nnf = \"policer\"\n{flows}{keys}{mode}{actions}")
+        },
+    )
 }
 
 /// A line of a chain file, or none where the value is "".
@@ -260,8 +328,8 @@ proptest! {
     #[test]
     fn any_chain_gives_what_the_oracle_gives(
         functions in prop::collection::vec(function(), 1..7),
-        (has_meter, with_port, balanced) in (any::<bool>(), any::<bool>(), prop::sample::select(vec!["5-tuple", "short"])),
-        has_scans in any::<bool>(),
+        (has_meter, with_port, returns, balanced) in (any::<bool>(), any::<bool>(), any::<bool>(), prop::sample::select(vec!["5-tuple", "short"])),
+        (has_scans, has_colours) in any::<(bool, bool)>(),
         (packets, flows, seed) in (1u64..4_000, 1u64..300, any::<u64>()),
         // Packets that come out of order, and by how much.
         (late, by) in (0usize..9, prop_oneof![Just(0u64), 1u64..50_000_000]),
@@ -273,7 +341,8 @@ proptest! {
         let capture = at_times(capture, |packet, time| {
             if late > 0 && packet % (late + 1) == 0 { time.saturating_sub(by) } else { time }
         });
-        let functions = functions.concat().replace(BALANCER, &balancer(&capture, balanced, with_port));
+        let capture = if has_colours { coloured(capture, seed) } else { capture };
+        let functions = functions.concat().replace(BALANCER, &balancer(&capture, balanced, with_port, returns));
         let chain = format!("{DEFINITIONS}{functions}{meter}");
         let how = How { settings: "device = \"oracle\"", ..How::default() };
         let (oracle, ..) = results(&chain, &capture, how);
@@ -379,7 +448,7 @@ fn devices_give_what_the_oracle_gives() {
                 "policer",
                 "marker = \"single-rate\"\ncir = \"1Mbit/s\"\ncbs = \"4000B\"\nebs = \"1500B\"\nyellow = \"drop\"\n",
             );
-            let balancer = balancer(&capture, "5-tuple", seed % 2 == 0);
+            let balancer = balancer(&capture, "5-tuple", seed % 2 == 0, false);
             for chain in [
                 format!("{counter}{limiter}{balancer}"),
                 format!("{sources}{short}{counter}{balancer}{policer}{limiter}"),
@@ -468,6 +537,72 @@ fn policers_see_all_colours() {
     }
 }
 
+/// What policers write is what their colours say, packet by packet, and a policer behind another one sees it.
+#[test]
+fn marks_are_written_and_seen() {
+    let capture = coloured(traffic(20_000, 300, 5), 5);
+    let policer = |keys: &str| {
+        format!(
+            "[[chain]]\nnf = \"policer\"\nmarker = \"single-rate\"\ncbs = \"1500B\"\nebs = \"1500B\"\n{keys}"
+        )
+    };
+    let marks = "cir = \"80kbit/s\"\ngreen = { dscp = \"af11\" }\nyellow = { dscp = \"af12\" }\nred = { dscp = \"af13\" }\n";
+    let first = policer(marks);
+    // Such as are never out of tokens tell what colour packets came with.
+    let reader = "[[chain]]\nnf = \"policer\"\nmarker = \"two-rate\"\ncir = \"1TB/s\"\ncbs = \"9GB\"\npir = \"1TB/s\"\n\
+        pbs = \"9GB\"\nmode = \"colour-aware\"\nred = \"pass\"\n";
+    let chain = format!("{reader}{first}[[chain]]\nnf = \"counter\"\n{reader}");
+    let oracle = How { settings: "device = \"oracle\"", ..How::default() };
+    let (oracle, ..) = results(&chain, &capture, oracle);
+    let functions = &oracle.summary["functions"];
+    let colours = ["green", "yellow", "red"];
+    let packets = |function: usize| colours.map(|name| functions[function][name]["packets"].as_u64());
+    assert!(packets(1).iter().all(|&packets| packets > Some(500)), "{functions}");
+    assert!(packets(0) != packets(1) && packets(3) == packets(1), "{functions}");
+
+    // By bytes: of each packet at most the DSCP changed and, of IPv4, the checksum, so that the header's sum is as it was.
+    let sum = |header: &[u8]| {
+        let words = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+        words.sum::<u32>() % 0xffff
+    };
+    let mut found = [0; 3];
+    let mut passed = &oracle.passed[24..];
+    each_frame(capture.clone(), |frame| {
+        let written;
+        (written, passed) = passed[16..].split_at(frame.len());
+        let Ok(headers) = dissect(LinkType::ETHERNET, frame, 1500) else {
+            assert_eq!(frame, written);
+            return;
+        };
+        let dscp = packetloom_packet::rewrite::dscp(LinkType::ETHERNET, written).map(|dscp| dscp.number());
+        found[usize::from(dscp.expect("an IP packet") - 10) / 2] += 1;
+        let mut back = written.to_vec();
+        // Where the header begins, behind VLAN tags.
+        let is_tag = |ip: &usize| [[0x81, 0], [0x88, 0xa8]].contains(&[frame[ip - 2], frame[ip - 1]]);
+        let ip = (14..).step_by(4).find(|ip| !is_tag(ip)).expect("an EtherType");
+        match headers.key {
+            Key::V4(_) => {
+                let len = usize::from(frame[ip] & 0xf) * 4;
+                assert_eq!(sum(&written[ip..ip + len]), sum(&frame[ip..ip + len]));
+                assert_eq!(written[ip + 1] & 3, frame[ip + 1] & 3, "ECN");
+                back[ip + 1] = frame[ip + 1];
+                back[ip + 10..ip + 12].copy_from_slice(&frame[ip + 10..ip + 12]);
+            }
+            Key::V6(_) => {
+                assert_eq!(written[ip + 1] & 0x3f, frame[ip + 1] & 0x3f, "ECN and flow label");
+                back[ip..ip + 2].copy_from_slice(&frame[ip..ip + 2]);
+            }
+        }
+        assert_eq!(back, frame);
+    });
+    assert_eq!(found.map(Some), packets(1));
+    assert!(passed.is_empty());
+    for settings in ["", "workers = 3", "workers = 4\nbatch = 1", "batch = 7", "device = \"host\""] {
+        let (found, ..) = results(&chain, &capture, How { settings, ..How::default() });
+        assert!(found == oracle, "{settings}");
+    }
+}
+
 /// What makes the comparisons above worth something: sources are found, answers come, and several workers run what they can.
 #[test]
 fn detectors_find_what_they_look_for() {
@@ -510,7 +645,7 @@ fn detectors_find_what_they_look_for() {
         assert_eq!(plan.shared().map(|used| &*used.name).collect::<Vec<_>>(), shared, "{chain}");
     }
     // Tables of its own that packets of one flow would be spread over.
-    for before in [&balancer(&capture, "5-tuple", false), "[[chain]]\nnf = \"conntrack\"\n"] {
+    for before in [&balancer(&capture, "5-tuple", false, false), "[[chain]]\nnf = \"conntrack\"\n"] {
         assert_eq!(plan(&format!("{before}{METER}"), "workers = 3").workers(), 1);
     }
 }
@@ -599,4 +734,141 @@ fn flows_stay_with_their_backends() {
             assert!((200..=300).contains(&share), "{share} flows of 1,000 to backend {backend} of 4");
         }
     }
+}
+
+/// The source, destination, protocol and ports or ICMP type and code of a frame to be made.
+type Ends = (&'static str, &'static str, u8, u16, u16);
+
+fn frame_of((source, destination, protocol, source_port, destination_port): Ends) -> Vec<u8> {
+    let bits = KeyBits::WHOLE.with(if [1, 58].contains(&protocol) { KeyBits::ICMP } else { KeyBits::PORTS });
+    let halves = |address: std::net::Ipv6Addr| packetloom_packet::key::halves(address.into());
+    let key = match (source.parse().expect("an address"), destination.parse().expect("an address")) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => Key::V4(MatchKey4 {
+            source: source.into(),
+            destination: destination.into(),
+            source_port,
+            destination_port,
+            protocol,
+            bits,
+            ..MatchKey4::default()
+        }),
+        (IpAddr::V6(source), IpAddr::V6(destination)) => Key::V6(MatchKey6 {
+            source: halves(source),
+            destination: halves(destination),
+            source_port,
+            destination_port,
+            protocol,
+            bits,
+            ..MatchKey6::default()
+        }),
+        _ => panic!("addresses of two versions"),
+    };
+    let mut frame = packetloom_generate::frame(&key);
+    let put = |frame: &mut [u8], at: usize, bytes: &[u8]| {
+        let mut sum: u32 =
+            bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0))).sum();
+        while sum > 0xffff {
+            sum = (sum >> 16) + (sum & 0xffff);
+        }
+        frame[at..at + 2].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    };
+    // Of headers without options, with Ethernet's 14 bytes before them: the pseudo headers of RFC 9293 section 3.1 and RFC 8200 section 8.1.
+    let (pseudo, message) = if let Key::V4(_) = key {
+        let header = frame[14..34].to_vec();
+        put(&mut frame, 24, &header);
+        (frame[26..34].to_vec(), 34..14 + usize::from(u16::from_be_bytes([frame[16], frame[17]])))
+    } else {
+        (frame[22..54].to_vec(), 54..54 + usize::from(u16::from_be_bytes([frame[18], frame[19]])))
+    };
+    let summed =
+        [&pseudo, &[0, protocol][..], &(message.len() as u16).to_be_bytes(), &frame[message.clone()]]
+            .concat();
+    match protocol {
+        6 => put(&mut frame, message.start + 16, &summed),
+        17 => put(&mut frame, message.start + 6, &summed),
+        58 => put(&mut frame, message.start + 2, &summed),
+        _ => {}
+    }
+    frame
+}
+
+/// Packets from backends are those that the service would have sent, checksums included; others stay as they are.
+#[test]
+fn answers_of_backends_are_those_of_the_service() {
+    const SERVICES: &str = "\
+[[chain]]
+nf = \"balancer\"
+returns = true
+services = [
+    { address = \"192.0.2.1\", port = 80, protocol = \"tcp\", backends = [
+        { address = \"10.0.0.1\", port = 8080 }, { address = \"10.0.0.2\", weight = 0 } ] },
+    { address = \"192.0.2.2\", backends = [{ address = \"10.0.0.3\" }] },
+    { address = \"2001:db8::1\", port = 53, protocol = \"udp\", backends = [{ address = \"2001:db8::a\", port = 5353 }] },
+    { address = \"2001:db8::2\", backends = [{ address = \"2001:db8::b\" }] },
+]
+";
+    const CLIENT: &str = "198.51.100.7";
+    const CLIENT6: &str = "2001:db8:7::7";
+    // What comes, what goes, and whose backend it was returned for.
+    let packets: &[(Ends, Ends, Option<usize>)] = &[
+        ((CLIENT, "192.0.2.1", 6, 999, 80), (CLIENT, "10.0.0.1", 6, 999, 8080), None),
+        (("10.0.0.1", CLIENT, 6, 8080, 999), ("192.0.2.1", CLIENT, 6, 80, 999), Some(0)),
+        // One that is drained, and has the service's port.
+        (("10.0.0.2", CLIENT, 6, 80, 999), ("192.0.2.1", CLIENT, 6, 80, 999), Some(1)),
+        // Another port, another protocol.
+        (("10.0.0.1", CLIENT, 6, 80, 999), ("10.0.0.1", CLIENT, 6, 80, 999), None),
+        (("10.0.0.1", CLIENT, 17, 8080, 999), ("10.0.0.1", CLIENT, 17, 8080, 999), None),
+        // Any port, any protocol; of ICMP replies, but neither errors nor requests.
+        (("10.0.0.3", CLIENT, 17, 7, 999), ("192.0.2.2", CLIENT, 17, 7, 999), Some(2)),
+        (("10.0.0.3", CLIENT, 47, 0, 0), ("192.0.2.2", CLIENT, 47, 0, 0), Some(2)),
+        (("10.0.0.3", CLIENT, 1, 0, 0), ("192.0.2.2", CLIENT, 1, 0, 0), Some(2)),
+        (("10.0.0.3", CLIENT, 1, 3, 1), ("10.0.0.3", CLIENT, 1, 3, 1), None),
+        (("10.0.0.3", CLIENT, 1, 8, 0), ("10.0.0.3", CLIENT, 1, 8, 0), None),
+        // A backend that is a client of another service: its source stays, and the answer is from that service.
+        (("10.0.0.3", "192.0.2.1", 6, 999, 80), ("10.0.0.3", "10.0.0.1", 6, 999, 8080), None),
+        (("10.0.0.1", "10.0.0.3", 6, 8080, 999), ("192.0.2.1", "10.0.0.3", 6, 80, 999), Some(0)),
+        (("2001:db8::a", CLIENT6, 17, 5353, 999), ("2001:db8::1", CLIENT6, 17, 53, 999), Some(3)),
+        (("2001:db8::b", CLIENT6, 58, 129, 0), ("2001:db8::2", CLIENT6, 58, 129, 0), Some(4)),
+        // Neighbour solicitation.
+        (("2001:db8::b", CLIENT6, 58, 135, 0), ("2001:db8::b", CLIENT6, 58, 135, 0), None),
+        (("2001:db8::b", CLIENT6, 6, 7, 999), ("2001:db8::2", CLIENT6, 6, 7, 999), Some(4)),
+    ];
+    let capture = |of: fn(&(Ends, Ends, Option<usize>)) -> Ends| {
+        let mut capture = traffic(1, 1, 1);
+        capture.truncate(24);
+        for (number, packet) in (0u32..).zip(packets) {
+            let frame = frame_of(of(packet));
+            for word in [0, number, frame.len() as u32, frame.len() as u32] {
+                capture.extend(word.to_le_bytes());
+            }
+            capture.extend(frame);
+        }
+        capture
+    };
+    let (before, after) = (capture(|packet| packet.0), capture(|packet| packet.1));
+    let mut returned = [0u64; 5];
+    packets.iter().filter_map(|packet| packet.2).for_each(|backend| returned[backend] += 1);
+    for settings in ["device = \"oracle\"", "", "workers = 3\nbatch = 2", "device = \"host\""] {
+        let (found, ..) = results(SERVICES, &before, How { settings, ..How::default() });
+        for (number, (found, expected)) in frames(&found.passed).zip(frames(&after)).enumerate() {
+            assert_eq!(found, expected, "{settings} packet {number}");
+        }
+        assert_eq!(found.passed.len(), after.len());
+        let backends = &found.summary["functions"][0]["backends"];
+        let counts: Vec<_> =
+            (0..5).map(|n| backends[n]["returned"]["packets"].as_u64().expect("a number")).collect();
+        assert_eq!(counts, returned, "{backends}");
+        assert_eq!(found.summary["functions"][0]["others"], 5, "{}", found.summary);
+    }
+    // Unless it is asked for, they stay as they are.
+    let (found, ..) = results(&SERVICES.replace("returns = true\n", ""), &before, How::default());
+    assert_eq!(frames(&found.passed).nth(1), frames(&before).nth(1));
+    assert_eq!(found.summary["functions"][0]["backends"][0].get("returned"), None);
+}
+
+/// The frames of a capture.
+fn frames(capture: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let mut frames = Vec::new();
+    each_frame(capture.to_vec(), |frame| frames.push(frame.to_vec()));
+    frames.into_iter()
 }

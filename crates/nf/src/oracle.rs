@@ -21,6 +21,8 @@ pub struct OracleIp {
     pub source: IpAddr,
     /// Destination address.
     pub destination: IpAddr,
+    /// The differentiated services code point.
+    pub dscp: u8,
     /// Protocol of the payload.
     pub protocol: u8,
     /// Source and destination port, of TCP, UDP and SCTP.
@@ -168,6 +170,7 @@ fn version4(packet: &[u8], on_wire: usize, quotes: bool) -> Result<OracleIp, Rej
     let mut ip = OracleIp {
         source: address(12),
         destination: address(16),
+        dscp: header[1] / 4,
         protocol: header[9],
         ports: None,
         icmp: None,
@@ -201,6 +204,8 @@ fn version6(packet: &[u8], on_wire: usize, quotes: bool) -> Result<OracleIp, Rej
     let mut ip = OracleIp {
         source: address(8),
         destination: address(24),
+        // The traffic class begins in the middle of the first byte.
+        dscp: header[0] % 16 * 4 + header[1] / 64,
         protocol: header[6],
         ports: None,
         icmp: None,

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use packetloom_nf::oracle::{OracleIp, OraclePacket};
 use packetloom_packet::key::join;
-use packetloom_packet::{Headers, Key, KeyBits, LinkType, Reject, dissect};
+use packetloom_packet::rewrite::dscp;
+use packetloom_packet::{Dscp, Headers, Key, KeyBits, LinkType, Reject, dissect};
 use proptest::prelude::*;
 
 use crate::frames::{Fragment, Packet, Transport, ethernet};
@@ -43,6 +44,7 @@ fn views(link: u16, frame: &[u8], wire_len: u32) -> Result<OracleIp, Reject> {
     Ok(OracleIp {
         source,
         destination,
+        dscp: dscp(LinkType(link), frame).map(Dscp::number).expect("what has a key has one"),
         protocol,
         ports: has(KeyBits::PORTS).then_some((source_port, destination_port)),
         icmp: has(KeyBits::ICMP).then_some((source_port as u8, destination_port as u8)),
@@ -164,6 +166,7 @@ fn intended(packet: &Packet) -> OracleIp {
     OracleIp {
         source: packet.source,
         destination: packet.destination,
+        dscp: packet.class / 4,
         protocol: packet.transport.protocol(),
         ports,
         icmp,
@@ -197,14 +200,15 @@ fn packet() -> impl Strategy<Value = Packet> {
     ];
     let numbers = prop::sample::select(vec![0, 43, 60, 135, 139, 140, 51]);
     let options = prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec((numbers, 0..3u8), 0..10)];
-    (addresses, transport, fragment, options, 0..60usize).prop_map(
-        |([source, destination], transport, fragment, options, payload)| Packet {
+    (addresses, transport, fragment, options, 0..60usize, any::<u8>()).prop_map(
+        |([source, destination], transport, fragment, options, payload, class)| Packet {
             source,
             destination,
             transport,
             fragment,
             options,
             payload,
+            class,
         },
     )
 }

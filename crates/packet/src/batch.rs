@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::dissect::{COMMON, common};
 use crate::prefetch::prefetch_at;
-use crate::rewrite::{self, Ends};
+use crate::rewrite::{self, Changes};
 use crate::{
-    Address, DropReason, End, Headers, Key, LinkType, MatchKey4, MatchKey6, Reject, Rewrite, Timestamp,
+    Address, DropReason, Dscp, End, Headers, Key, LinkType, MatchKey4, MatchKey6, Reject, Rewrite, Timestamp,
     Verdict, dissect,
 };
 
@@ -97,8 +97,8 @@ pub struct Batch {
     verdicts: Vec<Verdict>,
     v4: Keys<MatchKey4>,
     v6: Keys<MatchKey6>,
-    /// For each frame, if any was rewritten, which of its ends were.
-    rewritten: Vec<Ends>,
+    /// For each frame, if any was rewritten, what of it was.
+    rewritten: Vec<Changes>,
     /// Whether all frames that are parsed are of the most common ones.
     is_common: bool,
     capacity: usize,
@@ -108,7 +108,6 @@ pub struct Batch {
 const AHEAD: usize = 8;
 
 /// The columns of a batch.
-#[derive(Debug)]
 pub struct Columns<'a> {
     /// The frames, in order of arrival.
     pub frames: &'a [FrameRef],
@@ -118,7 +117,8 @@ pub struct Columns<'a> {
     pub v4: &'a mut Keys<MatchKey4>,
     /// The IPv6 packets' keys.
     pub v6: &'a mut Keys<MatchKey6>,
-    rewritten: &'a mut Vec<Ends>,
+    arena: &'a Arena,
+    rewritten: &'a mut Vec<Changes>,
 }
 
 /// One packet of a batch, to be rewritten.
@@ -127,7 +127,7 @@ pub struct Rewritable<'a> {
     frame: u32,
     frames: usize,
     key: KeyMut<'a>,
-    rewritten: &'a mut Vec<Ends>,
+    rewritten: &'a mut Vec<Changes>,
 }
 
 #[derive(Debug)]
@@ -147,27 +147,42 @@ impl Rewritable<'_> {
     }
 
     /// As [`Batch::rewrite`].
-    #[inline]
+    // A function with two calls of it would not have it inlined otherwise, at 20 instructions a packet.
+    #[inline(always)]
     pub fn rewrite(&mut self, end: End, address: Address, port: Option<u16>) -> bool {
         let is_done = match &mut self.key {
             KeyMut::V4(key) => key.rewrite(end, address, port),
             KeyMut::V6(key) => key.rewrite(end, address, port),
         };
         if is_done {
-            match self.rewritten.get_mut(self.frame as usize) {
-                Some(ends) => ends.add(end),
-                None => first_rewrite(self.rewritten, self.frames, self.frame, end),
-            }
+            self.change(|changes| changes.add(end));
         }
         is_done
     }
+
+    /// As [`Batch::mark`].
+    #[inline]
+    pub fn mark(&mut self, dscp: Dscp) {
+        self.change(|changes| changes.mark(dscp));
+    }
+
+    #[inline]
+    fn change(&mut self, change: impl Fn(&mut Changes)) {
+        let at = self.frame as usize;
+        match self.rewritten.get_mut(at) {
+            Some(changes) => change(changes),
+            None => {
+                begin_rewrites(self.rewritten, self.frames);
+                change(&mut self.rewritten[at]);
+            }
+        }
+    }
 }
 
-/// Notes the first rewrite of a batch of so many frames.
+/// Before the first rewrite of a batch of so many frames.
 #[cold]
-fn first_rewrite(rewritten: &mut Vec<Ends>, frames: usize, frame: u32, end: End) {
-    rewritten.resize(frames, Ends::NONE);
-    rewritten[frame as usize].add(end);
+fn begin_rewrites(rewritten: &mut Vec<Changes>, frames: usize) {
+    rewritten.resize(frames, Changes::NONE);
 }
 
 impl Columns<'_> {
@@ -180,6 +195,24 @@ impl Columns<'_> {
             Parsed::Rejected(_) => return None,
         };
         Some(Rewritable { frame, frames: self.frames.len(), key, rewritten: self.rewritten })
+    }
+
+    /// The DSCP of a frame's packet, as functions before have rewritten it; the default one where it has none.
+    #[inline]
+    pub fn dscp(&self, frame: u32) -> Dscp {
+        let index = frame as usize;
+        let changed = self.rewritten.get(index).and_then(|changes| changes.dscp());
+        let own = || {
+            let frame = &self.frames[index];
+            rewrite::dscp(frame.link, bytes_of((**self.arena).as_ref(), frame))
+        };
+        changed.or_else(own).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Columns<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Columns").field("frames", &self.frames.len()).finish_non_exhaustive()
     }
 }
 
@@ -232,7 +265,7 @@ impl Batch {
     }
 
     /// Appends a frame of `other`, a batch over the same arena, with what its headers said. Its key is as rewritten as it
-    /// is there, but rewrites stay behind: whoever takes batches apart puts their rewrites together again.
+    /// is there, but rewrites stay behind, and its DSCP is that of its bytes: whoever takes batches apart puts their rewrites together again.
     pub fn push_from(&mut self, other: &Self, index: usize) {
         let frame = self.frames.len() as u32;
         self.is_common &= other.is_common;
@@ -261,20 +294,43 @@ impl Batch {
         columns.packet(frame, parsed).is_some_and(|mut packet| packet.rewrite(end, address, port))
     }
 
+    /// Gives a packet another DSCP: later functions see it, and the frame has it when it is written out. Whether that can be: not where
+    /// the frame has no key.
+    pub fn mark(&mut self, frame: u32, dscp: Dscp) -> bool {
+        let Some(&parsed) = self.parsed.get(frame as usize) else { return false };
+        self.columns().packet(frame, parsed).is_some_and(|mut packet| {
+            packet.mark(dscp);
+            true
+        })
+    }
+
+    /// The DSCP that a packet was given, if it was.
+    pub fn marked(&self, index: usize) -> Option<Dscp> {
+        self.changes(index).dscp()
+    }
+
     /// Rewrites the frame `frame` of this batch as `other` has its frame `index`, which must be the same one: to put together
     /// what was taken apart.
     pub fn rewrite_from(&mut self, frame: usize, other: &Self, index: usize) {
         for rewrite in other.rewrites(index) {
             self.rewrite(Rewrite { frame: frame as u32, ..rewrite });
         }
+        if let Some(dscp) = other.marked(index) {
+            self.mark(frame as u32, dscp);
+        }
     }
 
-    /// What is to be rewritten in a frame: at most one for each end.
+    #[inline]
+    fn changes(&self, index: usize) -> Changes {
+        self.rewritten.get(index).copied().unwrap_or(Changes::NONE)
+    }
+
+    /// Addresses and ports that are to be rewritten in a frame: at most one for each end.
     #[inline]
     pub fn rewrites(&self, index: usize) -> impl Iterator<Item = Rewrite> {
-        let ends = self.rewritten.get(index).copied().unwrap_or(Ends::NONE);
+        let changes = self.changes(index);
         let of = move |end| {
-            let parsed = *self.parsed.get(index).filter(|_| ends.has(end))?;
+            let parsed = *self.parsed.get(index).filter(|_| changes.has(end))?;
             match parsed {
                 Parsed::V4(at) => Some(self.v4.keys[at as usize].as_rewrite(index as u32, end)),
                 Parsed::V6(at) => Some(self.v6.keys[at as usize].as_rewrite(index as u32, end)),
@@ -287,8 +343,8 @@ impl Batch {
     /// Writes what is to be rewritten in a frame into a copy of its bytes, or of those before some place.
     #[inline]
     pub fn apply_rewrites(&self, index: usize, bytes: &mut [u8]) {
-        if let (Some(&ends), Some(&parsed)) = (self.rewritten.get(index), self.parsed.get(index)) {
-            self.apply_ends(ends, &self.frames[index], parsed, bytes);
+        if let (Some(&changes), Some(&parsed)) = (self.rewritten.get(index), self.parsed.get(index)) {
+            self.apply_changes(changes, &self.frames[index], parsed, bytes);
         }
     }
 
@@ -299,30 +355,35 @@ impl Batch {
         for (index, ((frame, verdict), &parsed)) in columns.enumerate() {
             if verdict.is_pass() {
                 let bytes = copy(frame);
-                if let Some(&ends) = self.rewritten.get(index) {
-                    self.apply_ends(ends, frame, parsed, bytes);
+                if let Some(&changes) = self.rewritten.get(index) {
+                    self.apply_changes(changes, frame, parsed, bytes);
                 }
             }
         }
     }
 
     #[inline]
-    fn apply_ends(&self, ends: Ends, frame: &FrameRef, parsed: Parsed, bytes: &mut [u8]) {
-        if ends == Ends::NONE {
+    fn apply_changes(&self, changes: Changes, frame: &FrameRef, parsed: Parsed, bytes: &mut [u8]) {
+        if changes == Changes::NONE {
             return;
         }
         let of = (frame.link, frame.wire_len);
         match parsed {
-            Parsed::V4(at) => rewrite::write_v4(&self.v4.keys[at as usize], ends, of, bytes, self.is_common),
-            Parsed::V6(at) => rewrite::write_v6(&self.v6.keys[at as usize], ends, of, bytes),
+            Parsed::V4(at) => {
+                rewrite::write_v4(&self.v4.keys[at as usize], changes, of, bytes, self.is_common)
+            }
+            Parsed::V6(at) => rewrite::write_v6(&self.v6.keys[at as usize], changes, of, bytes),
             Parsed::Rejected(_) => {}
+        }
+        if let Some(dscp) = changes.dscp() {
+            rewrite::mark(dscp, frame.link, bytes);
         }
     }
 
     /// Whether a frame was rewritten.
     #[inline]
     pub fn is_rewritten(&self, index: usize) -> bool {
-        self.rewritten.get(index).is_some_and(|&ends| ends != Ends::NONE)
+        self.changes(index) != Changes::NONE
     }
 
     /// Whether any frame was rewritten.
@@ -430,8 +491,8 @@ impl Batch {
 
     /// All columns, for functions that rewrite packets while they judge them.
     pub fn columns(&mut self) -> Columns<'_> {
-        let Self { frames, verdicts, v4, v6, rewritten, .. } = self;
-        Columns { frames, verdicts, v4, v6, rewritten }
+        let Self { arena, frames, verdicts, v4, v6, rewritten, .. } = self;
+        Columns { frames, verdicts, v4, v6, arena, rewritten }
     }
 
     /// The IPv4 packets' keys.

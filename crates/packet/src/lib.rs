@@ -8,6 +8,7 @@
 
 pub mod batch;
 pub mod dissect;
+pub mod dscp;
 pub mod flow;
 pub mod key;
 pub mod link;
@@ -23,6 +24,7 @@ pub mod wire;
 pub use self::prefetch::{prefetch, prefetch_at};
 pub use batch::{Arena, Batch, FrameRef};
 pub use dissect::{Connection, Headers, Key, Message, Role, dissect};
+pub use dscp::Dscp;
 pub use flow::{EndReason, FlowRecord, HalfFlow};
 pub use key::{FlowKey, KeyBits, MatchKey4, MatchKey6};
 pub use link::LinkType;

@@ -1,4 +1,4 @@
-//! Rewriting of addresses and ports, with the checksums over them.
+//! Rewriting of addresses, ports and DSCPs, with the checksums over them.
 //!
 //! Frames may lie in memory that can only be read, so functions rewrite the match keys of a batch, and who writes a frame
 //! out, or owns its memory, applies [`Rewrite`]s to what the keys have become. Checksums are brought up to date by what changed: that needs no bytes beyond
@@ -9,7 +9,7 @@ use std::mem;
 use crate::dissect::{COMMON, Walk, common, network_layer, walk_ipv4, walk_ipv6};
 use crate::key::{KeyBits, MatchKey4, MatchKey6, join};
 use crate::wire::ip::{Ipv4, Ipv6};
-use crate::{LinkType, protocol};
+use crate::{Dscp, LinkType, protocol};
 
 /// Where the checksum stands in a TCP header (RFC 9293 section 3.1).
 const TCP_CHECKSUM: usize = 16;
@@ -102,40 +102,81 @@ fn write_common(frame: &mut [u8; COMMON], end: End, address: u32, port: Option<u
 #[inline]
 pub(crate) fn write_v4(
     key: &MatchKey4,
-    ends: Ends,
+    changes: Changes,
     (link, wire_len): (LinkType, u32),
     frame: &mut [u8],
     is_common: bool,
 ) {
     match frame.first_chunk_mut() {
         Some(frame) if is_common || common(link, frame).is_some() => {
-            if ends.has(End::Source) {
+            if changes.has(End::Source) {
                 write_common(frame, End::Source, key.source, Some(key.source_port));
             }
-            if ends.has(End::Destination) {
+            if changes.has(End::Destination) {
                 write_common(frame, End::Destination, key.destination, Some(key.destination_port));
             }
         }
-        _ => write_any(|end| key.as_rewrite(0, end), ends, (link, wire_len), frame),
+        _ => write_any(|end| key.as_rewrite(0, end), changes, (link, wire_len), frame),
     }
 }
 
 /// The same for IPv6.
 #[inline]
-pub(crate) fn write_v6(key: &MatchKey6, ends: Ends, of: (LinkType, u32), frame: &mut [u8]) {
-    write_any(|end| key.as_rewrite(0, end), ends, of, frame);
+pub(crate) fn write_v6(key: &MatchKey6, changes: Changes, of: (LinkType, u32), frame: &mut [u8]) {
+    write_any(|end| key.as_rewrite(0, end), changes, of, frame);
 }
 
 #[inline(never)]
 fn write_any(
     rewrite: impl Fn(End) -> Rewrite,
-    ends: Ends,
+    changes: Changes,
     (link, wire_len): (LinkType, u32),
     frame: &mut [u8],
 ) {
-    for end in [End::Source, End::Destination].into_iter().filter(|&end| ends.has(end)) {
+    for end in [End::Source, End::Destination].into_iter().filter(|&end| changes.has(end)) {
         // Possible, or it would not have been taken, but where headers are beyond the bytes that there are.
         apply_to_any(&rewrite(end), link, frame, wire_len);
+    }
+}
+
+/// The DSCP of the outermost IP header of a frame, if it was captured.
+#[inline]
+pub fn dscp(link: LinkType, frame: &[u8]) -> Option<Dscp> {
+    let packet = network_layer(link, frame).ok()?;
+    let word = u16::from_be_bytes(*packet.first_chunk()?);
+    Dscp::new((word >> dscp_shift(word)? & DSCP_BITS).into())
+}
+
+/// Writes a DSCP into the outermost IP header of a frame, and brings IPv4's checksum up to date; no other covers it. The two bits for
+/// congestion notification stay. Whether it was written: not where there is no IP header, or its first bytes were not captured.
+pub fn mark(dscp: Dscp, link: LinkType, frame: &mut [u8]) -> bool {
+    let Ok(packet) = network_layer(link, frame) else { return false };
+    let before = frame.len() - packet.len();
+    let packet = &mut frame[before..];
+    let Some(word) = packet.first_chunk().map(|first| u16::from_be_bytes(*first)) else { return false };
+    let Some(shift) = dscp_shift(word) else { return false };
+    let new = word & !(DSCP_BITS << shift) | u16::from(dscp.number()) << shift;
+    // Where it is the same, a checksum of either zero stays the one that it is.
+    if new != word {
+        let change = replace(packet, 0, new.to_be_bytes());
+        if shift == DSCP_SHIFT_V4 {
+            adjust(packet, Ipv4::CHECKSUM, change);
+        }
+    }
+    true
+}
+
+const DSCP_BITS: u16 = 0x3f;
+const DSCP_SHIFT_V4: u32 = 2;
+
+/// The lowest of the DSCP's bits in the first word of an IP packet: after version and header length of IPv4 (RFC 791), or after IPv6's
+/// version (RFC 8200 section 3).
+#[inline]
+fn dscp_shift(word: u16) -> Option<u32> {
+    match word >> 12 {
+        4 => Some(DSCP_SHIFT_V4),
+        6 => Some(6),
+        _ => None,
     }
 }
 
@@ -320,22 +361,34 @@ fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// Which ends of a packet were rewritten.
+/// What was rewritten of a packet: a bit for each end, one for the DSCP, and from bit 8 on that itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ends(u8);
+pub(crate) struct Changes(u16);
 
-impl Ends {
-    /// Neither.
-    pub const NONE: Self = Self(0);
+impl Changes {
+    /// Nothing.
+    pub(crate) const NONE: Self = Self(0);
+    const DSCP: u16 = 1 << 2;
 
     #[inline]
     pub(crate) fn add(&mut self, end: End) {
-        self.0 |= 1 << end as u8;
+        self.0 |= 1 << end as u16;
     }
 
     #[inline]
     pub(crate) fn has(self, end: End) -> bool {
-        self.0 >> end as u8 & 1 == 1
+        self.0 >> end as u16 & 1 == 1
+    }
+
+    /// The DSCP takes the place of one from before.
+    #[inline]
+    pub(crate) fn mark(&mut self, dscp: Dscp) {
+        self.0 = self.0 & 0xff | Self::DSCP | u16::from(dscp.number()) << 8;
+    }
+
+    #[inline]
+    pub(crate) fn dscp(self) -> Option<Dscp> {
+        if self.0 & Self::DSCP == 0 { None } else { Dscp::new((self.0 >> 8).into()) }
     }
 }
 

@@ -9,7 +9,7 @@ use packetloom_packet::batch::{Arena, Parsed, Policy};
 use packetloom_packet::reject::RejectCounts;
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{
-    Address, Batch, DropReason, End, EndReason, FlowRecord, FrameRef, HalfFlow, Headers, Key, LinkType,
+    Address, Batch, DropReason, Dscp, End, EndReason, FlowRecord, FrameRef, HalfFlow, Headers, Key, LinkType,
     Reject, Rewrite, Timestamp, Verdict, dissect, protocol, rewrite,
 };
 use proptest::prelude::*;
@@ -261,6 +261,15 @@ fn rewrites_of_parts_are_put_together() {
     }
     assert_eq!(rewrites(&whole, 3), [Rewrite { frame: 3, ..second }]);
     assert_eq!(rewrites(&whole, 5), [to(5, Address::V6([3, 4]), 9)]);
+
+    // A mark comes along, with rewrites or alone; what is rejected has none.
+    assert!(part.mark(0, Dscp::EF) && !whole.mark(2, Dscp::EF) && !whole.mark(99, Dscp::EF));
+    whole.rewrite_from(3, &part, 0);
+    assert_eq!((whole.marked(3), whole.marked(5), whole.is_rewritten(2)), (Some(Dscp::EF), None, false));
+    let mut alone = filled(&packets());
+    alone.parse(Policy::PASS);
+    assert!(!alone.has_rewrites() && alone.mark(0, Dscp::DEFAULT) && alone.has_rewrites());
+    assert!(alone.is_rewritten(0) && !alone.is_rewritten(3) && rewrites(&alone, 0).is_empty());
 
     // A frame that is taken out again has the new key, and its rewrites stay.
     let mut again = Batch::new(1);

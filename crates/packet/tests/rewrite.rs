@@ -6,8 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use packetloom_packet::batch::{Parsed, Policy};
-use packetloom_packet::rewrite::apply;
-use packetloom_packet::{Address, Batch, End, FrameRef, Key, KeyBits, LinkType, Rewrite, Timestamp, dissect};
+use packetloom_packet::rewrite::{self, apply};
+use packetloom_packet::{
+    Address, Batch, Dscp, End, FrameRef, Key, KeyBits, LinkType, Rewrite, Timestamp, dissect,
+};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use support::*;
@@ -84,6 +86,8 @@ struct Shape {
     padding: usize,
     /// Changes the payload after the checksums were made.
     damage: u8,
+    /// Type of service, or traffic class.
+    class: u8,
 }
 
 /// A frame, and where what a rewrite of one end may change stands in it.
@@ -206,7 +210,7 @@ impl Shape {
         let header_len = 20 + 4 * self.options.len();
         let total_len = if self.is_offloaded { 0 } else { (header_len + upper.len()) as u16 };
         let mut packet = vec![1; header_len];
-        put(&mut packet, 0, &[0x40 | (header_len / 4) as u8, 0]);
+        put(&mut packet, 0, &[0x40 | (header_len / 4) as u8, self.class]);
         put(&mut packet, 2, &total_len.to_be_bytes());
         put(&mut packet, 6, &(offset | if more { 0x2000 } else { 0 }).to_be_bytes());
         put(&mut packet, 8, &[64, self.kind.protocol(), 0, 0]);
@@ -229,7 +233,7 @@ impl Shape {
             (next, rest) = (number, [extension(next, units, len), rest].concat());
         }
         let payload_len = if self.is_offloaded { 0 } else { rest.len() as u16 };
-        let mut packet = vec![0x60, 0, 0, 0];
+        let mut packet = vec![0x60 | self.class >> 4, self.class << 4 | 0x0f, 0x12, 0x34];
         packet.extend(payload_len.to_be_bytes());
         packet.extend([next, 64]);
         packet.extend(self.address(source));
@@ -261,19 +265,31 @@ fn shape() -> impl Strategy<Value = Shape> {
         1 => proptest::collection::vec(any::<u8>(), 2_000..3_000),
     ];
     let upper = (any::<bool>(), select(&KINDS), fragment, proptest::collection::vec(option, 0..5), payload);
-    let rest = (any::<bool>(), 0usize..9, prop_oneof![Just(0), any::<u8>()]);
+    let rest = (any::<bool>(), 0usize..9, prop_oneof![Just(0), any::<u8>()], any::<u8>());
     (select(carriers()), upper, rest).prop_map(
         |(
             (_, link, carrier),
             (is_v6, kind, mut fragment, options, payload),
-            (is_offloaded, padding, damage),
+            (is_offloaded, padding, damage, class),
         )| {
             if !is_v6 && fragment == Fragment::Atomic {
                 fragment = Fragment::Whole;
             }
             // What follows a packet that does not say its length belongs to it.
             let padding = if is_offloaded { 0 } else { padding };
-            Shape { link, carrier, is_v6, kind, fragment, options, payload, is_offloaded, padding, damage }
+            Shape {
+                link,
+                carrier,
+                is_v6,
+                kind,
+                fragment,
+                options,
+                payload,
+                is_offloaded,
+                padding,
+                damage,
+                class,
+            }
         },
     )
 }
@@ -380,7 +396,7 @@ proptest! {
         }
         let shape = Shape {
             link, carrier: vec![], is_v6, kind: Kind::Gre, fragment: Fragment::Whole, options: vec![],
-            payload: vec![], is_offloaded: false, padding: 0, damage: 0,
+            payload: vec![], is_offloaded: false, padding: 0, damage: 0, class: 0,
         };
         check_batch(link, frame, wire_len, shape.rewrite(end, to, with_port))?;
     }
@@ -393,6 +409,119 @@ proptest! {
         let wire_len = frame.len() as u32;
         check_batch(shape.link, frame, wire_len, shape.rewrite(end, to, with_port))?;
     }
+}
+
+fn dscp() -> impl Strategy<Value = Dscp> {
+    (0u64..64).prop_map(|number| Dscp::new(number).expect("a DSCP"))
+}
+
+proptest! {
+    /// The header checksum of the packet that is expected is summed up anew.
+    #[test]
+    fn a_marked_packet_is_the_packet_of_the_new_dscp(shape in shape(), hosts in (host(), host()), to in dscp()) {
+        let before = shape.build(hosts.0, hosts.1);
+        let marked = Shape { class: to.number() << 2 | shape.class & 3, ..shape.clone() };
+        let after = marked.build(hosts.0, hosts.1);
+        let old = Dscp::new((shape.class >> 2).into());
+        for cut in 0..=before.bytes.len().min(250) {
+            let mut frame = before.bytes[..cut].to_vec();
+            let mut expected = after.bytes[..cut].to_vec();
+            // The first two bytes of the header are written as one, and so is the checksum.
+            let is_there = cut >= shape.carrier.len() + 2;
+            let found = rewrite::dscp(shape.link, &frame);
+            prop_assert_eq!(found, old.filter(|_| is_there), "cut at {}", cut);
+            let checksum = shape.carrier.len() + 10;
+            if !is_there {
+                expected.clone_from(&frame);
+            } else if !shape.is_v6 && cut == checksum + 1 {
+                expected[checksum] = frame[checksum];
+            }
+            prop_assert_eq!(rewrite::mark(to, shape.link, &mut frame), is_there);
+            prop_assert_eq!(&frame, &expected, "cut at {}", cut);
+            prop_assert_eq!(rewrite::dscp(shape.link, &frame), Some(to).filter(|_| is_there));
+        }
+    }
+
+    /// In any bytes nothing else changes, and a wrong checksum is as wrong as before.
+    #[test]
+    fn marks_leave_all_else(
+        carrier in select(carriers()),
+        packet in prop_oneof![select(packets()), proptest::collection::vec(any::<u8>(), 0..200)],
+        damage in proptest::collection::vec((any::<Index>(), any::<u8>()), 0..6),
+        to in dscp(),
+    ) {
+        let (_, link, header) = carrier;
+        let mut frame = [header, packet].concat();
+        for (index, byte) in damage {
+            if !frame.is_empty() {
+                let at = index.index(frame.len());
+                frame[at] = byte;
+            }
+        }
+        let before = frame.clone();
+        let old = rewrite::dscp(link, &frame);
+        prop_assert_eq!(rewrite::mark(to, link, &mut frame), old.is_some());
+        prop_assert_eq!(rewrite::dscp(link, &frame), old.map(|_| to));
+        if let Some(old) = old {
+            prop_assert!(rewrite::mark(old, link, &mut frame));
+        }
+        // But for a checksum of 0xffff, which is the same number as 0.
+        let different: Vec<_> = (0..frame.len()).filter(|&at| frame[at] != before[at]).collect();
+        let is_zero = |[first, second]: [usize; 2]| {
+            second == first + 1 && before[first..=second] == [0xff; 2] && frame[first..=second] == [0; 2]
+        };
+        let same = different.is_empty() || different.try_into().is_ok_and(is_zero);
+        prop_assert!(same, "{:x?}\n{:x?}", before, frame);
+    }
+
+    #[test]
+    fn a_batch_has_the_dscp_of_the_marked_frame(
+        shape in shape(), hosts in (host(), host()), to in prop::collection::vec(dscp(), 1..3), and_moves: bool,
+    ) {
+        let mut frame = shape.build(hosts.0, hosts.1).bytes;
+        let mut batch = Batch::new(1);
+        batch.reset(Arc::new(frame.clone()));
+        let len = frame.len() as u32;
+        batch.push(FrameRef { offset: 0, time: Timestamp::default(), len, wire_len: len, link: shape.link, port: 0 });
+        batch.parse(Policy::PASS);
+        prop_assert_eq!(Some(batch.columns().dscp(0)), rewrite::dscp(shape.link, &frame));
+        let moves = shape.rewrite(End::Source, hosts.1, false);
+        for &dscp in &to {
+            prop_assert!(batch.mark(0, dscp));
+            prop_assert_eq!((batch.columns().dscp(0), batch.marked(0)), (dscp, Some(dscp)));
+        }
+        if and_moves {
+            prop_assert!(batch.rewrite(moves) && apply(&moves, shape.link, &mut frame, len));
+        }
+        prop_assert_eq!(batch.rewrites(0).count(), usize::from(and_moves));
+        rewrite::mark(*to.last().expect("one"), shape.link, &mut frame);
+        let mut written = batch.bytes(0).to_vec();
+        batch.apply_rewrites(0, &mut written);
+        prop_assert_eq!(written, frame);
+    }
+}
+
+/// RFC 1071's sum by hand: 4500+0054+0000+4000+4001+0a00+0001+0a00+0002 = d958 (+ 0, nothing is carried), so the checksum is 26a7.
+/// With AF12 and ECT(0), 4532: the sum is d98a, the checksum 2675.
+#[test]
+fn a_checksum_by_hand() {
+    let header = "4500005400004000400126a70a0000010a000002";
+    let bytes = |text: &str| -> Vec<u8> {
+        let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("digits");
+        (0..text.len()).step_by(2).map(byte).collect()
+    };
+    let mut frame = bytes(header);
+    assert_eq!(internet(&frame), 0);
+    // ECT(0) with the default DSCP, as who sends it makes it: 4502, 26a5.
+    put(&mut frame, 0, &[0x45, 2]);
+    put(&mut frame, 10, &[0x26, 0xa5]);
+    assert!(rewrite::mark("af12".parse().expect("a name"), LinkType::RAW, &mut frame));
+    assert_eq!((&frame[..2], &frame[10..12]), (&[0x45, 0x32][..], &[0x26, 0x75][..]));
+    assert_eq!(internet(&frame), 0);
+    // IPv6: EF is 46, 101110; the traffic class becomes 1011 1011 with the two bits of congestion notification.
+    let mut frame = [bytes("60312345"), vec![0; 36]].concat();
+    assert!(rewrite::mark(Dscp::EF, LinkType::RAW, &mut frame));
+    assert_eq!((&frame[..4], &frame[4..]), (&bytes("6bb12345")[..], &[0; 36][..]));
 }
 
 /// A batch takes a rewrite where it can be applied, and then has the key that the rewritten frame has.
@@ -450,6 +579,7 @@ fn every_port_gets_its_checksum() {
             is_offloaded: false,
             padding: 0,
             damage: 0,
+            class: 0,
         };
         let hosts = (([1; 16], 1), ([2; 16], 2));
         let mut frame = shape.build(hosts.0, hosts.1);

@@ -709,7 +709,7 @@ impl Table<'_> {
         Some(slot as Slot)
     }
 
-    /// Where the hand was; it goes on to the next entry, and the group after that one's is brought in.
+    /// Where the hand was; it goes on to the next entry, and what it comes by after this group is brought in.
     fn move_hand(&mut self) -> usize {
         let slot = *self.hand;
         if !(slot + 1).is_multiple_of(WAYS) {
@@ -720,10 +720,11 @@ impl Table<'_> {
         let group = next(slot / WAYS);
         *self.hand = group * WAYS;
         let after = next(group);
-        prefetch_at(self.groups, after);
-        for way in 0..WAYS {
+        let tags = self.groups[after];
+        for way in (0..WAYS).filter(|&way| tag_at(tags, way) >= TAG) {
             prefetch_at(self.entries, (after * WAYS + way) * self.stride);
         }
+        prefetch_at(self.groups, next(after));
         slot
     }
 

@@ -8,7 +8,7 @@ use packetloom_nf::oracle::{OracleIp, OraclePacket};
 use packetloom_nf::{Form, Oracle, Report};
 use packetloom_packet::batch::Policy;
 use packetloom_packet::key::halves;
-use packetloom_packet::{Address, Batch, DropReason, End, Reject, Rewrite, Verdict};
+use packetloom_packet::{Address, Batch, DropReason, Dscp, End, Reject, Rewrite, Verdict};
 
 use super::life::{Course, Runner, Succession};
 use super::{ENCODED, Encoder, Intake, Outlet, Remains};
@@ -307,5 +307,8 @@ fn rewrite(
             let port = if before.1 == after.1 { None } else { after.1 };
             batch.rewrite(Rewrite { frame: frame as u32, end, address, port });
         }
+    }
+    if let Some(dscp) = Dscp::new(after.dscp.into()).filter(|_| after.dscp != before.dscp) {
+        batch.mark(frame as u32, dscp);
     }
 }

@@ -7,6 +7,7 @@ use packetloom_packet::protocol;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::returns::Returns;
 use super::services::{Backend, Front, Services};
 use super::{Balancer, maglev};
 use crate::units::Bounded;
@@ -24,6 +25,9 @@ pub struct Config {
     /// Entries of each service's table: a prime number, 100 times that of its backends or more.
     #[serde(default = "Config::default_table_size")]
     pub table_size: TableSize,
+    /// Whether packets from a backend get its service's address and port as their source again.
+    #[serde(default)]
+    pub returns: bool,
     /// Changes which flows go where; balancers that share flows need the same.
     #[serde(default)]
     pub seed: u64,
@@ -106,6 +110,7 @@ impl crate::Config for Config {
             let front = Front { address: service.address, port: port(service.port), protocol };
             services.add(front, &backends, size)?;
         }
-        Ok(Box::new(Balancer { flows: self.flows, services: Arc::new(services), old: Vec::new() }))
+        let returns = self.returns.then(|| Returns::new(&services).map(Arc::new)).transpose()?;
+        Ok(Box::new(Balancer { flows: self.flows, services: Arc::new(services), returns, old: Vec::new() }))
     }
 }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
+use packetloom_packet::batch::Rewritable;
 use packetloom_packet::{Address, Batch, DropReason, End, Key, Verdict};
 
+use super::returns::Returns;
 use super::services::{Backend, Services};
 use super::{BalancerReport, Load};
 use crate::Report;
@@ -40,7 +42,35 @@ pub(super) struct BalancerCpu {
     at: StateAt,
     services: Arc<Services>,
     targets: Vec<Target>,
+    returning: Option<Returning>,
     others: u64,
+}
+
+/// What is returned, and what of each backend was: packets and bytes.
+struct Returning {
+    returns: Arc<Returns>,
+    returned: Vec<[u64; 2]>,
+}
+
+impl Returning {
+    /// Returns a packet, if it is from a backend: the verdict on it.
+    #[inline(never)]
+    fn give(&mut self, bytes: u32, mut packet: Rewritable<'_>) -> Option<Verdict> {
+        let found = self.returns.find(&packet.key())?;
+        let [packets, all] = &mut self.returned[found.backend as usize];
+        *packets += 1;
+        *all += u64::from(bytes);
+        Some(rewrite(&mut packet, End::Source, found.address, found.port))
+    }
+}
+
+/// Rewrites an end of a packet: the verdict on it.
+#[inline(always)]
+fn rewrite(packet: &mut Rewritable<'_>, end: End, address: Address, port: Option<u16>) -> Verdict {
+    match packet.rewrite(end, address, port) {
+        true => Verdict::Pass,
+        false => Verdict::Drop(DropReason::Rewrite),
+    }
 }
 
 /// A backend: what packets get, and what it got.
@@ -51,11 +81,12 @@ struct Target {
 }
 
 impl BalancerCpu {
-    pub(super) fn new(at: StateAt, services: Arc<Services>) -> Self {
+    pub(super) fn new(at: StateAt, services: Arc<Services>, returns: Option<Arc<Returns>>) -> Self {
         let target =
             |backend: &Backend| Target { address: backend.to(), port: backend.port, load: Load::default() };
-        let targets = services.backends().iter().map(target).collect();
-        Self { at, services, targets, others: 0 }
+        let targets: Vec<_> = services.backends().iter().map(target).collect();
+        let returning = returns.map(|returns| Returning { returns, returned: vec![[0; 2]; targets.len()] });
+        Self { at, services, targets, returning, others: 0 }
     }
 }
 
@@ -71,7 +102,7 @@ impl FlowFunction for BalancerCpu {
     }
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
-        let Self { at, services, targets, others } = self;
+        let Self { at, services, targets, returning, others } = self;
         flows.each(*at, batch, |mut packet, chosen: &mut Chosen, is_new| {
             if is_new && let Some(backend) = choose(services, &packet.headers().key()) {
                 *chosen = Chosen { backend: backend + 1, client_is_a: packet.from_a.into() };
@@ -79,16 +110,15 @@ impl FlowFunction for BalancerCpu {
             }
             let is_to_service = u32::from(packet.from_a) == chosen.client_is_a;
             let Some(number) = chosen.backend.checked_sub(1).filter(|_| is_to_service) else {
-                *others += 1;
-                return Verdict::Pass;
+                let verdict =
+                    returning.as_mut().and_then(|returning| returning.give(packet.bytes, packet.headers()));
+                *others += u64::from(verdict.is_none());
+                return verdict.unwrap_or(Verdict::Pass);
             };
             let Target { address, port, load } = &mut targets[number as usize];
             load.packets += 1;
             load.bytes += u64::from(packet.bytes);
-            match packet.headers().rewrite(End::Destination, *address, *port) {
-                true => Verdict::Pass,
-                false => Verdict::Drop(DropReason::Rewrite),
-            }
+            rewrite(&mut packet.headers(), End::Destination, *address, *port)
         });
     }
 
@@ -102,7 +132,9 @@ impl FlowFunction for BalancerCpu {
     }
 
     fn report(&self, _flows: &Flows) -> Box<dyn Report> {
-        let mut report = BalancerReport { others: self.others, ..BalancerReport::new(&self.services) };
+        let mut report = BalancerReport::new(&self.services, false);
+        report.others = self.others;
+        report.returned = self.returning.as_ref().map(|returning| returning.returned.clone());
         for ((_, load), own) in report.backends.iter_mut().zip(&self.targets) {
             *load = own.load;
         }

@@ -6,6 +6,11 @@
 //! backend of weight 0 is drained: it gets no new flows. Packets of flows to no service pass as they are, and so do later
 //! fragments where the service has a port, since they do not say theirs.
 //!
+//! With `returns`, packets from backends get the service's address and port as their source again. No state decides that: what comes from a
+//! backend's address, port and protocol is from there, and a chain file where that may be two services' is refused. A packet that goes to
+//! a backend keeps its source, wherever it comes from. Of ICMP and ICMPv6 only the replies to queries are returned: errors would have to be
+//! from whom the packet that they quote was sent to, and neighbours must know each other's own addresses.
+//!
 //! - Shape: a word of the flow's entry: the backend, and which of the flow's ends is the service.
 //! - Verdict: pass, or drop with `rewrite` where headers cannot be rewritten (the port of a first fragment of SCTP).
 
@@ -13,7 +18,11 @@ mod config;
 mod cpu;
 pub mod maglev;
 mod oracle;
+mod returns;
 mod services;
+
+#[cfg(test)]
+mod tests;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -21,6 +30,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 pub use self::config::{Config, Port, Service, ServiceBackend, TableSize, Weight};
+use self::returns::Returns;
 use self::services::{Named, Services};
 use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, StateAt, state_words};
 use crate::{Form, PerFlow, Prepared, Report};
@@ -30,6 +40,8 @@ use crate::{Form, PerFlow, Prepared, Report};
 pub struct Balancer {
     flows: Option<String>,
     services: Arc<Services>,
+    /// Where packets from backends are returned.
+    returns: Option<Arc<Returns>>,
     /// What numbers in the state that it takes over stand for, and the numbers that these backends have here, as far as they were met.
     old: Vec<(Named, Option<u32>)>,
 }
@@ -41,9 +53,12 @@ impl Prepared for Balancer {
 
     fn resume(&mut self, old: &dyn Prepared) -> bool {
         let Some(old) = (old as &dyn Any).downcast_ref::<Self>() else { return false };
-        let is_same = self.flows == old.flows && self.services.configured() == old.services.configured();
+        let is_same = self.flows == old.flows
+            && self.services.configured() == old.services.configured()
+            && self.returns.is_some() == old.returns.is_some();
         if is_same {
             self.services = old.services.clone();
+            self.returns = old.returns.clone();
         }
         is_same
     }
@@ -68,13 +83,29 @@ impl Prepared for Balancer {
         }
         let Some(number) = chosen.backend() else { return true };
         let Some((named, own)) = self.old.get_mut(number as usize) else { return false };
-        let services = &mut self.services;
-        chosen.set_backend(*own.get_or_insert_with(|| Arc::make_mut(services).number(named)));
+        let number = match *own {
+            Some(number) => number,
+            None => {
+                let before = self.services.backends().len();
+                let number = Arc::make_mut(&mut self.services).number(named);
+                let is_new = self.services.backends().len() > before;
+                if let Some(returns) = self.returns.as_mut().filter(|_| is_new) {
+                    let backend = self.services.backend(number);
+                    Arc::make_mut(returns).add(number, named.service, backend);
+                }
+                *own.insert(number)
+            }
+        };
+        chosen.set_backend(number);
         true
     }
 
     fn describe(&self) -> Vec<String> {
-        self.services.describe()
+        let returns = self
+            .returns
+            .as_ref()
+            .map(|_| "packets from backends get their service's address and port".to_owned());
+        self.services.describe().into_iter().chain(returns).collect()
     }
 
     fn is_per_flow(&self) -> bool {
@@ -100,14 +131,17 @@ impl PerFlow for Balancer {
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
-        Box::new(cpu::BalancerCpu::new(at, self.services.clone()))
+        Box::new(cpu::BalancerCpu::new(at, self.services.clone(), self.returns.clone()))
     }
 
     fn oracle(&self) -> Box<dyn FlowOracle> {
-        Box::new(oracle::BalancerOracle::new(self.services.clone()))
+        Box::new(oracle::BalancerOracle::new(self.services.clone(), self.returns.is_some()))
     }
 
     fn kernel(&self) -> Option<Kernel> {
+        if self.returns.is_some() {
+            return None;
+        }
         let texts = &[("balancer", include_str!("balancer.kernel.c"))];
         let counters = (1, 3 * self.services.backends().len());
         let words = state_words::<cpu::Chosen>();
@@ -138,13 +172,26 @@ pub struct Load {
 pub struct BalancerReport {
     /// For each backend, in the order of the services: how it is called, and its load.
     pub backends: Vec<(String, Load)>,
-    /// Packets of flows to no service.
+    /// Where they are returned, packets from each backend and their IP bytes.
+    pub returned: Option<Vec<[u64; 2]>>,
+    /// Packets of flows to no service, and from no backend where these are returned.
     pub others: u64,
 }
 
 impl BalancerReport {
-    fn new(services: &Services) -> Self {
-        Self { backends: services.names().map(|name| (name, Load::default())).collect(), others: 0 }
+    fn new(services: &Services, returns: bool) -> Self {
+        let backends: Vec<_> = services.names().map(|name| (name, Load::default())).collect();
+        let returned = returns.then(|| vec![[0; 2]; backends.len()]);
+        Self { backends, returned, others: 0 }
+    }
+
+    /// For each backend how it is called, its load, and what was returned.
+    fn each(&self) -> impl Iterator<Item = (&str, Load, Option<[u64; 2]>)> {
+        let returned = |number| Some(*self.returned.as_ref()?.get(number)?);
+        self.backends
+            .iter()
+            .enumerate()
+            .map(move |(number, (name, load))| (&name[..], *load, returned(number)))
     }
 }
 
@@ -157,18 +204,32 @@ impl Report for BalancerReport {
             load.bytes += other.bytes;
             load.flows += other.flows;
         }
+        let returned = self.returned.iter_mut().flatten().zip(other.returned.iter().flatten());
+        for (own, other) in returned {
+            own[0] += other[0];
+            own[1] += other[1];
+        }
     }
 
     fn json(&self) -> serde_json::Value {
-        let backend = |(name, Load { packets, bytes, flows }): &(String, Load)| json!({ "backend": name, "packets": packets, "bytes": bytes, "flows": flows });
-        json!({ "backends": self.backends.iter().map(backend).collect::<Vec<_>>(), "others": self.others })
+        let backend = |(name, Load { packets, bytes, flows }, returned): (&str, Load, Option<[u64; 2]>)| {
+            let mut backend = json!({ "backend": name, "packets": packets, "bytes": bytes, "flows": flows });
+            if let Some([packets, bytes]) = returned {
+                backend["returned"] = json!({ "packets": packets, "bytes": bytes });
+            }
+            backend
+        };
+        json!({ "backends": self.each().map(backend).collect::<Vec<_>>(), "others": self.others })
     }
 
     fn rows(&self) -> Vec<(String, String)> {
-        let row = |(name, Load { packets, bytes, flows }): &(String, Load)| {
-            (name.clone(), format!("{flows} flows, {packets} packets, {bytes} IP bytes"))
+        let row = |(name, Load { packets, bytes, flows }, returned): (&str, Load, Option<[u64; 2]>)| {
+            let returned = returned.map_or_else(String::new, |[packets, bytes]| {
+                format!("; returned {packets} packets, {bytes} IP bytes")
+            });
+            (name.to_owned(), format!("{flows} flows, {packets} packets, {bytes} IP bytes{returned}"))
         };
         let others = ("to no service".into(), format!("{} packets", self.others));
-        self.backends.iter().map(row).chain([others]).collect()
+        self.each().map(row).chain([others]).collect()
     }
 }

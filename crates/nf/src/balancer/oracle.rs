@@ -17,13 +17,15 @@ pub(super) struct BalancerOracle {
     services: Arc<Services>,
     /// For each life of a flow, its backend and whether the lower endpoint is the client.
     chosen: HashMap<u64, Option<(u32, bool)>>,
+    /// Whether packets from backends are returned.
+    returns: bool,
     report: BalancerReport,
 }
 
 impl BalancerOracle {
-    pub(super) fn new(services: Arc<Services>) -> Self {
-        let report = BalancerReport::new(&services);
-        Self { services, chosen: HashMap::new(), report }
+    pub(super) fn new(services: Arc<Services>, returns: bool) -> Self {
+        let report = BalancerReport::new(&services, returns);
+        Self { services, returns, chosen: HashMap::new(), report }
     }
 }
 
@@ -59,6 +61,52 @@ fn key(ip: &OracleIp) -> Key {
     }
 }
 
+/// Whether a packet may be an answer: all of them, but of ICMP and ICMPv6 replies only, and what does not say what it is.
+fn may_answer(ip: &OracleIp) -> bool {
+    match (ip.protocol, ip.icmp) {
+        (1, Some((kind, _))) => [0, 14, 16, 18].contains(&kind),
+        (58, Some((kind, _))) => kind == 129,
+        (1 | 58, None) => ip.later_fragment,
+        _ => true,
+    }
+}
+
+impl BalancerOracle {
+    /// Judges a packet that is to no service: perhaps it is from one.
+    fn give_back(&mut self, ip: &mut OracleIp) -> Verdict {
+        for (number, service, backend) in self.services.all() {
+            let is_from = backend.address == ip.source
+                && service.protocol.is_none_or(|protocol| protocol == ip.protocol)
+                && match (backend.port, service.port) {
+                    (Some(port), _) | (None, Some(port)) => {
+                        ip.ports.is_some_and(|(source, _)| source == port)
+                    }
+                    (None, None) => true,
+                };
+            if !self.returns || !is_from || !may_answer(ip) {
+                continue;
+            }
+            if let Some(returned) = &mut self.report.returned {
+                returned[number as usize][0] += 1;
+                returned[number as usize][1] += u64::from(ip.bytes);
+            }
+            if let (Some((source, _)), Some(port)) = (&mut ip.ports, service.port)
+                && *source != port
+            {
+                // SCTP's checksum covers all of the packet, of which a first fragment is only a part.
+                if ip.protocol == 132 && ip.first_fragment {
+                    return Verdict::Drop(DropReason::Rewrite);
+                }
+                *source = port;
+            }
+            ip.source = service.address;
+            return Verdict::Pass;
+        }
+        self.report.others += 1;
+        Verdict::Pass
+    }
+}
+
 impl FlowOracle for BalancerOracle {
     fn save(&self, life: u64) -> Option<Vec<u64>> {
         let words = match *self.chosen.get(&life)? {
@@ -84,14 +132,9 @@ impl FlowOracle for BalancerOracle {
             report.backends[backend as usize].1.flows += 1;
             Some((backend, flow.from_a))
         });
-        let Some((number, client_is_a)) = chosen else {
-            report.others += 1;
-            return Verdict::Pass;
+        let Some((number, _)) = chosen.filter(|&(_, client_is_a)| client_is_a == flow.from_a) else {
+            return self.give_back(ip);
         };
-        if client_is_a != flow.from_a {
-            report.others += 1;
-            return Verdict::Pass;
-        }
         let (_, load) = &mut report.backends[number as usize];
         load.packets += 1;
         load.bytes += u64::from(ip.bytes);

@@ -57,13 +57,18 @@ pub(super) struct Backend {
     pub(super) weight: u32,
 }
 
+/// An address as keys hold it.
+pub(super) fn address_of(address: IpAddr) -> Address {
+    match address {
+        IpAddr::V4(address) => Address::V4(address.to_bits()),
+        IpAddr::V6(address) => Address::V6(halves(address.to_bits())),
+    }
+}
+
 impl Backend {
     /// The address as keys hold it.
     pub(super) fn to(&self) -> Address {
-        match self.address {
-            IpAddr::V4(address) => Address::V4(address.to_bits()),
-            IpAddr::V6(address) => Address::V6(halves(address.to_bits())),
-        }
+        address_of(self.address)
     }
 
     /// Its name in the service's table: it keeps its flows whatever place it has in a list.
@@ -217,15 +222,25 @@ impl Services {
         self.backends.len() - self.gone.len()
     }
 
-    /// All backends by their names, in the order of their numbers.
-    pub(super) fn named(&self) -> impl Iterator<Item = Named> {
-        (0..).zip(&self.backends).filter_map(|(number, &Backend { address, port, .. })| {
+    /// Whether a backend is.
+    pub(super) fn is_listed(&self, number: u32) -> bool {
+        (number as usize) < self.listed()
+    }
+
+    /// All backends, each with its number and its service.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u32, Front, &Backend)> {
+        (0..).zip(&self.backends).filter_map(|(number, backend)| {
             let service = match (number as usize).checked_sub(self.listed()) {
                 Some(gone) => self.gone[gone],
                 None => self.services.iter().rfind(|service| service.first <= number)?.front,
             };
-            Some(Named { service, address, port })
+            Some((number, service, backend))
         })
+    }
+
+    /// All backends by their names, in the order of their numbers.
+    pub(super) fn named(&self) -> impl Iterator<Item = Named> {
+        self.all().map(|(_, service, &Backend { address, port, .. })| Named { service, address, port })
     }
 
     /// The number of a backend that has flows, which may be listed no more.
@@ -246,12 +261,15 @@ impl Services {
 
     /// How all backends are called, with their services.
     pub(super) fn names(&self) -> impl Iterator<Item = String> {
-        let listed = self.listed();
-        let backends = self.named().zip(&self.backends).enumerate();
-        backends.map(move |(number, (Named { service, .. }, backend))| {
-            let gone = if number < listed { "" } else { ", listed no more" };
+        self.all().map(|(number, service, backend)| {
+            let gone = if self.is_listed(number) { "" } else { ", listed no more" };
             format!("{backend} of {service}{gone}")
         })
+    }
+
+    /// How a backend is called.
+    pub(super) fn name(&self, number: u32) -> String {
+        self.names().nth(number as usize).unwrap_or_default()
     }
 
     pub(super) fn describe(&self) -> Vec<String> {

@@ -46,6 +46,7 @@ impl Sent {
         OracleIp {
             source: address,
             destination: address,
+            dscp: 0,
             protocol: self.protocol,
             ports: None,
             icmp: self.says.filter(|_| self.protocol != 6).map(|kind| (kind, 0)),

@@ -19,7 +19,7 @@ use std::fmt;
 
 pub use packetloom_packet::Role;
 use packetloom_packet::batch::{Columns, Parsed, Rewritable};
-use packetloom_packet::{Batch, KeyBits, Timestamp, Verdict};
+use packetloom_packet::{Batch, Dscp, KeyBits, Timestamp, Verdict};
 pub use packetloom_table::states::{
     Counts, Entry, FUNCTIONS, MAX_FUNCTIONS, StateAt, entry_bytes, header_words, state_words,
 };
@@ -259,6 +259,12 @@ impl Seen<'_, '_> {
             let (protocol, tcp_flags, bits) = (key.protocol, key.tcp_flags, key.bits);
             Transport { protocol, tcp_flags, bits, source_port: key.source_port }
         }
+    }
+
+    /// Its DSCP, as functions before have rewritten it.
+    #[inline]
+    pub fn dscp(&self) -> Dscp {
+        self.columns.dscp(self.frame)
     }
 
     /// Its headers, to be read, as functions before have rewritten them, and to be rewritten.

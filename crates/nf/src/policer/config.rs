@@ -1,8 +1,13 @@
 //! The keys of `policer` in a chain file.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+use std::fmt;
 
+use packetloom_packet::Dscp;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde::de::{self, Deserializer};
+
+use super::meter::Colour;
 use super::{Action, Policer, Terms};
 use crate::units::{Size, Throughput, Unit};
 use crate::{Context, Error, Prepared};
@@ -28,12 +33,111 @@ pub struct Config {
     pub pir: Option<Throughput>,
     /// Peak burst size, of a "two-rate" marker: what each flow may send at once without being marked red, in bytes.
     pub pbs: Option<Size>,
+    /// Whether the DSCP with which a packet comes here counts: "colour-blind" or "colour-aware".
+    #[serde(default)]
+    pub mode: Mode,
+    /// In the "colour-aware" mode, the colour of packets whose DSCP is none of assured forwarding; "green" unless given.
+    pub others: Option<Colour>,
+    /// What becomes of green packets: "pass", "drop", or a DSCP that they get, as { dscp = "af11" }.
+    #[serde(default = "Config::default_green")]
+    pub green: Action,
     /// What becomes of yellow packets.
     #[serde(default = "Config::default_yellow")]
     pub yellow: Action,
     /// What becomes of red packets.
     #[serde(default = "Config::default_red")]
     pub red: Action,
+}
+
+/// Whether packets have a colour already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// No: all of them are green before.
+    #[default]
+    ColourBlind,
+    /// By their DSCP: the drop precedence of assured forwarding (RFC 2597).
+    ColourAware,
+}
+
+/// A DSCP as chain files have it: its name, such as "af12", or its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(pub Dscp);
+
+impl<'de> Deserialize<'de> for Mark {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Mark;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a DSCP: a name such as \"af12\", or a number from 0 to 63")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Mark, E> {
+                name.parse().map(Mark).map_err(E::custom)
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Mark, E> {
+                let dscp = u64::try_from(number).ok().and_then(Dscp::new);
+                dscp.map(Mark).ok_or_else(|| E::invalid_value(de::Unexpected::Signed(number), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Action {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Action;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"pass\", \"drop\", or a DSCP such as { dscp = \"af12\" }")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Action, E> {
+                match word {
+                    "pass" => Ok(Action::Pass),
+                    "drop" => Ok(Action::Drop),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
+                }
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Action, A::Error> {
+                let mut mark = None;
+                while let Some(key) = map.next_key::<String>()? {
+                    if key != "dscp" {
+                        return Err(de::Error::invalid_value(
+                            de::Unexpected::Other(&format!("key {key:?}")),
+                            &self,
+                        ));
+                    }
+                    mark = Some(map.next_value()?);
+                }
+                mark.map(Action::Dscp)
+                    .ok_or_else(|| de::Error::invalid_value(de::Unexpected::Other("no key"), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for Mark {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Dscp".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A DSCP: \"default\", \"be\", \"cs0\" to \"cs7\", \"af11\" to \"af43\", \"ef\", or its number.",
+            "anyOf": [
+                { "type": "string", "pattern": "^([Dd][Ee][Ff][Aa][Uu][Ll][Tt]|[Bb][Ee]|[Cc][Ss][0-7]|[Aa][Ff][1-4][1-3]|[Ee][Ff])$" },
+                { "type": "integer", "minimum": 0, "maximum": 63 },
+            ]
+        })
+    }
 }
 
 /// How packets are marked.
@@ -65,6 +169,11 @@ impl Kind {
 }
 
 impl Config {
+    /// Pass.
+    pub const fn default_green() -> Action {
+        Action::Pass
+    }
+
     /// Pass.
     pub const fn default_yellow() -> Action {
         Action::Pass
@@ -120,7 +229,16 @@ impl crate::Config for Config {
     fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
         let terms = self.terms()?;
         let marker = terms.marker()?;
-        let Self { flows, yellow, red, .. } = self;
-        Ok(Box::new(Policer { flows, terms, marker, yellow, red }))
+        let Self { flows, mode, others, green, yellow, red, .. } = self;
+        let others = match (mode, others) {
+            (Mode::ColourBlind, Some(_)) => {
+                return Err(Error::Invalid(
+                    "others with mode = \"colour-blind\"; expected mode = \"colour-aware\"".into(),
+                ));
+            }
+            (Mode::ColourBlind, None) => None,
+            (Mode::ColourAware, others) => Some(others.unwrap_or(Colour::Green)),
+        };
+        Ok(Box::new(Policer { flows, terms, marker, others, actions: [green, yellow, red] }))
     }
 }

@@ -1,44 +1,79 @@
 //! The batch form.
 
-use packetloom_packet::{Batch, Verdict};
+use packetloom_packet::{Batch, Dscp, Verdict};
 
 use super::meter::{Colour, Levels};
-use super::{Marker, PolicerReport};
+use super::{Action, Marker, Policer, PolicerReport};
 use crate::Report;
 use crate::flows::{FlowFunction, Flows, StateAt};
 
 pub(super) struct PolicerCpu {
     at: StateAt,
     marker: Marker,
+    /// In the colour-aware mode.
+    others: Option<Colour>,
     /// By colour.
     verdicts: [Verdict; 3],
+    dscps: [Option<Dscp>; 3],
+    is_plain: bool,
     report: PolicerReport,
 }
 
 impl PolicerCpu {
-    pub(super) fn new(at: StateAt, marker: Marker, verdicts: [Verdict; 3]) -> Self {
-        Self { at, marker, verdicts, report: PolicerReport::default() }
+    pub(super) fn new(at: StateAt, policer: &Policer) -> Self {
+        Self {
+            at,
+            marker: policer.marker,
+            others: policer.others,
+            verdicts: policer.actions.map(Action::verdict),
+            dscps: policer.actions.map(Action::dscp),
+            is_plain: policer.is_plain(),
+            report: PolicerReport::default(),
+        }
     }
 
-    /// Judges a batch by a marker: what a new flow's levels are at a time, and the colour of so many bytes at a time.
+    /// Judges a batch by a marker: what a new flow's levels are at a time, and the colour of so many bytes at a time after a colour before.
+    /// A plain policer neither looks at DSCPs nor writes them.
     #[inline]
-    fn judge(
+    fn judge<const IS_PLAIN: bool>(
         &mut self,
         batch: &mut Batch,
         flows: &mut Flows,
         full_at: impl Fn(u64) -> Levels,
-        mark: impl Fn(&mut Levels, u64, u64) -> Colour,
+        mark: impl Fn(&mut Levels, u64, u64, Colour) -> Colour,
     ) {
-        let Self { at, verdicts, report, .. } = self;
-        flows.each(*at, batch, |packet, levels: &mut Levels, is_new| {
+        let Self { at, others, verdicts, dscps, report, .. } = self;
+        flows.each(*at, batch, |mut packet, levels: &mut Levels, is_new| {
             let now = packet.now.as_nanos();
             if is_new {
                 *levels = full_at(now);
             }
-            let colour = mark(levels, now, packet.bytes.into());
+            // All packets are green before: that is the colour-blind mode.
+            let before = match *others {
+                Some(others) if !IS_PLAIN => Colour::of(packet.dscp(), others),
+                _ => Colour::Green,
+            };
+            let colour = mark(levels, now, packet.bytes.into(), before);
             report.count(colour, packet.bytes);
+            if !IS_PLAIN && let Some(dscp) = dscps[colour as usize] {
+                packet.headers().mark(dscp);
+            }
             verdicts[colour as usize]
         });
+    }
+
+    #[inline]
+    fn process_by<const IS_PLAIN: bool>(&mut self, batch: &mut Batch, flows: &mut Flows) {
+        match self.marker {
+            Marker::SingleRate(marker) => {
+                let mark = |levels: &mut Levels, now, bytes, before| marker.mark(levels, now, bytes, before);
+                self.judge::<IS_PLAIN>(batch, flows, |now| marker.full_at(now), mark);
+            }
+            Marker::TwoRate(marker) => {
+                let mark = |levels: &mut Levels, now, bytes, before| marker.mark(levels, now, bytes, before);
+                self.judge::<IS_PLAIN>(batch, flows, |now| marker.full_at(now), mark);
+            }
+        }
     }
 }
 
@@ -48,17 +83,10 @@ impl FlowFunction for PolicerCpu {
     }
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
-        // All packets are green before: that is the colour-blind mode.
-        let before = Colour::Green;
-        match self.marker {
-            Marker::SingleRate(marker) => {
-                let mark = |levels: &mut Levels, now, bytes| marker.mark(levels, now, bytes, before);
-                self.judge(batch, flows, |now| marker.full_at(now), mark);
-            }
-            Marker::TwoRate(marker) => {
-                let mark = |levels: &mut Levels, now, bytes| marker.mark(levels, now, bytes, before);
-                self.judge(batch, flows, |now| marker.full_at(now), mark);
-            }
+        if self.is_plain {
+            self.process_by::<true>(batch, flows);
+        } else {
+            self.process_by::<false>(batch, flows);
         }
     }
 

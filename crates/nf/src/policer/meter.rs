@@ -12,12 +12,16 @@
 //! counts as 0.
 
 use bytemuck::{Pod, Zeroable};
+use packetloom_packet::Dscp;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use crate::Error;
 use crate::bucket::{Bucket, MAX_BURST, MAX_RATE, PARTS, Parameters, advance, pour, withdraw, within};
 
 /// What a packet is marked with; a later one is worse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum Colour {
     /// Within the committed rate and burst.
@@ -26,6 +30,20 @@ pub enum Colour {
     Yellow,
     /// Beyond those too.
     Red,
+}
+
+impl Colour {
+    /// The colour that a packet has already: its drop precedence in a class of assured forwarding (RFC 2597 section 6, RFC 2697 section 6), or
+    /// that of the `others`.
+    #[inline]
+    pub fn of(dscp: Dscp, others: Self) -> Self {
+        match dscp.assured() {
+            Some((_, 1)) => Self::Green,
+            Some((_, 2)) => Self::Yellow,
+            Some(_) => Self::Red,
+            None => others,
+        }
+    }
 }
 
 /// What the two buckets of a marker hold at a time: 24 bytes.

@@ -1,19 +1,25 @@
 //! `policer`: a marker of RFC 2697 (single rate) or RFC 2698 (two rates) for each source; the colour says what becomes of a packet.
 //!
 //! Both markers have two buckets of tokens that are full when the first packet of a flow comes, and mark a packet of `B` bytes
-//! green, yellow or red. They are colour-blind: what a packet was marked with before does not count.
+//! green, yellow or red. In the colour-blind mode what a packet was marked with before does not count.
 //!
 //! - `single-rate` (RFC 2697, sections 2 and 3): what comes in at CIR goes into C, which holds CBS, and while C is full into E, which
 //!   holds EBS. A packet is green and taken from C if C has `B` bytes; else yellow and taken from E if E has; else red.
 //! - `two-rate` (RFC 2698, sections 2 and 3): C, which holds CBS, gets CIR, and P, which holds PBS, gets PIR. A packet is red if P has
 //!   less than `B` bytes; else yellow and taken from P if C has less; else green and taken from both.
 //!
-//! A colour's tokens are taken whether its packets pass or not. Both directions of a 5-tuple share a marker. Packets are not
-//! marked for others: the colour decides here and is counted. [`meter`] has the arithmetic: exact.
+//! In the colour-aware mode (sections 3 of both) a packet keeps its colour or gets a worse one. It has it from its DSCP as it comes to the
+//! function: the drop precedence of assured forwarding (RFC 2597 section 6), AFx1 green, AFx2 yellow and AFx3 red; that of others the
+//! chain file says.
+//!
+//! A colour's tokens are taken whether its packets pass or not. Both directions of a 5-tuple share a marker. [`meter`] has the arithmetic:
+//! exact. Packets of a colour may get a DSCP, which says it to others: six bits of the DS field (RFC 2474), and the two for congestion
+//! notification (RFC 3168) stay as they are.
 //!
 //! - Units: bytes of IP packets, from the IP header on, as the RFCs measure; rates are in bytes per second.
 //! - Shape: three words of the flow's entry: [`meter::Levels`].
 //! - Verdict: pass, or drop with `policer`; red packets are dropped and others pass, unless the chain file says otherwise.
+//! - Rewrites: the DSCP, where the chain file says so.
 
 mod config;
 mod cpu;
@@ -27,12 +33,11 @@ use std::any::Any;
 use std::fmt;
 
 use bytemuck::Zeroable;
-use packetloom_packet::{DropReason, Verdict};
+use packetloom_packet::{DropReason, Dscp, Verdict};
 use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::json;
 
-pub use self::config::{Config, Kind};
+pub use self::config::{Config, Kind, Mark, Mode};
 use self::meter::{Colour, Levels, SingleRate, SingleRateMarker, TwoRate, TwoRateMarker};
 use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, StateAt, parameters_of, state_words};
 use crate::units::{Size, Throughput};
@@ -44,25 +49,43 @@ pub struct Policer {
     flows: Option<String>,
     terms: Terms,
     marker: Marker,
-    yellow: Action,
-    red: Action,
+    /// In the colour-aware mode, the colour before of packets whose DSCP says none.
+    others: Option<Colour>,
+    /// By colour.
+    actions: [Action; 3],
+}
+
+impl Policer {
+    /// Whether it neither looks at DSCPs nor writes them.
+    fn is_plain(&self) -> bool {
+        self.others.is_none() && self.actions.iter().all(|action| action.dscp().is_none())
+    }
 }
 
 /// What becomes of packets of a colour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(rename_all = "lowercase")]
 pub enum Action {
     /// They pass.
     Pass,
     /// They are dropped.
     Drop,
+    /// They pass with this DSCP, as { dscp = "af12" }.
+    Dscp(Mark),
 }
 
 impl Action {
     const fn verdict(self) -> Verdict {
         match self {
-            Self::Pass => Verdict::Pass,
+            Self::Pass | Self::Dscp(_) => Verdict::Pass,
             Self::Drop => Verdict::Drop(DropReason::Policer),
+        }
+    }
+
+    const fn dscp(self) -> Option<Dscp> {
+        match self {
+            Self::Dscp(Mark(dscp)) => Some(dscp),
+            Self::Pass | Self::Drop => None,
         }
     }
 }
@@ -121,14 +144,23 @@ impl Prepared for Policer {
     }
 
     fn describe(&self) -> Vec<String> {
-        let is_dropped = |action| action == Action::Drop;
-        let becomes = match (is_dropped(self.yellow), is_dropped(self.red)) {
-            (false, false) => "colours are counted, all packets pass",
-            (false, true) => "red packets are dropped",
-            (true, false) => "yellow packets are dropped",
-            (true, true) => "yellow and red packets are dropped",
-        };
-        vec![self.terms.to_string(), becomes.into()]
+        let colours = || NAMES.into_iter().zip(self.actions);
+        let mut lines = vec![self.terms.to_string()];
+        if let Some(others) = self.others {
+            let others = NAMES[others as usize];
+            lines.push(format!(
+                "colour-aware: AFx1 comes green, AFx2 yellow, AFx3 red, others {others} (RFC 2597)"
+            ));
+        }
+        let dropped: Vec<_> =
+            colours().filter(|&(_, action)| action == Action::Drop).map(|(name, _)| name).collect();
+        match &dropped[..] {
+            [] => lines.push("colours are counted, all packets pass".into()),
+            names => lines.push(format!("{} packets are dropped", names.join(" and "))),
+        }
+        let marked = colours().filter_map(|(name, action)| Some((name, action.dscp()?)));
+        lines.extend(marked.map(|(name, dscp)| format!("{name} packets get DSCP {dscp}")));
+        lines
     }
 
     fn is_per_flow(&self) -> bool {
@@ -155,15 +187,17 @@ impl PerFlow for Policer {
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
-        let verdicts = [Verdict::Pass, self.yellow.verdict(), self.red.verdict()];
-        Box::new(cpu::PolicerCpu::new(at, self.marker, verdicts))
+        Box::new(cpu::PolicerCpu::new(at, self))
     }
 
     fn oracle(&self) -> Box<dyn FlowOracle> {
-        Box::new(oracle::PolicerOracle::new(self.terms, self.yellow, self.red))
+        Box::new(oracle::PolicerOracle::new(self.terms, self.others, self.actions))
     }
 
     fn kernel(&self) -> Option<Kernel> {
+        if !self.is_plain() {
+            return None;
+        }
         let texts = &[bucket::KERNEL, ("policer", include_str!("policer.kernel.c"))];
         let (mut parameters, has_two_rates) = match &self.marker {
             Marker::SingleRate(marker) => (parameters_of(marker), false),
@@ -172,10 +206,7 @@ impl PerFlow for Policer {
         // As many words for either.
         parameters.resize(parameters_of(&TwoRateMarker::zeroed()).len(), 0);
         parameters.push(has_two_rates.into());
-        parameters.extend(
-            [Verdict::Pass, self.yellow.verdict(), self.red.verdict()]
-                .map(|verdict| u32::from(verdict.code())),
-        );
+        parameters.extend(self.actions.map(|action| u32::from(action.verdict().code())));
         let words = state_words::<Levels>();
         Some(Kernel { name: "policer", texts, words, crowd: Crowd::Serial, parameters, counters: (6, 0) })
     }

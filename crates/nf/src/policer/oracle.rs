@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use packetloom_packet::{DropReason, Verdict};
 
-use super::{Action, PolicerReport, Terms};
+use super::meter::Colour;
+use super::{Action, Mark, PolicerReport, Terms};
 use crate::Report;
 use crate::flows::{FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::OraclePacket;
@@ -19,8 +20,10 @@ const RED: usize = 2;
 
 pub(super) struct PolicerOracle {
     terms: Terms,
-    yellow: Action,
-    red: Action,
+    /// In the colour-aware mode, the colour of a DSCP that says none.
+    others: Option<Colour>,
+    /// What becomes of each colour.
+    actions: [Action; 3],
     buckets: HashMap<u64, Buckets>,
     report: PolicerReport,
 }
@@ -42,20 +45,35 @@ fn size(size: Size) -> u128 {
     u128::from(size.parts().0) * SECOND
 }
 
-/// Section 3 of RFC 2697: the tokens and the colour after a packet of `b` parts, `elapsed` nanoseconds after the one before.
+/// The table of RFC 2597's section 6 by the six bits: a class from 001 to 100, and a drop precedence of 010, 100 or 110.
+fn colour_before(dscp: u8, others: Colour) -> usize {
+    match dscp {
+        0b001_010 | 0b010_010 | 0b011_010 | 0b100_010 => GREEN,
+        0b001_100 | 0b010_100 | 0b011_100 | 0b100_100 => YELLOW,
+        0b001_110 | 0b010_110 | 0b011_110 | 0b100_110 => RED,
+        _ => match others {
+            Colour::Green => GREEN,
+            Colour::Yellow => YELLOW,
+            Colour::Red => RED,
+        },
+    }
+}
+
+/// Section 3 of RFC 2697: the tokens and the colour after a packet of `b` parts that has a colour, `elapsed` nanoseconds after the one
+/// before; in the colour-blind mode all are green.
 fn single_rate(
     (cir, cbs, ebs): (u128, u128, u128),
     (tc, te): (u128, u128),
     elapsed: u128,
-    b: u128,
+    (b, before): (u128, usize),
 ) -> ((u128, u128), usize) {
     // What is more than CBS goes on to Te, and what is more than EBS is lost.
     let all = tc + cir * elapsed;
     let tc = if all > cbs { cbs } else { all };
     let te = if te + (all - tc) > ebs { ebs } else { te + (all - tc) };
-    if tc >= b {
+    if before == GREEN && tc >= b {
         ((tc - b, te), GREEN)
-    } else if te >= b {
+    } else if (before == GREEN || before == YELLOW) && te >= b {
         ((tc, te - b), YELLOW)
     } else {
         ((tc, te), RED)
@@ -67,13 +85,13 @@ fn two_rate(
     (cir, cbs, pir, pbs): (u128, u128, u128, u128),
     (tc, tp): (u128, u128),
     elapsed: u128,
-    b: u128,
+    (b, before): (u128, usize),
 ) -> ((u128, u128), usize) {
     let tc = if tc + cir * elapsed > cbs { cbs } else { tc + cir * elapsed };
     let tp = if tp + pir * elapsed > pbs { pbs } else { tp + pir * elapsed };
-    if tp < b {
+    if before == RED || tp < b {
         ((tc, tp), RED)
-    } else if tc < b {
+    } else if before == YELLOW || tc < b {
         ((tc, tp - b), YELLOW)
     } else {
         ((tc - b, tp - b), GREEN)
@@ -81,8 +99,8 @@ fn two_rate(
 }
 
 impl PolicerOracle {
-    pub(super) fn new(terms: Terms, yellow: Action, red: Action) -> Self {
-        Self { terms, yellow, red, buckets: HashMap::new(), report: PolicerReport::default() }
+    pub(super) fn new(terms: Terms, others: Option<Colour>, actions: [Action; 3]) -> Self {
+        Self { terms, others, actions, buckets: HashMap::new(), report: PolicerReport::default() }
     }
 }
 
@@ -103,9 +121,10 @@ impl FlowOracle for PolicerOracle {
     }
 
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
-        let Ok(ip) = &packet.ip else { return Verdict::Pass };
+        let Ok(ip) = &mut packet.ip else { return Verdict::Pass };
         let now = packet.nanos;
-        let b = u128::from(ip.bytes) * SECOND;
+        let before = self.others.map_or(GREEN, |others| colour_before(ip.dscp, others));
+        let b = (u128::from(ip.bytes) * SECOND, before);
         let held = self.buckets.get(&flow.life).copied();
         let ((tc, other), colour, time) = match self.terms {
             Terms::SingleRate { cir, cbs, ebs } => {
@@ -128,12 +147,14 @@ impl FlowOracle for PolicerOracle {
         let counts = &mut self.report.colours[colour];
         counts[0] += 1;
         counts[1] += u64::from(ip.bytes);
-        let is_dropped = match colour {
-            GREEN => false,
-            YELLOW => self.yellow == Action::Drop,
-            _ => self.red == Action::Drop,
-        };
-        if is_dropped { Verdict::Drop(DropReason::Policer) } else { Verdict::Pass }
+        match self.actions[colour] {
+            Action::Pass => Verdict::Pass,
+            Action::Drop => Verdict::Drop(DropReason::Policer),
+            Action::Dscp(Mark(dscp)) => {
+                ip.dscp = dscp.number();
+                Verdict::Pass
+            }
+        }
     }
 
     fn report(&self, _flows: &OracleFlows) -> Box<dyn Report> {

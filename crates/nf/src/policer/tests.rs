@@ -67,6 +67,25 @@ fn what_it_does_is_described() {
         let policer = prepare(&keys).expect("good keys");
         assert_eq!((policer.name(), policer.is_per_flow()), ("policer", false));
         assert_eq!(policer.describe(), lines);
+        assert!(per_flow(&*policer).kernel().is_some());
+    }
+    let marks =
+        "mode = \"colour-aware\", green = { dscp = 10 }, yellow = { dscp = \"AF12\" }, red = { dscp = 7 }";
+    let policer = prepare(&format!("{SINGLE}, {marks}")).expect("good keys");
+    assert_eq!(
+        policer.describe()[1..],
+        [
+            "colour-aware: AFx1 comes green, AFx2 yellow, AFx3 red, others green (RFC 2597)",
+            "colours are counted, all packets pass",
+            "green packets get DSCP af11",
+            "yellow packets get DSCP af12",
+            "red packets get DSCP 7",
+        ]
+    );
+    // Devices neither read DSCPs nor write them.
+    for keys in ["mode = \"colour-aware\"", "yellow = { dscp = 0 }"] {
+        let policer = prepare(&format!("{SINGLE}, {keys}")).expect("good keys");
+        assert!(per_flow(&*policer).kernel().is_none(), "{keys}");
     }
 }
 
@@ -85,8 +104,44 @@ fn wrong_keys_have_clear_errors() {
     let two = "marker = \"two-rate\", cir = \"1kB/s\", cbs = \"1kB\"";
     for (keys, message) in [
         (
-            format!("{SINGLE}, mode = \"aware\""),
-            "unknown field `mode`, expected one of `flows`, `marker`, `cir`, `cbs`, `ebs`, `pir`, `pbs`, `yellow`, `red`",
+            format!("{SINGLE}, colour = \"aware\""),
+            "unknown field `colour`, expected one of `flows`, `marker`, `cir`, `cbs`, `ebs`, `pir`, `pbs`, `mode`, `others`, `green`, `yellow`, `red`",
+        ),
+        (
+            format!("{SINGLE}, mode = \"color-aware\""),
+            "unknown variant `color-aware`, expected `colour-blind` or `colour-aware`",
+        ),
+        (
+            format!("{SINGLE}, others = \"red\""),
+            "others with mode = \"colour-blind\"; expected mode = \"colour-aware\"",
+        ),
+        (
+            format!("{SINGLE}, mode = \"colour-aware\", others = \"blue\""),
+            "unknown variant `blue`, expected one of `green`, `yellow`, `red`",
+        ),
+        (
+            format!("{SINGLE}, yellow = {{ dscp = \"af14\" }}"),
+            "DSCP \"af14\"; expected a name such as \"af12\", \"cs1\", \"ef\" or \"default\", or a number from 0 to 63",
+        ),
+        (
+            format!("{SINGLE}, yellow = {{ dscp = 64 }}"),
+            "invalid value: integer `64`, expected a DSCP: a name such as \"af12\", or a number from 0 to 63",
+        ),
+        (
+            format!("{SINGLE}, green = {{ dscp = -1 }}"),
+            "invalid value: integer `-1`, expected a DSCP: a name such as \"af12\", or a number from 0 to 63",
+        ),
+        (
+            format!("{SINGLE}, red = {{ mark = 1 }}"),
+            "invalid value: key \"mark\", expected \"pass\", \"drop\", or a DSCP such as { dscp = \"af12\" }",
+        ),
+        (
+            format!("{SINGLE}, red = {{}}"),
+            "invalid value: no key, expected \"pass\", \"drop\", or a DSCP such as { dscp = \"af12\" }",
+        ),
+        (
+            format!("{SINGLE}, red = 12"),
+            "invalid type: integer `12`, expected \"pass\", \"drop\", or a DSCP such as { dscp = \"af12\" }",
         ),
         ("cir = \"1kB/s\", cbs = \"1kB\", ebs = \"1kB\"".into(), "missing field `marker`"),
         ("marker = \"two-rate\", cbs = \"1kB\"".into(), "missing field `cir`"),
@@ -95,8 +150,14 @@ fn wrong_keys_have_clear_errors() {
             "marker = \"srtcm\", cir = \"1kB/s\", cbs = \"1kB\"".into(),
             "unknown variant `srtcm`, expected `single-rate` or `two-rate`",
         ),
-        (format!("{SINGLE}, yellow = \"mark\""), "unknown variant `mark`, expected `pass` or `drop`"),
-        (format!("{SINGLE}, red = \"deny\""), "unknown variant `deny`, expected `pass` or `drop`"),
+        (
+            format!("{SINGLE}, yellow = \"mark\""),
+            "invalid value: string \"mark\", expected \"pass\", \"drop\", or a DSCP such as { dscp = \"af12\" }",
+        ),
+        (
+            format!("{SINGLE}, red = \"deny\""),
+            "invalid value: string \"deny\", expected \"pass\", \"drop\", or a DSCP such as { dscp = \"af12\" }",
+        ),
         // Keys that are missing, and those of the other marker.
         (
             format!("{single}, cbs = \"1kB\""),
@@ -179,15 +240,21 @@ fn report_of(report: &dyn Report) -> PolicerReport {
 
 /// The verdicts and the report that both forms give.
 fn outcome(keys: &str, sent: &[Sent]) -> (Vec<Verdict>, PolicerReport) {
+    let frames: Vec<_> = sent.iter().map(frame).collect();
+    let (verdicts, _, report) = outcome_of(keys, &frames);
+    (verdicts, report)
+}
+
+/// The verdicts, the DSCPs that packets have then, and the report.
+fn outcome_of(keys: &str, frames: &[Captured]) -> (Vec<Verdict>, Vec<u8>, PolicerReport) {
     let policer = prepare(keys).expect("good keys");
     let policer = per_flow(&*policer);
     let definition = Definition::from(By::Source);
-    let frames: Vec<_> = sent.iter().map(frame).collect();
 
     let mut flows = Flows::new(&definition, 1, frames.len(), policer.keeps().words, [1, 2]);
     let mut function = policer.function(StateAt { function: 0, word: 0 });
     let mut batch = Batch::new(frames.len());
-    fill(&mut batch, &frames);
+    fill(&mut batch, frames);
     batch.parse(Policy::PASS);
     flows.arrive(&batch);
     flows.touch(&mut batch);
@@ -197,18 +264,21 @@ fn outcome(keys: &str, sent: &[Sent]) -> (Vec<Verdict>, PolicerReport) {
 
     let mut oracle = policer.oracle();
     let mut lives = OracleFlows::new(definition);
-    let verdicts: Vec<_> = frames
+    let (verdicts, dscps): (Vec<_>, Vec<_>) = frames
         .iter()
         .map(|frame| {
             let mut packet = frame.for_oracle();
             let ip = packet.ip.as_ref().expect("an IPv4 packet");
             let Found::Flow(flow) = lives.touch(ip, packet.nanos) else { panic!("there is room") };
-            oracle.step(&mut packet, &flow)
+            let verdict = oracle.step(&mut packet, &flow);
+            (verdict, packet.ip.expect("an IPv4 packet").dscp)
         })
-        .collect();
+        .unzip();
     assert_eq!(batch.verdicts(), verdicts);
+    let written = (0..).zip(frames).map(|(frame, _)| batch.columns().dscp(frame).number());
+    assert_eq!(written.collect::<Vec<_>>(), dscps);
     assert_eq!(report, report_of(&*oracle.report(&lives)));
-    (verdicts, report)
+    (verdicts, dscps, report)
 }
 
 /// 1 byte each millisecond; C 100 bytes, E 50 (P 150 and 2 bytes each millisecond).
@@ -247,6 +317,52 @@ fn two_rates_by_hand() {
     let (verdicts, other) = outcome(&format!("{TWO}, yellow = \"drop\""), SENT);
     assert_eq!(verdicts, [pass, drop, drop, pass, drop, pass]);
     assert_eq!(other, report);
+}
+
+/// A packet of a source, of so many bytes and with this DSCP (ECN: congestion experienced).
+fn coloured(milliseconds: u64, bytes: usize, dscp: u8) -> Captured {
+    let address = |last: u8| IpAddr::from([192, 0, 2, last]);
+    let packet = Packet::new(address(1), address(99), Transport::Udp(1, 2));
+    let packet = Packet { payload: bytes - 28, class: dscp * 4 + 3, ..packet };
+    Captured::new((7_000 + milliseconds) * MILLISECOND, &packet)
+}
+
+const MARKS: &str = "green = { dscp = \"af11\" }, yellow = { dscp = \"af12\" }, red = { dscp = \"af13\" }";
+
+#[test]
+fn marks_by_hand() {
+    // As in `a_single_rate_by_hand`, with EF that becomes AF11 to AF13: 10, 12, 14.
+    let sent = [(0, 60), (0, 45), (0, 45), (0, 40), (30, 60)].map(|(at, bytes)| coloured(at, bytes, 46));
+    let (verdicts, dscps, report) = outcome_of(&format!("{SINGLE}, {MARKS}"), &sent);
+    assert_eq!((verdicts, dscps), (vec![Verdict::Pass; 5], vec![10, 12, 14, 10, 14]));
+    assert_eq!(report.colours, [[2, 100], [1, 45], [2, 105]]);
+    // What is not to be marked keeps its own; what is dropped has none to keep.
+    let (verdicts, dscps, _) = outcome_of(&format!("{SINGLE}, yellow = {{ dscp = \"be\" }}"), &sent);
+    let drop = Verdict::Drop(DropReason::Policer);
+    assert_eq!(verdicts, [Verdict::Pass, Verdict::Pass, drop, Verdict::Pass, drop]);
+    assert_eq!(dscps, [46, 0, 46, 46, 46]);
+}
+
+#[test]
+fn colours_before_by_hand() {
+    let aware = |keys: &str, others: &str| format!("{keys}, {MARKS}, mode = \"colour-aware\"{others}");
+    // AF21, AF22, AF23, and EF, which is as it is said.
+    let sent =
+        [(18, 30), (20, 30), (22, 30), (46, 30), (46, 30)].map(|(dscp, bytes)| coloured(0, bytes, dscp));
+    // C 100, E 50. Green: 70, 50. Yellow by E: 70, 20. Red takes none. Two green: 40, 20 and 10, 20.
+    let (_, dscps, report) = outcome_of(&aware(SINGLE, ""), &sent);
+    assert_eq!((dscps, report.colours), (vec![10, 12, 14, 10, 10], [[3, 90], [1, 30], [1, 30]]));
+    // Others yellow: E has 20, so they are red.
+    let (_, dscps, _) = outcome_of(&aware(SINGLE, ", others = \"yellow\""), &sent);
+    assert_eq!(dscps, [10, 12, 14, 14, 14]);
+    // C 100, P 150. Green: 70, 120. Yellow by P: 70, 90. Red takes none. Others yellow: 70, 60 and 70, 30.
+    let (_, dscps, _) = outcome_of(&aware(TWO, ", others = \"yellow\""), &sent);
+    assert_eq!(dscps, [10, 12, 14, 12, 12]);
+    let (_, dscps, _) = outcome_of(&aware(TWO, ", others = \"red\""), &sent);
+    assert_eq!(dscps, [10, 12, 14, 14, 14]);
+    // Blind, they are all green while C lasts.
+    let (_, dscps, _) = outcome_of(&format!("{SINGLE}, {MARKS}"), &sent);
+    assert_eq!(dscps, [10, 10, 10, 12, 14]);
 }
 
 #[test]

@@ -83,11 +83,14 @@ pub(crate) struct Packet {
     pub(crate) options: Vec<(u8, u8)>,
     /// Bytes after the transport header.
     pub(crate) payload: usize,
+    /// Type of service, or traffic class.
+    pub(crate) class: u8,
 }
 
 impl Packet {
     pub(crate) fn new(source: IpAddr, destination: IpAddr, transport: Transport) -> Self {
-        Self { source, destination, transport, fragment: Fragment::Whole, options: Vec::new(), payload: 0 }
+        let (fragment, options, payload, class) = (Fragment::Whole, Vec::new(), 0, 0);
+        Self { source, destination, transport, fragment, options, payload, class }
     }
 
     /// The packet from its IP header on.
@@ -107,7 +110,7 @@ impl Packet {
     fn v4(&self, source: Ipv4Addr, destination: Ipv4Addr, inner: &[u8]) -> Vec<u8> {
         let header_len = 20 + 4 * self.options.len();
         let mut bytes = vec![0; header_len];
-        bytes[0] = 0x40 | (header_len / 4) as u8;
+        (bytes[0], bytes[1]) = (0x40 | (header_len / 4) as u8, self.class);
         bytes[2..4].copy_from_slice(&((header_len + inner.len()) as u16).to_be_bytes());
         let fragment = self.fragment.offset() | if self.fragment.more() { 0x2000 } else { 0 };
         bytes[6..8].copy_from_slice(&fragment.to_be_bytes());
@@ -136,7 +139,7 @@ impl Packet {
             header.extend(rest);
             (next, rest) = (number, header);
         }
-        let mut bytes = vec![0x60, 0, 0, 0];
+        let mut bytes = vec![0x60 | self.class >> 4, self.class << 4, 0, 0];
         bytes.extend((rest.len() as u16).to_be_bytes());
         bytes.extend([next, 64]);
         bytes.extend(source.octets());
