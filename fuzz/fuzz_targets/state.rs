@@ -54,7 +54,9 @@ fn capture() -> Vec<u8> {
         let (source, destination, flags) = if number % 2 == 0 { (1, 2, 0x02) } else { (2, 1, 0x12) };
         let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0];
         packet.extend([10, 0, 0, source, 10, 0, 0, destination]);
-        packet.extend([0, source * 10, 0, destination * 10, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags, 0, 0, 0, 0, 0, 0]);
+        let ports = [0, source * 10, 0, destination * 10];
+        let numbers = [0; 8];
+        packet.extend([&ports[..], &numbers, &[0x50, flags, 0, 0, 0, 0, 0, 0]].concat());
         for word in [number, 0, 40, 40] {
             file.extend(word.to_le_bytes());
         }
@@ -65,7 +67,8 @@ fn capture() -> Vec<u8> {
 
 fn summary(device: &str, state: State) -> String {
     let context = Context { folder: std::path::Path::new(""), ignore_flags: false };
-    let chain = Chain::parse("chain", &format!("{CHAIN}device = \"{device}\"\n"), context).expect("a good chain");
+    let chain =
+        Chain::parse("chain", &format!("{CHAIN}device = \"{device}\"\n"), context).expect("a good chain");
     let mut plan = Plan::new(chain);
     let Ok((state, _)) = plan.restore(state) else { return String::new() };
     let life = Life {

@@ -522,7 +522,7 @@ fn leap(groups: usize) -> usize {
         }
         a
     };
-    let section = (groups as u128 * 0x9e37_79b9 >> 32) as usize;
+    let section = ((groups as u128 * 0x9e37_79b9) >> 32) as usize;
     (section.max(1)..).find(|&leap| common(groups, leap) == 1).unwrap_or(1)
 }
 
