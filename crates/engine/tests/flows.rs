@@ -465,12 +465,16 @@ fn cores_go_on_where_a_device_fails() {
     let cache = Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
     let device = Device::open(Id::Host, cache).expect("a C compiler with sanitisers");
     let capture = traffic(20_000, 300, 9);
+    // What stands behind it is on cores all the time, and knows nothing of the failure.
+    let chain = "[flows.apart]\nby = \"5-tuple\"\n[[chain]]\nnf = \"counter\"\n\
+                 [[chain]]\nnf = \"source-counter\"\nsessions = \"apart\"\n";
+    let (oracle, ..) = results(chain, &capture, How { settings: "device = \"oracle\"", ..How::default() });
     for (call, after) in [(Call::Launch, 0), (Call::Launch, 5), (Call::Finish, 9)] {
         let faults = Faults::new();
         faults.fail(call, after);
         let device = device.with_faults(&faults);
         let how = How { settings: "device = \"host\"", device: Some(device), ..How::default() };
-        let (found, shares, notices) = results("[[chain]]\nnf = \"counter\"\n", &capture, how);
+        let (found, shares, notices) = results(chain, &capture, how);
         let shares = shares.expect("a device was used");
         assert_eq!(faults.counts(call).faults, 1, "{call:?} {after}");
         assert_eq!((shares.faults, shares.device + shares.here), (1, 20_000), "{call:?} {after}");
@@ -480,6 +484,8 @@ fn cores_go_on_where_a_device_fails() {
         let counted = found.summary["functions"][0]["packets"].as_u64().expect("a number");
         let here = shares.here - shares.here / 10;
         assert!((here..=20_000).contains(&counted), "{counted} of {}", shares.here);
+        assert_eq!(found.summary["functions"][1], oracle.summary["functions"][1], "{call:?} {after}");
+        assert_eq!(found.summary["flows"]["apart"], oracle.summary["flows"]["apart"]);
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn run(
             runner.finish(done, notice)?;
         }
         if has_next {
-            runner.send(&mut next, notice)?;
+            runner.send(&next, notice);
             away = Some(next);
         }
         if let Some(mut done) = done {
@@ -237,21 +237,18 @@ struct Runner {
 }
 
 impl Runner {
-    /// Sends a parsed batch on its way, or judges it here.
-    fn send(&mut self, batch: &mut Batch, notice: &mut dyn FnMut(&str)) -> Result<(), Error> {
-        let Some(there) = &mut self.there else {
-            return self.judge_here(batch);
-        };
+    /// Sends a parsed batch on its way, if there is a device.
+    fn send(&mut self, batch: &Batch, notice: &mut dyn FnMut(&str)) {
+        let Some(there) = &mut self.there else { return };
         if let Err(error) = there.copy().and_then(|()| there.send(batch)) {
             self.fail(&error, notice);
-            self.judge_here(batch)?;
         }
-        Ok(())
     }
 
-    /// Takes the batch back that was sent, or judges it here.
+    /// Takes the batch back that was sent, or judges it here: not before the one before it is through all functions, which have the
+    /// flows of one batch at a time.
     fn finish(&mut self, batch: &mut Batch, notice: &mut dyn FnMut(&str)) -> Result<(), Error> {
-        let Some(there) = &mut self.there else { return Ok(()) };
+        let Some(there) = &mut self.there else { return self.judge_here(batch) };
         match there.wait(self.limit) {
             Ok(()) => {
                 self.stages.arrive(batch);
