@@ -557,7 +557,9 @@ fn marks_are_written_and_seen() {
     // Such as are never out of tokens tell what colour packets came with.
     let reader = "[[chain]]\nnf = \"policer\"\nmarker = \"two-rate\"\ncir = \"1TB/s\"\ncbs = \"9GB\"\npir = \"1TB/s\"\n\
         pbs = \"9GB\"\nmode = \"colour-aware\"\nred = \"pass\"\n";
-    let chain = format!("{reader}{first}[[chain]]\nnf = \"counter\"\n{reader}");
+    // All by source, so that several workers keep the order of each.
+    let counter = "[[chain]]\nnf = \"counter\"\nflows = \"source\"\n";
+    let chain = format!("{reader}{first}{counter}{reader}");
     let oracle = How { settings: "device = \"oracle\"", ..How::default() };
     let (oracle, ..) = results(&chain, &capture, oracle);
     let functions = &oracle.summary["functions"];
@@ -677,7 +679,8 @@ fn at_capacity_the_policy_decides() {
             assert_eq!(dropped, if drops { refused } else { 0 }, "{when_full} {settings}: {summary}");
             assert_eq!(
                 (refused > 0, evicted > 0),
-                (when_full != "evict-oldest", when_full == "evict-oldest")
+                (when_full != "evict-oldest", when_full == "evict-oldest"),
+                "{settings}: {summary}"
             );
             let rejected = 20_000 - counted - refused;
             assert!(rejected < 1_000, "{when_full} {settings}: {summary}");
