@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Plots of "packetloom bench device --json": throughput and latency over batch size, throughput over the number of rules."""
+"""Plots of "packetloom bench device --json": throughput and latency over batch size, throughput over the number of rules;
+and of "packetloom bench chain --json": throughput over workers and over flows, latency over the offered load."""
 
 import argparse
 import json
@@ -12,16 +13,24 @@ from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
 EPILOG = """\
-Writes into FOLDER, each where the input has what it shows:
+Writes into FOLDER, each where the input has what it shows, of "packetloom bench device":
   throughput-batch.svg   packets a second over the batch size
   latency-batch.svg      microseconds that a batch takes over the batch size, both axes linear
   latency-batch-log.svg  the same, both axes logarithmic
   throughput-rules.svg   packets a second over the number of rules
+of "packetloom bench chain":
+  throughput-workers.svg packets a second over the number of workers, and what perfect scaling of one would be
+  throughput-flows.svg   packets a second over the number of flows
+  latency-offered.svg    microseconds that a packet takes over the load that is offered
 
-example:
+examples:
   packetloom bench device --rules acl1_10k.rules --headers acl1_10k.trace --algorithm linear,masks \\
       --batch 64,1024,16384,262144,1048576 --json > batches.jsonl
   python3 scripts/plot.py -o plots batches.jsonl
+
+  for n in 1 2 4 8; do packetloom bench chain --workers $n --json; done > workers.jsonl
+  packetloom bench chain --offered 1,2,5,10 --json > offered.jsonl
+  python3 scripts/plot.py -o plots workers.jsonl offered.jsonl
 
 Exit codes: 0, 1 where a plot cannot be written, 2 wrong usage or bad input."""
 
@@ -29,6 +38,7 @@ Exit codes: 0, 1 where a plot cannot be written, 2 wrong usage or bad input."""
 COLOURS = ("#0072b2", "#d55e00", "#008f68", "#b8589a", "#a67c00", "#4b3a94")
 GREY, DARK, GRID = "#666666", "#222222", "#e4e4e4"
 CORE_DASHES = ("2 3", "7 3", "7 3 2 3")
+IDEAL_DASHES = "4 3"
 # Of a radius of about 4, around 0 0.
 MARKERS = (
     "m-3.7 0a3.7 3.7 0 1 0 7.4 0a3.7 3.7 0 1 0 -7.4 0z",
@@ -41,12 +51,23 @@ MARKERS = (
 )
 # Lines that differ by more than this are shown on a logarithmic axis.
 FAR = 30
-NUMBERS = (
-    "batch", "mpps", "mpps_min", "mpps_max", "latency_us_p50", "latency_us_p99", "core_mpps", "rules", "rounds",
-    "offered_mpps",
-)  # fmt: skip
-TEXTS = ("algorithm", "transport", "workload", "device")
-NEEDED = ("algorithm", "batch", "mpps")
+# Each bench's: numbers, those of them that are more than 0, texts, and what no row is without.
+NUMBERS = {
+    "device": (
+        "batch", "mpps", "mpps_min", "mpps_max", "latency_us_p50", "latency_us_p99", "core_mpps", "rules", "rounds",
+        "offered_mpps",
+    ),
+    "chain": (
+        "batch", "mpps", "p25", "p75", "latency_us_p50", "latency_us_p99", "workers", "flows", "packet_size", "new_flows",
+        "flood", "rounds", "offered_mpps",
+    ),
+}  # fmt: skip
+POSITIVE = {"device": ("batch",), "chain": ("batch", "p25", "p75", "workers", "flows", "offered_mpps")}
+TEXTS = {
+    "device": ("algorithm", "transport", "workload", "device"),
+    "chain": ("workload", "device", "on", "distribution"),
+}
+NEEDED = {"device": ("algorithm", "batch", "mpps"), "chain": ("workers", "flows", "batch", "mpps")}
 LEAST, MOST = 1e-9, 1e15
 
 
@@ -65,22 +86,30 @@ def say(text):
 class Row:
     """A line of the input; what it lacks is None, or "" where it is text."""
 
-    algorithm: str
+    # "device", "chain", or "load": a chain at an offered load.
+    kind: str
     batch: float
     mpps: float
-    mpps_min: float | None
-    mpps_max: float | None
-    latency_us_p50: float | None
-    latency_us_p99: float | None
-    core_mpps: float | None
-    rules: float | None
-    rounds: float | None
-    offered_mpps: float | None
-    transport: str
-    workload: str
-    device: str
-    specialised: bool | None
-    family: str
+    mpps_min: float | None = None
+    mpps_max: float | None = None
+    latency_us_p50: float | None = None
+    latency_us_p99: float | None = None
+    core_mpps: float | None = None
+    rules: float | None = None
+    rounds: float | None = None
+    offered_mpps: float | None = None
+    workers: float | None = None
+    flows: float | None = None
+    packet_size: float | None = None
+    new_flows: float | None = None
+    flood: bool | None = None
+    algorithm: str = ""
+    transport: str = ""
+    workload: str = ""
+    distribution: str = ""
+    device: str = ""
+    specialised: bool | None = None
+    family: str = ""
 
 
 def no_constant(name):
@@ -92,18 +121,27 @@ def clean(text):
     return re.sub("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\ufffd", text).strip()
 
 
+def line_of(*benches):
+    return "a line of " + " or ".join(f'"packetloom bench {bench} --json"' for bench in benches)
+
+
 def row(text, where, called):
     try:
         value = json.loads(text, parse_constant=no_constant)
     except (ValueError, RecursionError):
-        raise Bad(f'{where}: not JSON; expected a line of "packetloom bench device --json"') from None
+        raise Bad(f"{where}: not JSON; expected {line_of('device', 'chain')}") from None
     if not isinstance(value, dict):
         raise Bad(f"{where}: expected a JSON object")
-    for name in NEEDED:
-        if value.get(name) is None:
-            raise Bad(f'{where}: no "{name}"; expected a line of "packetloom bench device --json"')
+    workload = value.get("workload")
+    is_chain = value.get("algorithm") is None and isinstance(workload, str) and workload.startswith("chain ")
+    bench = "chain" if is_chain else "device"
+    for name in NEEDED[bench]:
+        # A chain on a device has no workers.
+        if value.get(name) is None and not (name == "workers" and value.get("on")):
+            benches = ("device", "chain") if name == "algorithm" else (bench,)
+            raise Bad(f'{where}: no "{name}"; expected {line_of(*benches)}')
     fields = {}
-    for name in NUMBERS:
+    for name in NUMBERS[bench]:
         number = value.get(name)
         if number is not None:
             fits = isinstance(number, (int, float)) and (number == 0 or LEAST <= number <= MOST)
@@ -111,13 +149,16 @@ def row(text, where, called):
                 raise Bad(f'{where}: "{name}": expected a number, 0 or from {LEAST:g} to {MOST:g}')
             number = float(number)
         fields[name] = number
-    if fields["batch"] == 0:
-        raise Bad(f'{where}: "batch": expected more than 0')
-    for name in TEXTS:
+    for name in POSITIVE[bench]:
+        if fields[name] == 0:
+            raise Bad(f'{where}: "{name}": expected more than 0')
+    for name in TEXTS[bench]:
         words = value.get(name)
         if words is not None and not isinstance(words, str):
             raise Bad(f'{where}: "{name}": expected text')
         fields[name] = clean(words or "")
+    if is_chain:
+        return row_of_chain(fields, called)
     specialised = value.get("specialised")
     if specialised is not None and not isinstance(specialised, bool):
         raise Bad(f'{where}: "specialised": expected true or false')
@@ -125,7 +166,20 @@ def row(text, where, called):
     workload = re.sub(r"(\.(rules|txt|json|gz|xz))+(?=,|$)", "", workload)
     fields["workload"] = workload if called is None else called
     family = without_size(workload, fields["rules"]) if called is None else called
-    return Row(**fields, specialised=specialised, family=family)
+    return Row("device", **fields, specialised=specialised, family=family)
+
+
+def row_of_chain(fields, called):
+    workload = re.sub(r"^chain ?|\.toml$", "", fields["workload"])
+    fields["workload"] = workload if called is None else called
+    # Which device of its kind.
+    fields["device"] = fields.pop("on") or fields["device"]
+    # A count of what was sent, which no two runs share.
+    fields["flood"] = fields["flood"] is not None
+    quartiles = fields.pop("p25"), fields.pop("p75")
+    if None not in quartiles:
+        fields["mpps_min"], fields["mpps_max"] = 1e3 / max(quartiles), 1e3 / min(quartiles)
+    return Row("chain" if fields["offered_mpps"] is None else "load", **fields)
 
 
 def without_size(workload, rules):
@@ -162,6 +216,10 @@ def read(files, called):
     return rows
 
 
+def bench_of(kind):
+    return "device" if kind == "device" else "chain"
+
+
 # From rows to lines.
 
 
@@ -182,6 +240,7 @@ class Line:
     colour: str = GREY
     marker: str = ""
     dashes: str = ""
+    kind: str = ""
 
 
 def grouped(items, key):
@@ -200,61 +259,97 @@ def several_rules(row, rows):
     return several([other for other in rows if other.workload == row.workload], "rules")
 
 
-def key_of_batches(row):
-    return (row.algorithm, row.transport, row.workload, row.rules, row.device, row.specialised, row.offered_mpps)
+CHAIN = (
+    "kind", "workload", "workers", "flows", "distribution", "new_flows", "flood", "packet_size", "batch", "device",
+    "offered_mpps",
+)  # fmt: skip
+# What the points of a line have in common, by what it is over.
+KEYS = {
+    "batch": ("kind", "algorithm", "transport", "workload", "rules", "device", "specialised", "offered_mpps"),
+    "rules": ("kind", "algorithm", "transport", "family", "device", "specialised", "offered_mpps"),
+    **{over: tuple(name for name in CHAIN if name != over) for over in ("workers", "flows", "offered_mpps")},
+}
 
 
-def key_of_rules(row):
-    return (row.algorithm, row.transport, row.family, row.device, row.specialised, row.offered_mpps)
+def key(row, over):
+    return tuple(getattr(row, name) for name in KEYS[over])
+
+
+def of_one_batch(rows):
+    """For lines over numbers of rules: of each the batch size with most of them."""
+    if any(row.rules == 0 for row in rows):
+        say("rows of 0 rules are not in the plot over rules, whose axis is logarithmic")
+    chosen = set()
+    for of_line in grouped([row for row in rows if row.rules], lambda row: key(row, "rules")).values():
+        by_batch = grouped(of_line, lambda row: row.batch).items()
+        best = max(by_batch, key=lambda item: (len({row.rules for row in item[1]}), item[0]))[1]
+        chosen.update(map(id, best))
+    return [row for row in rows if id(row) in chosen]
 
 
 def swept(rows):
-    """The rows that are lines over batch sizes, and those that are lines over numbers of rules, of one batch size each.
+    """The rows of the plots, by what these are over.
 
-    What is part of a line in one plot is no lonely point in the other. Nothing where no line has two points.
+    What is part of a line in one plot is no lonely point in another. Nothing where no line has two points.
     """
-    over_batches = grouped(rows, key_of_batches)
-    over_rules = {}
-    with_rules = [row for row in rows if row.rules]
-    if any(row.rules == 0 for row in rows):
-        say("rows of 0 rules are not in the plot over rules, whose axis is logarithmic")
-    for key, of_line in grouped(with_rules, key_of_rules).items():
-        by_batch = grouped(of_line, lambda row: row.batch).items()
-        over_rules[key] = max(by_batch, key=lambda item: (len({row.rules for row in item[1]}), item[0]))[1]
-    long_batches = {key for key, of_line in over_batches.items() if several(of_line, "batch")}
-    long_rules = {key for key, of_line in over_rules.items() if several(of_line, "rules")}
-    batches = [
-        row for row in rows if key_of_batches(row) in long_batches or long_batches and key_of_rules(row) not in long_rules
-    ]
-    chosen = {id(row) for of_line in over_rules.values() for row in of_line}
-    rules = [
-        row
-        for row in with_rules
-        if id(row) in chosen
-        and (key_of_rules(row) in long_rules or long_rules and key_of_batches(row) not in long_batches)
-    ]
-    return batches, rules
+    kinds = grouped(rows, lambda row: row.kind)
+    device, chain = kinds.get("device", []), kinds.get("chain", [])
+    candidates = {
+        "batch": device,
+        "rules": of_one_batch(device),
+        "workers": [row for row in chain if row.workers is not None],
+        "flows": chain,
+        "offered_mpps": kinds.get("load", []),
+    }
+    long = {}
+    for over, fit in candidates.items():
+        of_lines = grouped(fit, lambda row: key(row, over)).items()
+        long[over] = {of_key for of_key, of_line in of_lines if several(of_line, over)}
+
+    def is_long(row, over):
+        return key(row, over) in long[over]
+
+    return {
+        over: [row for row in fit if is_long(row, over) or long[over] and not any(is_long(row, other) for other in long)]
+        for over, fit in candidates.items()
+    }
+
+
+# Of what tells lines apart, how it is said.
+WORDS = {
+    "algorithm": str,
+    "transport": str,
+    "specialised": lambda value: "compiled for the rules" if value else "for any rules",
+    "workload": str,
+    "family": str,
+    "workers": lambda value: f"{number(value)} worker{'' if value == 1 else 's'}",
+    "flows": lambda value: f"{number(value)} flows",
+    "distribution": str,
+    "new_flows": lambda value: f"{number(value)} new flows a second",
+    "flood": lambda value: "under a flood" if value else "",
+    "rules": lambda value: f"{number(value)} rules",
+    "packet_size": lambda value: f"packets of {number(value)} bytes",
+    "batch": lambda value: f"batches of {count(value)}",
+    "device": str,
+    "offered_mpps": lambda value: f"{number(value)} Mpps offered",
+}
+
+
+def in_words(row, name):
+    value = getattr(row, name)
+    return "" if value is None else WORDS[name](value)
 
 
 def label(row, rows, over):
     """What tells this line from the others of the plot."""
-    parts = [row.algorithm]
-    if several(rows, "transport") and row.transport:
-        parts.append(row.transport)
-    if several(rows, "specialised") and row.specialised is not None:
-        parts.append("compiled for the rules" if row.specialised else "for any rules")
-    name = "family" if over == "rules" else "workload"
-    if several(rows, name) and getattr(row, name):
-        parts.append(getattr(row, name))
-    if over == "batch" and several_rules(row, rows) and row.rules is not None:
-        parts.append(f"{number(row.rules)} rules")
-    if over == "rules" and several(rows, "batch"):
-        parts.append(f"batches of {count(row.batch)}")
-    if several(rows, "device") and row.device:
-        parts.append(row.device)
-    if several(rows, "offered_mpps") and row.offered_mpps is not None:
-        parts.append(f"{number(row.offered_mpps)} Mpps offered")
-    return ", ".join(parts)
+    parts = []
+    for name in WORDS:
+        if name == over or name not in KEYS[over] and name != "batch":
+            continue
+        differs = several_rules(row, rows) if name == "rules" else several(rows, name)
+        if differs or name == "algorithm":
+            parts.append(in_words(row, name))
+    return ", ".join(filter(None, parts)) or row.workload
 
 
 def line(name, rows, over, latency):
@@ -278,15 +373,25 @@ def line(name, rows, over, latency):
 
 
 def lines(rows, over, latency, styles):
-    key = key_of_rules if over == "rules" else key_of_batches
     found = []
-    for of_line in grouped(rows, key).values():
+    for of_line in grouped(rows, lambda row: key(row, over)).values():
         name = label(of_line[0], rows, over)
         made = line(name, of_line, over, latency)
         if made.points:
             style = styles.setdefault(name, len(styles))
             made.colour, made.marker = COLOURS[style % len(COLOURS)], MARKERS[style % len(MARKERS)]
             found.append(made)
+    return found
+
+
+def ideals(plotted):
+    """What as many times one worker would be, for lines over workers that begin with one."""
+    found = []
+    for one in plotted:
+        first, last = one.points[0], one.points[-1]
+        if first.x == 1 < last.x:
+            points = [Point(1, first.y), Point(last.x, first.y * last.x)]
+            found.append(Line("", points, [], one.colour, dashes=IDEAL_DASHES, kind="ideal"))
     return found
 
 
@@ -309,7 +414,7 @@ def cores(rows, over):
         by_x = grouped(same, lambda row: row.rules if over == "rules" else None)
         points = [Point(x, statistics.median(row.core_mpps for row in at)) for x, at in by_x.items()]
         points.sort(key=lambda point: point.x or 0)
-        found.append(Line(", ".join(parts), points, same, dashes=CORE_DASHES[len(found) % len(CORE_DASHES)]))
+        found.append(Line(", ".join(parts), points, same, dashes=CORE_DASHES[len(found) % len(CORE_DASHES)], kind="core"))
     return found
 
 
@@ -367,14 +472,15 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
 
-def linear_axis(highest, binary=False, text=number):
+def linear_axis(highest, binary=False, text=number, least=0):
+    """From 0, in steps of no less than the least."""
     highest = highest or 1
     if binary:
-        step = 2 ** math.ceil(math.log2(highest / 8))
+        step = max(2 ** math.ceil(math.log2(highest / 8)), least)
     else:
         power = 10 ** math.floor(math.log10(highest / 5))
         step = next(power * nice for nice in (1, 2, 2.5, 5, 10) if highest / (power * nice) <= 6)
-    top = math.ceil(highest / step - 1e-9)
+    top = max(math.ceil(highest / step - 1e-9), 1)
     return Axis(False, 0, top * step, [at * step for at in range(top + 1)], text=text)
 
 
@@ -432,12 +538,14 @@ def listed(names):
 def title(rows, over):
     name = "family" if over == "rules" else "workload"
     what, device = listed(getattr(row, name) for row in rows), listed(row.device for row in rows)
-    return " on ".join(part for part in (what, device) if part) or "packetloom bench device"
+    return " on ".join(part for part in (what, device) if part) or f"packetloom bench {bench_of(rows[0].kind)}"
 
 
 def svg(plotted, core, x, y, names, heading, below):
-    """A plot; `names` are those of the axes."""
-    entries = [(one, "line") for one in plotted] + [(one, "core") for one in core]
+    """A plot; `core` are the lines to compare with, and `names` those of the axes."""
+    entries = [(one, "line") for one in plotted] + [(one, "core") for one in core if one.kind == "core"]
+    if any(one.kind == "ideal" for one in core):
+        entries.append(("perfect scaling", IDEAL_DASHES))
     if any(point.p99 is not None for one in plotted for point in one.points):
         entries += [("median", ""), ("99th percentile", "5 3")]
     texts = [shortened(getattr(one, "label", one), 60) for one, _ in entries]
@@ -468,7 +576,7 @@ def svg(plotted, core, x, y, names, heading, below):
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         f'<g fill="{DARK}">',
         text(LEFT, 26, shortened(heading, int((width - LEFT) / 8.8)), ' font-size="15" font-weight="bold"'),
-        text(LEFT, 46, below, f' fill="{GREY}"'),
+        text(LEFT, 46, shortened(below, int((width - LEFT) / 6)), f' fill="{GREY}"'),
         text(LEFT + WIDE / 2, bottom + 42, names[0], ' text-anchor="middle"'),
         f'<text transform="translate(18 {px(TOP + HIGH / 2)})rotate(-90)" text-anchor="middle">{escape(names[1])}</text>',
     ]
@@ -488,7 +596,9 @@ def svg(plotted, core, x, y, names, heading, below):
             places = [(left, at_y(one.points[0].y)) for left in (LEFT, right)]
         elif len(places) == 1:
             places = [(places[0][0] + by, places[0][1]) for by in (-PAD, PAD)]
-        out.append(path(through(places), GREY, f' class="core" stroke-width="1.6" stroke-dasharray="{one.dashes}"'))
+        wide = 1.6 if one.kind == "core" else 1
+        more = f' class="{one.kind}" stroke-width="{wide}" stroke-dasharray="{one.dashes}"'
+        out.append(path(through(places), one.colour, more))
     # All lines are below all markers.
     for one in plotted:
         bars = ""
@@ -574,7 +684,8 @@ def longest(plotted):
 
 def beneath(rows, over, latency):
     """The second line of a plot."""
-    parts = ["latency of a batch" if latency else "median throughput"]
+    is_chain = bench_of(rows[0].kind) == "chain"
+    parts = [f"latency of a {'packet' if is_chain else 'batch'}" if latency else "median throughput"]
     rules = {row.rules for row in rows}
     transports = {row.transport for row in rows}
     rounds = {row.rounds for row in rows}
@@ -585,37 +696,54 @@ def beneath(rows, over, latency):
         parts[0] += f" in batches of {count(batches.pop())} packets"
     if len(transports) == 1 and "" not in transports:
         parts.append(transports.pop())
+    for name in ("workers", "flows", "distribution", "new_flows", "flood", "packet_size", "batch"):
+        if is_chain and name != over and not several(rows, name):
+            parts.append(in_words(rows[0], name))
     if not latency and any(row.mpps_min is not None for row in rows):
         of = f" of {number(rounds.pop())} rounds" if len(rounds) == 1 and None not in rounds and rounds != {1.0} else ""
-        parts.append(f"bars from the lowest to the highest{of}")
-    joined = "; ".join(parts)
+        parts.append(f"bars: quartiles{of}" if is_chain else f"bars from the lowest to the highest{of}")
+    joined = "; ".join(filter(None, parts))
     return joined[0].upper() + joined[1:]
+
+
+def across(plotted, over, log):
+    """The axis of what a plot is over, and its name."""
+    xs = [point.x for one in plotted for point in one.points]
+    if over == "batch":
+        return batch_axis(plotted, log), "Batch (packets)"
+    if over == "workers":
+        return linear_axis(max(xs), binary=True, least=1), "Workers"
+    if over == "offered_mpps":
+        return linear_axis(max(xs)), "Offered (Mpps)"
+    return log_axis(min(xs), max(xs), True), over.capitalize()
 
 
 def throughput(rows, over, styles):
     plotted, core = lines(rows, over, False, styles), cores(rows, over)
-    log = far(plotted, core)
+    # How throughput scales is seen where both axes begin at 0.
+    log = over != "workers" and far(plotted, core)
     if log:
         plotted = without_zeros(plotted)
     if not longest(plotted):
         return None
+    if over == "workers":
+        core = ideals(plotted)
     low, high = range_of(plotted, core)
     giga = high >= 1000 and (low >= 10 or not log)
     if giga:
         scale(plotted, core, 1e-3)
         low, high = low / 1e3, high / 1e3
     y = log_axis(low, high, False) if log else linear_axis(high)
-    if over == "rules":
-        xs = [point.x for one in plotted for point in one.points]
-        x, name = log_axis(min(xs), max(xs), True), "Rules"
-    else:
-        x, name = batch_axis(plotted, True), "Batch (packets)"
+    x, name = across(plotted, over, True)
     names = (name, f"Throughput ({'Gpps' if giga else 'Mpps'})")
     return svg(plotted, core, x, y, names, title(rows, over), beneath(rows, over, False))
 
 
-def latency(rows, log, styles):
-    plotted = lines(rows, "batch", True, styles)
+def latency(rows, over, log, styles):
+    """With logarithmic axes or not; over an offered load, time has one where it differs by much."""
+    plotted = lines(rows, over, True, styles)
+    low, high = range_of(plotted)
+    log = log or over == "offered_mpps" and high > FAR * low
     if log:
         plotted = without_zeros(plotted)
     if not longest(plotted):
@@ -626,21 +754,53 @@ def latency(rows, log, styles):
     if low >= 1000 if log else high >= 10_000:
         scale(plotted, [], 1e-3)
         low, high, unit = low / 1e3, high / 1e3, "ms"
-    x, y = batch_axis(plotted, log), log_axis(low, high, False) if log else linear_axis(high)
-    names = ("Batch (packets)", f"Latency ({unit})")
-    return svg(plotted, [], x, y, names, title(shown, "batch"), beneath(shown, "batch", True))
+    x, name = across(plotted, over, log)
+    y = log_axis(low, high, False) if log else linear_axis(high)
+    return svg(plotted, [], x, y, (name, f"Latency ({unit})"), title(shown, over), beneath(shown, over, True))
 
 
-def plots(rows):
-    """Names of files, and what is in them or None."""
-    batches, rules = swept(rows)
+# Each bench's plots, with what they are over.
+PLOTS = {
+    "device": {
+        "throughput-batch.svg": "batch",
+        "latency-batch.svg": "batch",
+        "latency-batch-log.svg": "batch",
+        "throughput-rules.svg": "rules",
+    },
+    "chain": {
+        "throughput-workers.svg": "workers",
+        "throughput-flows.svg": "flows",
+        "latency-offered.svg": "offered_mpps",
+    },
+}
+# What a line has two of at least, and what the input has none of where no line has.
+ACROSS = {
+    "batch": "batch sizes",
+    "rules": "numbers of rules",
+    "workers": "numbers of workers",
+    "flows": "numbers of flows",
+    "offered_mpps": "offered loads",
+}
+EXPECTED = {
+    "device": "several batch sizes or several numbers of rules of one algorithm",
+    "chain": "several numbers of workers or of flows, or several offered loads, of one chain",
+}
+
+
+def plots(rows, benches):
+    """Names of files, what they are over, and what is in them or None."""
+    of_plots = swept(rows)
     styles = {}
-    return {
-        "throughput-batch.svg": batches and throughput(batches, "batch", styles),
-        "latency-batch.svg": batches and latency(batches, False, styles),
-        "latency-batch-log.svg": batches and latency(batches, True, styles),
-        "throughput-rules.svg": rules and throughput(rules, "rules", styles),
-    }
+    made = []
+    for bench in benches:
+        for name, over in PLOTS[bench].items():
+            fit = of_plots[over]
+            if fit and name.startswith("latency"):
+                plot = latency(fit, over, name.endswith("-log.svg"), styles)
+            else:
+                plot = fit and throughput(fit, over, styles)
+            made.append((name, over, plot))
+    return made
 
 
 def main():
@@ -655,23 +815,24 @@ def main():
     args = parser.parse_args()
     try:
         called = None if args.workload is None else clean(args.workload)
-        made = plots(read(args.files, called))
-        if not any(made.values()):
+        rows = read(args.files, called)
+        benches = [bench for bench in PLOTS if any(bench_of(row.kind) == bench for row in rows)]
+        made = plots(rows, benches)
+        if not any(plot for _, _, plot in made):
             raise Bad(
                 f"{', '.join('standard input' if file == '-' else file for file in args.files)}: no plottable rows; "
-                "expected several batch sizes or several numbers of rules of one algorithm"
+                f"expected {', or '.join(EXPECTED[bench] for bench in benches)}"
             )
     except Bad as bad:
         say(bad)
         return 2
     try:
         os.makedirs(args.out, exist_ok=True)
-        for name, plot in made.items():
+        for name, over, plot in made:
             file = os.path.join(args.out, name)
             if not plot:
-                what = "two numbers of rules" if name == "throughput-rules.svg" else "two batch sizes"
-                what += " with latencies" if "latency" in name else ""
-                say(f"{file}: not written; no line has {what}")
+                with_latencies = " with latencies" if "latency" in name else ""
+                say(f"{file}: not written; no line has two {ACROSS[over]}{with_latencies}")
                 continue
             with open(file, "wb") as opened:
                 opened.write(plot)
