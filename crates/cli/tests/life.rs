@@ -386,3 +386,44 @@ fn signals_reload_and_save() {
     assert_eq!(packets_saved(), Some(5));
     drop(stdin);
 }
+
+/// Saving takes longer than the time from one to the next: packets go on all the same.
+#[test]
+fn a_run_goes_on_where_saving_takes_long() {
+    let folder = Folder::new();
+    folder.write("chain.toml", balancer("198.51.100.7"));
+    for workers in ["1", "2"] {
+        let more = ["-r", "all.pcap", "--workers", workers, "--save-state", "state", "--save-every", "1us"];
+        succeed(&mut folder.run("chain.toml", &more));
+        assert_eq!(folder.summary()["received"], 6);
+    }
+}
+
+/// The second balancer is as it was but for its place among those of its flows: what is kept there stood for the backends of the first.
+#[test]
+fn a_function_whose_place_is_another_one_takes_state_over() {
+    let folder = Folder::new();
+    let chain = |first: &str| {
+        let balancer = |flows: &str, service: u8, backends: &[u8]| {
+            let backends: Vec<_> =
+                backends.iter().map(|n| format!("{{ address = \"198.51.100.{n}\" }}")).collect();
+            format!(
+                "[[chain]]\nnf = \"balancer\"\nflows = \"{flows}\"\n[[chain.services]]\naddress = \"192.0.2.{service}\"\nbackends = [{}]\n",
+                backends.join(", ")
+            )
+        };
+        let definitions = "[flows.a]\nby = \"5-tuple\"\n[flows.b]\nby = \"5-tuple\"\n";
+        format!("{definitions}{}{}", balancer(first, 1, &[1, 2, 3, 4, 5, 6]), balancer("a", 2, &[9]))
+    };
+    folder.write("old.toml", chain("a"));
+    folder.write("new.toml", chain("b"));
+    let mut passed = Vec::new();
+    for device in ["cpu", "oracle"] {
+        let more = ["-r", "all.pcap", "-w", "out.pcap", "--device", device, "--reload-at", "4=new.toml"];
+        succeed(&mut folder.run("old.toml", &more));
+        let summary = folder.summary();
+        assert_eq!((&summary["received"], &summary["reloads"]["done"]), (&6.into(), &1.into()));
+        passed.push(fs::read(folder.at("out.pcap")).expect("a capture"));
+    }
+    assert!(passed[0] == passed[1]);
+}

@@ -15,6 +15,7 @@ use packetloom_nf::{Prepared, Report};
 
 use super::{Intake, Outlet};
 use crate::outcome::{Reloads, Replaced, TopFlows};
+use crate::state::places_of_state;
 use crate::{Chain, Error, Plan, State};
 
 /// What a run begins with, and what happens to it on the way.
@@ -137,12 +138,12 @@ impl<'p, 'a> Course<'p, 'a> {
         self.life.restore.take()
     }
 
-    /// Whether there is something to be done when so many packets were read.
-    pub(super) fn is_due(&self, packets: u64) -> bool {
-        let every = self.life.save.as_ref().and_then(|saving| saving.every);
+    /// Whether there is something to be done when so many packets were read, `begun` of them when something was done the last time: no
+    /// state is saved twice without packets in between, however long that takes.
+    pub(super) fn is_due(&self, packets: u64, begun: u64) -> bool {
         self.until().is_some_and(|at| at <= packets)
             || self.life.reload.load(Ordering::Relaxed)
-            || every.is_some_and(|every| self.saved.elapsed() >= every)
+            || packets > begun && self.is_save_due()
     }
 
     /// Packets of the run after which there is something to be done.
@@ -167,7 +168,7 @@ impl<'p, 'a> Course<'p, 'a> {
         } else {
             return Due::Nothing;
         };
-        let Some(load) = &mut self.life.load else { return Due::Nothing };
+        let Some(load) = &mut self.life.load else { return self.due(packets) };
         match load(asked).and_then(|plan| plan.may_follow(self.first).map(|()| plan)) {
             Ok(plan) => Due::Reload(Box::new(plan)),
             Err(why) => {
@@ -191,6 +192,8 @@ impl<'p, 'a> Course<'p, 'a> {
                 Due::Save => {
                     let state = runner.save(self.chain())?;
                     self.save(&intake.date(state));
+                    self.saved = Instant::now();
+                    break;
                 }
             }
         }
@@ -207,13 +210,9 @@ impl<'p, 'a> Course<'p, 'a> {
         self.saves().then(|| Ok(intake.date(runner.save(self.chain())?))).transpose()
     }
 
-    fn is_save_due(&mut self) -> bool {
+    fn is_save_due(&self) -> bool {
         let every = self.life.save.as_ref().and_then(|saving| saving.every);
-        let is_due = every.is_some_and(|every| self.saved.elapsed() >= every);
-        if is_due {
-            self.saved = Instant::now();
-        }
-        is_due
+        every.is_some_and(|every| self.saved.elapsed() >= every)
     }
 
     fn refuse(&mut self, why: &str) {
@@ -267,7 +266,9 @@ impl<'p, 'a> Course<'p, 'a> {
         let places = by_place(old);
         let mut goes_on = vec![None; plan.chain.functions.len()];
         for (place, function) in by_place(&plan.chain.functions) {
+            // Its state has to be where it was, too.
             if let Some(&before) = places.get(&place)
+                && places_of_state(self.chain(), before) == places_of_state(&plan.chain, function)
                 && plan.chain.functions[function].resume(&*old[before])
             {
                 goes_on[function] = Some(before);

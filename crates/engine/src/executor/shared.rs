@@ -92,6 +92,7 @@ impl Shared {
                 held.entries.iter_mut().zip(saved).for_each(|(entries, saved)| entries.extend(saved));
                 held.counts = held.counts + flows.counts();
             })?;
+            held.blank();
         }
         Ok(())
     }

@@ -340,9 +340,10 @@ fn judge(
     let mut in_order = InOrder::default();
     let mut batches = Batches { read: Batch::new(size), at: 0, are_cut: plan.shared().next().is_some() };
     let mut is_over = false;
+    let begun = intake.received;
     loop {
         // What was read is judged before anything else is done.
-        let is_due = batches.are_all_out() && course.is_due(intake.received);
+        let is_due = batches.are_all_out() && course.is_due(intake.received, begun);
         if !is_due
             && !is_over
             && let Some(mut next) = spare.pop()

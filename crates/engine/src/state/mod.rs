@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub use self::file::{Error, VERSION};
+use crate::Chain;
 use crate::layout::{Layout, Used};
 
 /// State of the flows of a chain.
@@ -108,7 +109,7 @@ impl Held {
     }
 
     /// Clears the words of functions that have no state for a flow: tables leave there what was in the place before.
-    fn blank(&mut self) {
+    pub(crate) fn blank(&mut self) {
         let words = self.words();
         for (entries, key_words) in self.entries.iter_mut().zip(KEY_WORDS) {
             for entry in entries.chunks_exact_mut(header_words(key_words) + words) {
@@ -208,6 +209,16 @@ fn parts(functions: &[Box<dyn Prepared>], layout: &Layout, definition: usize) ->
     layout.definitions[definition].functions.iter().map(part).collect()
 }
 
+/// Where a function has its state: the definitions, and its position there among functions of its name.
+pub(crate) fn places_of_state(chain: &Chain, function: usize) -> Vec<(&str, usize)> {
+    let definitions = (0..).zip(&chain.layout.definitions);
+    let places = definitions.flat_map(|(number, used)| {
+        let own = parts(&chain.functions, &chain.layout, number).into_iter();
+        own.filter(|part| part.function == function).map(|part| (&*used.name, part.kept.position))
+    });
+    places.collect()
+}
+
 impl State {
     /// What the tables of a chain hold, definition by definition.
     pub(crate) fn of(
@@ -266,6 +277,15 @@ impl State {
         for (number, used) in layout.definitions.iter().enumerate() {
             let wanted = parts(functions, layout, number);
             let mut held = self.take(used, &mut left_out);
+            for old in &held.functions {
+                if wanted.iter().all(|part| !old.is_same_function(&part.kept)) {
+                    let (nf, position) = (&old.nf, old.position.saturating_add(1));
+                    left_out.push(format!(
+                        "flows {:?}: there is no {nf} {position} now, whose state is left out",
+                        used.name
+                    ));
+                }
+            }
             for Part { kept, function, is_main } in &wanted {
                 let Some(old) = held.functions.iter().find(|old| old.is_same_function(kept)) else {
                     continue;
@@ -275,11 +295,16 @@ impl State {
                         "flows {:?}: the state of {} {} means something else now and is left out",
                         used.name,
                         kept.nf,
-                        kept.position + 1
+                        kept.position.saturating_add(1)
                     ));
                 } else if *is_main && !goes_on(*function) {
                     functions[*function].inherit(&old.legend).map_err(|why| {
-                        format!("flows {:?}, {} {}: {why}", used.name, kept.nf, kept.position + 1)
+                        format!(
+                            "flows {:?}, {} {}: {why}",
+                            used.name,
+                            kept.nf,
+                            kept.position.saturating_add(1)
+                        )
                     })?;
                 }
             }
@@ -355,7 +380,7 @@ impl State {
             let flows = format!("{} of IPv4, {} of IPv6", v4, v6);
             rows.push((format!("flows {:?} by {}", held.name, held.by.name()), flows));
             for (kept, flows) in held.functions.iter().zip(held.flows_of_functions()) {
-                let name = format!("  {} {}", kept.nf, kept.position + 1);
+                let name = format!("  {} {}", kept.nf, kept.position.saturating_add(1));
                 rows.push((name, format!("of {flows} flows, {} bytes each", 8 * kept.words)));
             }
         }

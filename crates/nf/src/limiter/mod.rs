@@ -40,6 +40,12 @@ impl Prepared for Limiter {
         is_equal(self, old)
     }
 
+    /// No bucket holds more than it does now; what it held more is lost.
+    fn adopt(&mut self, words: &mut [u64]) -> bool {
+        words[0] = words[0].min(self.parameters.full_at(0).level);
+        true
+    }
+
     fn describe(&self) -> Vec<String> {
         vec![format!("{} of each flow, bursts of {}; more is dropped", self.rate, self.burst)]
     }

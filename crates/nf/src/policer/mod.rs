@@ -143,6 +143,17 @@ impl Prepared for Policer {
         is_equal(self, old)
     }
 
+    /// No bucket holds more than it does now; what it held more is lost.
+    fn adopt(&mut self, words: &mut [u64]) -> bool {
+        let full = match &self.marker {
+            Marker::SingleRate(marker) => marker.full_at(0),
+            Marker::TwoRate(marker) => marker.full_at(0),
+        };
+        words[0] = words[0].min(full.committed);
+        words[1] = words[1].min(full.outer);
+        true
+    }
+
     fn describe(&self) -> Vec<String> {
         let colours = || NAMES.into_iter().zip(self.actions);
         let mut lines = vec![self.terms.to_string()];
