@@ -13,7 +13,7 @@ use packetloom_device::{Cache, Device, Id};
 use packetloom_packet::key::join;
 use packetloom_packet::{Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, dissect};
 use proptest::prelude::*;
-use support::{How, plan, results, shares, traffic};
+use support::{How, capture, plan, results, shares, traffic};
 
 const BALANCER: &str = "balancer";
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
@@ -41,8 +41,7 @@ fn at_times(mut capture: Vec<u8>, mut change: impl FnMut(usize, u64) -> u64) -> 
 /// A capture of packets from a few clients, some of them busy, to a few hundred servers: TCP packets with SYN, some of which are answered
 /// and some refused, and UDP both ways, over IPv4 and IPv6, in time or not.
 fn scans(packets: u64, seed: u64) -> Vec<u8> {
-    let mut capture = traffic(1, 1, 1);
-    capture.truncate(24);
+    let mut timed = Vec::new();
     let mut state = seed;
     let mut below = |most: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -97,13 +96,9 @@ fn scans(packets: u64, seed: u64) -> Vec<u8> {
                 ..MatchKey4::default()
             }),
         };
-        let frame = packetloom_generate::frame(&key);
-        for number in [nanos / 1_000_000_000, nanos % 1_000_000_000, frame.len() as u64, frame.len() as u64] {
-            capture.extend((number as u32).to_le_bytes());
-        }
-        capture.extend(frame);
+        timed.push((nanos, key));
     }
-    capture
+    capture(timed)
 }
 
 /// A capture whose IP packets in untagged Ethernet have DSCPs of all kinds, and wrong IPv4 header checksums.

@@ -8,13 +8,12 @@ mod support;
 use packetloom_engine::State;
 use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6};
 use proptest::prelude::*;
-use support::{How, Results, all_results, plan, shares, traffic};
+use support::{How, Results, all_results, capture, plan, shares};
 
 /// A capture of packets between 12 clients and 20 servers, `10.0.0.x` and `10.0.1.x` or `2001:db8::x` and `2001:db8::1:x`, of TCP in all states,
 /// UDP, and echoes.
 fn talk(packets: u64, seed: u64) -> Vec<u8> {
-    let mut capture = traffic(1, 1, 1);
-    capture.truncate(24);
+    let mut timed = Vec::new();
     let mut state = seed;
     let mut below = |most: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -79,13 +78,9 @@ fn talk(packets: u64, seed: u64) -> Vec<u8> {
                 ..MatchKey4::default()
             })
         };
-        let frame = packetloom_generate::frame(&key);
-        for number in [nanos / 1_000_000_000, nanos % 1_000_000_000, frame.len() as u64, frame.len() as u64] {
-            capture.extend((number as u32).to_le_bytes());
-        }
-        capture.extend(frame);
+        timed.push((nanos, key));
     }
-    capture
+    capture(timed)
 }
 
 /// A capture without its first packets.

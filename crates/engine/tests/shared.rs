@@ -18,7 +18,7 @@ use packetloom_packet::key::join;
 use packetloom_packet::{Batch, Key, KeyBits, LinkType, MatchKey4, MatchKey6, Verdict, dissect};
 use proptest::prelude::*;
 use serde_json::Value;
-use support::{How, Results, plan, results, shares, traffic};
+use support::{How, Results, capture, plan, results, shares, traffic};
 
 /// A TCP packet with SYN from a port of a source to a server.
 fn syn(is_v4: bool, source: u32, port: u16, server: u32) -> Key {
@@ -54,20 +54,6 @@ fn syn(is_v4: bool, source: u32, port: u16, server: u32) -> Key {
             ..rest
         })
     }
-}
-
-/// A capture of packets, each with its time in nanoseconds.
-fn capture(packets: impl IntoIterator<Item = (u64, Key)>) -> Vec<u8> {
-    let mut capture = traffic(1, 1, 1);
-    capture.truncate(24);
-    for (nanos, key) in packets {
-        let frame = packetloom_generate::frame(&key);
-        for number in [nanos / 1_000_000_000, nanos % 1_000_000_000, frame.len() as u64, frame.len() as u64] {
-            capture.extend((number as u32).to_le_bytes());
-        }
-        capture.extend(frame);
-    }
-    capture
 }
 
 /// Time and source of each packet of a capture, if it is IP.

@@ -12,6 +12,7 @@ use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_nf::{Context, Prepared};
+use packetloom_packet::Key;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -174,4 +175,18 @@ pub fn traffic(packets: u64, flows: u64, seed: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     packetloom_generate::write_pcap(&options, &mut bytes, |_| {}).expect("memory can be written");
     bytes
+}
+
+/// A capture of packets, each with its time in nanoseconds.
+pub fn capture(packets: impl IntoIterator<Item = (u64, Key)>) -> Vec<u8> {
+    let mut capture = traffic(1, 1, 1);
+    capture.truncate(24);
+    for (nanos, key) in packets {
+        let frame = packetloom_generate::frame(&key);
+        for number in [nanos / 1_000_000_000, nanos % 1_000_000_000, frame.len() as u64, frame.len() as u64] {
+            capture.extend((number as u32).to_le_bytes());
+        }
+        capture.extend(frame);
+    }
+    capture
 }

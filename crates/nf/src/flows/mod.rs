@@ -107,6 +107,12 @@ pub struct Kernel {
     pub counters: (usize, usize),
 }
 
+/// Takes over words that are counts, whatever they are: counting on never overflows.
+pub(crate) fn adopt_counts(words: &mut [u64]) -> bool {
+    words.iter_mut().for_each(|count| *count = (*count).min(u64::MAX / 2));
+    true
+}
+
 /// Words of 64 bits as kernels take them.
 pub(crate) fn parameters_of<T: bytemuck::Pod>(value: &T) -> Vec<u32> {
     let (words, _) = bytemuck::bytes_of(value).as_chunks();

@@ -18,7 +18,7 @@ use bytemuck::{Pod, Zeroable};
 use serde_json::json;
 
 pub use self::config::Config;
-use crate::flows::{By, FlowFunction, FlowName, FlowOracle, Keeps, StateAt, Top, state_words};
+use crate::flows::{By, FlowFunction, FlowName, FlowOracle, Keeps, StateAt, Top, adopt_counts, state_words};
 use crate::{Form, PerFlow, Prepared, Report, is_equal};
 
 /// A counter of sources ready to run.
@@ -50,9 +50,7 @@ impl Prepared for SourceCounter {
     }
 
     fn adopt(&mut self, words: &mut [u64]) -> bool {
-        // So that counting on never overflows, whatever they are.
-        words.iter_mut().for_each(|count| *count = (*count).min(u64::MAX / 2));
-        true
+        adopt_counts(words)
     }
 
     fn describe(&self) -> Vec<String> {
