@@ -159,6 +159,15 @@ void barrier_group(void) { arrive(AT_BARRIER, 0); }
 
 u32 ballot(int p) { return arrive(AT_BALLOT, p != 0); }
 
+u32 lanes_read(u32 x, u32 from) {
+  /* Two, as the results are; each item knows which by the phase that it is in. */
+  static u32 said[2][32];
+  u32 now = __atomic_load_n(&phase, __ATOMIC_SEQ_CST) & 1;
+  __atomic_store_n(&said[now][item], x, __ATOMIC_RELAXED);
+  arrive(AT_BALLOT, 0);
+  return __atomic_load_n(&said[now][from], __ATOMIC_RELAXED);
+}
+
 static void run_groups(void) {
   arrive(AT_START, 0);
   /* The last barrier of the job keeps it from being changed before all are done with it. */

@@ -10,7 +10,7 @@
  *   group_index() group_count() local_index() local_count()        where a work item stands
  *   barrier_group();                                               all items of a group arrive before one goes on
  *   prefetch_global(p)                                             brings memory closer that will be read
- *   LANES lane() ballot(p) sync_lanes()                            items that run in step: see below
+ *   LANES lane() ballot(p) lanes_read(x, from) sync_lanes()        items that run in step: see below
  *   load_shared(p) store_shared_64(p, x) fence_shared() ...        memory that others use at the same time: see below
  */
 
@@ -72,6 +72,11 @@ FUNCTION u32 ballot(int p) {
   __asm volatile("{ .reg .pred q; setp.ne.u32 q, %1, 0; vote.sync.ballot.b32 %0, q, 0xffffffff; }" : "=r"(all) : "r"(p));
   return all;
 }
+FUNCTION u32 lanes_read(u32 x, u32 from) {
+  u32 read;
+  __asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(read) : "r"(x), "r"(from));
+  return read;
+}
 FUNCTION void sync_lanes(void) { __asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 #endif
 
@@ -118,6 +123,11 @@ FUNCTION u32 shift_right(u32 x, u32 n) { return __funnelshift_rc(x, 0, n); }
 #define LANES 32
 #define lane() (local_index() & 31)
 #define ballot(p) __ballot_sync(0xffffffff, p)
+#define lanes_read(x, from) __shfl_sync(0xffffffff, x, from)
+#if __CUDA_ARCH__ >= 800
+#define lanes_sum(x) __reduce_add_sync(0xffffffff, x)
+#define lanes_max(x) __reduce_max_sync(0xffffffff, x)
+#endif
 #define sync_lanes() __syncwarp()
 
 #else /* The host's compiler: a work item is a thread, and all items of a group run in step. */
@@ -149,6 +159,7 @@ u32 local_index(void);
 u32 local_count(void);
 void barrier_group(void);
 u32 ballot(int p);
+u32 lanes_read(u32 x, u32 from);
 #define count_ones(x) ((u32)__builtin_popcount(x))
 #define multiply_high(x, y) ((u32)((u64)(x) * (y) >> 32))
 #define multiply_high_64(x, y) ((u64)((unsigned __int128)(x) * (y) >> 64))
@@ -182,13 +193,32 @@ FUNCTION u32 shift_right(u32 x, u32 n) { return n > 31 ? 0 : x >> n; }
 
 /*
  * Lanes: LANES items, the first of them a multiple of LANES in their group, run in step and may ask each other with
- * `ballot`: bit i of the answer is lane i's p. All lanes of a group must get there. A device that has no such thing has one lane.
+ * `ballot`: bit i of the answer is lane i's p; `lanes_read` gives the x of the lane that is asked, `lanes_sum` and `lanes_max` their sum and
+ * the largest. All lanes of a group must get there. A device that has no such thing has one lane.
  */
 #ifndef LANES
 #define LANES 1
 #define lane() 0
 #define ballot(p) ((p) ? 1u : 0u)
+#define lanes_read(x, from) (x)
 #define sync_lanes()
+#endif
+
+/* Where no instruction does that. */
+#ifndef lanes_sum
+FUNCTION u32 lanes_sum(u32 x) {
+  for (u32 step = 1; step < LANES; step *= 2) {
+    x += lanes_read(x, lane() ^ step);
+  }
+  return x;
+}
+FUNCTION u32 lanes_max(u32 x) {
+  for (u32 step = 1; step < LANES; step *= 2) {
+    u32 other = lanes_read(x, lane() ^ step);
+    x = other > x ? other : x;
+  }
+  return x;
+}
 #endif
 
 #define lanes_index() (local_index() / LANES)

@@ -71,7 +71,10 @@ KERNEL void compact(GLOBAL const u32 *RESTRICT in, GLOBAL u32 *RESTRICT out, GLO
   u32 x = all->words[item - lane() + (lane() + 1) % LANES];
   int keep = x % 3 != 0;
   u32 kept = ballot(keep);
-  if (keep) out[i - lane() + lanes_below(kept)] = x;
+  /* The same by the other ways to ask. */
+  u32 read = lanes_read(in[i], (lane() + 1) % LANES);
+  if (lanes_sum(keep) != count_ones(kept) || ballot(lanes_max(x) == x) == 0 || ballot(lanes_max(x) < x)) kept = 0;
+  if (keep) out[i - lane() + lanes_below(kept)] = read;
   if (lane() == 0) ballots[group_index() * (GROUP / LANES) + lanes_index()] = kept;
 }
 

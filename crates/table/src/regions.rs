@@ -9,7 +9,7 @@ pub const KERNEL: &str = include_str!("states.kernel.c");
 /// Entries of a group.
 const WAYS: usize = 8;
 /// Flows for which a region is made, at least: enough that regions differ little.
-const FLOWS: usize = 1024;
+const FLOWS: usize = 256;
 /// Places for three entries for each two that there may be, so that groups seldom overflow.
 const PLACES: (usize, usize) = (3, 2);
 /// By how many standard deviations a region may have more flows than others before it counts as full.

@@ -42,7 +42,7 @@ typedef struct {
 
 /* What a table counted. */
 typedef struct {
-  u64 created, expired, evicted, refused;
+  u32 created, expired, evicted, refused;
 } StatesCounts;
 
 FUNCTION u64 states_fold(u64 x, u64 y) { return (x * y) ^ multiply_high_64(x, y); }
@@ -67,8 +67,10 @@ FUNCTION u32 states_tag(u64 hash) { return ((u32)hash & 0x7fu) | STATES_TAG; }
 /* The top bit of each byte that is 0. */
 FUNCTION u32 states_zeros(u32 x) { return ~(((x & ~STATES_TAGS) + ~STATES_TAGS) | x | ~STATES_TAGS); }
 
-/* The byte of the lowest of such bits. */
-FUNCTION u32 states_lowest(u32 bits) { return count_ones((bits & (0u - bits)) - 1u) / 8; }
+/* A bit for each byte of two words, of the top bits of these bytes. */
+FUNCTION u32 states_ways(u32 low, u32 high) {
+  return ((low >> 7) * 0x00204081u >> 21 & 0xf) | ((high >> 7) * 0x00204081u >> 21 & 0xf) << 4;
+}
 
 /* Two words of an entry at a time, the first with an even number. */
 FUNCTION void load_pair(PRIVATE u64 *to, GLOBAL const u64 *from) {
@@ -89,14 +91,17 @@ FUNCTION void store_pair(GLOBAL u64 *to, PRIVATE const u64 *from) {
 /* An entry's first word; entries have `stride` of them. */
 #define STATES_ENTRY(states, slot, stride) ((states).entries + (u64)(slot) * (stride))
 
-FUNCTION u32 states_is(GLOBAL const u64 *entry, PRIVATE const u64 *key, u32 words) {
-  u64 differ = 0;
-  for (u32 i = 0; i < words; i += 2) {
-    u64 pair[2];
-    load_pair(pair, entry + i);
-    for (u32 j = 0; j < 2 && i + j < words; j++) {
-      differ |= i + j + 1 < words ? pair[j] ^ key[i + j] : (pair[j] & (STATES_KEY | STATES_LIVE)) ^ (key[i + j] | STATES_LIVE);
-    }
+/* Reads an entry, from the last word of its key on or all of it. */
+FUNCTION void states_load(GLOBAL const u64 *entry, u32 from, u32 stride, PRIVATE u64 *line) {
+  for (u32 i = from & ~1u; i < stride; i += 2) {
+    load_pair(&line[i], entry + i);
+  }
+}
+
+FUNCTION u32 states_is(PRIVATE const u64 *line, PRIVATE const u64 *key, u32 words) {
+  u64 differ = (line[words - 1] & (STATES_KEY | STATES_LIVE)) ^ (key[words - 1] | STATES_LIVE);
+  for (u32 i = 0; i + 1 < words; i++) {
+    differ |= line[i] ^ key[i];
   }
   return differ == 0;
 }
@@ -107,23 +112,8 @@ FUNCTION GLOBAL u32 *states_tags(PRIVATE const States *states, u64 hash) {
   return states->tags + (u64)group * 2;
 }
 
-/* Brings the entry closer where a flow's probably is. */
-FUNCTION void states_expect(PRIVATE const States *states, u64 hash, u32 stride) {
-  GLOBAL u32 *tags = states_tags(states, hash);
-  u32 wanted = states_tag(hash) * 0x01010101u;
-  for (u32 part = 0; part < 2; part++) {
-    u32 ways = states_zeros(tags[part] ^ wanted);
-    if (ways) {
-      u64 slot = (u64)(tags - states->tags) * 4 + part * 4 + states_lowest(ways);
-      for (u32 i = 0; i < stride; i += 4) {
-        prefetch_global(states->entries + slot * stride + i);
-      }
-    }
-  }
-}
-
-/* The place of a flow's entry, or STATES_NONE. */
-FUNCTION u32 states_find(PRIVATE const States *states, u64 hash, PRIVATE const u64 *key, u32 words, u32 stride) {
+/* The place of a flow's entry, which is read, or STATES_NONE. */
+FUNCTION u32 states_find(PRIVATE const States *states, u64 hash, PRIVATE const u64 *key, u32 words, u32 stride, PRIVATE u64 *line) {
   u32 first = states_part(hash, states->regions) * states->groups;
   u32 group = states_home(hash, states->groups);
   u32 wanted = states_tag(hash) * 0x01010101u;
@@ -132,13 +122,13 @@ FUNCTION u32 states_find(PRIVATE const States *states, u64 hash, PRIVATE const u
     u32 both[2];
     both[0] = tags[0];
     both[1] = tags[1];
-    for (u32 part = 0; part < 2; part++) {
-      for (u32 ways = states_zeros(both[part] ^ wanted); ways; ways &= ways - 1) {
-        u32 slot = (first + group) * 8 + part * 4 + states_lowest(ways);
-        GLOBAL const u64 *entry = STATES_ENTRY(*states, slot, stride);
-        if (states_is(entry, key, words)) {
-          return slot;
-        }
+    /* All that look at an entry at this time wait for it together, in whichever word its tag is. */
+    u32 ways = states_ways(states_zeros(both[0] ^ wanted), states_zeros(both[1] ^ wanted));
+    for (; ways; ways &= ways - 1) {
+      u32 slot = (first + group) * 8 + count_ones((ways & (0u - ways)) - 1u);
+      states_load(STATES_ENTRY(*states, slot, stride), 0, stride, line);
+      if (states_is(line, key, words)) {
+        return slot;
       }
     }
     if (states_zeros(both[0]) | states_zeros(both[1])) {

@@ -45,22 +45,56 @@ FUNCTION u32 balancer_choose(PRIVATE const Packet *packet, GLOBAL const u32 *par
   return 0;
 }
 
+/* Sends a packet of a flow to its backend. */
+FUNCTION u32 balancer_send(PRIVATE Packet *packet, u32 chosen, GLOBAL const u32 *parameters) {
+  GLOBAL const u32 *backend = parameters + parameters[3] + (chosen - 1) * BALANCER_BACKEND;
+  return packet_rewrite_destination(packet, backend, backend[4]) ? VERDICT_PASS : VERDICT_REWRITE;
+}
+
+/* The state of a flow that begins with a packet. */
+FUNCTION u64 balancer_begin(PRIVATE const Packet *packet, GLOBAL const u32 *parameters, MORE more) {
+  u32 chosen = balancer_choose(packet, parameters);
+  if (!chosen) {
+    return 0;
+  }
+  add_more(&more[(chosen - 1) * 3 + 2], 1);
+  return chosen | (u64)packet->from_a << 32;
+}
+
+/* Whether a packet is one to the flow's service. */
+FUNCTION u32 balancer_takes(u64 state, PRIVATE const Packet *packet) { return (u32)state && (u32)(state >> 32) == packet->from_a; }
+
 FUNCTION u32 balancer_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
                            MORE more) {
   if (is_new) {
-    u32 chosen = balancer_choose(packet, parameters);
-    state[0] = chosen ? chosen | (u64)packet->from_a << 32 : 0;
-    if (chosen) {
-      add_more(&more[(chosen - 1) * 3 + 2], 1);
-    }
+    state[0] = balancer_begin(packet, parameters, more);
   }
-  u32 chosen = (u32)state[0];
-  if (!chosen || (u32)(state[0] >> 32) != packet->from_a) {
+  if (!balancer_takes(state[0], packet)) {
     totals[0] += 1;
     return VERDICT_PASS;
   }
-  GLOBAL const u32 *backend = parameters + parameters[3] + (chosen - 1) * BALANCER_BACKEND;
+  u32 chosen = (u32)state[0];
   add_more(&more[(chosen - 1) * 3], 1);
   add_more(&more[(chosen - 1) * 3 + 1], packet->bytes);
-  return packet_rewrite_destination(packet, backend, backend[4]) ? VERDICT_PASS : VERDICT_REWRITE;
+  return balancer_send(packet, chosen, parameters);
+}
+
+FUNCTION u32 balancer_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
+                            MORE more) {
+  if (crowd->is_new) {
+    if (team_item(crowd->team) == crowd->first) {
+      crowd->state[0] = balancer_begin(packet, parameters, more);
+    }
+    team_sync(crowd->team);
+  }
+  u64 state = crowd->state[0];
+  u32 takes = passes && balancer_takes(state, packet);
+  totals[0] += passes && !takes;
+  u64 bytes;
+  u64 packets = crowd_count(crowd, packet, takes, &bytes);
+  if (packets && team_item(crowd->team) == 0) {
+    add_more(&more[((u32)state - 1) * 3], packets);
+    add_more(&more[((u32)state - 1) * 3 + 1], bytes);
+  }
+  return takes ? balancer_send(packet, (u32)state, parameters) : VERDICT_PASS;
 }

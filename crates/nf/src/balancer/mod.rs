@@ -149,7 +149,7 @@ impl PerFlow for Balancer {
             name: "balancer",
             texts,
             words,
-            crowd: Crowd::Steady,
+            crowd: Crowd::Own,
             parameters: self.services.parameters(),
             counters,
         })

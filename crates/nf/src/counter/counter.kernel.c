@@ -8,21 +8,15 @@ FUNCTION u32 counter_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet
   return VERDICT_PASS;
 }
 
-FUNCTION void counter_crowd(LOCAL Crowd *crowd, LOCAL u64 *state, u32 is_new, GLOBAL const u32 *parameters, PRIVATE u64 *totals) {
-  u32 packets = 0;
-  u64 bytes = 0;
-  FOR_OWN(crowd, at) {
-    packets += PASSES(crowd, at);
-    bytes += PASSES(crowd, at) ? crowd->bytes[at] : 0;
+FUNCTION u32 counter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
+                           MORE more) {
+  u64 bytes;
+  u64 packets = crowd_count(crowd, packet, passes, &bytes);
+  if (team_item(crowd->team) == 0) {
+    crowd->state[0] += packets;
+    crowd->state[1] += bytes;
+    totals[0] += packets;
+    totals[1] += bytes;
   }
-  add_local_64(&crowd->tally[0], packets);
-  add_local_64(&crowd->tally[1], (u32)bytes);
-  add_local((LOCAL u32 *)&crowd->tally[1] + 1, (u32)(bytes >> 32));
-  totals[0] += packets;
-  totals[1] += bytes;
-  barrier_group();
-  if (local_index() == 0) {
-    state[0] += crowd->tally[0];
-    state[1] += crowd->tally[1];
-  }
+  return VERDICT_PASS;
 }

@@ -81,8 +81,6 @@ pub struct Keeps {
 pub enum Crowd {
     /// `<name>_crowd` takes them with all items of a group.
     Own,
-    /// Only the first packet of a flow changes its state: steps of the others are taken at a time.
-    Steady,
     /// One step after the other.
     Serial,
 }

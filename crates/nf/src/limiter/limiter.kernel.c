@@ -23,117 +23,103 @@ FUNCTION u32 limiter_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet
  * a packet, and U of what was taken, less what the bucket held at first; the level is I - U. As it holds no more than `full`, U is at least
  * I - full when a packet comes, and the packet passes if U is at most I - its price.
  *
- * As long as all packets pass, U is known without looking at one after the other. From the first on that does not, one item does that.
+ * As long as all packets pass, U is known without looking at one after the other: first by a bound that is one number for all, then
+ * exactly. If any does not pass, one item looks at one after the other.
  */
 #define LIMITER_ZERO ((u64)1 << 63)
 #define LIMITER_MOST ((u64)1 << 62)
+/* Units of a packet that such sums have room for. */
+#define LIMITER_UNITS 0xfffffu
 
-FUNCTION u64 limiter_price(LOCAL const Crowd *crowd, u32 at, u32 is_bytes) {
-  return PASSES(crowd, at) ? (u64)(is_bytes ? crowd->bytes[at] : 1) * BUCKET_PARTS : 0;
+/* Of the crowd's packets one after the other. */
+FUNCTION u64 limiter_serial(PRIVATE Crowd *crowd, u64 used, u64 full) {
+  for (u32 at = 0; at < crowd->team->size; at++) {
+    u64 most = crowd->scratch[at];
+    u32 price = crowd->price[at];
+    if (price) {
+      u64 least = most + (u64)price * BUCKET_PARTS - full;
+      used = larger_64(used, least);
+      u32 passes = used <= most;
+      used += passes ? (u64)price * BUCKET_PARTS : 0;
+      crowd->verdict[at] = passes ? VERDICT_PASS : VERDICT_RATE_LIMIT;
+    }
+  }
+  return used;
 }
 
-FUNCTION void limiter_crowd(LOCAL Crowd *crowd, LOCAL u64 *state, u32 is_new, GLOBAL const u32 *parameters, PRIVATE u64 *totals) {
+FUNCTION u32 limiter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
+                           MORE more) {
+  LOCAL Meeting *meeting = crowd->meeting;
+  PRIVATE Team *team = crowd->team;
   Bucket bucket = bucket_at(parameters, 0);
-  u32 is_bytes = parameters[6];
-  u64 now = crowd->now[crowd->first];
-  u64 time = is_new ? now : state[1];
-  u64 level = is_new ? bucket.full : state[0];
-  bucket_pour(&level, bucket.full, bucket_income(&bucket, bucket_advance(&time, now)));
-  /* The latest packet before each of the own ones, and the last. */
-  u64 latest = 0;
-  u32 is_large = 0;
-  FOR_OWN(crowd, at) {
-    latest = PASSES(crowd, at) && crowd->now[at] > latest ? crowd->now[at] : latest;
-    is_large |= crowd->bytes[at] > 0xfffff;
+  u32 item = team_item(team);
+  u32 units = parameters[6] ? packet->bytes : 1;
+  if (item == crowd->first) {
+    crowd->scratch[0] = packet->now;
   }
+  team_sync(team);
+  u64 begin = crowd->scratch[0];
+  u64 time = crowd->is_new ? begin : crowd->state[1];
+  u64 level = crowd->is_new ? bucket.full : crowd->state[0];
+  bucket_pour(&level, bucket.full, bucket_income(&bucket, bucket_advance(&time, begin)));
+  /* The latest packet until this one, and the last. */
+  u64 now = passes && packet->now > time ? packet->now : time;
   u64 last;
-  u64 before = crowd_before(crowd, 0, latest, &last);
-  before = before > time ? before : time;
-  last = last > time ? last : time;
+  u64 before = team_before(meeting, team, 0, now, &last);
+  u64 until = larger_64(before, now);
   u64 income = (last - time) * bucket.rate;
   u32 is_small = multiply_high_64(last - time, bucket.rate) == 0 && income < LIMITER_MOST && bucket.full < LIMITER_MOST;
-  if (crowd_any(crowd, is_large | !is_small)) {
-    if (local_index() == 0) {
-      for (u32 at = 0; at < crowd->count; at++) {
-        if (PASSES(crowd, at)) {
-          bucket_pour(&level, bucket.full, bucket_income(&bucket, bucket_advance(&time, crowd->now[at])));
-          u32 passes = bucket_withdraw(&level, is_bytes ? crowd->bytes[at] : 1);
-          crowd->verdict[at] = passes ? VERDICT_PASS : VERDICT_RATE_LIMIT;
-          totals[passes ? 0 : 2] += 1;
-          totals[passes ? 1 : 3] += crowd->bytes[at];
-        }
+  u32 verdict = VERDICT_PASS;
+  if (team_any(meeting, team, !is_small || (passes && (units > LIMITER_UNITS || units == 0)))) {
+    /* Each in turn. */
+    for (u32 turn = 0; turn < team->size; turn++) {
+      if (turn == item && passes) {
+        u32 is_begin = item == crowd->first;
+        u64 own[2];
+        own[0] = is_begin ? level : crowd->state[0];
+        own[1] = is_begin ? time : crowd->state[1];
+        bucket_pour(&own[0], bucket.full, bucket_income(&bucket, bucket_advance(&own[1], packet->now)));
+        verdict = bucket_withdraw(&own[0], units) ? VERDICT_PASS : VERDICT_RATE_LIMIT;
+        crowd->state[0] = own[0];
+        crowd->state[1] = own[1];
       }
-      state[0] = level;
-      state[1] = time;
+      team_sync(team);
     }
-    return;
-  }
-  u64 price = 0;
-  FOR_OWN(crowd, at) {
-    price += limiter_price(crowd, at, is_bytes);
-  }
-  u64 all_price;
-  u64 taken = crowd_before(crowd, 1, price, &all_price);
-  /* The largest of what U is at least, less what was taken before, of the own packets; and where each of them must find U. */
-  u64 until = before;
-  u64 floor = 0;
-  u64 own_taken = taken;
-  FOR_OWN(crowd, at) {
-    u64 most = ~(u64)0;
-    if (PASSES(crowd, at)) {
-      until = crowd->now[at] > until ? crowd->now[at] : until;
-      u64 came = LIMITER_ZERO + (until - time) * bucket.rate;
-      u64 own_price = limiter_price(crowd, at, is_bytes);
-      most = came - own_price;
-      u64 least = came - bucket.full - own_taken;
-      floor = least > floor ? least : floor;
-      own_taken += own_price;
-    }
-    crowd->scratch[at] = most;
-  }
-  u64 all_floor;
-  u64 floor_before = crowd_before(crowd, 0, floor, &all_floor);
-  u64 begin = LIMITER_ZERO - level;
-  u64 used = floor_before > begin ? floor_before : begin;
-  own_taken = taken;
-  u32 fails = 0;
-  FOR_OWN(crowd, at) {
-    if (PASSES(crowd, at)) {
-      u64 own_price = limiter_price(crowd, at, is_bytes);
-      u64 least = crowd->scratch[at] + own_price - bucket.full - own_taken;
-      used = least > used ? least : used;
-      fails |= used + own_taken > crowd->scratch[at];
-      own_taken += own_price;
-    }
-  }
-  u32 some_fail = crowd_any(crowd, fails);
-  if (local_index() == 0) {
-    u64 u = (all_floor > begin ? all_floor : begin) + all_price;
-    if (some_fail) {
-      u = begin;
-      for (u32 at = 0; at < crowd->count; at++) {
-        u64 most = crowd->scratch[at];
-        u64 own_price = limiter_price(crowd, at, is_bytes);
-        u64 least = most + own_price - bucket.full;
-        u = most != ~(u64)0 && least > u ? least : u;
-        u32 passes = u <= most;
-        u += passes ? own_price : 0;
-        if (!passes) {
-          crowd->verdict[at] = VERDICT_RATE_LIMIT;
+  } else {
+    u64 price = passes ? (u64)units * BUCKET_PARTS : 0;
+    u64 all_units;
+    u64 taken = team_before(meeting, team, 1, passes ? units : 0, &all_units) * BUCKET_PARTS;
+    u64 came = LIMITER_ZERO + (until - time) * bucket.rate;
+    u64 most = came - price;
+    /* What U is at least, less what was taken before. */
+    u64 least = passes ? came - bucket.full - taken : 0;
+    u64 start = LIMITER_ZERO - level;
+    u64 most_used = larger_64(team_largest(meeting, team, least), start);
+    u64 used = most_used + all_units * BUCKET_PARTS;
+    if (team_any(meeting, team, passes && most_used + taken > most)) {
+      u64 all;
+      u64 own_used = larger_64(larger_64(team_before(meeting, team, 0, least, &all), least), start);
+      if (team_any(meeting, team, passes && own_used + taken > most)) {
+        crowd->scratch[item] = most;
+        crowd->price[item] = passes ? units : 0;
+        team_sync(team);
+        if (item == 0) {
+          crowd->scratch[0] = limiter_serial(crowd, start, bucket.full);
         }
+        team_sync(team);
+        used = crowd->scratch[0];
+        verdict = passes ? crowd->verdict[item] : VERDICT_PASS;
       }
     }
-    state[0] = LIMITER_ZERO + income - u;
-    state[1] = last;
+    if (item == 0) {
+      crowd->state[0] = LIMITER_ZERO + income - used;
+      crowd->state[1] = last;
+    }
   }
-  barrier_group();
-  FOR_OWN(crowd, at) {
-    /* What did not come here has no price, and passes any. */
-    u32 came = crowd->scratch[at] != ~(u64)0;
-    u32 passes = PASSES(crowd, at);
-    totals[0] += came && passes;
-    totals[1] += came && passes ? crowd->bytes[at] : 0;
-    totals[2] += came && !passes;
-    totals[3] += came && !passes ? crowd->bytes[at] : 0;
-  }
+  u32 is_out = verdict != VERDICT_PASS;
+  totals[0] += passes && !is_out;
+  totals[1] += passes && !is_out ? packet->bytes : 0;
+  totals[2] += passes && is_out;
+  totals[3] += passes && is_out ? packet->bytes : 0;
+  return verdict;
 }

@@ -2,19 +2,21 @@
  * Functions that keep state for flows, over a batch of packets whose headers were read, in two steps for each run of functions that share
  * entries:
  *
- * - deal: packets are dealt out by the upper bits of their flows' hashes. A group takes a tile of packets that follow each other and writes
- *   their numbers by part, in order of arrival, and where parts begin.
- * - judge: a group takes a part of the flows, as it alone does at that time: its pieces of all tiles, in order. It finds their entries,
- *   makes those that are not there, and takes each flow's packets through the functions, one after the other; different flows at a
- *   time. So what comes out is what a loop over all packets would give.
+ * - deal: packets are dealt out by the upper bits of their flows' hashes. A group takes a tile of packets that follow each other and sorts
+ *   them by part, in order of arrival, and writes where parts begin.
+ * - judge: a team of items takes a part of the flows, as it alone does at that time: its pieces of all tiles, in order, a packet for each
+ *   item. It finds their entries, makes those that are not there, and takes each flow's packets through the functions, one after the
+ *   other; different flows at a time. So what comes out is what a loop over all packets would give.
  *
- * The packets of a flow in a chunk are ranked, and those of a rank judged at a time, each by an item. Where a flow has many packets there,
- * all items of the group take them through the functions together, one function after the other.
+ * Most parts are judged by lanes that wait for nobody else. Those with many packets, as a flow that has a large share of all makes them,
+ * are left until the end, when all items of the group are one team.
+ *
+ * The packets of a flow among those that a team has are ranked, and those of a rank judged at a time. Where a flow has many there, they go
+ * through the functions together, one function after the other.
  *
  * Before this text stand states.kernel.c, packets.kernel.c and those of the functions. Defined by the host:
  *
- * - ROUNDS, packets of an item in a tile at most; CHUNK, packets of a part that are judged at a time, a multiple of GROUP and
- *   up to 32 of them, a bit of a word for each of an item's; MAX_TILES; PART_BITS, for the most parts there are;
+ * - ROUNDS, packets of an item in a tile at most; MAX_TILES; PART_BITS, for the most parts there are;
  * - DEFINITIONS(D): a D(number, by) for each flow definition; STAGES(S): an S(number, definition, by, is_first, words_v4, words_v6, mask) for
  *   each run of functions, whether it is the first one that sees packets of its definition, words of an entry, the functions' bits;
  *   STAGE_<number>(F): an F(name, bit, word, words, parameters, totals, more, crowd) for each function: its bit and words in the entry, where
@@ -22,7 +24,6 @@
  * - RECORD_...: bits of a packet's last word; DEALS, whether the text is that of the first step or of the second.
  */
 
-#define WARPS (GROUP / LANES)
 /* IPv4's and IPv6's have different tables, and so parts of their own. */
 #define MAX_PARTS (2u << PART_BITS)
 
@@ -91,76 +92,184 @@ FUNCTION void packet_flow(PRIVATE Packet *packet, u32 by, u32 is_v6, PRIVATE u64
 
 #if DEALS
 
+/* What each of so many numbers is a share of. */
+#define SHARE(count) (((count) + GROUP - 1) / GROUP)
+
+/*
+ * Turns numbers into the sums of those before them; the sum of all. All items of the group come here, and leave together. Each item adds up
+ * its share, some of them what SPAN items found, and each the few sums before its own.
+ */
+#define SPAN 16u
+#define SPANS ((GROUP + SPAN - 1) / SPAN)
+
+FUNCTION u32 sum_before(LOCAL u32 *values, u32 count, LOCAL u32 *partial) {
+  u32 from = local_index() * SHARE(count);
+  u32 to = from + SHARE(count) < count ? from + SHARE(count) : count;
+  u32 sum = 0;
+  for (u32 i = from; i < to; i++) {
+    sum += values[i];
+  }
+  partial[local_index()] = sum;
+  barrier_group();
+  if (local_index() < SPANS) {
+    u32 all = 0;
+    for (u32 i = 0; i < SPAN && local_index() * SPAN + i < GROUP; i++) {
+      all += partial[local_index() * SPAN + i];
+    }
+    partial[GROUP + local_index()] = all;
+  }
+  barrier_group();
+  u32 before = 0;
+  u32 all = 0;
+  for (u32 i = 0; i < SPANS; i++) {
+    before += i < local_index() / SPAN ? partial[GROUP + i] : 0;
+    all += partial[GROUP + i];
+  }
+  for (u32 i = local_index() / SPAN * SPAN; i < local_index(); i++) {
+    before += partial[i];
+  }
+  for (u32 i = from; i < to; i++) {
+    u32 own = values[i];
+    values[i] = before;
+    before += own;
+  }
+  barrier_group();
+  return all;
+}
+
+/* Bits of a part's number by which packets are sorted at a time. */
+#define DIGIT 7u
+#define DIGITS (1u << DIGIT)
+#define TILE (GROUP * ROUNDS)
+
 typedef struct {
-  /* Packets of each warp in each part; then those of the warps before. */
-  u16 counts[WARPS * MAX_PARTS];
+  /* Packets of each warp by digit; then those of the warps before. */
+  u16 counts[WARPS * DIGITS];
+  u32 begins[DIGITS];
+  /* Packets by part; then where parts begin. */
   u32 starts[MAX_PARTS];
+  /* Part and number in the tile of each packet, as they were sorted last and before. */
+  u32 sorted[2][TILE];
+  /* How many packets of its warp with its digit come before each. */
+  u16 before[TILE];
   u32 partial[GROUP + SPANS];
 } Deal;
 
-#define NO_PART 0xffffffffu
+#define NO_PART 0xffffu
 
-/* Deals packets out by flows of a definition. What becomes of those without headers is answered by the first definition's. */
+/* The part of a packet, or NO_PART; what becomes of that is answered by the first definition's. */
+FUNCTION u32 part_of(u32 by, u32 answers_others, GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, u32 index, u32 part_bits,
+                     u64 first_seed, u64 second_seed, GLOBAL u32x4 *answers) {
+  u32 kind = records[(u64)index * 2 + 1].w;
+  if (kind & RECORD_TAKES_PART) {
+    Packet packet;
+    u64 key[5];
+    u32 is_v6 = (kind & RECORD_IS_V6) != 0;
+    packet_load(&packet, records, wide, index, is_v6);
+    packet_flow(&packet, by, is_v6, key);
+    u64 hash = is_v6 ? states_hash(key, 5, first_seed, second_seed) : states_hash(key, 2, first_seed, second_seed);
+    return states_part(hash, 1u << part_bits) | is_v6 << part_bits;
+  }
+  if (answers_others) {
+    u32x4 answer;
+    answer.x = kind >> RECORD_VERDICT & 0xff;
+    answer.y = 0;
+    answer.z = 0;
+    answer.w = 0;
+    answers[index] = answer;
+  }
+  return NO_PART;
+}
+
+/* Deals packets out by flows of a definition. */
 FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, u32 count,
-                   u32 rounds, u32 part_bits, u32 versions, u64 first_seed, u64 second_seed, GLOBAL u32 *order, GLOBAL u16 *offsets,
+                   u32 rounds, u32 part_bits, u32 versions, u64 first_seed, u64 second_seed, GLOBAL u16 *order, GLOBAL u16 *offsets,
                    GLOBAL u32x4 *answers) {
   u32 parts = versions << part_bits;
+  u32 bits = part_bits + versions - 1;
   u32 tile_items = GROUP * rounds;
+  /* The first packet of this item in a tile. */
+  u32 own = lanes_index() * LANES * rounds + lane();
+  LOCAL u16 *counts = &work->counts[lanes_index() * DIGITS];
   for (u32 tile = group_index(); tile * tile_items < count; tile += group_count()) {
-    for (u32 i = local_index(); i < WARPS * parts; i += GROUP) {
-      work->counts[i] = 0;
+    for (u32 part = local_index(); part < parts; part += GROUP) {
+      work->starts[part] = 0;
     }
     barrier_group();
-    u32 begin = tile * tile_items + lanes_index() * LANES * rounds;
-    /* The part of each packet, and its place among those of its warp there. */
-    u32 dealt[ROUNDS];
-    for (u32 round = 0; round < ROUNDS; round++) {
+    for (u32 round = 0; round < rounds; round++) {
+      u32 index = tile * tile_items + own + round * LANES;
+      if (index < count) {
+        prefetch_global(records + (u64)index * 2);
+      }
+    }
+    for (u32 round = 0; round < rounds; round++) {
+      u32 number = own + round * LANES;
+      u32 index = tile * tile_items + number;
       u32 part = NO_PART;
-      u32 index = begin + round * LANES + lane();
-      if (round < rounds && index < count) {
-        u32 kind = records[(u64)index * 2 + 1].w;
-        if (kind & RECORD_TAKES_PART) {
-          Packet packet;
-          u64 key[5];
-          u32 is_v6 = (kind & RECORD_IS_V6) != 0;
-          packet_load(&packet, records, wide, index, is_v6);
-          packet_flow(&packet, by, is_v6, key);
-          u64 hash = is_v6 ? states_hash(key, 5, first_seed, second_seed) : states_hash(key, 2, first_seed, second_seed);
-          part = states_part(hash, 1u << part_bits) | is_v6 << part_bits;
-        } else if (answers_others) {
-          u32x4 answer;
-          answer.x = kind >> RECORD_VERDICT & 0xff;
-          answer.y = 0;
-          answer.z = 0;
-          answer.w = 0;
-          answers[index] = answer;
+      if (index < count) {
+        part = part_of(by, answers_others, records, wide, index, part_bits, first_seed, second_seed, answers);
+      }
+      if (part != NO_PART) {
+        add_local(&work->starts[part], 1);
+      }
+      work->sorted[0][number] = part | number << 16;
+    }
+    /* By one digit after the other, the lowest first; each time those that are equal stay as they were. An item has the same places each time. */
+    u32 held = tile_items;
+    u32 turn = 0;
+    for (u32 low = 0; low == 0 || low < bits; low += DIGIT, turn ^= 1) {
+      LOCAL const u32 *sorted = work->sorted[turn];
+      for (u32 i = local_index(); i < WARPS * DIGITS; i += GROUP) {
+        work->counts[i] = 0;
+      }
+      barrier_group();
+      for (u32 round = 0; round < rounds; round++) {
+        u32 at = own + round * LANES;
+        u32 part = at < held ? sorted[at] & 0xffff : NO_PART;
+        u32 digit = part >> low & (DIGITS - 1);
+        u32 peers = ballot(part != NO_PART);
+        for (u32 bit = 0; bit < DIGIT; bit++) {
+          u32 are_set = ballot(digit >> bit & 1);
+          peers &= digit >> bit & 1 ? are_set : ~are_set;
+        }
+        u32 counted = counts[digit];
+        sync_lanes();
+        if (part != NO_PART && lanes_below(peers) == 0) {
+          counts[digit] = (u16)(counted + count_ones(peers));
+        }
+        sync_lanes();
+        work->before[at] = (u16)(counted + lanes_below(peers));
+      }
+      barrier_group();
+      for (u32 digit = local_index(); digit < DIGITS; digit += GROUP) {
+        u32 sum = 0;
+        for (u32 warp = 0; warp < WARPS; warp++) {
+          u32 of_warp = work->counts[warp * DIGITS + digit];
+          work->counts[warp * DIGITS + digit] = (u16)sum;
+          sum += of_warp;
+        }
+        work->begins[digit] = sum;
+      }
+      barrier_group();
+      u32 all = sum_before(work->begins, DIGITS, work->partial);
+      u32 is_last = low + DIGIT >= bits;
+      for (u32 round = 0; round < rounds; round++) {
+        u32 from = own + round * LANES;
+        u32 dealt = from < held ? sorted[from] : NO_PART;
+        u32 part = dealt & 0xffff;
+        if (part != NO_PART) {
+          u32 digit = part >> low & (DIGITS - 1);
+          u32 at = work->begins[digit] + counts[digit] + work->before[from];
+          if (is_last) {
+            order[tile * tile_items + at] = (u16)(dealt >> 16);
+          } else {
+            work->sorted[turn ^ 1][at] = dealt;
+          }
         }
       }
-      u32 peers = ballot(part != NO_PART);
-      for (u32 bit = 0; bit <= part_bits; bit++) {
-        u32 are_set = ballot(part >> bit & 1);
-        peers &= part >> bit & 1 ? are_set : ~are_set;
-      }
-      LOCAL u16 *counted = &work->counts[lanes_index() * parts + (part == NO_PART ? 0 : part)];
-      u32 before = *counted;
-      sync_lanes();
-      if (part != NO_PART && lanes_below(peers) == 0) {
-        *counted = (u16)(before + count_ones(peers));
-      }
-      sync_lanes();
-      dealt[round] = part == NO_PART ? NO_PART : part | (before + lanes_below(peers)) << 16;
+      held = all;
+      barrier_group();
     }
-    barrier_group();
-    for (u32 part = local_index(); part < parts; part += GROUP) {
-      u32 before = 0;
-      for (u32 warp = 0; warp < WARPS; warp++) {
-        u32 own = work->counts[warp * parts + part];
-        work->counts[warp * parts + part] = (u16)before;
-        before += own;
-      }
-      work->starts[part] = before;
-    }
-    barrier_group();
     u32 all = sum_before(work->starts, parts, work->partial);
     GLOBAL u16 *own_offsets = offsets + (u64)tile * (parts + 1);
     for (u32 part = local_index(); part < parts; part += GROUP) {
@@ -169,65 +278,50 @@ FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u3
     if (local_index() == 0) {
       own_offsets[parts] = (u16)all;
     }
-    for (u32 round = 0; round < ROUNDS; round++) {
-      if (dealt[round] != NO_PART) {
-        u32 part = dealt[round] & 0xffff;
-        u32 at = work->starts[part] + work->counts[lanes_index() * parts + part] + (dealt[round] >> 16);
-        order[tile * tile_items + at] = begin + round * LANES + lane();
-      }
-    }
     barrier_group();
   }
 }
 
 #define DEAL(number, by)                                                                                                             \
   KERNEL void deal_##number(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, u32 count, u32 rounds, u32 part_bits, u32 versions, \
-                            u64 first_seed, u64 second_seed, GLOBAL u32 *order, GLOBAL u16 *offsets, GLOBAL u32x4 *answers) {        \
+                            u64 first_seed, u64 second_seed, GLOBAL u16 *order, GLOBAL u16 *offsets, GLOBAL u32x4 *answers) {        \
     LOCAL_MEMORY(Deal, work);                                                                                                        \
-    deal(work, by, number == 0, records, wide, count, rounds, part_bits, versions, first_seed, second_seed, order, offsets, answers); \
+    deal(work, by, number == 0, records, wide, count, rounds, part_bits, versions, first_seed, second_seed, order, offsets, answers);\
   }
 DEFINITIONS(DEAL)
 
 #else
 
-/* Packets of a list that an item walks through; longer lists are taken apart by the group. */
-#define LONGEST 16
+/* Packets of a flow that are judged one after the other; more of them go together. */
+#define LONGEST 8
 #define END_OF_LIST 0xffffu
-#define EMPTY 0xffffffffu
-#define IN_CROWD 0xffffu
+/* A part with more packets is judged by all items of a group. */
+#define HEAVY (GROUP == LANES ? EMPTY : GROUP)
 
 typedef struct {
-  /* Where the pieces of tiles begin in the part, and in their tiles. */
-  u32 starts[MAX_TILES];
-  u16 pieces[MAX_TILES];
-  /* The chunk: numbers of packets, places of their entries, lists of those with similar places. */
-  u32 index[CHUNK];
-  u32 slot[CHUNK];
-  u32 heads[CHUNK];
-  u16 next[CHUNK];
-  /* How many packets of its flow came before each, or IN_CROWD; packets of one rank, or of one flow. */
-  u16 rank[CHUNK];
-  u16 picked[CHUNK];
-  u32 partial[GROUP + SPANS];
-  u32 any, pick, picked_count;
-  Crowd crowd;
+  Meeting meeting;
+  /* For each team, where the pieces of tiles begin in its part, and in their tiles. */
+  u32 starts[WARPS][MAX_TILES];
+  u16 pieces[WARPS][MAX_TILES];
+  /* For each item, the place of its packet's entry, and lists of packets with similar places. */
+  u32 slot[GROUP];
+  u32 heads[GROUP];
+  u16 next[GROUP];
+  /* Crowds'. */
+  u64 scratch[GROUP];
+  u32 price[GROUP];
+  u32 verdict[GROUP];
+  u64 line[WARPS][MAX_WORDS];
+  /* The parts that are left until the end, a bit of each; whether there are any. */
+  u32 heavy[(MAX_PARTS + 31) / 32];
+  u32 any_heavy;
+  /* The next part that nobody has begun with. */
+  u32 part;
 #if MORE_IS_LOCAL
   u64 more[MORE_COUNT + 1];
 #endif
+  u64 counted[WARPS][TOTALS + 4];
 } Judge;
-
-/* Numbers of items that are added up at a time. */
-#define COUNTED_AT_ONCE 4u
-
-typedef struct {
-  u64 own[COUNTED_AT_ONCE][GROUP];
-  u64 sums[COUNTED_AT_ONCE * SPANS];
-} Counted;
-
-typedef union {
-  Judge judge;
-  Counted counted;
-} JudgeOrCounted;
 
 /* What a stage works on. */
 typedef struct {
@@ -251,24 +345,41 @@ typedef struct {
 #define ANSWER_ENDS 8
 #define ANSWER_ANEW 16
 
-/* Reads a packet as the functions before have left it; its answer's first word. */
-FUNCTION u32 packet_take(PRIVATE const Stage *stage, PRIVATE Packet *packet, u32 index) {
+/* A packet that an item has, as the functions before have left it. */
+typedef struct {
+  Packet packet;
+  /* Its number in the batch, and the first word of its answer. */
+  u32 index, answer;
+  u64 key[5];
+  u64 hash;
+  /* The place of its entry, and that as it was when it was found. */
+  u32 slot;
+  u64 line[MAX_WORDS];
+} Taken;
+
+/* Brings a packet in; whether it still takes part. */
+FUNCTION u32 packet_take(PRIVATE const Stage *stage, PRIVATE Taken *taken, u32 index) {
+  PRIVATE Packet *packet = &taken->packet;
   packet_load(packet, stage->records, stage->wide, index, stage->is_v6);
   packet->now += stage->since;
-  return stage->begins ? 0 : stage->answers[index].x;
-}
-
-FUNCTION void packet_take_rewrites(PRIVATE const Stage *stage, PRIVATE Packet *packet, u32 index, u32 answer) {
-  packet->ends = answer >> ANSWER_ENDS & (END_SOURCE | END_DESTINATION);
-  if (packet->ends) {
-    u32x4 ends = stage->answers[index];
-    packet->source[0] = ends.y;
-    packet->destination[0] = ends.z;
-    packet->ports = ends.w;
-    if (stage->is_v6) {
-      packet_addresses(packet, stage->wide_answers, index);
+  packet_flow(packet, stage->by, stage->is_v6, taken->key);
+  taken->hash = states_hash(taken->key, KEY_WORDS(stage->is_v6), stage->first_seed, stage->second_seed);
+  taken->index = index;
+  taken->answer = 0;
+  if (!stage->begins) {
+    u32x4 answer = stage->answers[index];
+    taken->answer = answer.x;
+    packet->ends = answer.x >> ANSWER_ENDS & (END_SOURCE | END_DESTINATION);
+    if (packet->ends) {
+      packet->source[0] = answer.y;
+      packet->destination[0] = answer.z;
+      packet->ports = answer.w;
+      if (stage->is_v6) {
+        packet_addresses(packet, stage->wide_answers, index);
+      }
     }
   }
+  return (taken->answer & 0xff) == VERDICT_PASS;
 }
 
 FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *packet, u32 index, u32 verdict, u32 anew) {
@@ -303,36 +414,30 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
       }                                                                                                                              \
       line[key_words - 1] |= (u64)1 << (STATES_FUNCTIONS + bit);                                                                     \
     }                                                                                                                                \
-    verdict = name##_step(&line[key_words + 1 + word], is_new, &packet, stage->parameters + own_parameters,                          \
+    verdict = name##_step(&line[key_words + 1 + word], is_new, &taken->packet, stage->parameters + own_parameters,                   \
                           totals + own_totals, more + own_more);                                                                     \
   }
 
+/* What stays of an answer from functions before. */
+#define ANSWER_KEPT(answer) ((answer) & ~((1u << ANSWER_ANEW) - 1))
+
 /* Takes a packet through the functions of a stage. */
 #define JUDGE_PACKET(number)                                                                                                         \
-  FUNCTION void judge_packet_##number(LOCAL const Judge *work, PRIVATE const Stage *stage, u32 at, PRIVATE u64 *totals, MORE more,   \
+  FUNCTION void judge_packet_##number(PRIVATE const Stage *stage, PRIVATE Taken *taken, PRIVATE u64 *totals, MORE more,              \
                                       PRIVATE StatesCounts *counts) {                                                                \
     u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
-    GLOBAL u64 *entry = STATES_ENTRY(stage->states, work->slot[at], stage->words);                                                   \
-    u64 line[MAX_WORDS];                                                                                                             \
-    for (u32 i = (key_words - 1) & ~1u; i < stage->words; i += 2) {                                                                  \
-      load_pair(&line[i], entry + i);                                                                                                \
-    }                                                                                                                                \
-    u32 index = work->index[at];                                                                                                     \
-    Packet packet;                                                                                                                   \
-    u64 key[5];                                                                                                                      \
-    u32 answer = packet_take(stage, &packet, index);                                                                                 \
-    packet_flow(&packet, stage->by, stage->is_v6, key);                                                                              \
-    packet_take_rewrites(stage, &packet, index, answer);                                                                             \
-    u32 anew = answer & ~((1u << ANSWER_ANEW) - 1);                                                                                  \
+    PRIVATE u64 *line = taken->line;                                                                                                 \
+    u64 now = taken->packet.now;                                                                                                     \
+    u32 anew = ANSWER_KEPT(taken->answer);                                                                                           \
     if (stage->is_first) {                                                                                                           \
       u64 last = line[key_words];                                                                                                    \
-      if (packet.now > last) {                                                                                                       \
-        if (packet.now - last >= stage->states.timeout) {                                                                            \
+      if (now > last) {                                                                                                              \
+        if (now - last >= stage->states.timeout) {                                                                                   \
           counts->expired += 1;                                                                                                      \
           counts->created += 1;                                                                                                      \
           anew |= 1u << (ANSWER_ANEW + stage->definition);                                                                           \
         }                                                                                                                            \
-        line[key_words] = packet.now;                                                                                                \
+        line[key_words] = now;                                                                                                       \
       }                                                                                                                              \
     }                                                                                                                                \
     if (anew >> (ANSWER_ANEW + stage->definition) & 1) {                                                                             \
@@ -341,500 +446,299 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
     line[key_words - 1] &= ~STATES_TOUCHED;                                                                                          \
     u32 verdict = VERDICT_PASS;                                                                                                      \
     STAGE_##number(STEP)                                                                                                             \
-    packet_answer(stage, &packet, index, verdict, anew);                                                                             \
+    packet_answer(stage, &taken->packet, taken->index, verdict, anew);                                                               \
+    GLOBAL u64 *entry = STATES_ENTRY(stage->states, taken->slot, stage->words);                                                      \
     for (u32 i = (key_words - 1) & ~1u; i < stage->words; i += 2) {                                                                  \
       store_pair(entry + i, &line[i]);                                                                                               \
     }                                                                                                                                \
   }
 
-/* A packet of a crowd as the functions before have left it; its answer stands there from the beginning. */
-FUNCTION void packet_again(PRIVATE const Stage *stage, PRIVATE Packet *packet, u32 index) {
-  u64 key[5];
-  packet_load(packet, stage->records, stage->wide, index, stage->is_v6);
-  packet->now += stage->since;
-  packet_flow(packet, stage->by, stage->is_v6, key);
-  packet_take_rewrites(stage, packet, index, stage->answers[index].x);
-}
-
 /*
- * How a function takes a crowd: OWN, with a function of its own; STEADY, where only the first packet of a flow changes its state, the others
- * all at a time; SERIAL, one after the other.
+ * How a function takes a crowd: OWN, with a function of its own; SERIAL, one packet after the other.
  */
 #define CROWD_OWN(name, own_words, own_parameters, own_totals, own_more)                                                             \
-  name##_crowd(crowd, state, is_new, stage->parameters + own_parameters, totals + own_totals);
-#define CROWD_STEADY(name, own_words, own_parameters, own_totals, own_more)                                                          \
-  {                                                                                                                                  \
-    u32 begin = is_new ? crowd->first : EMPTY;                                                                                       \
-    for (u32 turn = is_new ? 0 : 1; turn < 2; turn++) {                                                                              \
-      FOR_OWN(crowd, at) {                                                                                                           \
-        if (PASSES(crowd, at) && (at == begin) == (turn == 0)) {                                                                     \
-          TAKE_STEP(name, own_words, own_parameters, own_totals, own_more, turn == 0, 0)                                             \
-        }                                                                                                                            \
-      }                                                                                                                              \
-      barrier_group();                                                                                                               \
-    }                                                                                                                                \
-  }
+  u32 own_verdict =                                                                                                                  \
+      name##_crowd(&crowd, &taken->packet, passes, stage->parameters + own_parameters, totals + own_totals, more + own_more);        \
+  verdict = passes ? own_verdict : verdict;
 #define CROWD_SERIAL(name, own_words, own_parameters, own_totals, own_more)                                                          \
-  if (local_index() == 0) {                                                                                                          \
-    u32 is_first = is_new;                                                                                                           \
-    for (u32 at = 0; at < crowd->count; at++) {                                                                                      \
-      if (PASSES(crowd, at)) {                                                                                                       \
-        TAKE_STEP(name, own_words, own_parameters, own_totals, own_more, is_first, 1)                                                \
-        is_first = 0;                                                                                                                \
+  for (u32 turn = 0; turn < team->size; turn += LANES) {                                                                             \
+    if (item - lane() == turn) {                                                                                                     \
+      for (u32 of_lanes = 0; of_lanes < LANES; of_lanes++) {                                                                         \
+        if (lane() == of_lanes && passes) {                                                                                          \
+          u64 own_state[own_words + 1];                                                                                              \
+          for (u32 i = 0; i < own_words; i++) {                                                                                      \
+            own_state[i] = crowd.state[i];                                                                                           \
+          }                                                                                                                          \
+          verdict = name##_step(own_state, crowd.is_new && item == crowd.first, &taken->packet, stage->parameters + own_parameters,  \
+                                totals + own_totals, more + own_more);                                                               \
+          for (u32 i = 0; i < own_words; i++) {                                                                                      \
+            crowd.state[i] = own_state[i];                                                                                           \
+          }                                                                                                                          \
+        }                                                                                                                            \
+        sync_lanes();                                                                                                                \
       }                                                                                                                              \
     }                                                                                                                                \
+    team_sync(team);                                                                                                                 \
   }
-
-#define TAKE_STEP(name, own_words, own_parameters, own_totals, own_more, is_first, own_is_serial)                                    \
-  u64 own_state[own_words + 1];                                                                                                      \
-  for (u32 i = 0; i < own_words; i++) {                                                                                              \
-    own_state[i] = state[i];                                                                                                         \
-  }                                                                                                                                  \
-  Packet packet;                                                                                                                     \
-  u32 index = work->index[work->picked[at]];                                                                                         \
-  packet_again(stage, &packet, index);                                                                                               \
-  u32 verdict = name##_step(own_state, is_first, &packet, stage->parameters + own_parameters, totals + own_totals, more + own_more); \
-  if (is_first || own_is_serial) {                                                                                                   \
-    for (u32 i = 0; i < own_words; i++) {                                                                                            \
-      state[i] = own_state[i];                                                                                                       \
-    }                                                                                                                                \
-  }                                                                                                                                  \
-  crowd->verdict[at] = verdict;                                                                                                      \
-  packet_answer(stage, &packet, index, VERDICT_PASS, stage->answers[index].x & ~((1u << ANSWER_ANEW) - 1));
 
 /* Takes a crowd through a function, as far as packets get there. */
 #define STEP_OF_CROWD(name, bit, word, own_words, own_parameters, own_totals, own_more, kind)                                        \
   {                                                                                                                                  \
-    crowd_begin(crowd);                                                                                                              \
-    if (crowd->first != EMPTY) {                                                                                                     \
-      LOCAL u64 *state = &crowd->line[key_words + 1 + word];                                                                         \
-      u32 is_new = !(crowd->line[key_words - 1] >> (STATES_FUNCTIONS + bit) & 1);                                                    \
-      barrier_group();                                                                                                               \
-      if (is_new && local_index() == 0) {                                                                                            \
-        for (u32 i = 0; i < own_words; i++) {                                                                                        \
-          state[i] = 0;                                                                                                              \
+    u32 passes = is_member && verdict == VERDICT_PASS;                                                                               \
+    crowd.first = team_first(&work->meeting, team, passes);                                                                          \
+    if (crowd.first != EMPTY) {                                                                                                      \
+      crowd.state = &line[key_words + 1 + word];                                                                                     \
+      crowd.is_new = !(line[key_words - 1] >> (STATES_FUNCTIONS + bit) & 1);                                                         \
+      if (crowd.is_new) {                                                                                                            \
+        team_sync(team);                                                                                                             \
+        if (item == 0) {                                                                                                             \
+          for (u32 i = 0; i < own_words; i++) {                                                                                      \
+            crowd.state[i] = 0;                                                                                                      \
+          }                                                                                                                          \
+          line[key_words - 1] |= (u64)1 << (STATES_FUNCTIONS + bit);                                                                 \
         }                                                                                                                            \
-        crowd->line[key_words - 1] |= (u64)1 << (STATES_FUNCTIONS + bit);                                                            \
+        team_sync(team);                                                                                                             \
       }                                                                                                                              \
-      barrier_group();                                                                                                               \
       CROWD_##kind(name, own_words, own_parameters, own_totals, own_more)                                                            \
-      barrier_group();                                                                                                               \
     }                                                                                                                                \
   }
 
-/* Finds the first packet that passes. */
-FUNCTION void crowd_begin(LOCAL Crowd *crowd) {
-  barrier_group();
-  if (local_index() == 0) {
-    crowd->first = EMPTY;
-    crowd->tally[0] = 0;
-    crowd->tally[1] = 0;
-  }
-  barrier_group();
-  FOR_OWN(crowd, at) {
-    if (PASSES(crowd, at)) {
-      min_local(&crowd->first, at);
-      break;
-    }
-  }
-  barrier_group();
-}
-
-/* Brings in the packets of a flow that were picked; whether its functions can take them together: no packet begins the flow anew. */
-FUNCTION u32 load_crowd(LOCAL Judge *work, PRIVATE const Stage *stage) {
-  LOCAL Crowd *crowd = &work->crowd;
-  u32 key_words = KEY_WORDS(stage->is_v6);
-  GLOBAL const u64 *entry = STATES_ENTRY(stage->states, work->slot[work->picked[0]], stage->words);
-  barrier_group();
-  for (u32 i = local_index(); i < stage->words; i += GROUP) {
-    crowd->line[i] = entry[i];
-  }
-  if (local_index() == 0) {
-    crowd->count = work->picked_count;
-  }
-  barrier_group();
-  u64 latest = 0;
-  u32 begins_anew = 0;
-  FOR_OWN(crowd, at) {
-    u32 index = work->index[work->picked[at]];
-    Packet packet;
-    u32 answer = packet_take(stage, &packet, index);
-    begins_anew |= answer >> (ANSWER_ANEW + stage->definition) & 1;
-    crowd->now[at] = packet.now;
-    crowd->bytes[at] = packet.bytes;
-    crowd->verdict[at] = VERDICT_PASS;
-    latest = packet.now > latest ? packet.now : latest;
-    if (stage->begins) {
-      packet_answer(stage, &packet, index, VERDICT_PASS, 0);
-    }
-  }
-  u64 all;
-  u64 before = crowd_before(crowd, 0, latest, &all);
-  if (stage->is_first) {
-    u64 last = crowd->line[key_words] > before ? crowd->line[key_words] : before;
-    FOR_OWN(crowd, at) {
-      u64 now = crowd->now[at];
-      if (now > last) {
-        begins_anew |= now - last >= stage->states.timeout;
-        last = now;
-      }
-    }
-  }
-  if (crowd_any(crowd, begins_anew)) {
-    return 0;
-  }
-  if (stage->is_first && local_index() == 0) {
-    crowd->line[key_words] = all > crowd->line[key_words] ? all : crowd->line[key_words];
-    crowd->line[key_words - 1] &= ~STATES_TOUCHED;
-  }
-  barrier_group();
-  return 1;
-}
-
-FUNCTION void store_crowd(LOCAL Judge *work, PRIVATE const Stage *stage) {
-  LOCAL Crowd *crowd = &work->crowd;
-  GLOBAL u64 *entry = STATES_ENTRY(stage->states, work->slot[work->picked[0]], stage->words);
-  barrier_group();
-  for (u32 i = KEY_WORDS(stage->is_v6) - 1 + local_index(); i < stage->words; i += GROUP) {
-    entry[i] = crowd->line[i];
-  }
-  FOR_OWN(crowd, at) {
-    u32 index = work->index[work->picked[at]];
-    stage->answers[index].x = (stage->answers[index].x & ~0xffu) | crowd->verdict[at];
-  }
-  barrier_group();
-}
-
+/*
+ * Takes the packets of one flow through the functions of a stage, with all items of the team; unless one of them begins the flow anew: then
+ * they go one after the other.
+ */
 #define JUDGE_CROWD(number)                                                                                                          \
-  FUNCTION void judge_crowd_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE u64 *totals, MORE more,                  \
-                                     PRIVATE StatesCounts *counts) {                                                                 \
-    LOCAL Crowd *crowd = &work->crowd;                                                                                               \
+  FUNCTION void judge_crowd_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 slot, u32 is_member,     \
+                                     PRIVATE Taken *taken, PRIVATE u64 *totals, MORE more, PRIVATE StatesCounts *counts) {           \
     u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
-    if (load_crowd(work, stage)) {                                                                                                   \
-      STAGE_##number(STEP_OF_CROWD)                                                                                                  \
-      store_crowd(work, stage);                                                                                                      \
-    } else if (local_index() == 0) {                                                                                                 \
-      for (u32 at = 0; at < work->picked_count; at++) {                                                                              \
-        judge_packet_##number(work, stage, work->picked[at], totals, more, counts);                                                  \
+    u32 item = team_item(team);                                                                                                      \
+    LOCAL u64 *line = work->line[team->place];                                                                                       \
+    GLOBAL u64 *entry = STATES_ENTRY(stage->states, slot, stage->words);                                                             \
+    team_sync(team);                                                                                                                 \
+    for (u32 i = item; i < stage->words; i += team->size) {                                                                          \
+      line[i] = entry[i];                                                                                                            \
+    }                                                                                                                                \
+    team_sync(team);                                                                                                                 \
+    u64 last = line[key_words];                                                                                                      \
+    u64 now = is_member && taken->packet.now > last ? taken->packet.now : last;                                                      \
+    u32 begins_anew = is_member && (taken->answer >> (ANSWER_ANEW + stage->definition) & 1);                                         \
+    /* That none of them can is seen without looking at what came before each. */                                                    \
+    if (stage->is_first && team_any(&work->meeting, team, now - last >= stage->states.timeout)) {                                    \
+      u64 all;                                                                                                                       \
+      u64 before = larger_64(team_before(&work->meeting, team, 0, now, &all), last);                                                 \
+      begins_anew |= now > before && now - before >= stage->states.timeout;                                                          \
+    }                                                                                                                                \
+    if (team_any(&work->meeting, team, begins_anew)) {                                                                               \
+      u64 all;                                                                                                                       \
+      u64 rank = team_before(&work->meeting, team, 1, is_member, &all);                                                              \
+      for (u32 turn = 0; turn < all; turn++) {                                                                                       \
+        if (is_member && turn == rank) {                                                                                             \
+          states_load(entry, key_words - 1, stage->words, taken->line);                                                              \
+          judge_packet_##number(stage, taken, totals, more, counts);                                                                 \
+        }                                                                                                                            \
+        team_sync(team);                                                                                                             \
+      }                                                                                                                              \
+      return;                                                                                                                        \
+    }                                                                                                                                \
+    if (stage->is_first) {                                                                                                           \
+      u64 latest = team_largest(&work->meeting, team, now);                                                                          \
+      if (item == 0) {                                                                                                               \
+        line[key_words] = latest;                                                                                                    \
+        line[key_words - 1] &= ~STATES_TOUCHED;                                                                                      \
       }                                                                                                                              \
     }                                                                                                                                \
+    Crowd crowd;                                                                                                                     \
+    crowd.meeting = &work->meeting;                                                                                                  \
+    crowd.team = team;                                                                                                               \
+    crowd.scratch = &work->scratch[team->first];                                                                                     \
+    crowd.price = &work->price[team->first];                                                                                         \
+    crowd.verdict = &work->verdict[team->first];                                                                                     \
+    u32 verdict = VERDICT_PASS;                                                                                                      \
+    STAGE_##number(STEP_OF_CROWD)                                                                                                    \
+    if (is_member) {                                                                                                                 \
+      packet_answer(stage, &taken->packet, taken->index, verdict, ANSWER_KEPT(taken->answer));                                       \
+    }                                                                                                                                \
+    team_sync(team);                                                                                                                 \
+    for (u32 i = key_words - 1 + item; i < stage->words; i += team->size) {                                                          \
+      entry[i] = line[i];                                                                                                            \
+    }                                                                                                                                \
   }
 
-/* The piece of the part that has its packet of a number. */
-FUNCTION u32 piece_of(LOCAL const Judge *work, u32 tiles, u32 number) {
+/* The number of a part's packet, one of so many. */
+FUNCTION u32 packet_of(LOCAL const Judge *work, PRIVATE const Team *team, u32 tiles, u32 tile_items, GLOBAL const u16 *order, u32 wanted) {
+  LOCAL const u32 *starts = work->starts[team->place];
   u32 low = 0;
   u32 high = tiles;
   while (high - low > 1) {
     u32 middle = (low + high) / 2;
-    if (work->starts[middle] <= number) {
+    if (starts[middle] <= wanted) {
       low = middle;
     } else {
       high = middle;
     }
   }
-  return low;
-}
-
-/* Whether any item says so. */
-FUNCTION u32 any_of_group(LOCAL Judge *work, u32 p) {
-  barrier_group();
-  if (local_index() == 0) {
-    work->any = 0;
-  }
-  barrier_group();
-  if (p) {
-    or_local(&work->any, 1);
-  }
-  barrier_group();
-  return work->any;
-}
-
-/* A packet's flow, and its time; whether it takes part. */
-FUNCTION u32 flow_of(PRIVATE const Stage *stage, u32 index, PRIVATE u64 *key, PRIVATE u64 *now) {
-  Packet packet;
-  u32 answer = packet_take(stage, &packet, index);
-  *now = packet.now;
-  packet_flow(&packet, stage->by, stage->is_v6, key);
-  return (answer & 0xff) == VERDICT_PASS;
+  u32 begin = low * tile_items;
+  return begin + order[begin + work->pieces[team->place][low] + wanted - starts[low]];
 }
 
 /*
- * Makes entries for the packets of a chunk that have none, an item's bit for each of its own: in rounds, in each of which of all packets of a
- * new flow one at most makes one, and the others find it.
+ * Makes entries for packets that have none: in rounds, in each of which of all packets of a new flow one at most makes one, and the others
+ * find it.
  */
-FUNCTION void make_entries(LOCAL Judge *work, PRIVATE const Stage *stage, u32 count, u32 missing, PRIVATE StatesCounts *counts) {
+FUNCTION void make_entries(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 missing, PRIVATE Taken *taken,
+                           PRIVATE StatesCounts *counts) {
   u32 key_words = KEY_WORDS(stage->is_v6);
+  u32 item = team_item(team);
+  LOCAL u32 *heads = &work->heads[team->first];
+  LOCAL u32 *head = &heads[(u32)(taken->hash >> 20) % team->size];
   /* Those in use must not go for others before they were judged. */
-  for (u32 at = local_index(); at < count; at += GROUP) {
-    u32 slot = work->slot[at];
-    if (slot < STATES_WAITS && states_is_scarce(&stage->states, work->crowd.scratch[at], CHUNK)) {
-      STATES_ENTRY(stage->states, slot, stage->words)[key_words - 1] |= STATES_TOUCHED;
-    }
+  if (taken->slot < STATES_WAITS && states_is_scarce(&stage->states, taken->hash, team->size)) {
+    STATES_ENTRY(stage->states, taken->slot, stage->words)[key_words - 1] |= STATES_TOUCHED;
   }
-  while (any_of_group(work, missing != 0)) {
-    for (u32 i = local_index(); i < CHUNK; i += GROUP) {
-      work->heads[i] = EMPTY;
+  while (team_any(&work->meeting, team, missing)) {
+    heads[item] = EMPTY;
+    team_sync(team);
+    if (missing) {
+      min_local(head, item);
     }
-    barrier_group();
-    for (u32 i = 0; i < CHUNK / GROUP; i++) {
-      u32 at = i * GROUP + local_index();
-      if (missing >> i & 1) {
-        min_local(&work->heads[(u32)(work->crowd.scratch[at] >> 20) % CHUNK], at);
-      }
+    team_sync(team);
+    u32 makes = missing && *head == item;
+    if (makes) {
+      taken->slot = states_insert(&stage->states, taken->hash, taken->key, key_words, stage->words, taken->packet.now, counts);
     }
-    barrier_group();
-    u32 made = 0;
-    for (u32 i = 0; i < CHUNK / GROUP; i++) {
-      u32 at = i * GROUP + local_index();
-      if ((missing >> i & 1) && work->heads[(u32)(work->crowd.scratch[at] >> 20) % CHUNK] == at) {
-        u64 key[5], now;
-        flow_of(stage, work->index[at], key, &now);
-        work->slot[at] = states_insert(&stage->states, work->crowd.scratch[at], key, key_words, stage->words, now, counts);
-        made |= 1u << i;
-      }
+    team_sync(team);
+    if (makes && taken->slot < STATES_WAITS) {
+      states_publish(&stage->states, taken->hash, taken->slot);
+      states_load(STATES_ENTRY(stage->states, taken->slot, stage->words), 0, stage->words, taken->line);
     }
-    barrier_group();
-    for (u32 i = 0; i < CHUNK / GROUP; i++) {
-      u32 at = i * GROUP + local_index();
-      if ((made >> i & 1) && work->slot[at] < STATES_WAITS) {
-        states_publish(&stage->states, work->crowd.scratch[at], work->slot[at]);
-      }
+    team_sync(team);
+    if (missing && !makes) {
+      taken->slot = states_find(&stage->states, taken->hash, taken->key, key_words, stage->words, taken->line);
     }
-    barrier_group();
-    for (u32 i = 0; i < CHUNK / GROUP; i++) {
-      u32 at = i * GROUP + local_index();
-      if ((missing & ~made) >> i & 1) {
-        u64 key[5], now;
-        flow_of(stage, work->index[at], key, &now);
-        u32 slot = states_find(&stage->states, work->crowd.scratch[at], key, key_words, stage->words);
-        if (slot != STATES_NONE) {
-          work->slot[at] = slot;
-          made |= 1u << i;
-        }
-      }
-    }
-    missing &= ~made;
+    missing = missing && !makes && taken->slot == STATES_NONE;
   }
 }
 
-/* Finds entries for the packets of a chunk, and makes those that are not there. */
-FUNCTION void find_entries(LOCAL Judge *work, PRIVATE const Stage *stage, u32 count, u32 drops_refused, PRIVATE StatesCounts *counts) {
-  u32 key_words = KEY_WORDS(stage->is_v6);
-  u32 missing = 0;
-  /* Hashes first, then tags, then entries, so that what one needs is on its way while others are looked at. */
-  for (u32 at = local_index(); at < count; at += GROUP) {
-    u64 key[5], now;
-    u32 takes_part = flow_of(stage, work->index[at], key, &now);
-    u64 hash = states_hash(key, key_words, stage->first_seed, stage->second_seed);
-    work->crowd.scratch[at] = hash;
-    work->slot[at] = takes_part ? STATES_WAITS : STATES_NONE;
-    prefetch_global(states_tags(&stage->states, hash));
+/* How many of the packets before one are of its flow, or LONGEST or more if the flow has many; the packets' flows are at places that are told. */
+FUNCTION u32 rank_of(LOCAL Judge *work, PRIVATE const Team *team, u32 slot) {
+  u32 item = team_item(team);
+  LOCAL u32 *heads = &work->heads[team->first];
+  LOCAL u32 *head = &heads[(slot * 0x9e3779b1u >> 16) % team->size];
+  heads[item] = EMPTY;
+  work->slot[local_index()] = slot;
+  team_sync(team);
+  if (slot < STATES_WAITS) {
+    work->next[local_index()] = (u16)exchange_local(head, item);
   }
-  for (u32 at = local_index(); at < count; at += GROUP) {
-    if (work->slot[at] != STATES_NONE) {
-      states_expect(&stage->states, work->crowd.scratch[at], stage->words);
+  team_sync(team);
+  u32 rank = 0;
+  if (slot < STATES_WAITS) {
+    u32 length = 0;
+    for (u32 other = *head; other < END_OF_LIST && length <= LONGEST; other = work->next[team->first + other]) {
+      rank += work->slot[team->first + other] == slot && other < item;
+      length++;
     }
+    rank = length > LONGEST ? LONGEST : rank;
   }
-  for (u32 i = 0; i < CHUNK / GROUP; i++) {
-    u32 at = i * GROUP + local_index();
-    if (at < count && work->slot[at] != STATES_NONE) {
-      u64 key[5], now;
-      flow_of(stage, work->index[at], key, &now);
-      u32 slot = states_find(&stage->states, work->crowd.scratch[at], key, key_words, stage->words);
-      work->slot[at] = slot;
-      missing |= (slot == STATES_NONE && stage->is_first) << i;
-    }
-  }
-  if (any_of_group(work, missing != 0)) {
-    make_entries(work, stage, count, missing, counts);
-  }
-  /* Those without room are answered here. */
-  for (u32 i = 0; i < CHUNK / GROUP; i++) {
-    u32 at = i * GROUP + local_index();
-    if (at < count && work->slot[at] == STATES_REFUSED) {
-      u32 index = work->index[at];
-      Packet packet;
-      u32 answer = packet_take(stage, &packet, index);
-      packet_take_rewrites(stage, &packet, index, answer);
-      counts->refused += 1;
-      packet_answer(stage, &packet, index, drops_refused ? VERDICT_FLOW_TABLE_FULL : VERDICT_PASS,
-                    answer & ~((1u << ANSWER_ANEW) - 1));
-      work->slot[at] = STATES_NONE;
-    }
-  }
+  return rank;
 }
 
-/* The numbers of packets that wait, in front of the next chunk, in order; how many they are. */
-FUNCTION u32 keep_waiting(LOCAL Judge *work, u32 count) {
-  u32 waiting = 0;
-  u32 any = 0;
-  for (u32 at = local_index(); at < count; at += GROUP) {
-    any |= work->slot[at] == STATES_WAITS;
+/* Judges what the items of a team have, the packets that take part. */
+#define JUDGE_TAKEN(number)                                                                                                          \
+  FUNCTION void judge_taken_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 drops_refused, u32 waits,\
+                                     PRIVATE Taken *taken, PRIVATE u64 *totals, MORE more, PRIVATE StatesCounts *counts) {           \
+    u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
+    do {                                                                                                                             \
+      taken->slot = STATES_NONE;                                                                                                     \
+      if (waits) {                                                                                                                   \
+        taken->slot = states_find(&stage->states, taken->hash, taken->key, key_words, stage->words, taken->line);                    \
+      }                                                                                                                              \
+      u32 missing = waits && stage->is_first && taken->slot == STATES_NONE;                                                          \
+      if (team_any(&work->meeting, team, missing)) {                                                                                 \
+        make_entries(work, stage, team, missing, taken, counts);                                                                     \
+      }                                                                                                                              \
+      waits = taken->slot == STATES_WAITS;                                                                                           \
+      if (taken->slot == STATES_REFUSED) {                                                                                           \
+        counts->refused += 1;                                                                                                        \
+        packet_answer(stage, &taken->packet, taken->index, drops_refused ? VERDICT_FLOW_TABLE_FULL : VERDICT_PASS,                   \
+                      ANSWER_KEPT(taken->answer));                                                                                   \
+      }                                                                                                                              \
+      u32 is_found = taken->slot < STATES_WAITS;                                                                                     \
+      u32 rank = rank_of(work, team, taken->slot);                                                                                   \
+      if (is_found && rank == 0) {                                                                                                   \
+        judge_packet_##number(stage, taken, totals, more, counts);                                                                   \
+      }                                                                                                                              \
+      u32 is_crowded = is_found && rank == LONGEST;                                                                                  \
+      for (u32 turn = 1; team_any(&work->meeting, team, is_found && rank < LONGEST && rank >= turn); turn++) {                       \
+        if (is_found && rank == turn) {                                                                                              \
+          states_load(STATES_ENTRY(stage->states, taken->slot, stage->words), key_words - 1, stage->words, taken->line);             \
+          judge_packet_##number(stage, taken, totals, more, counts);                                                                 \
+        }                                                                                                                            \
+      }                                                                                                                              \
+      u32 first = team_first(&work->meeting, team, is_crowded);                                                                      \
+      while (first != EMPTY) {                                                                                                       \
+        u32 slot = work->slot[team->first + first];                                                                                  \
+        u32 is_member = is_crowded && taken->slot == slot;                                                                           \
+        judge_crowd_##number(work, stage, team, slot, is_member, taken, totals, more, counts);                                       \
+        is_crowded = is_crowded && !is_member;                                                                                       \
+        first = team_first(&work->meeting, team, is_crowded);                                                                        \
+      }                                                                                                                              \
+    } while (team_any(&work->meeting, team, waits));                                                                                 \
   }
-  if (!any_of_group(work, any)) {
-    return 0;
+
+/* Finds out where a part's packets are; how many they are. */
+FUNCTION u32 begin_part(LOCAL Judge *work, PRIVATE Team *team, u32 part, u32 parts, u32 tiles, GLOBAL const u16 *offsets) {
+  LOCAL u32 *starts = work->starts[team->place];
+  u32 share = (tiles + team->size - 1) / team->size;
+  u32 from = team_item(team) * share;
+  u32 to = from + share < tiles ? from + share : tiles;
+  team_sync(team);
+  u32 own = 0;
+  for (u32 tile = from; tile < to; tile++) {
+    GLOBAL const u16 *of = offsets + (u64)tile * (parts + 1) + part;
+    u32 piece = of[0];
+    work->pieces[team->place][tile] = (u16)piece;
+    starts[tile] = own;
+    own += of[1] - piece;
   }
-  for (u32 from = 0; from < count; from += GROUP) {
-    u32 at = from + local_index();
-    u32 waits = at < count && work->slot[at] == STATES_WAITS;
-    u32 index = waits ? work->index[at] : 0;
-    work->partial[local_index()] = waits;
-    barrier_group();
-    u32 before = waiting;
-    for (u32 i = 0; i < GROUP; i++) {
-      before += i < local_index() ? work->partial[i] : 0;
-      waiting += work->partial[i];
-    }
-    if (waits) {
-      /* Not behind where others still read. */
-      work->index[before] = index;
-    }
-    barrier_group();
+  u64 all;
+  u32 before = (u32)team_before(&work->meeting, team, 1, own, &all);
+  for (u32 tile = from; tile < to; tile++) {
+    starts[tile] += before;
   }
-  return waiting;
+  team_sync(team);
+  return (u32)all;
 }
 
-/*
- * Ranks the packets of each flow; an item's highest rank. Those in long lists are in a crowd.
- */
-FUNCTION u32 rank_packets(LOCAL Judge *work, u32 count, PRIVATE u32 *are_crowded) {
-  for (u32 i = local_index(); i < CHUNK; i += GROUP) {
-    work->heads[i] = EMPTY;
-  }
-  barrier_group();
-  for (u32 at = local_index(); at < count; at += GROUP) {
-    u32 slot = work->slot[at];
-    if (slot < STATES_WAITS) {
-      work->next[at] = (u16)exchange_local(&work->heads[slot * 0x9e3779b1u >> 7 & (CHUNK - 1)], at);
-    }
-  }
-  barrier_group();
-  u32 highest = 0;
-  *are_crowded = 0;
-  for (u32 at = local_index(); at < count; at += GROUP) {
-    u32 slot = work->slot[at];
-    if (slot < STATES_WAITS) {
-      u32 length = 0;
-      u32 rank = 0;
-      u32 other = work->heads[slot * 0x9e3779b1u >> 7 & (CHUNK - 1)];
-      while (other < END_OF_LIST && length <= LONGEST) {
-        rank += work->slot[other] == slot && other < at;
-        other = work->next[other];
-        length++;
-      }
-      *are_crowded |= length > LONGEST;
-      rank = length > LONGEST ? IN_CROWD : rank;
-      highest = rank < IN_CROWD && rank > highest ? rank : highest;
-      work->rank[at] = (u16)rank;
-    }
-  }
-  return highest;
+/* The next part for lanes that are done with theirs. */
+FUNCTION u32 next_part(LOCAL Judge *work) {
+  u32 part = lane() == 0 ? add_local(&work->part, 1) : 0;
+  return lanes_read(part, 0);
 }
 
-/* Picks packets of a rank, in any order. */
-FUNCTION void pick_rank(LOCAL Judge *work, u32 count, u32 rank) {
-  if (local_index() == 0) {
-    work->picked_count = 0;
-  }
-  barrier_group();
-  for (u32 at = local_index(); at < count; at += GROUP) {
-    if (work->slot[at] < STATES_WAITS && work->rank[at] == rank) {
-      work->picked[add_local(&work->picked_count, 1)] = (u16)at;
-    }
-  }
-  barrier_group();
-}
-
-/* Picks the packets of one flow out of the crowds, in order; whether there was one. */
-FUNCTION u32 pick_crowd(LOCAL Judge *work, u32 count) {
-  barrier_group();
-  if (local_index() == 0) {
-    work->pick = EMPTY;
-  }
-  barrier_group();
-  for (u32 at = local_index(); at < count; at += GROUP) {
-    if (work->slot[at] < STATES_WAITS && work->rank[at] == IN_CROWD) {
-      min_local(&work->pick, at);
-      break;
-    }
-  }
-  barrier_group();
-  u32 first = work->pick;
-  if (first == EMPTY) {
-    return 0;
-  }
-  u32 slot = work->slot[first];
-  /* Each item looks at packets that follow each other. */
-  u32 from = local_index() * PER_ITEM;
-  work->heads[local_index()] = 0;
-  for (u32 at = from; at < from + PER_ITEM && at < count; at++) {
-    work->heads[local_index()] += work->slot[at] == slot;
-  }
-  barrier_group();
-  u32 all = sum_before(work->heads, GROUP, work->partial);
-  u32 to = work->heads[local_index()];
-  for (u32 at = from; at < from + PER_ITEM && at < count; at++) {
-    if (work->slot[at] == slot) {
-      work->picked[to++] = (u16)at;
-      work->rank[at] = 0;
-    }
-  }
-  if (local_index() == 0) {
-    work->picked_count = all;
-  }
-  barrier_group();
-  return 1;
-}
-
-/* Judges a part of the flows of one IP version. */
+/* Judges a part of the flows of one IP version, unless it has more packets than so many; whether it has. */
 #define JUDGE_PART(number)                                                                                                           \
-  FUNCTION void judge_part_##number(LOCAL Judge *work, PRIVATE const Stage *stage, u32 drops_refused, u32 part, u32 parts, u32 tiles, \
-                                    u32 tile_items, GLOBAL const u32 *order, GLOBAL const u16 *offsets, PRIVATE u64 *totals,         \
-                                    GLOBAL u64 *counted, PRIVATE StatesCounts *counts) {                        \
-    for (u32 tile = local_index(); tile < tiles; tile += GROUP) {                                                                    \
-      GLOBAL const u16 *of = offsets + (u64)tile * (parts + 1) + part;                                                               \
-      work->pieces[tile] = of[0];                                                                                                    \
-      work->starts[tile] = (u32)of[1] - of[0];                                                                                       \
+  FUNCTION u32 judge_part_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 most, u32 drops_refused,   \
+                                   u32 part, u32 parts, u32 tiles, u32 tile_items, GLOBAL const u16 *order,                          \
+                                   GLOBAL const u16 *offsets, PRIVATE u64 *totals, MORE more, PRIVATE StatesCounts *counts) {        \
+    u32 all = begin_part(work, team, part, parts, tiles, offsets);                                                                   \
+    if (all > most) {                                                                                                                \
+      return 1;                                                                                                                      \
     }                                                                                                                                \
-    barrier_group();                                                                                                                 \
-    u32 all = sum_before(work->starts, tiles, work->partial);                                                                        \
-    u32 waiting = 0;                                                                                                                 \
-    for (u32 done = 0; done < all || waiting;) {                                                                                     \
-      u32 fresh = all - done < CHUNK - waiting ? all - done : CHUNK - waiting;                                                       \
-      u32 count = waiting + fresh;                                                                                                   \
-      for (u32 at = waiting + local_index(); at < count; at += GROUP) {                                                              \
-        u32 wanted = done + at - waiting;                                                                                            \
-        u32 tile = piece_of(work, tiles, wanted);                                                                                    \
-        u32 index = order[tile * tile_items + work->pieces[tile] + wanted - work->starts[tile]];                                     \
-        work->index[at] = index;                                                                                                     \
+    u32 at = team_item(team);                                                                                                        \
+    u32 index = at < all ? packet_of(work, team, tiles, tile_items, order, at) : 0;                                                  \
+    for (u32 done = 0; done < all; done += team->size) {                                                                             \
+      Taken taken;                                                                                                                   \
+      u32 takes_part = at < all && packet_take(stage, &taken, index);                                                                \
+      /* What comes next is brought closer meanwhile. */                                                                             \
+      at += team->size;                                                                                                              \
+      if (at < all) {                                                                                                                \
+        index = packet_of(work, team, tiles, tile_items, order, at);                                                                 \
         prefetch_global(stage->records + (u64)index * 2);                                                                            \
       }                                                                                                                              \
-      done += fresh;                                                                                                                 \
-      barrier_group();                                                                                                               \
-      find_entries(work, stage, count, drops_refused, counts);                                                                       \
-      barrier_group();                                                                                                               \
-      u32 are_crowded;                                                                                                               \
-      u32 highest = rank_packets(work, count, &are_crowded);                                                                         \
-      barrier_group();                                                                                                               \
-      for (u32 at = local_index(); at < count; at += GROUP) {                                                                        \
-        if (work->slot[at] < STATES_WAITS && work->rank[at] == 0) {                                                                  \
-          judge_packet_##number(work, stage, at, totals, MORE_OF(work, counted), counts);                                            \
-        }                                                                                                                            \
-      }                                                                                                                              \
-      for (u32 rank = 1; any_of_group(work, highest >= rank); rank++) {                                                              \
-        pick_rank(work, count, rank);                                                                                                \
-        for (u32 i = local_index(); i < work->picked_count; i += GROUP) {                                                            \
-          judge_packet_##number(work, stage, work->picked[i], totals, MORE_OF(work, counted), counts);                               \
-        }                                                                                                                            \
-      }                                                                                                                              \
-      if (any_of_group(work, are_crowded)) {                                                                                         \
-        while (pick_crowd(work, count)) {                                                                                            \
-          judge_crowd_##number(work, stage, totals, MORE_OF(work, counted), counts);                                                 \
-        }                                                                                                                            \
-      }                                                                                                                              \
-      barrier_group();                                                                                                               \
-      waiting = keep_waiting(work, count);                                                                                           \
+      judge_taken_##number(work, stage, team, drops_refused, takes_part, &taken, totals, more, counts);                              \
     }                                                                                                                                \
+    return 0;                                                                                                                        \
   }
 
 #if MORE_IS_LOCAL
@@ -843,10 +747,8 @@ FUNCTION void clear_more(LOCAL Judge *work) {
   for (u32 i = local_index(); i < MORE_COUNT; i += GROUP) {
     work->more[i] = 0;
   }
-  barrier_group();
 }
 FUNCTION void flush_more(LOCAL Judge *work, GLOBAL u64 *counted) {
-  barrier_group();
   for (u32 i = local_index(); i < MORE_COUNT; i += GROUP) {
     if (work->more[i]) {
       add_global_64(&counted[TOTALS + i], work->more[i]);
@@ -860,42 +762,40 @@ FUNCTION void clear_more(LOCAL Judge *work) {}
 FUNCTION void flush_more(LOCAL Judge *work, GLOBAL u64 *counted) {}
 #endif
 
-/* Adds what all items counted, COUNTED_AT_ONCE numbers of each at a time. */
-FUNCTION void flush_counted(LOCAL Counted *work, PRIVATE const u64 *own, u32 count, GLOBAL u64 *counted) {
-  for (u32 first = 0; first < count; first += COUNTED_AT_ONCE) {
-    barrier_group();
-    for (u32 i = 0; i < COUNTED_AT_ONCE; i++) {
-      work->own[i][local_index()] = first + i < count ? own[first + i] : 0;
-    }
-    barrier_group();
-    for (u32 at = local_index(); at < COUNTED_AT_ONCE * SPANS; at += GROUP) {
-      u64 sum = 0;
-      for (u32 i = 0; i < SPAN && at % SPANS * SPAN + i < GROUP; i++) {
-        sum += work->own[at / SPANS][at % SPANS * SPAN + i];
-      }
-      work->sums[at] = sum;
-    }
-    barrier_group();
-    for (u32 at = local_index(); at < COUNTED_AT_ONCE && first + at < count; at += GROUP) {
-      u64 sum = 0;
-      for (u32 i = 0; i < SPANS; i++) {
-        sum += work->sums[at * SPANS + i];
-      }
-      if (sum) {
-        add_global_64(&counted[first + at], sum);
-      }
+/* Adds what all items counted. */
+FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVATE const StatesCounts *counts, GLOBAL u64 *counted,
+                            GLOBAL u64 *of_table) {
+  LOCAL u64 *own = work->counted[lanes_index()];
+  for (u32 i = 0; i < TOTALS + 4; i++) {
+    u64 sum = lanes_sum_64(i < TOTALS        ? totals[i]
+                           : i == TOTALS     ? counts->created
+                           : i == TOTALS + 1 ? counts->expired
+                           : i == TOTALS + 2 ? counts->evicted
+                                             : counts->refused);
+    if (lane() == 0) {
+      own[i] = sum;
     }
   }
+  barrier_group();
+  for (u32 i = local_index(); i < TOTALS + 4; i += GROUP) {
+    u64 sum = 0;
+    for (u32 warp = 0; warp < WARPS; warp++) {
+      sum += work->counted[warp][i];
+    }
+    if (sum) {
+      add_global_64(i < TOTALS ? &counted[i] : &of_table[i - TOTALS], sum);
+    }
+  }
+  flush_more(work, counted);
 }
 
 #define JUDGE_VERSION(number, version, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                         \
   KERNEL void judge_##version##_##number(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GLOBAL u32x4 *answers,               \
                                          GLOBAL u32x4 *wide_answers, u32 tiles, u32 tile_items, u32 part_bits, u32 versions,         \
-                                         GLOBAL const u32 *order, GLOBAL const u16 *offsets, GLOBAL u32 *tags, GLOBAL u64 *entries,  \
+                                         GLOBAL const u16 *order, GLOBAL const u16 *offsets, GLOBAL u32 *tags, GLOBAL u64 *entries,  \
                                          GLOBAL u32 *held, u64 since, u32 regions, u32 groups, u32 capacity, u64 timeout, u32 when_full, \
                                          u64 first_seed, u64 second_seed, GLOBAL const u32 *parameters, GLOBAL u64 *counted) {       \
-    LOCAL_MEMORY(JudgeOrCounted, both);                                                                                              \
-    LOCAL Judge *work = &both->judge;                                                                                                \
+    LOCAL_MEMORY(Judge, work);                                                                                                       \
     u64 totals[TOTALS + 1];                                                                                                          \
     for (u32 i = 0; i < TOTALS; i++) {                                                                                               \
       totals[i] = 0;                                                                                                                 \
@@ -905,7 +805,6 @@ FUNCTION void flush_counted(LOCAL Counted *work, PRIVATE const u64 *own, u32 cou
     counts.expired = 0;                                                                                                              \
     counts.evicted = 0;                                                                                                              \
     counts.refused = 0;                                                                                                              \
-    clear_more(work);                                                                                                                \
     Stage stage;                                                                                                                     \
     stage.records = records;                                                                                                         \
     stage.wide = wide;                                                                                                               \
@@ -930,25 +829,53 @@ FUNCTION void flush_counted(LOCAL Counted *work, PRIVATE const u64 *own, u32 cou
     stage.is_v6 = own_is_v6;                                                                                                         \
     stage.words = own_words;                                                                                                         \
     stage.mask = own_mask;                                                                                                           \
+    u32 drops_refused = when_full == FULL_DROPS;                                                                                     \
     u32 parts = 1u << part_bits;                                                                                                     \
-    for (u32 part = group_index(); part < parts; part += group_count()) {                                                            \
-      judge_part_##number(work, &stage, when_full == FULL_DROPS, own_is_v6 * parts + part, versions * parts, tiles, tile_items, order, offsets, \
-                          totals, counted, &counts);                                                                        \
+    u32 all_parts = versions * parts;                                                                                                \
+    /* A group has parts that follow each other. */                                                                                  \
+    u32 share = (parts + group_count() - 1) / group_count();                                                                         \
+    u32 begin = group_index() * share;                                                                                               \
+    u32 end = begin + share < parts ? begin + share : parts;                                                                         \
+    for (u32 i = local_index(); i < (MAX_PARTS + 31) / 32; i += GROUP) {                                                             \
+      work->heavy[i] = 0;                                                                                                            \
+    }                                                                                                                                \
+    work->any_heavy = 0;                                                                                                             \
+    work->part = begin;                                                                                                              \
+    clear_more(work);                                                                                                                \
+    meeting_begin(&work->meeting);                                                                                                   \
+    Team team;                                                                                                                       \
+    team.first = lanes_index() * LANES;                                                                                              \
+    team.size = LANES;                                                                                                               \
+    team.place = lanes_index();                                                                                                      \
+    team.meetings = 0;                                                                                                               \
+    for (u32 part = next_part(work); part < end; part = next_part(work)) {                                                           \
+      u32 is_heavy = judge_part_##number(work, &stage, &team, HEAVY, drops_refused, own_is_v6 * parts + part, all_parts, tiles,      \
+                                         tile_items, order, offsets, totals, MORE_OF(work, counted), &counts);                       \
+      if (is_heavy && lane() == 0) {                                                                                                 \
+        or_local(&work->heavy[(part - begin) / 32], 1u << (part - begin) % 32);                                                      \
+        or_local(&work->any_heavy, 1);                                                                                               \
+      }                                                                                                                              \
     }                                                                                                                                \
     barrier_group();                                                                                                                 \
-    flush_more(work, counted);                                                                                                       \
-    flush_counted(&both->counted, totals, TOTALS, counted);                                                                          \
-    u64 own_counts[4];                                                                                                               \
-    own_counts[0] = counts.created;                                                                                                  \
-    own_counts[1] = counts.expired;                                                                                                  \
-    own_counts[2] = counts.evicted;                                                                                                  \
-    own_counts[3] = counts.refused;                                                                                                  \
-    flush_counted(&both->counted, own_counts, 4, counted + TOTALS + MORE_COUNT + own_definition * 4);                                \
+    if (GROUP != LANES && work->any_heavy) {                                                                                         \
+      team.first = 0;                                                                                                                \
+      team.size = GROUP;                                                                                                             \
+      team.place = 0;                                                                                                                \
+      for (u32 part = begin; part < end; part++) {                                                                                   \
+        if (work->heavy[(part - begin) / 32] >> (part - begin) % 32 & 1) {                                                           \
+          judge_part_##number(work, &stage, &team, EMPTY, drops_refused, own_is_v6 * parts + part, all_parts, tiles, tile_items,     \
+                              order, offsets, totals, MORE_OF(work, counted), &counts);                                              \
+        }                                                                                                                            \
+      }                                                                                                                              \
+      barrier_group();                                                                                                               \
+    }                                                                                                                                \
+    flush_counted(work, totals, &counts, counted, counted + TOTALS + MORE_COUNT + own_definition * 4);                               \
   }
 
 #define JUDGE(number, definition, by, is_first, words_v4, words_v6, mask)                                                            \
   JUDGE_PACKET(number)                                                                                                               \
   JUDGE_CROWD(number)                                                                                                                \
+  JUDGE_TAKEN(number)                                                                                                                \
   JUDGE_PART(number)                                                                                                                 \
   JUDGE_VERSION(number, v4, 0, definition, by, is_first, words_v4, mask)                                                             \
   JUDGE_VERSION(number, v6, 1, definition, by, is_first, words_v6, mask)

@@ -24,11 +24,9 @@ const PACKETS: &str = include_str!("packets.kernel.c");
 const CHAIN: &str = include_str!("chain.kernel.c");
 
 /// Tiles of a batch.
-const MAX_TILES: u32 = 512;
-/// Tiles that a batch has before they become larger.
-const FEW_TILES: u32 = 256;
+const MAX_TILES: u32 = 128;
 /// Packets of a part of a batch, more or less.
-const PER_PART: u32 = 256;
+const PER_PART: u32 = 16;
 /// Counters by an index that groups keep for themselves; with more, all groups use the same.
 const MAX_LOCAL_COUNTERS: usize = 256;
 /// Flow definitions: bits of a packet's answer are theirs.
@@ -99,34 +97,38 @@ const MAX_STAGES: usize = 16;
 /// What suits a device.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
-    /// Items of a group, and those that run in step.
-    group: u32,
+    /// Items that run in step.
     lanes: u32,
-    /// Packets of a tile that an item deals at most.
+    /// Items of a group that deals, and packets of a tile that each of them deals at most.
+    dealers: u32,
     rounds: u32,
-    /// Packets of a part that are judged at a time: 32 for each item at most.
-    chunk: u32,
+    /// Items of a group that judges.
+    judges: u32,
     /// The most parts there are of one IP version, as a power of two.
     part_bits: u32,
-    groups_per_unit: u32,
 }
+
+/// Bytes of memory for a group with which the largest groups can be.
+const LARGE: u32 = 128 << 10;
 
 impl Shape {
     fn of(device: &Device) -> Self {
-        let Description { id, lanes, .. } = device.description();
+        let Description { id, lanes, local_memory, .. } = device.description();
+        let lanes = *lanes;
         match id {
-            _ if is_gpu(device) => {
-                Self { group: 256, lanes: *lanes, rounds: 8, chunk: 512, part_bits: 10, groups_per_unit: 4 }
+            _ if is_gpu(device) && *local_memory >= LARGE => {
+                Self { lanes, dealers: 512, rounds: 16, judges: 512, part_bits: 12 }
             }
-            Id::Host => Self { group: 32, lanes: 32, rounds: 8, chunk: 64, part_bits: 4, groups_per_unit: 1 },
+            _ if is_gpu(device) => Self { lanes, dealers: 256, rounds: 8, judges: 256, part_bits: 10 },
+            Id::Host => Self { lanes: 8, dealers: 8, rounds: 32, judges: 8, part_bits: 4 },
             // Cores: a group is an item, which waits for nobody.
-            _ => Self { group: 1, lanes: 1, rounds: 128, chunk: 32, part_bits: 4, groups_per_unit: 1 },
+            _ => Self { lanes: 1, dealers: 1, rounds: 512, judges: 1, part_bits: 4 },
         }
     }
 
     /// The most packets that a batch may have.
     fn room(&self) -> u32 {
-        self.group * self.rounds * MAX_TILES
+        self.dealers * self.rounds * MAX_TILES
     }
 }
 
@@ -344,9 +346,9 @@ impl Stateful {
         if packets == 0 {
             return Ok(());
         }
-        let Shape { group, rounds, .. } = self.shape;
-        let rounds = packets.div_ceil(group * FEW_TILES).clamp(1, rounds);
-        let tiles = packets.div_ceil(group * rounds);
+        let Shape { dealers, .. } = self.shape;
+        let rounds = packets.div_ceil(dealers * MAX_TILES);
+        let tiles = packets.div_ceil(dealers * rounds);
         let versions = if buffers.has_v6 { 2 } else { 1 };
         for (kernel, tables) in self.deals.iter().zip(&self.tables) {
             let arguments = [
@@ -379,7 +381,7 @@ impl Stateful {
                 buffers.answers,
                 buffers.wide_answers,
                 Argument::U32(tiles),
-                Argument::U32(group * rounds),
+                Argument::U32(dealers * rounds),
                 Argument::U32(part_bits),
                 Argument::U32(versions),
                 Argument::Memory(&tables.order),
@@ -510,7 +512,7 @@ impl Tables {
             entries: [entries(entry_words[0])?, entries(entry_words[1])?],
             held: [zeros(regions.regions as usize * 4)?, zeros(regions.regions as usize * 4)?],
             // As many as whole tiles have.
-            order: device.memory((room as usize + (shape.group * shape.rounds) as usize) * 4)?,
+            order: device.memory((room as usize + (shape.dealers * shape.rounds) as usize) * 2)?,
             offsets: device.memory(MAX_TILES as usize * (parts + 1) * 2)?,
         })
     }
@@ -525,7 +527,7 @@ fn programs(
     begins: &[usize],
     (named, indexed): (usize, usize),
 ) -> [Program; 2] {
-    let Shape { group, lanes, rounds, chunk, part_bits, groups_per_unit } = *shape;
+    let Shape { lanes, dealers, rounds, judges: judging, part_bits } = *shape;
     let is_local = indexed <= MAX_LOCAL_COUNTERS;
     let mut defines = regions::defines();
     defines.extend(Verdict::defines());
@@ -563,7 +565,6 @@ fn programs(
         number("TOTALS", named),
         number("MORE_COUNT", indexed),
         number("ROUNDS", rounds as usize),
-        number("CHUNK", chunk as usize),
         number("MAX_TILES", MAX_TILES as usize),
         number("PART_BITS", part_bits as usize),
         number("MAX_WORDS", tables.iter().flat_map(|tables| tables.entry_words).max().unwrap_or(1)),
@@ -591,7 +592,6 @@ fn programs(
                 by_index - named,
                 match kernel.crowd {
                     Crowd::Own => "OWN",
-                    Crowd::Steady => "STEADY",
                     Crowd::Serial => "SERIAL",
                 },
             ));
@@ -603,16 +603,14 @@ fn programs(
     let deals = DEALS.iter().take(tables.len()).map(|name| Entry { name, parameters: DEAL });
     let judges = JUDGES.iter().flat_map(|names| &names[..stages.len()]);
     let judges = judges.map(|name| Entry { name, parameters: JUDGE });
-    let warps = group / lanes;
     let parts = 2u32 << part_bits;
-    let spans = group.div_ceil(16);
-    let deal = warps * parts * 2 + parts * 4 + (group + spans) * 4;
+    let spans = dealers.div_ceil(16);
+    let deal = dealers / lanes * 256 + 512 + parts * 4 + dealers * rounds * 10 + (dealers + spans) * 4;
     let more = if is_local { indexed as u32 * 8 + 8 } else { 0 };
     let words = tables.iter().flat_map(|tables| tables.entry_words).max().unwrap_or(1) as u32;
-    let crowd = chunk * 24 + words * 8 + (group + spans) * 8 + 32;
-    let judge = MAX_TILES * 6 + chunk * 18 + (group + spans) * 4 + 16 + crowd + more + 32;
-    let counted = 4 * (group + spans) * 8;
-    let program = |deals: bool, local: u32, entries: Vec<Entry>| {
+    let of_team = MAX_TILES * 6 + words * 8 + (named as u32 + 4) * 8 + 24;
+    let judge = judging / lanes * of_team + judging * 26 + parts.div_ceil(32) * 4 + more + 80;
+    let program = |deals: bool, group: u32, local: u32, entries: Vec<Entry>| {
         let mut defines = defines.clone();
         defines.push(("DEALS".into(), u32::from(deals).to_string()));
         let local = local.next_multiple_of(16);
@@ -621,11 +619,11 @@ fn programs(
             source: source.clone(),
             defines,
             group,
-            groups_per_unit,
+            groups_per_unit: 1,
             stays: false,
             local,
             entries,
         }
     };
-    [program(true, deal, deals.collect()), program(false, judge.max(counted), judges.collect())]
+    [program(true, dealers, deal, deals.collect()), program(false, judging, judge, judges.collect())]
 }

@@ -25,10 +25,11 @@ typedef struct {
 #define END_DESTINATION 2u
 
 /* Adds to a word of a group's memory: few devices do that at once for 64 bits. */
-FUNCTION void add_local_64(LOCAL u64 *p, u32 x) {
-  u32 low = add_local((LOCAL u32 *)p, x);
-  if (low + x < low) {
-    add_local((LOCAL u32 *)p + 1, 1);
+FUNCTION void add_local_64(LOCAL u64 *p, u64 x) {
+  u32 low = add_local((LOCAL u32 *)p, (u32)x);
+  u32 high = (u32)(x >> 32) + (low + (u32)x < low);
+  if (high) {
+    add_local((LOCAL u32 *)p + 1, high);
   }
 }
 
@@ -88,114 +89,185 @@ FUNCTION u32 packet_rewrite_destination(PRIVATE Packet *packet, GLOBAL const u32
   return 1;
 }
 
-/* What each of so many numbers is a share of. */
-#define SHARE(count) (((count) + GROUP - 1) / GROUP)
+#define WARPS (GROUP / LANES)
+#define EMPTY 0xffffffffu
 
 /*
- * Turns numbers into the sums of those before them; the sum of all. All items of the group come here, and leave together. Each item adds up
- * its share, some of them what SPAN items found, and each the few sums before its own.
+ * A team: items that judge a part of the flows together, each of them one packet at a time. Those that run in step are a team, which
+ * waits for nobody else, or all of a group are one.
  */
-#define SPAN 16u
-#define SPANS ((GROUP + SPAN - 1) / SPAN)
+typedef struct {
+  /* Its first item in the group, how many they are, and which of the group's teams it is. */
+  u32 first, size, place;
+  /* How often its items met: see below. */
+  u32 meetings;
+} Team;
 
-FUNCTION u32 sum_before(LOCAL u32 *values, u32 count, LOCAL u32 *partial) {
-  u32 from = local_index() * SHARE(count);
-  u32 to = from + SHARE(count) < count ? from + SHARE(count) : count;
-  u32 sum = 0;
-  for (u32 i = from; i < to; i++) {
-    sum += values[i];
+/* Where the items of a group meet. What is written at one meeting is read after it, and written again two meetings later at the earliest. */
+typedef struct {
+  u32 firsts[3];
+  u64 sums[3][WARPS];
+} Meeting;
+
+#define team_item(team) (local_index() - (team)->first)
+#define team_is_group(team) (GROUP != LANES && (team)->size == GROUP)
+
+FUNCTION void team_sync(PRIVATE const Team *team) {
+  if (team_is_group(team)) {
+    barrier_group();
+  } else {
+    sync_lanes();
   }
-  partial[local_index()] = sum;
+}
+
+FUNCTION void meeting_begin(LOCAL Meeting *meeting) {
+  for (u32 i = local_index(); i < 3; i += GROUP) {
+    meeting->firsts[i] = EMPTY;
+  }
   barrier_group();
-  if (local_index() < SPANS) {
-    u32 all = 0;
-    for (u32 i = 0; i < SPAN && local_index() * SPAN + i < GROUP; i++) {
-      all += partial[local_index() * SPAN + i];
+}
+
+/* The first item that says so, or EMPTY. All items of the team come here, and what they wrote before is seen after. */
+FUNCTION u32 team_first(LOCAL Meeting *meeting, PRIVATE Team *team, u32 p) {
+  sync_lanes();
+  u32 lanes = ballot(p);
+  u32 first = lanes ? count_ones((lanes & (0u - lanes)) - 1u) : EMPTY;
+  if (!team_is_group(team)) {
+    return first;
+  }
+  u32 at = team->meetings++ % 3;
+  if (local_index() == 0) {
+    meeting->firsts[(at + 1) % 3] = EMPTY;
+  }
+  if (lane() == 0 && lanes) {
+    min_local(&meeting->firsts[at], lanes_index() * LANES + first);
+  }
+  barrier_group();
+  return meeting->firsts[at];
+}
+
+#define team_any(meeting, team, p) (team_first(meeting, team, p) != EMPTY)
+
+FUNCTION u64 lanes_read_64(u64 x, u32 from) { return lanes_read((u32)x, from) | (u64)lanes_read((u32)(x >> 32), from) << 32; }
+
+FUNCTION u64 larger_64(u64 x, u64 y) { return x > y ? x : y; }
+
+/* What the lanes until this one add up to, or the largest of them. */
+FUNCTION u64 lanes_until(u32 is_sum, u64 own) {
+  for (u32 step = 1; step < LANES; step *= 2) {
+    u64 other = lanes_read_64(own, lane() >= step ? lane() - step : lane());
+    if (lane() >= step) {
+      own = is_sum ? own + other : larger_64(own, other);
     }
-    partial[GROUP + local_index()] = all;
+  }
+  return own;
+}
+
+/* The sum, or the largest, of what the items before found, or 0, and of what all found. */
+FUNCTION u64 team_before(LOCAL Meeting *meeting, PRIVATE Team *team, u32 is_sum, u64 own, PRIVATE u64 *all) {
+  u64 until = lanes_until(is_sum, own);
+  u64 before = lanes_read_64(until, lane() ? lane() - 1 : 0);
+  before = lane() ? before : 0;
+  *all = lanes_read_64(until, LANES - 1);
+  if (!team_is_group(team)) {
+    return before;
+  }
+  LOCAL u64 *sums = meeting->sums[team->meetings++ % 3];
+  if (lane() == 0) {
+    sums[lanes_index()] = *all;
   }
   barrier_group();
-  u32 before = 0;
-  u32 all = 0;
-  for (u32 i = 0; i < SPANS; i++) {
-    before += i < local_index() / SPAN ? partial[GROUP + i] : 0;
-    all += partial[GROUP + i];
+  u64 of_others = 0;
+  *all = 0;
+#if LANES >= WARPS
+  u64 of_all = lanes_until(is_sum, lane() < WARPS ? sums[lane()] : 0);
+  *all = lanes_read_64(of_all, LANES - 1);
+  of_others = lanes_read_64(of_all, lanes_index() ? lanes_index() - 1 : 0);
+  of_others = lanes_index() ? of_others : 0;
+#else
+  for (u32 i = 0; i < WARPS; i++) {
+    u64 other = sums[i];
+    *all = is_sum ? *all + other : larger_64(*all, other);
+    of_others = i + 1 == lanes_index() ? *all : of_others;
   }
-  for (u32 i = local_index() / SPAN * SPAN; i < local_index(); i++) {
-    before += partial[i];
+#endif
+  return is_sum ? before + of_others : larger_64(before, of_others);
+}
+
+/* The sum of what all items found. */
+FUNCTION u64 lanes_sum_64(u64 own) {
+  u64 sum = 0;
+  for (u32 i = 0; i < 64; i += 16) {
+    sum += (u64)lanes_sum((u32)(own >> i) & 0xffff) << i;
   }
-  for (u32 i = from; i < to; i++) {
-    u32 own = values[i];
-    values[i] = before;
-    before += own;
+  return sum;
+}
+
+FUNCTION u64 team_sum(LOCAL Meeting *meeting, PRIVATE Team *team, u64 own) {
+  u64 all = lanes_sum_64(own);
+  if (!team_is_group(team)) {
+    return all;
+  }
+  LOCAL u64 *sums = meeting->sums[team->meetings++ % 3];
+  if (lane() == 0) {
+    sums[lanes_index()] = all;
   }
   barrier_group();
+#if LANES >= WARPS
+  return lanes_sum_64(lane() < WARPS ? sums[lane()] : 0);
+#else
+  all = 0;
+  for (u32 i = 0; i < WARPS; i++) {
+    all += sums[i];
+  }
   return all;
+#endif
+}
+
+/* The largest that any item found. */
+FUNCTION u64 team_largest(LOCAL Meeting *meeting, PRIVATE Team *team, u64 own) {
+  u32 high = lanes_max((u32)(own >> 32));
+  u32 low = lanes_max((u32)(own >> 32) == high ? (u32)own : 0);
+  u64 all = low | (u64)high << 32;
+  if (!team_is_group(team)) {
+    return all;
+  }
+  LOCAL u64 *sums = meeting->sums[team->meetings++ % 3];
+  if (lane() == 0) {
+    sums[lanes_index()] = all;
+  }
+  barrier_group();
+#if LANES >= WARPS
+  u64 other = lane() < WARPS ? sums[lane()] : 0;
+  high = lanes_max((u32)(other >> 32));
+  low = lanes_max((u32)(other >> 32) == high ? (u32)other : 0);
+  return low | (u64)high << 32;
+#else
+  for (u32 i = 0; i < WARPS; i++) {
+    all = larger_64(all, sums[i]);
+  }
+  return all;
+#endif
 }
 
 /*
- * Packets of one flow, in order, with which all items of a group work. An item has PER_ITEM of them that follow each other.
+ * Packets of one flow, one of each item or none, in the order of items, which a team takes through a function together.
  */
-#define PER_ITEM (CHUNK / GROUP)
-
 typedef struct {
-  u64 now[CHUNK];
-  /* For functions. */
-  u64 scratch[CHUNK];
-  u32 bytes[CHUNK];
-  u32 verdict[CHUNK];
-  /* The flow's entry. */
-  u64 line[MAX_WORDS];
-  u64 sums[GROUP + SPANS];
-  u64 tally[2];
-  /* How many there are, the first that still passes, and whether any item says so. */
-  u32 count, first, any;
+  LOCAL Meeting *meeting;
+  PRIVATE Team *team;
+  /* For the item's packet. */
+  LOCAL u64 *scratch;
+  LOCAL u32 *price;
+  LOCAL u32 *verdict;
+  /* The function's state, and whether it is to be made; the item whose packet is the first that gets there. */
+  LOCAL u64 *state;
+  u32 is_new, first;
 } Crowd;
 
-#define FOR_OWN(crowd, at) \
-  for (u32 at = local_index() * PER_ITEM; at < local_index() * PER_ITEM + PER_ITEM && at < (crowd)->count; at++)
-#define PASSES(crowd, at) ((crowd)->verdict[at] == VERDICT_PASS)
-
-FUNCTION u32 crowd_any(LOCAL Crowd *crowd, u32 p) {
-  barrier_group();
-  if (local_index() == 0) {
-    crowd->any = 0;
-  }
-  barrier_group();
-  if (p) {
-    or_local(&crowd->any, 1);
-  }
-  barrier_group();
-  return crowd->any;
-}
-
-/* The sum, or the largest, of what the items before found, and of what all found. */
-FUNCTION u64 crowd_before(LOCAL Crowd *crowd, u32 is_sum, u64 own, PRIVATE u64 *all) {
-  barrier_group();
-  crowd->sums[local_index()] = own;
-  barrier_group();
-  if (local_index() < SPANS) {
-    u64 of_span = 0;
-    for (u32 i = 0; i < SPAN && local_index() * SPAN + i < GROUP; i++) {
-      u64 other = crowd->sums[local_index() * SPAN + i];
-      of_span = is_sum ? of_span + other : other > of_span ? other : of_span;
-    }
-    crowd->sums[GROUP + local_index()] = of_span;
-  }
-  barrier_group();
-  u64 before = 0;
-  u64 total = 0;
-  for (u32 i = 0; i < SPANS; i++) {
-    u64 other = crowd->sums[GROUP + i];
-    if (i < local_index() / SPAN) {
-      before = is_sum ? before + other : other > before ? other : before;
-    }
-    total = is_sum ? total + other : other > total ? other : total;
-  }
-  for (u32 i = local_index() / SPAN * SPAN; i < local_index(); i++) {
-    u64 other = crowd->sums[i];
-    before = is_sum ? before + other : other > before ? other : before;
-  }
-  *all = total;
-  return before;
+/* How many of a crowd's packets there are, and their bytes. */
+FUNCTION u64 crowd_count(PRIVATE const Crowd *crowd, PRIVATE const Packet *packet, u32 which, PRIVATE u64 *bytes) {
+  u64 all = team_sum(crowd->meeting, crowd->team, which ? (u64)1 << 48 | packet->bytes : 0);
+  *bytes = all & (((u64)1 << 48) - 1);
+  return all >> 48;
 }
