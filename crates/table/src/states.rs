@@ -49,6 +49,8 @@ const SEEN: u64 = ((1 << MAX_FUNCTIONS) - 1) << FUNCTIONS;
 pub const MAX_FUNCTIONS: usize = 16;
 /// Entries that the hand looks at to find room for one: the last of them goes, where one may be evicted.
 const LOOKS: usize = 16;
+/// Moves of the hand before which an entry is asked for.
+const AHEAD: usize = 8;
 /// Packets whose entries are asked for at a time: enough to keep the memory busy, few enough to stay in the first cache.
 const TOGETHER: usize = 32;
 /// Places for three entries for each two that there may be, so that groups seldom overflow.
@@ -150,9 +152,8 @@ pub struct States<const W: usize> {
     when_full: WhenFull,
     capacity: usize,
     len: usize,
-    /// The next entry that the hand looks at, and groups from one to the next.
-    hand: usize,
-    leap: usize,
+    hand: Hand,
+    leaps: Leaps,
     /// Places of entries that were removed in this batch.
     removed: Vec<Slot>,
     counts: Counts,
@@ -192,8 +193,8 @@ impl<const W: usize> States<W> {
             when_full,
             capacity,
             len: 0,
-            hand: 0,
-            leap: leap(groups),
+            hand: Hand::default(),
+            leaps: Leaps::new(groups),
             removed: Vec::with_capacity(batch),
             counts: Counts::default(),
         }
@@ -284,7 +285,7 @@ impl<const W: usize> States<W> {
             capacity: self.capacity,
             len: &mut self.len,
             hand: &mut self.hand,
-            leap: self.leap,
+            leaps: self.leaps,
             removed: &mut self.removed,
             counts: &mut self.counts,
         }
@@ -515,6 +516,31 @@ fn home(groups: usize, hash: u64) -> usize {
     (((hash >> 32) * groups as u64) >> 32) as usize
 }
 
+/// The place that the hand looks at next.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hand {
+    group: usize,
+    way: usize,
+}
+
+/// Groups from where the hand is to where it will be.
+#[derive(Clone, Copy, Debug)]
+struct Leaps {
+    one: usize,
+    /// To the group whose entry is brought in.
+    entries: usize,
+    /// To the one whose tags are, which say whether there is an entry.
+    tags: usize,
+}
+
+impl Leaps {
+    fn new(groups: usize) -> Self {
+        let one = leap(groups);
+        let after = |moves: usize| (one as u128 * moves as u128 % groups as u128) as usize;
+        Self { one, entries: after(AHEAD), tags: after(2 * AHEAD) }
+    }
+}
+
 /// How far a hand leaps to come by all of so many groups, and soon by some of each part of them: about the golden section of them.
 fn leap(groups: usize) -> usize {
     let common = |a: usize, b: usize| {
@@ -561,8 +587,8 @@ struct Table<'a> {
     when_full: WhenFull,
     capacity: usize,
     len: &'a mut usize,
-    hand: &'a mut usize,
-    leap: usize,
+    hand: &'a mut Hand,
+    leaps: Leaps,
     removed: &'a mut Vec<Slot>,
     counts: &'a mut Counts,
 }
@@ -572,13 +598,18 @@ impl Table<'_> {
     /// neither.
     #[inline]
     fn hint(&self, hash: u64) -> Slot {
-        let group = home(self.groups.len(), hash);
-        let tags = self.groups[group];
-        let mut ways = ways_with(tags, tag(hash));
+        let mut group = home(self.groups.len(), hash);
+        let mut ways = ways_with(self.groups[group], tag(hash));
         if ways == 0 {
-            ways = ways_with(tags, FREE);
+            ways = ways_with(self.groups[group], FREE);
             if ways == 0 {
-                return (group * WAYS) as Slot;
+                group = self.after(group);
+                let tags = self.groups[group];
+                let own = ways_with(tags, tag(hash));
+                ways = if own == 0 { ways_with(tags, FREE) } else { own };
+                if ways == 0 {
+                    return (group * WAYS) as Slot;
+                }
             }
         }
         let slot = group * WAYS + ways.trailing_zeros() as usize / 8;
@@ -588,6 +619,12 @@ impl Table<'_> {
             prefetch_at(self.entries, at + line);
         }
         slot as Slot
+    }
+
+    /// The group after another one.
+    #[inline]
+    fn after(&self, group: usize) -> usize {
+        if group + 1 == self.groups.len() { 0 } else { group + 1 }
     }
 
     /// The first line of an entry.
@@ -630,7 +667,7 @@ impl Table<'_> {
             if tags >> PASSED == 0 {
                 return None;
             }
-            group = if group + 1 == self.groups.len() { 0 } else { group + 1 };
+            group = self.after(group);
         }
         None
     }
@@ -698,36 +735,39 @@ impl Table<'_> {
             if *tags >> PASSED < MOST_PASSED {
                 *tags += 1 << PASSED;
             }
-            group = if group + 1 == self.groups.len() { 0 } else { group + 1 };
+            group = self.after(group);
         };
         set_tag(&mut self.groups[group], way, tag(flow.hash));
         let slot = group * WAYS + way;
         let line = self.line(slot);
-        line[..W].copy_from_slice(&flow.key);
-        line[W - 1] |= LIVE;
+        // Nothing of the line is read, which may still be on its way.
+        line[..W - 1].copy_from_slice(&flow.key[..W - 1]);
+        line[W - 1] = flow.key[W - 1] | LIVE;
         line[W] = now;
         *self.len += 1;
         self.counts.created += 1;
         Some(slot as Slot)
     }
 
-    /// Where the hand was; it goes on to the next entry, and what it comes by after this group is brought in.
+    /// Where the hand was; it goes on to the next group, and what it comes by soon is brought in.
     fn move_hand(&mut self) -> usize {
-        let slot = *self.hand;
-        if !(slot + 1).is_multiple_of(WAYS) {
-            *self.hand += 1;
-            return slot;
+        let Self { groups, entries, stride, hand, leaps, .. } = self;
+        let Hand { group, way } = **hand;
+        let beyond = |leap: usize| {
+            let beyond = group + leap;
+            if beyond < groups.len() { beyond } else { beyond - groups.len() }
+        };
+        let ahead = beyond(leaps.entries);
+        if tag_at(groups[ahead], way) >= TAG {
+            prefetch_at(entries, (ahead * WAYS + way) * *stride);
         }
-        let next = |group: usize| (group + self.leap) % self.groups.len();
-        let group = next(slot / WAYS);
-        *self.hand = group * WAYS;
-        let after = next(group);
-        let tags = self.groups[after];
-        for way in (0..WAYS).filter(|&way| tag_at(tags, way) >= TAG) {
-            prefetch_at(self.entries, (after * WAYS + way) * self.stride);
+        prefetch_at(groups, beyond(leaps.tags));
+        hand.group = beyond(leaps.one);
+        if hand.group == 0 {
+            // It was at this way of all groups.
+            hand.way = (way + 1) % WAYS;
         }
-        prefetch_at(self.groups, next(after));
-        slot
+        group * WAYS + way
     }
 
     /// Has the hand look for an entry whose place may be taken.
@@ -774,7 +814,7 @@ impl Table<'_> {
             if *tags >> PASSED < MOST_PASSED {
                 *tags -= 1 << PASSED;
             }
-            group = if group + 1 == self.groups.len() { 0 } else { group + 1 };
+            group = self.after(group);
         }
         *self.len -= 1;
         self.removed.push(slot as Slot);
