@@ -245,8 +245,9 @@ struct Runner<'a> {
     size: usize,
     /// Where frames that pass are written, with their rewrites: a ring to send from.
     sent: Vec<u8>,
-    /// The next frame.
+    /// The next frame, and which of the floods' frames comes next.
     at: usize,
+    flood_at: usize,
     /// Packets so far, those of them that were judged, and those that passed.
     packets: u64,
     judged: u64,
@@ -283,6 +284,7 @@ impl<'a> Runner<'a> {
             size: options.batch,
             sent: vec![0; options.batch * ring.stride],
             at: 0,
+            flood_at: 0,
             packets: 0,
             judged: 0,
             passed: 0,
@@ -331,7 +333,7 @@ impl<'a> Runner<'a> {
     /// Takes a batch of so many packets at most through the chain; how many there were.
     fn step(&mut self, most: usize) -> Result<usize, Error> {
         if self.at == self.ring.count {
-            self.at = 0;
+            (self.at, self.flood_at) = (0, 0);
         }
         let (begin, end) = (self.at, (self.at + most).min(self.ring.count));
         self.ring.fill(&mut self.batch, begin, most, self.packets);
@@ -340,10 +342,10 @@ impl<'a> Runner<'a> {
         self.at = end;
         self.packets += (end - begin) as u64;
         self.judged += self.batch.verdicts().len() as u64;
-        let before = |end: usize| self.ring.flood.partition_point(|&packet| (packet as usize) < end) as u64;
-        if !self.ring.flood.is_empty() {
-            self.flood += before(end) - before(begin);
-        }
+        let flood = &self.ring.flood[self.flood_at..];
+        let flood = flood.iter().take_while(|&&packet| (packet as usize) < end).count();
+        self.flood_at += flood;
+        self.flood += flood as u64;
         Ok(end - begin)
     }
 

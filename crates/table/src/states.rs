@@ -10,8 +10,8 @@
 //! sweeps: a dead entry's place is taken when it is needed. At capacity a hand goes round the entries (second chance, as
 //! in CLOCK: Corbató, "A paging experiment with the Multics system", 1968) and takes the place of one that is dead or, if
 //! the policy is to evict, was not touched since it last came by; so a flood of new flows takes its own places, not those
-//! of flows that go on. The hand leaps over groups: behind it there is room, ahead of it none, and were these the two sides of the table,
-//! new flows would have to be put far from home.
+//! of flows that go on. The hand comes by one entry of each group, then by the next one of each: were all of a group's taken at a
+//! time, groups that it will come by soon would be overfull, and new flows would have to be put far from home.
 //!
 //! Functions work through a batch one after the other, by the entries that its packets were given. So the place of an entry
 //! that was removed is not given away before the end of the batch ([`States::end_batch`]), and a packet that came before the
@@ -49,6 +49,8 @@ const SEEN: u64 = ((1 << MAX_FUNCTIONS) - 1) << FUNCTIONS;
 pub const MAX_FUNCTIONS: usize = 16;
 /// Entries that the hand looks at to find room for one: the last of them goes, where one may be evicted.
 const LOOKS: usize = 16;
+/// Moves of the hand before which an entry is asked for.
+const AHEAD: usize = 16;
 /// Packets whose entries are asked for at a time: enough to keep the memory busy, few enough to stay in the first cache.
 const TOGETHER: usize = 32;
 /// Places for three entries for each two that there may be, so that groups seldom overflow.
@@ -150,9 +152,7 @@ pub struct States<const W: usize> {
     when_full: WhenFull,
     capacity: usize,
     len: usize,
-    /// The next entry that the hand looks at, and groups from one to the next.
-    hand: usize,
-    leap: usize,
+    hand: Hand,
     /// Places of entries that were removed in this batch.
     removed: Vec<Slot>,
     counts: Counts,
@@ -192,8 +192,7 @@ impl<const W: usize> States<W> {
             when_full,
             capacity,
             len: 0,
-            hand: 0,
-            leap: leap(groups),
+            hand: Hand::default(),
             removed: Vec::with_capacity(batch),
             counts: Counts::default(),
         }
@@ -264,7 +263,8 @@ impl<const W: usize> States<W> {
             table.ask_group(flows, packets);
             for packet in packets {
                 let (flow, now, hint) = (&flows[packet.flow()], packet.now(), *packet.slot() as usize);
-                let is_there = Table::is(table.line(hint), &flow.key);
+                let line = table.entries.get(hint * table.stride);
+                let is_there = line.is_some_and(|line| Table::is(line, &flow.key));
                 let slot = if is_there { Some(hint) } else { table.find(flow) };
                 let slot = slot.filter(|&slot| table.lives::<W>(slot, now));
                 *packet.slot() = slot.map_or(NO_SLOT, |slot| slot as Slot);
@@ -284,7 +284,6 @@ impl<const W: usize> States<W> {
             capacity: self.capacity,
             len: &mut self.len,
             hand: &mut self.hand,
-            leap: self.leap,
             removed: &mut self.removed,
             counts: &mut self.counts,
         }
@@ -421,11 +420,16 @@ impl EntriesMut<'_> {
     #[inline]
     pub fn state<S: Pod>(&mut self, slot: Slot, at: StateAt) -> (&mut S, bool) {
         let line = slot as usize * self.stride;
-        let is_new = *self.head(line) >> (FUNCTIONS + at.function) & 1 == 0;
+        let (head, seen) = (self.head(line), 1 << (FUNCTIONS + at.function));
+        let is_new = *head & seen == 0;
         if is_new {
-            self.begin::<S>(line, at);
+            *head |= seen;
         }
-        (self.words(line, at), is_new)
+        let words = self.words(line, at);
+        if is_new {
+            *words = S::zeroed();
+        }
+        (words, is_new)
     }
 
     /// The last word of an entry's key.
@@ -448,13 +452,6 @@ impl EntriesMut<'_> {
             &mut self.lines[line..].as_flattened_mut()[place]
         };
         state_mut(words)
-    }
-
-    /// Begins a function's part of an entry.
-    #[cold]
-    fn begin<S: Pod>(&mut self, line: usize, at: StateAt) {
-        *self.head(line) |= 1 << (FUNCTIONS + at.function);
-        *self.words(line, at) = S::zeroed();
     }
 }
 
@@ -515,17 +512,11 @@ fn home(groups: usize, hash: u64) -> usize {
     (((hash >> 32) * groups as u64) >> 32) as usize
 }
 
-/// How far a hand leaps to come by all of so many groups, and soon by some of each part of them: about the golden section of them.
-fn leap(groups: usize) -> usize {
-    let common = |a: usize, b: usize| {
-        let (mut a, mut b) = (a, b);
-        while b > 0 {
-            (a, b) = (b, a % b);
-        }
-        a
-    };
-    let section = ((groups as u128 * 0x9e37_79b9) >> 32) as usize;
-    (section.max(1)..).find(|&leap| common(groups, leap) == 1).unwrap_or(1)
+/// The place that the hand looks at next.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hand {
+    group: usize,
+    way: usize,
 }
 
 /// Seven bits of the lower half.
@@ -561,26 +552,39 @@ struct Table<'a> {
     when_full: WhenFull,
     capacity: usize,
     len: &'a mut usize,
-    hand: &'a mut usize,
-    leap: usize,
+    hand: &'a mut Hand,
     removed: &'a mut Vec<Slot>,
     counts: &'a mut Counts,
 }
 
 impl Table<'_> {
-    /// The place that a hash probably leads to, or where a new entry would stand, which is brought in; some place where there is
-    /// neither.
+    /// The place that a hash probably leads to, or [`NO_SLOT`]; it is brought in, or where a new entry will probably stand.
     #[inline]
     fn hint(&self, hash: u64) -> Slot {
-        let group = home(self.groups.len(), hash);
-        let tags = self.groups[group];
-        let mut ways = ways_with(tags, tag(hash));
-        if ways == 0 {
-            ways = ways_with(tags, FREE);
-            if ways == 0 {
-                return (group * WAYS) as Slot;
-            }
+        let home = home(self.groups.len(), hash);
+        let ways = ways_with(self.groups[home], tag(hash));
+        if ways == 0 { self.hint_elsewhere(home, tag(hash)) } else { self.bring(home, ways) }
+    }
+
+    /// The same where no tag of the home group is that of the hash.
+    #[cold]
+    fn hint_elsewhere(&self, home: usize, tag: u64) -> Slot {
+        let (tags, next) = (self.groups[home], self.after(home));
+        // Who went past a group mostly stands in the next one.
+        let ways = if tags >> PASSED == 0 { 0 } else { ways_with(self.groups[next], tag) };
+        if ways != 0 {
+            return self.bring(next, ways);
         }
+        match ways_with(tags, FREE) {
+            0 => self.bring(next, ways_with(self.groups[next], FREE)),
+            free => self.bring(home, free),
+        };
+        NO_SLOT
+    }
+
+    /// Brings in what stands at the first of some ways of a group: its place.
+    #[inline]
+    fn bring(&self, group: usize, ways: u64) -> Slot {
         let slot = group * WAYS + ways.trailing_zeros() as usize / 8;
         let at = slot * self.stride;
         prefetch_at(self.entries, at);
@@ -588,6 +592,12 @@ impl Table<'_> {
             prefetch_at(self.entries, at + line);
         }
         slot as Slot
+    }
+
+    /// The group after another one.
+    #[inline]
+    fn after(&self, group: usize) -> usize {
+        if group + 1 == self.groups.len() { 0 } else { group + 1 }
     }
 
     /// The first line of an entry.
@@ -630,7 +640,7 @@ impl Table<'_> {
             if tags >> PASSED == 0 {
                 return None;
             }
-            group = if group + 1 == self.groups.len() { 0 } else { group + 1 };
+            group = self.after(group);
         }
         None
     }
@@ -660,7 +670,8 @@ impl Table<'_> {
     #[inline]
     fn touch<const W: usize>(&mut self, key: &Key<W>, slot: usize, now: u64) -> bool {
         let timeout = self.timeout;
-        let line = self.line(slot);
+        // There is no line for no place.
+        let Some(line) = self.entries.get_mut(slot * self.stride) else { return false };
         let is_live = Self::is(line, key) && now.saturating_sub(line[W]) < timeout;
         if is_live {
             line[W - 1] |= TOUCHED;
@@ -698,36 +709,33 @@ impl Table<'_> {
             if *tags >> PASSED < MOST_PASSED {
                 *tags += 1 << PASSED;
             }
-            group = if group + 1 == self.groups.len() { 0 } else { group + 1 };
+            group = self.after(group);
         };
         set_tag(&mut self.groups[group], way, tag(flow.hash));
         let slot = group * WAYS + way;
         let line = self.line(slot);
-        line[..W].copy_from_slice(&flow.key);
-        line[W - 1] |= LIVE;
+        // Nothing of the line is read, which may still be on its way.
+        line[..W - 1].copy_from_slice(&flow.key[..W - 1]);
+        line[W - 1] = flow.key[W - 1] | LIVE;
         line[W] = now;
         *self.len += 1;
         self.counts.created += 1;
         Some(slot as Slot)
     }
 
-    /// Where the hand was; it goes on to the next entry, and what it comes by after this group is brought in.
+    /// Where the hand was; it goes on to the next group, and an entry that it comes by soon is brought in.
     fn move_hand(&mut self) -> usize {
-        let slot = *self.hand;
-        if !(slot + 1).is_multiple_of(WAYS) {
-            *self.hand += 1;
-            return slot;
+        let Hand { group, way } = *self.hand;
+        let ahead = group + AHEAD;
+        if self.groups.get(ahead).is_some_and(|&tags| tag_at(tags, way) >= TAG) {
+            prefetch_at(self.entries, (ahead * WAYS + way) * self.stride);
         }
-        let next = |group: usize| (group + self.leap) % self.groups.len();
-        let group = next(slot / WAYS);
-        *self.hand = group * WAYS;
-        let after = next(group);
-        let tags = self.groups[after];
-        for way in (0..WAYS).filter(|&way| tag_at(tags, way) >= TAG) {
-            prefetch_at(self.entries, (after * WAYS + way) * self.stride);
+        self.hand.group = self.after(group);
+        if self.hand.group == 0 {
+            // It was at this way of all groups.
+            self.hand.way = (way + 1) % WAYS;
         }
-        prefetch_at(self.groups, next(after));
-        slot
+        group * WAYS + way
     }
 
     /// Has the hand look for an entry whose place may be taken.
@@ -774,7 +782,7 @@ impl Table<'_> {
             if *tags >> PASSED < MOST_PASSED {
                 *tags -= 1 << PASSED;
             }
-            group = if group + 1 == self.groups.len() { 0 } else { group + 1 };
+            group = self.after(group);
         }
         *self.len -= 1;
         self.removed.push(slot as Slot);
@@ -821,15 +829,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hand_comes_by_all_groups() {
-        for groups in (8..2_000).step_by(8) {
-            let mut seen = vec![false; groups];
-            let mut group = 0;
-            for _ in 0..groups {
-                seen[group] = true;
-                group = (group + leap(groups)) % groups;
-            }
-            assert!(seen.iter().all(|&seen| seen), "{groups}");
+    fn a_hand_comes_by_all_places() {
+        let mut states = States::<2>::new(100, 0, 3, u64::MAX, WhenFull::Evict, [1, 2]);
+        let mut table = states.table();
+        let places = table.groups.len() * WAYS;
+        for _ in 0..2 {
+            let mut seen: Vec<_> = (0..places).map(|_| table.move_hand()).collect();
+            seen.sort_unstable();
+            assert!(seen.into_iter().eq(0..places));
         }
     }
 }

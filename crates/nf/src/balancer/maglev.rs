@@ -26,11 +26,18 @@ pub const MAX_SIZE: u32 = 1 << 24;
 /// A backend: the bytes of its name, which decide what entries it prefers, and its weight.
 pub type Backend<'a> = (&'a [u8], u32);
 
-/// A table from hashes to backends, 4 bytes an entry.
+/// A table from hashes to backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Maglev {
-    /// Positions in the list of backends.
-    table: Vec<u32>,
+    table: Table,
+}
+
+/// Positions in the list of backends, a byte each where these are enough: so more of the table stays in a cache, into which each new
+/// flow looks elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Table {
+    Bytes(Vec<u8>),
+    Words(Vec<u32>),
 }
 
 impl Maglev {
@@ -66,7 +73,9 @@ impl Maglev {
             weight,
             permutation: Permutation::of(name, size),
         });
-        Ok(Self { table: populate(takers.collect(), size) })
+        let words = populate(takers.collect(), size);
+        let bytes: Result<_, _> = words.iter().map(|&word| u8::try_from(word)).collect();
+        Ok(Self { table: bytes.map_or(Table::Words(words), Table::Bytes) })
     }
 
     /// The backend for a hash, by its position in the list: entry ⌊`h` · size / 2³²⌋, where `h` is the upper
@@ -74,12 +83,27 @@ impl Maglev {
     #[inline]
     pub fn lookup(&self, hash: u64) -> u32 {
         // Below the size, as `h` is below 2³².
-        self.table[(((hash >> 32) * self.table.len() as u64) >> 32) as usize]
+        let entry = |size: usize| (((hash >> 32) * size as u64) >> 32) as usize;
+        match &self.table {
+            Table::Bytes(table) => table[entry(table.len())].into(),
+            Table::Words(table) => table[entry(table.len())],
+        }
+    }
+
+    /// How many entries there are.
+    pub fn size(&self) -> usize {
+        match &self.table {
+            Table::Bytes(table) => table.len(),
+            Table::Words(table) => table.len(),
+        }
     }
 
     /// All entries: positions in the list of backends.
-    pub fn entries(&self) -> &[u32] {
-        &self.table
+    pub fn entries(&self) -> Vec<u32> {
+        match &self.table {
+            Table::Bytes(table) => table.iter().map(|&byte| byte.into()).collect(),
+            Table::Words(table) => table.clone(),
+        }
     }
 }
 
@@ -278,9 +302,9 @@ mod tests {
             let mut weights = [1; 100];
             weights[gone] = 0;
             let without = maglev(&names, &weights, DEFAULT_SIZE);
-            let pairs = all.entries().iter().zip(without.entries());
+            let pairs = all.entries().into_iter().zip(without.entries());
             assert!(without.entries().iter().all(|&backend| backend != gone as u32));
-            let moved = pairs.filter(|&(&before, after)| before != gone as u32 && before != *after).count();
+            let moved = pairs.filter(|&(before, after)| before != gone as u32 && before != after).count();
             assert!(moved < DEFAULT_SIZE as usize / 100, "{gone}: {moved} entries of others");
         }
     }
@@ -305,6 +329,21 @@ mod tests {
         for (upper, entry) in [(1_651_910_498, 4), (1_651_910_499, 5)] {
             for lower in [0, u64::from(u32::MAX)] {
                 assert_eq!(table.lookup(upper << 32 | lower), all[entry]);
+            }
+        }
+    }
+
+    /// Whether a byte is enough for each of them or not.
+    #[test]
+    fn hashes_find_entries_of_few_and_of_many_backends() {
+        for backends in [256, 257] {
+            let table = maglev(&names(backends), &vec![1; backends], 1_009);
+            let all = table.entries();
+            assert_eq!((all.len(), all.iter().max()), (table.size(), Some(&(backends as u32 - 1))));
+            for (entry, &backend) in all.iter().enumerate() {
+                // The middle of the entry's hashes.
+                let upper = ((2 * entry as u64 + 1) << 31) / 1_009;
+                assert_eq!(table.lookup(upper << 32), backend, "{entry} of {backends}");
             }
         }
     }

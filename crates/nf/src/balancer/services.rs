@@ -197,9 +197,9 @@ impl Services {
                 protocol.map_or(ANY, u32::from),
                 *first,
                 tables as u32,
-                table.entries().len() as u32,
+                table.size() as u32,
             ]);
-            tables += table.entries().len();
+            tables += table.size();
         }
         for backend in &self.backends {
             parameters.extend(words(backend.address));
@@ -278,7 +278,7 @@ impl Services {
             let backends = &self.backends[*first as usize..end as usize];
             let drained = backends.iter().filter(|backend| backend.weight == 0).count();
             let rest = if drained > 0 { format!(", {drained} of them drained") } else { String::new() };
-            format!("{front}: {} backends{rest}, a table of {}", backends.len(), table.entries().len())
+            format!("{front}: {} backends{rest}, a table of {}", backends.len(), table.size())
         };
         self.services.iter().zip(ends).map(line).collect()
     }

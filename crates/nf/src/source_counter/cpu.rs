@@ -41,13 +41,15 @@ impl FlowFunction for SourceCounterCpu {
     }
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
-        let Self { at, beginnings, all } = self;
+        let Self { at, beginnings, .. } = self;
+        let mut all = self.all;
         flows.each(*at, batch, |packet, source: &mut Counted, _| {
             let begins = beginnings.contains(packet.frame);
             source.add(packet.bytes, begins);
             all.add(packet.bytes, begins);
             Verdict::Pass
         });
+        self.all = all;
     }
 
     fn report(&self, flows: &Flows) -> Box<dyn Report> {
