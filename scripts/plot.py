@@ -65,7 +65,7 @@ NUMBERS = {
 POSITIVE = {"device": ("batch",), "chain": ("batch", "p25", "p75", "workers", "flows", "offered_mpps")}
 TEXTS = {
     "device": ("algorithm", "transport", "workload", "device"),
-    "chain": ("workload", "device", "on", "distribution"),
+    "chain": ("workload", "device", "on", "transport", "distribution"),
 }
 NEEDED = {"device": ("algorithm", "batch", "mpps"), "chain": ("workers", "flows", "batch", "mpps")}
 LEAST, MOST = 1e-9, 1e15
@@ -261,7 +261,7 @@ def several_rules(row, rows):
 
 CHAIN = (
     "kind", "workload", "workers", "flows", "distribution", "new_flows", "flood", "packet_size", "batch", "device",
-    "offered_mpps",
+    "transport", "offered_mpps",
 )  # fmt: skip
 # What the points of a line have in common, by what it is over.
 KEYS = {

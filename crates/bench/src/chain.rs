@@ -1,5 +1,7 @@
 //! A chain over packets in memory: rings of frames, one for each worker, that are gone around in the order of no table.
 
+mod in_place;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -17,6 +19,8 @@ use packetloom_packet::{Arena, Batch, FrameRef, Key, KeyBits, LinkType, MatchKey
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde_json::{Value, json};
+
+pub use in_place::{Feed, run_in_place};
 
 use crate::Error;
 use crate::acl::interrupted;
@@ -102,6 +106,11 @@ struct Ring {
 }
 
 impl Ring {
+    /// The bytes of a frame.
+    fn frame(&self, number: usize) -> &[u8] {
+        &(*self.frames).as_ref()[number * self.stride..][..self.len]
+    }
+
     /// Makes a batch of up to `most` frames from one on; `packet` is the number of the first, which says its time.
     fn fill(&self, batch: &mut Batch, from: usize, most: usize, packet: u64) {
         let (stride, len) = (self.stride, self.len as u32);
@@ -392,13 +401,8 @@ impl Parts {
     }
 }
 
-/// Measures a chain on a device, over batches of packets in its memory whose headers were read, from these to verdicts and rewritten ends.
-///
-/// The first lap is compared with what this machine's cores make of it.
-///
-/// # Errors
-/// As [`run`]; and where the device fails, or does not run all of the chain.
-pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> Result<Measurement, Error> {
+/// All functions of a chain on a device.
+fn whole_chain(plan: &Plan, options: &Options, device: &Device) -> Result<Stateful, Error> {
     let (functions, layout) = (plan.chain().functions(), plan.chain().layout());
     let count = stateful::offloadable(functions, layout);
     if count < functions.len() {
@@ -406,9 +410,24 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
         let why = format!("{name} has no kernel; expected functions that a device can run with their state");
         return Err(packetloom_nf::Error::Invalid(why).into());
     }
-    let options = &Options { workers: 1, ..options.clone() };
     let batch = u32::try_from(options.batch).unwrap_or(u32::MAX);
-    let stateful = Stateful::new(device, functions, layout, count, batch)?;
+    Ok(Stateful::new(device, functions, layout, count, batch)?)
+}
+
+/// How often a round is to go around, when it took so long once.
+fn passes_of(first: &Round) -> usize {
+    (TIME.as_nanos() / first.wall().as_nanos().max(1)) as usize + 1
+}
+
+/// Measures a chain on a device, over batches of packets in its memory whose headers were read, from these to verdicts and rewritten ends.
+///
+/// The first lap is compared with what this machine's cores make of it.
+///
+/// # Errors
+/// As [`run`]; and where the device fails, or does not run all of the chain.
+pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> Result<Measurement, Error> {
+    let options = &Options { workers: 1, ..options.clone() };
+    let stateful = whole_chain(plan, options, device)?;
     let batch = stateful.room();
     let Packets { rings, flows, .. } = packets(options, By::FiveTuple)?;
     let mut queue = device.queue()?;
@@ -470,8 +489,7 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
         });
         done.map(|()| round)
     };
-    let first = go(1)?;
-    let passes = (TIME.as_nanos() / first.wall().as_nanos().max(1)) as usize + 1;
+    let passes = passes_of(&go(1)?);
     let mut rounds = Vec::new();
     for _ in 0..options.rounds {
         interrupted(stop)?;
@@ -487,6 +505,7 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
         rounds,
         more: vec![
             ("on", json!(device.description().id.to_string())),
+            ("transport", json!("records")),
             ("flows", json!(flows)),
             ("packet_size", json!(options.packet_size)),
         ],

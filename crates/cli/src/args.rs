@@ -614,11 +614,29 @@ pub(crate) struct BenchChainArgs {
     /// that have come, up to a batch, and latency is from when a packet came to when it is sent. As many as they take unless given
     #[arg(long, value_name = "MPPS,…", value_delimiter = ',', conflicts_with = "device")]
     pub(crate) offered: Vec<f64>,
-    /// The device that runs all of the chain, with batches in its memory: cuda:N, opencl:N or host
+    /// The device that runs all of the chain: cuda:N, opencl:N or host
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<Id>,
+    /// How packets get to the device
+    #[arg(long, value_enum, default_value_t = ChainTransport::Records, requires = "device")]
+    pub(crate) transport: ChainTransport,
+    /// Bytes of a frame that are read in place, 64 or 128
+    #[arg(long, value_name = "BYTES", default_value = "64", requires = "device")]
+    pub(crate) slice: Slice,
+    /// Batches on their way at a time, in place
+    #[arg(long, value_name = "N", default_value = "4", requires = "device", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) in_flight: u16,
     #[command(flatten)]
     pub(crate) rounds: Rounds,
+}
+
+/// How packets get to a device that runs a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ChainTransport {
+    /// They are there: what is known of packets whose headers were read, in its memory
+    Records,
+    /// Their headers are read where they lie in this machine's memory, verdicts and rewritten headers are written back to it
+    InPlace,
 }
 
 /// Bytes of a packet, as Ethernet has them.

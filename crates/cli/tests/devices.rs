@@ -237,6 +237,40 @@ fn a_chain_gives_the_same_on_any_device() {
     }
 }
 
+/// Headers in this machine's memory, judged on the host as a device: packets are large, so that there are few of them.
+#[test]
+fn a_chain_that_is_fed_from_memory_is_measured() {
+    if !host_is_there() {
+        return;
+    }
+    let args = ["bench", "chain", "--flows", "100", "--packet-size", "9018", "--rounds", "1", "--json"];
+    let on_host = ["--device", "host", "--batch", "1000", "--transport", "in-place", "--in-flight", "3"];
+    let text = succeed(with_cache().args(args).args(on_host));
+    let figures = &lines(&text)[0];
+    for (name, expected) in [("on", "host"), ("transport", "in-place")] {
+        assert_eq!(figures[name], expected, "{text}");
+    }
+    for (name, expected) in [("slice", 64), ("in_flight", 3), ("batch", 1000), ("flows", 100)] {
+        assert_eq!(figures[name], expected, "{text}");
+    }
+    assert!(figures["mpps"].as_f64() > Some(0.0) && figures["passed"] == 1.0, "{text}");
+    // One that drops packets by their times, of which each flow has one in 10 µs: they are compared with a core, too.
+    let folder = tempfile::tempdir().expect("a folder");
+    let chain = folder.path().join("chain.toml");
+    let text = "[[chain]]\nnf = \"limiter\"\nrate = \"100000packets/s\"\nburst = \"1packets\"\n";
+    fs::write(&chain, text).expect("written");
+    let text = succeed(with_cache().args(args).arg(&chain).args(on_host).args(["--slice", "128"]));
+    let figures = &lines(&text)[0];
+    let passed = figures["passed"].as_f64().expect("a share");
+    assert!((0.2..0.9).contains(&passed) && figures["slice"] == 128, "{text}");
+    // It is of no use without a device, and takes known values.
+    let mut without = packetloom();
+    let output = run(without.args(args).args(&on_host[2..]));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let output = run(packetloom().args(args).args(on_host).args(["--slice", "65"]));
+    assert!(stderr(&output).contains("expected 64 or 128"), "{}", stderr(&output));
+}
+
 #[test]
 fn a_chain_for_a_device_that_is_not_there_is_69_and_writes_nothing() {
     let folder = chain();

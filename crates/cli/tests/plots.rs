@@ -399,6 +399,7 @@ fn what_differs_between_chains_makes_lines() {
         ("new_flows", json!([1000, 200_000]), ["1,000 new flows a second", "200,000 new flows a second"]),
         ("flood", json!([null, 500]), ["fw &lt;1&gt;, balancer", "under a flood"]),
         ("on", json!(["cuda:0", "cuda:1"]), ["cuda:0", "cuda:1"]),
+        ("transport", json!(["records", "in-place"]), ["records", "in-place"]),
     ] {
         let mut rows = Vec::new();
         for value in values.as_array().expect("two") {

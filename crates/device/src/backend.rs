@@ -100,6 +100,9 @@ pub(crate) trait Backend: Send + Sync + fmt::Debug {
         values: &[Value],
     ) -> Result<(), Error>;
 
+    /// Has what is queued from here on begin when all that is in another queue by now is done. Does not wait.
+    unsafe fn wait_for(&self, queue: Handle, other: Handle) -> Result<(), Error>;
+
     /// Waits until all that was queued is done.
     unsafe fn finish(&self, queue: Handle) -> Result<(), Error>;
 

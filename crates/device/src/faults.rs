@@ -348,6 +348,12 @@ impl Backend for Faulty {
         unsafe { self.device.launch(queue, kernel, groups, group, values) }
     }
 
+    unsafe fn wait_for(&self, queue: Handle, other: Handle) -> Result<(), Error> {
+        self.faults.there("order queues")?;
+        // SAFETY: as the caller promises.
+        unsafe { self.device.wait_for(queue, other) }
+    }
+
     unsafe fn finish(&self, queue: Handle) -> Result<(), Error> {
         let fault = self.faults.wait().meet(Call::Finish);
         // Even where that fails: who waits may have lent memory that is theirs again afterwards.

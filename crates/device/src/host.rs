@@ -513,6 +513,10 @@ impl Backend for Host {
         runner.launch(entry, groups, self.limit, &given)
     }
 
+    unsafe fn wait_for(&self, _queue: Handle, _other: Handle) -> Result<(), Error> {
+        Ok(())
+    }
+
     unsafe fn finish(&self, _queue: Handle) -> Result<(), Error> {
         Ok(())
     }

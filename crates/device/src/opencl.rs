@@ -455,6 +455,19 @@ impl Backend for OpenCl {
         queue.queued("clEnqueueNDRangeKernel", event)
     }
 
+    unsafe fn wait_for(&self, queue: Handle, other: Handle) -> Result<(), Error> {
+        // SAFETY: `queue` gave them, and they are open, as the caller promises.
+        let (queue, other) = unsafe { (lend::<Commands>(queue), lend::<Commands>(other)) };
+        // SAFETY: the queue is open; no list of events means all that is in it.
+        let mark = unsafe { command_queue::enqueue_marker_with_wait_list(other.queue.0, 0, ptr::null()) };
+        let mark = mark.map_err(failed("clEnqueueMarkerWithWaitList"))?;
+        // SAFETY: the list is of the one event, which nobody released yet.
+        let barrier =
+            unsafe { command_queue::enqueue_barrier_with_wait_list(queue.queue.0, 1, &raw const mark) };
+        other.queued("clEnqueueMarkerWithWaitList", Ok(mark))?;
+        queue.queued("clEnqueueBarrierWithWaitList", barrier)
+    }
+
     unsafe fn finish(&self, queue: Handle) -> Result<(), Error> {
         // SAFETY: `queue` gave it, and it is open, as the caller promises.
         unsafe { lend::<Commands>(queue) }.finish()

@@ -31,7 +31,7 @@ const SPIN: Duration = Duration::from_micros(50);
 const YIELD: Duration = Duration::from_micros(250);
 const SLEEP: Duration = Duration::from_micros(20);
 
-/// Work for a device, done in the order in which it was queued. Different queues do not wait for each other.
+/// Work for a device, done in the order in which it was queued. Different queues do not wait for each other, unless they are [told](Self::wait_for).
 ///
 /// What a call could not queue was not queued; the queue goes on. But what was queued and failed leaves nothing to go on with:
 /// once [`finish`](Self::finish), or another call that waits, says what the device failed with, every further call
@@ -191,6 +191,17 @@ impl Queue {
         unsafe { self.backend.launch(self.handle, kernel.handle(), groups, kernel.group, &values) }
     }
 
+    /// Has what is queued here from now on begin when all is done that is queued in `other` by now. Does not wait itself.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for a queue of another device, what the other one failed with, or what the device says.
+    pub fn wait_for(&mut self, other: &Self) -> Result<(), Error> {
+        self.usable(&other.backend)?;
+        other.not_failed()?;
+        // SAFETY: both queues are open, and of this back end.
+        unsafe { self.backend.wait_for(self.handle, other.handle) }
+    }
+
     /// Waits until all that was queued is done, for ever if the device hangs.
     ///
     /// # Errors
@@ -279,7 +290,7 @@ impl Queue {
         if Arc::ptr_eq(&self.backend, other) {
             Ok(())
         } else {
-            Err(Error::Misuse("memory or kernel of another device".into()))
+            Err(Error::Misuse("memory, kernel or queue of another device".into()))
         }
     }
 }

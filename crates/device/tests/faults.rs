@@ -271,6 +271,27 @@ fn a_device_disappears_and_comes_back() {
 }
 
 #[test]
+fn a_queue_does_not_wait_for_one_that_failed_or_is_another_devices() {
+    let (device, faults, kernel) = faulty();
+    let memory = device.memory_of(&[0; 4]).expect("memory");
+    let [mut queue, mut other] = [device.queue().expect("a queue"), device.queue().expect("a queue")];
+    add(&mut other, &kernel, &memory, 3).expect("queued");
+    queue.wait_for(&other).expect("ordered");
+    add(&mut queue, &kernel, &memory, 4).expect("queued");
+    assert_eq!(word(&mut queue, &memory), 7);
+    let stranger = Device::open(Id::Host, Cache::none()).expect("it was opened").queue().expect("a queue");
+    assert!(matches!(queue.wait_for(&stranger), Err(Error::Misuse(_))));
+    faults.disappear();
+    assert_eq!(call(queue.wait_for(&other).expect_err("it is gone")), "order queues");
+    faults.restore();
+    queue.wait_for(&other).expect("nothing was queued, and the queue goes on");
+    faults.fail(Call::Finish, 0);
+    assert_eq!(call(other.finish().expect_err("a fault")), "finish");
+    assert_eq!(call(queue.wait_for(&other).expect_err("it failed")), "finish");
+    add(&mut queue, &kernel, &memory, 1).expect("the other queue's failure is not its own");
+}
+
+#[test]
 fn a_device_with_faults_is_another_device() {
     let host = Device::open(Id::Host, Cache::none()).expect("a C compiler with sanitisers");
     let faults = Faults::new();

@@ -317,6 +317,27 @@ fn queues_work_beside_each_other() {
 }
 
 #[test]
+fn queues_wait_for_each_other_where_they_are_told() {
+    let Some(device) = device() else { return };
+    let [_, _, _, scale] = kernels(&device);
+    let memory = device.memory_of(&bytes(&[1; GROUP as usize])).unwrap();
+    let mut queues = [device.queue().unwrap(), device.queue().unwrap()];
+    // In turns, with most to do in the first: what does not wait reads what was there before, and is written over.
+    for round in 0..40 {
+        let [first, second] = &mut queues;
+        let (queue, other, times) =
+            if round % 2 == 0 { (first, second, 1 << 16) } else { (second, first, 1) };
+        queue.wait_for(other).unwrap();
+        queue
+            .launch(&scale, 1, &[Argument::Memory(&memory), Argument::U32(3), Argument::U32(times)])
+            .unwrap();
+    }
+    queues[1].finish().unwrap();
+    let expected = 3u32.wrapping_pow(20 * ((1 << 16) + 1));
+    assert_eq!(words(&mut queues[0], &memory), [expected; GROUP as usize]);
+}
+
+#[test]
 fn a_queue_that_works_is_not_finished() {
     let Some(device) = device() else { return };
     let [_, _, _, scale] = kernels(&device);

@@ -24,6 +24,10 @@ typedef struct {
   /* The last two words of a match key. */
   u32 ports;
   u32 rest;
+  /* Where the IP header and what it carries begin in the frame, and where the captured bytes of the packet end. */
+  u32 network;
+  u32 transport;
+  u32 end;
 } Headers;
 
 /* Set in place of an offset where the walk stops; the other bits are a reason's number, or this. */
@@ -59,6 +63,9 @@ FUNCTION Headers headers_stopped(u32 stop) {
   }
   headers.ports = 0;
   headers.rest = 0;
+  headers.network = 0;
+  headers.transport = 0;
+  headers.end = 0;
   return headers;
 }
 
@@ -153,6 +160,8 @@ FUNCTION Headers headers_transport(LOCAL const u8 *frame, u32 have, u32 end, u32
                                    Headers headers) {
   u32 bits = fragment;
   u32 flags = 0;
+  headers.transport = at;
+  headers.end = end;
   if (fragment != KEY_LATER_FRAGMENT && HEADERS_HAS_PORTS(protocol)) {
     /* Flags are read where the packet has them, and ports alone where it ends before. */
     u32 has_flags = protocol == PROTOCOL_TCP && end - at >= 14;
@@ -194,6 +203,7 @@ FUNCTION Headers headers_v4(LOCAL const u8 *frame, u32 have, u32 len, u32 at) {
   }
   Headers headers = headers_stopped(0);
   headers.kind = HEADERS_V4;
+  headers.network = at;
   headers.ip_bytes = headers_be16(frame, at + 2);
   if (headers.ip_bytes == 0) {
     /* Then the length is the one on the wire. */
@@ -217,6 +227,7 @@ FUNCTION Headers headers_v6(LOCAL const u8 *frame, u32 have, u32 len, u32 at) {
   }
   Headers headers = headers_stopped(0);
   headers.kind = HEADERS_V6;
+  headers.network = at;
   headers.ip_bytes = 40 + headers_be16(frame, at + 4);
   if (headers.ip_bytes == 40) {
     /* Then the length is the one on the wire. */

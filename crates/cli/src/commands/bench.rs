@@ -18,7 +18,8 @@ use serde_json::{Map, Value};
 use super::acl::{read_headers, read_rules};
 use super::{stdout, stop_on_signals, write_text};
 use crate::args::{
-    BenchAclArgs, BenchChainArgs, BenchChangesArgs, BenchDeviceArgs, BenchMeterArgs, BenchVerb, Distribution,
+    BenchAclArgs, BenchChainArgs, BenchChangesArgs, BenchDeviceArgs, BenchMeterArgs, BenchVerb,
+    ChainTransport, Distribution,
 };
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -179,7 +180,14 @@ fn bench_chain(args: &BenchChainArgs) -> Done {
     let plan = Plan::new(chain);
     let measurements = match args.device {
         None => chain::run(&plan, &options, &stop)?,
-        Some(id) => vec![chain::run_on(&plan, &options, &Device::open(id, Cache::user())?, &stop)?],
+        Some(id) => {
+            let device = Device::open(id, Cache::user())?;
+            let feed = chain::Feed { slice: args.slice, in_flight: args.in_flight.into() };
+            vec![match args.transport {
+                ChainTransport::Records => chain::run_on(&plan, &options, &device, &stop)?,
+                ChainTransport::InPlace => chain::run_in_place(&plan, &options, &device, feed, &stop)?,
+            }]
+        }
     };
     print(&values(&measurements), args.rounds.json, list)
 }

@@ -384,6 +384,24 @@ impl Backend for Cuda {
         launch().map_err(failed("launch"))
     }
 
+    unsafe fn wait_for(&self, queue: Handle, other: Handle) -> Result<(), Error> {
+        use result::event;
+        use sys::{CUevent_flags, CUevent_wait_flags};
+        let (stream, other) = (queue as sys::CUstream, other as sys::CUstream);
+        let order = || {
+            self.bind()?;
+            let event = event::create(CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
+            // SAFETY: both queues are open, as the caller promises, and the event was just made.
+            let ordered = unsafe { event::record(event, other) }.and_then(|()| unsafe {
+                result::stream::wait_event(stream, event, CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
+            });
+            // SAFETY: nobody else has it; the driver keeps it for as long as it is waited for.
+            let _ = unsafe { event::destroy(event) };
+            ordered
+        };
+        order().map_err(failed("order queues"))
+    }
+
     unsafe fn finish(&self, queue: Handle) -> Result<(), Error> {
         // SAFETY: the queue is open, as the caller promises.
         let finished =

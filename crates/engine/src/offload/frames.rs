@@ -8,9 +8,9 @@ use packetloom_classify::image::{Algorithm, Image, Target};
 use packetloom_classify::{NO_RULE, RuleSet};
 use packetloom_device::{Argument, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue};
 use packetloom_packet::batch::Policy;
-use packetloom_packet::{DropReason, LinkType, MatchKey4, MatchKey6, Reject, Verdict, dissect};
+use packetloom_packet::{DropReason, LinkType, MatchKey4, MatchKey6, Verdict, dissect};
 
-use super::{Error, target};
+use super::{Error, policy_defines, target};
 
 /// The kernel's text, behind those of what it is made of.
 const FRAMES: &str = include_str!("frames.kernel.c");
@@ -125,7 +125,7 @@ impl Place {
 }
 
 /// A link type in as many bits as places have for it; the greatest stands for all that are not known.
-fn link_bits(link: LinkType) -> u64 {
+pub(super) fn link_bits(link: LinkType) -> u64 {
     u64::from(link.0).min((1 << LINK_BITS) - 1)
 }
 
@@ -301,25 +301,17 @@ impl Frames {
         source += "#line 1 \"frames.kernel.c\"\n";
         source += FRAMES;
         let each: Vec<_> = (0..acls.len()).map(|number| format!("ACL({number})")).collect();
-        let non_ip: Vec<_> = Reject::ALL
-            .into_iter()
-            .filter(|reject| reject.is_non_ip())
-            .map(|reject| format!("(reject) == {}u", reject.number()))
-            .collect();
-        let policy = |reject| format!("{}u", options.policy.verdict(reject).code());
+        defines.extend(policy_defines(options.policy));
         defines.extend([
             ("ACLS(ACL)".into(), each.join(" ")),
             ("ACL_COUNT".into(), format!("{}u", acls.len())),
             ("SLICE".into(), format!("{}u", options.slice.bytes())),
-            ("NON_IP(reject)".into(), format!("({})", non_ip.join(" || "))),
             ("OFFSET_BITS".into(), OFFSET_BITS.to_string()),
             ("LINK_BITS".into(), LINK_BITS.to_string()),
             ("POSITION_BITS".into(), POSITION_BITS.to_string()),
             ("LAP_BIT".into(), LAP_BIT.to_string()),
             ("TOLD_APART".into(), TOLD_APART.to_string()),
             ("VERDICT_BEYOND".into(), format!("{BEYOND}u")),
-            ("VERDICT_NON_IP".into(), policy(Reject::NotIp)),
-            ("VERDICT_MALFORMED".into(), policy(Reject::IpMalformed)),
             ("VERDICT_RULE".into(), format!("{}u", Verdict::Drop(DropReason::AclRule).code())),
         ]);
         let program = Program {

@@ -21,6 +21,8 @@ use std::str::FromStr;
 
 use packetloom_classify::image::{self, Algorithm, Target};
 use packetloom_device::{Cache, Device, Id};
+use packetloom_packet::Reject;
+use packetloom_packet::batch::Policy;
 
 pub use keys::{Classifier, MAX_PACKETS, OnDevice};
 
@@ -109,6 +111,18 @@ impl Default for Options {
 /// Lanes in step are what tells a GPU from a CPU behind the same interface; the host's are threads.
 fn is_gpu(device: &Device) -> bool {
     device.description().lanes > 1 && device.description().id != Id::Host
+}
+
+/// What becomes of frames without a match key, as kernels are told it.
+fn policy_defines(policy: Policy) -> [(String, String); 3] {
+    let non_ip = Reject::ALL.into_iter().filter(|reject| reject.is_non_ip());
+    let non_ip: Vec<_> = non_ip.map(|reject| format!("(reject) == {}u", reject.number())).collect();
+    let verdict = |reject| format!("{}u", policy.verdict(reject).code());
+    [
+        ("NON_IP(reject)".into(), format!("({})", non_ip.join(" || "))),
+        ("VERDICT_NON_IP".into(), verdict(Reject::NotIp)),
+        ("VERDICT_MALFORMED".into(), verdict(Reject::IpMalformed)),
+    ]
 }
 
 /// What suits a device.

@@ -4,6 +4,7 @@
 //! kernel's items: see `chain.kernel.c`. State stays in the memory of the device, in entries of the same shape as those of this machine's
 //! tables, so it can be taken over.
 
+pub mod headers;
 pub mod records;
 
 use std::hash::{BuildHasher, RandomState};

@@ -2,7 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 use packetloom_packet::batch::Parsed;
-use packetloom_packet::{Address, Batch, End, MatchKey4, MatchKey6, Rewrite, Verdict};
+use packetloom_packet::{
+    Address, Batch, End, Headers, Key, MatchKey4, MatchKey6, Rewrite, Timestamp, Verdict,
+};
 
 /// In a record's last word: the packet takes part.
 pub const TAKES_PART: u32 = 1;
@@ -10,6 +12,8 @@ pub const TAKES_PART: u32 = 1;
 pub const IS_V6: u32 = 1 << 1;
 /// Where its verdict begins, if it takes no part.
 pub const VERDICT: u32 = 8;
+/// In an answer's first word, where the bits of rewritten ends begin.
+pub(super) const ENDS: u32 = 8;
 
 /// What is known of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -41,6 +45,12 @@ pub struct Answer {
     ports: u32,
 }
 
+impl Record {
+    pub(super) fn is_v6(&self) -> bool {
+        self.kind & IS_V6 != 0
+    }
+}
+
 impl Wide {
     fn of(key: &MatchKey6) -> Self {
         let [s0, s1] = key.source;
@@ -57,6 +67,23 @@ impl Wide {
         match end {
             End::Source => [s0 << 32 | s1, s2 << 32 | s3],
             End::Destination => [d0 << 32 | d1, d2 << 32 | d3],
+        }
+    }
+}
+
+/// The record of one packet by what its headers say, or by the verdict on what has no match key; with its addresses where it is IPv6.
+pub fn of_packet(headers: Result<Headers, Verdict>, time: Timestamp) -> (Record, Wide) {
+    let time = time.as_nanos();
+    let time = [time as u32, (time >> 32) as u32];
+    match headers {
+        Ok(Headers { key: Key::V4(key), ip_bytes: bytes }) => {
+            (Record { key: words_v4(&key), time, bytes, kind: TAKES_PART }, Wide::default())
+        }
+        Ok(Headers { key: Key::V6(key), ip_bytes: bytes }) => {
+            (Record { key: words_v6(&key), time, bytes, kind: TAKES_PART | IS_V6 }, Wide::of(&key))
+        }
+        Err(verdict) => {
+            (Record { kind: u32::from(verdict.code()) << VERDICT, ..Record::default() }, Wide::default())
         }
     }
 }
@@ -104,7 +131,7 @@ impl Answer {
 
     /// Rewrites a frame of the batch as the device did.
     pub fn rewrite(&self, batch: &mut Batch, frame: u32, wide: impl Fn() -> Wide) {
-        let ends = self.bits >> 8 & 3;
+        let ends = self.bits >> ENDS & 3;
         if ends == 0 {
             return;
         }

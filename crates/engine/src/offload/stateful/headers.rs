@@ -1,0 +1,422 @@
+//! Headers that a device reads where they lie in this machine's memory, and what it found out, back in this machine's memory.
+//!
+//! A batch takes three steps, in each of which another one may be at the same time: its headers are read and parsed to records in the device's
+//! memory, it is judged there ([`Stateful::launch`]), verdicts and rewritten headers are written. Between the first two this machine
+//! looks whether there are packets whose headers go on behind what was read: it parses them itself, before the batch is judged, so that they
+//! take effect in order, too.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use packetloom_device::{Argument, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue, Shared};
+use packetloom_packet::batch::Policy;
+use packetloom_packet::{Headers, LinkType, Timestamp, Verdict, dissect, protocol};
+
+use super::records::{self, Answer, ENDS, IS_V6, Record, TAKES_PART, VERDICT, Wide};
+use super::{Buffers, Stateful};
+use crate::offload::frames::{Slice, link_bits};
+use crate::offload::{Error, is_gpu, policy_defines};
+
+const HEADERS: &str = include_str!("headers.kernel.c");
+
+const ENTRIES: [Entry; 3] = {
+    use Parameter::{Memory as M, U32, U64};
+    [
+        Entry { name: "read_headers", parameters: &[M, M, M, U32, U32, U32, U32, U64, M, M, M, M, M] },
+        Entry { name: "mend_records", parameters: &[M, U32, M, M, M] },
+        Entry { name: "write_headers", parameters: &[U32, M, M, M, M, M, M, M] },
+    ]
+};
+
+/// Warps of a group, and groups of a compute unit: with a header of each item on its way, more than keep a bus busy, and little
+/// enough to leave room for those that judge.
+const WARPS: u32 = 4;
+const GROUPS_PER_UNIT: u32 = 4;
+/// In place of a frame's length: software must look at it.
+const NO_LEN: u16 = u16::MAX;
+/// Packets that software parsed which go to the device at a time.
+const MENDED: usize = 1024;
+/// Bits beside a verdict.
+const WRITTEN: u8 = 1 << 7;
+const BY_HOST: u8 = 1 << 6;
+
+/// Memory that is shared with a device, for the frames that it is to read: places of as many bytes, each with a length and a time.
+#[derive(Clone, Debug)]
+pub struct Slots {
+    frames: Shared,
+    lens: Shared,
+    times: Shared,
+    stride: u32,
+    count: u32,
+    link: LinkType,
+}
+
+impl Slots {
+    /// So many slots, for frames that begin with `link`; of each, as many bytes are kept as `slice` says.
+    ///
+    /// # Errors
+    /// Where there is no memory.
+    pub fn new(device: &Device, count: u32, slice: Slice, link: LinkType) -> Result<Self, Error> {
+        let stride = slice.bytes();
+        let slots = count as usize;
+        Ok(Self {
+            frames: device.share(slots * stride)?,
+            lens: device.share(slots * size_of::<u16>())?,
+            times: device.share(slots * size_of::<u32>())?,
+            stride: stride as u32,
+            count,
+            link,
+        })
+    }
+
+    /// Puts a frame's captured bytes into a slot, and its time, nanoseconds after that of its batch. Where that is none that can be said, or the frame is of
+    /// another link, this machine will be [asked](Lane::judge).
+    ///
+    /// # Panics
+    /// Where there is no such slot.
+    pub fn put(&self, slot: u32, frame: &[u8], link: LinkType, time: Option<u32>) {
+        let slot = slot as usize;
+        let stride = self.stride as usize;
+        self.frames.write(slot * stride, &frame[..frame.len().min(stride)]);
+        // Only whether the headers are whole depends on the length: they are, long before this.
+        let len = frame.len().min((NO_LEN - 1).into()) as u16;
+        let (len, time) = match time {
+            Some(time) if link == self.link => (len, time),
+            _ => (NO_LEN, 0),
+        };
+        self.lens.write(slot * size_of::<u16>(), &len.to_ne_bytes());
+        self.times.write(slot * size_of::<u32>(), &time.to_ne_bytes());
+    }
+}
+
+/// What became of a packet: a byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct Outcome(u8);
+
+impl Outcome {
+    /// The chain's verdict; none where the device wrote none.
+    pub fn verdict(self) -> Option<Verdict> {
+        Verdict::of_code(self.0 & !(WRITTEN | BY_HOST))
+    }
+
+    /// Whether it passes.
+    #[inline]
+    pub fn passes(self) -> bool {
+        self.0 & !(WRITTEN | BY_HOST) == 0
+    }
+
+    /// Whether it passes, and its headers were rewritten and [written](Lane::read_header).
+    pub fn is_written(self) -> bool {
+        self.0 & WRITTEN != 0
+    }
+
+    /// Whether it passes, and its headers are to be rewritten by this machine, as [`Lane::answers`] say: the rewrite goes beyond what
+    /// was read of it.
+    pub fn is_for_host(self) -> bool {
+        self.0 & BY_HOST != 0
+    }
+}
+
+/// The kernels that read and write headers.
+#[derive(Debug)]
+pub struct Port {
+    device: Device,
+    read: Loaded,
+    mend: Loaded,
+    write: Loaded,
+    slice: Slice,
+    /// Packets that a word of what is found tells of.
+    lanes: u32,
+    groups: u32,
+    policy: Policy,
+}
+
+impl Port {
+    /// Compiles them, for so many bytes of each frame and for what becomes of frames without a match key.
+    ///
+    /// # Errors
+    /// Where the device fails, or cannot read this machine's memory.
+    pub fn new(device: &Device, slice: Slice, policy: Policy) -> Result<Self, Error> {
+        let description = device.description();
+        if !description.shares {
+            let why = "it does not share this machine's memory, in which frames are read".into();
+            let device = description.id.to_string();
+            return Err(packetloom_device::Error::Unavailable { device, why }.into());
+        }
+        let (lanes, group) = match description.id {
+            _ if is_gpu(device) => (description.lanes, description.lanes * WARPS),
+            Id::Host => (description.lanes, description.lanes),
+            // Not one item, as for judging: PoCL 3.1 then reads other bytes of a slice than those that were written.
+            _ => (1, description.group.min(64)),
+        };
+        let number = |name: &str, value: u32| (name.to_owned(), format!("{value}u"));
+        let mut defines = dissect::defines();
+        defines.extend(policy_defines(policy));
+        defines.extend([
+            number("SLICE", slice.bytes() as u32),
+            number("VERDICT_PASS", Verdict::Pass.code().into()),
+            number("RECORD_TAKES_PART", TAKES_PART),
+            number("RECORD_IS_V6", IS_V6),
+            number("RECORD_VERDICT", VERDICT),
+            number("ANSWER_ENDS", ENDS),
+            number("PROTOCOL_UDP", protocol::UDP.into()),
+            number("PROTOCOL_ICMPV6", protocol::ICMPV6.into()),
+            number("PROTOCOL_SCTP", protocol::SCTP.into()),
+            number("WRITTEN", WRITTEN.into()),
+            number("BY_HOST", BY_HOST.into()),
+        ]);
+        let program = Program {
+            name: "headers",
+            source: format!(
+                "#line 1 \"dissect.kernel.c\"\n{}#line 1 \"headers.kernel.c\"\n{HEADERS}",
+                dissect::KERNEL
+            ),
+            defines,
+            group,
+            groups_per_unit: GROUPS_PER_UNIT,
+            // Others are to find room for their groups while these read and write.
+            stays: true,
+            local: (group * (slice.bytes() as u32 + 4)).next_multiple_of(16),
+            entries: ENTRIES.to_vec(),
+        };
+        let [read, mend, write] = <[Loaded; 3]>::try_from(device.build(&program)?).unwrap_or_else(|loaded| {
+            unreachable!("a kernel for each of three entries, not {}", loaded.len());
+        });
+        let groups = description.units * GROUPS_PER_UNIT;
+        Ok(Self { device: device.clone(), read, mend, write, slice, lanes, groups, policy })
+    }
+
+    /// Groups for so many packets.
+    fn groups(&self, packets: u32) -> u32 {
+        packets.div_ceil(self.read.group).clamp(1, self.groups)
+    }
+}
+
+/// What software found out about a packet.
+#[derive(Clone, Copy, Debug, Default, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(16))]
+struct Mended {
+    record: Record,
+    wide: Wide,
+    packet: u32,
+    none: [u32; 3],
+}
+
+/// A place for one batch at a time, with a queue of its own: several of them keep a bus busy in both directions while a device judges.
+#[derive(Debug)]
+pub struct Lane {
+    port: Arc<Port>,
+    queue: Queue,
+    there: There,
+    found: Shared,
+    mended: Shared,
+    verdicts: Shared,
+    written: Shared,
+    room: u32,
+    count: u32,
+    words: Vec<u64>,
+    has_v6: bool,
+}
+
+/// Memory of the device.
+#[derive(Debug)]
+struct There {
+    slices: Memory,
+    spots: Memory,
+    records: Memory,
+    wide: Memory,
+    answers: Memory,
+    wide_answers: Memory,
+}
+
+impl Lane {
+    /// A lane for batches of up to `room` packets.
+    ///
+    /// # Errors
+    /// Where the device fails, or there is no memory.
+    pub fn new(port: &Arc<Port>, room: u32) -> Result<Self, Error> {
+        let device = &port.device;
+        let slice = port.slice.bytes();
+        let packets = room as usize;
+        Ok(Self {
+            queue: device.queue()?,
+            there: There {
+                slices: device.memory(packets * slice)?,
+                spots: device.memory(packets * 4)?,
+                records: device.memory(packets * size_of::<Record>())?,
+                wide: device.memory(packets * size_of::<Wide>())?,
+                answers: device.memory(packets * size_of::<Answer>())?,
+                wide_answers: device.memory(packets * size_of::<Wide>())?,
+            },
+            found: device.share(room.div_ceil(port.lanes) as usize * 8)?,
+            mended: device.share(packets.min(MENDED) * size_of::<Mended>())?,
+            verdicts: device.share(packets)?,
+            written: device.share(packets * slice)?,
+            port: port.clone(),
+            room,
+            count: 0,
+            words: Vec::new(),
+            has_v6: false,
+        })
+    }
+
+    /// Packets of its batch.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Has the device begin to read some slots, in which times are nanoseconds after `base`. What it found out about the batch before is lost.
+    ///
+    /// # Errors
+    /// For slots that are not there, or more than there is room for, and where the device fails.
+    pub fn read(&mut self, slots: &Slots, packets: Range<u32>, base: Timestamp) -> Result<(), Error> {
+        let count = packets.len() as u32;
+        let slice = self.port.slice.bytes() as u32;
+        if count > self.room || packets.end > slots.count || slots.stride != slice {
+            let why =
+                format!("{packets:?} of {} slots do not fit into a lane for {}", slots.count, self.room);
+            return Err(packetloom_device::Error::Misuse(why).into());
+        }
+        self.count = count;
+        if count == 0 {
+            return Ok(());
+        }
+        let arguments = [
+            Argument::Shared(&slots.frames),
+            Argument::Shared(&slots.lens),
+            Argument::Shared(&slots.times),
+            Argument::U32(packets.start),
+            Argument::U32(count),
+            Argument::U32(slots.stride),
+            Argument::U32(link_bits(slots.link) as u32),
+            Argument::U64(base.as_nanos()),
+            Argument::Memory(&self.there.slices),
+            Argument::Memory(&self.there.spots),
+            Argument::Memory(&self.there.records),
+            Argument::Memory(&self.there.wide),
+            Argument::Shared(&self.found),
+        ];
+        Ok(self.queue.launch(&self.port.read, self.port.groups(count), &arguments)?)
+    }
+
+    /// Whether all that was begun is done: the batch is read or, if it is judged, verdicts and headers are there.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn is_finished(&mut self) -> Result<bool, Error> {
+        Ok(self.queue.is_finished()?)
+    }
+
+    /// Waits until the batch is read, has it judged in a queue that is the same for all batches, after those before it, and then written. Whose headers
+    /// go on behind what was read is looked at here: `look` is told the number of a packet in the batch, and tells what its headers say, and its time.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn judge(
+        &mut self,
+        stateful: &Stateful,
+        queue: &mut Queue,
+        look: impl FnMut(u32) -> (Result<Headers, packetloom_packet::Reject>, Timestamp),
+    ) -> Result<(), Error> {
+        self.queue.finish()?;
+        if self.count == 0 {
+            return Ok(());
+        }
+        self.words.resize(self.count.div_ceil(self.port.lanes) as usize, 0);
+        self.found.load_words(0, &mut self.words);
+        let any = self.words.iter().fold(0, |any, word| any | word);
+        self.has_v6 = any >> 32 != 0;
+        if any as u32 != 0 {
+            self.mend(look)?;
+        }
+        let There { slices, spots, records, wide, answers, wide_answers } = &self.there;
+        let [records, wide, answers, wide_answers] =
+            [records, wide, answers, wide_answers].map(Argument::Memory);
+        let (room, has_v6) = (self.room, self.has_v6);
+        let buffers = Buffers { records, wide, answers, wide_answers, room, has_v6 };
+        stateful.launch(queue, &buffers, self.count, 0)?;
+        self.queue.wait_for(queue)?;
+        let arguments = [
+            Argument::U32(self.count),
+            records,
+            answers,
+            wide_answers,
+            Argument::Memory(slices),
+            Argument::Memory(spots),
+            Argument::Shared(&self.verdicts),
+            Argument::Shared(&self.written),
+        ];
+        Ok(self.queue.launch(&self.port.write, self.port.groups(self.count), &arguments)?)
+    }
+
+    /// Parses packets here that the device could not.
+    fn mend(
+        &mut self,
+        mut look: impl FnMut(u32) -> (Result<Headers, packetloom_packet::Reject>, Timestamp),
+    ) -> Result<(), Error> {
+        let lanes = self.port.lanes;
+        let beyond = (0..).zip(&self.words).flat_map(|(at, &word): (u32, _)| {
+            (0..lanes).filter(move |lane| word >> lane & 1 == 1).map(move |lane| at * lanes + lane)
+        });
+        let beyond: Vec<_> = beyond.collect();
+        for packets in beyond.chunks(MENDED) {
+            let mended = packets.iter().map(|&packet| {
+                let (headers, time) = look(packet);
+                let headers = headers.map_err(|reject| self.port.policy.verdict(reject));
+                let (record, wide) = records::of_packet(headers, time);
+                self.has_v6 |= record.is_v6();
+                Mended { record, wide, packet, ..Mended::default() }
+            });
+            let mended: Vec<_> = mended.collect();
+            self.mended.write(0, bytemuck::cast_slice(&mended));
+            let arguments = [
+                Argument::Shared(&self.mended),
+                Argument::U32(mended.len() as u32),
+                Argument::Memory(&self.there.records),
+                Argument::Memory(&self.there.wide),
+                Argument::Memory(&self.there.spots),
+            ];
+            self.queue.launch(&self.port.mend, self.port.groups(mended.len() as u32), &arguments)?;
+            // Before they are judged, and before the memory is used again.
+            self.queue.finish()?;
+        }
+        Ok(())
+    }
+
+    /// What became of each packet, once it is all there.
+    pub fn outcomes(&self, outcomes: &mut Vec<Outcome>) {
+        outcomes.resize(self.len(), Outcome::default());
+        self.verdicts.read(0, bytemuck::cast_slice_mut(outcomes));
+    }
+
+    /// Writes the headers of a packet that was [written](Outcome::is_written) over those of its frame.
+    ///
+    /// # Panics
+    /// Where there is no such packet.
+    pub fn read_header(&self, packet: u32, frame: &mut [u8]) {
+        assert!(packet < self.count, "packet {packet} of {}", self.count);
+        let slice = self.port.slice.bytes();
+        let len = frame.len().min(slice);
+        self.written.read(packet as usize * slice, &mut frame[..len]);
+    }
+
+    /// What was found about each packet, for those whose headers are [to be rewritten here](Outcome::is_for_host): copied now.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn answers(&mut self) -> Result<Vec<(Answer, Wide)>, Error> {
+        let mut answers = vec![Answer::default(); self.len()];
+        let mut wide = vec![Wide::default(); self.len()];
+        self.queue.read(&self.there.answers, 0, bytemuck::cast_slice_mut(&mut answers))?;
+        if self.has_v6 {
+            self.queue.read(&self.there.wide_answers, 0, bytemuck::cast_slice_mut(&mut wide))?;
+        }
+        Ok(answers.into_iter().zip(wide).collect())
+    }
+}
