@@ -26,8 +26,10 @@ const CHAIN: &str = include_str!("chain.kernel.c");
 
 /// Tiles of a batch.
 const MAX_TILES: u32 = 128;
-/// Packets of a part of a batch, more or less.
-const PER_PART: u32 = 16;
+/// Packets of a part of a batch, more or less; of small batches fewer, so that there are as many parts as can be judged at a time.
+const PER_PART: u32 = 32;
+const FEW_PER_PART: u32 = 8;
+const MANY_PARTS: u32 = 512;
 /// Counters by an index that groups keep for themselves; with more, all groups use the same.
 const MAX_LOCAL_COUNTERS: usize = 256;
 /// Flow definitions: bits of a packet's answer are theirs.
@@ -408,7 +410,8 @@ impl Stateful {
 
     /// Parts in which the flows of an IP version are judged, as a power of two.
     fn part_bits(&self, tables: &Tables, packets: u32) -> u32 {
-        let parts = (packets / PER_PART).clamp(1, tables.regions.regions);
+        let parts = (packets / PER_PART).max(MANY_PARTS.min(packets / FEW_PER_PART));
+        let parts = parts.clamp(1, tables.regions.regions);
         parts.ilog2().min(self.shape.part_bits)
     }
 
