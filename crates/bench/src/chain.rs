@@ -9,7 +9,7 @@ use packetloom_device::{Argument, Device, Memory};
 use packetloom_engine::Plan;
 use packetloom_engine::executor::{Shared, Worker};
 use packetloom_engine::layout::Used;
-use packetloom_engine::offload::stateful::records::{self, Answer};
+use packetloom_engine::offload::stateful::records::{self, Answer, Wide};
 use packetloom_engine::offload::stateful::{self, Buffers, Stateful};
 use packetloom_io::input::Stop;
 use packetloom_nf::flows::{By, Counts};
@@ -422,11 +422,12 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
         ring.fill(&mut frames, packets as usize, batch as usize, packets);
         let len = frames.len() as u32;
         frames.parse(plan.chain().settings.run.policy());
-        records::of_batch(&frames, &mut records, &mut wide);
+        records::of_batch(&frames, stateful.needs(), &mut records, &mut wide);
         let room = len;
+        wide.resize(stateful.needs().wides(room as usize), Wide::default());
         let parts = Parts {
             records: device.memory_of(bytemuck::cast_slice(&records))?,
-            wide: device.memory(room as usize * 32)?,
+            wide: device.memory_of(bytemuck::cast_slice(&wide))?,
             answers: device.memory(room as usize * 16)?,
             wide_answers: device.memory(room as usize * 32)?,
             room,

@@ -13,7 +13,7 @@ use packetloom_device::{Cache, Device, Id};
 use packetloom_packet::key::join;
 use packetloom_packet::{Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, dissect};
 use proptest::prelude::*;
-use support::{How, capture, plan, results, shares, traffic};
+use support::{How, capture, compare_on, devices, plan, results, shares, traffic};
 
 const BALANCER: &str = "balancer";
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
@@ -402,30 +402,6 @@ fn without_room_nothing_is_remembered() {
             assert_eq!(found, oracle, "{when_full} {settings}");
         }
     }
-}
-
-/// The devices of this machine, the host first; what is missing is said.
-fn devices() -> Vec<Device> {
-    let cache = || Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
-    let (ids, missing) = packetloom_device::list();
-    missing.iter().for_each(|why| eprintln!("skipped: {why}"));
-    [Id::Host].into_iter().chain(ids).map(|id| Device::open(id, cache()).expect("it was listed")).collect()
-}
-
-/// What a device leaves of a chain is what the oracle leaves.
-fn compare_on(device: &Device, chain: &str, capture: &[u8]) {
-    let id = device.description().id;
-    let how = How { settings: "device = \"oracle\"", ..How::default() };
-    let (oracle, ..) = results(chain, capture, how);
-    let settings = format!("device = \"{id}\"");
-    let how = How { settings: &settings, device: Some(device.clone()), ..How::default() };
-    let (found, shares, notices) = results(chain, capture, how);
-    assert_eq!(notices, Vec::<String>::new());
-    let shares = shares.expect("a device was used");
-    assert_eq!(shares.here, 0, "{id}: all of them were judged there");
-    assert_eq!(Some(shares.device), oracle.summary["received"].as_u64());
-    assert_eq!(found.summary, oracle.summary, "{id}\n{chain}");
-    assert!(found == oracle, "{id}: other packets passed, or rewritten otherwise\n{chain}");
 }
 
 #[test]

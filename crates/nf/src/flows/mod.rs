@@ -24,8 +24,8 @@ pub use packetloom_table::states::{
     Counts, Entry, FUNCTIONS, MAX_FUNCTIONS, StateAt, entry_bytes, header_words, state_words,
 };
 
-pub use self::config::{By, Config, WhenFull};
-pub use self::cpu::{Flows, V4, V6};
+pub use self::config::{By, Config, WhenFull, connection_of};
+pub use self::cpu::{Flows, V4, V6, key_words};
 pub use self::name::{FlowName, Top};
 pub use self::oracle::{Found, OracleFlow, OracleFlows, SavedFlow};
 pub use self::shared::{Poisoned, SharedFlows, Visitor};

@@ -50,6 +50,7 @@ FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const u32x4 *records, G
   packet->rest = head.w;
   packet->now = tail.x | (u64)tail.y << 32;
   packet->bytes = tail.z;
+  packet->kind = tail.w;
   packet->is_v6 = is_v6;
   packet->ends = 0;
   packet->from_a = 1;
@@ -59,33 +60,6 @@ FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const u32x4 *records, G
   }
   if (is_v6) {
     packet_addresses(packet, wide, index);
-  }
-}
-
-/* Words of a key. */
-#define KEY_WORDS(is_v6) ((is_v6) ? 5u : 2u)
-
-/* A packet's flow, and which end sent the packet. */
-FUNCTION void packet_flow(PRIVATE Packet *packet, u32 by, u32 is_v6, PRIVATE u64 *key) {
-  u64 a[2], b[2];
-  u64 rest = packet_ends(packet, a, b, &packet->from_a);
-  if (by == BY_SOURCE) {
-    packet->from_a = 1;
-    rest = 0;
-    a[0] = (u64)packet->source[0] << 32 | packet->source[1];
-    a[1] = is_v6 ? (u64)packet->source[2] << 32 | packet->source[3] : packet->source[0];
-    b[0] = 0;
-    b[1] = 0;
-  }
-  if (is_v6) {
-    key[0] = a[0];
-    key[1] = a[1];
-    key[2] = b[0];
-    key[3] = b[1];
-    key[4] = rest;
-  } else {
-    key[0] = a[1] | b[1] << 32;
-    key[1] = rest;
   }
 }
 
@@ -124,7 +98,7 @@ FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u3
           u64 key[5];
           u32 is_v6 = (kind & RECORD_IS_V6) != 0;
           packet_load(&packet, records, wide, index, is_v6);
-          packet_flow(&packet, by, is_v6, key);
+          packet_flow(&packet, wide, by, is_v6, key);
           u64 hash = is_v6 ? states_hash(key, 5, first_seed, second_seed) : states_hash(key, 2, first_seed, second_seed);
           part = states_part(hash, 1u << part_bits) | is_v6 << part_bits;
         } else if (answers_others) {
@@ -307,6 +281,28 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
                           totals + own_totals, more + own_more);                                                                     \
   }
 
+/* Answers a packet that has no entry: there was no room, it is of no flow, or an error about one that is not there. */
+FUNCTION void judge_without(PRIVATE const Stage *stage, u32 index, u32 drops_refused, PRIVATE StatesCounts *counts) {
+  Packet packet;
+  u32 answer = packet_take(stage, &packet, index);
+  packet_take_rewrites(stage, &packet, index, answer);
+  u32 anew = answer & ~((1u << ANSWER_ANEW) - 1);
+  u32 verdict = VERDICT_PASS;
+  if (packet_role(&packet, stage->by) != ROLE_MEMBER) {
+    anew |= 1u << (ANSWER_ANEW + stage->definition);
+  } else if (stage->is_first) {
+    counts->refused += 1;
+    verdict = drops_refused ? VERDICT_FLOW_TABLE_FULL : VERDICT_PASS;
+  }
+  packet_answer(stage, &packet, index, verdict, anew);
+}
+
+/* Whether an error finds a flow in its entry: not before the first packet of it, nor when it is dead. */
+FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 key_words, u64 now) {
+  u64 last = line[key_words];
+  return !stage->is_first || ((line[key_words - 1] & stage->mask) && (now <= last || now - last < stage->states.timeout));
+}
+
 /* Takes a packet through the functions of a stage. */
 #define JUDGE_PACKET(number)                                                                                                         \
   FUNCTION void judge_packet_##number(LOCAL const Judge *work, PRIVATE const Stage *stage, u32 at, PRIVATE u64 *totals, MORE more,   \
@@ -321,10 +317,17 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
     Packet packet;                                                                                                                   \
     u64 key[5];                                                                                                                      \
     u32 answer = packet_take(stage, &packet, index);                                                                                 \
-    packet_flow(&packet, stage->by, stage->is_v6, key);                                                                              \
+    packet_flow(&packet, stage->wide, stage->by, stage->is_v6, key);                                                                 \
     packet_take_rewrites(stage, &packet, index, answer);                                                                             \
     u32 anew = answer & ~((1u << ANSWER_ANEW) - 1);                                                                                  \
-    if (stage->is_first) {                                                                                                           \
+    line[key_words - 1] &= ~STATES_TOUCHED;                                                                                          \
+    if (packet_role(&packet, stage->by) != ROLE_MEMBER) {                                                                            \
+      if (!is_found(stage, line, key_words, packet.now)) {                                                                           \
+        entry[key_words - 1] = line[key_words - 1];                                                                                  \
+        judge_without(stage, index, 0, counts);                                                                                      \
+        return;                                                                                                                      \
+      }                                                                                                                              \
+    } else if (stage->is_first) {                                                                                                    \
       u64 last = line[key_words];                                                                                                    \
       if (packet.now > last) {                                                                                                       \
         if (packet.now - last >= stage->states.timeout) {                                                                            \
@@ -338,7 +341,6 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
     if (anew >> (ANSWER_ANEW + stage->definition) & 1) {                                                                             \
       line[key_words - 1] &= ~stage->mask;                                                                                           \
     }                                                                                                                                \
-    line[key_words - 1] &= ~STATES_TOUCHED;                                                                                          \
     u32 verdict = VERDICT_PASS;                                                                                                      \
     STAGE_##number(STEP)                                                                                                             \
     packet_answer(stage, &packet, index, verdict, anew);                                                                             \
@@ -352,7 +354,7 @@ FUNCTION void packet_again(PRIVATE const Stage *stage, PRIVATE Packet *packet, u
   u64 key[5];
   packet_load(packet, stage->records, stage->wide, index, stage->is_v6);
   packet->now += stage->since;
-  packet_flow(packet, stage->by, stage->is_v6, key);
+  packet_flow(packet, stage->wide, stage->by, stage->is_v6, key);
   packet_take_rewrites(stage, packet, index, stage->answers[index].x);
 }
 
@@ -440,7 +442,10 @@ FUNCTION void crowd_begin(LOCAL Crowd *crowd) {
   barrier_group();
 }
 
-/* Brings in the packets of a flow that were picked; whether its functions can take them together: no packet begins the flow anew. */
+/*
+ * Brings in the packets of a flow that were picked; whether its functions can take them together: none begins the flow anew or is an
+ * error about it.
+ */
 FUNCTION u32 load_crowd(LOCAL Judge *work, PRIVATE const Stage *stage) {
   LOCAL Crowd *crowd = &work->crowd;
   u32 key_words = KEY_WORDS(stage->is_v6);
@@ -459,7 +464,7 @@ FUNCTION u32 load_crowd(LOCAL Judge *work, PRIVATE const Stage *stage) {
     u32 index = work->index[work->picked[at]];
     Packet packet;
     u32 answer = packet_take(stage, &packet, index);
-    begins_anew |= answer >> (ANSWER_ANEW + stage->definition) & 1;
+    begins_anew |= (answer >> (ANSWER_ANEW + stage->definition) & 1) || packet_role(&packet, stage->by) != ROLE_MEMBER;
     crowd->now[at] = packet.now;
     crowd->bytes[at] = packet.bytes;
     crowd->verdict[at] = VERDICT_PASS;
@@ -549,13 +554,25 @@ FUNCTION u32 any_of_group(LOCAL Judge *work, u32 p) {
   return work->any;
 }
 
-/* A packet's flow, and its time; whether it takes part. */
+/* What is looked up for a packet: nothing, an entry, or one that is not made for it; and nothing for one that takes part without. */
+#define LOOKS_NOT 0u
+#define LOOKS_UP 1u
+#define LOOKS_ONLY 2u
+#define LOOKS_IN_VAIN 3u
+
+/* A packet's flow, and its time; what is looked up. */
 FUNCTION u32 flow_of(PRIVATE const Stage *stage, u32 index, PRIVATE u64 *key, PRIVATE u64 *now) {
   Packet packet;
   u32 answer = packet_take(stage, &packet, index);
   *now = packet.now;
-  packet_flow(&packet, stage->by, stage->is_v6, key);
-  return (answer & 0xff) == VERDICT_PASS;
+  packet_flow(&packet, stage->wide, stage->by, stage->is_v6, key);
+  if ((answer & 0xff) != VERDICT_PASS) {
+    return LOOKS_NOT;
+  }
+  u32 role = packet_role(&packet, stage->by);
+  /* One that was without its flow stays so. */
+  u32 was_without = !stage->is_first && (answer >> (ANSWER_ANEW + stage->definition) & 1);
+  return role == ROLE_MEMBER ? LOOKS_UP : role == ROLE_RELATED && !was_without ? LOOKS_ONLY : LOOKS_IN_VAIN;
 }
 
 /*
@@ -617,49 +634,62 @@ FUNCTION void make_entries(LOCAL Judge *work, PRIVATE const Stage *stage, u32 co
   }
 }
 
-/* Finds entries for the packets of a chunk, and makes those that are not there. */
-FUNCTION void find_entries(LOCAL Judge *work, PRIVATE const Stage *stage, u32 count, u32 drops_refused, PRIVATE StatesCounts *counts) {
+/*
+ * Looks again for entries that are not made for packets, an item's bit for each of its own. Where others wait for theirs, these wait,
+ * too, since it may be for the same one.
+ */
+FUNCTION void find_made(LOCAL Judge *work, PRIVATE const Stage *stage, u32 count, u32 unmade) {
+  u32 waits = 0;
+  for (u32 at = local_index(); at < count; at += GROUP) {
+    waits |= work->slot[at] == STATES_WAITS;
+  }
+  waits = any_of_group(work, waits);
+  for (u32 i = 0; i < CHUNK / GROUP; i++) {
+    u32 at = i * GROUP + local_index();
+    if (unmade >> i & 1) {
+      u64 key[5], now;
+      flow_of(stage, work->index[at], key, &now);
+      u32 slot = states_find(&stage->states, work->crowd.scratch[at], key, KEY_WORDS(stage->is_v6), stage->words);
+      work->slot[at] = slot != STATES_NONE ? slot : waits ? STATES_WAITS : STATES_REFUSED;
+    }
+  }
+}
+
+/* Finds entries for the packets of a chunk, and makes those that are not there; STATES_REFUSED for packets that take part without. */
+FUNCTION void find_entries(LOCAL Judge *work, PRIVATE const Stage *stage, u32 count, PRIVATE StatesCounts *counts) {
   u32 key_words = KEY_WORDS(stage->is_v6);
   u32 missing = 0;
+  u32 unmade = 0;
   /* Hashes first, then tags, then entries, so that what one needs is on its way while others are looked at. */
   for (u32 at = local_index(); at < count; at += GROUP) {
     u64 key[5], now;
-    u32 takes_part = flow_of(stage, work->index[at], key, &now);
+    u32 looks = flow_of(stage, work->index[at], key, &now);
     u64 hash = states_hash(key, key_words, stage->first_seed, stage->second_seed);
     work->crowd.scratch[at] = hash;
-    work->slot[at] = takes_part ? STATES_WAITS : STATES_NONE;
+    work->slot[at] = looks == LOOKS_NOT ? STATES_NONE : looks == LOOKS_IN_VAIN ? STATES_REFUSED : STATES_WAITS;
     prefetch_global(states_tags(&stage->states, hash));
   }
   for (u32 at = local_index(); at < count; at += GROUP) {
-    if (work->slot[at] != STATES_NONE) {
+    if (work->slot[at] == STATES_WAITS) {
       states_expect(&stage->states, work->crowd.scratch[at], stage->words);
     }
   }
   for (u32 i = 0; i < CHUNK / GROUP; i++) {
     u32 at = i * GROUP + local_index();
-    if (at < count && work->slot[at] != STATES_NONE) {
+    if (at < count && work->slot[at] == STATES_WAITS) {
       u64 key[5], now;
-      flow_of(stage, work->index[at], key, &now);
+      u32 looks = flow_of(stage, work->index[at], key, &now);
       u32 slot = states_find(&stage->states, work->crowd.scratch[at], key, key_words, stage->words);
-      work->slot[at] = slot;
-      missing |= (slot == STATES_NONE && stage->is_first) << i;
+      u32 is_none = slot == STATES_NONE;
+      work->slot[at] = is_none ? STATES_REFUSED : slot;
+      missing |= (is_none && stage->is_first && looks == LOOKS_UP) << i;
+      unmade |= (is_none && stage->is_first && looks == LOOKS_ONLY) << i;
     }
   }
   if (any_of_group(work, missing != 0)) {
     make_entries(work, stage, count, missing, counts);
-  }
-  /* Those without room are answered here. */
-  for (u32 i = 0; i < CHUNK / GROUP; i++) {
-    u32 at = i * GROUP + local_index();
-    if (at < count && work->slot[at] == STATES_REFUSED) {
-      u32 index = work->index[at];
-      Packet packet;
-      u32 answer = packet_take(stage, &packet, index);
-      packet_take_rewrites(stage, &packet, index, answer);
-      counts->refused += 1;
-      packet_answer(stage, &packet, index, drops_refused ? VERDICT_FLOW_TABLE_FULL : VERDICT_PASS,
-                    answer & ~((1u << ANSWER_ANEW) - 1));
-      work->slot[at] = STATES_NONE;
+    if (stage->by == BY_CONNECTION) {
+      find_made(work, stage, count, unmade);
     }
   }
 }
@@ -790,7 +820,7 @@ FUNCTION u32 pick_crowd(LOCAL Judge *work, u32 count) {
 #define JUDGE_PART(number)                                                                                                           \
   FUNCTION void judge_part_##number(LOCAL Judge *work, PRIVATE const Stage *stage, u32 drops_refused, u32 part, u32 parts, u32 tiles, \
                                     u32 tile_items, GLOBAL const u32 *order, GLOBAL const u16 *offsets, PRIVATE u64 *totals,         \
-                                    GLOBAL u64 *counted, PRIVATE StatesCounts *counts) {                        \
+                                    GLOBAL u64 *counted, PRIVATE StatesCounts *counts) {                                             \
     for (u32 tile = local_index(); tile < tiles; tile += GROUP) {                                                                    \
       GLOBAL const u16 *of = offsets + (u64)tile * (parts + 1) + part;                                                               \
       work->pieces[tile] = of[0];                                                                                                    \
@@ -811,7 +841,7 @@ FUNCTION u32 pick_crowd(LOCAL Judge *work, u32 count) {
       }                                                                                                                              \
       done += fresh;                                                                                                                 \
       barrier_group();                                                                                                               \
-      find_entries(work, stage, count, drops_refused, counts);                                                                       \
+      find_entries(work, stage, count, counts);                                                                                      \
       barrier_group();                                                                                                               \
       u32 are_crowded;                                                                                                               \
       u32 highest = rank_packets(work, count, &are_crowded);                                                                         \
@@ -819,6 +849,8 @@ FUNCTION u32 pick_crowd(LOCAL Judge *work, u32 count) {
       for (u32 at = local_index(); at < count; at += GROUP) {                                                                        \
         if (work->slot[at] < STATES_WAITS && work->rank[at] == 0) {                                                                  \
           judge_packet_##number(work, stage, at, totals, MORE_OF(work, counted), counts);                                            \
+        } else if (work->slot[at] == STATES_REFUSED) {                                                                               \
+          judge_without(stage, work->index[at], drops_refused, counts);                                                              \
         }                                                                                                                            \
       }                                                                                                                              \
       for (u32 rank = 1; any_of_group(work, highest >= rank); rank++) {                                                              \
@@ -933,7 +965,7 @@ FUNCTION void flush_counted(LOCAL Counted *work, PRIVATE const u64 *own, u32 cou
     u32 parts = 1u << part_bits;                                                                                                     \
     for (u32 part = group_index(); part < parts; part += group_count()) {                                                            \
       judge_part_##number(work, &stage, when_full == FULL_DROPS, own_is_v6 * parts + part, versions * parts, tiles, tile_items, order, offsets, \
-                          totals, counted, &counts);                                                                        \
+                          totals, counted, &counts);                                                                                 \
     }                                                                                                                                \
     barrier_group();                                                                                                                 \
     flush_more(work, counted);                                                                                                       \

@@ -16,7 +16,7 @@ use packetloom_nf::{Form, Prepared};
 use packetloom_packet::{KeyBits, Verdict, protocol};
 use packetloom_table::regions::{self, Regions};
 
-use self::records::{Answer, Record, Wide};
+use self::records::{Answer, Needs, Record, Wide};
 use super::{Error, is_gpu};
 use crate::layout::{Layout, Part, Parts};
 
@@ -41,7 +41,12 @@ const FULL: [(&str, WhenFull); 3] = [
 ];
 
 /// What flows may be by, as kernels have it.
-const BY: [(&str, By); 2] = [("BY_FIVE_TUPLE", By::FiveTuple), ("BY_SOURCE", By::Source)];
+const BY: [(&str, By); 4] = [
+    ("BY_FIVE_TUPLE", By::FiveTuple),
+    ("BY_SOURCE", By::Source),
+    ("BY_INITIATOR", By::Initiator),
+    ("BY_CONNECTION", By::Connection),
+];
 
 const DEAL: &[Parameter] = {
     use Parameter::{Memory as M, U32, U64};
@@ -180,7 +185,7 @@ pub struct Stateful {
 pub struct Buffers<'a> {
     /// A [`Record`] for each packet.
     pub records: Argument<'a>,
-    /// A [`Wide`] for each packet, where it is IPv6.
+    /// A [`Wide`] for each packet, where it is IPv6; and keys of connections behind them, where these are needed.
     pub wide: Argument<'a>,
     /// An [`Answer`] for each packet.
     pub answers: Argument<'a>,
@@ -198,12 +203,7 @@ pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
         Form::PerFlow(per_flow) => per_flow.kernel().is_some(),
         Form::Standalone(_) => false,
     };
-    let knows = |parts: &Option<Parts>| {
-        parts.is_some_and(|Parts { main, remembers }| {
-            let by = layout.definitions[main.definition].definition.by;
-            remembers.is_none() && BY.iter().any(|(_, known)| *known == by)
-        })
-    };
+    let knows = |parts: &Option<Parts>| parts.is_some_and(|parts| parts.remembers.is_none());
     let both = functions.iter().zip(&layout.parts);
     let mut count = both.take_while(|(function, parts)| can(&***function) && knows(parts)).count();
     let is_split = |count: usize| {
@@ -324,6 +324,12 @@ impl Stateful {
         self.room
     }
 
+    /// What functions need to know of packets.
+    pub fn needs(&self) -> Needs {
+        let connections = self.tables.iter().any(|tables| tables.definition.by == By::Connection);
+        Needs { connections }
+    }
+
     /// Functions that it runs.
     pub fn functions(&self) -> usize {
         self.counters.len()
@@ -419,7 +425,7 @@ impl Stateful {
         let fits = packets <= buffers.room
             && packets <= self.room
             && room * size_of::<Record>() <= len(&buffers.records)
-            && room * size_of::<Wide>() <= len(&buffers.wide)
+            && self.needs().wides(room) * size_of::<Wide>() <= len(&buffers.wide)
             && room * size_of::<Answer>() <= len(&buffers.answers)
             && room * size_of::<Wide>() <= len(&buffers.wide_answers);
         if fits {
@@ -529,6 +535,7 @@ fn programs(
     let is_local = indexed <= MAX_LOCAL_COUNTERS;
     let mut defines = regions::defines();
     defines.extend(Verdict::defines());
+    defines.extend(records::defines());
     defines.extend(FULL.iter().zip(0..).map(|((name, _), number)| ((*name).into(), format!("{number}u"))));
     let number = |name: &str, value: usize| (name.to_owned(), format!("{value}u"));
     let by = |tables: &Tables| {
@@ -557,9 +564,7 @@ fn programs(
         ("KEY_FIRST_FRAGMENT".into(), format!("{}u", KeyBits::FIRST_FRAGMENT.0)),
         ("PROTOCOL_SCTP".into(), format!("{}u", protocol::SCTP)),
         ("MORE_IS_LOCAL".into(), u32::from(is_local).to_string()),
-        ("RECORD_TAKES_PART".into(), format!("{}u", records::TAKES_PART)),
-        ("RECORD_IS_V6".into(), format!("{}u", records::IS_V6)),
-        ("RECORD_VERDICT".into(), records::VERDICT.to_string()),
+        ("TCP_SYN_ACK".into(), format!("{}u", By::SYN_ACK)),
         number("TOTALS", named),
         number("MORE_COUNT", indexed),
         number("ROUNDS", rounds as usize),

@@ -1,14 +1,16 @@
 /*
  * Packets as functions that keep state for flows see them on a device.
  *
- * Defined by the host: KEY_PORTS and the other bits of keys, PROTOCOL_SCTP, VERDICT_..., MORE_IS_LOCAL.
+ * Defined by the host: KEY_PORTS and the other bits of keys, PROTOCOL_SCTP, VERDICT_..., ROLE_..., RECORD_..., MORE_IS_LOCAL.
  */
 
 typedef struct {
   /* Nanoseconds since the epoch, and IP bytes. */
   u64 now;
   u32 bytes;
-  /* Whether the lower endpoint of its flow sent it. */
+  /* The last word of its record. */
+  u32 kind;
+  /* Whether the lower endpoint of its flow sent it, or the initiator; of a query of ICMP, whether it is the request. */
   u32 from_a;
   u32 is_v6;
   /* Most significant word first; of IPv4 only the first. */
@@ -69,6 +71,56 @@ FUNCTION u64 packet_ends(PRIVATE const Packet *packet, PRIVATE u64 *a, PRIVATE u
   u32 a_port = is_lower ? source_port : destination_port;
   u32 b_port = is_lower ? destination_port : source_port;
   return a_port | b_port << 16 | (u64)(packet->rest & 0xff) << 32;
+}
+
+/* What a packet is to its flow: other than a member only where flows are by connection. */
+FUNCTION u32 packet_role(PRIVATE const Packet *packet, u32 by) {
+  return by == BY_CONNECTION ? packet->kind >> RECORD_ROLE & 3 : ROLE_MEMBER;
+}
+
+/* Words of a key. */
+#define KEY_WORDS(is_v6) ((is_v6) ? 5u : 2u)
+
+/* A packet's flow, and which end sent the packet. */
+FUNCTION void packet_flow(PRIVATE Packet *packet, GLOBAL const u32x4 *wide, u32 by, u32 is_v6, PRIVATE u64 *key) {
+  u32 connection = packet->kind >> RECORD_CONNECTION;
+  if (by == BY_CONNECTION && connection) {
+    packet->from_a = packet->kind >> RECORD_FROM_A & 1;
+    for (u32 i = 0; i < KEY_WORDS(is_v6); i += 2) {
+      u32x4 pair = wide[(u64)connection * 2 + i / 2];
+      key[i] = pair.x | (u64)pair.y << 32;
+      if (i + 1 < KEY_WORDS(is_v6)) {
+        key[i + 1] = pair.z | (u64)pair.w << 32;
+      }
+    }
+    return;
+  }
+  u64 a[2], b[2];
+  u64 rest = packet_ends(packet, a, b, &packet->from_a);
+  if (by == BY_SOURCE || by == BY_INITIATOR) {
+    /* The source, but of an answer to an initiator the destination. */
+    u32 is_answer = by == BY_INITIATOR && (packet->rest >> 8 & TCP_SYN_ACK) == TCP_SYN_ACK;
+    u32 end[4];
+    for (u32 i = 0; i < 4; i++) {
+      end[i] = is_answer ? packet->destination[i] : packet->source[i];
+    }
+    packet->from_a = !is_answer;
+    rest = 0;
+    a[0] = (u64)end[0] << 32 | end[1];
+    a[1] = is_v6 ? (u64)end[2] << 32 | end[3] : end[0];
+    b[0] = 0;
+    b[1] = 0;
+  }
+  if (is_v6) {
+    key[0] = a[0];
+    key[1] = a[1];
+    key[2] = b[0];
+    key[3] = b[1];
+    key[4] = rest;
+  } else {
+    key[0] = a[1] | b[1] << 32;
+    key[1] = rest;
+  }
 }
 
 /* Gives a packet another destination, with another port unless that is more than 16 bits; whether that can be. */

@@ -1,15 +1,75 @@
 //! Packets on their way to a device, and what comes back.
+//!
+//! The last word of a [`Record`], from its lowest bit:
+//!
+//! | bits | what |
+//! | --- | --- |
+//! | 1 | [`TAKES_PART`]: functions judge the packet |
+//! | 1 | [`IS_V6`] |
+//! | 2 | [`ROLE`]: what it is to its connection, as [`role`] numbers it; 0, a member, where no definition is by connection |
+//! | 1 | [`FROM_A`], where the next ones are not 0: whether endpoint `a` of that connection sent it ([`Connection::from_a`]) |
+//! | 24 | from bit 8 on, if it takes part, [`CONNECTION`]: the place of its connection's key among the [`Wide`]s; 0 where the connection is that of its 5-tuple |
+//! | 8 | from bit 8 on, if it takes no part, [`VERDICT`]: the code of its verdict |
+//!
+//! Behind the [`Wide`]s of all packets stand the keys of connections that are not those of a packet's 5-tuple, two [`Wide`]s for each: the
+//! words of the key in an entry ([`key_words`]), of 64 bits, the lower half first.
 
 use bytemuck::{Pod, Zeroable};
+use packetloom_nf::flows::{connection_of, key_words};
 use packetloom_packet::batch::Parsed;
-use packetloom_packet::{Address, Batch, End, MatchKey4, MatchKey6, Rewrite, Verdict};
+use packetloom_packet::{Address, Batch, Connection, End, MatchKey4, MatchKey6, Rewrite, Role, Verdict};
 
 /// In a record's last word: the packet takes part.
 pub const TAKES_PART: u32 = 1;
 /// It is IPv6.
 pub const IS_V6: u32 = 1 << 1;
+/// Where its role begins: two bits.
+pub const ROLE: u32 = 2;
+/// Where it says which end of its connection sent it.
+pub const FROM_A: u32 = 4;
+/// Where the place of its connection begins.
+pub const CONNECTION: u32 = 8;
 /// Where its verdict begins, if it takes no part.
 pub const VERDICT: u32 = 8;
+
+/// The number of a role.
+pub const fn role(role: Role) -> u32 {
+    match role {
+        Role::Member => 0,
+        Role::Related => 1,
+        Role::Invalid => 2,
+        Role::Untracked => 3,
+    }
+}
+
+/// What kernels are to be told of records.
+pub fn defines() -> impl Iterator<Item = (String, String)> {
+    let roles = [("ROLE_MEMBER", Role::Member), ("ROLE_RELATED", Role::Related)];
+    let records = [
+        ("RECORD_TAKES_PART", TAKES_PART),
+        ("RECORD_IS_V6", IS_V6),
+        ("RECORD_ROLE", ROLE),
+        ("RECORD_FROM_A", FROM_A),
+        ("RECORD_CONNECTION", CONNECTION),
+        ("RECORD_VERDICT", VERDICT),
+    ];
+    let roles = roles.into_iter().map(|(name, of)| (name, role(of)));
+    roles.chain(records).map(|(name, number)| (name.into(), format!("{number}u")))
+}
+
+/// What functions need to know of packets beyond their keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Their connections: some definition is by that.
+    pub connections: bool,
+}
+
+impl Needs {
+    /// The most [`Wide`]s that so many packets may have.
+    pub fn wides(self, packets: usize) -> usize {
+        if self.connections { 3 * packets } else { packets }
+    }
+}
 
 /// What is known of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -24,7 +84,7 @@ pub struct Record {
     kind: u32,
 }
 
-/// The addresses of an IPv6 packet, source first, most significant word first.
+/// The addresses of an IPv6 packet, source first, most significant word first; or half of a connection's key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(16))]
 pub struct Wide([u32; 8]);
@@ -52,6 +112,12 @@ impl Wide {
         Self(words)
     }
 
+    /// Words of 64 bits.
+    fn of_words(words: [u64; 4]) -> Self {
+        let [a, b, c, d] = words.map(|word| [word as u32, (word >> 32) as u32]);
+        Self([a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]])
+    }
+
     fn address(&self, end: End) -> [u64; 2] {
         let [s0, s1, s2, s3, d0, d1, d2, d3] = self.0.map(u64::from);
         match end {
@@ -61,8 +127,9 @@ impl Wide {
     }
 }
 
-/// The records of a parsed batch: one for each frame, with the addresses of IPv6 packets beside them where there are any.
-pub fn of_batch(batch: &Batch, records: &mut Vec<Record>, wide: &mut Vec<Wide>) {
+/// The records of a parsed batch: one for each frame, with the addresses of IPv6 packets beside them where there are any, and connections
+/// behind these.
+pub fn of_batch(batch: &Batch, needs: Needs, records: &mut Vec<Record>, wide: &mut Vec<Wide>) {
     records.clear();
     wide.clear();
     let columns = batch.parsed().iter().zip(batch.frames()).zip(batch.verdicts());
@@ -84,6 +151,26 @@ pub fn of_batch(batch: &Batch, records: &mut Vec<Record>, wide: &mut Vec<Wide>) 
         };
         let takes_part = if verdict.is_pass() { TAKES_PART } else { u32::from(verdict.code()) << VERDICT };
         records.push(Record { key, time, bytes, kind: takes_part | is_v6 });
+    }
+    if needs.connections {
+        add_connections(batch, records, wide);
+    }
+}
+
+/// Adds what packets are to connections that are not those of their 5-tuples.
+fn add_connections(batch: &Batch, records: &mut [Record], wide: &mut Vec<Wide>) {
+    for (index, record) in records.iter_mut().enumerate() {
+        if record.kind & TAKES_PART == 0 {
+            continue;
+        }
+        let Some(Connection { flow, from_a, role: own }) = connection_of(batch, index) else { continue };
+        record.kind |= role(own) << ROLE;
+        if let Role::Member | Role::Related = own {
+            wide.resize(wide.len().max(batch.len()), Wide::default());
+            record.kind |= u32::from(from_a) << FROM_A | (wide.len() as u32) << CONNECTION;
+            let [a, b, c, d, e] = key_words(&flow);
+            wide.extend([Wide::of_words([a, b, c, d]), Wide::of_words([e, 0, 0, 0])]);
+        }
     }
 }
 
