@@ -13,7 +13,9 @@ use packetloom_engine::offload::stateful::records::{self, Answer, Wide};
 use packetloom_engine::offload::stateful::{self, Buffers, Stateful};
 use packetloom_io::input::Stop;
 use packetloom_nf::flows::{By, Counts};
-use packetloom_packet::{Arena, Batch, FrameRef, Key, KeyBits, LinkType, MatchKey4, Timestamp, protocol};
+use packetloom_packet::{
+    Arena, Batch, Dscp, FrameRef, Key, KeyBits, LinkType, MatchKey4, Rewrite, Timestamp, protocol,
+};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde_json::{Value, json};
@@ -437,15 +439,14 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
         queue.read(&parts.answers, 0, bytemuck::cast_slice_mut(&mut answers))?;
         // What cores find, and what the device found put into the same frames.
         worker.judge_parsed(&mut frames)?;
-        let expected: Vec<_> = (0..frames.len())
-            .map(|frame| (frames.verdicts()[frame], frames.rewrites(frame).collect::<Vec<_>>()))
-            .collect();
+        let expected: Vec<_> =
+            (0..frames.len()).map(|frame| (frames.verdicts()[frame], rewritten(&frames, frame))).collect();
         ring.fill(&mut frames, packets as usize, batch as usize, packets);
         frames.parse(plan.chain().settings.run.policy());
         for (frame, (answer, (verdict, rewrites))) in answers.iter().zip(expected).enumerate() {
             answer.rewrite(&mut frames, frame as u32, Default::default);
             let is_same = answer.verdict() == Some(verdict)
-                && (!verdict.is_pass() || frames.rewrites(frame).collect::<Vec<_>>() == rewrites);
+                && (!verdict.is_pass() || rewritten(&frames, frame) == rewrites);
             wrong += u64::from(!is_same);
         }
         packets += u64::from(len);
@@ -490,6 +491,11 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
             ("packet_size", json!(options.packet_size)),
         ],
     })
+}
+
+/// What is to be rewritten in a frame.
+fn rewritten(batch: &Batch, frame: usize) -> (Vec<Rewrite>, Option<Dscp>) {
+    (batch.rewrites(frame).collect(), batch.marked(frame))
 }
 
 /// Measures a chain over packets in memory, from frames to what is sent.

@@ -13,6 +13,8 @@ use packetloom_device::{Cache, Device, Id};
 use packetloom_packet::key::join;
 use packetloom_packet::{Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, dissect};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use support::{How, capture, compare_on, devices, plan, results, shares, traffic};
 
 const BALANCER: &str = "balancer";
@@ -430,6 +432,83 @@ fn devices_give_what_the_oracle_gives() {
     }
 }
 
+/// A function that devices run.
+fn on_device() -> impl Strategy<Value = String> {
+    let flows = prop::sample::select(vec!["5-tuple", "short", "sources", "connection"]);
+    prop_oneof![
+        flows.clone().prop_map(|flows| format!("[[chain]]\nnf = \"counter\"\nflows = \"{flows}\"\n")),
+        flows.prop_map(|flows| format!(
+            "[[chain]]\nnf = \"limiter\"\nflows = \"{flows}\"\nrate = \"1Mbit/s\"\nburst = \"4000B\"\n"
+        )),
+        policer(),
+        Just(BALANCER.to_owned()),
+    ]
+}
+
+#[test]
+fn devices_run_any_chain() {
+    let mut runner = TestRunner::deterministic();
+    let devices = devices();
+    let draw = |runner: &mut TestRunner| {
+        let chain = prop::collection::vec(on_device(), 1..6);
+        let rest = (1u64..6_000, prop_oneof![Just(1u64), 2u64..300, Just(6_000u64)], any::<u64>());
+        let options =
+            (any::<(bool, bool, bool)>(), prop::sample::select(vec!["5-tuple", "short"]), 0usize..9);
+        (chain, rest, options).new_tree(runner).expect("a chain").current()
+    };
+    for _ in 0..5 {
+        let (functions, (packets, flows, seed), ((has_scans, with_port, returns), balanced, late)) =
+            draw(&mut runner);
+        let capture =
+            if has_scans { scans(packets, seed) } else { traffic(packets, flows.min(packets), seed) };
+        let capture = at_times(capture, |packet, time| {
+            if late > 0 && packet % (late + 1) == 0 { time.saturating_sub(4_000_000) } else { time }
+        });
+        let capture = coloured(capture, seed);
+        let functions =
+            functions.concat().replace(BALANCER, &balancer(&capture, balanced, with_port, returns));
+        for device in &devices {
+            compare_on(device, &format!("{DEFINITIONS}{functions}"), &capture);
+        }
+    }
+}
+
+/// Marks that are written and read on a device, by flows of one packet, of many, and of all.
+#[test]
+fn devices_mark() {
+    let policer =
+        |flows: &str, keys: &str| format!("[[chain]]\nnf = \"policer\"\nflows = \"{flows}\"\n{keys}");
+    let marks = "green = { dscp = \"af11\" }\nyellow = { dscp = \"af12\" }\nred = { dscp = \"af13\" }\n";
+    let single =
+        format!("marker = \"single-rate\"\ncir = \"80kbit/s\"\ncbs = \"1500B\"\nebs = \"1500B\"\n{marks}");
+    let two = format!(
+        "marker = \"two-rate\"\ncir = \"80kbit/s\"\ncbs = \"1500B\"\npir = \"160kbit/s\"\npbs = \"3000B\"\n{marks}"
+    );
+    let aware = "mode = \"colour-aware\"\nothers = \"yellow\"\n";
+    let reader = "marker = \"two-rate\"\ncir = \"1TB/s\"\ncbs = \"9GB\"\npir = \"1TB/s\"\npbs = \"9GB\"\n\
+        mode = \"colour-aware\"\nred = \"pass\"\n";
+    let colours = |summary: &serde_json::Value, function: usize| {
+        ["green", "yellow", "red"].map(|name| summary["functions"][function][name]["packets"].as_u64())
+    };
+    for device in &devices() {
+        for flows in [1, 40, 3_000] {
+            let capture = coloured(traffic(3_000, flows, 5), 5);
+            let chain = [
+                policer("source", &single),
+                policer("5-tuple", reader),
+                policer("source", &format!("{two}{aware}")),
+                policer("5-tuple", &format!("{single}{aware}")),
+                policer("5-tuple", reader),
+            ];
+            let chain = chain.concat();
+            let summary = compare_on(device, &chain, &capture);
+            assert_eq!(colours(&summary, 0), colours(&summary, 1), "what is written is read: {summary}");
+            let last = colours(&summary, 4);
+            assert!(flows != 40 || last.iter().all(|&packets| packets > Some(20)), "{summary}");
+        }
+    }
+}
+
 /// Where a device fails, cores go on: each packet is judged once, and counted from then on.
 #[test]
 fn cores_go_on_where_a_device_fails() {
@@ -839,6 +918,9 @@ services = [
             (0..5).map(|n| backends[n]["returned"]["packets"].as_u64().expect("a number")).collect();
         assert_eq!(counts, returned, "{backends}");
         assert_eq!(found.summary["functions"][0]["others"], 5, "{}", found.summary);
+    }
+    for device in devices() {
+        compare_on(&device, SERVICES, &before);
     }
     // Unless it is asked for, they stay as they are.
     let (found, ..) = results(&SERVICES.replace("returns = true\n", ""), &before, How::default());

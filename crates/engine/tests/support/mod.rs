@@ -199,9 +199,11 @@ pub fn devices() -> Vec<Device> {
     [Id::Host].into_iter().chain(ids).map(|id| Device::open(id, cache()).expect("it was listed")).collect()
 }
 
-/// What a device leaves of a chain is what the oracle leaves.
-pub fn compare_on(device: &Device, chain: &str, capture: &[u8]) {
+/// What a device that runs all of a chain leaves is what the oracle leaves; its summary.
+pub fn compare_on(device: &Device, chain: &str, capture: &[u8]) -> serde_json::Value {
     let id = device.description().id;
+    let functions = chain.matches("[[chain]]").count();
+    assert_eq!(plan(chain, &format!("device = \"{id}\"")).stateful(), functions, "{chain}");
     let how = How { settings: "device = \"oracle\"", ..How::default() };
     let (oracle, ..) = results(chain, capture, how);
     let settings = format!("device = \"{id}\"");
@@ -213,4 +215,5 @@ pub fn compare_on(device: &Device, chain: &str, capture: &[u8]) {
     assert_eq!(Some(shares.device), oracle.summary["received"].as_u64());
     assert_eq!(found.summary, oracle.summary, "{id}\n{chain}");
     assert!(found == oracle, "{id}: other packets passed, or rewritten otherwise\n{chain}");
+    found.summary
 }

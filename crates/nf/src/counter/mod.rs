@@ -85,6 +85,7 @@ impl PerFlow for Counter {
             crowd: Crowd::Own,
             parameters: Vec::new(),
             counters: (2, 0),
+            dscps: false,
         })
     }
 }

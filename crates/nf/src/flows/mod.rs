@@ -105,6 +105,8 @@ pub struct Kernel {
     pub crowd: Crowd,
     /// What it counts: numbers by name, and numbers by an index that only packets decide.
     pub counters: (usize, usize),
+    /// Whether it looks at DSCPs.
+    pub dscps: bool,
 }
 
 /// Takes over words that are counts, whatever they are: counting on never overflows.

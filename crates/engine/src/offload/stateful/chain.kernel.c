@@ -53,6 +53,7 @@ FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const u32x4 *records, G
   packet->kind = tail.w;
   packet->is_v6 = is_v6;
   packet->ends = 0;
+  packet->notes = 0;
   packet->from_a = 1;
   for (u32 i = 1; i < 4; i++) {
     packet->source[i] = 0;
@@ -221,9 +222,14 @@ typedef struct {
   u64 mask;
 } Stage;
 
-/* Answers: the verdict, then rewritten ends, then which definitions' flows began anew with the packet. */
+/*
+ * Answers: the verdict, then rewritten ends, then the DSCP, if it was written; then notes: which definitions' flows began anew with the
+ * packet, and NOTE_MARKED.
+ */
 #define ANSWER_ENDS 8
+#define ANSWER_DSCP 10
 #define ANSWER_ANEW 16
+#define ANSWER_NOTES (~((1u << ANSWER_ANEW) - 1))
 
 /* Reads a packet as the functions before have left it; its answer's first word. */
 FUNCTION u32 packet_take(PRIVATE const Stage *stage, PRIVATE Packet *packet, u32 index) {
@@ -234,6 +240,9 @@ FUNCTION u32 packet_take(PRIVATE const Stage *stage, PRIVATE Packet *packet, u32
 
 FUNCTION void packet_take_rewrites(PRIVATE const Stage *stage, PRIVATE Packet *packet, u32 index, u32 answer) {
   packet->ends = answer >> ANSWER_ENDS & (END_SOURCE | END_DESTINATION);
+  if (answer & NOTE_MARKED) {
+    packet_mark(packet, answer >> ANSWER_DSCP & 0x3f);
+  }
   if (packet->ends) {
     u32x4 ends = stage->answers[index];
     packet->source[0] = ends.y;
@@ -247,7 +256,10 @@ FUNCTION void packet_take_rewrites(PRIVATE const Stage *stage, PRIVATE Packet *p
 
 FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *packet, u32 index, u32 verdict, u32 anew) {
   u32x4 answer;
-  answer.x = verdict | packet->ends << ANSWER_ENDS | anew;
+  answer.x = verdict | packet->ends << ANSWER_ENDS | packet->notes | anew;
+  if (packet->notes & NOTE_MARKED) {
+    answer.x |= packet_dscp(packet) << ANSWER_DSCP;
+  }
   answer.y = packet->source[0];
   answer.z = packet->destination[0];
   answer.w = packet->ports;
@@ -286,7 +298,7 @@ FUNCTION void judge_without(PRIVATE const Stage *stage, u32 index, u32 drops_ref
   Packet packet;
   u32 answer = packet_take(stage, &packet, index);
   packet_take_rewrites(stage, &packet, index, answer);
-  u32 anew = answer & ~((1u << ANSWER_ANEW) - 1);
+  u32 anew = answer & ANSWER_NOTES;
   u32 verdict = VERDICT_PASS;
   if (packet_role(&packet, stage->by) != ROLE_MEMBER) {
     anew |= 1u << (ANSWER_ANEW + stage->definition);
@@ -319,7 +331,7 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
     u32 answer = packet_take(stage, &packet, index);                                                                                 \
     packet_flow(&packet, stage->wide, stage->by, stage->is_v6, key);                                                                 \
     packet_take_rewrites(stage, &packet, index, answer);                                                                             \
-    u32 anew = answer & ~((1u << ANSWER_ANEW) - 1);                                                                                  \
+    u32 anew = answer & ANSWER_NOTES;                                                                                                \
     line[key_words - 1] &= ~STATES_TOUCHED;                                                                                          \
     if (packet_role(&packet, stage->by) != ROLE_MEMBER) {                                                                            \
       if (!is_found(stage, line, key_words, packet.now)) {                                                                           \
@@ -402,7 +414,7 @@ FUNCTION void packet_again(PRIVATE const Stage *stage, PRIVATE Packet *packet, u
     }                                                                                                                                \
   }                                                                                                                                  \
   crowd->verdict[at] = verdict;                                                                                                      \
-  packet_answer(stage, &packet, index, VERDICT_PASS, stage->answers[index].x & ~((1u << ANSWER_ANEW) - 1));
+  packet_answer(stage, &packet, index, VERDICT_PASS, stage->answers[index].x & ANSWER_NOTES);
 
 /* Takes a crowd through a function, as far as packets get there. */
 #define STEP_OF_CROWD(name, bit, word, own_words, own_parameters, own_totals, own_more, kind)                                        \

@@ -32,7 +32,7 @@ const PER_PART: u32 = 256;
 /// Counters by an index that groups keep for themselves; with more, all groups use the same.
 const MAX_LOCAL_COUNTERS: usize = 256;
 /// Flow definitions: bits of a packet's answer are theirs.
-const MAX_DEFINITIONS: usize = 16;
+const MAX_DEFINITIONS: usize = 15;
 /// What a new flow finds in a full table, as kernels have it.
 const FULL: [(&str, WhenFull); 3] = [
     ("FULL_EVICTS", WhenFull::EvictOldest),
@@ -59,7 +59,7 @@ const JUDGE: &[Parameter] = {
 /// Entry points have names for as long as the program runs.
 const DEALS: [&str; MAX_DEFINITIONS] = [
     "deal_0", "deal_1", "deal_2", "deal_3", "deal_4", "deal_5", "deal_6", "deal_7", "deal_8", "deal_9",
-    "deal_10", "deal_11", "deal_12", "deal_13", "deal_14", "deal_15",
+    "deal_10", "deal_11", "deal_12", "deal_13", "deal_14",
 ];
 const JUDGES: [[&str; MAX_STAGES]; 2] = [
     [
@@ -327,7 +327,8 @@ impl Stateful {
     /// What functions need to know of packets.
     pub fn needs(&self) -> Needs {
         let connections = self.tables.iter().any(|tables| tables.definition.by == By::Connection);
-        Needs { connections }
+        let mut kernels = self.stages.iter().flat_map(|stage| &stage.functions).map(|(_, kernel, _)| kernel);
+        Needs { connections, dscps: kernels.any(|kernel| kernel.dscps) }
     }
 
     /// Functions that it runs.
@@ -560,11 +561,15 @@ fn programs(
     defines.extend([
         ("DEFINITIONS(D)".into(), each_definition.collect::<Vec<_>>().join(" ")),
         ("STAGES(S)".into(), each_stage.join(" ")),
-        ("KEY_PORTS".into(), format!("{}u", KeyBits::PORTS.0)),
-        ("KEY_FIRST_FRAGMENT".into(), format!("{}u", KeyBits::FIRST_FRAGMENT.0)),
-        ("PROTOCOL_SCTP".into(), format!("{}u", protocol::SCTP)),
         ("MORE_IS_LOCAL".into(), u32::from(is_local).to_string()),
-        ("TCP_SYN_ACK".into(), format!("{}u", By::SYN_ACK)),
+        number("KEY_PORTS", KeyBits::PORTS.0.into()),
+        number("KEY_ICMP", KeyBits::ICMP.0.into()),
+        number("KEY_FIRST_FRAGMENT", KeyBits::FIRST_FRAGMENT.0.into()),
+        number("KEY_LATER_FRAGMENT", KeyBits::LATER_FRAGMENT.0.into()),
+        number("PROTOCOL_ICMP", protocol::ICMP.into()),
+        number("PROTOCOL_ICMPV6", protocol::ICMPV6.into()),
+        number("PROTOCOL_SCTP", protocol::SCTP.into()),
+        number("TCP_SYN_ACK", By::SYN_ACK.into()),
         number("TOTALS", named),
         number("MORE_COUNT", indexed),
         number("ROUNDS", rounds as usize),

@@ -16,15 +16,26 @@ typedef struct {
   /* Most significant word first; of IPv4 only the first. */
   u32 source[4];
   u32 destination[4];
-  /* The last two words of a match key. */
+  /* The last two words of a match key; the DSCP stands in the byte that keys have reserved. */
   u32 ports;
   u32 rest;
   /* Which ends were rewritten. */
   u32 ends;
+  /* What is noted of it beside, in the upper half: bits of its answer. */
+  u32 notes;
 } Packet;
 
 #define END_SOURCE 1u
 #define END_DESTINATION 2u
+#define NOTE_MARKED (1u << 31)
+
+/* A packet's DSCP, as functions before have left it: only where some function looks at it, or one has written it. */
+FUNCTION u32 packet_dscp(PRIVATE const Packet *packet) { return packet->rest >> RECORD_DSCP & 0x3f; }
+
+FUNCTION void packet_mark(PRIVATE Packet *packet, u32 dscp) {
+  packet->rest = (packet->rest & ((1u << RECORD_DSCP) - 1)) | dscp << RECORD_DSCP;
+  packet->notes |= NOTE_MARKED;
+}
 
 /* Adds to a word of a group's memory: few devices do that at once for 64 bits. */
 FUNCTION void add_local_64(LOCAL u64 *p, u32 x) {
@@ -123,20 +134,22 @@ FUNCTION void packet_flow(PRIVATE Packet *packet, GLOBAL const u32x4 *wide, u32 
   }
 }
 
-/* Gives a packet another destination, with another port unless that is more than 16 bits; whether that can be. */
-FUNCTION u32 packet_rewrite_destination(PRIVATE Packet *packet, GLOBAL const u32 *address, u32 port) {
+/* Gives an end of a packet another address, with another port unless that is more than 16 bits; whether that can be. */
+FUNCTION u32 packet_rewrite(PRIVATE Packet *packet, u32 end, GLOBAL const u32 *address, u32 port) {
   u32 bits = packet->rest >> 16;
   u32 has_port = port <= 0xffff;
   if (has_port && (packet->rest & 0xff) == PROTOCOL_SCTP && (bits & KEY_FIRST_FRAGMENT)) {
     return 0;
   }
   for (u32 i = 0; i < 4; i++) {
-    packet->destination[i] = i == 0 || packet->is_v6 ? address[i] : 0;
+    u32 word = i == 0 || packet->is_v6 ? address[i] : 0;
+    packet->source[i] = end == END_SOURCE ? word : packet->source[i];
+    packet->destination[i] = end == END_DESTINATION ? word : packet->destination[i];
   }
   if (has_port && (bits & KEY_PORTS)) {
-    packet->ports = (packet->ports & 0xffff) | port << 16;
+    packet->ports = end == END_SOURCE ? (packet->ports & 0xffff0000) | port : (packet->ports & 0xffff) | port << 16;
   }
-  packet->ends |= END_DESTINATION;
+  packet->ends |= end;
   return 1;
 }
 

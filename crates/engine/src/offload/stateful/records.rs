@@ -1,6 +1,8 @@
 //! Packets on their way to a device, and what comes back.
 //!
-//! The last word of a [`Record`], from its lowest bit:
+//! A [`Record`] has the words of an IPv4 key; of an IPv6 one the last two, behind two that are 0. The byte that keys have reserved, the
+//! highest of the fourth word, has the packet's DSCP ([`DSCP`]) where functions look at it ([`Needs::dscps`]), and is 0 elsewhere. Then come
+//! the time in two words, nanoseconds since the epoch, the lower half first, and IP bytes. The last word, from its lowest bit:
 //!
 //! | bits | what |
 //! | --- | --- |
@@ -17,8 +19,12 @@
 use bytemuck::{Pod, Zeroable};
 use packetloom_nf::flows::{connection_of, key_words};
 use packetloom_packet::batch::Parsed;
-use packetloom_packet::{Address, Batch, Connection, End, MatchKey4, MatchKey6, Rewrite, Role, Verdict};
+use packetloom_packet::{
+    Address, Batch, Connection, Dscp, End, MatchKey4, MatchKey6, Rewrite, Role, Verdict, rewrite,
+};
 
+/// Where the DSCP begins in the fourth word of a record, if it is there.
+pub const DSCP: u32 = 24;
 /// In a record's last word: the packet takes part.
 pub const TAKES_PART: u32 = 1;
 /// It is IPv6.
@@ -46,6 +52,7 @@ pub const fn role(role: Role) -> u32 {
 pub fn defines() -> impl Iterator<Item = (String, String)> {
     let roles = [("ROLE_MEMBER", Role::Member), ("ROLE_RELATED", Role::Related)];
     let records = [
+        ("RECORD_DSCP", DSCP),
         ("RECORD_TAKES_PART", TAKES_PART),
         ("RECORD_IS_V6", IS_V6),
         ("RECORD_ROLE", ROLE),
@@ -62,6 +69,8 @@ pub fn defines() -> impl Iterator<Item = (String, String)> {
 pub struct Needs {
     /// Their connections: some definition is by that.
     pub connections: bool,
+    /// Their DSCPs.
+    pub dscps: bool,
 }
 
 impl Needs {
@@ -71,15 +80,12 @@ impl Needs {
     }
 }
 
-/// What is known of a packet.
+/// What is known of a packet: see [above](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(16))]
 pub struct Record {
-    /// The words of an IPv4 key; of an IPv6 one the last two, behind two that are 0.
     key: [u32; 4],
-    /// Nanoseconds since the epoch.
     time: [u32; 2],
-    /// IP bytes.
     bytes: u32,
     kind: u32,
 }
@@ -93,7 +99,8 @@ pub struct Wide([u32; 8]);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(16))]
 pub struct Answer {
-    /// Verdict, rewritten ends, and what only the device needs.
+    /// From the lowest bit: the verdict's code, 8 bits; rewritten ends, a bit for the source and one for the destination; a DSCP, 6 bits. Then
+    /// what only the device needs; the highest one says that the DSCP is to be written.
     bits: u32,
     source: u32,
     destination: u32,
@@ -155,6 +162,19 @@ pub fn of_batch(batch: &Batch, needs: Needs, records: &mut Vec<Record>, wide: &m
     if needs.connections {
         add_connections(batch, records, wide);
     }
+    if needs.dscps {
+        add_dscps(batch, records);
+    }
+}
+
+/// Adds the DSCPs of packets.
+fn add_dscps(batch: &Batch, records: &mut [Record]) {
+    for (index, (record, frame)) in records.iter_mut().zip(batch.frames()).enumerate() {
+        if record.kind & TAKES_PART != 0 {
+            let dscp = rewrite::dscp(frame.link, batch.bytes(index)).unwrap_or_default();
+            record.key[3] |= u32::from(dscp.number()) << DSCP;
+        }
+    }
 }
 
 /// Adds what packets are to connections that are not those of their 5-tuples.
@@ -191,6 +211,11 @@ impl Answer {
 
     /// Rewrites a frame of the batch as the device did.
     pub fn rewrite(&self, batch: &mut Batch, frame: u32, wide: impl Fn() -> Wide) {
+        if self.bits >> 31 == 1
+            && let Some(dscp) = Dscp::new((self.bits >> 10 & 0x3f).into())
+        {
+            batch.mark(frame, dscp);
+        }
         let ends = self.bits >> 8 & 3;
         if ends == 0 {
             return;
