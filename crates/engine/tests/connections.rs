@@ -326,13 +326,19 @@ fn devices_know_connections() {
     let short = function("counter", "flows = \"short\"\n");
     let limiter = function("limiter", "flows = \"short\"\nrate = \"80kbit/s\"\nburst = \"100B\"\n");
     let sources = function("counter", "flows = \"source\"\n");
+    let tracker = function("conntrack", "");
+    let loose = function("conntrack", &format!("loose = true\ninvalid = \"pass\"\n{SHORT}"));
     let mut runner = TestRunner::deterministic();
     let devices = devices();
     for packets in [300, 9_000] {
         let events =
             prop::collection::vec(event(), packets).new_tree(&mut runner).expect("packets").current();
         let capture = capture(&events);
-        for chain in [format!("{limiter}{counter}"), format!("{counter}{short}{sources}{limiter}{short}")] {
+        for chain in [
+            format!("{limiter}{counter}"),
+            format!("{loose}{tracker}{counter}"),
+            format!("{short}{sources}{loose}{limiter}"),
+        ] {
             for device in &devices {
                 compare_on(device, &format!("{DEFINITIONS}{chain}"), &capture);
             }
@@ -355,7 +361,7 @@ fn devices_know_connections() {
         };
         let capture = capture(&events.into_iter().enumerate().map(of_one).collect::<Vec<_>>());
         for device in &devices {
-            compare_on(device, &format!("{DEFINITIONS}{counter}{limiter}{short}"), &capture);
+            compare_on(device, &format!("{DEFINITIONS}{counter}{tracker}{limiter}{loose}{short}"), &capture);
         }
     }
 }

@@ -15,7 +15,7 @@ use packetloom_packet::{Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, d
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use support::{How, capture, compare_on, devices, plan, results, shares, traffic};
+use support::{How, Results, capture, compare_on, devices, plan, results, shares, traffic};
 
 const BALANCER: &str = "balancer";
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
@@ -435,12 +435,15 @@ fn devices_give_what_the_oracle_gives() {
 /// A function that devices run.
 fn on_device() -> impl Strategy<Value = String> {
     let flows = prop::sample::select(vec!["5-tuple", "short", "sources", "connection"]);
+    let counted =
+        prop::sample::select(vec!["5-tuple", "short", "sources", "connection", "initiator", "openers"]);
     prop_oneof![
-        flows.clone().prop_map(|flows| format!("[[chain]]\nnf = \"counter\"\nflows = \"{flows}\"\n")),
+        counted.prop_map(|flows| format!("[[chain]]\nnf = \"counter\"\nflows = \"{flows}\"\n")),
         flows.prop_map(|flows| format!(
             "[[chain]]\nnf = \"limiter\"\nflows = \"{flows}\"\nrate = \"1Mbit/s\"\nburst = \"4000B\"\n"
         )),
         policer(),
+        source_counter(),
         Just(BALANCER.to_owned()),
     ]
 }
@@ -509,6 +512,47 @@ fn devices_mark() {
     }
 }
 
+/// What a function remembers of flows by a second definition on a device: first packets among others of their source, flows that begin
+/// anew, several functions that remember, and packets whose flow finds no room.
+#[test]
+fn devices_remember() {
+    let counter = |keys: &str| format!("[[chain]]\nnf = \"source-counter\"\n{keys}");
+    let limiter = "[[chain]]\nnf = \"limiter\"\nrate = \"1Mbit/s\"\nburst = \"4000B\"\n";
+    let all = [
+        &counter(""),
+        limiter,
+        &counter("flows = \"sources\"\nsessions = \"short\"\n"),
+        &counter("sessions = \"short\"\n"),
+    ];
+    for device in &devices() {
+        for capture in
+            [traffic(3_000, 1, 7), traffic(3_000, 3_000, 8), traffic(3_000, 40, 9), scans(3_000, 8)]
+        {
+            let summary = compare_on(device, &format!("{DEFINITIONS}{}", all.concat()), &capture);
+            let flows = |function: usize| summary["functions"][function]["flows"].as_u64();
+            assert_eq!(flows(0), summary["flows"]["5-tuple"]["created"].as_u64());
+            assert!(flows(0) > Some(0) && flows(2) >= flows(3) && flows(3) > Some(0), "{summary}");
+        }
+        // Which flows find room is open where many come at a time, but not how many.
+        for (when_full, drops) in [("drop-new", true), ("pass-new", false)] {
+            let chain = format!(
+                "[flows.few]\nby = \"5-tuple\"\ntimeout = \"0\"\nmax_flows = 100\nwhen_full = \"{when_full}\"\n{}",
+                counter("sessions = \"few\"\n")
+            );
+            let settings = format!("device = \"{}\"", device.description().id);
+            let how = How { settings: &settings, device: Some(device.clone()), ..How::default() };
+            let (Results { summary, .. }, shares, _) = results(&chain, &scans(3_000, 8), how);
+            assert!(shares.is_some_and(|shares| shares.here == 0));
+            let number = |pointer: &str| summary.pointer(pointer).and_then(serde_json::Value::as_u64);
+            let refused = number("/flows/few/refused").expect("a number");
+            assert!(refused > 1_000, "{summary}");
+            assert_eq!(number("/functions/0/flows"), Some(200), "{summary}");
+            assert_eq!(number("/functions/0/packets"), Some(if drops { 3_000 - refused } else { 3_000 }));
+            assert_eq!(number("/dropped/flow_table_full"), Some(if drops { refused } else { 0 }));
+        }
+    }
+}
+
 /// Where a device fails, cores go on: each packet is judged once, and counted from then on.
 #[test]
 fn cores_go_on_where_a_device_fails() {
@@ -517,7 +561,7 @@ fn cores_go_on_where_a_device_fails() {
     let capture = traffic(20_000, 300, 9);
     // What stands behind it is on cores all the time, and knows nothing of the failure.
     let chain = "[flows.apart]\nby = \"5-tuple\"\n[[chain]]\nnf = \"counter\"\n\
-                 [[chain]]\nnf = \"source-counter\"\nsessions = \"apart\"\n";
+                 [[chain]]\nnf = \"scan\"\nmethod = \"fan-out\"\nthreshold = 9\nsessions = \"apart\"\n";
     let (oracle, ..) = results(chain, &capture, How { settings: "device = \"oracle\"", ..How::default() });
     for (call, after) in [(Call::Launch, 0), (Call::Launch, 5), (Call::Finish, 9)] {
         let faults = Faults::new();

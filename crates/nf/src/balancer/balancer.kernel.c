@@ -68,10 +68,8 @@ FUNCTION u32 balancer_return(PRIVATE const Packet *packet, GLOBAL const u32 *par
   u32 bits = packet->rest >> 16;
   u32 protocol = packet->rest & 0xff;
   u32 port = packet->ports & 0xffff;
-  u32 message = port & 0xff;
-  u32 is_reply = protocol == PROTOCOL_ICMPV6 ? message == 129 : message == 0 || message == 14 || message == 16 || message == 18;
   /* Later fragments do not say what they are of. */
-  if ((protocol == PROTOCOL_ICMP || protocol == PROTOCOL_ICMPV6) && !((bits & KEY_ICMP) && is_reply) && !(bits & KEY_LATER_FRAGMENT)) {
+  if ((protocol == PROTOCOL_ICMP || protocol == PROTOCOL_ICMPV6) && !((bits & KEY_ICMP) && packet_is_reply(packet)) && !(bits & KEY_LATER_FRAGMENT)) {
     return 0;
   }
   u32 begin = parameters[5];
@@ -126,3 +124,5 @@ FUNCTION u32 balancer_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packe
   add_more(&more[(chosen - 1) * 3 + 1], packet->bytes);
   return packet_rewrite(packet, END_DESTINATION, backend, backend[4]) ? VERDICT_PASS : VERDICT_REWRITE;
 }
+
+PASSES_WITHOUT(balancer)

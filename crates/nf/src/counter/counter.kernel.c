@@ -26,3 +26,5 @@ FUNCTION void counter_crowd(LOCAL Crowd *crowd, LOCAL u64 *state, u32 is_new, GL
     state[1] += crowd->tally[1];
   }
 }
+
+PASSES_WITHOUT(counter)

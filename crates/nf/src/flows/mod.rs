@@ -89,7 +89,8 @@ pub enum Crowd {
 
 /// The step of a function as text for a device.
 ///
-/// It is called `<name>_step`, takes one packet to the next with its flow's state, and counts: see `offload/stateful` of the engine for what
+/// It is called `<name>_step`, takes one packet to the next with its flow's state, and counts; `<name>_without` judges packets without an
+/// entry: see `offload/stateful` of the engine for what
 /// is there before it.
 #[derive(Clone, Debug)]
 pub struct Kernel {
@@ -99,7 +100,8 @@ pub struct Kernel {
     pub texts: &'static [(&'static str, &'static str)],
     /// Words of 64 bits of its state.
     pub words: usize,
-    /// Words of 32 bits that it is given.
+    /// Words of 32 bits that it is given. A function that remembers flows ([`crate::PerFlow::remembers`]) gets one more: the bit of a packet's
+    /// notes that says that it is the first one of its flow.
     pub parameters: Vec<u32>,
     /// How it takes many packets of one flow.
     pub crowd: Crowd,
@@ -107,6 +109,21 @@ pub struct Kernel {
     pub counters: (usize, usize),
     /// Whether it looks at DSCPs.
     pub dscps: bool,
+}
+
+impl Kernel {
+    /// What notes the first packets of flows that a function remembers, by a bit of packets' notes.
+    pub fn remember(note: u32) -> Self {
+        Self {
+            name: "remember",
+            texts: &[("remember", include_str!("remember.kernel.c"))],
+            words: 0,
+            parameters: vec![note],
+            crowd: Crowd::Steady,
+            counters: (0, 0),
+            dscps: false,
+        }
+    }
 }
 
 /// Takes over words that are counts, whatever they are: counting on never overflows.

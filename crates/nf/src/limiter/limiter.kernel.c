@@ -137,3 +137,5 @@ FUNCTION void limiter_crowd(LOCAL Crowd *crowd, LOCAL u64 *state, u32 is_new, GL
     totals[3] += came && !passes ? crowd->bytes[at] : 0;
   }
 }
+
+PASSES_WITHOUT(limiter)

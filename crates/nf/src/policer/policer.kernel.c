@@ -53,3 +53,5 @@ FUNCTION u32 policer_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet
   }
   return parameters[13 + colour];
 }
+
+PASSES_WITHOUT(policer)

@@ -224,7 +224,7 @@ typedef struct {
 
 /*
  * Answers: the verdict, then rewritten ends, then the DSCP, if it was written; then notes: which definitions' flows began anew with the
- * packet, and NOTE_MARKED.
+ * packet, for which functions it is the first one of a flow that they remember, and NOTE_MARKED.
  */
 #define ANSWER_ENDS 8
 #define ANSWER_DSCP 10
@@ -240,6 +240,7 @@ FUNCTION u32 packet_take(PRIVATE const Stage *stage, PRIVATE Packet *packet, u32
 
 FUNCTION void packet_take_rewrites(PRIVATE const Stage *stage, PRIVATE Packet *packet, u32 index, u32 answer) {
   packet->ends = answer >> ANSWER_ENDS & (END_SOURCE | END_DESTINATION);
+  packet->notes = answer & ANSWER_NOTES;
   if (answer & NOTE_MARKED) {
     packet_mark(packet, answer >> ANSWER_DSCP & 0x3f);
   }
@@ -293,21 +294,31 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
                           totals + own_totals, more + own_more);                                                                     \
   }
 
-/* Answers a packet that has no entry: there was no room, it is of no flow, or an error about one that is not there. */
-FUNCTION void judge_without(PRIVATE const Stage *stage, u32 index, u32 drops_refused, PRIVATE StatesCounts *counts) {
-  Packet packet;
-  u32 answer = packet_take(stage, &packet, index);
-  packet_take_rewrites(stage, &packet, index, answer);
-  u32 anew = answer & ANSWER_NOTES;
-  u32 verdict = VERDICT_PASS;
-  if (packet_role(&packet, stage->by) != ROLE_MEMBER) {
-    anew |= 1u << (ANSWER_ANEW + stage->definition);
-  } else if (stage->is_first) {
-    counts->refused += 1;
-    verdict = drops_refused ? VERDICT_FLOW_TABLE_FULL : VERDICT_PASS;
+/* Has a function judge a packet that has no entry, if it gets there. */
+#define STEP_WITHOUT(name, bit, word, own_words, own_parameters, own_totals, own_more, kind)                                         \
+  if (verdict == VERDICT_PASS) {                                                                                                     \
+    verdict = name##_without(&packet, role, stage->parameters + own_parameters, more + own_more);                                    \
   }
-  packet_answer(stage, &packet, index, verdict, anew);
-}
+
+/* Takes a packet without an entry through the functions of a stage: there was no room, it is of no flow, or an error about none there is. */
+#define JUDGE_WITHOUT(number)                                                                                                        \
+  FUNCTION void judge_without_##number(PRIVATE const Stage *stage, u32 index, u32 drops_refused, MORE more,                          \
+                                       PRIVATE StatesCounts *counts) {                                                               \
+    Packet packet;                                                                                                                   \
+    u32 answer = packet_take(stage, &packet, index);                                                                                 \
+    packet_take_rewrites(stage, &packet, index, answer);                                                                             \
+    u32 anew = answer & ANSWER_NOTES;                                                                                                \
+    u32 role = packet_role(&packet, stage->by);                                                                                      \
+    u32 verdict = VERDICT_PASS;                                                                                                      \
+    if (role != ROLE_MEMBER) {                                                                                                       \
+      anew |= 1u << (ANSWER_ANEW + stage->definition);                                                                               \
+    } else if (stage->is_first) {                                                                                                    \
+      counts->refused += 1;                                                                                                          \
+      verdict = drops_refused ? VERDICT_FLOW_TABLE_FULL : VERDICT_PASS;                                                              \
+    }                                                                                                                                \
+    STAGE_##number(STEP_WITHOUT)                                                                                                     \
+    packet_answer(stage, &packet, index, verdict, anew);                                                                             \
+  }
 
 /* Whether an error finds a flow in its entry: not before the first packet of it, nor when it is dead. */
 FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 key_words, u64 now) {
@@ -336,7 +347,7 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
     if (packet_role(&packet, stage->by) != ROLE_MEMBER) {                                                                            \
       if (!is_found(stage, line, key_words, packet.now)) {                                                                           \
         entry[key_words - 1] = line[key_words - 1];                                                                                  \
-        judge_without(stage, index, 0, counts);                                                                                      \
+        judge_without_##number(stage, index, 0, more, counts);                                                                       \
         return;                                                                                                                      \
       }                                                                                                                              \
     } else if (stage->is_first) {                                                                                                    \
@@ -480,6 +491,7 @@ FUNCTION u32 load_crowd(LOCAL Judge *work, PRIVATE const Stage *stage) {
     crowd->now[at] = packet.now;
     crowd->bytes[at] = packet.bytes;
     crowd->verdict[at] = VERDICT_PASS;
+    crowd->scratch[at] = answer & ANSWER_NOTES;
     latest = packet.now > latest ? packet.now : latest;
     if (stage->begins) {
       packet_answer(stage, &packet, index, VERDICT_PASS, 0);
@@ -862,7 +874,7 @@ FUNCTION u32 pick_crowd(LOCAL Judge *work, u32 count) {
         if (work->slot[at] < STATES_WAITS && work->rank[at] == 0) {                                                                  \
           judge_packet_##number(work, stage, at, totals, MORE_OF(work, counted), counts);                                            \
         } else if (work->slot[at] == STATES_REFUSED) {                                                                               \
-          judge_without(stage, work->index[at], drops_refused, counts);                                                              \
+          judge_without_##number(stage, work->index[at], drops_refused, MORE_OF(work, counted), counts);                             \
         }                                                                                                                            \
       }                                                                                                                              \
       for (u32 rank = 1; any_of_group(work, highest >= rank); rank++) {                                                              \
@@ -991,6 +1003,7 @@ FUNCTION void flush_counted(LOCAL Counted *work, PRIVATE const u64 *own, u32 cou
   }
 
 #define JUDGE(number, definition, by, is_first, words_v4, words_v6, mask)                                                            \
+  JUDGE_WITHOUT(number)                                                                                                              \
   JUDGE_PACKET(number)                                                                                                               \
   JUDGE_CROWD(number)                                                                                                                \
   JUDGE_PART(number)                                                                                                                 \

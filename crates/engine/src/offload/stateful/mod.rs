@@ -31,8 +31,10 @@ const FEW_TILES: u32 = 256;
 const PER_PART: u32 = 256;
 /// Counters by an index that groups keep for themselves; with more, all groups use the same.
 const MAX_LOCAL_COUNTERS: usize = 256;
-/// Flow definitions: bits of a packet's answer are theirs.
+/// Flow definitions, and functions that remember flows: each has a bit of a packet's answer, the former from [`FIRST_NOTE`] up, the
+/// latter below the last one, which says that a DSCP is to be written.
 const MAX_DEFINITIONS: usize = 15;
+const FIRST_NOTE: u32 = 16;
 /// What a new flow finds in a full table, as kernels have it.
 const FULL: [(&str, WhenFull); 3] = [
     ("FULL_EVICTS", WhenFull::EvictOldest),
@@ -140,7 +142,7 @@ impl Shape {
 struct Stage {
     definition: usize,
     is_first: bool,
-    /// Their places in the chain, with their kernels and where their state is.
+    /// Their places in the chain, with their kernels and where their state is; a function that remembers flows is there twice.
     functions: Vec<(usize, Kernel, Part)>,
 }
 
@@ -203,9 +205,7 @@ pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
         Form::PerFlow(per_flow) => per_flow.kernel().is_some(),
         Form::Standalone(_) => false,
     };
-    let knows = |parts: &Option<Parts>| parts.is_some_and(|parts| parts.remembers.is_none());
-    let both = functions.iter().zip(&layout.parts);
-    let mut count = both.take_while(|(function, parts)| can(&***function) && knows(parts)).count();
+    let mut count = functions.iter().take_while(|function| can(&***function)).count();
     let is_split = |count: usize| {
         let (there, here) = layout.parts.split_at(count);
         let used = |parts: &[Option<Parts>]| -> Vec<usize> {
@@ -216,7 +216,9 @@ pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
         there.iter().any(|definition| here.contains(definition))
     };
     let is_too_long = |count: usize| {
-        stages(functions, layout, count).len() > MAX_STAGES || definitions(layout, count) > MAX_DEFINITIONS
+        let remembering = layout.parts[..count].iter().flatten().filter(|parts| parts.remembers.is_some());
+        stages(functions, layout, count).len() > MAX_STAGES
+            || definitions(layout, count) + remembering.count() > MAX_DEFINITIONS
     };
     while is_split(count) || is_too_long(count) {
         count -= 1;
@@ -226,24 +228,36 @@ pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
 
 /// Definitions that the first functions use.
 fn definitions(layout: &Layout, count: usize) -> usize {
-    layout.parts[..count].iter().flatten().map(|parts| parts.main.definition + 1).max().unwrap_or(0)
+    let parts = layout.parts[..count].iter().flatten();
+    let used = parts.flat_map(|parts| [Some(parts.main), parts.remembers]).flatten();
+    used.map(|part| part.definition + 1).max().unwrap_or(0)
 }
 
 fn stages(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Vec<Stage> {
     let mut stages: Vec<Stage> = Vec::new();
-    for (index, (function, part)) in functions.iter().zip(&layout.parts).enumerate().take(count) {
-        let (Form::PerFlow(per_flow), Some(Parts { main: part, .. })) = (function.form(), part) else {
+    let mut add = |index: usize, kernel: Kernel, part: Part| match stages
+        .last_mut()
+        .filter(|stage| stage.definition == part.definition)
+    {
+        Some(stage) => stage.functions.push((index, kernel, part)),
+        None => stages.push(Stage {
+            definition: part.definition,
+            is_first: part.is_first,
+            functions: vec![(index, kernel, part)],
+        }),
+    };
+    let mut note = FIRST_NOTE + MAX_DEFINITIONS as u32;
+    for (index, (function, parts)) in functions.iter().zip(&layout.parts).enumerate().take(count) {
+        let (Form::PerFlow(per_flow), Some(Parts { main, remembers })) = (function.form(), *parts) else {
             break;
         };
-        let Some(kernel) = per_flow.kernel() else { break };
-        match stages.last_mut().filter(|stage| stage.definition == part.definition) {
-            Some(stage) => stage.functions.push((index, kernel, *part)),
-            None => stages.push(Stage {
-                definition: part.definition,
-                is_first: part.is_first,
-                functions: vec![(index, kernel, *part)],
-            }),
+        let Some(mut kernel) = per_flow.kernel() else { break };
+        if let Some(part) = remembers {
+            note -= 1;
+            kernel.parameters.push(note);
+            add(index, Kernel::remember(note), part);
         }
+        add(index, kernel, main);
     }
     stages
 }
@@ -273,14 +287,14 @@ impl Stateful {
         let mut counters = vec![[0; 2]; count];
         let (mut named, mut indexed) = (0, 0);
         let mut parameters = Vec::new();
-        let mut begins = vec![0; count];
+        let mut begins = Vec::new();
         for (index, kernel, _) in stages.iter().flat_map(|stage| &stage.functions) {
             counters[*index] = [named, indexed];
             named += kernel.counters.0;
             indexed += kernel.counters.1;
             // 64 bits may be read at a time.
             parameters.resize(parameters.len().next_multiple_of(2), 0u32);
-            begins[*index] = parameters.len();
+            begins.push(parameters.len());
             parameters.extend(&kernel.parameters);
         }
         for counters in &mut counters {
@@ -564,10 +578,13 @@ fn programs(
         ("MORE_IS_LOCAL".into(), u32::from(is_local).to_string()),
         number("KEY_PORTS", KeyBits::PORTS.0.into()),
         number("KEY_ICMP", KeyBits::ICMP.0.into()),
+        number("KEY_TCP_FLAGS", KeyBits::TCP_FLAGS.0.into()),
         number("KEY_FIRST_FRAGMENT", KeyBits::FIRST_FRAGMENT.0.into()),
         number("KEY_LATER_FRAGMENT", KeyBits::LATER_FRAGMENT.0.into()),
         number("PROTOCOL_ICMP", protocol::ICMP.into()),
         number("PROTOCOL_ICMPV6", protocol::ICMPV6.into()),
+        number("PROTOCOL_TCP", protocol::TCP.into()),
+        number("PROTOCOL_UDP", protocol::UDP.into()),
         number("PROTOCOL_SCTP", protocol::SCTP.into()),
         number("TCP_SYN_ACK", By::SYN_ACK.into()),
         number("TOTALS", named),
@@ -581,6 +598,7 @@ fn programs(
     let mut source =
         format!("#line 1 \"states.kernel.c\"\n{}#line 1 \"packets.kernel.c\"\n{PACKETS}", regions::KERNEL);
     let mut included: Vec<&str> = Vec::new();
+    let mut begins = begins.iter();
     for (index, stage) in stages.iter().enumerate() {
         let mut steps = Vec::new();
         for (function, kernel, part) in &stage.functions {
@@ -591,13 +609,13 @@ fn programs(
                 }
             }
             let words = kernel.words;
+            let begin = begins.next().unwrap_or(&0);
             let [by_name, by_index] = counters[*function];
             steps.push(format!(
-                "F({}, {}, {}, {words}, {}, {by_name}, {}, {})",
+                "F({}, {}, {}, {words}, {begin}, {by_name}, {}, {})",
                 kernel.name,
                 part.at.function,
                 part.at.word,
-                begins[*function],
                 by_index - named,
                 match kernel.crowd {
                     Crowd::Own => "OWN",

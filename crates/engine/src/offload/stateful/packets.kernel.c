@@ -89,6 +89,17 @@ FUNCTION u32 packet_role(PRIVATE const Packet *packet, u32 by) {
   return by == BY_CONNECTION ? packet->kind >> RECORD_ROLE & 3 : ROLE_MEMBER;
 }
 
+/* Whether a message of ICMP or ICMPv6 is a query with an identifier, or the reply to one: as dissect/connection.rs. */
+FUNCTION u32 packet_is_request(PRIVATE const Packet *packet) {
+  u32 type = packet->ports & 0xff;
+  return (packet->rest & 0xff) == PROTOCOL_ICMPV6 ? type == 128 : type == 8 || type == 13 || type == 15 || type == 17;
+}
+
+FUNCTION u32 packet_is_reply(PRIVATE const Packet *packet) {
+  u32 type = packet->ports & 0xff;
+  return (packet->rest & 0xff) == PROTOCOL_ICMPV6 ? type == 129 : type == 0 || type == 14 || type == 16 || type == 18;
+}
+
 /* Words of a key. */
 #define KEY_WORDS(is_v6) ((is_v6) ? 5u : 2u)
 
@@ -153,6 +164,12 @@ FUNCTION u32 packet_rewrite(PRIVATE Packet *packet, u32 end, GLOBAL const u32 *a
   return 1;
 }
 
+/* Of a function that has nothing to do with packets without an entry. */
+#define PASSES_WITHOUT(name)                                                                                                          \
+  FUNCTION u32 name##_without(PRIVATE const Packet *packet, u32 role, GLOBAL const u32 *parameters, MORE more) {                      \
+    return VERDICT_PASS;                                                                                                              \
+  }
+
 /* What each of so many numbers is a share of. */
 #define SHARE(count) (((count) + GROUP - 1) / GROUP)
 
@@ -205,7 +222,7 @@ FUNCTION u32 sum_before(LOCAL u32 *values, u32 count, LOCAL u32 *partial) {
 
 typedef struct {
   u64 now[CHUNK];
-  /* For functions. */
+  /* For functions; the first one of a stage finds the packets' notes there. */
   u64 scratch[CHUNK];
   u32 bytes[CHUNK];
   u32 verdict[CHUNK];

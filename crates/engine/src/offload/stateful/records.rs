@@ -50,7 +50,8 @@ pub const fn role(role: Role) -> u32 {
 
 /// What kernels are to be told of records.
 pub fn defines() -> impl Iterator<Item = (String, String)> {
-    let roles = [("ROLE_MEMBER", Role::Member), ("ROLE_RELATED", Role::Related)];
+    let roles =
+        [("ROLE_MEMBER", Role::Member), ("ROLE_RELATED", Role::Related), ("ROLE_UNTRACKED", Role::Untracked)];
     let records = [
         ("RECORD_DSCP", DSCP),
         ("RECORD_TAKES_PART", TAKES_PART),
