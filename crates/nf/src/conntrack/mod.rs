@@ -7,7 +7,7 @@
 //!   RFC 5508 section 5 has errors about no connection dropped: they are invalid.
 //! - Verdict: pass, or drop with `invalid_connection`.
 //!
-//! [`connections`](crate::connections) has the states.
+//! [`connections`] has the states.
 
 mod config;
 mod cpu;
