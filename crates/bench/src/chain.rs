@@ -11,11 +11,13 @@ use packetloom_device::{Argument, Device, Memory};
 use packetloom_engine::Plan;
 use packetloom_engine::executor::{Shared, Worker};
 use packetloom_engine::layout::Used;
-use packetloom_engine::offload::stateful::records::{self, Answer};
+use packetloom_engine::offload::stateful::records::{self, Answer, Wide};
 use packetloom_engine::offload::stateful::{self, Buffers, Stateful};
 use packetloom_io::input::Stop;
 use packetloom_nf::flows::{By, Counts};
-use packetloom_packet::{Arena, Batch, FrameRef, Key, KeyBits, LinkType, MatchKey4, Timestamp, protocol};
+use packetloom_packet::{
+    Arena, Batch, Dscp, FrameRef, Key, KeyBits, LinkType, MatchKey4, Rewrite, Timestamp, protocol,
+};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde_json::{Value, json};
@@ -443,11 +445,12 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
         ring.fill(&mut frames, packets as usize, batch as usize, packets);
         let len = frames.len() as u32;
         frames.parse(plan.chain().settings.run.policy());
-        records::of_batch(&frames, &mut records, &mut wide);
+        records::of_batch(&frames, stateful.needs(), &mut records, &mut wide);
         let room = len;
+        wide.resize(stateful.needs().wides(room as usize), Wide::default());
         let parts = Parts {
             records: device.memory_of(bytemuck::cast_slice(&records))?,
-            wide: device.memory(room as usize * 32)?,
+            wide: device.memory_of(bytemuck::cast_slice(&wide))?,
             answers: device.memory(room as usize * 16)?,
             wide_answers: device.memory(room as usize * 32)?,
             room,
@@ -457,15 +460,14 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
         queue.read(&parts.answers, 0, bytemuck::cast_slice_mut(&mut answers))?;
         // What cores find, and what the device found put into the same frames.
         worker.judge_parsed(&mut frames)?;
-        let expected: Vec<_> = (0..frames.len())
-            .map(|frame| (frames.verdicts()[frame], frames.rewrites(frame).collect::<Vec<_>>()))
-            .collect();
+        let expected: Vec<_> =
+            (0..frames.len()).map(|frame| (frames.verdicts()[frame], rewritten(&frames, frame))).collect();
         ring.fill(&mut frames, packets as usize, batch as usize, packets);
         frames.parse(plan.chain().settings.run.policy());
         for (frame, (answer, (verdict, rewrites))) in answers.iter().zip(expected).enumerate() {
             answer.rewrite(&mut frames, frame as u32, Default::default);
             let is_same = answer.verdict() == Some(verdict)
-                && (!verdict.is_pass() || frames.rewrites(frame).collect::<Vec<_>>() == rewrites);
+                && (!verdict.is_pass() || rewritten(&frames, frame) == rewrites);
             wrong += u64::from(!is_same);
         }
         packets += u64::from(len);
@@ -510,6 +512,11 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
             ("packet_size", json!(options.packet_size)),
         ],
     })
+}
+
+/// What is to be rewritten in a frame.
+fn rewritten(batch: &Batch, frame: usize) -> (Vec<Rewrite>, Option<Dscp>) {
+    (batch.rewrites(frame).collect(), batch.marked(frame))
 }
 
 /// Measures a chain over packets in memory, from frames to what is sent.

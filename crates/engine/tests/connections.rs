@@ -15,7 +15,7 @@ use frames::{Fragment, Packet, Transport, ethernet};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use support::{How, results, shares, traffic};
+use support::{How, compare_on, devices, results, shares, traffic};
 
 /// A packet to be made: whose connection it is of, and what it is there.
 #[derive(Clone, Debug)]
@@ -313,6 +313,55 @@ fn packets_without_room_are_judged_by_the_rules_alone() {
         }
         for settings in ["", "batch = 3"] {
             assert_eq!(run(settings), oracle, "{when_full}, {settings}");
+        }
+    }
+}
+
+/// Functions over connections on devices: queries, errors before and behind what they quote, messages and fragments of no connection, flows
+/// that begin anew, a definition that comes twice.
+#[test]
+fn devices_know_connections() {
+    let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
+    let counter = function("counter", "flows = \"connection\"\n");
+    let short = function("counter", "flows = \"short\"\n");
+    let limiter = function("limiter", "flows = \"short\"\nrate = \"80kbit/s\"\nburst = \"100B\"\n");
+    let sources = function("counter", "flows = \"source\"\n");
+    let tracker = function("conntrack", "");
+    let loose = function("conntrack", &format!("loose = true\ninvalid = \"pass\"\n{SHORT}"));
+    let mut runner = TestRunner::deterministic();
+    let devices = devices();
+    for packets in [300, 9_000] {
+        let events =
+            prop::collection::vec(event(), packets).new_tree(&mut runner).expect("packets").current();
+        let capture = capture(&events);
+        for chain in [
+            format!("{limiter}{counter}"),
+            format!("{loose}{tracker}{counter}"),
+            format!("{short}{sources}{loose}{limiter}"),
+        ] {
+            for device in &devices {
+                compare_on(device, &format!("{DEFINITIONS}{chain}"), &capture);
+            }
+        }
+    }
+    // One connection: packets of it that are taken together, with errors about it among them and without.
+    for one in [8, 3] {
+        let events = prop::collection::vec(event(), 3_000).new_tree(&mut runner).expect("packets").current();
+        let of_one = |(number, event): (usize, Event)| {
+            let what = match number % one {
+                7 => What::Error(3, 1, 1_500),
+                _ => What::Udp(1000, 7),
+            };
+            Event {
+                v6: one == 3,
+                hosts: (if number % 5 == 0 { 1 } else { 0 }, if number % 5 == 0 { 3 } else { 1 }),
+                what,
+                ..event
+            }
+        };
+        let capture = capture(&events.into_iter().enumerate().map(of_one).collect::<Vec<_>>());
+        for device in &devices {
+            compare_on(device, &format!("{DEFINITIONS}{counter}{tracker}{limiter}{loose}{short}"), &capture);
         }
     }
 }

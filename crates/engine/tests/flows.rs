@@ -13,7 +13,9 @@ use packetloom_device::{Cache, Device, Id};
 use packetloom_packet::key::join;
 use packetloom_packet::{Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, dissect};
 use proptest::prelude::*;
-use support::{How, capture, plan, results, shares, traffic};
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use support::{How, Results, capture, compare_on, devices, plan, results, shares, traffic};
 
 const BALANCER: &str = "balancer";
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
@@ -404,30 +406,6 @@ fn without_room_nothing_is_remembered() {
     }
 }
 
-/// The devices of this machine, the host first; what is missing is said.
-fn devices() -> Vec<Device> {
-    let cache = || Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
-    let (ids, missing) = packetloom_device::list();
-    missing.iter().for_each(|why| eprintln!("skipped: {why}"));
-    [Id::Host].into_iter().chain(ids).map(|id| Device::open(id, cache()).expect("it was listed")).collect()
-}
-
-/// What a device leaves of a chain is what the oracle leaves.
-fn compare_on(device: &Device, chain: &str, capture: &[u8]) {
-    let id = device.description().id;
-    let how = How { settings: "device = \"oracle\"", ..How::default() };
-    let (oracle, ..) = results(chain, capture, how);
-    let settings = format!("device = \"{id}\"");
-    let how = How { settings: &settings, device: Some(device.clone()), ..How::default() };
-    let (found, shares, notices) = results(chain, capture, how);
-    assert_eq!(notices, Vec::<String>::new());
-    let shares = shares.expect("a device was used");
-    assert_eq!(shares.here, 0, "{id}: all of them were judged there");
-    assert_eq!(Some(shares.device), oracle.summary["received"].as_u64());
-    assert_eq!(found.summary, oracle.summary, "{id}\n{chain}");
-    assert!(found == oracle, "{id}: other packets passed, or rewritten otherwise\n{chain}");
-}
-
 #[test]
 fn devices_give_what_the_oracle_gives() {
     let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
@@ -454,6 +432,124 @@ fn devices_give_what_the_oracle_gives() {
     }
 }
 
+/// A function that devices run.
+fn on_device() -> impl Strategy<Value = String> {
+    let flows = prop::sample::select(vec!["5-tuple", "short", "sources", "connection"]);
+    let counted =
+        prop::sample::select(vec!["5-tuple", "short", "sources", "connection", "initiator", "openers"]);
+    prop_oneof![
+        counted.prop_map(|flows| format!("[[chain]]\nnf = \"counter\"\nflows = \"{flows}\"\n")),
+        flows.prop_map(|flows| format!(
+            "[[chain]]\nnf = \"limiter\"\nflows = \"{flows}\"\nrate = \"1Mbit/s\"\nburst = \"4000B\"\n"
+        )),
+        policer(),
+        source_counter(),
+        Just(BALANCER.to_owned()),
+    ]
+}
+
+#[test]
+fn devices_run_any_chain() {
+    let mut runner = TestRunner::deterministic();
+    let devices = devices();
+    let draw = |runner: &mut TestRunner| {
+        let chain = prop::collection::vec(on_device(), 1..6);
+        let rest = (1u64..4_000, prop_oneof![Just(1u64), 2u64..300, Just(4_000u64)], any::<u64>());
+        let options =
+            (any::<(bool, bool, bool)>(), prop::sample::select(vec!["5-tuple", "short"]), 0usize..9);
+        (chain, rest, options).new_tree(runner).expect("a chain").current()
+    };
+    for _ in 0..4 {
+        let (functions, (packets, flows, seed), ((has_scans, with_port, returns), balanced, late)) =
+            draw(&mut runner);
+        let capture =
+            if has_scans { scans(packets, seed) } else { traffic(packets, flows.min(packets), seed) };
+        let capture = at_times(capture, |packet, time| {
+            if late > 0 && packet % (late + 1) == 0 { time.saturating_sub(4_000_000) } else { time }
+        });
+        let capture = coloured(capture, seed);
+        let functions =
+            functions.concat().replace(BALANCER, &balancer(&capture, balanced, with_port, returns));
+        for device in &devices {
+            compare_on(device, &format!("{DEFINITIONS}{functions}"), &capture);
+        }
+    }
+}
+
+/// Marks that are written and read on a device, by flows of one packet, of many, and of all.
+#[test]
+fn devices_mark() {
+    let policer =
+        |flows: &str, keys: &str| format!("[[chain]]\nnf = \"policer\"\nflows = \"{flows}\"\n{keys}");
+    let marks = "green = { dscp = \"af11\" }\nyellow = { dscp = \"af12\" }\nred = { dscp = \"af13\" }\n";
+    let single =
+        format!("marker = \"single-rate\"\ncir = \"80kbit/s\"\ncbs = \"1500B\"\nebs = \"1500B\"\n{marks}");
+    let two = format!(
+        "marker = \"two-rate\"\ncir = \"80kbit/s\"\ncbs = \"1500B\"\npir = \"160kbit/s\"\npbs = \"3000B\"\n{marks}"
+    );
+    let aware = "mode = \"colour-aware\"\nothers = \"yellow\"\n";
+    let reader = "marker = \"two-rate\"\ncir = \"1TB/s\"\ncbs = \"9GB\"\npir = \"1TB/s\"\npbs = \"9GB\"\n\
+        mode = \"colour-aware\"\nred = \"pass\"\n";
+    let colours = |summary: &serde_json::Value, function: usize| {
+        ["green", "yellow", "red"].map(|name| summary["functions"][function][name]["packets"].as_u64())
+    };
+    for device in &devices() {
+        for flows in [1, 40, 3_000] {
+            let capture = coloured(traffic(3_000, flows, 5), 5);
+            let chain = [
+                policer("source", &single),
+                policer("5-tuple", reader),
+                policer("source", &format!("{two}{aware}")),
+                policer("5-tuple", &format!("{single}{aware}")),
+                policer("5-tuple", reader),
+            ];
+            let chain = chain.concat();
+            let summary = compare_on(device, &chain, &capture);
+            assert_eq!(colours(&summary, 0), colours(&summary, 1), "what is written is read: {summary}");
+            let last = colours(&summary, 4);
+            assert!(flows != 40 || last.iter().all(|&packets| packets > Some(20)), "{summary}");
+        }
+    }
+}
+
+/// What a function remembers of flows by a second definition on a device: first packets among others of their source, flows that begin
+/// anew, several functions that remember, and packets whose flow finds no room.
+#[test]
+fn devices_remember() {
+    let counter = |keys: &str| format!("[[chain]]\nnf = \"source-counter\"\n{keys}");
+    let limiter = "[[chain]]\nnf = \"limiter\"\nrate = \"1Mbit/s\"\nburst = \"4000B\"\n";
+    let chain = [&counter(""), limiter, &counter("flows = \"sources\"\n")].concat();
+    for device in &devices() {
+        for capture in [traffic(2_000, 1, 7), traffic(2_000, 40, 9), scans(2_000, 8)] {
+            let summary = compare_on(device, &format!("{DEFINITIONS}{chain}"), &capture);
+            let flows = |function: usize| summary["functions"][function]["flows"].as_u64();
+            assert_eq!(flows(0), summary["flows"]["5-tuple"]["created"].as_u64());
+            assert!(flows(0) >= flows(2) && flows(2) > Some(0), "{summary}");
+        }
+        // Which flows find room is open where many come at a time, and a region may hold up to a fifth more than its share.
+        for (when_full, drops) in [("drop-new", true), ("pass-new", false)] {
+            let chain = format!(
+                "[flows.few]\nby = \"5-tuple\"\ntimeout = \"0\"\nmax_flows = 100\nwhen_full = \"{when_full}\"\n{}",
+                counter("sessions = \"few\"\n")
+            );
+            let settings = format!("device = \"{}\"", device.description().id);
+            let how = How { settings: &settings, device: Some(device.clone()), ..How::default() };
+            let (Results { summary, .. }, shares, _) = results(&chain, &scans(3_000, 8), how);
+            assert!(shares.is_some_and(|shares| shares.here == 0));
+            let number = |pointer: &str| summary.pointer(pointer).and_then(serde_json::Value::as_u64);
+            let refused = number("/flows/few/refused").expect("a number");
+            assert!(refused > 1_000, "{summary}");
+            let flows = number("/functions/0/flows");
+            assert!(
+                flows == number("/flows/few/created") && flows >= Some(200) && flows <= Some(240),
+                "{summary}"
+            );
+            assert_eq!(number("/functions/0/packets"), Some(if drops { 3_000 - refused } else { 3_000 }));
+            assert_eq!(number("/dropped/flow_table_full"), Some(if drops { refused } else { 0 }));
+        }
+    }
+}
+
 /// Where a device fails, cores go on: each packet is judged once, and counted from then on.
 #[test]
 fn cores_go_on_where_a_device_fails() {
@@ -462,7 +558,7 @@ fn cores_go_on_where_a_device_fails() {
     let capture = traffic(20_000, 300, 9);
     // What stands behind it is on cores all the time, and knows nothing of the failure.
     let chain = "[flows.apart]\nby = \"5-tuple\"\n[[chain]]\nnf = \"counter\"\n\
-                 [[chain]]\nnf = \"source-counter\"\nsessions = \"apart\"\n";
+                 [[chain]]\nnf = \"scan\"\nmethod = \"fan-out\"\nthreshold = 9\nsessions = \"apart\"\n";
     let (oracle, ..) = results(chain, &capture, How { settings: "device = \"oracle\"", ..How::default() });
     for (call, after) in [(Call::Launch, 0), (Call::Launch, 5), (Call::Finish, 9)] {
         let faults = Faults::new();
@@ -863,6 +959,9 @@ services = [
             (0..5).map(|n| backends[n]["returned"]["packets"].as_u64().expect("a number")).collect();
         assert_eq!(counts, returned, "{backends}");
         assert_eq!(found.summary["functions"][0]["others"], 5, "{}", found.summary);
+    }
+    for device in devices() {
+        compare_on(&device, SERVICES, &before);
     }
     // Unless it is asked for, they stay as they are.
     let (found, ..) = results(&SERVICES.replace("returns = true\n", ""), &before, How::default());

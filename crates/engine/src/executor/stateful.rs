@@ -12,7 +12,7 @@ use packetloom_packet::Batch;
 
 use super::single::Stages;
 use super::{ENCODED, Expiry, Intake, Outlet, Remains};
-use crate::offload::stateful::records::{self, Answer, Record, Wide};
+use crate::offload::stateful::records::{self, Answer, Needs, Record, Wide};
 use crate::offload::stateful::{Buffers, State, Stateful};
 use crate::offload::{self, standby};
 use crate::outcome::Shares;
@@ -104,12 +104,13 @@ struct Parts<M> {
 impl<M> Parts<M> {
     fn new(
         room: u32,
+        needs: Needs,
         memory: impl Fn(usize) -> Result<M, packetloom_device::Error>,
     ) -> Result<Self, packetloom_device::Error> {
         let room = room as usize;
         Ok(Self {
             records: memory(room * size_of::<Record>())?,
-            wide: memory(room * size_of::<Wide>())?,
+            wide: memory(needs.wides(room) * size_of::<Wide>())?,
             answers: memory(room * size_of::<Answer>())?,
             wide_answers: memory(room * size_of::<Wide>())?,
         })
@@ -135,10 +136,10 @@ impl<M> Parts<M> {
 impl There {
     fn new(stateful: Stateful) -> Result<Self, offload::Error> {
         let device = stateful.device();
-        let room = stateful.room();
-        let memory = Parts::new(room, |bytes| device.share(bytes))?;
+        let (room, needs) = (stateful.room(), stateful.needs());
+        let memory = Parts::new(room, needs, |bytes| device.share(bytes))?;
         let shares = device.description().shares;
-        let copies = if shares { None } else { Some(Parts::new(room, |bytes| device.memory(bytes))?) };
+        let copies = if shares { None } else { Some(Parts::new(room, needs, |bytes| device.memory(bytes))?) };
         let queue = device.queue()?;
         Ok(Self {
             stateful,
@@ -156,11 +157,11 @@ impl There {
     }
 
     fn send(&mut self, batch: &Batch) -> Result<(), offload::Error> {
-        records::of_batch(batch, &mut self.records, &mut self.wide);
+        records::of_batch(batch, self.stateful.needs(), &mut self.records, &mut self.wide);
         self.memory.records.write(0, bytemuck::cast_slice(&self.records));
         self.memory.wide.write(0, bytemuck::cast_slice(&self.wide));
         self.sent = Instant::now();
-        let (room, has_v6, count) = (self.stateful.room(), !self.wide.is_empty(), self.records.len());
+        let (room, has_v6, count) = (self.stateful.room(), !batch.v6().keys.is_empty(), self.records.len());
         let Some(copies) = &self.copies else {
             return self.stateful.launch(
                 &mut self.queue,
@@ -176,7 +177,7 @@ impl There {
         queue.copy_out(&copies.answers, 0..count * size_of::<Answer>(), &host.answers, 0)?;
         Ok(queue.copy_out(
             &copies.wide_answers,
-            0..self.wide.len() * size_of::<Wide>(),
+            0..if has_v6 { count * size_of::<Wide>() } else { 0 },
             &host.wide_answers,
             0,
         )?)

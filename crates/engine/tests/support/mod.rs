@@ -2,7 +2,7 @@
 
 #![allow(unreachable_pub, dead_code, reason = "each test takes what it needs")]
 
-use packetloom_device::Device;
+use packetloom_device::{Cache, Device, Id};
 use packetloom_engine::chain::Chain;
 use packetloom_engine::executor::{Io, Life, Saving};
 use packetloom_engine::outcome::Shares;
@@ -189,4 +189,31 @@ pub fn capture(packets: impl IntoIterator<Item = (u64, Key)>) -> Vec<u8> {
         capture.extend(frame);
     }
     capture
+}
+
+/// The devices of this machine, the host first; what is missing is said.
+pub fn devices() -> Vec<Device> {
+    let cache = || Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
+    let (ids, missing) = packetloom_device::list();
+    missing.iter().for_each(|why| eprintln!("skipped: {why}"));
+    [Id::Host].into_iter().chain(ids).map(|id| Device::open(id, cache()).expect("it was listed")).collect()
+}
+
+/// What a device that runs all of a chain leaves is what the oracle leaves; its summary.
+pub fn compare_on(device: &Device, chain: &str, capture: &[u8]) -> serde_json::Value {
+    let id = device.description().id;
+    let functions = chain.matches("[[chain]]").count();
+    assert_eq!(plan(chain, &format!("device = \"{id}\"")).stateful(), functions, "{chain}");
+    let how = How { settings: "device = \"oracle\"", ..How::default() };
+    let (oracle, ..) = results(chain, capture, how);
+    let settings = format!("device = \"{id}\"");
+    let how = How { settings: &settings, device: Some(device.clone()), ..How::default() };
+    let (found, shares, notices) = results(chain, capture, how);
+    assert_eq!(notices, Vec::<String>::new());
+    let shares = shares.expect("a device was used");
+    assert_eq!(shares.here, 0, "{id}: all of them were judged there");
+    assert_eq!(Some(shares.device), oracle.summary["received"].as_u64());
+    assert_eq!(found.summary, oracle.summary, "{id}\n{chain}");
+    assert!(found == oracle, "{id}: other packets passed, or rewritten otherwise\n{chain}");
+    found.summary
 }

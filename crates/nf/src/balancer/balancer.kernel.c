@@ -2,15 +2,20 @@
  * Flows to services spread over backends: see mod.rs. State: the backend's number and 1, or 0 where the flow is to no service; the upper half
  * says whether the client is the flow's lower endpoint.
  *
- * Parameters: the number of services, their hashes' seed (two words), then for each service its address (four words), IP version, port
- * and protocol (ANY for any), the number of its first backend, and where its table begins and its entries; then for each backend its
- * address and its port, or ANY.
+ * Parameters, words of 32 bits: the number of services, their hashes' seed (two), where backends begin and how many they are, where returns
+ * begin and how many they are. Then for each service its address (four), IP version, port and protocol (ANY for any), the number of its
+ * first backend, and where its table begins and its entries; for each backend its address and its port, or ANY; for each of what
+ * is returned, by address in order, whether that is IPv6, the address, the port and protocol from which it comes, or ANY, the backend's
+ * number, the address that it gets, and the port, or ANY.
  *
- * Totals: packets to no service. More: for each backend packets, bytes, flows.
+ * Totals: packets to no service, and from no backend where these are returned. More: for each backend packets, bytes, flows; where they
+ * are returned, for each packets and bytes.
  */
 #define BALANCER_ANY 0xffffffffu
+#define BALANCER_SERVICES 7
 #define BALANCER_SERVICE 10
 #define BALANCER_BACKEND 5
+#define BALANCER_RETURN 13
 
 /* FlowKey::hash of the 5-tuple that the packet now has. */
 FUNCTION u64 balancer_hash(PRIVATE const Packet *packet, u64 seed) {
@@ -28,7 +33,7 @@ FUNCTION u64 balancer_hash(PRIVATE const Packet *packet, u64 seed) {
 
 /* The backend of a new flow and 1, or 0. */
 FUNCTION u32 balancer_choose(PRIVATE const Packet *packet, GLOBAL const u32 *parameters) {
-  GLOBAL const u32 *service = parameters + 4;
+  GLOBAL const u32 *service = parameters + BALANCER_SERVICES;
   u32 has_ports = packet->rest >> 16 & KEY_PORTS;
   for (u32 i = 0; i < parameters[0]; i++, service += BALANCER_SERVICE) {
     u32 fits = service[4] == packet->is_v6 && (service[5] == BALANCER_ANY || (has_ports && service[5] == packet->ports >> 16)) &&
@@ -45,10 +50,57 @@ FUNCTION u32 balancer_choose(PRIVATE const Packet *packet, GLOBAL const u32 *par
   return 0;
 }
 
+/* Whether the address of what is returned is below that of a packet's source, or is it where `or_same`. */
+FUNCTION u32 balancer_is_below(GLOBAL const u32 *own, PRIVATE const Packet *packet, u32 or_same) {
+  if (own[0] != packet->is_v6) {
+    return own[0] < packet->is_v6;
+  }
+  for (u32 i = 0; i < 4; i++) {
+    if (own[1 + i] != packet->source[i]) {
+      return own[1 + i] < packet->source[i];
+    }
+  }
+  return or_same;
+}
+
+/* What a packet from a backend is: the place of its parameters; 0 for those of nobody, and for messages of ICMP that are not replies. */
+FUNCTION u32 balancer_return(PRIVATE const Packet *packet, GLOBAL const u32 *parameters) {
+  u32 bits = packet->rest >> 16;
+  u32 protocol = packet->rest & 0xff;
+  u32 port = packet->ports & 0xffff;
+  /* Later fragments do not say what they are of. */
+  if ((protocol == PROTOCOL_ICMP || protocol == PROTOCOL_ICMPV6) && !((bits & KEY_ICMP) && packet_is_reply(packet)) && !(bits & KEY_LATER_FRAGMENT)) {
+    return 0;
+  }
+  u32 begin = parameters[5];
+  u32 low = 0;
+  u32 high = parameters[6];
+  while (low < high) {
+    u32 middle = (low + high) / 2;
+    if (balancer_is_below(parameters + begin + middle * BALANCER_RETURN, packet, 0)) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  for (; low < parameters[6]; low++) {
+    u32 place = begin + low * BALANCER_RETURN;
+    GLOBAL const u32 *from = parameters + place;
+    /* The first one is not below; the next ones may be above. */
+    if (!balancer_is_below(from, packet, 1)) {
+      return 0;
+    }
+    if ((from[5] == BALANCER_ANY || ((bits & KEY_PORTS) && from[5] == port)) && (from[6] == BALANCER_ANY || from[6] == protocol)) {
+      return place;
+    }
+  }
+  return 0;
+}
+
 /* Sends a packet of a flow to its backend. */
 FUNCTION u32 balancer_send(PRIVATE Packet *packet, u32 chosen, GLOBAL const u32 *parameters) {
   GLOBAL const u32 *backend = parameters + parameters[3] + (chosen - 1) * BALANCER_BACKEND;
-  return packet_rewrite_destination(packet, backend, backend[4]) ? VERDICT_PASS : VERDICT_REWRITE;
+  return packet_rewrite(packet, END_DESTINATION, backend, backend[4]) ? VERDICT_PASS : VERDICT_REWRITE;
 }
 
 /* The state of a flow that begins with a packet. */
@@ -64,14 +116,27 @@ FUNCTION u64 balancer_begin(PRIVATE const Packet *packet, GLOBAL const u32 *para
 /* Whether a packet is one to the flow's service. */
 FUNCTION u32 balancer_takes(u64 state, PRIVATE const Packet *packet) { return (u32)state && (u32)(state >> 32) == packet->from_a; }
 
+/* What becomes of a packet that is not one to the flow's service: it is from a backend, or nobody's. */
+FUNCTION u32 balancer_other(PRIVATE Packet *packet, GLOBAL const u32 *parameters, PRIVATE u64 *totals, MORE more) {
+  u32 place = balancer_return(packet, parameters);
+  if (!place) {
+    totals[0] += 1;
+    return VERDICT_PASS;
+  }
+  GLOBAL const u32 *from = parameters + place;
+  u32 returned = parameters[4] * 3 + from[7] * 2;
+  add_more(&more[returned], 1);
+  add_more(&more[returned + 1], packet->bytes);
+  return packet_rewrite(packet, END_SOURCE, from + 8, from[12]) ? VERDICT_PASS : VERDICT_REWRITE;
+}
+
 FUNCTION u32 balancer_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
                            MORE more) {
   if (is_new) {
     state[0] = balancer_begin(packet, parameters, more);
   }
   if (!balancer_takes(state[0], packet)) {
-    totals[0] += 1;
-    return VERDICT_PASS;
+    return balancer_other(packet, parameters, totals, more);
   }
   u32 chosen = (u32)state[0];
   add_more(&more[(chosen - 1) * 3], 1);
@@ -89,12 +154,13 @@ FUNCTION u32 balancer_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pa
   }
   u64 state = crowd->state[0];
   u32 takes = passes && balancer_takes(state, packet);
-  totals[0] += passes && !takes;
   u64 bytes;
   u64 packets = crowd_count(crowd, packet, takes, &bytes);
   if (packets && team_item(crowd->team) == 0) {
     add_more(&more[((u32)state - 1) * 3], packets);
     add_more(&more[((u32)state - 1) * 3 + 1], bytes);
   }
-  return takes ? balancer_send(packet, (u32)state, parameters) : VERDICT_PASS;
+  return takes ? balancer_send(packet, (u32)state, parameters) : passes ? balancer_other(packet, parameters, totals, more) : VERDICT_PASS;
 }
+
+PASSES_WITHOUT(balancer)

@@ -124,7 +124,10 @@ impl FlowFunction for BalancerCpu {
 
     fn add(&mut self, counted: &[u64]) {
         self.others += counted[0];
-        for (Target { load, .. }, counted) in self.targets.iter_mut().zip(counted[1..].chunks_exact(3)) {
+        let (loads, returned) = counted[1..].split_at(3 * self.targets.len());
+        let own = self.returning.iter_mut().flat_map(|returning| returning.returned.as_flattened_mut());
+        own.zip(returned).for_each(|(own, returned)| *own += returned);
+        for (Target { load, .. }, counted) in self.targets.iter_mut().zip(loads.chunks_exact(3)) {
             load.packets += counted[0];
             load.bytes += counted[1];
             load.flows += counted[2];

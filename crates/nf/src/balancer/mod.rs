@@ -139,19 +139,18 @@ impl PerFlow for Balancer {
     }
 
     fn kernel(&self) -> Option<Kernel> {
-        if self.returns.is_some() {
-            return None;
-        }
         let texts = &[("balancer", include_str!("balancer.kernel.c"))];
-        let counters = (1, 3 * self.services.backends().len());
+        let each = if self.returns.is_some() { 5 } else { 3 };
+        let counters = (1, each * self.services.backends().len());
         let words = state_words::<cpu::Chosen>();
         Some(Kernel {
             name: "balancer",
             texts,
             words,
             crowd: Crowd::Own,
-            parameters: self.services.parameters(),
+            parameters: self.services.parameters(self.returns.as_deref()),
             counters,
+            dscps: false,
         })
     }
 }

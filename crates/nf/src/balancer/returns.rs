@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use packetloom_packet::key::join;
 use packetloom_packet::{Address, Key, KeyBits, Message, protocol};
 
-use super::services::{Backend, Front, Services, address_of};
+use super::services::{ANY, Backend, Front, Services, address_of, words_of};
 use crate::Error;
 
 /// What may come from backends, by the address that sends it.
@@ -83,6 +83,35 @@ impl Returns {
     /// Adds a backend, behind those that are there: also one that is listed no more but has flows.
     pub(super) fn add(&mut self, number: u32, service: Front, backend: &Backend) {
         self.0.entry(backend.address).or_default().push(Return::new(number, service, backend));
+    }
+
+    /// What comes from each backend as a kernel takes it, by address: see `balancer.kernel.c`.
+    pub(super) fn parameters(&self) -> Vec<[u32; 13]> {
+        let mut addresses: Vec<_> = self.0.iter().collect();
+        addresses.sort_unstable_by_key(|(address, _)| **address);
+        let all = addresses.into_iter().flat_map(|(address, of)| of.iter().map(move |from| (address, from)));
+        let any = |number: Option<u16>| number.map_or(ANY, u32::from);
+        let words = |(&address, from): (&IpAddr, &Return)| {
+            let [a, b, c, d] = words_of(address_of(address));
+            let [e, f, g, h] = words_of(from.address);
+            let (from_port, protocol) = (any(from.from_port), any(from.protocol.map(u16::from)));
+            [
+                address.is_ipv6().into(),
+                a,
+                b,
+                c,
+                d,
+                from_port,
+                protocol,
+                from.backend,
+                e,
+                f,
+                g,
+                h,
+                any(from.port),
+            ]
+        };
+        all.map(words).collect()
     }
 
     /// What a packet from a backend is, by its key; of several backends that it may be from, the first one. None for those of nobody, and

@@ -8,6 +8,7 @@ use packetloom_packet::{Address, FlowKey, Key, KeyBits, protocol};
 use serde::{Deserialize, Serialize};
 
 use super::maglev::Maglev;
+use super::returns::Returns;
 use crate::Error;
 
 /// What flows are sent to, and where they go instead.
@@ -64,6 +65,17 @@ pub(super) fn address_of(address: IpAddr) -> Address {
         IpAddr::V6(address) => Address::V6(halves(address.to_bits())),
     }
 }
+
+/// An address as kernels take it, most significant word first; of IPv4 only the first is one.
+pub(super) fn words_of(address: Address) -> [u32; 4] {
+    match address {
+        Address::V4(address) => [address, 0, 0, 0],
+        Address::V6([high, low]) => [(high >> 32) as u32, high as u32, (low >> 32) as u32, low as u32],
+    }
+}
+
+/// Any port or protocol, as kernels have it.
+pub(super) const ANY: u32 = u32::MAX;
 
 impl Backend {
     /// The address as keys hold it.
@@ -175,26 +187,22 @@ impl Services {
         service.first + service.table.lookup(flow.hash(self.seed))
     }
 
-    /// Services, backends and tables as a kernel takes them: see `balancer.kernel.c`.
-    pub(super) fn parameters(&self) -> Vec<u32> {
-        const ANY: u32 = u32::MAX;
-        let words = |address: IpAddr| match address {
-            IpAddr::V4(address) => [address.to_bits(), 0, 0, 0],
-            IpAddr::V6(address) => {
-                let bits = address.to_bits();
-                [96, 64, 32, 0].map(|shift| (bits >> shift) as u32)
-            }
-        };
-        let backends = 4 + self.services.len() * 10;
-        let mut tables = backends + self.backends.len() * 5;
-        let mut parameters =
-            vec![self.services.len() as u32, self.seed as u32, (self.seed >> 32) as u32, backends as u32];
+    /// Services, backends, tables and what is returned as a kernel takes them: see `balancer.kernel.c`.
+    pub(super) fn parameters(&self, returns: Option<&Returns>) -> Vec<u32> {
+        let any = |number: Option<u16>| number.map_or(ANY, u32::from);
+        let backends = 7 + self.services.len() * 10;
+        let returned = backends + self.backends.len() * 5;
+        let returns = returns.map(Returns::parameters).unwrap_or_default();
+        let mut tables = returned + returns.as_flattened().len();
+        let places = [backends, self.backends.len(), returned, returns.len()].map(|number| number as u32);
+        let mut parameters = vec![self.services.len() as u32, self.seed as u32, (self.seed >> 32) as u32];
+        parameters.extend(places);
         for Service { front: Front { address, port, protocol }, first, table } in &self.services {
-            parameters.extend(words(*address));
+            parameters.extend(words_of(address_of(*address)));
             parameters.extend([
                 address.is_ipv6().into(),
-                port.map_or(ANY, u32::from),
-                protocol.map_or(ANY, u32::from),
+                any(*port),
+                any(protocol.map(u16::from)),
                 *first,
                 tables as u32,
                 table.size() as u32,
@@ -202,9 +210,10 @@ impl Services {
             tables += table.size();
         }
         for backend in &self.backends {
-            parameters.extend(words(backend.address));
-            parameters.push(backend.port.map_or(ANY, u32::from));
+            parameters.extend(words_of(backend.to()));
+            parameters.push(any(backend.port));
         }
+        parameters.extend(returns.as_flattened());
         self.services.iter().for_each(|service| parameters.extend(service.table.entries()));
         parameters
     }

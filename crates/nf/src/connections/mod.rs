@@ -30,6 +30,7 @@ use packetloom_packet::{KeyBits, Message, protocol};
 
 pub use self::config::TimeoutsConfig;
 pub(crate) use self::oracle::{OracleConnection, OracleTracker};
+use crate::flows::parameters_of;
 
 /// The states of connections, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -303,6 +304,9 @@ pub struct Arrival {
     pub signal: Signal,
 }
 
+/// Steps of connections for devices, with the name of their file.
+pub(crate) const KERNEL: (&str, &str) = ("connections", include_str!("connections.kernel.c"));
+
 /// What steps connections.
 #[derive(Clone, Debug)]
 pub struct Tracker {
@@ -315,6 +319,15 @@ impl Tracker {
     /// One with these timeouts; where `loose`, connections whose beginning was not seen are picked up.
     pub fn new(timeouts: &TimeoutsConfig, loose: bool) -> Self {
         Self { steps: if loose { &LOOSE } else { &STRICT }, timeouts: timeouts.by_state() }
+    }
+
+    /// Timeouts and steps as [`KERNEL`] takes them.
+    pub(crate) fn parameters(&self) -> Vec<u32> {
+        let mut parameters = parameters_of(&self.timeouts);
+        let steps: Vec<u8> = self.steps.iter().flatten().flatten().copied().collect();
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
+        parameters.extend(steps.chunks(4).map(word));
+        parameters
     }
 
     /// Whether there is a connection at a time.

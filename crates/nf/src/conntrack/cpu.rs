@@ -73,6 +73,12 @@ impl FlowFunction for ConntrackCpu {
         });
     }
 
+    fn add(&mut self, counted: &[u64]) {
+        let own = self.report.packets.as_flattened_mut().iter_mut();
+        let own = own.chain(&mut self.opened).chain(&mut self.entered);
+        own.zip(counted).for_each(|(own, counted)| *own += counted);
+    }
+
     fn report(&self, _flows: &Flows) -> Box<dyn Report> {
         let mut report = self.report.clone();
         let entered = |state: State| self.entered[state as usize];

@@ -7,7 +7,7 @@
 //!   RFC 5508 section 5 has errors about no connection dropped: they are invalid.
 //! - Verdict: pass, or drop with `invalid_connection`.
 //!
-//! [`connections`](crate::connections) has the states.
+//! [`connections`] has the states.
 
 mod config;
 mod cpu;
@@ -21,10 +21,10 @@ use packetloom_packet::{DropReason, Verdict, protocol};
 use serde_json::{Value, json};
 
 pub use self::config::{Config, Invalid};
-use crate::connections::{Class, Connection};
-use crate::flows::{By, FlowFunction, FlowOracle, Keeps, StateAt, state_words};
+use crate::connections::{Class, Connection, State, Tracker};
+use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, StateAt, state_words};
 use crate::units::Span;
-use crate::{Form, PerFlow, Prepared, Report, is_equal};
+use crate::{Form, PerFlow, Prepared, Report, connections, is_equal};
 
 /// A connection tracker ready to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +89,22 @@ impl PerFlow for Conntrack {
 
     fn oracle(&self) -> Box<dyn FlowOracle> {
         Box::new(oracle::ConntrackOracle::new(self.config.clone()))
+    }
+
+    fn kernel(&self) -> Option<Kernel> {
+        let texts = &[connections::KERNEL, ("conntrack", include_str!("conntrack.kernel.c"))];
+        let Config { timeouts, loose, invalid, .. } = &self.config;
+        let mut parameters = Tracker::new(timeouts, *loose).parameters();
+        parameters.push(invalid.verdict().code().into());
+        Some(Kernel {
+            name: "conntrack",
+            texts,
+            words: state_words::<Connection>(),
+            crowd: Crowd::Serial,
+            parameters,
+            counters: (0, 2 * KINDS.len() + PROTOCOLS.len() + State::COUNT),
+            dscps: false,
+        })
     }
 }
 

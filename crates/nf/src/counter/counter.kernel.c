@@ -20,3 +20,5 @@ FUNCTION u32 counter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pas
   }
   return VERDICT_PASS;
 }
+
+PASSES_WITHOUT(counter)

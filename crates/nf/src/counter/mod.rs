@@ -63,7 +63,7 @@ impl Prepared for Counter {
 
 impl PerFlow for Counter {
     fn keeps(&self) -> Keeps {
-        let by = &[By::FiveTuple, By::Source, By::Connection];
+        let by = &[By::FiveTuple, By::Source, By::Initiator, By::Connection];
         Keeps { flows: self.flows.clone(), by, words: state_words::<Counted>() }
     }
 
@@ -85,6 +85,7 @@ impl PerFlow for Counter {
             crowd: Crowd::Own,
             parameters: Vec::new(),
             counters: (2, 0),
+            dscps: false,
         })
     }
 }

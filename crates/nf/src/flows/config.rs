@@ -3,7 +3,7 @@
 use std::fmt;
 
 use packetloom_packet::batch::Parsed;
-use packetloom_packet::{Batch, Connection, FlowKey, Key, MatchKey4, MatchKey6};
+use packetloom_packet::{Batch, Connection, FlowKey, Key, MatchKey4, MatchKey6, Role};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -33,6 +33,8 @@ pub enum By {
 impl By {
     /// All there are.
     pub const ALL: &'static [Self] = &[Self::FiveTuple, Self::Source, Self::Initiator, Self::Connection];
+    /// TCP's flags of an answer to the first packet of a connection (RFC 9293, section 3.5).
+    pub const SYN_ACK: u8 = 0x12;
 
     /// A hash of the flow of a packet of a batch, by which packets are spread over workers, keyed by `seed`; none where the frame has
     /// no key.
@@ -112,7 +114,7 @@ impl By {
     /// their flow, where it is one address.
     #[inline]
     pub(super) fn is_from_source(self, tcp_flags: u8) -> bool {
-        self != Self::Initiator || tcp_flags & SYN_ACK != SYN_ACK
+        self != Self::Initiator || tcp_flags & Self::SYN_ACK != Self::SYN_ACK
     }
 
     /// The word in chain files, and the name of the definition that is meant unless another is named.
@@ -125,9 +127,6 @@ impl By {
         }
     }
 }
-
-/// TCP's flags of an answer to the first packet of a connection (RFC 9293, section 3.5).
-const SYN_ACK: u8 = 0x12;
 
 impl fmt::Display for By {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -144,6 +143,22 @@ impl fmt::Display for By {
 pub(super) fn connection(key: &Key, batch: &Batch, index: usize) -> Connection {
     let frame = batch.frames()[index];
     Connection::of(key, frame.link, batch.bytes(index), frame.wire_len)
+}
+
+/// What a packet of a batch, which was not rewritten yet, is to the connections there are; none where it is a member of that of its
+/// 5-tuple, or the frame has no key.
+pub fn connection_of(batch: &Batch, index: usize) -> Option<Connection> {
+    let key = match batch.parsed()[index] {
+        Parsed::V4(at) => Key::V4(batch.v4().keys[at as usize]),
+        Parsed::V6(at) => Key::V6(batch.v6().keys[at as usize]),
+        Parsed::Rejected(_) => return None,
+    };
+    let (protocol, bits) = match &key {
+        Key::V4(key) => (key.protocol, key.bits),
+        Key::V6(key) => (key.protocol, key.bits),
+    };
+    let is_member = Connection::role_of(protocol, bits) == Some(Role::Member);
+    (!is_member).then(|| connection(&key, batch, index))
 }
 
 /// What becomes of a new flow when there is no room.

@@ -156,6 +156,17 @@ fn key_v6(flow: &FlowKey) -> Key<V6> {
     [flow.a[0], flow.a[1], flow.b[0], flow.b[1], rest(flow)]
 }
 
+/// The words of a flow's key in an entry; those of IPv4 are the first two.
+pub fn key_words(flow: &FlowKey) -> Key<V6> {
+    match flow.version {
+        4 => {
+            let [ends, rest] = key_v4(flow);
+            [ends, rest, 0, 0, 0]
+        }
+        _ => key_v6(flow),
+    }
+}
+
 /// Ports and protocol.
 fn rest(flow: &FlowKey) -> u64 {
     u64::from(flow.a_port) | u64::from(flow.b_port) << 16 | u64::from(flow.protocol) << 32

@@ -24,8 +24,8 @@ pub use packetloom_table::states::{
     Counts, Entry, FUNCTIONS, MAX_FUNCTIONS, StateAt, entry_bytes, header_words, state_words,
 };
 
-pub use self::config::{By, Config, WhenFull};
-pub use self::cpu::{Flows, V4, V6};
+pub use self::config::{By, Config, WhenFull, connection_of};
+pub use self::cpu::{Flows, V4, V6, key_words};
 pub use self::name::{FlowName, Top};
 pub use self::oracle::{Found, OracleFlow, OracleFlows, SavedFlow};
 pub use self::shared::{Poisoned, SharedFlows, Visitor};
@@ -87,7 +87,8 @@ pub enum Crowd {
 
 /// The step of a function as text for a device.
 ///
-/// It is called `<name>_step`, takes one packet to the next with its flow's state, and counts: see `offload/stateful` of the engine for what
+/// It is called `<name>_step`, takes one packet to the next with its flow's state, and counts; `<name>_without` judges packets without an
+/// entry: see `offload/stateful` of the engine for what
 /// is there before it.
 #[derive(Clone, Debug)]
 pub struct Kernel {
@@ -97,12 +98,30 @@ pub struct Kernel {
     pub texts: &'static [(&'static str, &'static str)],
     /// Words of 64 bits of its state.
     pub words: usize,
-    /// Words of 32 bits that it is given.
+    /// Words of 32 bits that it is given. A function that remembers flows ([`crate::PerFlow::remembers`]) gets one more: the bit of a packet's
+    /// notes that says that it is the first one of its flow.
     pub parameters: Vec<u32>,
     /// How it takes many packets of one flow.
     pub crowd: Crowd,
     /// What it counts: numbers by name, and numbers by an index that only packets decide.
     pub counters: (usize, usize),
+    /// Whether it looks at DSCPs.
+    pub dscps: bool,
+}
+
+impl Kernel {
+    /// What notes the first packets of flows that a function remembers, by a bit of packets' notes.
+    pub fn remember(note: u32) -> Self {
+        Self {
+            name: "remember",
+            texts: &[("remember", include_str!("remember.kernel.c"))],
+            words: 0,
+            parameters: vec![note],
+            crowd: Crowd::Own,
+            counters: (0, 0),
+            dscps: false,
+        }
+    }
 }
 
 /// Takes over words that are counts, whatever they are: counting on never overflows.

@@ -123,3 +123,5 @@ FUNCTION u32 limiter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pas
   totals[3] += passes && is_out ? packet->bytes : 0;
   return verdict;
 }
+
+PASSES_WITHOUT(limiter)

@@ -88,7 +88,15 @@ impl PerFlow for Limiter {
         let mut parameters = parameters_of(&self.parameters);
         parameters.push((self.unit == Unit::Bytes).into());
         let words = state_words::<Level>();
-        Some(Kernel { name: "limiter", texts, words, crowd: Crowd::Own, parameters, counters: (4, 0) })
+        Some(Kernel {
+            name: "limiter",
+            texts,
+            words,
+            crowd: Crowd::Own,
+            parameters,
+            counters: (4, 0),
+            dscps: false,
+        })
     }
 }
 

@@ -206,9 +206,7 @@ impl PerFlow for Policer {
     }
 
     fn kernel(&self) -> Option<Kernel> {
-        if !self.is_plain() {
-            return None;
-        }
+        const NONE: u32 = u32::MAX;
         let texts = &[bucket::KERNEL, ("policer", include_str!("policer.kernel.c"))];
         let (mut parameters, has_two_rates) = match &self.marker {
             Marker::SingleRate(marker) => (parameters_of(marker), false),
@@ -218,8 +216,19 @@ impl PerFlow for Policer {
         parameters.resize(parameters_of(&TwoRateMarker::zeroed()).len(), 0);
         parameters.push(has_two_rates.into());
         parameters.extend(self.actions.map(|action| u32::from(action.verdict().code())));
+        parameters
+            .extend(self.actions.map(|action| action.dscp().map_or(NONE, |dscp| u32::from(dscp.number()))));
+        parameters.push(self.others.map_or(NONE, |others| others as u32));
         let words = state_words::<Levels>();
-        Some(Kernel { name: "policer", texts, words, crowd: Crowd::Serial, parameters, counters: (6, 0) })
+        Some(Kernel {
+            name: "policer",
+            texts,
+            words,
+            crowd: Crowd::Serial,
+            parameters,
+            counters: (6, 0),
+            dscps: self.others.is_some(),
+        })
     }
 }
 

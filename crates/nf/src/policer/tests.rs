@@ -82,10 +82,10 @@ fn what_it_does_is_described() {
             "red packets get DSCP 7",
         ]
     );
-    // Devices neither read DSCPs nor write them.
-    for keys in ["mode = \"colour-aware\"", "yellow = { dscp = 0 }"] {
+    // Devices need to know DSCPs only where colours before count.
+    for (keys, dscps) in [("mode = \"colour-aware\"", true), ("yellow = { dscp = 0 }", false)] {
         let policer = prepare(&format!("{SINGLE}, {keys}")).expect("good keys");
-        assert!(per_flow(&*policer).kernel().is_none(), "{keys}");
+        assert_eq!(per_flow(&*policer).kernel().map(|kernel| kernel.dscps), Some(dscps), "{keys}");
     }
 }
 

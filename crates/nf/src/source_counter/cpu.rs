@@ -52,6 +52,12 @@ impl FlowFunction for SourceCounterCpu {
         self.all = all;
     }
 
+    fn add(&mut self, counted: &[u64]) {
+        self.all.packets += counted[0];
+        self.all.bytes += counted[1];
+        self.all.flows += counted[2];
+    }
+
     fn report(&self, flows: &Flows) -> Box<dyn Report> {
         let held = || flows.states(self.at).map(|(name, &counted)| (name, counted));
         Box::new(SourceCounterReport::new(self.all, held))

@@ -18,7 +18,9 @@ use bytemuck::{Pod, Zeroable};
 use serde_json::json;
 
 pub use self::config::Config;
-use crate::flows::{By, FlowFunction, FlowName, FlowOracle, Keeps, StateAt, Top, adopt_counts, state_words};
+use crate::flows::{
+    By, Crowd, FlowFunction, FlowName, FlowOracle, Keeps, Kernel, StateAt, Top, adopt_counts, state_words,
+};
 use crate::{Form, PerFlow, Prepared, Report, is_equal};
 
 /// A counter of sources ready to run.
@@ -81,6 +83,20 @@ impl PerFlow for SourceCounter {
 
     fn oracle(&self) -> Box<dyn FlowOracle> {
         Box::new(oracle::SourceCounterOracle::default())
+    }
+
+    fn kernel(&self) -> Option<Kernel> {
+        let texts = &[("source_counter", include_str!("source_counter.kernel.c"))];
+        let words = state_words::<Counted>();
+        Some(Kernel {
+            name: "source_counter",
+            texts,
+            words,
+            crowd: Crowd::Own,
+            parameters: Vec::new(),
+            counters: (3, 0),
+            dscps: false,
+        })
     }
 }
 

@@ -51,8 +51,10 @@ FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const u32x4 *records, G
   packet->rest = head.w;
   packet->now = tail.x | (u64)tail.y << 32;
   packet->bytes = tail.z;
+  packet->kind = tail.w;
   packet->is_v6 = is_v6;
   packet->ends = 0;
+  packet->notes = 0;
   packet->from_a = 1;
   for (u32 i = 1; i < 4; i++) {
     packet->source[i] = 0;
@@ -60,33 +62,6 @@ FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const u32x4 *records, G
   }
   if (is_v6) {
     packet_addresses(packet, wide, index);
-  }
-}
-
-/* Words of a key. */
-#define KEY_WORDS(is_v6) ((is_v6) ? 5u : 2u)
-
-/* A packet's flow, and which end sent the packet. */
-FUNCTION void packet_flow(PRIVATE Packet *packet, u32 by, u32 is_v6, PRIVATE u64 *key) {
-  u64 a[2], b[2];
-  u64 rest = packet_ends(packet, a, b, &packet->from_a);
-  if (by == BY_SOURCE) {
-    packet->from_a = 1;
-    rest = 0;
-    a[0] = (u64)packet->source[0] << 32 | packet->source[1];
-    a[1] = is_v6 ? (u64)packet->source[2] << 32 | packet->source[3] : packet->source[0];
-    b[0] = 0;
-    b[1] = 0;
-  }
-  if (is_v6) {
-    key[0] = a[0];
-    key[1] = a[1];
-    key[2] = b[0];
-    key[3] = b[1];
-    key[4] = rest;
-  } else {
-    key[0] = a[1] | b[1] << 32;
-    key[1] = rest;
   }
 }
 
@@ -166,7 +141,7 @@ FUNCTION u32 part_of(u32 by, u32 answers_others, GLOBAL const u32x4 *records, GL
     u64 key[5];
     u32 is_v6 = (kind & RECORD_IS_V6) != 0;
     packet_load(&packet, records, wide, index, is_v6);
-    packet_flow(&packet, by, is_v6, key);
+    packet_flow(&packet, wide, by, is_v6, key);
     u64 hash = is_v6 ? states_hash(key, 5, first_seed, second_seed) : states_hash(key, 2, first_seed, second_seed);
     return states_part(hash, 1u << part_bits) | is_v6 << part_bits;
   }
@@ -283,7 +258,7 @@ FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u3
 }
 
 #define DEAL(number, by)                                                                                                             \
-  KERNEL void deal_##number(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, u32 count, u32 rounds, u32 part_bits, u32 versions, \
+  KERNEL void deal_##number(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, u32 count, u32 rounds, u32 part_bits, u32 versions,\
                             u64 first_seed, u64 second_seed, GLOBAL u16 *order, GLOBAL u16 *offsets, GLOBAL u32x4 *answers) {        \
     LOCAL_MEMORY(Deal, work);                                                                                                        \
     deal(work, by, number == 0, records, wide, count, rounds, part_bits, versions, first_seed, second_seed, order, offsets, answers);\
@@ -341,9 +316,14 @@ typedef struct {
   u64 mask;
 } Stage;
 
-/* Answers: the verdict, then rewritten ends, then which definitions' flows began anew with the packet. */
+/*
+ * Answers: the verdict, then rewritten ends, then the DSCP, if it was written; then notes: which definitions' flows began anew with the
+ * packet, for which functions it is the first one of a flow that they remember, and NOTE_MARKED.
+ */
 #define ANSWER_ENDS 8
+#define ANSWER_DSCP 10
 #define ANSWER_ANEW 16
+#define ANSWER_NOTES (~((1u << ANSWER_ANEW) - 1))
 
 /* A packet that an item has, as the functions before have left it. */
 typedef struct {
@@ -357,18 +337,28 @@ typedef struct {
   u64 line[MAX_WORDS];
 } Taken;
 
-/* Brings a packet in; whether it still takes part. */
+/* What is looked up for a packet: nothing, an entry, or one that is not made for it; and nothing for one that takes part without. */
+#define LOOKS_NOT 0u
+#define LOOKS_UP 1u
+#define LOOKS_ONLY 2u
+#define LOOKS_IN_VAIN 3u
+
+/* Brings a packet in; what is looked up for it. */
 FUNCTION u32 packet_take(PRIVATE const Stage *stage, PRIVATE Taken *taken, u32 index) {
   PRIVATE Packet *packet = &taken->packet;
   packet_load(packet, stage->records, stage->wide, index, stage->is_v6);
   packet->now += stage->since;
-  packet_flow(packet, stage->by, stage->is_v6, taken->key);
+  packet_flow(packet, stage->wide, stage->by, stage->is_v6, taken->key);
   taken->hash = states_hash(taken->key, KEY_WORDS(stage->is_v6), stage->first_seed, stage->second_seed);
   taken->index = index;
   taken->answer = 0;
   if (!stage->begins) {
     u32x4 answer = stage->answers[index];
     taken->answer = answer.x;
+    packet->notes = answer.x & ANSWER_NOTES;
+    if (answer.x & NOTE_MARKED) {
+      packet_mark(packet, answer.x >> ANSWER_DSCP & 0x3f);
+    }
     packet->ends = answer.x >> ANSWER_ENDS & (END_SOURCE | END_DESTINATION);
     if (packet->ends) {
       packet->source[0] = answer.y;
@@ -379,12 +369,21 @@ FUNCTION u32 packet_take(PRIVATE const Stage *stage, PRIVATE Taken *taken, u32 i
       }
     }
   }
-  return (taken->answer & 0xff) == VERDICT_PASS;
+  if ((taken->answer & 0xff) != VERDICT_PASS) {
+    return LOOKS_NOT;
+  }
+  u32 role = packet_role(packet, stage->by);
+  /* One that was without its flow stays so. */
+  u32 was_without = !stage->is_first && (taken->answer >> (ANSWER_ANEW + stage->definition) & 1);
+  return role == ROLE_MEMBER ? LOOKS_UP : role == ROLE_RELATED && !was_without ? LOOKS_ONLY : LOOKS_IN_VAIN;
 }
 
 FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *packet, u32 index, u32 verdict, u32 anew) {
   u32x4 answer;
-  answer.x = verdict | packet->ends << ANSWER_ENDS | anew;
+  answer.x = verdict | packet->ends << ANSWER_ENDS | packet->notes | anew;
+  if (packet->notes & NOTE_MARKED) {
+    answer.x |= packet_dscp(packet) << ANSWER_DSCP;
+  }
   answer.y = packet->source[0];
   answer.z = packet->destination[0];
   answer.w = packet->ports;
@@ -418,8 +417,34 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
                           totals + own_totals, more + own_more);                                                                     \
   }
 
-/* What stays of an answer from functions before. */
-#define ANSWER_KEPT(answer) ((answer) & ~((1u << ANSWER_ANEW) - 1))
+/* Has a function judge a packet that has no entry, if it gets there. */
+#define STEP_WITHOUT(name, bit, word, own_words, own_parameters, own_totals, own_more, kind)                                         \
+  if (verdict == VERDICT_PASS) {                                                                                                     \
+    verdict = name##_without(&taken->packet, role, stage->parameters + own_parameters, more + own_more);                             \
+  }
+
+/* Takes a packet without an entry through the functions of a stage: there was no room, it is of no flow, or an error about none there is. */
+#define JUDGE_WITHOUT(number)                                                                                                        \
+  FUNCTION void judge_without_##number(PRIVATE const Stage *stage, PRIVATE Taken *taken, u32 drops_refused, MORE more,               \
+                                       PRIVATE StatesCounts *counts) {                                                               \
+    u32 anew = taken->answer & ANSWER_NOTES;                                                                                         \
+    u32 role = packet_role(&taken->packet, stage->by);                                                                               \
+    u32 verdict = VERDICT_PASS;                                                                                                      \
+    if (role != ROLE_MEMBER) {                                                                                                       \
+      anew |= 1u << (ANSWER_ANEW + stage->definition);                                                                               \
+    } else if (stage->is_first) {                                                                                                    \
+      counts->refused += 1;                                                                                                          \
+      verdict = drops_refused ? VERDICT_FLOW_TABLE_FULL : VERDICT_PASS;                                                              \
+    }                                                                                                                                \
+    STAGE_##number(STEP_WITHOUT)                                                                                                     \
+    packet_answer(stage, &taken->packet, taken->index, verdict, anew);                                                               \
+  }
+
+/* Whether an error finds a flow in its entry: not before the first packet of it, nor when it is dead. */
+FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 key_words, u64 now) {
+  u64 last = line[key_words];
+  return !stage->is_first || ((line[key_words - 1] & stage->mask) && (now <= last || now - last < stage->states.timeout));
+}
 
 /* Takes a packet through the functions of a stage. */
 #define JUDGE_PACKET(number)                                                                                                         \
@@ -428,8 +453,16 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
     u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
     PRIVATE u64 *line = taken->line;                                                                                                 \
     u64 now = taken->packet.now;                                                                                                     \
-    u32 anew = ANSWER_KEPT(taken->answer);                                                                                           \
-    if (stage->is_first) {                                                                                                           \
+    u32 anew = taken->answer & ANSWER_NOTES;                                                                                         \
+    GLOBAL u64 *entry = STATES_ENTRY(stage->states, taken->slot, stage->words);                                                      \
+    line[key_words - 1] &= ~STATES_TOUCHED;                                                                                          \
+    if (packet_role(&taken->packet, stage->by) != ROLE_MEMBER) {                                                                     \
+      if (!is_found(stage, line, key_words, now)) {                                                                                  \
+        entry[key_words - 1] = line[key_words - 1];                                                                                  \
+        judge_without_##number(stage, taken, 0, more, counts);                                                                       \
+        return;                                                                                                                      \
+      }                                                                                                                              \
+    } else if (stage->is_first) {                                                                                                    \
       u64 last = line[key_words];                                                                                                    \
       if (now > last) {                                                                                                              \
         if (now - last >= stage->states.timeout) {                                                                                   \
@@ -443,11 +476,9 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
     if (anew >> (ANSWER_ANEW + stage->definition) & 1) {                                                                             \
       line[key_words - 1] &= ~stage->mask;                                                                                           \
     }                                                                                                                                \
-    line[key_words - 1] &= ~STATES_TOUCHED;                                                                                          \
     u32 verdict = VERDICT_PASS;                                                                                                      \
     STAGE_##number(STEP)                                                                                                             \
     packet_answer(stage, &taken->packet, taken->index, verdict, anew);                                                               \
-    GLOBAL u64 *entry = STATES_ENTRY(stage->states, taken->slot, stage->words);                                                      \
     for (u32 i = (key_words - 1) & ~1u; i < stage->words; i += 2) {                                                                  \
       store_pair(entry + i, &line[i]);                                                                                               \
     }                                                                                                                                \
@@ -521,7 +552,9 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
     team_sync(team);                                                                                                                 \
     u64 last = line[key_words];                                                                                                      \
     u64 now = is_member && taken->packet.now > last ? taken->packet.now : last;                                                      \
-    u32 begins_anew = is_member && (taken->answer >> (ANSWER_ANEW + stage->definition) & 1);                                         \
+    /* Errors about the flow go one after the other, too. */                                                                         \
+    u32 begins_anew = is_member && ((taken->answer >> (ANSWER_ANEW + stage->definition) & 1) ||                                      \
+                                    packet_role(&taken->packet, stage->by) != ROLE_MEMBER);                                          \
     /* That none of them can is seen without looking at what came before each. */                                                    \
     if (stage->is_first && team_any(&work->meeting, team, now - last >= stage->states.timeout)) {                                    \
       u64 all;                                                                                                                       \
@@ -556,7 +589,7 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
     u32 verdict = VERDICT_PASS;                                                                                                      \
     STAGE_##number(STEP_OF_CROWD)                                                                                                    \
     if (is_member) {                                                                                                                 \
-      packet_answer(stage, &taken->packet, taken->index, verdict, ANSWER_KEPT(taken->answer));                                       \
+      packet_answer(stage, &taken->packet, taken->index, verdict, taken->answer & ANSWER_NOTES);                                     \
     }                                                                                                                                \
     team_sync(team);                                                                                                                 \
     for (u32 i = key_words - 1 + item; i < stage->words; i += team->size) {                                                          \
@@ -619,6 +652,18 @@ FUNCTION void make_entries(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
   }
 }
 
+/*
+ * Looks again for an entry that is not made for a packet. Where others wait for theirs, this one waits, too, since it may be for the same
+ * one.
+ */
+FUNCTION void find_made(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 looks, PRIVATE Taken *taken) {
+  u32 wait = team_any(&work->meeting, team, taken->slot == STATES_WAITS);
+  if (looks) {
+    u32 slot = states_find(&stage->states, taken->hash, taken->key, KEY_WORDS(stage->is_v6), stage->words, taken->line);
+    taken->slot = slot != STATES_NONE ? slot : wait ? STATES_WAITS : STATES_REFUSED;
+  }
+}
+
 /* How many of the packets before one are of its flow, or LONGEST or more if the flow has many; the packets' flows are at places that are told. */
 FUNCTION u32 rank_of(LOCAL Judge *work, PRIVATE const Team *team, u32 slot) {
   u32 item = team_item(team);
@@ -643,34 +688,39 @@ FUNCTION u32 rank_of(LOCAL Judge *work, PRIVATE const Team *team, u32 slot) {
   return rank;
 }
 
-/* Judges what the items of a team have, the packets that take part. */
+/* Judges what the items of a team have. */
 #define JUDGE_TAKEN(number)                                                                                                          \
-  FUNCTION void judge_taken_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 drops_refused, u32 waits,\
+  FUNCTION void judge_taken_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 drops_refused, u32 looks,\
                                      PRIVATE Taken *taken, PRIVATE u64 *totals, MORE more, PRIVATE StatesCounts *counts) {           \
     u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
+    u32 waits = looks == LOOKS_UP || looks == LOOKS_ONLY;                                                                            \
+    u32 is_without = looks == LOOKS_IN_VAIN;                                                                                         \
     do {                                                                                                                             \
-      taken->slot = STATES_NONE;                                                                                                     \
+      taken->slot = is_without ? STATES_REFUSED : STATES_NONE;                                                                       \
+      is_without = 0;                                                                                                                \
       if (waits) {                                                                                                                   \
         taken->slot = states_find(&stage->states, taken->hash, taken->key, key_words, stage->words, taken->line);                    \
+        taken->slot = taken->slot == STATES_NONE ? STATES_REFUSED : taken->slot;                                                     \
       }                                                                                                                              \
-      u32 missing = waits && stage->is_first && taken->slot == STATES_NONE;                                                          \
-      if (team_any(&work->meeting, team, missing)) {                                                                                 \
-        make_entries(work, stage, team, missing, taken, counts);                                                                     \
+      u32 is_missing = waits && stage->is_first && taken->slot == STATES_REFUSED;                                                    \
+      if (team_any(&work->meeting, team, is_missing && looks == LOOKS_UP)) {                                                         \
+        make_entries(work, stage, team, is_missing && looks == LOOKS_UP, taken, counts);                                             \
+        if (stage->by == BY_CONNECTION) {                                                                                            \
+          find_made(work, stage, team, is_missing && looks == LOOKS_ONLY, taken);                                                    \
+        }                                                                                                                            \
       }                                                                                                                              \
       waits = taken->slot == STATES_WAITS;                                                                                           \
       if (taken->slot == STATES_REFUSED) {                                                                                           \
-        counts->refused += 1;                                                                                                        \
-        packet_answer(stage, &taken->packet, taken->index, drops_refused ? VERDICT_FLOW_TABLE_FULL : VERDICT_PASS,                   \
-                      ANSWER_KEPT(taken->answer));                                                                                   \
+        judge_without_##number(stage, taken, drops_refused, more, counts);                                                           \
       }                                                                                                                              \
-      u32 is_found = taken->slot < STATES_WAITS;                                                                                     \
+      u32 has_entry = taken->slot < STATES_WAITS;                                                                                    \
       u32 rank = rank_of(work, team, taken->slot);                                                                                   \
-      if (is_found && rank == 0) {                                                                                                   \
+      if (has_entry && rank == 0) {                                                                                                  \
         judge_packet_##number(stage, taken, totals, more, counts);                                                                   \
       }                                                                                                                              \
-      u32 is_crowded = is_found && rank == LONGEST;                                                                                  \
-      for (u32 turn = 1; team_any(&work->meeting, team, is_found && rank < LONGEST && rank >= turn); turn++) {                       \
-        if (is_found && rank == turn) {                                                                                              \
+      u32 is_crowded = has_entry && rank == LONGEST;                                                                                 \
+      for (u32 turn = 1; team_any(&work->meeting, team, has_entry && rank < LONGEST && rank >= turn); turn++) {                      \
+        if (has_entry && rank == turn) {                                                                                             \
           states_load(STATES_ENTRY(stage->states, taken->slot, stage->words), key_words - 1, stage->words, taken->line);             \
           judge_packet_##number(stage, taken, totals, more, counts);                                                                 \
         }                                                                                                                            \
@@ -729,14 +779,14 @@ FUNCTION u32 next_part(LOCAL Judge *work) {
     u32 index = at < all ? packet_of(work, team, tiles, tile_items, order, at) : 0;                                                  \
     for (u32 done = 0; done < all; done += team->size) {                                                                             \
       Taken taken;                                                                                                                   \
-      u32 takes_part = at < all && packet_take(stage, &taken, index);                                                                \
+      u32 looks = at < all ? packet_take(stage, &taken, index) : LOOKS_NOT;                                                          \
       /* What comes next is brought closer meanwhile. */                                                                             \
       at += team->size;                                                                                                              \
       if (at < all) {                                                                                                                \
         index = packet_of(work, team, tiles, tile_items, order, at);                                                                 \
         prefetch_global(stage->records + (u64)index * 2);                                                                            \
       }                                                                                                                              \
-      judge_taken_##number(work, stage, team, drops_refused, takes_part, &taken, totals, more, counts);                              \
+      judge_taken_##number(work, stage, team, drops_refused, looks, &taken, totals, more, counts);                                   \
     }                                                                                                                                \
     return 0;                                                                                                                        \
   }
@@ -793,7 +843,7 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
   KERNEL void judge_##version##_##number(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GLOBAL u32x4 *answers,               \
                                          GLOBAL u32x4 *wide_answers, u32 tiles, u32 tile_items, u32 part_bits, u32 versions,         \
                                          GLOBAL const u16 *order, GLOBAL const u16 *offsets, GLOBAL u32 *tags, GLOBAL u64 *entries,  \
-                                         GLOBAL u32 *held, u64 since, u32 regions, u32 groups, u32 capacity, u64 timeout, u32 when_full, \
+                                         GLOBAL u32 *held, u64 since, u32 regions, u32 groups, u32 capacity, u64 timeout, u32 when_full,\
                                          u64 first_seed, u64 second_seed, GLOBAL const u32 *parameters, GLOBAL u64 *counted) {       \
     LOCAL_MEMORY(Judge, work);                                                                                                       \
     u64 totals[TOTALS + 1];                                                                                                          \
@@ -873,6 +923,7 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
   }
 
 #define JUDGE(number, definition, by, is_first, words_v4, words_v6, mask)                                                            \
+  JUDGE_WITHOUT(number)                                                                                                              \
   JUDGE_PACKET(number)                                                                                                               \
   JUDGE_CROWD(number)                                                                                                                \
   JUDGE_TAKEN(number)                                                                                                                \

@@ -4,7 +4,7 @@
  * Before this text stands that of dissect.kernel.c. Lanes take a packet each; nothing is shared between warps.
  *
  * Defined by the host: SLICE, the bytes of a frame that are looked at, a multiple of 16; what frames.kernel.c calls NON_IP(reject),
- * VERDICT_NON_IP and VERDICT_MALFORMED; RECORD_... and ANSWER_ENDS, bits of records and answers; PROTOCOL_...; WRITTEN and BY_HOST, bits of what
+ * VERDICT_NON_IP and VERDICT_MALFORMED; RECORD_..., ANSWER_ENDS and ANSWER_MARKED, bits of records and answers; PROTOCOL_...; WRITTEN and BY_HOST, bits of what
  * the host is told of a packet beside its verdict.
  */
 
@@ -247,6 +247,11 @@ KERNEL void write_headers(u32 count, GLOBAL const u32x4 *records, GLOBAL const u
       u32x4 answer = answers[index];
       verdict = answer.x & 0xff;
       to.ends = verdict == VERDICT_PASS ? answer.x >> ANSWER_ENDS & (END_SOURCE | END_DESTINATION) : 0;
+      if (verdict == VERDICT_PASS && (answer.x & ANSWER_MARKED)) {
+        /* DSCPs are written by the host. */
+        to.ends = 0;
+        verdict |= BY_HOST;
+      }
       if (to.ends) {
         u32x4 head = records[(u64)index * 2];
         to.is_v6 = records[(u64)index * 2 + 1].w & RECORD_IS_V6;

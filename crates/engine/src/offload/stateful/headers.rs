@@ -12,7 +12,7 @@ use packetloom_device::{Argument, Device, Entry, Id, Loaded, Memory, Parameter, 
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{Headers, LinkType, Timestamp, Verdict, dissect, protocol};
 
-use super::records::{self, Answer, ENDS, IS_V6, Record, TAKES_PART, VERDICT, Wide};
+use super::records::{self, Answer, ENDS, IS_V6, MARKED, Needs, Record, TAKES_PART, VERDICT, Wide};
 use super::{Buffers, Stateful};
 use crate::offload::frames::{Slice, link_bits};
 use crate::offload::{Error, is_gpu, policy_defines};
@@ -160,6 +160,7 @@ impl Port {
             number("RECORD_IS_V6", IS_V6),
             number("RECORD_VERDICT", VERDICT),
             number("ANSWER_ENDS", ENDS),
+            number("ANSWER_MARKED", MARKED),
             number("PROTOCOL_UDP", protocol::UDP.into()),
             number("PROTOCOL_ICMPV6", protocol::ICMPV6.into()),
             number("PROTOCOL_SCTP", protocol::SCTP.into()),
@@ -324,6 +325,10 @@ impl Lane {
         queue: &mut Queue,
         look: impl FnMut(u32) -> (Result<Headers, packetloom_packet::Reject>, Timestamp),
     ) -> Result<(), Error> {
+        if stateful.needs() != Needs::default() {
+            let why = "headers that a device reads say neither connections nor DSCPs, which functions need";
+            return Err(packetloom_device::Error::Misuse(why.into()).into());
+        }
         self.queue.finish()?;
         if self.count == 0 {
             return Ok(());

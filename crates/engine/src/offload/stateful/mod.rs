@@ -17,7 +17,7 @@ use packetloom_nf::{Form, Prepared};
 use packetloom_packet::{KeyBits, Verdict, protocol};
 use packetloom_table::regions::{self, Regions};
 
-use self::records::{Answer, Record, Wide};
+use self::records::{Answer, Needs, Record, Wide};
 use super::{Error, is_gpu};
 use crate::layout::{Layout, Part, Parts};
 
@@ -32,8 +32,10 @@ const FEW_PER_PART: u32 = 8;
 const MANY_PARTS: u32 = 512;
 /// Counters by an index that groups keep for themselves; with more, all groups use the same.
 const MAX_LOCAL_COUNTERS: usize = 256;
-/// Flow definitions: bits of a packet's answer are theirs.
-const MAX_DEFINITIONS: usize = 16;
+/// Flow definitions, and functions that remember flows: each has a bit of a packet's answer, the former from [`FIRST_NOTE`] up, the
+/// latter below the last one, which says that a DSCP is to be written.
+const MAX_DEFINITIONS: usize = 15;
+const FIRST_NOTE: u32 = 16;
 /// What a new flow finds in a full table, as kernels have it.
 const FULL: [(&str, WhenFull); 3] = [
     ("FULL_EVICTS", WhenFull::EvictOldest),
@@ -42,7 +44,12 @@ const FULL: [(&str, WhenFull); 3] = [
 ];
 
 /// What flows may be by, as kernels have it.
-const BY: [(&str, By); 2] = [("BY_FIVE_TUPLE", By::FiveTuple), ("BY_SOURCE", By::Source)];
+const BY: [(&str, By); 4] = [
+    ("BY_FIVE_TUPLE", By::FiveTuple),
+    ("BY_SOURCE", By::Source),
+    ("BY_INITIATOR", By::Initiator),
+    ("BY_CONNECTION", By::Connection),
+];
 
 const DEAL: &[Parameter] = {
     use Parameter::{Memory as M, U32, U64};
@@ -55,7 +62,7 @@ const JUDGE: &[Parameter] = {
 /// Entry points have names for as long as the program runs.
 const DEALS: [&str; MAX_DEFINITIONS] = [
     "deal_0", "deal_1", "deal_2", "deal_3", "deal_4", "deal_5", "deal_6", "deal_7", "deal_8", "deal_9",
-    "deal_10", "deal_11", "deal_12", "deal_13", "deal_14", "deal_15",
+    "deal_10", "deal_11", "deal_12", "deal_13", "deal_14",
 ];
 const JUDGES: [[&str; MAX_STAGES]; 2] = [
     [
@@ -140,7 +147,7 @@ impl Shape {
 struct Stage {
     definition: usize,
     is_first: bool,
-    /// Their places in the chain, with their kernels and where their state is.
+    /// Their places in the chain, with their kernels and where their state is; a function that remembers flows is there twice.
     functions: Vec<(usize, Kernel, Part)>,
 }
 
@@ -185,7 +192,7 @@ pub struct Stateful {
 pub struct Buffers<'a> {
     /// A [`Record`] for each packet.
     pub records: Argument<'a>,
-    /// A [`Wide`] for each packet, where it is IPv6.
+    /// A [`Wide`] for each packet, where it is IPv6; and keys of connections behind them, where these are needed.
     pub wide: Argument<'a>,
     /// An [`Answer`] for each packet.
     pub answers: Argument<'a>,
@@ -203,14 +210,7 @@ pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
         Form::PerFlow(per_flow) => per_flow.kernel().is_some(),
         Form::Standalone(_) => false,
     };
-    let knows = |parts: &Option<Parts>| {
-        parts.is_some_and(|Parts { main, remembers }| {
-            let by = layout.definitions[main.definition].definition.by;
-            remembers.is_none() && BY.iter().any(|(_, known)| *known == by)
-        })
-    };
-    let both = functions.iter().zip(&layout.parts);
-    let mut count = both.take_while(|(function, parts)| can(&***function) && knows(parts)).count();
+    let mut count = functions.iter().take_while(|function| can(&***function)).count();
     let is_split = |count: usize| {
         let (there, here) = layout.parts.split_at(count);
         let used = |parts: &[Option<Parts>]| -> Vec<usize> {
@@ -221,7 +221,9 @@ pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
         there.iter().any(|definition| here.contains(definition))
     };
     let is_too_long = |count: usize| {
-        stages(functions, layout, count).len() > MAX_STAGES || definitions(layout, count) > MAX_DEFINITIONS
+        let remembering = layout.parts[..count].iter().flatten().filter(|parts| parts.remembers.is_some());
+        stages(functions, layout, count).len() > MAX_STAGES
+            || definitions(layout, count) + remembering.count() > MAX_DEFINITIONS
     };
     while is_split(count) || is_too_long(count) {
         count -= 1;
@@ -231,24 +233,36 @@ pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
 
 /// Definitions that the first functions use.
 fn definitions(layout: &Layout, count: usize) -> usize {
-    layout.parts[..count].iter().flatten().map(|parts| parts.main.definition + 1).max().unwrap_or(0)
+    let parts = layout.parts[..count].iter().flatten();
+    let used = parts.flat_map(|parts| [Some(parts.main), parts.remembers]).flatten();
+    used.map(|part| part.definition + 1).max().unwrap_or(0)
 }
 
 fn stages(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Vec<Stage> {
     let mut stages: Vec<Stage> = Vec::new();
-    for (index, (function, part)) in functions.iter().zip(&layout.parts).enumerate().take(count) {
-        let (Form::PerFlow(per_flow), Some(Parts { main: part, .. })) = (function.form(), part) else {
+    let mut add = |index: usize, kernel: Kernel, part: Part| match stages
+        .last_mut()
+        .filter(|stage| stage.definition == part.definition)
+    {
+        Some(stage) => stage.functions.push((index, kernel, part)),
+        None => stages.push(Stage {
+            definition: part.definition,
+            is_first: part.is_first,
+            functions: vec![(index, kernel, part)],
+        }),
+    };
+    let mut note = FIRST_NOTE + MAX_DEFINITIONS as u32;
+    for (index, (function, parts)) in functions.iter().zip(&layout.parts).enumerate().take(count) {
+        let (Form::PerFlow(per_flow), Some(Parts { main, remembers })) = (function.form(), *parts) else {
             break;
         };
-        let Some(kernel) = per_flow.kernel() else { break };
-        match stages.last_mut().filter(|stage| stage.definition == part.definition) {
-            Some(stage) => stage.functions.push((index, kernel, *part)),
-            None => stages.push(Stage {
-                definition: part.definition,
-                is_first: part.is_first,
-                functions: vec![(index, kernel, *part)],
-            }),
+        let Some(mut kernel) = per_flow.kernel() else { break };
+        if let Some(part) = remembers {
+            note -= 1;
+            kernel.parameters.push(note);
+            add(index, Kernel::remember(note), part);
         }
+        add(index, kernel, main);
     }
     stages
 }
@@ -278,14 +292,14 @@ impl Stateful {
         let mut counters = vec![[0; 2]; count];
         let (mut named, mut indexed) = (0, 0);
         let mut parameters = Vec::new();
-        let mut begins = vec![0; count];
+        let mut begins = Vec::new();
         for (index, kernel, _) in stages.iter().flat_map(|stage| &stage.functions) {
             counters[*index] = [named, indexed];
             named += kernel.counters.0;
             indexed += kernel.counters.1;
             // 64 bits may be read at a time.
             parameters.resize(parameters.len().next_multiple_of(2), 0u32);
-            begins[*index] = parameters.len();
+            begins.push(parameters.len());
             parameters.extend(&kernel.parameters);
         }
         for counters in &mut counters {
@@ -327,6 +341,13 @@ impl Stateful {
     /// The most packets of a batch.
     pub fn room(&self) -> u32 {
         self.room
+    }
+
+    /// What functions need to know of packets.
+    pub fn needs(&self) -> Needs {
+        let connections = self.tables.iter().any(|tables| tables.definition.by == By::Connection);
+        let mut kernels = self.stages.iter().flat_map(|stage| &stage.functions).map(|(_, kernel, _)| kernel);
+        Needs { connections, dscps: kernels.any(|kernel| kernel.dscps) }
     }
 
     /// Functions that it runs.
@@ -425,7 +446,7 @@ impl Stateful {
         let fits = packets <= buffers.room
             && packets <= self.room
             && room * size_of::<Record>() <= len(&buffers.records)
-            && room * size_of::<Wide>() <= len(&buffers.wide)
+            && self.needs().wides(room) * size_of::<Wide>() <= len(&buffers.wide)
             && room * size_of::<Answer>() <= len(&buffers.answers)
             && room * size_of::<Wide>() <= len(&buffers.wide_answers);
         if fits {
@@ -535,6 +556,7 @@ fn programs(
     let is_local = indexed <= MAX_LOCAL_COUNTERS;
     let mut defines = regions::defines();
     defines.extend(Verdict::defines());
+    defines.extend(records::defines());
     defines.extend(FULL.iter().zip(0..).map(|((name, _), number)| ((*name).into(), format!("{number}u"))));
     let number = |name: &str, value: usize| (name.to_owned(), format!("{value}u"));
     let by = |tables: &Tables| {
@@ -559,13 +581,18 @@ fn programs(
     defines.extend([
         ("DEFINITIONS(D)".into(), each_definition.collect::<Vec<_>>().join(" ")),
         ("STAGES(S)".into(), each_stage.join(" ")),
-        ("KEY_PORTS".into(), format!("{}u", KeyBits::PORTS.0)),
-        ("KEY_FIRST_FRAGMENT".into(), format!("{}u", KeyBits::FIRST_FRAGMENT.0)),
-        ("PROTOCOL_SCTP".into(), format!("{}u", protocol::SCTP)),
         ("MORE_IS_LOCAL".into(), u32::from(is_local).to_string()),
-        ("RECORD_TAKES_PART".into(), format!("{}u", records::TAKES_PART)),
-        ("RECORD_IS_V6".into(), format!("{}u", records::IS_V6)),
-        ("RECORD_VERDICT".into(), records::VERDICT.to_string()),
+        number("KEY_PORTS", KeyBits::PORTS.0.into()),
+        number("KEY_ICMP", KeyBits::ICMP.0.into()),
+        number("KEY_TCP_FLAGS", KeyBits::TCP_FLAGS.0.into()),
+        number("KEY_FIRST_FRAGMENT", KeyBits::FIRST_FRAGMENT.0.into()),
+        number("KEY_LATER_FRAGMENT", KeyBits::LATER_FRAGMENT.0.into()),
+        number("PROTOCOL_ICMP", protocol::ICMP.into()),
+        number("PROTOCOL_ICMPV6", protocol::ICMPV6.into()),
+        number("PROTOCOL_TCP", protocol::TCP.into()),
+        number("PROTOCOL_UDP", protocol::UDP.into()),
+        number("PROTOCOL_SCTP", protocol::SCTP.into()),
+        number("TCP_SYN_ACK", By::SYN_ACK.into()),
         number("TOTALS", named),
         number("MORE_COUNT", indexed),
         number("ROUNDS", rounds as usize),
@@ -576,6 +603,7 @@ fn programs(
     let mut source =
         format!("#line 1 \"states.kernel.c\"\n{}#line 1 \"packets.kernel.c\"\n{PACKETS}", regions::KERNEL);
     let mut included: Vec<&str> = Vec::new();
+    let mut begins = begins.iter();
     for (index, stage) in stages.iter().enumerate() {
         let mut steps = Vec::new();
         for (function, kernel, part) in &stage.functions {
@@ -586,13 +614,13 @@ fn programs(
                 }
             }
             let words = kernel.words;
+            let begin = begins.next().unwrap_or(&0);
             let [by_name, by_index] = counters[*function];
             steps.push(format!(
-                "F({}, {}, {}, {words}, {}, {by_name}, {}, {})",
+                "F({}, {}, {}, {words}, {begin}, {by_name}, {}, {})",
                 kernel.name,
                 part.at.function,
                 part.at.word,
-                begins[*function],
                 by_index - named,
                 match kernel.crowd {
                     Crowd::Own => "OWN",

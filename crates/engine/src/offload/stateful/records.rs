@@ -1,34 +1,102 @@
 //! Packets on their way to a device, and what comes back.
+//!
+//! A [`Record`] has the words of an IPv4 key; of an IPv6 one the last two, behind two that are 0. The byte that keys have reserved, the
+//! highest of the fourth word, has the packet's DSCP ([`DSCP`]) where functions look at it ([`Needs::dscps`]), and is 0 elsewhere. Then come
+//! the time in two words, nanoseconds since the epoch, the lower half first, and IP bytes. The last word, from its lowest bit:
+//!
+//! | bits | what |
+//! | --- | --- |
+//! | 1 | [`TAKES_PART`]: functions judge the packet |
+//! | 1 | [`IS_V6`] |
+//! | 2 | [`ROLE`]: what it is to its connection, as [`role`] numbers it; 0, a member, where no definition is by connection |
+//! | 1 | [`FROM_A`], where the next ones are not 0: whether endpoint `a` of that connection sent it ([`Connection::from_a`]) |
+//! | 24 | from bit 8 on, if it takes part, [`CONNECTION`]: the place of its connection's key among the [`Wide`]s; 0 where the connection is that of its 5-tuple |
+//! | 8 | from bit 8 on, if it takes no part, [`VERDICT`]: the code of its verdict |
+//!
+//! Behind the [`Wide`]s of all packets stand the keys of connections that are not those of a packet's 5-tuple, two [`Wide`]s for each: the
+//! words of the key in an entry ([`key_words`]), of 64 bits, the lower half first.
 
 use bytemuck::{Pod, Zeroable};
+use packetloom_nf::flows::{connection_of, key_words};
 use packetloom_packet::batch::Parsed;
 use packetloom_packet::{
-    Address, Batch, End, Headers, Key, MatchKey4, MatchKey6, Rewrite, Timestamp, Verdict,
+    Address, Batch, Connection, Dscp, End, Headers, Key, MatchKey4, MatchKey6, Rewrite, Role, Timestamp,
+    Verdict, rewrite,
 };
 
+/// Where the DSCP begins in the fourth word of a record, if it is there.
+pub const DSCP: u32 = 24;
 /// In a record's last word: the packet takes part.
 pub const TAKES_PART: u32 = 1;
 /// It is IPv6.
 pub const IS_V6: u32 = 1 << 1;
+/// Where its role begins: two bits.
+pub const ROLE: u32 = 2;
+/// Where it says which end of its connection sent it.
+pub const FROM_A: u32 = 4;
+/// Where the place of its connection begins.
+pub const CONNECTION: u32 = 8;
 /// Where its verdict begins, if it takes no part.
 pub const VERDICT: u32 = 8;
 /// In an answer's first word, where the bits of rewritten ends begin.
 pub(super) const ENDS: u32 = 8;
+/// There, whether a DSCP was written.
+pub(super) const MARKED: u32 = 1 << 31;
 
-/// What is known of a packet.
+/// The number of a role.
+pub const fn role(role: Role) -> u32 {
+    match role {
+        Role::Member => 0,
+        Role::Related => 1,
+        Role::Invalid => 2,
+        Role::Untracked => 3,
+    }
+}
+
+/// What kernels are to be told of records.
+pub fn defines() -> impl Iterator<Item = (String, String)> {
+    let roles =
+        [("ROLE_MEMBER", Role::Member), ("ROLE_RELATED", Role::Related), ("ROLE_UNTRACKED", Role::Untracked)];
+    let records = [
+        ("RECORD_DSCP", DSCP),
+        ("RECORD_TAKES_PART", TAKES_PART),
+        ("RECORD_IS_V6", IS_V6),
+        ("RECORD_ROLE", ROLE),
+        ("RECORD_FROM_A", FROM_A),
+        ("RECORD_CONNECTION", CONNECTION),
+        ("RECORD_VERDICT", VERDICT),
+    ];
+    let roles = roles.into_iter().map(|(name, of)| (name, role(of)));
+    roles.chain(records).map(|(name, number)| (name.into(), format!("{number}u")))
+}
+
+/// What functions need to know of packets beyond their keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Their connections: some definition is by that.
+    pub connections: bool,
+    /// Their DSCPs.
+    pub dscps: bool,
+}
+
+impl Needs {
+    /// The most [`Wide`]s that so many packets may have.
+    pub fn wides(self, packets: usize) -> usize {
+        if self.connections { 3 * packets } else { packets }
+    }
+}
+
+/// What is known of a packet: see [above](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(16))]
 pub struct Record {
-    /// The words of an IPv4 key; of an IPv6 one the last two, behind two that are 0.
     key: [u32; 4],
-    /// Nanoseconds since the epoch.
     time: [u32; 2],
-    /// IP bytes.
     bytes: u32,
     kind: u32,
 }
 
-/// The addresses of an IPv6 packet, source first, most significant word first.
+/// The addresses of an IPv6 packet, source first, most significant word first; or half of a connection's key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(16))]
 pub struct Wide([u32; 8]);
@@ -37,7 +105,8 @@ pub struct Wide([u32; 8]);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(16))]
 pub struct Answer {
-    /// Verdict, rewritten ends, and what only the device needs.
+    /// From the lowest bit: the verdict's code, 8 bits; rewritten ends, a bit for the source and one for the destination; a DSCP, 6 bits. Then
+    /// what only the device needs; the highest one says that the DSCP is to be written.
     bits: u32,
     source: u32,
     destination: u32,
@@ -60,6 +129,12 @@ impl Wide {
             words.copy_from_slice(&[(half >> 32) as u32, half as u32]);
         }
         Self(words)
+    }
+
+    /// Words of 64 bits.
+    fn of_words(words: [u64; 4]) -> Self {
+        let [a, b, c, d] = words.map(|word| [word as u32, (word >> 32) as u32]);
+        Self([a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]])
     }
 
     fn address(&self, end: End) -> [u64; 2] {
@@ -88,8 +163,9 @@ pub fn of_packet(headers: Result<Headers, Verdict>, time: Timestamp) -> (Record,
     }
 }
 
-/// The records of a parsed batch: one for each frame, with the addresses of IPv6 packets beside them where there are any.
-pub fn of_batch(batch: &Batch, records: &mut Vec<Record>, wide: &mut Vec<Wide>) {
+/// The records of a parsed batch: one for each frame, with the addresses of IPv6 packets beside them where there are any, and connections
+/// behind these.
+pub fn of_batch(batch: &Batch, needs: Needs, records: &mut Vec<Record>, wide: &mut Vec<Wide>) {
     records.clear();
     wide.clear();
     let columns = batch.parsed().iter().zip(batch.frames()).zip(batch.verdicts());
@@ -112,6 +188,39 @@ pub fn of_batch(batch: &Batch, records: &mut Vec<Record>, wide: &mut Vec<Wide>) 
         let takes_part = if verdict.is_pass() { TAKES_PART } else { u32::from(verdict.code()) << VERDICT };
         records.push(Record { key, time, bytes, kind: takes_part | is_v6 });
     }
+    if needs.connections {
+        add_connections(batch, records, wide);
+    }
+    if needs.dscps {
+        add_dscps(batch, records);
+    }
+}
+
+/// Adds the DSCPs of packets.
+fn add_dscps(batch: &Batch, records: &mut [Record]) {
+    for (index, (record, frame)) in records.iter_mut().zip(batch.frames()).enumerate() {
+        if record.kind & TAKES_PART != 0 {
+            let dscp = rewrite::dscp(frame.link, batch.bytes(index)).unwrap_or_default();
+            record.key[3] |= u32::from(dscp.number()) << DSCP;
+        }
+    }
+}
+
+/// Adds what packets are to connections that are not those of their 5-tuples.
+fn add_connections(batch: &Batch, records: &mut [Record], wide: &mut Vec<Wide>) {
+    for (index, record) in records.iter_mut().enumerate() {
+        if record.kind & TAKES_PART == 0 {
+            continue;
+        }
+        let Some(Connection { flow, from_a, role: own }) = connection_of(batch, index) else { continue };
+        record.kind |= role(own) << ROLE;
+        if let Role::Member | Role::Related = own {
+            wide.resize(wide.len().max(batch.len()), Wide::default());
+            record.kind |= u32::from(from_a) << FROM_A | (wide.len() as u32) << CONNECTION;
+            let [a, b, c, d, e] = key_words(&flow);
+            wide.extend([Wide::of_words([a, b, c, d]), Wide::of_words([e, 0, 0, 0])]);
+        }
+    }
 }
 
 fn words_v4(key: &MatchKey4) -> [u32; 4] {
@@ -131,6 +240,11 @@ impl Answer {
 
     /// Rewrites a frame of the batch as the device did.
     pub fn rewrite(&self, batch: &mut Batch, frame: u32, wide: impl Fn() -> Wide) {
+        if self.bits & MARKED != 0
+            && let Some(dscp) = Dscp::new((self.bits >> 10 & 0x3f).into())
+        {
+            batch.mark(frame, dscp);
+        }
         let ends = self.bits >> ENDS & 3;
         if ends == 0 {
             return;
