@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-use packetloom_device::{Cache, Device, Id};
+use packetloom_device::Device;
 use packetloom_engine::Plan;
 use packetloom_engine::executor::{Shared, Worker};
 use packetloom_engine::offload::frames::Slice;
@@ -24,10 +24,7 @@ use support::{How, plan, results, traffic};
 
 /// The devices of this machine, the host first; what is missing is said.
 fn devices() -> Vec<Device> {
-    let cache = || Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
-    let (ids, missing) = packetloom_device::list();
-    missing.iter().for_each(|why| eprintln!("skipped: {why}"));
-    [Id::Host].into_iter().chain(ids).map(|id| Device::open(id, cache()).expect("it was listed")).collect()
+    support::devices().into_iter().filter(|device| device.description().shares).collect()
 }
 
 /// A frame as it was captured.

@@ -9,11 +9,11 @@ pub const KERNEL: &str = include_str!("states.kernel.c");
 /// Entries of a group.
 const WAYS: usize = 8;
 /// Flows for which a region is made, at least: enough that regions differ little.
-const FLOWS: usize = 256;
+const FLOWS: usize = 512;
 /// Places for three entries for each two that there may be, so that groups seldom overflow.
 const PLACES: (usize, usize) = (3, 2);
 /// By how many standard deviations a region may have more flows than others before it counts as full.
-const SLACK: f64 = 6.0;
+const SLACK: f64 = 4.5;
 
 /// What kernels have to know of entries.
 pub fn defines() -> Vec<(String, String)> {

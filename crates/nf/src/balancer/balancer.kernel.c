@@ -52,15 +52,12 @@ FUNCTION u32 balancer_choose(PRIVATE const Packet *packet, GLOBAL const u32 *par
 
 /* Whether the address of what is returned is below that of a packet's source, or is it where `or_same`. */
 FUNCTION u32 balancer_is_below(GLOBAL const u32 *own, PRIVATE const Packet *packet, u32 or_same) {
-  if (own[0] != packet->is_v6) {
-    return own[0] < packet->is_v6;
+  /* From the last word on, without leaving early: so that all words have numbers that compilers know, and packets stay in registers. */
+  u32 is_below = or_same;
+  for (u32 i = 4; i > 0; i--) {
+    is_below = own[i] != packet->source[i - 1] ? own[i] < packet->source[i - 1] : is_below;
   }
-  for (u32 i = 0; i < 4; i++) {
-    if (own[1 + i] != packet->source[i]) {
-      return own[1 + i] < packet->source[i];
-    }
-  }
-  return or_same;
+  return own[0] != packet->is_v6 ? own[0] < packet->is_v6 : is_below;
 }
 
 /* What a packet from a backend is: the place of its parameters; 0 for those of nobody, and for messages of ICMP that are not replies. */
