@@ -10,7 +10,7 @@
 //! sweeps: a dead entry's place is taken when it is needed. At capacity a hand goes round the entries (second chance, as
 //! in CLOCK: Corbató, "A paging experiment with the Multics system", 1968) and takes the place of one that is dead or, if
 //! the policy is to evict, was not touched since it last came by; so a flood of new flows takes its own places, not those
-//! of flows that go on. The hand comes by one entry of each group, then by the next one of each: were all of a group's taken at a
+//! of flows that go on. The hand comes by one entry of each group, then by another one of each: were all of a group's taken at a
 //! time, groups that it will come by soon would be overfull, and new flows would have to be put far from home.
 //!
 //! Functions work through a batch one after the other, by the entries that its packets were given. So the place of an entry
@@ -49,8 +49,8 @@ const SEEN: u64 = ((1 << MAX_FUNCTIONS) - 1) << FUNCTIONS;
 pub const MAX_FUNCTIONS: usize = 16;
 /// Entries that the hand looks at to find room for one: the last of them goes, where one may be evicted.
 const LOOKS: usize = 16;
-/// Moves of the hand before which an entry is asked for.
-const AHEAD: usize = 16;
+/// Moves of the hand before which an entry is asked for: then it is at the same way.
+const AHEAD: usize = 2 * WAYS;
 /// Packets whose entries are asked for at a time: enough to keep the memory busy, few enough to stay in the first cache.
 const TOGETHER: usize = 32;
 /// Places for three entries for each two that there may be, so that groups seldom overflow.
@@ -512,11 +512,15 @@ fn home(groups: usize, hash: u64) -> usize {
     (((hash >> 32) * groups as u64) >> 32) as usize
 }
 
-/// The place that the hand looks at next.
+/// The place that the hand looks at next, and the way with which it came to the first group the last time.
+///
+/// From a group to the next it also goes to the next way: the first ways of all groups belong to the flows that were there first, and if it came
+/// by all of these in a row, some would have to go.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hand {
     group: usize,
     way: usize,
+    first_way: usize,
 }
 
 /// Seven bits of the lower half.
@@ -725,16 +729,17 @@ impl Table<'_> {
 
     /// Where the hand was; it goes on to the next group, and an entry that it comes by soon is brought in.
     fn move_hand(&mut self) -> usize {
-        let Hand { group, way } = *self.hand;
+        let Hand { group, way, first_way } = *self.hand;
+        let after = |way: usize| if way + 1 == WAYS { 0 } else { way + 1 };
         let ahead = group + AHEAD;
         if self.groups.get(ahead).is_some_and(|&tags| tag_at(tags, way) >= TAG) {
             prefetch_at(self.entries, (ahead * WAYS + way) * self.stride);
         }
-        self.hand.group = self.after(group);
-        if self.hand.group == 0 {
-            // It was at this way of all groups.
-            self.hand.way = (way + 1) % WAYS;
-        }
+        *self.hand = match self.after(group) {
+            // Once around it was at one way of each group.
+            0 => Hand { group: 0, way: after(first_way), first_way: after(first_way) },
+            group => Hand { group, way: after(way), first_way },
+        };
         group * WAYS + way
     }
 
@@ -826,6 +831,35 @@ mod tests {
         // Where all are as full as on average, one in ten groups overflows, and few by more than some flows.
         let most = states.groups.as_flattened().iter().map(|tags| tags >> PASSED).max();
         assert!(most < Some(32), "{most:?} flows went past a group");
+    }
+
+    /// Those that were there first have the first ways of all groups.
+    #[test]
+    fn a_flood_takes_no_place_of_flows_that_go_on() {
+        const CAPACITY: usize = 20_000;
+        const LIVE: usize = CAPACITY / 2;
+        const BATCH: usize = 200;
+        let mut states = States::<2>::new(CAPACITY, BATCH, 3, u64::MAX, WhenFull::Evict, [1, 2]);
+        let mut touch = |keys: &mut dyn Iterator<Item = usize>| {
+            let flows: Vec<_> = keys.map(|key| states.arrivals().expect([key as u64, 0])).collect();
+            let mut packets: Vec<_> = (0..flows.len()).map(|packet| Touch(packet, NO_SLOT)).collect();
+            states.touch_all(&flows, &mut packets);
+            states.end_batch(|_| {});
+            states.counts().created
+        };
+        for batch in 0..LIVE / BATCH {
+            touch(&mut (batch * BATCH..(batch + 1) * BATCH));
+        }
+        let mut flood = 0;
+        for batch in 0..20 * CAPACITY / BATCH {
+            // A packet of each of some, and a tenth as many new flows.
+            let live = (0..BATCH - BATCH / 10).map(|packet| (batch * (BATCH - BATCH / 10) + packet) % LIVE);
+            let new = (0..BATCH / 10).map(|packet| LIVE + flood + packet);
+            let created = touch(&mut live.chain(new));
+            flood += BATCH / 10;
+            assert_eq!(created, (LIVE + flood) as u64);
+        }
+        assert!(flood > CAPACITY, "{flood} flows must go round the table");
     }
 
     #[test]
