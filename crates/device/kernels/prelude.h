@@ -158,8 +158,13 @@ u32 group_count(void);
 u32 local_index(void);
 u32 local_count(void);
 void barrier_group(void);
+#if HOST_LANES > 1
 u32 ballot(int p);
 u32 lanes_read(u32 x, u32 from);
+#define LANES HOST_LANES
+#define lane() local_index()
+#define sync_lanes() barrier_group()
+#endif
 #define count_ones(x) ((u32)__builtin_popcount(x))
 #define multiply_high(x, y) ((u32)((u64)(x) * (y) >> 32))
 #define multiply_high_64(x, y) ((u64)((unsigned __int128)(x) * (y) >> 64))
@@ -184,10 +189,6 @@ FUNCTION u64 swap_global_64(u64 *p, u64 old, u64 x) {
 }
 #define prefetch_global(p) __builtin_prefetch(p)
 FUNCTION u32 shift_right(u32 x, u32 n) { return n > 31 ? 0 : x >> n; }
-
-#define LANES HOST_LANES
-#define lane() local_index()
-#define sync_lanes() barrier_group()
 
 #endif
 

@@ -644,8 +644,14 @@ FUNCTION void make_entries(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
       states_publish(&stage->states, taken->hash, taken->slot);
       states_load(STATES_ENTRY(stage->states, taken->slot, stage->words), 0, stage->words, taken->line);
     }
+    if (makes && taken->slot == STATES_WAITS) {
+      *head = STATES_WAITS;
+    }
     team_sync(team);
-    if (missing && !makes) {
+    if (missing && !makes && *head == STATES_WAITS) {
+      /* Not before the first one of its flow. */
+      taken->slot = STATES_WAITS;
+    } else if (missing && !makes) {
       taken->slot = states_find(&stage->states, taken->hash, taken->key, key_words, stage->words, taken->line);
     }
     missing = missing && !makes && taken->slot == STATES_NONE;

@@ -185,7 +185,7 @@ typedef struct {
   u32 meetings;
 } Team;
 
-/* Where the items of a group meet. What is written at one meeting is read after it, and written again two meetings later at the earliest. */
+/* Where the items of a group meet: at three places in turns, so that what was written for a meeting is read before it is written again. */
 typedef struct {
   u32 firsts[3];
   u64 sums[3][WARPS];
@@ -209,6 +209,15 @@ FUNCTION void meeting_begin(LOCAL Meeting *meeting) {
   barrier_group();
 }
 
+/* Which of three places is that of a meeting; the next one's is cleared. */
+FUNCTION u32 meeting_next(LOCAL Meeting *meeting, PRIVATE Team *team) {
+  u32 at = team->meetings++ % 3;
+  if (local_index() == 0) {
+    meeting->firsts[(at + 1) % 3] = EMPTY;
+  }
+  return at;
+}
+
 /* The first item that says so, or EMPTY. All items of the team come here, and what they wrote before is seen after. */
 FUNCTION u32 team_first(LOCAL Meeting *meeting, PRIVATE Team *team, u32 p) {
   sync_lanes();
@@ -217,10 +226,7 @@ FUNCTION u32 team_first(LOCAL Meeting *meeting, PRIVATE Team *team, u32 p) {
   if (!team_is_group(team)) {
     return first;
   }
-  u32 at = team->meetings++ % 3;
-  if (local_index() == 0) {
-    meeting->firsts[(at + 1) % 3] = EMPTY;
-  }
+  u32 at = meeting_next(meeting, team);
   if (lane() == 0 && lanes) {
     min_local(&meeting->firsts[at], lanes_index() * LANES + first);
   }
@@ -254,7 +260,7 @@ FUNCTION u64 team_before(LOCAL Meeting *meeting, PRIVATE Team *team, u32 is_sum,
   if (!team_is_group(team)) {
     return before;
   }
-  LOCAL u64 *sums = meeting->sums[team->meetings++ % 3];
+  LOCAL u64 *sums = meeting->sums[meeting_next(meeting, team)];
   if (lane() == 0) {
     sums[lanes_index()] = *all;
   }
@@ -290,7 +296,7 @@ FUNCTION u64 team_sum(LOCAL Meeting *meeting, PRIVATE Team *team, u64 own) {
   if (!team_is_group(team)) {
     return all;
   }
-  LOCAL u64 *sums = meeting->sums[team->meetings++ % 3];
+  LOCAL u64 *sums = meeting->sums[meeting_next(meeting, team)];
   if (lane() == 0) {
     sums[lanes_index()] = all;
   }
@@ -314,7 +320,7 @@ FUNCTION u64 team_largest(LOCAL Meeting *meeting, PRIVATE Team *team, u64 own) {
   if (!team_is_group(team)) {
     return all;
   }
-  LOCAL u64 *sums = meeting->sums[team->meetings++ % 3];
+  LOCAL u64 *sums = meeting->sums[meeting_next(meeting, team)];
   if (lane() == 0) {
     sums[lanes_index()] = all;
   }
