@@ -14,10 +14,11 @@ use packetloom_engine::layout::Used;
 use packetloom_engine::offload::stateful::records::{self, Answer, Wide};
 use packetloom_engine::offload::stateful::{self, Buffers, Stateful};
 use packetloom_io::input::Stop;
-use packetloom_nf::flows::{By, Counts};
+use packetloom_nf::flows::{By, Counts, V4, key_words};
 use packetloom_packet::{
-    Arena, Batch, Dscp, FrameRef, Key, KeyBits, LinkType, MatchKey4, Rewrite, Timestamp, protocol,
+    Arena, Batch, Dscp, FlowKey, FrameRef, Key, KeyBits, LinkType, MatchKey4, Rewrite, Timestamp, protocol,
 };
+use packetloom_table::states::{self, States};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde_json::{Value, json};
@@ -41,6 +42,8 @@ const TIME: Duration = Duration::from_secs(1);
 const SHORTEST: usize = 60;
 /// One flow in so many is an elephant, and together they have so much of the packets.
 const ELEPHANTS: (u64, f64) = (1000, 0.8);
+/// Equal shares of a table, one of which flows are aimed at, as a power of two: it would have to hold as many times what it has room for.
+const SHARES: u32 = 64;
 /// Ports that clients use.
 const PORTS: u64 = 64_512;
 /// The service that packets go to: 198.51.100.1 (RFC 5737), port 80.
@@ -56,6 +59,21 @@ pub enum Distribution {
     Zipf,
     /// One flow in 1,000 is one of those that have 80 % of the packets.
     Elephants,
+    /// Each packet is of any flow; and all flows, floods' too, would have their places in one of [`SHARES`] equal shares of a table
+    /// whose hash anybody can compute.
+    Aimed,
+}
+
+impl Distribution {
+    /// As results have it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Uniform => "uniform",
+            Self::Zipf => "zipf",
+            Self::Elephants => "elephants",
+            Self::Aimed => "aimed",
+        }
+    }
 }
 
 /// What is run.
@@ -144,6 +162,19 @@ fn flow(number: u64, sources: u64) -> MatchKey4 {
     }
 }
 
+/// In which of its [`SHARES`] shares a table has room for a flow of a number, unless that is full.
+fn share(table: &States<V4>, number: u64, sources: u64) -> u64 {
+    let words = key_words(&FlowKey::from_v4(&flow(number, sources)).0);
+    table.hash(&[words[0], words[1]]) >> (u64::BITS - SHARES.ilog2())
+}
+
+/// The numbers of so many flows, or fewer, that would be in the first share of a table without seeds.
+fn aimed(sources: u64, count: u64) -> Vec<u64> {
+    let table = States::new(1, 1, 0, u64::MAX, states::WhenFull::Evict, [0, 0]);
+    let is_aimed = |number: &u64| share(&table, *number, sources) == 0;
+    (0..sources * PORTS).filter(is_aimed).take(count as usize).collect()
+}
+
 /// One of the flows that there are at a time.
 fn draw(random: &mut Xoshiro256PlusPlus, options: &Options) -> u64 {
     let share = |random: &mut Xoshiro256PlusPlus| (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
@@ -151,7 +182,7 @@ fn draw(random: &mut Xoshiro256PlusPlus, options: &Options) -> u64 {
         ((u128::from(random.next_u64()) * u128::from(of)) >> 64) as u64
     };
     match options.distribution {
-        Distribution::Uniform => any(random, options.flows),
+        Distribution::Uniform | Distribution::Aimed => any(random, options.flows),
         // The inverse of the harmonic numbers' logarithm, close enough.
         Distribution::Zipf => {
             let rank = ((options.flows as f64 + 1.0).ln() * share(random)).exp() as u64;
@@ -196,10 +227,13 @@ fn packets(options: &Options, spread: By) -> Result<Packets, Error> {
     let len = options.packet_size.saturating_sub(4).max(SHORTEST);
     let stride = (len + 4).next_multiple_of(64);
     let (packets, all) = extent(options, stride);
-    if all + options.flood > options.sources * PORTS {
+    let wanted = all + options.flood;
+    let is_aimed = options.distribution == Distribution::Aimed;
+    let aimed = is_aimed.then(|| aimed(options.sources, wanted));
+    let there_are = aimed.as_ref().map_or(options.sources * PORTS, |aimed| aimed.len() as u64);
+    if there_are < wanted {
         let why = format!(
-            "{} flows of {} sources, which have {PORTS} ports each; expected more sources",
-            all + options.flood,
+            "{wanted} flows of {} sources, which have {PORTS} ports each; expected more sources",
             options.sources
         );
         return Err(packetloom_nf::Error::Invalid(why).into());
@@ -215,16 +249,17 @@ fn packets(options: &Options, spread: By) -> Result<Packets, Error> {
         // Spread evenly: the next one is due with this packet.
         let fresh = packet * options.flood / packets;
         let is_flood = (packet + 1) * options.flood / packets > fresh;
-        let number = if is_flood {
+        let flow_at = if is_flood {
             all + fresh
         } else {
             // The flows that there are at a time move on.
             let first = packet * GAP * options.new_flows / NANOS;
             (first + draw(&mut random, options)) % all
         };
-        if let Some(seen) = seen.get_mut(number as usize) {
+        if let Some(seen) = seen.get_mut(flow_at as usize) {
             *seen = true;
         }
+        let number = aimed.as_ref().map_or(flow_at, |aimed| aimed[flow_at as usize]);
         sources[(number % options.sources) as usize] = true;
         // A flow's rank says nothing about its address.
         let key = flow(number, options.sources);
@@ -509,6 +544,7 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
             ("on", json!(device.description().id.to_string())),
             ("transport", json!("records")),
             ("flows", json!(flows)),
+            ("distribution", json!(options.distribution.name())),
             ("packet_size", json!(options.packet_size)),
         ],
     })
@@ -614,6 +650,7 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Vec<Measuremen
                 ("workers", json!(options.workers)),
                 ("shared", if shared.is_empty() { Value::Null } else { json!(shared.join(", ")) }),
                 ("flows", json!(flows)),
+                ("distribution", json!(options.distribution.name())),
                 ("packet_size", json!(options.packet_size)),
                 ("passed", json!(passed as f64 / judged as f64)),
                 ("new_flows", if_asked(options.new_flows > 0, options.new_flows)),
@@ -669,4 +706,28 @@ fn go(runners: &mut [Runner<'_>], step: Option<f64>) -> (Result<(), Error>, Roun
             running.into_iter().try_for_each(joined)
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aimed_flows_meet_in_no_table_with_seeds() {
+        let numbers = aimed(100_000, 6400);
+        assert!(numbers.is_sorted_by(|one, next| one < next));
+        let counts = |seeds| {
+            let table = States::new(1, 1, 0, u64::MAX, states::WhenFull::Evict, seeds);
+            let mut counts = [0; SHARES as usize];
+            for &number in &numbers {
+                counts[share(&table, number, 100_000) as usize] += 1;
+            }
+            counts
+        };
+        assert_eq!(counts([0, 0])[0], 6400);
+        // 100 each, more or less.
+        assert!(counts([1, 2]).iter().all(|count| (50..150).contains(count)), "{:?}", counts([1, 2]));
+        // There are no more.
+        assert!(aimed(1, PORTS).len() < 2000);
+    }
 }

@@ -651,6 +651,8 @@ pub(crate) enum Distribution {
     Zipf,
     /// One flow in 1,000 is one of those that have 80 % of the packets
     Elephants,
+    /// Uniform; and all flows would have their places in one 64th of a table whose hash anybody can compute
+    Aimed,
 }
 
 #[derive(Debug, Args)]

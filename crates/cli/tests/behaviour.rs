@@ -995,6 +995,10 @@ fn chains_are_measured_while_flows_come_and_go() {
     assert!(number(comes_again, "flows") > 100, "{comes_again}");
     let never = &bench_chain(&[&new[..], &["0"]].concat())[0];
     assert_eq!(number(never, "expired"), 0);
+    // Where hashes are keyed, flows that are aimed at a share of a table are like others.
+    let aimed = &bench_chain(&["--flows", "5000", "--distribution", "aimed"])[0];
+    assert_eq!(aimed["distribution"], "aimed");
+    assert_eq!([number(aimed, "created"), number(aimed, "evicted")], [5000, 0], "{aimed}");
     let output = run(packetloom().args(["bench", "chain", "--flood", "100000", "--sources", "1"]));
     assert!(stderr(&output).contains("expected more sources"), "{}", stderr(&output));
 }

@@ -86,6 +86,7 @@ pub fn run_in_place(
             ("slice", json!(feed.slice.bytes())),
             ("in_flight", json!(feed.in_flight)),
             ("flows", json!(flows)),
+            ("distribution", json!(options.distribution.name())),
             ("packet_size", json!(options.packet_size)),
             ("passed", json!(passed as f64 / judged as f64)),
         ],

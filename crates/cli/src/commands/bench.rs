@@ -169,6 +169,7 @@ fn bench_chain(args: &BenchChainArgs) -> Done {
             Distribution::Uniform => chain::Distribution::Uniform,
             Distribution::Zipf => chain::Distribution::Zipf,
             Distribution::Elephants => chain::Distribution::Elephants,
+            Distribution::Aimed => chain::Distribution::Aimed,
         },
         packet_size: args.packet_size.get(),
         workers: args.workers.get(),
