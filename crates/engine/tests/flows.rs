@@ -444,6 +444,7 @@ fn on_device() -> impl Strategy<Value = String> {
         )),
         policer(),
         source_counter(),
+        scan(""),
         Just(BALANCER.to_owned()),
     ]
 }
@@ -550,6 +551,92 @@ fn devices_remember() {
     }
 }
 
+/// Scans by both methods on a device: sources with few packets and with many, more detections than are listed, in batches that follow each
+/// other, at other times or all at one.
+#[test]
+fn devices_find_scans() {
+    let scan = |keys: &str| format!("[[chain]]\nnf = \"scan\"\n{keys}");
+    let fan_out = scan("method = \"fan-out\"\nthreshold = 12\nblock_for = \"20ms\"\naction = \"drop\"\n");
+    let tcp = scan(
+        "method = \"fan-out\"\nflows = \"openers\"\nthreshold = 300\nwindow = \"40ms\"\nudp = false\ndistinct = \"ports\"\n",
+    );
+    let trw = scan("method = \"trw\"\nalpha = 0.001\nblock_for = \"20ms\"\n");
+    // Many are found, each of them soon again.
+    let each = scan("method = \"fan-out\"\nthreshold = 1\nblock_for = \"3us\"\nseed = 4611686018427387904\n");
+    let walks = scan("method = \"trw\"\nalpha = 0.2\nbeta = 0.6\nblock_for = \"2ms\"\n");
+    let counter = "[[chain]]\nnf = \"source-counter\"\nflows = \"sources\"\n";
+    let captures = [
+        scans(9_000, 6),
+        at_times(scans(9_000, 7), |packet, time| if packet % 5 == 0 { time - 90_000_000 } else { time }),
+        // The later ones came first.
+        at_times(scans(9_000, 8), |packet, time| time - packet as u64 / 4_000 * 1_000_000_000),
+        at_times(traffic(9_000, 4_000, 9), |_, _| 5_000_000_000),
+        traffic(3_000, 1, 5),
+    ];
+    for device in &devices() {
+        for (number, capture) in captures.iter().enumerate() {
+            let scans = number < 3;
+            for (chain, detections) in [
+                (format!("{fan_out}{counter}{trw}{tcp}"), if scans { [20, 0, 1, 5] } else { [0; 4] }),
+                // A source has one detection where all packets have the same time.
+                (
+                    format!("{each}{walks}{trw}{fan_out}"),
+                    if scans { [1_000, 500, 100, 20] } else { [if number == 3 { 500 } else { 0 }, 0, 0, 0] },
+                ),
+            ] {
+                let summary = compare_on(device, &format!("{DEFINITIONS}{chain}"), capture);
+                let functions = &summary["functions"];
+                for (function, least) in detections.into_iter().enumerate() {
+                    let found = functions[function]["detections"].as_u64().unwrap_or_default();
+                    let listed = functions[function]["first"].as_array().map_or(0, Vec::len) as u64;
+                    assert_eq!(listed, found.min(100), "{chain}");
+                    assert!(found >= least, "{number} {function}: {found}\n{chain}");
+                }
+            }
+        }
+    }
+}
+
+/// A device that fails when its state was just copied: cores go on as if they had had all packets, with what was counted and listed, too.
+#[test]
+fn cores_go_on_where_the_device_was() {
+    let cache = Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
+    let device = Device::open(Id::Host, cache).expect("a C compiler with sanitisers");
+    let capture = scans(16_000, 6);
+    let scan = |keys: &str| format!("[[chain]]\nnf = \"scan\"\n{keys}");
+    let chain = [
+        "[[chain]]\nnf = \"counter\"\nflows = \"source\"\n",
+        &scan("method = \"fan-out\"\nthreshold = 12\nwindow = \"800ms\"\nblock_for = \"700ms\"\n"),
+        "[[chain]]\nnf = \"limiter\"\nrate = \"8kbit/s\"\nburst = \"200B\"\n",
+        &scan("method = \"trw\"\nalpha = 0.0001\nblock_for = \"600ms\"\n"),
+        &scan("method = \"fan-out\"\nflows = \"initiator\"\nthreshold = 100\nwindow = \"0\"\nudp = false\naction = \"drop\"\n"),
+    ]
+    .concat();
+    let (oracle, ..) = results(&chain, &capture, How { settings: "device = \"oracle\"", ..How::default() });
+    for function in [1, 3, 4] {
+        assert!(oracle.summary["functions"][function]["detections"].as_u64() > Some(5), "{function}");
+    }
+    let faults = Faults::new();
+    // Copies are a second apart.
+    let fail = || {
+        std::thread::sleep(std::time::Duration::from_millis(1_100));
+        faults.fail(Call::Launch, 0);
+    };
+    let how = How {
+        settings: "device = \"host\"",
+        device: Some(device.with_faults(&faults)),
+        at: Some((9_000, Box::new(fail))),
+        ..How::default()
+    };
+    let (found, shares, notices) = results(&chain, &capture, how);
+    let shares = shares.expect("a device was used");
+    assert_eq!((shares.faults, shares.device + shares.here), (1, 16_000));
+    assert!(shares.device > 4_000 && shares.here > 4_000, "{shares:?}");
+    assert!(notices.len() == 1 && notices[0].contains("with the state of 0."), "{notices:?}");
+    assert_eq!(found.summary, oracle.summary);
+    assert!(found == oracle, "other packets passed");
+}
+
 /// Where a device fails, cores go on: each packet is judged once, and counted from then on.
 #[test]
 fn cores_go_on_where_a_device_fails() {
@@ -557,8 +644,8 @@ fn cores_go_on_where_a_device_fails() {
     let device = Device::open(Id::Host, cache).expect("a C compiler with sanitisers");
     let capture = traffic(20_000, 300, 9);
     // What stands behind it is on cores all the time, and knows nothing of the failure.
-    let chain = "[flows.apart]\nby = \"5-tuple\"\n[[chain]]\nnf = \"counter\"\n\
-                 [[chain]]\nnf = \"scan\"\nmethod = \"fan-out\"\nthreshold = 9\nsessions = \"apart\"\n";
+    let chain = "[flows.apart]\nby = \"connection\"\ntimeout = \"124m\"\n[[chain]]\nnf = \"counter\"\n\
+                 [[chain]]\nnf = \"acl\"\nflows = \"apart\"\nrules = \"admit-all\"\n";
     let (oracle, ..) = results(chain, &capture, How { settings: "device = \"oracle\"", ..How::default() });
     for (call, after) in [(Call::Launch, 0), (Call::Launch, 5), (Call::Finish, 9)] {
         let faults = Faults::new();
