@@ -610,6 +610,42 @@ fn devices_find_scans() {
     }
 }
 
+/// Which detections are listed, by hand: the first hundred of all batches, by time and then by source.
+#[test]
+fn the_first_detections_of_all_batches_are_listed() {
+    let chain =
+        format!("{SMALL}[[chain]]\nnf = \"scan\"\nmethod = \"fan-out\"\nthreshold = 1\nudp = false\n");
+    let at = |packet: u32| 5_000_000_000 + 10_000 * u64::from(packet);
+    // Of 5,000 sources each sends one packet; what is late comes after that of the 4,500th, which is in the device's second batch.
+    for (time, source, is_listed) in [
+        (at(98) + 5_000, 0x0a01_ffff, true),
+        (at(99), 0x0a00_0000, true),
+        (at(99), 0x0a01_ffff, false),
+        (at(99) + 5_000, 0x0a00_0000, false),
+    ] {
+        let mut sent: Vec<_> = (0..5_000).map(|packet| (at(packet), 0x0a01_0000 + packet)).collect();
+        sent.insert(4_500, (time, source));
+        let bits = KeyBits::PORTS.with(KeyBits::WHOLE).with(KeyBits::TCP_FLAGS);
+        let syn = MatchKey4 { protocol: 6, tcp_flags: 2, bits, ..MatchKey4::default() };
+        let capture =
+            capture(sent.into_iter().map(|(time, source)| (time, Key::V4(MatchKey4 { source, ..syn }))));
+        let mut listed: Vec<_> =
+            (0..100).map(|packet| (Ipv4Addr::from_bits(0x0a01_0000 + packet), at(packet) / 1_000)).collect();
+        if is_listed {
+            listed[99] = (Ipv4Addr::from_bits(source), time / 1_000);
+        }
+        let listed: Vec<_> = listed
+            .into_iter()
+            .map(|(source, micros)| serde_json::json!({ "source": source, "microseconds": micros, "attempts": 1 }))
+            .collect();
+        for device in &devices() {
+            let summary = compare_on(device, &chain, &capture);
+            assert_eq!(summary["functions"][0]["detections"], 5_001);
+            assert_eq!(summary["functions"][0]["first"], serde_json::Value::from(listed.clone()));
+        }
+    }
+}
+
 /// A device that fails when its state was just copied: cores go on as if they had had all packets, with what was counted and listed, too.
 #[test]
 fn cores_go_on_where_the_device_was() {

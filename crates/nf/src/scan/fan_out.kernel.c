@@ -74,4 +74,13 @@ FUNCTION u32 fan_out_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet
   return scan_detects(packet, attempts, verdict, totals, more);
 }
 
+/* Whether a packet may change its source's state. */
+FUNCTION u32 fan_out_changes(PRIVATE const u64 *state, PRIVATE const Packet *packet, GLOBAL const u32 *parameters) {
+  if (state[3] & SCAN_SCANNER) {
+    return packet->now > state[0] && packet->now - state[0] >= parameter_64(parameters, 1);
+  }
+  return fan_out_opens(packet, parameters);
+}
+
+SCAN_CROWD(fan_out, 4)
 PASSES_WITHOUT(fan_out)

@@ -305,7 +305,7 @@ impl PerFlow for Scan {
             name,
             texts,
             words: self.keeps().words,
-            crowd: Crowd::Serial,
+            crowd: Crowd::Own,
             parameters,
             counters: (2, 3),
             dscps: false,

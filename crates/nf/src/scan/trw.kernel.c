@@ -74,4 +74,13 @@ FUNCTION u32 trw_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet, GL
   return scan_detects(packet, attempts, verdict, totals, more);
 }
 
+/* Whether a packet may change its source's state. */
+FUNCTION u32 trw_changes(PRIVATE const u64 *state, PRIVATE const Packet *packet, GLOBAL const u32 *parameters) {
+  if (state[3] & SCAN_SCANNER) {
+    return packet->now > state[0] && packet->now - state[0] >= parameter_64(parameters, 0);
+  }
+  return scan_opens(packet) || scan_answers(packet);
+}
+
+SCAN_CROWD(trw, 5)
 PASSES_WITHOUT(trw)

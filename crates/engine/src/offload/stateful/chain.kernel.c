@@ -335,8 +335,8 @@ DEFINITIONS(DEAL)
 
 #else
 
-/* Packets of a flow that are judged one after the other; more of them go together. */
-#define LONGEST 8
+/* Packets of a flow that are judged one after the other; more of them go together: with few lanes, too. */
+#define LONGEST (LANES < 8 ? 1 : LANES / 4)
 #define END_OF_LIST 0xffffu
 /* A part with more packets is judged by all items of a group. */
 #define HEAVY (GROUP == LANES ? EMPTY : GROUP)
