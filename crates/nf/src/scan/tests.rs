@@ -200,7 +200,7 @@ fn what_a_device_counted_is_added() {
     let v6 = [0x2001_0db8 << 32, 9];
     let listed = [[2_000, 1, v6[0], v6[1], 7], [4_000, 0, 0, 0x0a00_0002, 5]];
     report.add(&[&[10, 600, 30, 20, 2][..], listed.as_flattened()].concat());
-    let found = |micros, source: &str, attempts| Detection {
+    let found = |micros: u64, source: &str, attempts| Detection {
         time: Timestamp::from_nanos(1_000 * micros),
         source: source.parse().expect("an address"),
         attempts,
