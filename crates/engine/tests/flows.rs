@@ -460,7 +460,8 @@ fn devices_run_any_chain() {
             (any::<(bool, bool, bool)>(), prop::sample::select(vec!["5-tuple", "short"]), 0usize..9);
         (chain, rest, options).new_tree(runner).expect("a chain").current()
     };
-    for _ in 0..4 {
+    let mut drawn = String::new();
+    for _ in 0..6 {
         let (functions, (packets, flows, seed), ((has_scans, with_port, returns), balanced, late)) =
             draw(&mut runner);
         let capture =
@@ -474,6 +475,14 @@ fn devices_run_any_chain() {
         for device in &devices {
             compare_on(device, &format!("{DEFINITIONS}{functions}"), &capture);
         }
+        drawn += &functions;
+    }
+    // A draw that leaves one out is no test of it.
+    for function in ["counter", "limiter", "policer", "source-counter", "balancer"] {
+        assert!(drawn.contains(&format!("nf = \"{function}\"")), "{function} is not drawn");
+    }
+    for method in ["fan-out", "trw"] {
+        assert!(drawn.contains(&format!("method = \"{method}\"")), "{method} is not drawn");
     }
 }
 
