@@ -328,6 +328,9 @@ fn devices_know_connections() {
     let sources = function("counter", "flows = \"source\"\n");
     let tracker = function("conntrack", "");
     let loose = function("conntrack", &format!("loose = true\ninvalid = \"pass\"\n{SHORT}"));
+    let walks = function("scan", "method = \"trw\"\n");
+    let fan_out =
+        function("scan", "method = \"fan-out\"\nthreshold = 2\nsessions = \"tuples\"\naction = \"drop\"\n");
     let mut runner = TestRunner::deterministic();
     let devices = devices();
     for packets in [300, 9_000] {
@@ -338,6 +341,7 @@ fn devices_know_connections() {
             format!("{limiter}{counter}"),
             format!("{loose}{tracker}{counter}"),
             format!("{short}{sources}{loose}{limiter}"),
+            format!("{walks}{tracker}{fan_out}{counter}"),
         ] {
             for device in &devices {
                 compare_on(device, &format!("{DEFINITIONS}{chain}"), &capture);

@@ -444,6 +444,7 @@ fn on_device() -> impl Strategy<Value = String> {
         )),
         policer(),
         source_counter(),
+        scan(""),
         Just(BALANCER.to_owned()),
     ]
 }
@@ -459,7 +460,8 @@ fn devices_run_any_chain() {
             (any::<(bool, bool, bool)>(), prop::sample::select(vec!["5-tuple", "short"]), 0usize..9);
         (chain, rest, options).new_tree(runner).expect("a chain").current()
     };
-    for _ in 0..4 {
+    let mut drawn = String::new();
+    for _ in 0..6 {
         let (functions, (packets, flows, seed), ((has_scans, with_port, returns), balanced, late)) =
             draw(&mut runner);
         let capture =
@@ -473,6 +475,14 @@ fn devices_run_any_chain() {
         for device in &devices {
             compare_on(device, &format!("{DEFINITIONS}{functions}"), &capture);
         }
+        drawn += &functions;
+    }
+    // A draw that leaves one out is no test of it.
+    for function in ["counter", "limiter", "policer", "source-counter", "balancer"] {
+        assert!(drawn.contains(&format!("nf = \"{function}\"")), "{function} is not drawn");
+    }
+    for method in ["fan-out", "trw"] {
+        assert!(drawn.contains(&format!("method = \"{method}\"")), "{method} is not drawn");
     }
 }
 
@@ -550,6 +560,142 @@ fn devices_remember() {
     }
 }
 
+/// Definitions of the names that functions mean unless they name one, whose tables are soon made and soon copied.
+const SMALL: &str = "\
+[flows.5-tuple]
+by = \"5-tuple\"
+max_flows = 40000
+[flows.source]
+by = \"source\"
+max_flows = 10000
+[flows.initiator]
+by = \"initiator\"
+max_flows = 10000
+";
+
+/// Scans by both methods on a device: sources with few packets and with many, more detections than are listed, in batches that follow each
+/// other, at other times or all at one.
+#[test]
+fn devices_find_scans() {
+    let scan = |keys: &str| format!("[[chain]]\nnf = \"scan\"\n{keys}");
+    let fan_out = scan("method = \"fan-out\"\nthreshold = 12\nblock_for = \"20ms\"\naction = \"drop\"\n");
+    let tcp = scan(
+        "method = \"fan-out\"\nflows = \"openers\"\nthreshold = 15\nwindow = \"40ms\"\nudp = false\ndistinct = \"ports\"\n",
+    );
+    let trw = scan("method = \"trw\"\nalpha = 0.001\nblock_for = \"20ms\"\n");
+    // Many are found, each of them soon again.
+    let each = scan("method = \"fan-out\"\nthreshold = 1\nblock_for = \"3us\"\nseed = 4611686018427387904\n");
+    let walks = scan("method = \"trw\"\nalpha = 0.2\nbeta = 0.6\nblock_for = \"2ms\"\n");
+    let counter = "[[chain]]\nnf = \"source-counter\"\nflows = \"sources\"\n";
+    let captures = [
+        scans(9_000, 6),
+        at_times(scans(9_000, 7), |packet, time| if packet % 5 == 0 { time - 90_000_000 } else { time }),
+        // The later ones came first.
+        at_times(scans(9_000, 8), |packet, time| time - packet as u64 / 4_000 * 1_000_000_000),
+        at_times(traffic(9_000, 4_000, 9), |_, _| 5_000_000_000),
+        traffic(3_000, 1, 5),
+    ];
+    for device in &devices() {
+        for (number, capture) in captures.iter().enumerate() {
+            let scans = number < 3;
+            for (chain, detections) in [
+                (format!("{fan_out}{counter}{trw}{tcp}"), if scans { [20, 0, 1, 1] } else { [0; 4] }),
+                // A source has one detection where all packets have the same time.
+                (
+                    format!("{each}{walks}{trw}{fan_out}"),
+                    if scans { [1_000, 500, 50, 20] } else { [if number == 3 { 500 } else { 0 }, 0, 0, 0] },
+                ),
+            ] {
+                let summary = compare_on(device, &format!("{DEFINITIONS}{SMALL}{chain}"), capture);
+                let functions = &summary["functions"];
+                for (function, least) in detections.into_iter().enumerate() {
+                    let found = functions[function]["detections"].as_u64().unwrap_or_default();
+                    let listed = functions[function]["first"].as_array().map_or(0, Vec::len) as u64;
+                    assert_eq!(listed, found.min(100), "{chain}");
+                    assert!(found >= least, "{number} {function}: {found}\n{chain}");
+                }
+            }
+        }
+    }
+}
+
+/// Which detections are listed, by hand: the first hundred of all batches, by time and then by source.
+#[test]
+fn the_first_detections_of_all_batches_are_listed() {
+    let chain =
+        format!("{SMALL}[[chain]]\nnf = \"scan\"\nmethod = \"fan-out\"\nthreshold = 1\nudp = false\n");
+    let at = |packet: u32| 5_000_000_000 + 10_000 * u64::from(packet);
+    // Of 5,000 sources each sends one packet; what is late comes after that of the 4,500th, which is in the device's second batch.
+    for (time, source, is_listed) in [
+        (at(98) + 5_000, 0x0a01_ffff, true),
+        (at(99), 0x0a00_0000, true),
+        (at(99), 0x0a01_ffff, false),
+        (at(99) + 5_000, 0x0a00_0000, false),
+    ] {
+        let mut sent: Vec<_> = (0..5_000).map(|packet| (at(packet), 0x0a01_0000 + packet)).collect();
+        sent.insert(4_500, (time, source));
+        let bits = KeyBits::PORTS.with(KeyBits::WHOLE).with(KeyBits::TCP_FLAGS);
+        let syn = MatchKey4 { protocol: 6, tcp_flags: 2, bits, ..MatchKey4::default() };
+        let capture =
+            capture(sent.into_iter().map(|(time, source)| (time, Key::V4(MatchKey4 { source, ..syn }))));
+        let mut listed: Vec<_> =
+            (0..100).map(|packet| (Ipv4Addr::from_bits(0x0a01_0000 + packet), at(packet) / 1_000)).collect();
+        if is_listed {
+            listed[99] = (Ipv4Addr::from_bits(source), time / 1_000);
+        }
+        let listed: Vec<_> = listed
+            .into_iter()
+            .map(|(source, micros)| serde_json::json!({ "source": source, "microseconds": micros, "attempts": 1 }))
+            .collect();
+        for device in &devices() {
+            let summary = compare_on(device, &chain, &capture);
+            assert_eq!(summary["functions"][0]["detections"], 5_001);
+            assert_eq!(summary["functions"][0]["first"], serde_json::Value::from(listed.clone()));
+        }
+    }
+}
+
+/// A device that fails when its state was just copied: cores go on as if they had had all packets, with what was counted and listed, too.
+#[test]
+fn cores_go_on_where_the_device_was() {
+    let cache = Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
+    let device = Device::open(Id::Host, cache).expect("a C compiler with sanitisers");
+    let capture = scans(16_000, 6);
+    let scan = |keys: &str| format!("[[chain]]\nnf = \"scan\"\n{keys}");
+    let chain = [
+        SMALL,
+        "[[chain]]\nnf = \"counter\"\nflows = \"source\"\n",
+        &scan("method = \"fan-out\"\nthreshold = 12\nwindow = \"800ms\"\nblock_for = \"700ms\"\n"),
+        "[[chain]]\nnf = \"limiter\"\nrate = \"8kbit/s\"\nburst = \"200B\"\n",
+        &scan("method = \"trw\"\nalpha = 0.0001\nblock_for = \"600ms\"\n"),
+        &scan("method = \"fan-out\"\nflows = \"initiator\"\nthreshold = 100\nwindow = \"0\"\nudp = false\naction = \"drop\"\n"),
+    ]
+    .concat();
+    let (oracle, ..) = results(&chain, &capture, How { settings: "device = \"oracle\"", ..How::default() });
+    for function in [1, 3, 4] {
+        assert!(oracle.summary["functions"][function]["detections"].as_u64() > Some(5), "{function}");
+    }
+    let faults = Faults::new();
+    // Copies are a second apart.
+    let fail = || {
+        std::thread::sleep(std::time::Duration::from_millis(1_100));
+        faults.fail(Call::Launch, 0);
+    };
+    let how = How {
+        settings: "device = \"host\"",
+        device: Some(device.with_faults(&faults)),
+        at: Some((9_000, Box::new(fail))),
+        ..How::default()
+    };
+    let (found, shares, notices) = results(&chain, &capture, how);
+    let shares = shares.expect("a device was used");
+    assert_eq!((shares.faults, shares.device + shares.here), (1, 16_000));
+    assert!(shares.device > 4_000 && shares.here > 4_000, "{shares:?}");
+    assert!(notices.len() == 1 && notices[0].contains("with the state of 0."), "{notices:?}");
+    assert_eq!(found.summary, oracle.summary);
+    assert!(found == oracle, "other packets passed");
+}
+
 /// Where a device fails, cores go on: each packet is judged once, and counted from then on.
 #[test]
 fn cores_go_on_where_a_device_fails() {
@@ -557,8 +703,8 @@ fn cores_go_on_where_a_device_fails() {
     let device = Device::open(Id::Host, cache).expect("a C compiler with sanitisers");
     let capture = traffic(20_000, 300, 9);
     // What stands behind it is on cores all the time, and knows nothing of the failure.
-    let chain = "[flows.apart]\nby = \"5-tuple\"\n[[chain]]\nnf = \"counter\"\n\
-                 [[chain]]\nnf = \"scan\"\nmethod = \"fan-out\"\nthreshold = 9\nsessions = \"apart\"\n";
+    let chain = "[flows.apart]\nby = \"connection\"\ntimeout = \"124m\"\n[[chain]]\nnf = \"counter\"\n\
+                 [[chain]]\nnf = \"acl\"\nflows = \"apart\"\nrules = \"admit-all\"\n";
     let (oracle, ..) = results(chain, &capture, How { settings: "device = \"oracle\"", ..How::default() });
     for (call, after) in [(Call::Launch, 0), (Call::Launch, 5), (Call::Finish, 9)] {
         let faults = Faults::new();

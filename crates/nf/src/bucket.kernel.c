@@ -8,10 +8,6 @@ typedef struct {
   u64 rate, full, full_after;
 } Bucket;
 
-FUNCTION u64 parameter_64(GLOBAL const u32 *parameters, u32 word) {
-  return parameters[word * 2] | (u64)parameters[word * 2 + 1] << 32;
-}
-
 FUNCTION Bucket bucket_at(GLOBAL const u32 *parameters, u32 word) {
   Bucket bucket;
   bucket.rate = parameter_64(parameters, word);

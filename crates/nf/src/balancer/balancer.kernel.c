@@ -22,13 +22,7 @@ FUNCTION u64 balancer_hash(PRIVATE const Packet *packet, u64 seed) {
   u64 a[2], b[2];
   u32 from_a;
   u64 key = packet_ends(packet, a, b, &from_a);
-  u64 tail = key | (u64)(packet->is_v6 ? 6 : 4) << 40;
-  u64 hash = states_fold(a[1] ^ seed, b[1] ^ 0x9e3779b97f4a7c15);
-  if (packet->is_v6) {
-    hash ^= states_fold(a[0] ^ (seed << 17 | seed >> 47), b[0] ^ 0xd6e8feb86659fd93);
-  }
-  hash = states_fold(hash ^ 0xa0761d6478bd642f, tail ^ (seed << 32 | seed >> 32));
-  return states_fold(hash ^ seed, 0x9e3779b97f4a7c15);
+  return flow_hash(a, b, key | (u64)(packet->is_v6 ? 6 : 4) << 40, seed);
 }
 
 /* The backend of a new flow and 1, or 0. */

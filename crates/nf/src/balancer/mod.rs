@@ -151,6 +151,7 @@ impl PerFlow for Balancer {
             parameters: self.services.parameters(self.returns.as_deref()),
             counters,
             dscps: false,
+            lists: false,
         })
     }
 }

@@ -104,6 +104,7 @@ impl PerFlow for Conntrack {
             parameters,
             counters: (0, 2 * KINDS.len() + PROTOCOLS.len() + State::COUNT),
             dscps: false,
+            lists: false,
         })
     }
 }

@@ -86,6 +86,7 @@ impl PerFlow for Counter {
             parameters: Vec::new(),
             counters: (2, 0),
             dscps: false,
+            lists: false,
         })
     }
 }

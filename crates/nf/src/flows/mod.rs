@@ -107,7 +107,13 @@ pub struct Kernel {
     pub counters: (usize, usize),
     /// Whether it looks at DSCPs.
     pub dscps: bool,
+    /// Whether it lists packets one by one: the first [`LISTED`], by time and then by IP version and source. What it counted goes on with five
+    /// words for each: its time, whether it is IPv6, the halves of its source, a number.
+    pub lists: bool,
 }
+
+/// What functions list one by one at most.
+pub const LISTED: usize = 100;
 
 impl Kernel {
     /// What notes the first packets of flows that a function remembers, by a bit of packets' notes.
@@ -120,6 +126,7 @@ impl Kernel {
             crowd: Crowd::Own,
             counters: (0, 0),
             dscps: false,
+            lists: false,
         }
     }
 }

@@ -96,6 +96,7 @@ impl PerFlow for Limiter {
             parameters,
             counters: (4, 0),
             dscps: false,
+            lists: false,
         })
     }
 }

@@ -228,6 +228,7 @@ impl PerFlow for Policer {
             parameters,
             counters: (6, 0),
             dscps: self.others.is_some(),
+            lists: false,
         })
     }
 }

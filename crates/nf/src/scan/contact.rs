@@ -1,5 +1,8 @@
 //! Which packets begin a conversation with somebody, and with whom, as a hash.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use packetloom_packet::key::join;
 use packetloom_packet::{FlowKey, Key, KeyBits, MatchKey4, MatchKey6, protocol};
 
 use super::Distinct;
@@ -25,6 +28,14 @@ pub(super) fn answers(tcp_flags: u8) -> bool {
 pub(super) fn hash(address: [u64; 2], version: u8, (protocol, port): (u8, u16), seed: u64) -> u64 {
     let key = FlowKey { a: address, b: [0; 2], a_port: port, b_port: 0, protocol, version, reserved: [0; 2] };
     key.hash(seed)
+}
+
+/// An address of an IP version, of IPv4 in the low half.
+pub(super) fn address(halves: [u64; 2], version: u8) -> IpAddr {
+    match version {
+        4 => IpAddr::V4(Ipv4Addr::from(halves[1] as u32)),
+        _ => IpAddr::V6(Ipv6Addr::from(join(halves))),
+    }
 }
 
 /// What is asked about either version's headers.

@@ -1,9 +1,6 @@
 //! The batch form.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use packetloom_packet::Batch;
-use packetloom_packet::key::join;
 
 use super::contact::{self, Headers};
 use super::fan_out::{FanOut, Window};
@@ -47,10 +44,7 @@ fn judge<S: bytemuck::Pod>(
         report.count(judged, packet.bytes);
         if let Judged::Detected { attempts } = judged {
             let [source, _] = headers.ends;
-            let source = match headers.version {
-                4 => IpAddr::V4(Ipv4Addr::from(source[1] as u32)),
-                _ => IpAddr::V6(Ipv6Addr::from(join(source))),
-            };
+            let source = contact::address(source, headers.version);
             report.detect(Detection { time: packet.now, source, attempts });
         }
         action.verdict(judged)
@@ -99,6 +93,10 @@ impl FlowFunction for ScanCpu {
                 judge(own, (batch, flows), step);
             }
         }
+    }
+
+    fn add(&mut self, counted: &[u64]) {
+        self.report.add(counted);
     }
 
     fn report(&self, _flows: &Flows) -> Box<dyn Report> {

@@ -34,9 +34,12 @@ use serde::Deserialize;
 use serde_json::json;
 
 pub use self::config::{Config, Kind, Threshold};
+use self::cpu::Steps;
 use self::fan_out::{FanOut, Window};
 use self::trw::{Hypotheses, Test, Walk};
-use crate::flows::{By, FlowFunction, FlowOracle, Keeps, StateAt, state_words};
+use crate::flows::{
+    By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, LISTED, StateAt, parameters_of, state_words,
+};
 use crate::units::Span;
 use crate::{Form, PerFlow, Prepared, Report};
 
@@ -227,6 +230,16 @@ impl Scan {
     fn test(&self, hypotheses: &Hypotheses) -> Test {
         hypotheses.test(self.nanos())
     }
+
+    fn steps(&self) -> Steps {
+        match self.method {
+            Method::FanOut { threshold, window, distinct, udp } => {
+                let window = window.limit().unwrap_or(u64::MAX);
+                Steps::FanOut(FanOut::new(threshold, window, self.nanos()), distinct, udp)
+            }
+            Method::Trw(hypotheses) => Steps::Trw(self.test(&hypotheses)),
+        }
+    }
 }
 
 impl PerFlow for Scan {
@@ -267,18 +280,37 @@ impl PerFlow for Scan {
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
-        let steps = match self.method {
-            Method::FanOut { threshold, window, distinct, udp } => {
-                let window = window.limit().unwrap_or(u64::MAX);
-                cpu::Steps::FanOut(FanOut::new(threshold, window, self.nanos()), distinct, udp)
-            }
-            Method::Trw(hypotheses) => cpu::Steps::Trw(self.test(&hypotheses)),
-        };
-        Box::new(cpu::ScanCpu::new(at, steps, self.action, self.seed))
+        Box::new(cpu::ScanCpu::new(at, self.steps(), self.action, self.seed))
     }
 
     fn oracle(&self) -> Box<dyn FlowOracle> {
         Box::new(oracle::ScanOracle::new(self))
+    }
+
+    fn kernel(&self) -> Option<Kernel> {
+        const COMMON: (&str, &str) = ("scan", include_str!("scan.kernel.c"));
+        let (name, texts, mut parameters): (_, &[_], _) = match self.steps() {
+            Steps::FanOut(fan_out, distinct, udp) => {
+                let mut parameters = parameters_of(&fan_out);
+                parameters.extend([distinct as u32, udp.into()]);
+                ("fan_out", &[COMMON, ("fan_out", include_str!("fan_out.kernel.c"))], parameters)
+            }
+            Steps::Trw(test) => {
+                ("trw", &[COMMON, ("trw", include_str!("trw.kernel.c"))], parameters_of(&test))
+            }
+        };
+        parameters.extend([self.seed as u32, (self.seed >> 32) as u32]);
+        parameters.push(self.action.verdict(Judged::Scanner).code().into());
+        Some(Kernel {
+            name,
+            texts,
+            words: self.keeps().words,
+            crowd: Crowd::Own,
+            parameters,
+            counters: (2, 3),
+            dscps: false,
+            lists: true,
+        })
     }
 }
 
@@ -293,8 +325,7 @@ pub struct Detection {
     pub attempts: u32,
 }
 
-/// Detections that are reported one by one, and how many of them to people.
-const LISTED: usize = 100;
+/// Detections that people are shown, of those that are reported one by one.
 const SHOWN: usize = 10;
 
 /// What a detector counted.
@@ -338,10 +369,32 @@ impl ScanReport {
     #[cold]
     fn detect(&mut self, detection: Detection) {
         self.detections += 1;
+        self.list(detection);
+    }
+
+    fn list(&mut self, detection: Detection) {
         self.first.push(detection);
         if self.first.len() == 2 * LISTED {
             self.first.sort_unstable();
             self.first.truncate(LISTED);
+        }
+    }
+
+    /// Adds what a device counted: see `scan.kernel.c`.
+    fn add(&mut self, counted: &[u64]) {
+        let (&[packets, bytes, attempts, answered, detections], listed) =
+            counted.split_first_chunk().expect("five counters");
+        self.scanners[0] += packets;
+        self.scanners[1] += bytes;
+        self.attempts += attempts;
+        if let Some(own) = &mut self.answered {
+            *own += answered;
+        }
+        self.detections += detections;
+        for &[nanos, is_v6, high, low, attempts] in listed.as_chunks().0 {
+            let (time, attempts) = (Timestamp::from_nanos(nanos), attempts as u32);
+            let version = if is_v6 == 0 { 4 } else { 6 };
+            self.list(Detection { time, source: contact::address([high, low], version), attempts });
         }
     }
 

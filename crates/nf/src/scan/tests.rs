@@ -190,3 +190,33 @@ fn the_first_detections_are_listed() {
     assert_eq!((report.detections, report.first()), (1_009, expected));
     assert_eq!(report.rows().len(), 3 + 10);
 }
+
+/// What a device counted is added to what was counted here: two counters by name, three by index, then five words for each detection.
+#[test]
+fn what_a_device_counted_is_added() {
+    let mut report = ScanReport::new(true);
+    report.detect(detection(3, 1));
+    report.count(Judged::Detected { attempts: 4 }, 40);
+    let v6 = [0x2001_0db8 << 32, 9];
+    let listed = [[2_000, 1, v6[0], v6[1], 7], [4_000, 0, 0, 0x0a00_0002, 5]];
+    report.add(&[&[10, 600, 30, 20, 2][..], listed.as_flattened()].concat());
+    let found = |micros: u64, source: &str, attempts| Detection {
+        time: Timestamp::from_nanos(1_000 * micros),
+        source: source.parse().expect("an address"),
+        attempts,
+    };
+    assert_eq!(
+        report.first(),
+        [found(2, "2001:db8::9", 7), found(3, "10.0.0.1", 4), found(4, "10.0.0.2", 5)]
+    );
+    let ScanReport { attempts, answered, detections, scanners, .. } = report;
+    assert_eq!((attempts, answered, detections, scanners), (31, Some(20), 3, [11, 640]));
+    // Nobody looks at answers there, and none are counted.
+    let mut fan_out = ScanReport::new(false);
+    fan_out.add(&[1, 40, 3, 0, 1]);
+    assert_eq!((fan_out.attempts, fan_out.answered, fan_out.first()), (3, None, vec![]));
+    // More than are listed, of several devices or of one and of cores.
+    let many: Vec<_> = (0..400).flat_map(|n| [1_000 * (400 - n), 0, 0, 0x0a00_0001, 4]).collect();
+    fan_out.add(&[&[0; 5][..], &many].concat());
+    assert_eq!((fan_out.first().len(), fan_out.first()[0]), (LISTED, detection(1, 1)));
+}

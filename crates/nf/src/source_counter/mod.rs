@@ -96,6 +96,7 @@ impl PerFlow for SourceCounter {
             parameters: Vec::new(),
             counters: (3, 0),
             dscps: false,
+            lists: false,
         })
     }
 }

@@ -19,8 +19,9 @@
  * - ROUNDS, packets of an item in a tile at most; MAX_TILES; PART_BITS, for the most parts there are;
  * - DEFINITIONS(D): a D(number, by) for each flow definition; STAGES(S): an S(number, definition, by, is_first, words_v4, words_v6, mask) for
  *   each run of functions, whether it is the first one that sees packets of its definition, words of an entry, the functions' bits;
- *   STAGE_<number>(F): an F(name, bit, word, words, parameters, totals, more, crowd) for each function: its bit and words in the entry, where
- *   its parameters and counters are, how it takes a crowd; MAX_WORDS: of any entry; TOTALS, MORE_COUNT: counters of all functions;
+ *   STAGE_<number>(F): an F(name, bit, word, words, parameters, totals, more, list, crowd) for each function: its bit and words in the entry,
+ *   where its parameters and counters are, which list is its own or NO_LIST, how it takes a crowd; MAX_WORDS: of any entry; TOTALS,
+ *   MORE_COUNT: counters of all functions; LISTS: how many functions list packets; LISTED: the records that each of them keeps;
  * - RECORD_...: bits of a packet's last word; DEALS, whether the text is that of the first step or of the second.
  */
 
@@ -55,6 +56,7 @@ FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const u32x4 *records, G
   packet->is_v6 = is_v6;
   packet->ends = 0;
   packet->notes = 0;
+  packet->listed = 0;
   packet->from_a = 1;
   for (u32 i = 1; i < 4; i++) {
     packet->source[i] = 0;
@@ -65,7 +67,73 @@ FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const u32x4 *records, G
   }
 }
 
+/*
+ * Packets that a function lists: the first ones, by time and then by IP version and source, and a number that the function says of each. A list
+ * has the number of its records, and the time after which no packet is among the first ones; then the records. It has room for those of a batch
+ * behind the first LISTED.
+ */
+#define NO_LIST 0xffffffffu
+#define LIST_HEAD 2
+#define LIST_RECORD 5
+
 #if DEALS
+
+#if LISTS
+
+typedef struct {
+  /* For each item, the first record that it knows of. */
+  u32 first[GROUP];
+} Settle;
+
+FUNCTION u32 is_before(GLOBAL const u64 *record, GLOBAL const u64 *other) {
+  for (u32 i = 0; i < LIST_RECORD; i++) {
+    if (record[i] != other[i]) {
+      return record[i] < other[i];
+    }
+  }
+  return 0;
+}
+
+/* Leaves the first records of lists that have more after a batch: a group for each list, which has so many words. */
+KERNEL void settle(GLOBAL u64 *lists, u64 words) {
+  LOCAL_MEMORY(Settle, work);
+  GLOBAL u64 *list = lists + group_index() * words;
+  GLOBAL u64 *records = list + LIST_HEAD;
+  u32 count = (u32)list[0];
+  if (count <= LISTED) {
+    return;
+  }
+  for (u32 at = 0; at < LISTED; at++) {
+    /* The first one of those that are left: of each item's share, then of all. */
+    u32 first = at + local_index();
+    for (u32 i = first + GROUP; i < count; i += GROUP) {
+      first = is_before(records + i * LIST_RECORD, records + first * LIST_RECORD) ? i : first;
+    }
+    work->first[local_index()] = first;
+    for (u32 step = GROUP / 2; step; step /= 2) {
+      barrier_group();
+      u32 other = local_index() < step ? work->first[local_index() + step] : count;
+      if (other < count && is_before(records + other * LIST_RECORD, records + first * LIST_RECORD)) {
+        first = other;
+        work->first[local_index()] = first;
+      }
+    }
+    if (local_index() == 0) {
+      for (u32 i = 0; i < LIST_RECORD; i++) {
+        u64 word = records[at * LIST_RECORD + i];
+        records[at * LIST_RECORD + i] = records[first * LIST_RECORD + i];
+        records[first * LIST_RECORD + i] = word;
+      }
+    }
+    barrier_group();
+  }
+  if (local_index() == 0) {
+    list[0] = LISTED;
+    list[1] = records[(LISTED - 1) * LIST_RECORD];
+  }
+}
+
+#endif
 
 /* What each of so many numbers is a share of. */
 #define SHARE(count) (((count) + GROUP - 1) / GROUP)
@@ -267,8 +335,8 @@ DEFINITIONS(DEAL)
 
 #else
 
-/* Packets of a flow that are judged one after the other; more of them go together. */
-#define LONGEST 8
+/* Packets of a flow that are judged one after the other; more of them go together: with few lanes, too. */
+#define LONGEST (LANES < 8 ? 1 : LANES / 4)
 #define END_OF_LIST 0xffffu
 /* A part with more packets is judged by all items of a group. */
 #define HEAVY (GROUP == LANES ? EMPTY : GROUP)
@@ -305,6 +373,9 @@ typedef struct {
   GLOBAL u32x4 *answers;
   GLOBAL u32x4 *wide_answers;
   GLOBAL const u32 *parameters;
+  /* Lists, each of so many words. */
+  GLOBAL u64 *lists;
+  u64 list_words;
   States states;
   u64 first_seed, second_seed;
   /* What is added to the times of packets. */
@@ -403,8 +474,22 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
   }
 }
 
+/* Lists a packet for a function that said something of it. */
+FUNCTION void packet_list(PRIVATE const Stage *stage, u32 list, PRIVATE Packet *packet) {
+  GLOBAL u64 *own = stage->lists + list * stage->list_words;
+  if (packet->listed && packet->now <= own[1]) {
+    GLOBAL u64 *record = own + LIST_HEAD + add_global_64(&own[0], 1) * LIST_RECORD;
+    record[0] = packet->now;
+    record[1] = packet->is_v6;
+    record[2] = packet->is_v6 ? (u64)packet->source[0] << 32 | packet->source[1] : 0;
+    record[3] = packet->is_v6 ? (u64)packet->source[2] << 32 | packet->source[3] : packet->source[0];
+    record[4] = packet->listed;
+  }
+  packet->listed = 0;
+}
+
 /* Takes a packet through a function of a stage, if it gets there. */
-#define STEP(name, bit, word, own_words, own_parameters, own_totals, own_more, kind)                                                 \
+#define STEP(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind)                                       \
   if (verdict == VERDICT_PASS) {                                                                                                     \
     u32 is_new = !(line[key_words - 1] >> (STATES_FUNCTIONS + bit) & 1);                                                             \
     if (is_new) {                                                                                                                    \
@@ -415,10 +500,13 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
     }                                                                                                                                \
     verdict = name##_step(&line[key_words + 1 + word], is_new, &taken->packet, stage->parameters + own_parameters,                   \
                           totals + own_totals, more + own_more);                                                                     \
+    if (own_list != NO_LIST) {                                                                                                       \
+      packet_list(stage, own_list, &taken->packet);                                                                                  \
+    }                                                                                                                                \
   }
 
 /* Has a function judge a packet that has no entry, if it gets there. */
-#define STEP_WITHOUT(name, bit, word, own_words, own_parameters, own_totals, own_more, kind)                                         \
+#define STEP_WITHOUT(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind)                               \
   if (verdict == VERDICT_PASS) {                                                                                                     \
     verdict = name##_without(&taken->packet, role, stage->parameters + own_parameters, more + own_more);                             \
   }
@@ -487,11 +575,14 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
 /*
  * How a function takes a crowd: OWN, with a function of its own; SERIAL, one packet after the other.
  */
-#define CROWD_OWN(name, own_words, own_parameters, own_totals, own_more)                                                             \
+#define CROWD_OWN(name, own_words, own_parameters, own_totals, own_more, own_list)                                                   \
   u32 own_verdict =                                                                                                                  \
       name##_crowd(&crowd, &taken->packet, passes, stage->parameters + own_parameters, totals + own_totals, more + own_more);        \
-  verdict = passes ? own_verdict : verdict;
-#define CROWD_SERIAL(name, own_words, own_parameters, own_totals, own_more)                                                          \
+  verdict = passes ? own_verdict : verdict;                                                                                          \
+  if (own_list != NO_LIST) {                                                                                                         \
+    packet_list(stage, own_list, &taken->packet);                                                                                    \
+  }
+#define CROWD_SERIAL(name, own_words, own_parameters, own_totals, own_more, own_list)                                                \
   for (u32 turn = 0; turn < team->size; turn += LANES) {                                                                             \
     if (item - lane() == turn) {                                                                                                     \
       for (u32 of_lanes = 0; of_lanes < LANES; of_lanes++) {                                                                         \
@@ -502,6 +593,9 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
           }                                                                                                                          \
           verdict = name##_step(own_state, crowd.is_new && item == crowd.first, &taken->packet, stage->parameters + own_parameters,  \
                                 totals + own_totals, more + own_more);                                                               \
+          if (own_list != NO_LIST) {                                                                                                 \
+            packet_list(stage, own_list, &taken->packet);                                                                            \
+          }                                                                                                                          \
           for (u32 i = 0; i < own_words; i++) {                                                                                      \
             crowd.state[i] = own_state[i];                                                                                           \
           }                                                                                                                          \
@@ -513,7 +607,7 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
   }
 
 /* Takes a crowd through a function, as far as packets get there. */
-#define STEP_OF_CROWD(name, bit, word, own_words, own_parameters, own_totals, own_more, kind)                                        \
+#define STEP_OF_CROWD(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind)                              \
   {                                                                                                                                  \
     u32 passes = is_member && verdict == VERDICT_PASS;                                                                               \
     crowd.first = team_first(&work->meeting, team, passes);                                                                          \
@@ -530,7 +624,7 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
         }                                                                                                                            \
         team_sync(team);                                                                                                             \
       }                                                                                                                              \
-      CROWD_##kind(name, own_words, own_parameters, own_totals, own_more)                                                            \
+      CROWD_##kind(name, own_words, own_parameters, own_totals, own_more, own_list)                                                  \
     }                                                                                                                                \
   }
 
@@ -850,7 +944,8 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
                                          GLOBAL u32x4 *wide_answers, u32 tiles, u32 tile_items, u32 part_bits, u32 versions,         \
                                          GLOBAL const u16 *order, GLOBAL const u16 *offsets, GLOBAL u32 *tags, GLOBAL u64 *entries,  \
                                          GLOBAL u32 *held, u64 since, u32 regions, u32 groups, u32 capacity, u64 timeout, u32 when_full,\
-                                         u64 first_seed, u64 second_seed, GLOBAL const u32 *parameters, GLOBAL u64 *counted) {       \
+                                         u64 first_seed, u64 second_seed, GLOBAL const u32 *parameters, GLOBAL u64 *counted,         \
+                                         GLOBAL u64 *lists, u64 list_words) {                                                        \
     LOCAL_MEMORY(Judge, work);                                                                                                       \
     u64 totals[TOTALS + 1];                                                                                                          \
     for (u32 i = 0; i < TOTALS; i++) {                                                                                               \
@@ -868,6 +963,8 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
     stage.wide_answers = wide_answers;                                                                                               \
     stage.since = since;                                                                                                             \
     stage.parameters = parameters;                                                                                                   \
+    stage.lists = lists;                                                                                                             \
+    stage.list_words = list_words;                                                                                                   \
     stage.states.tags = tags;                                                                                                        \
     stage.states.entries = entries;                                                                                                  \
     stage.states.held = held;                                                                                                        \

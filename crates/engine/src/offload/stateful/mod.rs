@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use packetloom_device::{
     Argument, Description, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue,
 };
-use packetloom_nf::flows::{By, Counts, Crowd, Definition, Flows, Kernel, WhenFull};
+use packetloom_nf::flows::{By, Counts, Crowd, Definition, Flows, Kernel, LISTED, WhenFull};
 use packetloom_nf::{Form, Prepared};
 use packetloom_packet::{KeyBits, Verdict, protocol};
 use packetloom_table::regions::{self, Regions};
@@ -57,8 +57,12 @@ const DEAL: &[Parameter] = {
 };
 const JUDGE: &[Parameter] = {
     use Parameter::{Memory as M, U32, U64};
-    &[M, M, M, M, U32, U32, U32, U32, M, M, M, M, M, U64, U32, U32, U32, U64, U32, U64, U64, M, M]
+    &[M, M, M, M, U32, U32, U32, U32, M, M, M, M, M, U64, U32, U32, U32, U64, U32, U64, U64, M, M, M, U64]
 };
+const SETTLE: Entry = Entry { name: "settle", parameters: &[Parameter::Memory, Parameter::U64] };
+/// Words of a list before its records, and of a record.
+const LIST_HEAD: usize = 2;
+const LIST_RECORD: usize = 5;
 /// Entry points have names for as long as the program runs.
 const DEALS: [&str; MAX_DEFINITIONS] = [
     "deal_0", "deal_1", "deal_2", "deal_3", "deal_4", "deal_5", "deal_6", "deal_7", "deal_8", "deal_9",
@@ -168,6 +172,18 @@ struct Tables {
     offsets: Memory,
 }
 
+/// What functions list of packets, in the memory of a device: see `chain.kernel.c`.
+#[derive(Debug)]
+struct Lists {
+    /// The functions' places in the chain.
+    functions: Vec<usize>,
+    memory: Memory,
+    /// Of a list.
+    words: usize,
+    /// What is done after each batch, where any function lists.
+    settle: Option<Loaded>,
+}
+
 /// The first functions of a chain on a device, with their state.
 #[derive(Debug)]
 pub struct Stateful {
@@ -183,6 +199,7 @@ pub struct Stateful {
     /// For each function of the chain the number of its first counters, by name and by index.
     counters: Vec<[usize; 2]>,
     counter_count: usize,
+    lists: Lists,
     room: u32,
     groups: u32,
 }
@@ -309,8 +326,13 @@ impl Stateful {
         let tables =
             definitions.iter().map(|used| Tables::new(device, &shape, &used.definition, used.words(), room));
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
-        let [deals, judges] = programs(&shape, &stages, &tables, &counters, &begins, (named, indexed));
-        let deals = device.build(&deals)?;
+        let kernels = stages.iter().flat_map(|stage| &stage.functions);
+        let listing: Vec<_> =
+            kernels.filter(|(_, kernel, _)| kernel.lists).map(|(index, ..)| *index).collect();
+        let [deals, judges] =
+            programs(&shape, &stages, &tables, &counters, &begins, (named, indexed), &listing);
+        let mut deals = device.build(&deals)?;
+        let settle = deals.split_off(tables.len()).pop();
         let mut judges = device.build(&judges)?;
         let judges_v6 = judges.split_off(stages.len());
         let judges: Vec<_> = judges.into_iter().zip(judges_v6).map(|(v4, v6)| [v4, v6]).collect();
@@ -328,6 +350,7 @@ impl Stateful {
             counted: device.memory_of(&vec![0; counter_count * 8])?,
             counters,
             counter_count,
+            lists: Lists::new(device, listing, room, settle)?,
             room,
             groups: description.units * per_unit.max(1),
         })
@@ -423,8 +446,15 @@ impl Stateful {
                 Argument::U64(tables.seeds[1]),
                 Argument::Memory(&self.parameters),
                 Argument::Memory(&self.counted),
+                Argument::Memory(&self.lists.memory),
+                Argument::U64(self.lists.words as u64),
             ];
             queue.launch(kernel, (1 << part_bits).min(self.groups), &arguments)?;
+        }
+        let Lists { functions, memory, words, settle } = &self.lists;
+        if let Some(settle) = settle {
+            let arguments = [Argument::Memory(memory), Argument::U64(*words as u64)];
+            queue.launch(settle, functions.len() as u32, &arguments)?;
         }
         Ok(())
     }
@@ -482,6 +512,9 @@ impl Stateful {
             functions[*index].extend(&counted[first..first + by_name]);
             functions[*index].extend(&counted[indexed..indexed + by_index]);
         }
+        for (number, index) in self.lists.functions.iter().enumerate() {
+            functions[*index].extend(self.lists.read(queue, number)?);
+        }
         Ok(State { definitions, functions })
     }
 }
@@ -491,7 +524,7 @@ impl Stateful {
 pub struct State {
     /// For each definition, entries and counts.
     definitions: Vec<Kept>,
-    /// What functions counted.
+    /// What functions counted and listed.
     pub functions: Vec<Vec<u64>>,
 }
 
@@ -543,6 +576,27 @@ impl Tables {
     }
 }
 
+impl Lists {
+    /// Empty ones, for batches of so many packets.
+    fn new(device: &Device, functions: Vec<usize>, room: u32, settle: Option<Loaded>) -> Result<Self, Error> {
+        // A batch's behind those that were the first before it.
+        let words = LIST_HEAD + LIST_RECORD * (LISTED + room as usize);
+        let mut empty = vec![0u64; words * functions.len()];
+        empty.chunks_exact_mut(words).for_each(|list| list[1] = u64::MAX);
+        let memory = device.memory_of(bytemuck::cast_slice(&empty))?;
+        Ok(Self { functions, memory, words, settle })
+    }
+
+    /// The records of a list.
+    fn read(&self, queue: &mut Queue, number: usize) -> Result<Vec<u64>, Error> {
+        let at = number * self.words * 8;
+        let mut words = vec![0u64; LIST_HEAD + LIST_RECORD * LISTED];
+        queue.read(&self.memory, at, bytemuck::cast_slice_mut(&mut words))?;
+        let records = words[0].min(LISTED as u64) as usize;
+        Ok(words[LIST_HEAD..][..LIST_RECORD * records].to_vec())
+    }
+}
+
 /// The text of the kernels that deal and that judge, and what it is told.
 fn programs(
     shape: &Shape,
@@ -551,6 +605,7 @@ fn programs(
     counters: &[[usize; 2]],
     begins: &[usize],
     (named, indexed): (usize, usize),
+    listing: &[usize],
 ) -> [Program; 2] {
     let Shape { lanes, dealers, rounds, judges: judging, part_bits } = *shape;
     let is_local = indexed <= MAX_LOCAL_COUNTERS;
@@ -593,6 +648,8 @@ fn programs(
         number("PROTOCOL_UDP", protocol::UDP.into()),
         number("PROTOCOL_SCTP", protocol::SCTP.into()),
         number("TCP_SYN_ACK", By::SYN_ACK.into()),
+        number("LISTS", listing.len()),
+        number("LISTED", LISTED),
         number("TOTALS", named),
         number("MORE_COUNT", indexed),
         number("ROUNDS", rounds as usize),
@@ -616,8 +673,10 @@ fn programs(
             let words = kernel.words;
             let begin = begins.next().unwrap_or(&0);
             let [by_name, by_index] = counters[*function];
+            let list = listing.iter().position(|listing| kernel.lists && listing == function);
+            let list = list.map_or("NO_LIST".to_owned(), |number| format!("{number}u"));
             steps.push(format!(
-                "F({}, {}, {}, {words}, {begin}, {by_name}, {}, {})",
+                "F({}, {}, {}, {words}, {begin}, {by_name}, {}, {list}, {})",
                 kernel.name,
                 part.at.function,
                 part.at.word,
@@ -633,6 +692,7 @@ fn programs(
     source += "#line 1 \"chain.kernel.c\"\n";
     source += CHAIN;
     let deals = DEALS.iter().take(tables.len()).map(|name| Entry { name, parameters: DEAL });
+    let deals = deals.chain((!listing.is_empty()).then_some(SETTLE));
     let judges = JUDGES.iter().flat_map(|names| &names[..stages.len()]);
     let judges = judges.map(|name| Entry { name, parameters: JUDGE });
     let parts = 2u32 << part_bits;

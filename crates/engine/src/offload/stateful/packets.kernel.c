@@ -23,6 +23,8 @@ typedef struct {
   u32 ends;
   /* What is noted of it beside, in the upper half: bits of its answer. */
   u32 notes;
+  /* What a function says of it that lists it, or 0. */
+  u32 listed;
 } Packet;
 
 #define END_SOURCE 1u
@@ -55,6 +57,11 @@ FUNCTION void add_local_64(LOCAL u64 *p, u64 x) {
 #define add_more(p, x) add_global_64(p, x)
 #endif
 
+/* A word of 64 bits of a function's parameters. */
+FUNCTION u64 parameter_64(GLOBAL const u32 *parameters, u32 word) {
+  return parameters[word * 2] | (u64)parameters[word * 2 + 1] << 32;
+}
+
 /* The ends of a packet's 5-tuple, the lower one first, as FlowKey has them, and whether that sent it; their ports and the protocol. */
 FUNCTION u64 packet_ends(PRIVATE const Packet *packet, PRIVATE u64 *a, PRIVATE u64 *b, PRIVATE u32 *from_a) {
   u32 has_ports = packet->rest >> 16 & KEY_PORTS;
@@ -83,6 +90,16 @@ FUNCTION u64 packet_ends(PRIVATE const Packet *packet, PRIVATE u64 *a, PRIVATE u
   u32 a_port = is_lower ? source_port : destination_port;
   u32 b_port = is_lower ? destination_port : source_port;
   return a_port | b_port << 16 | (u64)(packet->rest & 0xff) << 32;
+}
+
+/* FlowKey::hash of a key with these ends, the lower one first, and this rest, which says the IP version from bit 40 on. */
+FUNCTION u64 flow_hash(PRIVATE const u64 *a, PRIVATE const u64 *b, u64 rest, u64 seed) {
+  u64 hash = states_fold(a[1] ^ seed, b[1] ^ 0x9e3779b97f4a7c15);
+  if (rest >> 40 == 6) {
+    hash ^= states_fold(a[0] ^ (seed << 17 | seed >> 47), b[0] ^ 0xd6e8feb86659fd93);
+  }
+  hash = states_fold(hash ^ 0xa0761d6478bd642f, rest ^ (seed << 32 | seed >> 32));
+  return states_fold(hash ^ seed, 0x9e3779b97f4a7c15);
 }
 
 /* What a packet is to its flow: other than a member only where flows are by connection. */
