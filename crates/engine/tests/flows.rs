@@ -486,6 +486,35 @@ fn devices_run_any_chain() {
     }
 }
 
+/// Flows with a large share of all packets, that limits let pass and do not, with packets of others between and times of silence.
+#[test]
+fn devices_take_elephants() {
+    let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
+    let unlimited = "rate = \"100Gbit/s\"\nburst = \"1GB\"\n";
+    let in_bytes = "rate = \"1Mbit/s\"\nburst = \"100kB\"\n";
+    let in_packets = "rate = \"20000packets/s\"\nburst = \"90packets\"\n";
+    let often_full = "rate = \"300packets/s\"\nburst = \"3packets\"\n";
+    for device in &devices() {
+        for (flows, limit) in
+            [(1, unlimited), (1, in_packets), (2, in_bytes), (40, unlimited), (40, often_full)]
+        {
+            let capture = traffic(3_000, flows, flows);
+            let capture = at_times(capture, |packet, time| {
+                let silences = packet as u64 / 1_000 * 30_000_000;
+                if packet % 97 == 0 { time.saturating_sub(3_000_000) } else { time + silences }
+            });
+            let balancer = balancer(&capture, "5-tuple", true, flows == 2);
+            let [counter, limiter] = [function("counter", ""), function("limiter", limit)];
+            let briefly = function("limiter", &format!("flows = \"short\"\n{limit}"));
+            compare_on(
+                device,
+                &format!("{DEFINITIONS}{counter}{limiter}{balancer}{briefly}{counter}"),
+                &capture,
+            );
+        }
+    }
+}
+
 /// Marks that are written and read on a device, by flows of one packet, of many, and of all.
 #[test]
 fn devices_mark() {

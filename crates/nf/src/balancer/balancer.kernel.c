@@ -154,4 +154,14 @@ FUNCTION u32 balancer_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pa
   return takes ? balancer_send(packet, (u32)state, parameters) : passes ? balancer_other(packet, parameters, totals, more) : VERDICT_PASS;
 }
 
+/* A flow that has its backend keeps it: what packets do depends on them alone. Those of SCTP may not pass. */
+FUNCTION u32 balancer_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
+                              GLOBAL const u32 *parameters, GLOBAL u64 *outline) {
+  return !team_any(crowd->meeting, crowd->team, is_member && (packet->rest & 0xff) == PROTOCOL_SCTP);
+}
+
+FUNCTION u32 balancer_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, GLOBAL const u64 *outline) {
+  return 1;
+}
+
 PASSES_WITHOUT(balancer)

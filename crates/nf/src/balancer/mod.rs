@@ -147,7 +147,7 @@ impl PerFlow for Balancer {
             name: "balancer",
             texts,
             words,
-            crowd: Crowd::Own,
+            crowd: Crowd::Outlined(0),
             parameters: self.services.parameters(self.returns.as_deref()),
             counters,
             dscps: false,

@@ -21,4 +21,21 @@ FUNCTION u32 counter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pas
   return VERDICT_PASS;
 }
 
+FUNCTION u32 counter_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
+                             GLOBAL const u32 *parameters, GLOBAL u64 *outline) {
+  u64 bytes;
+  u64 packets = crowd_count(crowd, packet, is_member, &bytes);
+  if (team_item(crowd->team) == 0) {
+    outline[0] = packets;
+    outline[1] = bytes;
+  }
+  return 1;
+}
+
+FUNCTION u32 counter_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, GLOBAL const u64 *outline) {
+  state[0] += outline[0];
+  state[1] += outline[1];
+  return 1;
+}
+
 PASSES_WITHOUT(counter)

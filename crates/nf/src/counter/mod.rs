@@ -82,7 +82,7 @@ impl PerFlow for Counter {
             name: "counter",
             texts,
             words,
-            crowd: Crowd::Own,
+            crowd: Crowd::Outlined(2),
             parameters: Vec::new(),
             counters: (2, 0),
             dscps: false,

@@ -24,7 +24,7 @@ FUNCTION u32 limiter_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet
  * I - full when a packet comes, and the packet passes if U is at most I - its price.
  *
  * As long as all packets pass, U is known without looking at one after the other: first by a bound that is one number for all, then
- * exactly. If any does not pass, one item looks at one after the other.
+ * exactly. If any does not pass, it still is where all have one price; otherwise one item looks at one after the other.
  */
 #define LIMITER_ZERO ((u64)1 << 63)
 #define LIMITER_MOST ((u64)1 << 62)
@@ -45,6 +45,42 @@ FUNCTION u64 limiter_serial(PRIVATE Crowd *crowd, u64 used, u64 full) {
     }
   }
   return used;
+}
+
+/*
+ * Of a crowd whose packets have one price. From a time on at which the level is known, and as long as the bucket is not full, U grows by that
+ * price alone: so a packet passes if fewer than K did, as many as there has been income for until it came. K never falls, so of R packets
+ * until one, N = min(N before + 1, K) passed, which is R less the most that any of them, R - K, was too many. Where the bucket was full,
+ * U is known again. Whether that did not happen too often: `used` is U at the end, `verdict` the own packet's.
+ */
+#define LIMITER_FILLS 4
+
+FUNCTION u32 limiter_even(PRIVATE Crowd *crowd, u32 passes, u64 price, u64 full, u64 most, PRIVATE u64 *used, PRIVATE u32 *verdict) {
+  LOCAL Meeting *meeting = crowd->meeting;
+  PRIVATE Team *team = crowd->team;
+  u32 begin = 0;
+  for (u32 fills = 0; fills < LIMITER_FILLS; fills++) {
+    u32 takes = passes && team_item(team) >= begin;
+    u64 income = most >= *used ? (most - *used) / price + 1 : 0;
+    u64 all, most_lacking;
+    u64 before = team_before(meeting, team, 1, takes, &all);
+    u64 lacking = takes && before + 1 > income ? before + 1 - income : 0;
+    u64 lacked = team_before(meeting, team, 0, lacking, &most_lacking);
+    *verdict = !takes ? *verdict : lacking <= lacked ? VERDICT_PASS : VERDICT_RATE_LIMIT;
+    u64 least = most + price - full;
+    u32 is_full = takes && *used + (before - lacked) * price < least;
+    begin = team_first(meeting, team, is_full);
+    if (begin == EMPTY) {
+      *used += (all - most_lacking) * price;
+      return 1;
+    }
+    if (team_item(team) == begin) {
+      crowd->scratch[0] = least;
+    }
+    team_sync(team);
+    *used = crowd->scratch[0];
+  }
+  return 0;
 }
 
 FUNCTION u32 limiter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
@@ -100,15 +136,25 @@ FUNCTION u32 limiter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pas
       u64 all;
       u64 own_used = larger_64(larger_64(team_before(meeting, team, 0, least, &all), least), start);
       if (team_any(meeting, team, passes && own_used + taken > most)) {
-        crowd->scratch[item] = most;
-        crowd->price[item] = passes ? units : 0;
-        team_sync(team);
-        if (item == 0) {
-          crowd->scratch[0] = limiter_serial(crowd, start, bucket.full);
+        if (item == crowd->first) {
+          crowd->price[0] = units;
         }
         team_sync(team);
-        used = crowd->scratch[0];
-        verdict = passes ? crowd->verdict[item] : VERDICT_PASS;
+        u32 is_even = !team_any(meeting, team, passes && units != crowd->price[0]);
+        u64 one_price = (u64)crowd->price[0] * BUCKET_PARTS;
+        used = start;
+        if (!is_even || !limiter_even(crowd, passes, one_price, bucket.full, most, &used, &verdict)) {
+          team_sync(team);
+          crowd->scratch[item] = most;
+          crowd->price[item] = passes ? units : 0;
+          team_sync(team);
+          if (item == 0) {
+            crowd->scratch[0] = limiter_serial(crowd, start, bucket.full);
+          }
+          team_sync(team);
+          used = crowd->scratch[0];
+          verdict = passes ? crowd->verdict[item] : VERDICT_PASS;
+        }
       }
     }
     if (item == 0) {
@@ -122,6 +168,55 @@ FUNCTION u32 limiter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pas
   totals[2] += passes && is_out;
   totals[3] += passes && is_out ? packet->bytes : 0;
   return verdict;
+}
+
+/*
+ * As long as all packets pass: what the bucket must hold when the first one comes, plus LIMITER_ZERO; the income until the latest, what is
+ * taken, and what U is at least at the end, less what was taken; each counted from the first packet on.
+ */
+FUNCTION u32 limiter_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
+                             GLOBAL const u32 *parameters, GLOBAL u64 *outline) {
+  LOCAL Meeting *meeting = crowd->meeting;
+  PRIVATE Team *team = crowd->team;
+  Bucket bucket = bucket_at(parameters, 0);
+  u32 units = parameters[6] ? packet->bytes : 1;
+  u64 income = (latest - first) * bucket.rate;
+  u32 is_small = multiply_high_64(latest - first, bucket.rate) == 0 && income < LIMITER_MOST && bucket.full < LIMITER_MOST;
+  if (team_any(meeting, team, !is_small || (is_member && (units > LIMITER_UNITS || units == 0)))) {
+    return 0;
+  }
+  u64 now = is_member && packet->now > first ? packet->now : first;
+  u64 all;
+  u64 until = larger_64(team_before(meeting, team, 0, now, &all), now);
+  u64 price = is_member ? (u64)units * BUCKET_PARTS : 0;
+  u64 all_taken;
+  u64 taken = team_before(meeting, team, 1, price, &all_taken);
+  u64 income_until = (until - first) * bucket.rate;
+  u64 came = LIMITER_ZERO + income_until;
+  u64 least = is_member ? came - bucket.full - taken : 0;
+  u64 least_of_all;
+  u64 own_least = larger_64(team_before(meeting, team, 0, least, &least_of_all), least);
+  u64 needed = team_largest(meeting, team, is_member ? LIMITER_ZERO + taken + price - income_until : 0);
+  if (team_item(team) == 0) {
+    outline[0] = needed;
+    outline[1] = income;
+    outline[2] = all_taken;
+    outline[3] = least_of_all;
+  }
+  return !team_any(meeting, team, is_member && own_least + taken > came - price);
+}
+
+FUNCTION u32 limiter_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, GLOBAL const u64 *outline) {
+  Bucket bucket = bucket_at(parameters, 0);
+  if (first < state[1]) {
+    return 0;
+  }
+  bucket_pour(&state[0], bucket.full, bucket_income(&bucket, bucket_advance(&state[1], first)));
+  u64 level = state[0];
+  u64 used = larger_64(LIMITER_ZERO - level, outline[3]) + outline[2];
+  state[0] = LIMITER_ZERO + outline[1] - used;
+  state[1] = latest;
+  return LIMITER_ZERO + level >= outline[0];
 }
 
 PASSES_WITHOUT(limiter)

@@ -92,7 +92,7 @@ impl PerFlow for Limiter {
             name: "limiter",
             texts,
             words,
-            crowd: Crowd::Own,
+            crowd: Crowd::Outlined(4),
             parameters,
             counters: (4, 0),
             dscps: false,

@@ -19,14 +19,26 @@
  * - ROUNDS, packets of an item in a tile at most; MAX_TILES; PART_BITS, for the most parts there are;
  * - DEFINITIONS(D): a D(number, by) for each flow definition; STAGES(S): an S(number, definition, by, is_first, words_v4, words_v6, mask) for
  *   each run of functions, whether it is the first one that sees packets of its definition, words of an entry, the functions' bits;
- *   STAGE_<number>(F): an F(name, bit, word, words, parameters, totals, more, list, crowd) for each function: its bit and words in the entry,
- *   where its parameters and counters are, which list is its own or NO_LIST, how it takes a crowd; MAX_WORDS: of any entry; TOTALS,
- *   MORE_COUNT: counters of all functions; LISTS: how many functions list packets; LISTED: the records that each of them keeps;
+ *   STAGE_<number>(F): an F(name, bit, word, words, parameters, totals, more, list, crowd, outline) for each function: its bit and words in the
+ *   entry, where its parameters and counters are, which list is its own or NO_LIST, how it takes a crowd, where its words are in an outline;
+ *   MAX_WORDS: of any entry; TOTALS, MORE_COUNT: counters of all functions; LISTS: how many functions list packets; LISTED: the records that
+ *   each of them keeps;
+ * - ELEPHANT_STAGES(S): those of the stages all of whose functions tell what many packets do to their state: see elephants.kernel.c;
+ *   OUTLINE_WORDS: of the most telling one, and ELEPHANTS, how many flows that are elephants there may be;
  * - RECORD_...: bits of a packet's last word; DEALS, whether the text is that of the first step or of the second.
  */
 
 /* IPv4's and IPv6's have different tables, and so parts of their own. */
 #define MAX_PARTS (2u << PART_BITS)
+
+/* What is known of parts with very many packets of a batch: see elephants.kernel.c. */
+typedef struct {
+  /* How many there are, in this batch and in the next one. */
+  u32 counts[2];
+  u32 parts[2][ELEPHANTS];
+  /* For each part the last batch in which it was one of them. */
+  u32 batches[MAX_PARTS];
+} Elephants;
 
 /* Gives an IPv6 packet the addresses that stand for it in an array of them. */
 FUNCTION void packet_addresses(PRIVATE Packet *packet, GLOBAL const u32x4 *wide, u32 index) {
@@ -224,10 +236,30 @@ FUNCTION u32 part_of(u32 by, u32 answers_others, GLOBAL const u32x4 *records, GL
   return NO_PART;
 }
 
+/* A part has too many packets for one group where a tile has one of so many of its packets in it. */
+#define ELEPHANT_SHARE 16u
+
+/* Notes a part with very many packets, once for a batch; the host is told that there are such. */
+FUNCTION void note_elephant(GLOBAL Elephants *elephants, u32 batch, u32 part, GLOBAL u64 *found) {
+  GLOBAL u32 *last = &elephants->batches[part];
+  u32 seen = *last;
+  if (seen == batch || swap_global(last, seen, batch) != seen) {
+    return;
+  }
+  u32 at = add_global(&elephants->counts[batch % 2], 1);
+  if (at < ELEPHANTS) {
+    elephants->parts[batch % 2][at] = part;
+    store_shared_64(found, batch);
+  } else {
+    /* It is judged like others. */
+    *last = 0;
+  }
+}
+
 /* Deals packets out by flows of a definition. */
 FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, u32 count,
                    u32 rounds, u32 part_bits, u32 versions, u64 first_seed, u64 second_seed, GLOBAL u16 *order, GLOBAL u16 *offsets,
-                   GLOBAL u32x4 *answers) {
+                   GLOBAL u32x4 *answers, GLOBAL Elephants *elephants, u32 batch, GLOBAL u64 *found) {
   u32 parts = versions << part_bits;
   u32 bits = part_bits + versions - 1;
   u32 tile_items = GROUP * rounds;
@@ -316,7 +348,12 @@ FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u3
     u32 all = sum_before(work->starts, parts, work->partial);
     GLOBAL u16 *own_offsets = offsets + (u64)tile * (parts + 1);
     for (u32 part = local_index(); part < parts; part += GROUP) {
-      own_offsets[part] = (u16)work->starts[part];
+      u32 begin = work->starts[part];
+      u32 end = part + 1 < parts ? work->starts[part + 1] : all;
+      own_offsets[part] = (u16)begin;
+      if ((end - begin) * ELEPHANT_SHARE > tile_items) {
+        note_elephant(elephants, batch, part, found);
+      }
     }
     if (local_index() == 0) {
       own_offsets[parts] = (u16)all;
@@ -327,9 +364,11 @@ FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u3
 
 #define DEAL(number, by)                                                                                                             \
   KERNEL void deal_##number(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, u32 count, u32 rounds, u32 part_bits, u32 versions,\
-                            u64 first_seed, u64 second_seed, GLOBAL u16 *order, GLOBAL u16 *offsets, GLOBAL u32x4 *answers) {        \
+                            u64 first_seed, u64 second_seed, GLOBAL u16 *order, GLOBAL u16 *offsets, GLOBAL u32x4 *answers,          \
+                            GLOBAL Elephants *elephants, u32 batch, GLOBAL u64 *found) {                                             \
     LOCAL_MEMORY(Deal, work);                                                                                                        \
-    deal(work, by, number == 0, records, wide, count, rounds, part_bits, versions, first_seed, second_seed, order, offsets, answers);\
+    deal(work, by, number == 0, records, wide, count, rounds, part_bits, versions, first_seed, second_seed, order, offsets, answers, \
+         elephants, batch, found);                                                                                                   \
   }
 DEFINITIONS(DEAL)
 
@@ -360,6 +399,11 @@ typedef struct {
   u32 any_heavy;
   /* The next part that nobody has begun with. */
   u32 part;
+  /* Of an elephant: its flow, the place of its entry, and the next of its pieces. */
+  u64 flow[5];
+  u64 flow_hash;
+  u32 flow_slot;
+  u32 piece;
 #if MORE_IS_LOCAL
   u64 more[MORE_COUNT + 1];
 #endif
@@ -489,7 +533,7 @@ FUNCTION void packet_list(PRIVATE const Stage *stage, u32 list, PRIVATE Packet *
 }
 
 /* Takes a packet through a function of a stage, if it gets there. */
-#define STEP(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind)                                       \
+#define STEP(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_outline)                          \
   if (verdict == VERDICT_PASS) {                                                                                                     \
     u32 is_new = !(line[key_words - 1] >> (STATES_FUNCTIONS + bit) & 1);                                                             \
     if (is_new) {                                                                                                                    \
@@ -506,7 +550,7 @@ FUNCTION void packet_list(PRIVATE const Stage *stage, u32 list, PRIVATE Packet *
   }
 
 /* Has a function judge a packet that has no entry, if it gets there. */
-#define STEP_WITHOUT(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind)                               \
+#define STEP_WITHOUT(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_outline)                  \
   if (verdict == VERDICT_PASS) {                                                                                                     \
     verdict = name##_without(&taken->packet, role, stage->parameters + own_parameters, more + own_more);                             \
   }
@@ -607,7 +651,7 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
   }
 
 /* Takes a crowd through a function, as far as packets get there. */
-#define STEP_OF_CROWD(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind)                              \
+#define STEP_OF_CROWD(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_outline)                 \
   {                                                                                                                                  \
     u32 passes = is_member && verdict == VERDICT_PASS;                                                                               \
     crowd.first = team_first(&work->meeting, team, passes);                                                                          \
@@ -625,6 +669,34 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
         team_sync(team);                                                                                                             \
       }                                                                                                                              \
       CROWD_##kind(name, own_words, own_parameters, own_totals, own_more, own_list)                                                  \
+    }                                                                                                                                \
+  }
+
+FUNCTION Crowd crowd_of(LOCAL Judge *work, PRIVATE Team *team) {
+  Crowd crowd;
+  crowd.meeting = &work->meeting;
+  crowd.team = team;
+  crowd.scratch = &work->scratch[team->first];
+  crowd.price = &work->price[team->first];
+  crowd.verdict = &work->verdict[team->first];
+  crowd.state = work->line[team->place];
+  crowd.is_new = 0;
+  crowd.first = EMPTY;
+  return crowd;
+}
+
+/* Takes the packets of one flow through the functions, with its entry as it is in the team's line. */
+#define PASS_CROWD(number)                                                                                                           \
+  FUNCTION void pass_crowd_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 is_member,                \
+                                    PRIVATE Taken *taken, PRIVATE u64 *totals, MORE more) {                                          \
+    u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
+    u32 item = team_item(team);                                                                                                      \
+    LOCAL u64 *line = work->line[team->place];                                                                                       \
+    Crowd crowd = crowd_of(work, team);                                                                                              \
+    u32 verdict = VERDICT_PASS;                                                                                                      \
+    STAGE_##number(STEP_OF_CROWD)                                                                                                    \
+    if (is_member) {                                                                                                                 \
+      packet_answer(stage, &taken->packet, taken->index, verdict, taken->answer & ANSWER_NOTES);                                     \
     }                                                                                                                                \
   }
 
@@ -674,17 +746,7 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
         line[key_words - 1] &= ~STATES_TOUCHED;                                                                                      \
       }                                                                                                                              \
     }                                                                                                                                \
-    Crowd crowd;                                                                                                                     \
-    crowd.meeting = &work->meeting;                                                                                                  \
-    crowd.team = team;                                                                                                               \
-    crowd.scratch = &work->scratch[team->first];                                                                                     \
-    crowd.price = &work->price[team->first];                                                                                         \
-    crowd.verdict = &work->verdict[team->first];                                                                                     \
-    u32 verdict = VERDICT_PASS;                                                                                                      \
-    STAGE_##number(STEP_OF_CROWD)                                                                                                    \
-    if (is_member) {                                                                                                                 \
-      packet_answer(stage, &taken->packet, taken->index, verdict, taken->answer & ANSWER_NOTES);                                     \
-    }                                                                                                                                \
+    pass_crowd_##number(work, stage, team, is_member, taken, totals, more);                                                          \
     team_sync(team);                                                                                                                 \
     for (u32 i = key_words - 1 + item; i < stage->words; i += team->size) {                                                          \
       entry[i] = line[i];                                                                                                            \
@@ -939,52 +1001,69 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
   flush_more(work, counted);
 }
 
+/* What the kernels of a stage are given, and what they begin with. */
+#define STAGE_PARAMETERS                                                                                                             \
+  GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GLOBAL u32x4 *answers, GLOBAL u32x4 *wide_answers, u32 tiles, u32 tile_items,\
+      u32 part_bits, u32 versions, GLOBAL const u16 *order, GLOBAL const u16 *offsets, GLOBAL u32 *tags, GLOBAL u64 *entries,        \
+      GLOBAL u32 *held, u64 since, u32 regions, u32 groups, u32 capacity, u64 timeout, u32 when_full, u64 first_seed, u64 second_seed,\
+      GLOBAL const u32 *parameters, GLOBAL u64 *counted, GLOBAL u64 *lists, u64 list_words, GLOBAL Elephants *elephants,             \
+      GLOBAL u64 *outlines, u32 batch, u32 leaves
+
+#define STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                    \
+  LOCAL_MEMORY(Judge, work);                                                                                                         \
+  Stage stage;                                                                                                                       \
+  stage.records = records;                                                                                                           \
+  stage.wide = wide;                                                                                                                 \
+  stage.answers = answers;                                                                                                           \
+  stage.wide_answers = wide_answers;                                                                                                 \
+  stage.since = since;                                                                                                               \
+  stage.parameters = parameters;                                                                                                     \
+  stage.lists = lists;                                                                                                               \
+  stage.list_words = list_words;                                                                                                     \
+  stage.states.tags = tags;                                                                                                          \
+  stage.states.entries = entries;                                                                                                    \
+  stage.states.held = held;                                                                                                          \
+  stage.states.regions = regions;                                                                                                    \
+  stage.states.groups = groups;                                                                                                      \
+  stage.states.capacity = capacity;                                                                                                  \
+  stage.states.timeout = timeout;                                                                                                    \
+  stage.states.evicts = when_full == FULL_EVICTS;                                                                                    \
+  stage.first_seed = first_seed;                                                                                                     \
+  stage.second_seed = second_seed;                                                                                                   \
+  stage.begins = number == 0;                                                                                                        \
+  stage.is_first = own_is_first;                                                                                                     \
+  stage.definition = own_definition;                                                                                                 \
+  stage.by = own_by;                                                                                                                 \
+  stage.is_v6 = own_is_v6;                                                                                                           \
+  stage.words = own_words;                                                                                                           \
+  stage.mask = own_mask;                                                                                                             \
+  u32 parts = 1u << part_bits;                                                                                                       \
+  u32 all_parts = versions * parts;                                                                                                  \
+  clear_more(work);                                                                                                                  \
+  meeting_begin(&work->meeting);                                                                                                     \
+  Team team;                                                                                                                         \
+  team.meetings = 0;
+
+/* What those count with that judge. */
+#define COUNTS_BEGIN                                                                                                                 \
+  u64 totals[TOTALS + 1];                                                                                                            \
+  for (u32 i = 0; i < TOTALS; i++) {                                                                                                 \
+    totals[i] = 0;                                                                                                                   \
+  }                                                                                                                                  \
+  StatesCounts counts;                                                                                                               \
+  counts.created = 0;                                                                                                                \
+  counts.expired = 0;                                                                                                                \
+  counts.evicted = 0;                                                                                                                \
+  counts.refused = 0;
+
+/* Whether a part was judged before. */
+FUNCTION u32 is_elephant(GLOBAL const Elephants *elephants, u32 batch, u32 part) { return elephants->batches[part] == batch; }
+
 #define JUDGE_VERSION(number, version, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                         \
-  KERNEL void judge_##version##_##number(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GLOBAL u32x4 *answers,               \
-                                         GLOBAL u32x4 *wide_answers, u32 tiles, u32 tile_items, u32 part_bits, u32 versions,         \
-                                         GLOBAL const u16 *order, GLOBAL const u16 *offsets, GLOBAL u32 *tags, GLOBAL u64 *entries,  \
-                                         GLOBAL u32 *held, u64 since, u32 regions, u32 groups, u32 capacity, u64 timeout, u32 when_full,\
-                                         u64 first_seed, u64 second_seed, GLOBAL const u32 *parameters, GLOBAL u64 *counted,         \
-                                         GLOBAL u64 *lists, u64 list_words) {                                                        \
-    LOCAL_MEMORY(Judge, work);                                                                                                       \
-    u64 totals[TOTALS + 1];                                                                                                          \
-    for (u32 i = 0; i < TOTALS; i++) {                                                                                               \
-      totals[i] = 0;                                                                                                                 \
-    }                                                                                                                                \
-    StatesCounts counts;                                                                                                             \
-    counts.created = 0;                                                                                                              \
-    counts.expired = 0;                                                                                                              \
-    counts.evicted = 0;                                                                                                              \
-    counts.refused = 0;                                                                                                              \
-    Stage stage;                                                                                                                     \
-    stage.records = records;                                                                                                         \
-    stage.wide = wide;                                                                                                               \
-    stage.answers = answers;                                                                                                         \
-    stage.wide_answers = wide_answers;                                                                                               \
-    stage.since = since;                                                                                                             \
-    stage.parameters = parameters;                                                                                                   \
-    stage.lists = lists;                                                                                                             \
-    stage.list_words = list_words;                                                                                                   \
-    stage.states.tags = tags;                                                                                                        \
-    stage.states.entries = entries;                                                                                                  \
-    stage.states.held = held;                                                                                                        \
-    stage.states.regions = regions;                                                                                                  \
-    stage.states.groups = groups;                                                                                                    \
-    stage.states.capacity = capacity;                                                                                                \
-    stage.states.timeout = timeout;                                                                                                  \
-    stage.states.evicts = when_full == FULL_EVICTS;                                                                                  \
-    stage.first_seed = first_seed;                                                                                                   \
-    stage.second_seed = second_seed;                                                                                                 \
-    stage.begins = number == 0;                                                                                                      \
-    stage.is_first = own_is_first;                                                                                                   \
-    stage.definition = own_definition;                                                                                               \
-    stage.by = own_by;                                                                                                               \
-    stage.is_v6 = own_is_v6;                                                                                                         \
-    stage.words = own_words;                                                                                                         \
-    stage.mask = own_mask;                                                                                                           \
+  KERNEL void judge_##version##_##number(STAGE_PARAMETERS) {                                                                         \
+    STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                        \
+    COUNTS_BEGIN                                                                                                                     \
     u32 drops_refused = when_full == FULL_DROPS;                                                                                     \
-    u32 parts = 1u << part_bits;                                                                                                     \
-    u32 all_parts = versions * parts;                                                                                                \
     /* A group has parts that follow each other. */                                                                                  \
     u32 share = (parts + group_count() - 1) / group_count();                                                                         \
     u32 begin = group_index() * share;                                                                                               \
@@ -994,14 +1073,18 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
     }                                                                                                                                \
     work->any_heavy = 0;                                                                                                             \
     work->part = begin;                                                                                                              \
-    clear_more(work);                                                                                                                \
-    meeting_begin(&work->meeting);                                                                                                   \
-    Team team;                                                                                                                       \
+    barrier_group();                                                                                                                 \
+    u32 leaves_any = leaves && elephants->counts[batch % 2] != 0;                                                                    \
+    if (group_index() + local_index() == 0) {                                                                                        \
+      elephants->counts[(batch + 1) % 2] = 0;                                                                                        \
+    }                                                                                                                                \
     team.first = lanes_index() * LANES;                                                                                              \
     team.size = LANES;                                                                                                               \
     team.place = lanes_index();                                                                                                      \
-    team.meetings = 0;                                                                                                               \
     for (u32 part = next_part(work); part < end; part = next_part(work)) {                                                           \
+      if (leaves_any && is_elephant(elephants, batch, own_is_v6 * parts + part)) {                                                   \
+        continue;                                                                                                                    \
+      }                                                                                                                              \
       u32 is_heavy = judge_part_##number(work, &stage, &team, HEAVY, drops_refused, own_is_v6 * parts + part, all_parts, tiles,      \
                                          tile_items, order, offsets, totals, MORE_OF(work, counted), &counts);                       \
       if (is_heavy && lane() == 0) {                                                                                                 \
@@ -1028,6 +1111,7 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
 #define JUDGE(number, definition, by, is_first, words_v4, words_v6, mask)                                                            \
   JUDGE_WITHOUT(number)                                                                                                              \
   JUDGE_PACKET(number)                                                                                                               \
+  PASS_CROWD(number)                                                                                                                 \
   JUDGE_CROWD(number)                                                                                                                \
   JUDGE_TAKEN(number)                                                                                                                \
   JUDGE_PART(number)                                                                                                                 \

@@ -8,9 +8,10 @@ pub mod headers;
 pub mod records;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use packetloom_device::{
-    Argument, Description, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue,
+    Argument, Description, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue, Shared,
 };
 use packetloom_nf::flows::{By, Counts, Crowd, Definition, Flows, Kernel, LISTED, WhenFull};
 use packetloom_nf::{Form, Prepared};
@@ -23,6 +24,7 @@ use crate::layout::{Layout, Part, Parts};
 
 const PACKETS: &str = include_str!("packets.kernel.c");
 const CHAIN: &str = include_str!("chain.kernel.c");
+const ELEPHANTS: &str = include_str!("elephants.kernel.c");
 
 /// Tiles of a batch.
 const MAX_TILES: u32 = 128;
@@ -30,6 +32,12 @@ const MAX_TILES: u32 = 128;
 const PER_PART: u32 = 32;
 const FEW_PER_PART: u32 = 8;
 const MANY_PARTS: u32 = 512;
+/// Flows with very many packets of a batch that are looked at, of each definition, and in how many batches they are expected after one that
+/// had such.
+const MAX_ELEPHANTS: u32 = 64;
+const LATELY: u64 = 64;
+/// Words of an outline beside those of functions and the entry: see `elephants.kernel.c`.
+const OUTLINE_HEAD: usize = 4;
 /// Counters by an index that groups keep for themselves; with more, all groups use the same.
 const MAX_LOCAL_COUNTERS: usize = 256;
 /// Flow definitions, and functions that remember flows: each has a bit of a packet's answer, the former from [`FIRST_NOTE`] up, the
@@ -53,58 +61,33 @@ const BY: [(&str, By); 4] = [
 
 const DEAL: &[Parameter] = {
     use Parameter::{Memory as M, U32, U64};
-    &[M, M, U32, U32, U32, U32, U64, U64, M, M, M]
+    &[M, M, U32, U32, U32, U32, U64, U64, M, M, M, M, U32, M]
 };
 const JUDGE: &[Parameter] = {
     use Parameter::{Memory as M, U32, U64};
-    &[M, M, M, M, U32, U32, U32, U32, M, M, M, M, M, U64, U32, U32, U32, U64, U32, U64, U64, M, M, M, U64]
+    &[
+        M, M, M, M, U32, U32, U32, U32, M, M, M, M, M, U64, U32, U32, U32, U64, U32, U64, U64, M, M, M, U64,
+        M, M, U32, U32,
+    ]
 };
 const SETTLE: Entry = Entry { name: "settle", parameters: &[Parameter::Memory, Parameter::U64] };
 /// Words of a list before its records, and of a record.
 const LIST_HEAD: usize = 2;
 const LIST_RECORD: usize = 5;
-/// Entry points have names for as long as the program runs.
-const DEALS: [&str; MAX_DEFINITIONS] = [
-    "deal_0", "deal_1", "deal_2", "deal_3", "deal_4", "deal_5", "deal_6", "deal_7", "deal_8", "deal_9",
-    "deal_10", "deal_11", "deal_12", "deal_13", "deal_14",
-];
-const JUDGES: [[&str; MAX_STAGES]; 2] = [
-    [
-        "judge_v4_0",
-        "judge_v4_1",
-        "judge_v4_2",
-        "judge_v4_3",
-        "judge_v4_4",
-        "judge_v4_5",
-        "judge_v4_6",
-        "judge_v4_7",
-        "judge_v4_8",
-        "judge_v4_9",
-        "judge_v4_10",
-        "judge_v4_11",
-        "judge_v4_12",
-        "judge_v4_13",
-        "judge_v4_14",
-        "judge_v4_15",
-    ],
-    [
-        "judge_v6_0",
-        "judge_v6_1",
-        "judge_v6_2",
-        "judge_v6_3",
-        "judge_v6_4",
-        "judge_v6_5",
-        "judge_v6_6",
-        "judge_v6_7",
-        "judge_v6_8",
-        "judge_v6_9",
-        "judge_v6_10",
-        "judge_v6_11",
-        "judge_v6_12",
-        "judge_v6_13",
-        "judge_v6_14",
-        "judge_v6_15",
-    ],
+/// Names of entry points, which are there for as long as the program runs.
+macro_rules! numbered {
+    ($name:literal) => {
+        numbered!($name; "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11" "12" "13" "14" "15")
+    };
+    ($name:literal; $($number:literal)*) => { [$(concat!($name, $number)),*] };
+}
+const DEALS: [&str; MAX_STAGES] = numbered!("deal_");
+const JUDGES: [[&str; MAX_STAGES]; 2] = [numbered!("judge_v4_"), numbered!("judge_v6_")];
+/// The steps of elephants.
+const STEPS: [[[&str; MAX_STAGES]; 2]; 3] = [
+    [numbered!("outline_v4_"), numbered!("outline_v6_")],
+    [numbered!("follow_v4_"), numbered!("follow_v6_")],
+    [numbered!("finish_v4_"), numbered!("finish_v6_")],
 ];
 const MAX_STAGES: usize = 16;
 
@@ -120,6 +103,8 @@ struct Shape {
     judges: u32,
     /// The most parts there are of one IP version, as a power of two.
     part_bits: u32,
+    /// Packets of a batch from which on elephants are looked for.
+    elephants_from: u32,
 }
 
 /// Bytes of memory for a group with which the largest groups can be.
@@ -131,12 +116,18 @@ impl Shape {
         let lanes = *lanes;
         match id {
             _ if is_gpu(device) && *local_memory >= LARGE => {
-                Self { lanes, dealers: 512, rounds: 16, judges: 512, part_bits: 12 }
+                Self { lanes, dealers: 512, rounds: 16, judges: 512, part_bits: 12, elephants_from: 1 << 15 }
             }
-            _ if is_gpu(device) => Self { lanes, dealers: 256, rounds: 8, judges: 256, part_bits: 10 },
-            Id::Host => Self { lanes: 8, dealers: 8, rounds: 32, judges: 8, part_bits: 4 },
+            _ if is_gpu(device) => {
+                Self { lanes, dealers: 256, rounds: 8, judges: 256, part_bits: 10, elephants_from: 1 << 15 }
+            }
+            Id::Host => {
+                Self { lanes: 8, dealers: 8, rounds: 32, judges: 8, part_bits: 4, elephants_from: 64 }
+            }
             // Cores: a group is an item, which waits for nobody.
-            _ => Self { lanes: 1, dealers: 1, rounds: 512, judges: 1, part_bits: 4 },
+            _ => {
+                Self { lanes: 1, dealers: 1, rounds: 512, judges: 1, part_bits: 4, elephants_from: u32::MAX }
+            }
         }
     }
 
@@ -155,6 +146,17 @@ struct Stage {
     functions: Vec<(usize, Kernel, Part)>,
 }
 
+impl Stage {
+    /// Words of outlines of all functions, if they have such.
+    fn outline_words(&self) -> Option<usize> {
+        let words = self.functions.iter().map(|(_, kernel, _)| match kernel.crowd {
+            Crowd::Outlined(words) => Some(words),
+            Crowd::Own | Crowd::Serial => None,
+        });
+        words.sum()
+    }
+}
+
 /// Tables of a flow definition on a device: of IPv4 and IPv6.
 #[derive(Debug)]
 struct Tables {
@@ -170,6 +172,8 @@ struct Tables {
     /// For a batch: the numbers of its packets by part, and where parts begin.
     order: Memory,
     offsets: Memory,
+    /// Which parts are those of elephants.
+    elephants: Memory,
 }
 
 /// What functions list of packets, in the memory of a device: see `chain.kernel.c`.
@@ -192,6 +196,13 @@ pub struct Stateful {
     deals: Vec<Loaded>,
     /// For each run of functions, those for IPv4 and IPv6.
     judges: Vec<[Loaded; 2]>,
+    /// The same of each step that elephants take before, if they do.
+    steps: Vec<Option<[[Loaded; 2]; 3]>>,
+    /// Outlines of their pieces.
+    outlines: Memory,
+    /// The last batch that had elephants, and batches so far.
+    found: Found,
+    batches: AtomicU32,
     stages: Vec<Stage>,
     tables: Vec<Tables>,
     parameters: Memory,
@@ -202,6 +213,37 @@ pub struct Stateful {
     lists: Lists,
     room: u32,
     groups: u32,
+}
+
+/// Where a device says which batch had elephants: in this machine's memory, or where nobody looks.
+#[derive(Debug)]
+enum Found {
+    Here(Shared),
+    There(Memory),
+}
+
+impl Found {
+    fn new(device: &Device) -> Result<Self, Error> {
+        Ok(match device.description().shares {
+            true => Self::Here(device.share(size_of::<u64>())?),
+            false => Self::There(device.memory(size_of::<u64>())?),
+        })
+    }
+
+    fn argument(&self) -> Argument<'_> {
+        match self {
+            Self::Here(shared) => Argument::Shared(shared),
+            Self::There(memory) => Argument::Memory(memory),
+        }
+    }
+
+    /// Whether a batch before had elephants, not long ago.
+    fn lately(&self, batch: u32) -> bool {
+        let Self::Here(shared) = self else { return false };
+        let mut last = [0];
+        shared.load_words(0, &mut last);
+        last[0] != 0 && u64::from(batch) - last[0] <= LATELY
+    }
 }
 
 /// Memory for a batch; each may be the device's or shared with it.
@@ -253,6 +295,22 @@ fn definitions(layout: &Layout, count: usize) -> usize {
     let parts = layout.parts[..count].iter().flatten();
     let used = parts.flat_map(|parts| [Some(parts.main), parts.remembers]).flatten();
     used.map(|part| part.definition + 1).max().unwrap_or(0)
+}
+
+/// Whether elephants' pieces are looked at in a stage.
+fn takes_elephants(shape: &Shape, stage: &Stage) -> bool {
+    shape.elephants_from < u32::MAX && stage.outline_words().is_some()
+}
+
+/// Words of outlines of functions, the most of any stage.
+fn outline_words(shape: &Shape, stages: &[Stage]) -> usize {
+    let stages = stages.iter().filter(|stage| takes_elephants(shape, stage));
+    stages.filter_map(Stage::outline_words).max().unwrap_or(0)
+}
+
+/// Words of an entry, the most of any definition; an even number.
+fn entry_words(tables: &[Tables]) -> usize {
+    tables.iter().flat_map(|tables| tables.entry_words).max().unwrap_or(1)
 }
 
 fn stages(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Vec<Stage> {
@@ -333,10 +391,17 @@ impl Stateful {
             programs(&shape, &stages, &tables, &counters, &begins, (named, indexed), &listing);
         let mut deals = device.build(&deals)?;
         let settle = deals.split_off(tables.len()).pop();
-        let mut judges = device.build(&judges)?;
-        let judges_v6 = judges.split_off(stages.len());
-        let judges: Vec<_> = judges.into_iter().zip(judges_v6).map(|(v4, v6)| [v4, v6]).collect();
+        let mut judges = device.build(&judges)?.into_iter();
+        let steps = stages.iter().map(|stage| {
+            let mut next = || judges.next().zip(judges.next()).map(|(v4, v6)| [v4, v6]);
+            let judge = next()?;
+            Some((judge, takes_elephants(&shape, stage).then(|| Some([next()?, next()?, next()?])).flatten()))
+        });
+        let (judges, steps): (Vec<_>, Vec<_>) = steps.flatten().unzip();
         let counter_count = named + indexed + 4 * tables.len();
+        let pieces = room.div_ceil(shape.judges) + MAX_ELEPHANTS;
+        let outline = OUTLINE_HEAD + outline_words(&shape, &stages) + entry_words(&tables);
+        let outlines = pieces as usize * outline * size_of::<u64>();
         let per_unit = judges.iter().flatten().map(|kernel| Ok(kernel.groups_per_unit()?.unwrap_or(1)));
         let per_unit = per_unit.collect::<Result<Vec<_>, Error>>()?.into_iter().min().unwrap_or(1);
         Ok(Self {
@@ -353,6 +418,10 @@ impl Stateful {
             lists: Lists::new(device, listing, room, settle)?,
             room,
             groups: description.units * per_unit.max(1),
+            steps,
+            outlines: device.memory(outlines)?,
+            found: Found::new(device)?,
+            batches: AtomicU32::new(0),
         })
     }
 
@@ -397,6 +466,9 @@ impl Stateful {
         let rounds = packets.div_ceil(dealers * MAX_TILES);
         let tiles = packets.div_ceil(dealers * rounds);
         let versions = if buffers.has_v6 { 2 } else { 1 };
+        // From 1 on.
+        let batch = self.batches.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+        let looks = packets >= self.shape.elephants_from && self.expects_elephants(batch);
         for (kernel, tables) in self.deals.iter().zip(&self.tables) {
             let arguments = [
                 buffers.records,
@@ -410,14 +482,18 @@ impl Stateful {
                 Argument::Memory(&tables.order),
                 Argument::Memory(&tables.offsets),
                 buffers.answers,
+                Argument::Memory(&tables.elephants),
+                Argument::U32(batch),
+                self.found.argument(),
             ];
             queue.launch(kernel, tiles, &arguments)?;
         }
-        let kernels = self.judges.iter().zip(&self.stages);
-        let kernels = kernels.flat_map(|(kernels, stage)| {
-            kernels.iter().zip(0..versions as usize).map(move |kernel| (kernel, stage))
+        let kernels = self.judges.iter().zip(&self.steps).zip(&self.stages);
+        let kernels = kernels.flat_map(|((judges, steps), stage)| {
+            let steps = steps.as_ref().filter(|_| looks);
+            (0..versions as usize).map(move |version| (&judges[version], steps, version, stage))
         });
-        for ((kernel, version), stage) in kernels {
+        for (judge, steps, version, stage) in kernels {
             let tables = &self.tables[stage.definition];
             let part_bits = self.part_bits(tables, packets);
             let Regions { regions, groups, capacity } = tables.regions;
@@ -448,8 +524,16 @@ impl Stateful {
                 Argument::Memory(&self.counted),
                 Argument::Memory(&self.lists.memory),
                 Argument::U64(self.lists.words as u64),
+                Argument::Memory(&tables.elephants),
+                Argument::Memory(&self.outlines),
+                Argument::U32(batch),
+                Argument::U32(steps.is_some().into()),
             ];
-            queue.launch(kernel, (1 << part_bits).min(self.groups), &arguments)?;
+            let [outlines, follows, finishes] = [self.groups, MAX_ELEPHANTS.min(self.groups), self.groups];
+            for (step, groups) in steps.into_iter().flatten().zip([outlines, follows, finishes]) {
+                queue.launch(&step[version], groups, &arguments)?;
+            }
+            queue.launch(judge, (1 << part_bits).min(self.groups), &arguments)?;
         }
         let Lists { functions, memory, words, settle } = &self.lists;
         if let Some(settle) = settle {
@@ -457,6 +541,11 @@ impl Stateful {
             queue.launch(settle, functions.len() as u32, &arguments)?;
         }
         Ok(())
+    }
+
+    /// Whether elephants are looked for: where batches had some lately, since that takes time; on cores always.
+    fn expects_elephants(&self, batch: u32) -> bool {
+        !is_gpu(&self.device) || self.found.lately(batch)
     }
 
     /// Parts in which the flows of an IP version are judged, as a power of two.
@@ -572,6 +661,7 @@ impl Tables {
             // As many as whole tiles have.
             order: device.memory((room as usize + (shape.dealers * shape.rounds) as usize) * 2)?,
             offsets: device.memory(MAX_TILES as usize * (parts + 1) * 2)?,
+            elephants: zeros((2 + 2 * MAX_ELEPHANTS as usize + parts) * 4)?,
         })
     }
 }
@@ -607,7 +697,7 @@ fn programs(
     (named, indexed): (usize, usize),
     listing: &[usize],
 ) -> [Program; 2] {
-    let Shape { lanes, dealers, rounds, judges: judging, part_bits } = *shape;
+    let Shape { lanes, dealers, rounds, judges: judging, part_bits, .. } = *shape;
     let is_local = indexed <= MAX_LOCAL_COUNTERS;
     let mut defines = regions::defines();
     defines.extend(Verdict::defines());
@@ -633,9 +723,15 @@ fn programs(
         )
     });
     let each_stage: Vec<_> = each_stage.collect();
+    let of_elephants = stages.iter().zip(&each_stage).filter(|(stage, _)| takes_elephants(shape, stage));
+    let of_elephants: Vec<_> = of_elephants.map(|(_, text)| text.as_str()).collect();
     defines.extend([
         ("DEFINITIONS(D)".into(), each_definition.collect::<Vec<_>>().join(" ")),
         ("STAGES(S)".into(), each_stage.join(" ")),
+        ("ELEPHANT_STAGES(S)".into(), of_elephants.join(" ")),
+        number("ELEPHANTS", MAX_ELEPHANTS as usize),
+        number("OUTLINE_HEAD", OUTLINE_HEAD),
+        number("OUTLINE_WORDS", outline_words(shape, stages)),
         ("MORE_IS_LOCAL".into(), u32::from(is_local).to_string()),
         number("KEY_PORTS", KeyBits::PORTS.0.into()),
         number("KEY_ICMP", KeyBits::ICMP.0.into()),
@@ -655,7 +751,7 @@ fn programs(
         number("ROUNDS", rounds as usize),
         number("MAX_TILES", MAX_TILES as usize),
         number("PART_BITS", part_bits as usize),
-        number("MAX_WORDS", tables.iter().flat_map(|tables| tables.entry_words).max().unwrap_or(1)),
+        number("MAX_WORDS", entry_words(tables)),
     ]);
     let mut source =
         format!("#line 1 \"states.kernel.c\"\n{}#line 1 \"packets.kernel.c\"\n{PACKETS}", regions::KERNEL);
@@ -663,6 +759,7 @@ fn programs(
     let mut begins = begins.iter();
     for (index, stage) in stages.iter().enumerate() {
         let mut steps = Vec::new();
+        let mut outline = 0;
         for (function, kernel, part) in &stage.functions {
             for (name, text) in kernel.texts {
                 if !included.contains(name) {
@@ -676,32 +773,40 @@ fn programs(
             let list = listing.iter().position(|listing| kernel.lists && listing == function);
             let list = list.map_or("NO_LIST".to_owned(), |number| format!("{number}u"));
             steps.push(format!(
-                "F({}, {}, {}, {words}, {begin}, {by_name}, {}, {list}, {})",
+                "F({}, {}, {}, {words}, {begin}, {by_name}, {}, {list}, {}, {outline})",
                 kernel.name,
                 part.at.function,
                 part.at.word,
                 by_index - named,
                 match kernel.crowd {
-                    Crowd::Own => "OWN",
+                    Crowd::Own | Crowd::Outlined(_) => "OWN",
                     Crowd::Serial => "SERIAL",
                 },
             ));
+            if let Crowd::Outlined(words) = kernel.crowd {
+                outline += words;
+            }
         }
         defines.push((format!("STAGE_{index}(F)"), steps.join(" ")));
     }
     source += "#line 1 \"chain.kernel.c\"\n";
     source += CHAIN;
+    source += "#line 1 \"elephants.kernel.c\"\n";
+    source += ELEPHANTS;
     let deals = DEALS.iter().take(tables.len()).map(|name| Entry { name, parameters: DEAL });
     let deals = deals.chain((!listing.is_empty()).then_some(SETTLE));
-    let judges = JUDGES.iter().flat_map(|names| &names[..stages.len()]);
+    let judges = stages.iter().enumerate().flat_map(|(number, stage)| {
+        let steps = if takes_elephants(shape, stage) { &STEPS[..] } else { &[] };
+        [&JUDGES].into_iter().chain(steps).flatten().map(move |names| names[number])
+    });
     let judges = judges.map(|name| Entry { name, parameters: JUDGE });
     let parts = 2u32 << part_bits;
     let spans = dealers.div_ceil(16);
     let deal = dealers / lanes * 256 + 512 + parts * 4 + dealers * rounds * 10 + (dealers + spans) * 4;
     let more = if is_local { indexed as u32 * 8 + 8 } else { 0 };
-    let words = tables.iter().flat_map(|tables| tables.entry_words).max().unwrap_or(1) as u32;
+    let words = entry_words(tables) as u32;
     let of_team = MAX_TILES * 6 + words * 8 + (named as u32 + 4) * 8 + 24;
-    let judge = judging / lanes * of_team + judging * 26 + parts.div_ceil(32) * 4 + more + 80;
+    let judge = judging / lanes * of_team + judging * 26 + parts.div_ceil(32) * 4 + more + 144;
     let program = |deals: bool, group: u32, local: u32, entries: Vec<Entry>| {
         let mut defines = defines.clone();
         defines.push(("DEALS".into(), u32::from(deals).to_string()));

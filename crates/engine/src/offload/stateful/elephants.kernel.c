@@ -1,0 +1,299 @@
+/*
+ * Elephants: flows with very many packets of a batch. One group would take their packets through the functions for longer than all others
+ * need for the rest. So their parts are judged before, in three steps with many groups, by pieces of as many packets as a group has items:
+ *
+ * - outline: what the packets of each piece do to the functions' states, whatever these are, if none of the packets is dropped.
+ * - follow: one item takes the entry from piece to piece by their outlines, and notes what it is before each. Where an outline does not hold, as
+ *   where a limiter drops some of the packets, or where there are other flows' packets among them, the whole group judges the piece.
+ * - finish: the pieces that were followed are judged, each with the entry that was noted for it.
+ *
+ * A function takes part with <name>_outline, which writes some words and says whether they hold; and <name>_follow, which brings a state
+ * up to date by them, unless that state lets them not hold. Both are told when the first and the latest of the packets come.
+ *
+ * Before this text stands chain.kernel.c, with what the host defines.
+ */
+#if !DEALS
+
+/* Words of an outline before those of functions, which there are OUTLINE_HEAD of, and of all of it with the entry behind. */
+#define OUTLINE_KIND 0u
+#define OUTLINE_FIRST 1u
+#define OUTLINE_LATEST 2u
+#define OUTLINE_GAP 3u
+#define OUTLINE_ENTRY (OUTLINE_HEAD + OUTLINE_WORDS)
+#define OUTLINE_STRIDE (OUTLINE_ENTRY + MAX_WORDS)
+
+/* Kinds: packets of other flows are among them; it does not say what they do; it does; it was followed. */
+#define OUTLINE_MIXED 0u
+#define OUTLINE_CLOSED 1u
+#define OUTLINE_OPEN 2u
+#define OUTLINE_FOLLOWED 3u
+
+/* Takes the packets of a piece: what is looked up for that of each item. */
+FUNCTION u32 take_piece(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 tiles, u32 tile_items, GLOBAL const u16 *order,
+                        u32 piece, u32 all, PRIVATE Taken *taken) {
+  u32 at = piece * GROUP + local_index();
+  return at < all ? packet_take(stage, taken, packet_of(work, team, tiles, tile_items, order, at)) : LOOKS_NOT;
+}
+
+/* Which flow is the elephant, if any is: that of the packet in the middle. */
+FUNCTION void begin_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 tiles, u32 tile_items,
+                             GLOBAL const u16 *order, u32 all) {
+  if (local_index() == 0) {
+    Taken taken;
+    packet_take(stage, &taken, packet_of(work, team, tiles, tile_items, order, all / 2));
+    for (u32 i = 0; i < KEY_WORDS(stage->is_v6); i++) {
+      work->flow[i] = taken.key[i];
+    }
+    work->flow_hash = taken.hash;
+  }
+  barrier_group();
+}
+
+/* Finds the place of its entry, with one item. */
+FUNCTION void find_elephant(LOCAL Judge *work, PRIVATE const Stage *stage) {
+  barrier_group();
+  if (local_index() == 0) {
+    u64 key[5];
+    u64 line[MAX_WORDS];
+    for (u32 i = 0; i < KEY_WORDS(stage->is_v6); i++) {
+      key[i] = work->flow[i];
+    }
+    work->flow_slot = states_find(&stage->states, work->flow_hash, key, KEY_WORDS(stage->is_v6), stage->words, line);
+  }
+  barrier_group();
+}
+
+FUNCTION u32 is_of_elephant(LOCAL const Judge *work, PRIVATE const Stage *stage, PRIVATE const Taken *taken) {
+  u32 is_same = 1;
+  for (u32 i = 0; i < KEY_WORDS(stage->is_v6); i++) {
+    is_same = is_same && work->flow[i] == taken->key[i];
+  }
+  return is_same;
+}
+
+/* How a function outlines a piece, and follows an outline. */
+#define STEP_OF_OUTLINE(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_outline)               \
+  is_open = name##_outline(&crowd, &taken.packet, is_member, first, latest, stage->parameters + own_parameters,                      \
+                           outline + OUTLINE_HEAD + own_outline) && is_open;
+#define STEP_OF_FOLLOW(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_outline)                \
+  holds = holds && name##_follow(&next[key_words + 1 + word], first, latest, stage->parameters + own_parameters,                     \
+                                 outline + OUTLINE_HEAD + own_outline);
+
+#define OUTLINE_PIECE(number)                                                                                                        \
+  FUNCTION void outline_piece_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 tiles, u32 tile_items, \
+                                       GLOBAL const u16 *order, u32 piece, u32 all, GLOBAL u64 *outline) {                           \
+    Taken taken;                                                                                                                     \
+    u32 looks = take_piece(work, stage, team, tiles, tile_items, order, piece, all, &taken);                                         \
+    u32 is_member = looks == LOOKS_UP && is_of_elephant(work, stage, &taken);                                                        \
+    /* What stages before have begun anew is for those who look at each packet. */                                                   \
+    u32 is_anew = is_member && (taken.answer >> (ANSWER_ANEW + stage->definition) & 1);                                              \
+    u32 is_mixed = team_any(&work->meeting, team, looks != LOOKS_NOT && !is_member);                                                 \
+    u32 is_open = !is_mixed && !team_any(&work->meeting, team, is_anew);                                                             \
+    Crowd crowd = crowd_of(work, team);                                                                                              \
+    crowd.first = team_first(&work->meeting, team, is_member);                                                                       \
+    is_open = is_open && crowd.first != EMPTY;                                                                                       \
+    if (is_open) {                                                                                                                   \
+      u32 item = team_item(team);                                                                                                    \
+      if (item == crowd.first) {                                                                                                     \
+        crowd.scratch[0] = taken.packet.now;                                                                                         \
+      }                                                                                                                              \
+      team_sync(team);                                                                                                               \
+      u64 first = crowd.scratch[0];                                                                                                  \
+      u64 now = is_member ? taken.packet.now : 0;                                                                                    \
+      u64 latest;                                                                                                                    \
+      u64 before = team_before(&work->meeting, team, 0, now, &latest);                                                               \
+      u64 gap = team_largest(&work->meeting, team, is_member && item != crowd.first && now > before ? now - before : 0);             \
+      STAGE_##number(STEP_OF_OUTLINE)                                                                                                \
+      if (item == 0) {                                                                                                               \
+        outline[OUTLINE_FIRST] = first;                                                                                              \
+        outline[OUTLINE_LATEST] = latest;                                                                                            \
+        outline[OUTLINE_GAP] = gap;                                                                                                  \
+      }                                                                                                                              \
+    }                                                                                                                                \
+    if (team_item(team) == 0) {                                                                                                      \
+      outline[OUTLINE_KIND] = is_mixed ? OUTLINE_MIXED : is_open ? OUTLINE_OPEN : OUTLINE_CLOSED;                                    \
+    }                                                                                                                                \
+    team_sync(team);                                                                                                                 \
+  }
+
+/* Follows outlines from a piece on, as far as they hold, with the entry: the first piece whose outline does not, or `pieces`. */
+#define FOLLOW_PIECES(number)                                                                                                        \
+  FUNCTION u32 follow_pieces_##number(PRIVATE const Stage *stage, GLOBAL u64 *entry, GLOBAL u64 *outlines, u32 piece, u32 pieces) {  \
+    u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
+    u64 line[MAX_WORDS];                                                                                                             \
+    states_load(entry, 0, stage->words, line);                                                                                       \
+    for (; piece < pieces; piece++) {                                                                                                \
+      GLOBAL u64 *outline = outlines + (u64)piece * OUTLINE_STRIDE;                                                                  \
+      prefetch_global(outline + OUTLINE_STRIDE);                                                                                     \
+      u64 first = outline[OUTLINE_FIRST];                                                                                            \
+      u64 latest = outline[OUTLINE_LATEST];                                                                                          \
+      u64 last = line[key_words];                                                                                                    \
+      u32 holds = outline[OUTLINE_KIND] == OUTLINE_OPEN && (line[key_words - 1] & stage->mask) == stage->mask;                       \
+      if (stage->is_first) {                                                                                                         \
+        u64 silent = first > last ? first - last : 0;                                                                                \
+        holds = holds && silent < stage->states.timeout && outline[OUTLINE_GAP] < stage->states.timeout;                             \
+      }                                                                                                                              \
+      u64 next[MAX_WORDS];                                                                                                           \
+      for (u32 i = 0; i < stage->words; i++) {                                                                                       \
+        next[i] = line[i];                                                                                                           \
+      }                                                                                                                              \
+      STAGE_##number(STEP_OF_FOLLOW)                                                                                                 \
+      if (!holds) {                                                                                                                  \
+        break;                                                                                                                       \
+      }                                                                                                                              \
+      if (stage->is_first) {                                                                                                         \
+        next[key_words] = larger_64(last, latest);                                                                                   \
+        next[key_words - 1] &= ~STATES_TOUCHED;                                                                                      \
+      }                                                                                                                              \
+      for (u32 i = 0; i < stage->words; i++) {                                                                                       \
+        outline[OUTLINE_ENTRY + i] = line[i];                                                                                        \
+        line[i] = next[i];                                                                                                           \
+      }                                                                                                                              \
+      outline[OUTLINE_KIND] = OUTLINE_FOLLOWED;                                                                                      \
+    }                                                                                                                                \
+    for (u32 i = key_words - 1; i < stage->words; i++) {                                                                             \
+      entry[i] = line[i];                                                                                                            \
+    }                                                                                                                                \
+    return piece;                                                                                                                    \
+  }
+
+/* Takes an elephant through its pieces. */
+#define FOLLOW_ELEPHANT(number)                                                                                                      \
+  FUNCTION void follow_elephant_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 drops_refused,       \
+                                         u32 tiles, u32 tile_items, GLOBAL const u16 *order, u32 all, GLOBAL u64 *outlines,          \
+                                         PRIVATE u64 *totals, MORE more, PRIVATE StatesCounts *counts) {                             \
+    u32 pieces = (all + GROUP - 1) / GROUP;                                                                                          \
+    find_elephant(work, stage);                                                                                                      \
+    for (u32 piece = 0; piece < pieces; piece++) {                                                                                   \
+      if (work->flow_slot < STATES_WAITS) {                                                                                          \
+        if (local_index() == 0) {                                                                                                    \
+          GLOBAL u64 *entry = STATES_ENTRY(stage->states, work->flow_slot, stage->words);                                            \
+          work->piece = follow_pieces_##number(stage, entry, outlines, piece, pieces);                                               \
+        }                                                                                                                            \
+        barrier_group();                                                                                                             \
+        piece = work->piece;                                                                                                         \
+      }                                                                                                                              \
+      if (piece < pieces) {                                                                                                          \
+        Taken taken;                                                                                                                 \
+        u32 looks = take_piece(work, stage, team, tiles, tile_items, order, piece, all, &taken);                                     \
+        u32 is_mixed = outlines[(u64)piece * OUTLINE_STRIDE + OUTLINE_KIND] == OUTLINE_MIXED;                                        \
+        if (is_mixed || work->flow_slot >= STATES_WAITS) {                                                                           \
+          judge_taken_##number(work, stage, team, drops_refused, looks, &taken, totals, more, counts);                               \
+          find_elephant(work, stage);                                                                                                \
+        } else {                                                                                                                     \
+          taken.slot = work->flow_slot;                                                                                              \
+          judge_crowd_##number(work, stage, team, work->flow_slot, looks == LOOKS_UP, &taken, totals, more, counts);                 \
+        }                                                                                                                            \
+      }                                                                                                                              \
+      barrier_group();                                                                                                               \
+    }                                                                                                                                \
+  }
+
+#define SETTLE_PIECE(number)                                                                                                         \
+  FUNCTION void finish_piece_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 tiles, u32 tile_items,  \
+                                      GLOBAL const u16 *order, u32 piece, u32 all, GLOBAL const u64 *outline, PRIVATE u64 *totals,   \
+                                      MORE more) {                                                                                   \
+    Taken taken;                                                                                                                     \
+    u32 looks = take_piece(work, stage, team, tiles, tile_items, order, piece, all, &taken);                                         \
+    team_sync(team);                                                                                                                 \
+    for (u32 i = team_item(team); i < stage->words; i += GROUP) {                                                                    \
+      work->line[0][i] = outline[OUTLINE_ENTRY + i];                                                                                 \
+    }                                                                                                                                \
+    team_sync(team);                                                                                                                 \
+    pass_crowd_##number(work, stage, team, looks == LOOKS_UP, &taken, totals, more);                                                 \
+    team_sync(team);                                                                                                                 \
+  }
+
+/* One of those that a batch has: the next one's number, its packets and pieces, and their outlines. */
+typedef struct {
+  u32 next;
+  u32 all, pieces;
+  GLOBAL u64 *outlines;
+} Elephant;
+
+FUNCTION Elephant no_elephant(GLOBAL u64 *outlines) {
+  Elephant elephant;
+  elephant.next = 0;
+  elephant.all = 0;
+  elephant.pieces = 0;
+  elephant.outlines = outlines;
+  return elephant;
+}
+
+/* Goes on to the next one of an IP version; whether there is one. */
+FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, GLOBAL const Elephants *elephants, u32 batch,
+                           u32 part_bits, u32 parts, u32 tiles, u32 tile_items, GLOBAL const u16 *order, GLOBAL const u16 *offsets,
+                           PRIVATE Elephant *elephant) {
+  u32 found = elephants->counts[batch % 2];
+  while (elephant->next < found && elephant->next < ELEPHANTS) {
+    u32 part = elephants->parts[batch % 2][elephant->next++];
+    if (part >> part_bits == stage->is_v6) {
+      elephant->outlines += (u64)elephant->pieces * OUTLINE_STRIDE;
+      elephant->all = begin_part(work, team, part, parts, tiles, offsets);
+      elephant->pieces = (elephant->all + GROUP - 1) / GROUP;
+      begin_elephant(work, stage, team, tiles, tile_items, order, elephant->all);
+      return 1;
+    }
+  }
+  return 0;
+}
+
+#define EACH_ELEPHANT                                                                                                                \
+  team.first = 0;                                                                                                                    \
+  team.size = GROUP;                                                                                                                 \
+  team.place = 0;                                                                                                                    \
+  for (Elephant elephant = no_elephant(outlines); next_elephant(work, &stage, &team, elephants, batch, part_bits, all_parts, tiles,  \
+                                                                tile_items, order, offsets, &elephant);)
+
+/* Groups have its pieces in turns. */
+#define EACH_PIECE                                                                                                                   \
+  for (u32 piece = (group_index() + elephant.next) % group_count(); piece < elephant.pieces; piece += group_count())
+
+#define ELEPHANTS_OF_VERSION(number, version, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                  \
+  KERNEL void outline_##version##_##number(STAGE_PARAMETERS) {                                                                       \
+    STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                        \
+    EACH_ELEPHANT {                                                                                                                  \
+      EACH_PIECE {                                                                                                                   \
+        outline_piece_##number(work, &stage, &team, tiles, tile_items, order, piece, elephant.all,                                   \
+                               elephant.outlines + (u64)piece * OUTLINE_STRIDE);                                                     \
+      }                                                                                                                              \
+    }                                                                                                                                \
+  }                                                                                                                                  \
+  KERNEL void follow_##version##_##number(STAGE_PARAMETERS) {                                                                        \
+    STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                        \
+    COUNTS_BEGIN                                                                                                                     \
+    EACH_ELEPHANT {                                                                                                                  \
+      if (elephant.next % group_count() == group_index()) {                                                                          \
+        follow_elephant_##number(work, &stage, &team, when_full == FULL_DROPS, tiles, tile_items, order, elephant.all, elephant.outlines, totals,\
+                                 MORE_OF(work, counted), &counts);                                                                   \
+      }                                                                                                                              \
+    }                                                                                                                                \
+    barrier_group();                                                                                                                 \
+    flush_counted(work, totals, &counts, counted, counted + TOTALS + MORE_COUNT + own_definition * 4);                               \
+  }                                                                                                                                  \
+  KERNEL void finish_##version##_##number(STAGE_PARAMETERS) {                                                                        \
+    STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                        \
+    COUNTS_BEGIN                                                                                                                     \
+    EACH_ELEPHANT {                                                                                                                  \
+      EACH_PIECE {                                                                                                                   \
+        GLOBAL const u64 *outline = elephant.outlines + (u64)piece * OUTLINE_STRIDE;                                                 \
+        if (outline[OUTLINE_KIND] == OUTLINE_FOLLOWED) {                                                                             \
+          finish_piece_##number(work, &stage, &team, tiles, tile_items, order, piece, elephant.all, outline, totals,                 \
+                                MORE_OF(work, counted));                                                                             \
+        }                                                                                                                            \
+      }                                                                                                                              \
+    }                                                                                                                                \
+    barrier_group();                                                                                                                 \
+    flush_counted(work, totals, &counts, counted, counted + TOTALS + MORE_COUNT + own_definition * 4);                               \
+  }
+
+#define ELEPHANTS_OF(number, definition, by, is_first, words_v4, words_v6, mask)                                                     \
+  OUTLINE_PIECE(number)                                                                                                              \
+  FOLLOW_PIECES(number)                                                                                                              \
+  FOLLOW_ELEPHANT(number)                                                                                                            \
+  SETTLE_PIECE(number)                                                                                                               \
+  ELEPHANTS_OF_VERSION(number, v4, 0, definition, by, is_first, words_v4, mask)                                                      \
+  ELEPHANTS_OF_VERSION(number, v6, 1, definition, by, is_first, words_v6, mask)
+ELEPHANT_STAGES(ELEPHANTS_OF)
+
+#endif
