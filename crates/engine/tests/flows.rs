@@ -735,7 +735,7 @@ fn cores_go_on_where_a_device_fails() {
     let chain = "[flows.apart]\nby = \"connection\"\ntimeout = \"124m\"\n[[chain]]\nnf = \"counter\"\n\
                  [[chain]]\nnf = \"acl\"\nflows = \"apart\"\nrules = \"admit-all\"\n";
     let (oracle, ..) = results(chain, &capture, How { settings: "device = \"oracle\"", ..How::default() });
-    for (call, after) in [(Call::Launch, 0), (Call::Launch, 5), (Call::Finish, 9)] {
+    for (call, after) in [(Call::Launch, 0), (Call::Launch, 5), (Call::Finish, 12)] {
         let faults = Faults::new();
         faults.fail(call, after);
         let device = device.with_faults(&faults);
