@@ -130,7 +130,7 @@ impl Shape {
                 Self { lanes, dealers: 512, rounds: 16, judges: 512, part_bits: 12 }
             }
             _ if is_gpu(device) => Self { lanes, dealers: 256, rounds: 8, judges: 256, part_bits: 10 },
-            Id::Host => Self { lanes: 8, dealers: 8, rounds: 32, judges: 8, part_bits: 4 },
+            Id::Host => Self { lanes: lanes.min(8), dealers: 8, rounds: 32, judges: 8, part_bits: 4 },
             // Cores: a group is an item, which waits for nobody.
             _ => Self { lanes: 1, dealers: 1, rounds: 512, judges: 1, part_bits: 4 },
         }
