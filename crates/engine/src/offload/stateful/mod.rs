@@ -470,22 +470,17 @@ impl Stateful {
     pub fn state(&self, queue: &mut Queue) -> Result<State, Error> {
         let mut counted = vec![0u64; self.counter_count];
         queue.read(&self.counted, 0, bytemuck::cast_slice_mut(&mut counted))?;
-        let definitions =
-            self.tables.iter().zip(counted[self.counts_at()..].chunks_exact(4)).map(|(tables, counts)| {
-                let mut entries = [Vec::new(), Vec::new()];
-                for ((entries, memory), words) in
-                    entries.iter_mut().zip(&tables.entries).zip(tables.entry_words)
-                {
-                    *entries = vec![0u64; tables.regions.places() * words];
-                    queue.read(memory, 0, bytemuck::cast_slice_mut(entries))?;
-                }
-                let &[created, expired, evicted, refused] = counts else { unreachable!("chunks of four") };
-                Ok(Kept {
-                    entries,
-                    words: tables.words,
-                    counts: Counts { created, expired, evicted, refused },
-                })
-            });
+        let counts = counted[self.counts_at()..].chunks_exact(4);
+        let definitions = self.tables.iter().zip(counts).map(|(tables, counts)| {
+            let mut entries = [Vec::new(), Vec::new()];
+            for ((entries, memory), words) in entries.iter_mut().zip(&tables.entries).zip(tables.entry_words)
+            {
+                *entries = vec![0u64; tables.regions.places() * words];
+                queue.read(memory, 0, bytemuck::cast_slice_mut(entries))?;
+            }
+            let &[created, expired, evicted, refused] = counts else { unreachable!("chunks of four") };
+            Ok(Kept { entries, words: tables.words, counts: Counts { created, expired, evicted, refused } })
+        });
         let definitions = definitions.collect::<Result<_, Error>>()?;
         let mut functions = vec![Vec::new(); self.functions()];
         for (index, kernel, _) in self.stages.iter().flat_map(|stage| &stage.functions) {
