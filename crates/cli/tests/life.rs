@@ -50,6 +50,8 @@ impl Folder {
     fn run(&self, chain: &str, more: &[&str]) -> Command {
         let mut command = packetloom();
         command.current_dir(self.0.path()).args(["run", chain, "--summary", "summary.json"]).args(more);
+        // With compiled kernels kept below the target folder.
+        command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
         command
     }
 
@@ -82,7 +84,7 @@ fn flows_keep_a_backend_that_is_listed_no_more() {
     let folder = Folder::new();
     folder.write("old.toml", balancer("198.51.100.7"));
     folder.write("new.toml", balancer("198.51.100.8"));
-    for device in ["cpu", "oracle"] {
+    for device in ["cpu", "oracle", "host"] {
         for workers in ["1", "2"] {
             let more = [
                 "-r",
@@ -137,7 +139,7 @@ fn answers_of_a_backend_that_is_listed_no_more_are_returned() {
     };
     folder.write("old.toml", returning("198.51.100.7"));
     folder.write("new.toml", returning("198.51.100.8"));
-    for device in ["cpu", "oracle"] {
+    for device in ["cpu", "oracle", "host"] {
         let more = ["-r", "answers.pcap", "-w", "out.pcap", "--device", device, "--reload-at", "1=new.toml"];
         succeed(&mut folder.run("old.toml", &more));
         let file = fs::read(folder.at("out.pcap")).expect("a capture");
@@ -162,7 +164,7 @@ fn a_bucket_holds_no_more_than_its_new_burst() {
     };
     folder.write("large.toml", limiter("10packets"));
     folder.write("small.toml", limiter("1packets"));
-    for device in ["cpu", "oracle"] {
+    for device in ["cpu", "oracle", "host"] {
         succeed(
             &mut folder
                 .run("large.toml", &["-r", "all.pcap", "--device", device, "--reload-at", "1=small.toml"]),
@@ -186,7 +188,7 @@ fn a_run_goes_on_from_a_file() {
     let rest: Vec<_> = PACKETS.lines().skip(2).collect();
     folder.write("rest.pcap", packets::pcap(&rest.join("\n")));
     let mut files = Vec::new();
-    for device in ["oracle", "cpu"] {
+    for device in ["oracle", "cpu", "host"] {
         let more = ["-r", "all.pcap", "-c", "2", "--device", device, "--save-state", "state"];
         succeed(&mut folder.run("old.toml", &more));
         files.push(fs::read(folder.at("state")).expect("a state"));
@@ -212,7 +214,7 @@ fn a_run_goes_on_from_a_file() {
             assert_eq!(summary["flows"]["5-tuple"]["created"], 1);
         }
     }
-    assert_eq!(files[0], files[1], "the same state is the same bytes");
+    assert!(files[0] == files[1] && files[1] == files[2], "the same state is the same bytes");
     let text = succeed(packetloom().arg("state").arg(folder.at("state")));
     assert!(text.contains("flows \"5-tuple\" by 5-tuple") && text.contains("2 of IPv4, 0 of IPv6"), "{text}");
     assert!(text.contains("balancer 1 ") && text.contains("of 2 flows, 8 bytes each"), "{text}");
@@ -321,11 +323,45 @@ fn a_bad_chain_changes_nothing() {
     let backwards = ["-r", "all.pcap", "--reload-at", "3=chain.toml", "--reload-at", "2=chain.toml"];
     let said = fail(&mut folder.run("chain.toml", &backwards), 2);
     assert!(said.contains("expected that of the packets"), "{said}");
+}
+
+/// Where state is with a device, all that is said of reloads and files holds; where packets are there as whole frames, it is refused.
+#[test]
+fn what_a_device_cannot_go_on_with_is_refused() {
+    let folder = Folder::new();
+    folder.write("rules", "permit any from any to any\n");
+    folder.write(
+        "acl.toml",
+        format!("[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n{}", balancer("198.51.100.7")),
+    );
+    folder.write("chain.toml", balancer("198.51.100.7"));
+    folder.write("cores.toml", "[[chain]]\nnf = \"meter\"\n");
     for option in [["--save-state", "s"], ["--restore-state", "s"], ["--reload-at", "1=chain.toml"]] {
         let more = [&["-r", "all.pcap", "--device", "host"][..], &option].concat();
-        let said = fail(&mut folder.run("chain.toml", &more), 2);
-        assert!(said.contains(&format!("{} with device host; expected cpu or oracle", option[0])), "{said}");
+        let said = fail(&mut folder.run("acl.toml", &more), 2);
+        let why = "with a chain that begins with an acl on device host; expected cpu or oracle";
+        assert!(said.contains(&format!("{} {why}", option[0])), "{said}");
     }
+    for (first, next, why) in [
+        ("chain.toml", "2=acl.toml", "it begins with an acl on host; expected one that does not"),
+        ("cores.toml", "2=chain.toml", "it keeps state on host; expected one for cores, where the run began"),
+    ] {
+        let more = ["-r", "all.pcap", "--device", "host", "--reload-at", next];
+        let output = support::run(&mut folder.run(first, &more));
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(stderr(&output).contains(why), "{}", stderr(&output));
+        assert_eq!(folder.summary()["reloads"], serde_json::json!({ "done": 0, "refused": 1 }));
+    }
+    // From a device to cores, and back, in one run.
+    let more = ["--reload-at", "2=cores.toml", "--reload-at", "4=chain.toml"];
+    let more = [&["-r", "all.pcap", "--device", "host"][..], &more].concat();
+    succeed(&mut folder.run("chain.toml", &more));
+    let summary = folder.summary();
+    assert_eq!(summary["reloads"], serde_json::json!({ "done": 2, "refused": 0 }));
+    assert_eq!(summary["functions"][0]["packets"], 2, "{summary}");
+    let replaced = summary["replaced"].as_array().expect("a list");
+    let names: Vec<_> = replaced.iter().map(|of| (of["nf"].as_str(), of["until_packet"].as_u64())).collect();
+    assert_eq!(names, [(Some("counter"), Some(2)), (Some("balancer"), Some(2)), (Some("meter"), Some(4))]);
 }
 
 /// Waits until something is so, for some time.
@@ -340,9 +376,19 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// A run that nobody ends: its chain is read again, its state saved on the way, and at the signal that ends it.
 #[test]
 fn signals_reload_and_save() {
+    for device in ["cpu", "host"] {
+        reload_and_save_by_signals(device);
+    }
+}
+
+fn reload_and_save_by_signals(device: &str) {
     let folder = Folder::new();
-    folder.write("chain.toml", balancer("198.51.100.7"));
-    let more = ["-r", "-", "--save-state", "state", "--save-every", "10ms"];
+    // Kernels are kept from then on.
+    for backend in ["198.51.100.8", "198.51.100.7"] {
+        folder.write("chain.toml", balancer(backend));
+        succeed(&mut folder.run("chain.toml", &["-r", "all.pcap", "--device", device]));
+    }
+    let more = ["-r", "-", "--device", device, "--save-state", "state", "--save-every", "1us"];
     let mut child = folder
         .run("chain.toml", &more)
         .stdin(Stdio::piped())
@@ -367,7 +413,7 @@ fn signals_reload_and_save() {
     send(&capture[..24]);
     send(packet(0));
     send(packet(1));
-    wait_until("state is saved on the way", || packets_saved() >= Some(1));
+    wait_until("state is saved on the way", || packets_saved() == Some(2));
     folder.write("chain.toml", balancer("198.51.100.8"));
     signal(rustix::process::Signal::HUP);
     sleep(Duration::from_millis(100));
@@ -375,6 +421,7 @@ fn signals_reload_and_save() {
     send(packet(2));
     send(packet(3));
     send(packet(4));
+    wait_until("packets are judged by the new chain", || packets_saved() == Some(5));
     signal(rustix::process::Signal::INT);
     let output = child.wait_with_output().expect("ended");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

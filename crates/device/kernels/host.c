@@ -34,7 +34,7 @@ typedef unsigned long long u64;
 /* Of the generated end of the kernels' text. */
 extern const char host_signature[];
 extern void (*const host_kernels[])(const u64 *values);
-extern const u32 host_group;
+extern const u32 host_group, host_lanes;
 
 /* Of the sanitiser: bytes that nobody may touch, and their end. */
 void __asan_poison_memory_region(const volatile void *from, size_t bytes);
@@ -99,16 +99,32 @@ u32 group_count(void) { return (u32)job.groups; }
 u32 local_index(void) { return item; }
 u32 local_count(void) { return host_group; }
 
-/* Where items wait for each other; the kinds are bits. */
+/* What items wait for each other at; the kinds are bits. */
 enum { AT_START = 1, AT_BARRIER = 2, AT_BALLOT = 4, AT_END = 8 };
 
-/* What those who came said, then how many they are, then how often all were there. */
-static u32 kinds, votes, arrived, phase;
-/* What all said together; two, since an item may still read the one while others already come for the other. */
-static u32 result[2];
-static u32 sleeping;
+enum { ITEMS = 32 };
+
+/* Where so many items meet. */
+typedef struct {
+  u32 items;
+  /* What those who came said, then how many they are, then how often all were there. */
+  u32 kinds, votes, arrived, phase;
+  /* What all said together; two, since an item may still read the one while others already come for the other. */
+  u32 result[2];
+  u32 sleeping;
+} Place;
+
+/*
+ * The group's, and those of its sets of lanes. Where lanes are a group they meet at the group's, and it is noticed when some of them are at
+ * another kind of meeting than others; otherwise those who do not meet wait until the launch's time is over.
+ */
+static Place of_group, of_lanes[ITEMS];
 /* How many more times to sleep at once, since others want the cores. */
 static u32 crowded;
+
+static u32 lane(void) { return item % host_lanes; }
+
+static Place *lanes_place(void) { return host_lanes == host_group ? &of_group : &of_lanes[item / host_lanes]; }
 
 static u64 nanoseconds(void) {
   struct timespec now;
@@ -117,65 +133,68 @@ static u64 nanoseconds(void) {
 }
 
 /*
- * Waits until all items of the group are here; returns the votes of all.
+ * Waits until all items of the place are here; returns the votes of all.
  *
  * There are more items than cores. On a quiet machine it is best to let others have the core and look again: 5 µs for 4 items
  * on 2 cores, where to sleep and be woken takes 40. But with 4 busy programs beside, those take it for 3 ms; to sleep is 200 µs.
  * So whoever does not get its core back soon makes all sleep for a while. Between launches everyone sleeps.
  */
-static u32 arrive(u32 kind, u32 vote) {
-  u32 now = __atomic_load_n(&phase, __ATOMIC_SEQ_CST);
-  __atomic_fetch_or(&kinds, kind, __ATOMIC_SEQ_CST);
-  if (vote) __atomic_fetch_or(&votes, 1u << item, __ATOMIC_SEQ_CST);
-  if (__atomic_add_fetch(&arrived, 1, __ATOMIC_SEQ_CST) == host_group) {
+static u32 arrive(Place *at, u32 kind, u32 vote) {
+  u32 now = __atomic_load_n(&at->phase, __ATOMIC_SEQ_CST);
+  __atomic_fetch_or(&at->kinds, kind, __ATOMIC_SEQ_CST);
+  if (vote) __atomic_fetch_or(&at->votes, vote, __ATOMIC_SEQ_CST);
+  if (__atomic_add_fetch(&at->arrived, 1, __ATOMIC_SEQ_CST) == at->items) {
+    u32 kinds = at->kinds;
     if (kinds != kind) {
       stop("items of group %u do not meet: some %s%s%s", group, kinds & AT_BARRIER ? "wait at a barrier, " : "",
            kinds & AT_BALLOT ? "wait at a ballot, " : "", kinds & AT_END ? "have ended" : "do neither");
     }
-    result[now & 1] = votes;
-    kinds = votes = arrived = 0;
+    at->result[now & 1] = at->votes;
+    at->kinds = at->votes = at->arrived = 0;
     if (__atomic_load_n(&crowded, __ATOMIC_RELAXED) > 0) __atomic_fetch_sub(&crowded, 1, __ATOMIC_RELAXED);
-    __atomic_store_n(&phase, now + 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&sleeping, __ATOMIC_SEQ_CST) > 0) {
-      syscall(SYS_futex, &phase, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    __atomic_store_n(&at->phase, now + 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&at->sleeping, __ATOMIC_SEQ_CST) > 0) {
+      syscall(SYS_futex, &at->phase, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
     }
   } else {
-    for (u32 tries = 0; __atomic_load_n(&phase, __ATOMIC_SEQ_CST) == now; ++tries) {
+    for (u32 tries = 0; __atomic_load_n(&at->phase, __ATOMIC_SEQ_CST) == now; ++tries) {
       if (tries < 1000 && __atomic_load_n(&crowded, __ATOMIC_RELAXED) == 0) {
         u64 before = nanoseconds();
         sched_yield();
         if (nanoseconds() - before > 200000) __atomic_store_n(&crowded, 200, __ATOMIC_RELAXED);
       } else {
-        __atomic_fetch_add(&sleeping, 1, __ATOMIC_SEQ_CST);
-        syscall(SYS_futex, &phase, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
-        __atomic_fetch_sub(&sleeping, 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_add(&at->sleeping, 1, __ATOMIC_SEQ_CST);
+        syscall(SYS_futex, &at->phase, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
+        __atomic_fetch_sub(&at->sleeping, 1, __ATOMIC_SEQ_CST);
       }
     }
   }
-  return result[now & 1];
+  return at->result[now & 1];
 }
 
-void barrier_group(void) { arrive(AT_BARRIER, 0); }
+void barrier_group(void) { arrive(&of_group, AT_BARRIER, 0); }
 
-u32 ballot(int p) { return arrive(AT_BALLOT, p != 0); }
+void sync_lanes(void) { arrive(lanes_place(), AT_BARRIER, 0); }
+
+u32 ballot(int p) { return arrive(lanes_place(), AT_BALLOT, p ? 1u << lane() : 0); }
 
 u32 lanes_read(u32 x, u32 from) {
   /* Two, as the results are; each item knows which by the phase that it is in. */
-  static u32 said[2][32];
-  u32 now = __atomic_load_n(&phase, __ATOMIC_SEQ_CST) & 1;
+  static u32 said[2][ITEMS];
+  u32 now = __atomic_load_n(&lanes_place()->phase, __ATOMIC_SEQ_CST) & 1;
   __atomic_store_n(&said[now][item], x, __ATOMIC_RELAXED);
-  arrive(AT_BALLOT, 0);
-  return __atomic_load_n(&said[now][from], __ATOMIC_RELAXED);
+  arrive(lanes_place(), AT_BALLOT, 0);
+  return __atomic_load_n(&said[now][item - lane() + from], __ATOMIC_RELAXED);
 }
 
 static void run_groups(void) {
-  arrive(AT_START, 0);
+  arrive(&of_group, AT_START, 0);
   /* The last barrier of the job keeps it from being changed before all are done with it. */
   u64 groups = job.groups;
   for (u64 number = 0; number < groups; ++number) {
     group = (u32)number;
     job.kernel(job.values);
-    arrive(AT_END, 0);
+    arrive(&of_group, AT_END, 0);
   }
 }
 
@@ -220,6 +239,8 @@ static void limit(u64 milliseconds) {
 }
 
 int main(void) {
+  of_group.items = host_group;
+  for (u32 set = 0; set < ITEMS; ++set) of_lanes[set].items = host_lanes;
   for (u32 number = 1; number < host_group; ++number) {
     pthread_t thread;
     int error = pthread_create(&thread, NULL, work, (void *)(uintptr_t)number);

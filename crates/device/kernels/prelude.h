@@ -161,9 +161,9 @@ void barrier_group(void);
 #if HOST_LANES > 1
 u32 ballot(int p);
 u32 lanes_read(u32 x, u32 from);
+void sync_lanes(void);
 #define LANES HOST_LANES
-#define lane() local_index()
-#define sync_lanes() barrier_group()
+#define lane() (local_index() % LANES)
 #endif
 #define count_ones(x) ((u32)__builtin_popcount(x))
 #define multiply_high(x, y) ((u32)((u64)(x) * (y) >> 32))

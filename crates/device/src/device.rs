@@ -50,9 +50,18 @@ impl Device {
         let backend = match id {
             Id::Cuda(number) => cuda::open(number)?,
             Id::OpenCl(number) => opencl::open(number)?,
-            Id::Host => host::open()?,
+            Id::Host => host::open(host::MAX_GROUP)?,
         };
         Ok(Self { backend: Opened::new(backend), cache })
+    }
+
+    /// The host, of whose items so many run in step, a power of two up to 32: with fewer than a group has, it has several sets of lanes, as on a GPU.
+    /// For tests; otherwise all of a group run in step.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn host(lanes: u32, cache: Cache) -> Result<Self, Error> {
+        Ok(Self { backend: Opened::new(host::open(lanes)?), cache })
     }
 
     /// The same device once more, with faults: for tests and drills. It is a device of its own: memory, queues and kernels of the
@@ -124,7 +133,7 @@ impl Device {
     /// [`Error::Build`] with the compiler's words, or as for [`Self::settle`].
     pub fn build(&self, program: &Program) -> Result<Vec<Loaded>, Error> {
         self.settle()?;
-        let text = program.text();
+        let text = program.text(self.description().lanes);
         let key = Cache::key(&[&self.backend.fingerprint(), &text]);
         let kept = self.cache.get(&key).and_then(|binary| self.backend.load(program, &binary).ok());
         let handle = match kept {

@@ -42,8 +42,8 @@ const FLAGS: &[&str] = &[
     "-Wall",
     "-Werror",
 ];
-/// Lanes are bits of a word, and a group is one set of lanes.
-const MAX_GROUP: u32 = 32;
+/// Lanes are bits of a word, and a group is one set of lanes unless it is said.
+pub(crate) const MAX_GROUP: u32 = 32;
 /// How long a launch may take.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How much longer the process that runs kernels may take to answer, which ends itself at the launch's limit.
@@ -67,9 +67,12 @@ const MAX_WORDS: usize = 256;
 
 const SIGNAL_ALARM: i32 = 14;
 
-/// The host, if it has a C compiler with sanitisers.
-pub(crate) fn open() -> Result<Arc<dyn Backend>, Error> {
-    Ok(Arc::new(Host::new(LIMIT)?))
+/// The host, if it has a C compiler with sanitisers, with so many items that run in step.
+pub(crate) fn open(lanes: u32) -> Result<Arc<dyn Backend>, Error> {
+    if !lanes.is_power_of_two() || lanes > MAX_GROUP {
+        return Err(Error::Misuse(format!("{lanes} lanes; expected a power of two up to {MAX_GROUP}")));
+    }
+    Ok(Arc::new(Host::new(LIMIT, lanes)?))
 }
 
 /// The compiler of this machine.
@@ -336,7 +339,7 @@ impl Runner {
 }
 
 impl Host {
-    fn new(limit: Duration) -> Result<Self, Error> {
+    fn new(limit: Duration, lanes: u32) -> Result<Self, Error> {
         static COMPILER: OnceLock<Result<Compiler, String>> = OnceLock::new();
         let compiler = match COMPILER.get_or_init(Compiler::find) {
             Ok(compiler) => compiler.clone(),
@@ -351,7 +354,7 @@ impl Host {
             units: u32::try_from(cores).unwrap_or(u32::MAX),
             local_memory: 1 << 20,
             group: MAX_GROUP,
-            lanes: MAX_GROUP,
+            lanes,
             shares: true,
             atomics_64: true,
         };
@@ -551,7 +554,7 @@ impl Compiler {
             local: 0,
             entries,
         };
-        let tried = compiler.compile(&program, &program.text());
+        let tried = compiler.compile(&program, &program.text(MAX_GROUP));
         let tried = tried.and_then(|binary| Runner::new(&program, &binary));
         match tried {
             Ok(_) => Ok(compiler),
@@ -655,7 +658,8 @@ fn glue(program: &Program) -> String {
         text += &format!("host_call_{number}, ");
     }
     text += &format!("0}};\nconst char host_signature[] = \"{}\";\n", signature(program));
-    text += "const u32 host_group = GROUP;\n";
+    text += "const u32 host_group = GROUP;\nconst u32 host_lanes = HOST_LANES;\n";
+    text += "_Static_assert(GROUP % HOST_LANES == 0, \"a group is whole sets of lanes\");\n";
     text
 }
 
@@ -686,7 +690,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_never_ends_is_ended() {
-        let host = Host::new(Duration::from_millis(300)).expect("a C compiler with sanitisers");
+        let host = Host::new(Duration::from_millis(300), MAX_GROUP).expect("a C compiler with sanitisers");
         let source = "KERNEL void turns(GLOBAL volatile u32 *stop, u32 once) {\n\
             while (!once && *stop == 0) {\n  }\n  if (local_index() == 0) *stop += 1;\n}\n";
         let entries = vec![Entry { name: "turns", parameters: &[Parameter::Memory, Parameter::U32] }];
@@ -700,7 +704,7 @@ mod tests {
             local: 0,
             entries,
         };
-        let binary = host.compile(&program, &program.text()).expect("compiles");
+        let binary = host.compile(&program, &program.text(MAX_GROUP)).expect("compiles");
         let loaded = host.load(&program, &binary).expect("loads");
         let shared = host.share(4).expect("memory");
         // SAFETY: the handles are of this host and are given back at the end; the word lies inside the memory.
@@ -757,7 +761,7 @@ mod tests {
 
     #[test]
     fn a_binary_of_other_entries_is_not_loaded() {
-        let host = Host::new(LIMIT).expect("a C compiler with sanitisers");
+        let host = Host::new(LIMIT, MAX_GROUP).expect("a C compiler with sanitisers");
         let program = |parameters| Program {
             name: "entries",
             source: "KERNEL void entry(u64 x) { (void)x; }\n".into(),
@@ -769,7 +773,7 @@ mod tests {
             entries: vec![Entry { name: "entry", parameters }],
         };
         let (wide, narrow) = (program(&[Parameter::U64]), program(&[Parameter::U32]));
-        let binary = host.compile(&wide, &wide.text()).expect("compiles");
+        let binary = host.compile(&wide, &wide.text(MAX_GROUP)).expect("compiles");
         assert!(host.load(&wide, &binary).is_ok());
         assert!(matches!(host.load(&narrow, &binary), Err(Error::Failed { .. })));
         assert!(matches!(host.load(&narrow, b"no program"), Err(Error::Failed { .. })));

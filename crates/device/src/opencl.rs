@@ -658,8 +658,8 @@ mod tests {
     fn text_loads_as_binaries_do() {
         let Some(backend) = opened() else { return };
         let program = program(0);
-        let compiled = backend.compile(&program, &program.text()).unwrap();
-        let text = [&[TEXT], program.text().as_bytes()].concat();
+        let compiled = backend.compile(&program, &program.text(1)).unwrap();
+        let text = [&[TEXT], program.text(1).as_bytes()].concat();
         for binary in [compiled, text] {
             let loaded = backend.load(&program, &binary).unwrap();
             let (queue, memory) = (backend.queue().unwrap(), backend.allocate(8).unwrap());
@@ -710,10 +710,10 @@ mod tests {
     fn a_group_has_so_much_memory() {
         let Some(backend) = opened() else { return };
         let there = backend.description().local_memory;
-        assert_eq!(backend.compile(&program(there), &program(there).text()).map(|_| ()), Ok(()));
+        assert_eq!(backend.compile(&program(there), &program(there).text(1)).map(|_| ()), Ok(()));
         if let Some(more) = there.checked_add(1) {
             let refused = program(more);
-            let text = refused.text();
+            let text = refused.text(1);
             assert!(matches!(backend.compile(&refused, &text), Err(Error::Misuse(_))));
             assert!(matches!(backend.load(&refused, b"T"), Err(Error::Misuse(_))));
         }

@@ -47,11 +47,14 @@ pub enum Parameter {
 }
 
 impl Program {
-    /// The whole text that a compiler gets.
-    pub(crate) fn text(&self) -> String {
+    /// The whole text that a compiler gets, for a device of which so many items run in step.
+    pub(crate) fn text(&self, lanes: u32) -> String {
         let mut text = format!(
-            "#define GROUP {}\n#define GROUPS_PER_UNIT {}\n#define LOCAL_BYTES {}\n#define HOST_LANES GROUP\n",
-            self.group, self.groups_per_unit, self.local
+            "#define GROUP {}\n#define GROUPS_PER_UNIT {}\n#define LOCAL_BYTES {}\n#define HOST_LANES {}\n",
+            self.group,
+            self.groups_per_unit,
+            self.local,
+            self.group.min(lanes)
         );
         for (name, value) in &self.defines {
             text += &format!("#define {name} {value}\n");

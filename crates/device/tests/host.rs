@@ -310,3 +310,43 @@ fn time_of_launches() {
         }
     }
 }
+
+/// Sets of lanes ask each other only, as often as they like; all meet at a barrier.
+#[test]
+fn a_group_has_several_sets_of_lanes() {
+    let source = "
+        KERNEL void ask(GLOBAL u32 *out) {
+          GLOBAL u32 *at = out + 4 * local_index();
+          at[0] = lane();
+          for (u32 turn = 0; turn <= lanes_index(); turn++) {
+            at[1] = ballot(local_index() % 3 == 0);
+            at[2] = lanes_read(10 * local_index(), (lane() + 1) % LANES);
+          }
+          sync_lanes();
+          barrier_group();
+          at[3] = out[4 * (GROUP - 1 - local_index())];
+        }";
+    let entries = [Entry { name: "ask", parameters: &[Memory] }];
+    for lanes in [1, 2, 4, 8, 32] {
+        let device = Device::host(lanes, Cache::none()).expect("a C compiler with sanitisers");
+        let kernels = device.build(&program(source, 8, &entries)).expect("compiles");
+        let shared = device.share(8 * 16).expect("memory");
+        let mut queue = device.queue().expect("a queue");
+        queue.launch(&kernels[0], 1, &[Argument::Shared(&shared)]).expect("runs");
+        let lanes = lanes.min(8);
+        for item in 0..8 {
+            let first = item / lanes * lanes;
+            let thirds = (0..lanes).filter(|lane| (first + lane) % 3 == 0).map(|lane| 1 << lane).sum();
+            let next = first + (item - first + 1) % lanes;
+            let words = [0, 1, 2, 3].map(|word| shared.load(item as usize * 16 + word * 4));
+            assert_eq!(words, [item % lanes, thirds, 10 * next, (7 - item) % lanes], "{item} of {lanes}");
+        }
+    }
+    let device = Device::host(2, Cache::none()).expect("a C compiler with sanitisers");
+    let error = device.build(&program(source, 3, &entries)).expect_err("a lane is alone");
+    assert!(error.to_string().contains("whole sets of lanes"), "{error}");
+    for lanes in [0, 3, 64] {
+        let error = Device::host(lanes, Cache::none()).expect_err("no power of two up to 32");
+        assert!(error.to_string().contains("expected a power of two"), "{error}");
+    }
+}

@@ -15,7 +15,7 @@ use packetloom_packet::{Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, d
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use support::{How, Results, capture, compare_on, devices, plan, results, shares, traffic};
+use support::{How, Results, capture, compare_on, devices, hosts_with_teams, plan, results, shares, traffic};
 
 const BALANCER: &str = "balancer";
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
@@ -451,8 +451,17 @@ fn on_device() -> impl Strategy<Value = String> {
 
 #[test]
 fn devices_run_any_chain() {
+    run_any_chain(&devices());
+}
+
+/// Many packets of few flows, as most chains get here, are judged by all teams of a group together.
+#[test]
+fn teams_of_a_group_run_any_chain() {
+    run_any_chain(&hosts_with_teams());
+}
+
+fn run_any_chain(devices: &[Device]) {
     let mut runner = TestRunner::deterministic();
-    let devices = devices();
     let draw = |runner: &mut TestRunner| {
         let chain = prop::collection::vec(on_device(), 1..6);
         let rest = (1u64..4_000, prop_oneof![Just(1u64), 2u64..300, Just(4_000u64)], any::<u64>());
@@ -472,7 +481,7 @@ fn devices_run_any_chain() {
         let capture = coloured(capture, seed);
         let functions =
             functions.concat().replace(BALANCER, &balancer(&capture, balanced, with_port, returns));
-        for device in &devices {
+        for device in devices {
             compare_on(device, &format!("{DEFINITIONS}{functions}"), &capture);
         }
         drawn += &functions;

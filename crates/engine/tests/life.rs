@@ -5,10 +5,16 @@
 
 mod support;
 
+use std::path::Path;
+
+use packetloom_device::faults::{Call, Faults};
+use packetloom_device::{Cache, Device};
 use packetloom_engine::State;
 use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6};
 use proptest::prelude::*;
-use support::{How, Results, all_results, capture, plan, shares};
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use support::{How, Results, all_results, capture, devices, plan, shares};
 
 /// A capture of packets between 12 clients and 20 servers, `10.0.0.x` and `10.0.1.x` or `2001:db8::x` and `2001:db8::1:x`, of TCP in all states,
 /// UDP, and echoes.
@@ -397,6 +403,19 @@ fn word() -> impl Strategy<Value = u64> {
     prop_oneof![any::<u64>(), 0u64..20, Just(u64::MAX), (0u64..4).prop_map(|high| high << 32 | 1)]
 }
 
+/// Puts other words in the place of what functions keep for flows, and of the times of their last packets.
+fn overwrite(state: &mut State, words: &[u64]) {
+    let mut words = words.iter().cycle();
+    for held in &mut state.definitions {
+        let own = held.words();
+        for (header, entries) in [3, 6].into_iter().zip(&mut held.entries) {
+            for entry in entries.chunks_exact_mut(header + own) {
+                entry[header - 1..].iter_mut().zip(&mut words).for_each(|(word, &other)| *word = other);
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -409,16 +428,7 @@ proptest! {
     ) {
         let capture = talk(800, seed);
         let (_, mut state) = run(&chain, &capture, How { limit: Some(at), ..How::default() });
-        let mut words = words.iter().cycle();
-        for held in &mut state.definitions {
-            let own = held.words();
-            for (header, entries) in [3, 6].into_iter().zip(&mut held.entries) {
-                for entry in entries.chunks_exact_mut(header + own) {
-                    // The time of the last packet, and what functions keep.
-                    entry[header - 1..].iter_mut().zip(&mut words).for_each(|(word, &other)| *word = other);
-                }
-            }
-        }
+        overwrite(&mut state, &words);
         let rest = without_first(&capture, at);
         for settings in ["", "workers = 3", "device = \"oracle\""] {
             let restore = Some(state.clone());
@@ -544,4 +554,240 @@ fn choices_of_new_flows_are_those_of_the_new_list() {
     // What is not held is new: with a state without flows all choices are the new list's.
     let (found, _) = run(&new, &capture, How { restore: Some(State::default()), ..How::default() });
     assert_eq!(found.passed, alone_new.passed);
+}
+
+/// A function that devices run, with keys as above.
+fn on_device() -> impl Strategy<Value = String> {
+    let is_on_device = |function: &String| !function.contains("acl");
+    function().prop_filter("it has a kernel", is_on_device)
+}
+
+/// A chain that begins on a device, perhaps goes on on cores; now and then one that is on cores altogether.
+fn chain_for_device() -> impl Strategy<Value = String> {
+    let functions = |functions| prop::collection::vec(functions, 0..3).prop_map(|all: Vec<_>| all.concat());
+    let meter = prop::sample::select(vec!["", METERS[0], METERS[1]]);
+    let begins = prop_oneof![4 => on_device(), 1 => Just(METERS[0].to_owned())];
+    (definitions(), begins, functions(on_device().boxed()), functions(function().boxed()), meter).prop_map(
+        |(definitions, begins, there, here, meter)| {
+            let meter = if begins == METERS[0] { "" } else { meter };
+            with_one_log(&format!("{definitions}{begins}{there}{here}{meter}"))
+        },
+    )
+}
+
+/// How a chain is run on a device.
+fn on<'a>(device: &Device, settings: &'a str) -> How<'a> {
+    How { settings, device: Some(device.clone()), ..How::default() }
+}
+
+fn name_of(device: &Device) -> String {
+    format!("device = \"{}\"", device.description().id)
+}
+
+/// The devices for a turn: cores, for which kernels compile slowly, have the first one only.
+fn devices_of(turn: usize) -> impl Iterator<Item = Device> {
+    devices().into_iter().filter(move |device| turn == 0 || device.description().lanes > 1)
+}
+
+const ORACLE: &str = "device = \"oracle\"";
+
+/// Chains that come one after the other where a device keeps their state.
+#[test]
+fn reloads_on_devices_give_what_the_oracle_gives() {
+    let mut runner = TestRunner::deterministic();
+    let first = format!("[[chain]]\nnf = \"counter\"\n{OUTPUTS}");
+    for turn in 0..4 {
+        let chains = prop::collection::vec((chain_for_device(), 0u64..2_500), 1..4);
+        let (chains, seed) = (chains, any::<u64>()).new_tree(&mut runner).expect("chains").current();
+        let capture = talk(2_500, seed);
+        let mut reloads: Vec<_> = chains.into_iter().map(|(chain, at)| (at, chain)).collect();
+        reloads.sort();
+        let reloads = || reloads.clone();
+        let (oracle, _, said) =
+            all_results(&first, &capture, How { settings: ORACLE, reloads: reloads(), ..How::default() });
+        assert_eq!(oracle.summary["reloads"]["done"], reloads().len());
+        let (_, fast) = run(&first, &capture, How { reloads: reloads(), ..How::default() });
+        for device in devices_of(turn) {
+            let settings = name_of(&device);
+            let (found, outcome, notices) =
+                all_results(&first, &capture, How { reloads: reloads(), ..on(&device, &settings) });
+            assert_eq!(found, oracle, "{settings}\n{:#?}", reloads());
+            assert_eq!(notices, said, "{settings}\n{:#?}", reloads());
+            assert_eq!(
+                difference(&outcome.state.expect("it is saved"), &fast),
+                None,
+                "{settings}\n{:#?}",
+                reloads()
+            );
+            let shares = outcome.shares.expect("a device was used");
+            assert!(shares.faults == 0 && shares.device > 0 && shares.device + shares.here == 2_500);
+        }
+    }
+}
+
+/// Who saves and who restores, devices or others, makes no difference.
+#[test]
+fn what_devices_save_and_restore_goes_on() {
+    let mut runner = TestRunner::deterministic();
+    for turn in 0..3 {
+        let chain = (definitions(), prop::collection::vec(on_device(), 1..5), 0u64..2_000, any::<u64>());
+        let (definitions, functions, at, seed) = chain.new_tree(&mut runner).expect("a chain").current();
+        let chain = format!("{definitions}{}", functions.concat());
+        let capture = talk(2_000, seed);
+        let rest = without_first(&capture, at);
+        let (whole, _) = run(&chain, &capture, How { settings: ORACLE, ..How::default() });
+        let (_, whole_state) = run(&chain, &capture, How::default());
+        for device in devices_of(turn) {
+            let settings = name_of(&device);
+            let here = |settings| How { settings, ..How::default() };
+            for (before, after) in [
+                (on(&device, &settings), on(&device, &settings)),
+                (on(&device, &settings), here("batch = 7")),
+                (here(""), on(&device, &settings)),
+                (on(&device, &settings), here(ORACLE)),
+                (here(ORACLE), on(&device, &settings)),
+            ] {
+                let names = format!("{} {}\n{chain}", before.settings, after.settings);
+                let is_fast = ![before.settings, after.settings].contains(&ORACLE);
+                let (first, saved) = run(&chain, &capture, How { limit: Some(at), ..before });
+                assert_eq!(saved.packets, at);
+                let file = tempfile::NamedTempFile::new().expect("a file");
+                saved.save(file.path()).expect("written");
+                let restore = Some(State::load(file.path()).expect("a state"));
+                let (second, state) = run(&chain, &rest, How { restore, ..after });
+                let passed = [frames(&first.passed), frames(&second.passed)].concat();
+                assert!(passed == frames(&whole.passed), "other packets: {names}");
+                if is_fast {
+                    assert_eq!(difference(&state, &whole_state), None, "{names}");
+                }
+                for (name, counts) in whole.summary["dropped"].as_object().expect("an object") {
+                    let number = |summary: &serde_json::Value| summary["dropped"][name].as_u64().unwrap_or(0);
+                    assert_eq!(Some(number(&first.summary) + number(&second.summary)), counts.as_u64());
+                }
+            }
+        }
+    }
+}
+
+/// Whatever words a kernel finds, nothing breaks, and cores find the same.
+#[test]
+fn any_words_can_be_restored_on_devices() {
+    let mut runner = TestRunner::deterministic();
+    for turn in 0..3 {
+        let parts =
+            (prop::collection::vec(on_device(), 3..6), prop::collection::vec(word(), 1..40), any::<u64>());
+        let (functions, words, seed) = parts.new_tree(&mut runner).expect("a chain").current();
+        let chain = format!(
+            "[flows.one]\nby = \"5-tuple\"\n[flows.two]\nby = \"source\"\n[flows.pairs]\nby = \"5-tuple\"\n{}",
+            functions.concat()
+        );
+        let capture = talk(800, seed);
+        let (_, mut state) = run(&chain, &capture, How { limit: Some(400), ..How::default() });
+        overwrite(&mut state, &words);
+        let rest = without_first(&capture, 400);
+        let restore = || Some(state.clone());
+        let (here, _) = run(&chain, &rest, How { restore: restore(), ..How::default() });
+        for device in devices_of(turn) {
+            let settings = name_of(&device);
+            let (found, _) = run(&chain, &rest, How { restore: restore(), ..on(&device, &settings) });
+            assert_eq!(found, here, "{settings}\n{chain}");
+        }
+    }
+}
+
+/// A smaller capacity keeps the flows whose last packets were the latest on a device, too; one that is large enough keeps all. Flows that
+/// come then find a full table.
+#[test]
+fn a_smaller_table_of_a_device_keeps_the_latest_flows() {
+    let capture = talk(1_000, 5);
+    let chain = |most: usize| {
+        format!(
+            "[flows.few]\nby = \"5-tuple\"\nmax_flows = {most}\nwhen_full = \"drop-new\"\n\
+             [[chain]]\nnf = \"counter\"\nflows = \"few\"\n"
+        )
+    };
+    let reloads = || vec![(800, chain(4_000)), (900, chain(40))];
+    let (oracle, oracle_state) =
+        run(&chain(2_000), &capture, How { settings: ORACLE, reloads: reloads(), ..How::default() });
+    let counts = &oracle.summary["flows"]["few"];
+    assert!(counts["evicted"].as_u64() > Some(200) && counts["refused"].as_u64() > Some(10), "{counts}");
+    for device in devices() {
+        let settings = name_of(&device);
+        let (found, state) =
+            run(&chain(2_000), &capture, How { reloads: reloads(), ..on(&device, &settings) });
+        assert_eq!(found, oracle, "{settings}");
+        assert_eq!(difference(&state, &oracle_state), None, "{settings}");
+    }
+}
+
+/// Where a device fails between two chains, nothing is lost of what was taken from it; where it fails when it is asked, what it is without
+/// files and reloads: what changed since the last copy.
+#[test]
+fn a_device_may_fail_while_state_is_handed_on() {
+    let device = Device::host(32, Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels")));
+    let device = device.expect("a C compiler with sanitisers");
+    let capture = talk(12_000, 7);
+    let counter = "[[chain]]\nnf = \"counter\"\n";
+    let limiter = "[[chain]]\nnf = \"limiter\"\nrate = \"80kbit/s\"\nburst = \"1500B\"\n";
+    let next = format!("{counter}{limiter}");
+    let settings = name_of(&device);
+    let calls = |capture: &[u8], call| {
+        let faults = Faults::new();
+        run(counter, capture, on(&device.with_faults(&faults), &settings));
+        faults.counts(call).calls
+    };
+    let fails = |call, after, reloads: &[(u64, String)]| {
+        let faults = Faults::new();
+        faults.fail(call, after);
+        let how = How { reloads: reloads.to_vec(), ..on(&device.with_faults(&faults), &settings) };
+        let (results, outcome, notices) = all_results(counter, &capture, how);
+        let shares = outcome.shares.expect("a device was used");
+        assert_eq!((shares.faults, faults.counts(call).faults), (1, 1), "{call:?} {after}");
+        assert_eq!(shares.device + shares.here, 12_000);
+        assert!(notices.len() == 1 && notices[0].contains("cores go on"), "{notices:?}");
+        (results, outcome.state.expect("it is saved"), shares.device)
+    };
+    let oracle = |reloads: &[(u64, String)]| {
+        run(counter, &capture, How { settings: ORACLE, reloads: reloads.to_vec(), ..How::default() })
+    };
+    // The next chain finds no memory.
+    let reloads = [(8_000, next.clone())];
+    let (expected, expected_state) = oracle(&reloads);
+    let (found, state, judged) = fails(Call::Allocation, calls(&capture, Call::Allocation), &reloads);
+    assert_eq!((&found, judged), (&expected, 8_000));
+    assert_eq!(difference(&state, &expected_state), None);
+    // The first batch of the next chain fails: what it began with is known.
+    let launches = calls(&talk(8_000, 7), Call::Launch);
+    let (found, state, judged) = fails(Call::Launch, launches, &reloads);
+    assert_eq!((&found, judged), (&expected, 8_000));
+    assert_eq!(difference(&state, &expected_state), None);
+    // The same with a file.
+    let (_, saved) = run(counter, &capture, How { limit: Some(8_000), ..How::default() });
+    let rest = without_first(&capture, 8_000);
+    let restore = || Some(saved.clone());
+    let (expected, expected_state) =
+        run(counter, &rest, How { settings: ORACLE, restore: restore(), ..How::default() });
+    let faults = Faults::new();
+    faults.fail(Call::Launch, 0);
+    let how = How { restore: restore(), ..on(&device.with_faults(&faults), &settings) };
+    let (found, state) = run(counter, &rest, how);
+    assert_eq!((found, faults.counts(Call::Launch).faults), (expected, 1));
+    assert_eq!(difference(&state, &expected_state), None);
+    // It fails when it is asked for what it keeps, before it has judged anything, and after: a counter's totals, and two words for each
+    // IP version of a definition. The last one is asked for at the end.
+    let asked = 3;
+    let begun = calls(&capture[..24], Call::Copy) - asked;
+    let reloads = [(0, next)];
+    let (expected, expected_state) = oracle(&reloads);
+    for after in begun..begun + asked {
+        let (found, state, judged) = fails(Call::Copy, after, &reloads);
+        assert_eq!((&found, judged), (&expected, 0));
+        assert_eq!(difference(&state, &expected_state), None);
+    }
+    let reloads = [(8_000, counter.to_owned())];
+    let (found, _, judged) = fails(Call::Copy, begun, &reloads);
+    assert!(judged <= 8_000);
+    assert_eq!((&found.summary["received"], &found.summary["reloads"]["done"]), (&12_000.into(), &1.into()));
+    let counted = found.summary["functions"][0]["packets"].as_u64().expect("a number");
+    assert!((12_000 - judged..=12_000).contains(&counted), "{counted} of {judged}");
 }

@@ -1,13 +1,17 @@
 //! State by flow in the memory of a device: the entries of [`states`] with other tags, in regions that groups of a
 //! kernel's items have to themselves.
 
-use crate::states::{self, Entry, FUNCTIONS, KEY, LIVE, TOUCHED};
+use std::cmp::Reverse;
+
+use crate::states::{self, Entry, FUNCTIONS, KEY, LIVE, SEEN, TOUCHED, hash, header_words};
 
 /// Functions that find entries and make them, in the kernels' dialect.
 pub const KERNEL: &str = include_str!("states.kernel.c");
 
 /// Entries of a group.
 const WAYS: usize = 8;
+/// What all tags of entries have; beside it they have bits of the hash.
+const TAG: u8 = 0x80;
 /// Flows for which a region is made, at least: enough that regions differ little.
 const FLOWS: usize = 512;
 /// Places for three entries for each two that there may be, so that groups seldom overflow.
@@ -64,4 +68,82 @@ impl Regions {
 pub fn entries<const W: usize>(memory: &[u64], words: usize) -> impl Iterator<Item = Entry<'_, W>> {
     let live = |entry: &&[u64]| entry[W - 1] & LIVE != 0;
     memory.chunks_exact(words).filter(live).map(states::Entry::new)
+}
+
+/// The same apart from that memory, as [`States::save`](states::States::save) has them: of each the header and `state_words` words.
+pub fn save<const W: usize>(memory: &[u64], words: usize, state_words: usize) -> Vec<u64> {
+    let live = memory.chunks_exact(words).filter(|entry| entry[W - 1] & LIVE != 0);
+    let mut saved = Vec::new();
+    for entry in live {
+        let at = saved.len();
+        saved.extend(&entry[..header_words(W) + state_words]);
+        saved[at + W - 1] &= KEY | SEEN;
+    }
+    saved
+}
+
+/// A table as it lies in the memory of a device.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// A byte for each place.
+    pub tags: Vec<u8>,
+    /// Some words for each place.
+    pub entries: Vec<u64>,
+    /// For each region how many it has.
+    pub held: Vec<u32>,
+}
+
+impl Image {
+    /// A table for `flows` flows with entries that were saved, each of `words` words there, whose hashes are keyed by `seeds`; and how many
+    /// had to go: where there are more than room, those stay whose last packets were the latest.
+    pub fn new<const W: usize>(
+        saved: &[u64],
+        state_words: usize,
+        words: usize,
+        flows: usize,
+        seeds: [u64; 2],
+    ) -> (Self, u64) {
+        let regions = Regions::new(flows);
+        let mut image = Self {
+            tags: vec![0; regions.tag_bytes()],
+            entries: vec![0; regions.places() * words],
+            held: vec![0; regions.regions as usize],
+        };
+        let mut entries: Vec<_> = saved.chunks_exact(header_words(W) + state_words).collect();
+        entries.sort_by_key(|words| {
+            let entry = Entry::<W>::new(words);
+            (Reverse(entry.last()), entry.key())
+        });
+        let count = entries.len();
+        let kept = entries.into_iter().take(flows).filter(|entry| {
+            let Some(place) = image.take_place(&regions, hash(&Entry::<W>::new(entry).key(), seeds)) else {
+                return false;
+            };
+            let own = &mut image.entries[place * words..][..entry.len()];
+            own.copy_from_slice(entry);
+            own[W - 1] = own[W - 1] & (KEY | SEEN) | LIVE;
+            true
+        });
+        let kept = kept.count();
+        (image, (count - kept) as u64)
+    }
+
+    /// Takes the place that a search for this hash comes to, if its region has room: see `states.kernel.c`.
+    fn take_place(&mut self, regions: &Regions, hash: u64) -> Option<usize> {
+        let share = |bits: u32, of: u32| ((u64::from(bits) * u64::from(of)) >> 32) as usize;
+        let region = share((hash >> 32) as u32, regions.regions);
+        if self.held[region] >= regions.capacity {
+            return None;
+        }
+        let groups = regions.groups as usize;
+        let home = share((hash >> 8) as u32, regions.groups);
+        let mut places = (0..groups).flat_map(|next| {
+            let group = region * groups + (home + next) % groups;
+            group * WAYS..(group + 1) * WAYS
+        });
+        let place = places.find(|&place| self.tags[place] == 0)?;
+        self.held[region] += 1;
+        self.tags[place] = hash as u8 | TAG;
+        Some(place)
+    }
 }

@@ -44,7 +44,7 @@ pub(crate) const LIVE: u64 = 1 << 62;
 /// The first of its bits that say which functions have state there.
 pub const FUNCTIONS: u32 = 40;
 pub(crate) const KEY: u64 = (1 << FUNCTIONS) - 1;
-const SEEN: u64 = ((1 << MAX_FUNCTIONS) - 1) << FUNCTIONS;
+pub(crate) const SEEN: u64 = ((1 << MAX_FUNCTIONS) - 1) << FUNCTIONS;
 /// Functions that can have state in an entry.
 pub const MAX_FUNCTIONS: usize = 16;
 /// Entries that the hand looks at to find room for one: the last of them goes, where one may be evicted.
@@ -478,7 +478,7 @@ fn fold(x: u64, y: u64) -> u64 {
 }
 
 #[inline]
-fn hash<const W: usize>(key: &Key<W>, [first, second]: [u64; 2]) -> u64 {
+pub(crate) fn hash<const W: usize>(key: &Key<W>, [first, second]: [u64; 2]) -> u64 {
     let mut hash = second;
     for pair in key.chunks(2) {
         let right = pair.get(1).copied().unwrap_or_default();

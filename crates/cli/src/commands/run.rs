@@ -101,9 +101,11 @@ fn check_life(args: &RunArgs, plan: &Plan) -> Done {
         ("--reload-at", !args.reload_at.is_empty()),
     ];
     let Some((option, _)) = asked.into_iter().find(|(_, is_asked)| *is_asked) else { return Ok(()) };
-    if !plan.is_on_cores() {
+    if !plan.has_life() {
         let device = plan.chain().settings.run.device;
-        return Err(Failure::Usage(format!("{option} with device {device}; expected cpu or oracle")));
+        return Err(Failure::Usage(format!(
+            "{option} with a chain that begins with an acl on device {device}; expected cpu or oracle"
+        )));
     }
     if !args.reload_at.is_sorted_by_key(|reload| reload.packet) {
         return Err(Failure::Usage("--reload-at in another order; expected that of the packets".into()));
@@ -127,7 +129,7 @@ fn restore(file: &Path, plan: &mut Plan) -> Result<State, Failure> {
 /// A flag that SIGHUP sets, where the chain file can be read again during the run.
 fn reload_on_signal(args: &RunArgs, plan: &Plan) -> Result<Arc<AtomicBool>, Failure> {
     let reload = Arc::new(AtomicBool::new(false));
-    if args.rules_changes.is_none() && plan.is_on_cores() {
+    if args.rules_changes.is_none() && plan.has_life() {
         signal_hook::flag::register(SIGHUP, Arc::clone(&reload))
             .map_err(|e| Failure::Run(anyhow::anyhow!("cannot handle signals: {e}")))?;
     }

@@ -262,7 +262,7 @@ mod tests {
         if version().is_some() {
             return;
         }
-        match compile("test", &program(SOURCE).text(), 90) {
+        match compile("test", &program(SOURCE).text(32), 90) {
             Err(Error::Unavailable { why, .. }) => assert!(why.to_lowercase().contains("nvrtc"), "{why}"),
             other => panic!("{other:?}"),
         }
@@ -274,7 +274,7 @@ mod tests {
         if version().is_none() {
             return;
         }
-        let compile = |source: &str, architecture| compile("test", &program(source).text(), architecture);
+        let compile = |source: &str, architecture| compile("test", &program(source).text(32), architecture);
         let cubin = compile(SOURCE, 90).unwrap();
         assert!(cubin.starts_with(b"\x7fELF"));
         for name in [&b"\0first\0"[..], b"\0second\0"] {

@@ -317,9 +317,9 @@ impl Plan {
         state.fit(&mut self.chain.functions, &self.chain.layout, |_| false)
     }
 
-    /// Whether functions run on this machine's cores alone, where state can be taken from them.
-    pub fn is_on_cores(&self) -> bool {
-        self.offloaded() + self.stateful() == 0
+    /// Whether its state can be taken from it between two batches: not where a device has several of them as whole frames.
+    pub fn has_life(&self) -> bool {
+        self.offloaded() == 0
     }
 
     /// Whether a run that began with `first` can go on with this.
@@ -345,14 +345,19 @@ impl Plan {
                 return Err(format!("{what} is {now}; expected {was}, which stays for the whole run"));
             }
         }
-        if self.workers() != first.workers() {
+        // A device is fed by one, whatever the chain.
+        if first.stateful() == 0 && self.workers() != first.workers() {
             let (now, was) = (self.workers(), first.workers());
             return Err(format!(
                 "it runs on {now} workers; expected one for {was}, which stay for the whole run"
             ));
         }
-        if !self.is_on_cores() {
-            return Err("it begins on a device; expected one for cores".into());
+        let device = own.run.device;
+        if !self.has_life() {
+            return Err(format!("it begins with an acl on {device}; expected one that does not"));
+        }
+        if self.stateful() > 0 && first.stateful() == 0 {
+            return Err(format!("it keeps state on {device}; expected one for cores, where the run began"));
         }
         let open: Vec<_> = paths(first).into_iter().flatten().collect();
         let mut used = Vec::new();

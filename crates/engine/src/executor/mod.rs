@@ -64,7 +64,7 @@ pub struct Io<'a> {
     pub notice: &'a mut dyn FnMut(&str),
     /// A device in place of the one that the chain names.
     pub device: Option<packetloom_device::Device>,
-    /// What it begins with, and what happens to it on the way: on cores.
+    /// What it begins with, and what happens to it on the way: where [`Plan::has_life`].
     pub life: Life<'a>,
 }
 
@@ -190,8 +190,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
             remains
         }
         (Some(device), _) if plan.stateful() > 0 => {
-            let (remains, judged) =
-                stateful::run(chain, &device, plan.stateful(), &mut intake, &mut outlet, course.notice())?;
+            let (remains, judged) = stateful::run(&mut course, &device, &mut intake, &mut outlet)?;
             shares = Some(judged);
             remains
         }

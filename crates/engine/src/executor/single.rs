@@ -207,6 +207,12 @@ impl Stages {
         self.stages.iter_mut().map(|stage| &mut stage.encoder.lines)
     }
 
+    /// Writes those records.
+    pub(super) fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
+        let mut encoded = self.encoded().enumerate();
+        encoded.try_for_each(|(function, lines)| outlet.write_records(function, lines))
+    }
+
     /// The packets of the last batch that are to be logged, function by function.
     pub(super) fn logged(&mut self) -> impl Iterator<Item = &mut Vec<Logged>> {
         self.stages.iter_mut().map(|stage| &mut stage.encoder.logged)
@@ -278,8 +284,7 @@ impl Runner for One {
     }
 
     fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
-        let mut encoded = self.stages.encoded().enumerate();
-        encoded.try_for_each(|(function, lines)| outlet.write_records(function, lines))
+        self.stages.write_records(outlet)
     }
 
     fn reports(

@@ -3,20 +3,26 @@
 //! One batch is with the device while the one before it is delivered and the next one is read. What the device keeps is copied here from
 //! time to time. Where it fails, this machine's cores go on from the last copy: the batch that was with it is judged here, so each packet is
 //! judged once, and what state lacks is what packets changed since the copy.
+//!
+//! State is saved from such a copy, with no batch away. For another chain all comes back here, is handed on as on cores, and goes to the
+//! device again; that it began with this is the first copy.
 
 use std::time::{Duration, Instant};
 
 use packetloom_device::{Argument, Device, Id, Memory, Queue, Shared};
+use packetloom_nf::Report;
+use packetloom_nf::flows::Counts;
 use packetloom_nf::units::Span;
 use packetloom_packet::Batch;
 
+use super::life::{self, Course, Succession};
 use super::single::Stages;
 use super::{ENCODED, Expiry, Intake, Outlet, Remains};
 use crate::offload::stateful::records::{self, Answer, Needs, Record, Wide};
-use crate::offload::stateful::{Buffers, State, Stateful};
+use crate::offload::stateful::{self, Buffers, Stateful};
 use crate::offload::{self, standby};
-use crate::outcome::Shares;
-use crate::{Chain, Error};
+use crate::outcome::{Shares, TopFlows};
+use crate::{Chain, Error, Plan, State};
 
 /// Packets of a batch: for GPUs, and for devices that are cores.
 const BATCH: u32 = 1 << 16;
@@ -26,54 +32,19 @@ const COPY_AFTER: Duration = Duration::from_secs(1);
 const COPY_SHARE: u32 = 20;
 
 pub(super) fn run(
-    chain: &Chain,
+    course: &mut Course<'_, '_>,
     device: &Device,
-    functions: usize,
     intake: &mut Intake<'_>,
     outlet: &mut Outlet<'_>,
-    notice: &mut dyn FnMut(&str),
 ) -> Result<(Remains, Shares), Error> {
-    let settings = &chain.settings.run;
-    let batch = if device.description().id == Id::Host || device.description().lanes == 1 {
-        BATCH_OF_CPU
-    } else {
-        BATCH
-    };
-    let stateful = Stateful::new(device, &chain.functions, &chain.layout, functions, batch)?;
-    let limit = settings.device_timeout.and_then(Span::limit).map(Duration::from_nanos);
-    let mut runner = Runner {
-        there: Some(There::new(stateful)?),
-        functions,
-        limit: limit.unwrap_or_else(|| standby::limit_of(device)),
-        stages: Stages::alone(chain, batch as usize),
-        live: intake.source.is_live(),
-        shares: Shares::default(),
-    };
-    let mut away: Option<Batch> = None;
-    let mut spare = Some(Batch::new(batch as usize));
-    loop {
-        let mut next = spare.take().unwrap_or_else(|| Batch::new(batch as usize));
-        let has_next = intake.fill(&mut next)?;
-        if has_next {
-            next.parse(settings.policy());
-        }
-        let mut done = away.take();
-        if let Some(done) = &mut done {
-            runner.finish(done, notice)?;
-        }
-        if has_next {
-            runner.send(&next, notice);
-            away = Some(next);
-        }
-        if let Some(mut done) = done {
-            runner.deliver(&mut done, outlet)?;
-            spare = Some(done);
-        }
-        if !has_next && away.is_none() {
-            break;
-        }
-    }
-    runner.end(outlet, notice)
+    let restored = course.restored().unwrap_or_default();
+    let mut runner = Runner::new(course.plan(), device.clone(), intake.source.is_live());
+    runner.begin(course.plan(), restored)?;
+    let judged = runner.judge_all(course, intake, outlet);
+    runner.tell(course);
+    judged?;
+    let state = course.last_state(intake, &mut runner)?;
+    runner.end(outlet, state)
 }
 
 /// The functions and their state on a device.
@@ -87,8 +58,8 @@ struct There {
     wide: Vec<Wide>,
     answers: Vec<Answer>,
     sent: Instant,
-    /// The last copy of what it keeps, and when it was made, and how long that took.
-    copy: Option<State>,
+    /// The last copy of what it keeps, or what it began with; when that was, and how long it took.
+    copy: stateful::State,
     copied: Instant,
     copying: Duration,
 }
@@ -134,13 +105,15 @@ impl<M> Parts<M> {
 }
 
 impl There {
-    fn new(stateful: Stateful) -> Result<Self, offload::Error> {
-        let device = stateful.device();
+    fn new(device: &Device, plan: &Plan, batch: u32, state: &State) -> Result<Self, offload::Error> {
+        let Plan { chain, .. } = plan;
+        let stateful = Stateful::new(device, &chain.functions, &chain.layout, plan.stateful(), batch)?;
         let (room, needs) = (stateful.room(), stateful.needs());
         let memory = Parts::new(room, needs, |bytes| device.share(bytes))?;
         let shares = device.description().shares;
         let copies = if shares { None } else { Some(Parts::new(room, needs, |bytes| device.memory(bytes))?) };
-        let queue = device.queue()?;
+        let mut queue = device.queue()?;
+        let copy = stateful.restore(&mut queue, &state.definitions)?;
         Ok(Self {
             stateful,
             queue,
@@ -150,7 +123,7 @@ impl There {
             wide: Vec::new(),
             answers: Vec::new(),
             sent: Instant::now(),
-            copy: None,
+            copy,
             copied: Instant::now(),
             copying: Duration::ZERO,
         })
@@ -214,11 +187,14 @@ impl There {
 
     /// Copies what the device keeps here, where it was not for some time.
     fn copy(&mut self) -> Result<(), offload::Error> {
-        if self.copied.elapsed() < COPY_AFTER.max(self.copying * COPY_SHARE) {
-            return Ok(());
-        }
+        let is_due = self.copied.elapsed() >= COPY_AFTER.max(self.copying * COPY_SHARE);
+        if is_due { self.read() } else { Ok(()) }
+    }
+
+    /// The same at any time.
+    fn read(&mut self) -> Result<(), offload::Error> {
         let start = Instant::now();
-        self.copy = Some(self.stateful.state(&mut self.queue)?);
+        self.copy = self.stateful.state(&mut self.queue)?;
         self.copied = Instant::now();
         self.copying = start.elapsed();
         Ok(())
@@ -227,28 +203,116 @@ impl There {
 
 struct Runner {
     /// None after it failed.
+    device: Option<Device>,
+    /// None without a device, and where it has nothing of the chain.
     there: Option<There>,
-    /// Functions that it runs.
+    /// Functions that it runs, or ran before it failed.
     functions: usize,
+    /// Packets of a batch.
+    batch: u32,
     /// How long a batch may be away.
     limit: Duration,
     stages: Stages,
     live: bool,
     shares: Shares,
+    /// What the user should know.
+    notices: Vec<String>,
 }
 
 impl Runner {
+    fn new(plan: &Plan, device: Device, live: bool) -> Self {
+        let is_cpu = device.description().id == Id::Host || device.description().lanes == 1;
+        let batch = if is_cpu { BATCH_OF_CPU } else { BATCH };
+        let limit = plan.chain.settings.run.device_timeout.and_then(Span::limit).map(Duration::from_nanos);
+        Self {
+            limit: limit.unwrap_or_else(|| standby::limit_of(&device)),
+            device: Some(device),
+            there: None,
+            functions: 0,
+            batch,
+            stages: Stages::alone(&plan.chain, batch as usize),
+            live,
+            shares: Shares::default(),
+            notices: Vec::new(),
+        }
+    }
+
+    /// Begins with a chain and its state: what is the device's goes there, unless that fails, and the rest is put in here.
+    fn begin(&mut self, plan: &Plan, mut state: State) -> Result<(), offload::Error> {
+        self.functions = plan.stateful();
+        let there = match &self.device {
+            Some(device) if self.functions > 0 => There::new(device, plan, self.batch, &state).map(Some),
+            _ => Ok(None),
+        };
+        if let Ok(Some(there)) = &there {
+            for held in state.definitions.iter_mut().take(there.stateful.definitions()) {
+                held.entries = [Vec::new(), Vec::new()];
+                held.counts = Counts::default();
+            }
+        }
+        self.stages.restore(&state);
+        self.there = there?;
+        Ok(())
+    }
+
+    fn judge_all(
+        &mut self,
+        course: &mut Course<'_, '_>,
+        intake: &mut Intake<'_>,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), Error> {
+        let mut away: Option<Batch> = None;
+        let mut spare = Some(Batch::new(self.batch as usize));
+        course.between_batches(intake, self, outlet)?;
+        let mut begun = 0;
+        loop {
+            if course.is_due(intake.received, begun) {
+                if let Some(mut done) = away.take() {
+                    self.finish(&mut done)?;
+                    self.deliver(&mut done, outlet)?;
+                    spare = Some(done);
+                }
+                course.between_batches(intake, self, outlet)?;
+                begun = intake.received;
+            }
+            let mut next = spare.take().unwrap_or_else(|| Batch::new(self.batch as usize));
+            let has_next = intake.fill(&mut next)?;
+            if has_next {
+                next.parse(course.chain().settings.run.policy());
+            }
+            let mut done = away.take();
+            if let Some(done) = &mut done {
+                self.finish(done)?;
+            }
+            if has_next {
+                self.send(&next);
+                away = Some(next);
+            }
+            self.tell(course);
+            if let Some(mut done) = done {
+                self.deliver(&mut done, outlet)?;
+                spare = Some(done);
+            }
+            if !has_next && away.is_none() {
+                break;
+            }
+        }
+        self.read();
+        self.come_back();
+        Ok(())
+    }
+
     /// Sends a parsed batch on its way, if there is a device.
-    fn send(&mut self, batch: &Batch, notice: &mut dyn FnMut(&str)) {
+    fn send(&mut self, batch: &Batch) {
         let Some(there) = &mut self.there else { return };
         if let Err(error) = there.copy().and_then(|()| there.send(batch)) {
-            self.fail(&error, notice);
+            self.fail(&error);
         }
     }
 
     /// Takes the batch back that was sent, or judges it here: not before the one before it is through all functions, which have the
     /// flows of one batch at a time.
-    fn finish(&mut self, batch: &mut Batch, notice: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    fn finish(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let Some(there) = &mut self.there else { return self.judge_here(batch) };
         match there.wait(self.limit) {
             Ok(()) => {
@@ -257,7 +321,7 @@ impl Runner {
                 self.shares.device += batch.len() as u64;
             }
             Err(error) => {
-                self.fail(&error, notice);
+                self.fail(&error);
                 self.judge_here(batch)?;
             }
         }
@@ -271,20 +335,40 @@ impl Runner {
         Ok(())
     }
 
+    /// Copies what the device keeps, with no batch away.
+    fn read(&mut self) {
+        if let Some(there) = &mut self.there
+            && let Err(error) = there.read()
+        {
+            self.fail(&error);
+        }
+    }
+
+    /// Takes over here what the device has kept, as it was copied last.
+    fn come_back(&mut self) -> Option<There> {
+        let there = self.there.take()?;
+        self.stages.take_over(&there.copy);
+        Some(there)
+    }
+
     /// Goes on without the device.
-    fn fail(&mut self, error: &offload::Error, notice: &mut dyn FnMut(&str)) {
-        let Some(there) = self.there.take() else { return };
-        let since = match &there.copy {
-            Some(state) => {
-                self.stages.take_over(state);
-                format!("with the state of {:.1} s ago", there.copied.elapsed().as_secs_f64())
-            }
-            None => "without the state of before".into(),
-        };
-        let id = there.stateful.device().description().id;
-        notice(&format!("{id} failed: {error}; this machine's cores go on {since}"));
-        self.shares.faults += 1;
+    fn fail(&mut self, error: &offload::Error) {
+        let Some(there) = self.come_back() else { return };
+        let since = there.copied.elapsed().as_secs_f64();
+        self.lose(error, &format!(" with the state of {since:.1} s ago"));
         there.queue.abandon();
+    }
+
+    fn lose(&mut self, error: &offload::Error, with: &str) {
+        let Some(device) = self.device.take() else { return };
+        let id = device.description().id;
+        self.notices.push(format!("{id} failed: {error}; this machine's cores go on{with}"));
+        self.shares.faults += 1;
+    }
+
+    /// Tells the user what there is to be told.
+    fn tell(&mut self, course: &mut Course<'_, '_>) {
+        self.notices.drain(..).for_each(|text| course.notice()(&text));
     }
 
     /// The functions that are not the device's, and all that comes after.
@@ -304,26 +388,53 @@ impl Runner {
         Ok(())
     }
 
-    fn end(
-        mut self,
-        outlet: &mut Outlet<'_>,
-        notice: &mut dyn FnMut(&str),
-    ) -> Result<(Remains, Shares), Error> {
-        if let Some(there) = &mut self.there {
-            match there.stateful.state(&mut there.queue) {
-                Ok(state) => self.stages.take_over(&state),
-                Err(error) => self.fail(&error, notice),
-            }
-        }
+    fn end(mut self, outlet: &mut Outlet<'_>, state: Option<State>) -> Result<(Remains, Shares), Error> {
         loop {
             let more = self.stages.drain();
-            for (index, lines) in self.stages.encoded().enumerate() {
-                outlet.write_records(index, lines)?;
-            }
+            self.stages.write_records(outlet)?;
             if !more {
                 break;
             }
         }
-        Ok((self.stages.report(), self.shares))
+        Ok((Remains { state, ..self.stages.report() }, self.shares))
+    }
+}
+
+impl life::Runner for Runner {
+    fn save(&mut self, chain: &Chain) -> Result<State, Error> {
+        self.read();
+        let mut held = self.stages.save(chain);
+        if let Some(there) = &self.there {
+            // Nothing of these is here.
+            held.iter_mut().zip(there.copy.saved()).for_each(|(held, saved)| *held = saved);
+        }
+        Ok(State::of(&chain.functions, &chain.layout, held))
+    }
+
+    fn drain(&mut self, leaving: &[usize]) -> Result<bool, Error> {
+        Ok(self.stages.drain_some(leaving))
+    }
+
+    fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
+        self.stages.write_records(outlet)
+    }
+
+    /// After [`life::Runner::save`], with no batch in between.
+    fn reports(
+        &mut self,
+        _chain: &Chain,
+        leaving: &[usize],
+    ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
+        self.come_back();
+        Ok(self.stages.reports(leaving.iter().copied()))
+    }
+
+    fn succeed(&mut self, plan: &Plan, succession: Succession) -> Result<(), Error> {
+        let Succession { goes_on, state, .. } = succession;
+        self.stages.succeed(Stages::alone(plan.chain(), self.batch as usize), &goes_on);
+        if let Err(error) = self.begin(plan, state) {
+            self.lose(&error, "");
+        }
+        Ok(())
     }
 }

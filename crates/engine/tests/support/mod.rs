@@ -191,17 +191,28 @@ pub fn capture(packets: impl IntoIterator<Item = (u64, Key)>) -> Vec<u8> {
     capture
 }
 
+fn cache() -> Cache {
+    Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"))
+}
+
+/// On a machine with a GPU, the other devices, which take longer, can be left out.
+fn is_wanted(id: &Id) -> bool {
+    let wanted = std::env::var("PACKETLOOM_TEST_DEVICES");
+    wanted.map_or(true, |ids| ids.split(',').any(|one| one == id.to_string()))
+}
+
 /// The devices of this machine, the host first; what is missing is said.
 pub fn devices() -> Vec<Device> {
-    let cache = || Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
     let (ids, missing) = packetloom_device::list();
     missing.iter().for_each(|why| eprintln!("skipped: {why}"));
-    // On a machine with a GPU, the others, which take longer, can be left out.
-    let wanted = std::env::var("PACKETLOOM_TEST_DEVICES");
-    let is_wanted =
-        |id: &Id| wanted.as_ref().map_or(true, |ids| ids.split(',').any(|one| one == id.to_string()));
     let ids = [Id::Host].into_iter().chain(ids).filter(is_wanted);
     ids.map(|id| Device::open(id, cache()).expect("it was listed")).collect()
+}
+
+/// Hosts on which a group of eight items has several teams, as a GPU's groups have: more teams than a team has items, and fewer.
+pub fn hosts_with_teams() -> Vec<Device> {
+    let host = |lanes| Device::host(lanes, cache()).expect("a C compiler with sanitisers");
+    if is_wanted(&Id::Host) { [2, 4].map(host).into() } else { Vec::new() }
 }
 
 /// What a device that runs all of a chain leaves is what the oracle leaves; its summary.

@@ -4,7 +4,7 @@
  *
  * Parameters, words of 32 bits: the number of services, their hashes' seed (two), where backends begin and how many they are, where returns
  * begin and how many they are. Then for each service its address (four), IP version, port and protocol (ANY for any), the number of its
- * first backend, and where its table begins and its entries; for each backend its address and its port, or ANY; for each of what
+ * first backend, and where its table begins and its entries; for each backend its address, its port, or ANY, and whether it is IPv6; for each of what
  * is returned, by address in order, whether that is IPv6, the address, the port and protocol from which it comes, or ANY, the backend's
  * number, the address that it gets, and the port, or ANY.
  *
@@ -14,7 +14,7 @@
 #define BALANCER_ANY 0xffffffffu
 #define BALANCER_SERVICES 7
 #define BALANCER_SERVICE 10
-#define BALANCER_BACKEND 5
+#define BALANCER_BACKEND 6
 #define BALANCER_RETURN 13
 
 /* FlowKey::hash of the 5-tuple that the packet now has. */
@@ -91,7 +91,8 @@ FUNCTION u32 balancer_return(PRIVATE const Packet *packet, GLOBAL const u32 *par
 /* Sends a packet of a flow to its backend. */
 FUNCTION u32 balancer_send(PRIVATE Packet *packet, u32 chosen, GLOBAL const u32 *parameters) {
   GLOBAL const u32 *backend = parameters + parameters[3] + (chosen - 1) * BALANCER_BACKEND;
-  return packet_rewrite(packet, END_DESTINATION, backend, backend[4]) ? VERDICT_PASS : VERDICT_REWRITE;
+  /* Words from a file may name a backend of the other version. */
+  return backend[5] == packet->is_v6 && packet_rewrite(packet, END_DESTINATION, backend, backend[4]) ? VERDICT_PASS : VERDICT_REWRITE;
 }
 
 /* The state of a flow that begins with a packet. */

@@ -191,7 +191,7 @@ impl Services {
     pub(super) fn parameters(&self, returns: Option<&Returns>) -> Vec<u32> {
         let any = |number: Option<u16>| number.map_or(ANY, u32::from);
         let backends = 7 + self.services.len() * 10;
-        let returned = backends + self.backends.len() * 5;
+        let returned = backends + self.backends.len() * 6;
         let returns = returns.map(Returns::parameters).unwrap_or_default();
         let mut tables = returned + returns.as_flattened().len();
         let places = [backends, self.backends.len(), returned, returns.len()].map(|number| number as u32);
@@ -211,7 +211,7 @@ impl Services {
         }
         for backend in &self.backends {
             parameters.extend(words_of(backend.to()));
-            parameters.push(any(backend.port));
+            parameters.extend([any(backend.port), backend.address.is_ipv6().into()]);
         }
         parameters.extend(returns.as_flattened());
         self.services.iter().for_each(|service| parameters.extend(service.table.entries()));

@@ -55,6 +55,11 @@ pub(super) fn part(threshold: u32) -> u64 {
 }
 
 impl Window {
+    /// Makes a window of whatever words.
+    pub(super) fn bound(&mut self) {
+        self.is_scanner = self.is_scanner().into();
+    }
+
     pub(super) fn is_scanner(&self) -> bool {
         self.is_scanner != 0
     }

@@ -168,7 +168,8 @@ impl Prepared for Scan {
     fn adopt(&mut self, words: &mut [u64]) -> bool {
         match self.method {
             Method::FanOut { .. } => {
-                let window: &Window = bytemuck::from_bytes(bytemuck::cast_slice(words));
+                let window: &mut Window = bytemuck::from_bytes_mut(bytemuck::cast_slice_mut(words));
+                window.bound();
                 !self.begins_anew || window.is_scanner()
             }
             Method::Trw(_) => {

@@ -80,8 +80,9 @@ impl Walk {
     /// Further than any walk goes, and so near that no step overflows.
     const FURTHEST: i32 = 1 << (FRACTION + 6);
 
-    /// Brings the ratio to where a walk can be, whatever it is.
+    /// Makes a walk of whatever words: brings the ratio to where one can be.
     pub(super) fn bound(&mut self) {
+        self.is_scanner = self.is_scanner().into();
         self.ratio = self.ratio.clamp(-Self::FURTHEST, Self::FURTHEST);
     }
 

@@ -13,14 +13,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use packetloom_device::{
     Argument, Description, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue, Shared,
 };
-use packetloom_nf::flows::{By, Counts, Crowd, Definition, Flows, Kernel, LISTED, WhenFull};
+use packetloom_nf::flows::{By, Counts, Crowd, Definition, Flows, Kernel, LISTED, V4, V6, WhenFull};
 use packetloom_nf::{Form, Prepared};
 use packetloom_packet::{KeyBits, Verdict, protocol};
-use packetloom_table::regions::{self, Regions};
+use packetloom_table::regions::{self, Image, Regions};
+use packetloom_table::states::entry_bytes;
 
 use self::records::{Answer, Needs, Record, Wide};
 use super::{Error, is_gpu};
 use crate::layout::{Layout, Part, Parts};
+use crate::state::Held;
 
 const PACKETS: &str = include_str!("packets.kernel.c");
 const CHAIN: &str = include_str!("chain.kernel.c");
@@ -122,7 +124,8 @@ impl Shape {
                 Self { lanes, dealers: 256, rounds: 8, judges: 256, part_bits: 10, elephants_from: 1 << 15 }
             }
             Id::Host => {
-                Self { lanes: 8, dealers: 8, rounds: 32, judges: 8, part_bits: 4, elephants_from: 64 }
+                let lanes = lanes.min(8);
+                Self { lanes, dealers: 8, rounds: 32, judges: 8, part_bits: 4, elephants_from: 64 }
             }
             // Cores: a group is an item, which waits for nobody.
             _ => {
@@ -447,6 +450,11 @@ impl Stateful {
         self.counters.len()
     }
 
+    /// Flow definitions that these use, the first ones of the chain: no other function uses them.
+    pub fn definitions(&self) -> usize {
+        self.tables.len()
+    }
+
     /// Queues a batch of so many packets, whose times are nanoseconds after `since`. Batches take effect in the order in which they are queued, so they must go to one queue.
     ///
     /// # Errors
@@ -582,8 +590,8 @@ impl Stateful {
     pub fn state(&self, queue: &mut Queue) -> Result<State, Error> {
         let mut counted = vec![0u64; self.counter_count];
         queue.read(&self.counted, 0, bytemuck::cast_slice_mut(&mut counted))?;
-        let named = self.counter_count - 4 * self.tables.len();
-        let definitions = self.tables.iter().zip(counted[named..].chunks_exact(4)).map(|(tables, counts)| {
+        let counts = counted[self.counts_at()..].chunks_exact(4);
+        let definitions = self.tables.iter().zip(counts).map(|(tables, counts)| {
             let mut entries = [Vec::new(), Vec::new()];
             for ((entries, memory), words) in entries.iter_mut().zip(&tables.entries).zip(tables.entry_words)
             {
@@ -606,10 +614,31 @@ impl Stateful {
         }
         Ok(State { definitions, functions })
     }
+
+    /// Puts in the flows of its definitions, and what was counted of them, before the first batch; what it keeps then.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn restore(&self, queue: &mut Queue, held: &[Held]) -> Result<State, Error> {
+        let definitions = self.tables.iter().zip(held).enumerate().map(|(number, (tables, held))| {
+            let kept = tables.restore(queue, held)?;
+            let Counts { created, expired, evicted, refused } = kept.counts;
+            let counts = [created, expired, evicted, refused];
+            let at = (self.counts_at() + 4 * number) * 8;
+            queue.write(&self.counted, at, bytemuck::cast_slice(&counts))?;
+            Ok(kept)
+        });
+        Ok(State { definitions: definitions.collect::<Result<_, Error>>()?, functions: Vec::new() })
+    }
+
+    /// Where among all counters those of tables begin.
+    fn counts_at(&self) -> usize {
+        self.counter_count - 4 * self.tables.len()
+    }
 }
 
 /// What a device kept.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct State {
     /// For each definition, entries and counts.
     definitions: Vec<Kept>,
@@ -631,6 +660,15 @@ impl State {
             return;
         };
         flows.take_over([v4, v6], *words, *counts);
+    }
+
+    /// For each definition its flows apart from the device, as [`Flows::save`] has them, and what was counted.
+    pub fn saved(&self) -> impl Iterator<Item = ([Vec<u64>; 2], Counts)> {
+        self.definitions.iter().map(|Kept { entries: [v4, v6], words, counts }| {
+            let v4 = regions::save::<V4>(v4, entry_bytes(V4, *words) / 8, *words);
+            let v6 = regions::save::<V6>(v6, entry_bytes(V6, *words) / 8, *words);
+            ([v4, v6], *counts)
+        })
     }
 }
 
@@ -663,6 +701,20 @@ impl Tables {
             offsets: device.memory(MAX_TILES as usize * (parts + 1) * 2)?,
             elephants: zeros((2 + 2 * MAX_ELEPHANTS as usize + parts) * 4)?,
         })
+    }
+
+    /// Puts flows in that were saved, in the place of all.
+    fn restore(&self, queue: &mut Queue, held: &Held) -> Result<Kept, Error> {
+        let (words, flows, [v4, v6]) = (self.words, self.definition.max_flows, self.entry_words);
+        let (v4, v4_gone) = Image::new::<V4>(&held.entries[0], words, v4, flows, self.seeds);
+        let (v6, v6_gone) = Image::new::<V6>(&held.entries[1], words, v6, flows, self.seeds);
+        for (version, image) in [&v4, &v6].into_iter().enumerate() {
+            queue.write(&self.tags[version], 0, &image.tags)?;
+            queue.write(&self.entries[version], 0, bytemuck::cast_slice(&image.entries))?;
+            queue.write(&self.held[version], 0, bytemuck::cast_slice(&image.held))?;
+        }
+        let counts = Counts { evicted: held.counts.evicted + v4_gone + v6_gone, ..held.counts };
+        Ok(Kept { entries: [v4.entries, v6.entries], words, counts })
     }
 }
 
