@@ -341,42 +341,38 @@ impl Batch {
     }
 
     /// Writes what is to be rewritten in a frame into a copy of its bytes, or of those before some place.
-    #[inline]
     pub fn apply_rewrites(&self, index: usize, bytes: &mut [u8]) {
-        if let (Some(&changes), Some(&parsed)) = (self.rewritten.get(index), self.parsed.get(index)) {
-            self.apply_changes(changes, &self.frames[index], parsed, bytes);
+        let changes = self.changes(index);
+        let Some(&parsed) = self.parsed.get(index).filter(|_| changes != Changes::NONE) else { return };
+        let frame = &self.frames[index];
+        let of = (frame.link, frame.wire_len);
+        match parsed {
+            Parsed::V4(at) => rewrite::write_v4(&self.v4.keys[at as usize], changes, of, bytes),
+            Parsed::V6(at) => rewrite::write_v6(&self.v6.keys[at as usize], changes, of, bytes),
+            Parsed::Rejected(_) => {}
+        }
+        if let Some(dscp) = changes.dscp() {
+            rewrite::mark(dscp, frame.link, bytes);
         }
     }
 
     /// Has each frame that passes copied, in order, and writes what is to be rewritten into the copy's bytes.
     #[inline]
     pub fn copy_passed<'b>(&self, mut copy: impl FnMut(&FrameRef) -> &'b mut [u8]) {
-        let columns = self.frames.iter().zip(&self.verdicts).zip(&self.parsed);
-        for (index, ((frame, verdict), &parsed)) in columns.enumerate() {
-            if verdict.is_pass() {
-                let bytes = copy(frame);
-                if let Some(&changes) = self.rewritten.get(index) {
-                    self.apply_changes(changes, frame, parsed, bytes);
+        // Where all frames are common ones, each has its key at its own place.
+        let keys: &[_] = if self.is_common { &self.v4.keys } else { &[] };
+        for (index, (frame, verdict)) in self.frames.iter().zip(&self.verdicts).enumerate() {
+            if !verdict.is_pass() {
+                continue;
+            }
+            let bytes = copy(frame);
+            let Some(&changes) = self.rewritten.get(index) else { continue };
+            match (keys.get(index), bytes.first_chunk_mut()) {
+                (Some(key), Some(bytes)) if changes.dscp().is_none() => {
+                    rewrite::write_common(key, changes, bytes);
                 }
+                _ => self.apply_rewrites(index, bytes),
             }
-        }
-    }
-
-    #[inline]
-    fn apply_changes(&self, changes: Changes, frame: &FrameRef, parsed: Parsed, bytes: &mut [u8]) {
-        if changes == Changes::NONE {
-            return;
-        }
-        let of = (frame.link, frame.wire_len);
-        match parsed {
-            Parsed::V4(at) => {
-                rewrite::write_v4(&self.v4.keys[at as usize], changes, of, bytes, self.is_common)
-            }
-            Parsed::V6(at) => rewrite::write_v6(&self.v6.keys[at as usize], changes, of, bytes),
-            Parsed::Rejected(_) => {}
-        }
-        if let Some(dscp) = changes.dscp() {
-            rewrite::mark(dscp, frame.link, bytes);
         }
     }
 

@@ -453,10 +453,10 @@ proptest! {
     /// nobody looks again.
     #[test]
     fn copies_of_frames_have_their_rewrites(
-        kinds in prop::collection::vec((prop_oneof![3 => 0usize..2, 1 => 2usize..6], 0u8..4, prop::bool::weighted(0.8)), 1..6),
+        kinds in prop::collection::vec((prop_oneof![3 => 0usize..2, 1 => 2usize..6], 0u8..8, prop::bool::weighted(0.8)), 1..6),
         all_are_common: bool,
         kept in prop_oneof![Just(usize::MAX), 14usize..60],
-        (address, port) in (any::<u32>(), any::<u16>()),
+        (address, port, dscp) in (any::<u32>(), any::<u16>(), 0u64..64),
     ) {
         let data = [tcp(0x1234, 0x5678, 0x12), vec![7; 20]].concat();
         let tagged = [&ethernet(0x8100), &tag(IPV4)[..], &Ipv4::of(TCP).packet(&data)].concat();
@@ -483,6 +483,9 @@ proptest! {
             for end in [End::Source, End::Destination].into_iter().filter(|&end| ends >> end as u8 & 1 == 1) {
                 prop_assert_eq!(batch.rewrite(Rewrite { end, ..to(frame, address, port) }), kind < 5);
             }
+            if ends & 4 != 0 {
+                prop_assert_eq!(batch.mark(frame, Dscp::new(dscp).expect("six bits")), kind < 5);
+            }
             if !passes {
                 batch.judge().0[frame as usize] = Verdict::Drop(DropReason::AclRule);
             }
@@ -504,6 +507,9 @@ proptest! {
             let mut alone = expected.clone();
             for rewrite in batch.rewrites(index) {
                 rewrite::apply(&rewrite, of.link, &mut expected, of.wire_len);
+            }
+            if let Some(dscp) = batch.marked(index) {
+                rewrite::mark(dscp, of.link, &mut expected);
             }
             prop_assert_eq!(&buffers[index], &expected);
             batch.apply_rewrites(index, &mut alone);
