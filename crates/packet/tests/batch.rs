@@ -123,6 +123,32 @@ fn parsing_again_goes_on_where_it_stopped() {
     assert_eq!((&batch.v4().keys, &batch.v6().frames), (&whole.v4().keys, &whole.v6().frames));
 }
 
+/// Common frames go to the columns in groups: wherever others are among them, each has its own key.
+#[test]
+fn long_runs_of_common_frames_keep_their_places() {
+    for others in [&[][..], &[0], &[63], &[64], &[63, 64, 130], &[1, 127, 128, 199]] {
+        let frame = |index: u16| {
+            let common =
+                [ethernet(0x0800), Ipv4::of(TCP).packet(&[tcp(index, 80, 0x10), vec![0; 20]].concat())]
+                    .concat();
+            let other = [ethernet(0x86dd), Ipv6::of(UDP).packet(&udp(index, 53))].concat();
+            if others.contains(&index) { other } else { common }
+        };
+        let frames: Vec<_> = (0..200).map(frame).collect();
+        let (arena, mut refs) = arena(&frames);
+        refs.iter_mut().for_each(|frame| frame.link = LinkType::ETHERNET);
+        let mut batch = Batch::new(refs.len());
+        batch.reset(arena);
+        batch.extend(refs);
+        batch.parse(Policy::PASS);
+        assert_eq!((batch.verdicts().len(), batch.v6().keys.len()), (200, others.len()));
+        for (index, frame) in frames.iter().enumerate() {
+            let expected = dissect(LinkType::ETHERNET, frame, frame.len() as u32);
+            assert_eq!(headers(&batch, index), expected, "frame {index}");
+        }
+    }
+}
+
 #[test]
 fn truncate_forgets_the_last_frames() {
     for len in [0, 1, 5, 8, 100] {
