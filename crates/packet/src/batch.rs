@@ -69,15 +69,6 @@ impl<K> Keys<K> {
         self.bytes.clear();
     }
 
-    fn resize(&mut self, len: usize)
-    where
-        K: Copy + Default,
-    {
-        self.keys.resize(len, K::default());
-        self.frames.resize(len, 0);
-        self.bytes.resize(len, 0);
-    }
-
     fn push(&mut self, key: K, frame: u32, bytes: u32) -> u32 {
         self.keys.push(key);
         self.frames.push(frame);
@@ -106,6 +97,8 @@ pub struct Batch {
 
 /// Frames from one that is parsed to the one whose headers are asked for.
 const AHEAD: usize = 8;
+/// Common frames whose headers are looked at before the next thing is done.
+const GROUP: usize = 64;
 
 /// The columns of a batch.
 pub struct Columns<'a> {
@@ -341,42 +334,38 @@ impl Batch {
     }
 
     /// Writes what is to be rewritten in a frame into a copy of its bytes, or of those before some place.
-    #[inline]
     pub fn apply_rewrites(&self, index: usize, bytes: &mut [u8]) {
-        if let (Some(&changes), Some(&parsed)) = (self.rewritten.get(index), self.parsed.get(index)) {
-            self.apply_changes(changes, &self.frames[index], parsed, bytes);
+        let changes = self.changes(index);
+        let Some(&parsed) = self.parsed.get(index).filter(|_| changes != Changes::NONE) else { return };
+        let frame = &self.frames[index];
+        let of = (frame.link, frame.wire_len);
+        match parsed {
+            Parsed::V4(at) => rewrite::write_v4(&self.v4.keys[at as usize], changes, of, bytes),
+            Parsed::V6(at) => rewrite::write_v6(&self.v6.keys[at as usize], changes, of, bytes),
+            Parsed::Rejected(_) => {}
+        }
+        if let Some(dscp) = changes.dscp() {
+            rewrite::mark(dscp, frame.link, bytes);
         }
     }
 
     /// Has each frame that passes copied, in order, and writes what is to be rewritten into the copy's bytes.
     #[inline]
     pub fn copy_passed<'b>(&self, mut copy: impl FnMut(&FrameRef) -> &'b mut [u8]) {
-        let columns = self.frames.iter().zip(&self.verdicts).zip(&self.parsed);
-        for (index, ((frame, verdict), &parsed)) in columns.enumerate() {
-            if verdict.is_pass() {
-                let bytes = copy(frame);
-                if let Some(&changes) = self.rewritten.get(index) {
-                    self.apply_changes(changes, frame, parsed, bytes);
+        // Where all frames are common ones, each has its key at its own place.
+        let keys: &[_] = if self.is_common { &self.v4.keys } else { &[] };
+        for (index, (frame, verdict)) in self.frames.iter().zip(&self.verdicts).enumerate() {
+            if !verdict.is_pass() {
+                continue;
+            }
+            let bytes = copy(frame);
+            let Some(&changes) = self.rewritten.get(index) else { continue };
+            match (keys.get(index), bytes.first_chunk_mut()) {
+                (Some(key), Some(bytes)) if changes.dscp().is_none() => {
+                    rewrite::write_common(key, changes, bytes);
                 }
+                _ => self.apply_rewrites(index, bytes),
             }
-        }
-    }
-
-    #[inline]
-    fn apply_changes(&self, changes: Changes, frame: &FrameRef, parsed: Parsed, bytes: &mut [u8]) {
-        if changes == Changes::NONE {
-            return;
-        }
-        let of = (frame.link, frame.wire_len);
-        match parsed {
-            Parsed::V4(at) => {
-                rewrite::write_v4(&self.v4.keys[at as usize], changes, of, bytes, self.is_common)
-            }
-            Parsed::V6(at) => rewrite::write_v6(&self.v6.keys[at as usize], changes, of, bytes),
-            Parsed::Rejected(_) => {}
-        }
-        if let Some(dscp) = changes.dscp() {
-            rewrite::mark(dscp, frame.link, bytes);
         }
     }
 
@@ -396,35 +385,34 @@ impl Batch {
         let arena = self.arena.clone();
         let arena = (*arena).as_ref();
         let Self { frames, parsed, verdicts, v4, v6, is_common, .. } = self;
-        let (len, begin, mut next) = (frames.len(), parsed.len(), v4.keys.len());
-        // Room for all to be IPv4, so that none has to ask for it.
-        parsed.resize(len, Parsed::V4(0));
-        v4.resize(next + len - begin);
+        let begin = parsed.len();
         let (mut at, mut rejected) = (begin, false);
+        let mut group = Group { keys: [MatchKey4::default(); GROUP], bytes: [0; GROUP] };
         loop {
-            let columns =
-                (&mut parsed[at..], &mut v4.keys[next..], &mut v4.frames[next..], &mut v4.bytes[next..]);
-            let found = parse_common(arena, &frames[at..], columns, (at, next));
-            (at, next) = (at + found, next + found);
+            let found = parse_common(arena, &frames[at..], &mut group);
+            let keys = v4.keys.len() as u32..;
+            parsed.extend(keys.take(found).map(Parsed::V4));
+            v4.keys.extend_from_slice(&group.keys[..found]);
+            v4.frames.extend((at as u32..).take(found));
+            v4.bytes.extend_from_slice(&group.bytes[..found]);
+            at += found;
+            if found == GROUP {
+                continue;
+            }
             let Some(frame) = frames.get(at) else { break };
             *is_common = false;
-            parsed[at] = match dissect(frame.link, bytes_of(arena, frame), frame.wire_len) {
-                Ok(Headers { key: Key::V4(key), ip_bytes }) => {
-                    (v4.keys[next], v4.frames[next], v4.bytes[next]) = (key, at as u32, ip_bytes);
-                    next += 1;
-                    Parsed::V4((next - 1) as u32)
-                }
+            parsed.push(match dissect(frame.link, bytes_of(arena, frame), frame.wire_len) {
+                Ok(Headers { key: Key::V4(key), ip_bytes }) => Parsed::V4(v4.push(key, at as u32, ip_bytes)),
                 Ok(Headers { key: Key::V6(key), ip_bytes }) => Parsed::V6(v6.push(key, at as u32, ip_bytes)),
                 Err(reject) => {
                     rejected = true;
                     Parsed::Rejected(reject)
                 }
-            };
+            });
             at += 1;
         }
-        v4.resize(next);
         let first = verdicts.len();
-        verdicts.resize(first + len - begin, Verdict::Pass);
+        verdicts.resize(first + at - begin, Verdict::Pass);
         if rejected {
             for (verdict, parsed) in verdicts[first..].iter_mut().zip(&parsed[begin..]) {
                 if let Parsed::Rejected(reject) = parsed {
@@ -520,28 +508,28 @@ impl fmt::Debug for Batch {
     }
 }
 
-/// Fills in the columns of the first frames, up to one that is not like [the most common ones](common); returns how many they are. The
-/// first one has these places, among the frames and among the keys.
+/// What the headers of some [common](common()) frames said, before it goes to the columns: there, each frame would have to ask for room.
+struct Group {
+    keys: [MatchKey4; GROUP],
+    bytes: [u32; GROUP],
+}
+
+/// Looks at the headers of the first frames, as many as a group may have, up to one that is not like [the most common ones](common); returns
+/// how many they are.
 // By itself, so that it has all registers.
 #[inline(never)]
-fn parse_common(
-    arena: &[u8],
-    frames: &[FrameRef],
-    (parsed, keys, indices, bytes): (&mut [Parsed], &mut [MatchKey4], &mut [u32], &mut [u32]),
-    (frame_at, key_at): (usize, usize),
-) -> usize {
-    let columns = parsed.iter_mut().zip(keys).zip(indices).zip(bytes);
-    for (at, (frame, (((parsed, key), index), bytes))) in frames.iter().zip(columns).enumerate() {
+fn parse_common(arena: &[u8], frames: &[FrameRef], group: &mut Group) -> usize {
+    let places = group.keys.iter_mut().zip(&mut group.bytes);
+    for (at, (frame, (key, bytes))) in frames.iter().zip(places).enumerate() {
         if let Some(ahead) = frames.get(at + AHEAD) {
             prefetch_at(arena, ahead.offset as usize);
         }
         let data = usize::try_from(frame.offset).ok().and_then(|offset| arena.get(offset..)?.first_chunk());
         let found = data.filter(|_| frame.len as usize >= COMMON).and_then(|data| common(frame.link, data));
-        let Some((found, ip_bytes)) = found else { return at };
-        *parsed = Parsed::V4((key_at + at) as u32);
-        (*key, *index, *bytes) = (found, (frame_at + at) as u32, ip_bytes);
+        let Some(found) = found else { return at };
+        (*key, *bytes) = found;
     }
-    frames.len()
+    frames.len().min(GROUP)
 }
 
 #[inline]

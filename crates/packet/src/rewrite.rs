@@ -74,14 +74,14 @@ fn apply_to_common(rewrite: &Rewrite, link: LinkType, frame: &mut [u8]) -> bool 
     };
     let is_common = common(link, frame).is_some();
     if is_common {
-        write_common(frame, rewrite.end, address, rewrite.port);
+        write_end(frame, rewrite.end, address, rewrite.port);
     }
     is_common
 }
 
 /// Gives one end of a [common](common()) frame another address and perhaps another port.
 #[inline]
-fn write_common(frame: &mut [u8; COMMON], end: End, address: u32, port: Option<u16>) {
+fn write_end(frame: &mut [u8; COMMON], end: End, address: u32, port: Option<u16>) {
     let (at, port_at) = match end {
         End::Source => (26, 34),
         End::Destination => (30, 36),
@@ -97,26 +97,24 @@ fn write_common(frame: &mut [u8; COMMON], end: End, address: u32, port: Option<u
     }
 }
 
-/// Writes the ends of an IPv4 packet that were rewritten into its frame, as its key has them: [`apply`]. Whether the frame is one of the
-/// [common](common()) ones may be known before.
+/// Writes the ends of an IPv4 packet that were rewritten into its frame, as its key has them: [`apply`]. The frame is one of the
+/// [common](common()) ones.
 #[inline]
-pub(crate) fn write_v4(
-    key: &MatchKey4,
-    changes: Changes,
-    (link, wire_len): (LinkType, u32),
-    frame: &mut [u8],
-    is_common: bool,
-) {
+pub(crate) fn write_common(key: &MatchKey4, changes: Changes, frame: &mut [u8; COMMON]) {
+    if changes.has(End::Source) {
+        write_end(frame, End::Source, key.source, Some(key.source_port));
+    }
+    if changes.has(End::Destination) {
+        write_end(frame, End::Destination, key.destination, Some(key.destination_port));
+    }
+}
+
+/// The same where the frame may be any.
+#[inline]
+pub(crate) fn write_v4(key: &MatchKey4, changes: Changes, of: (LinkType, u32), frame: &mut [u8]) {
     match frame.first_chunk_mut() {
-        Some(frame) if is_common || common(link, frame).is_some() => {
-            if changes.has(End::Source) {
-                write_common(frame, End::Source, key.source, Some(key.source_port));
-            }
-            if changes.has(End::Destination) {
-                write_common(frame, End::Destination, key.destination, Some(key.destination_port));
-            }
-        }
-        _ => write_any(|end| key.as_rewrite(0, end), changes, (link, wire_len), frame),
+        Some(frame) if common(of.0, frame).is_some() => write_common(key, changes, frame),
+        _ => write_any(|end| key.as_rewrite(0, end), changes, of, frame),
     }
 }
 

@@ -123,6 +123,32 @@ fn parsing_again_goes_on_where_it_stopped() {
     assert_eq!((&batch.v4().keys, &batch.v6().frames), (&whole.v4().keys, &whole.v6().frames));
 }
 
+/// Common frames go to the columns in groups: wherever others are among them, each has its own key.
+#[test]
+fn long_runs_of_common_frames_keep_their_places() {
+    for others in [&[][..], &[0], &[63], &[64], &[63, 64, 130], &[1, 127, 128, 199]] {
+        let frame = |index: u16| {
+            let common =
+                [ethernet(0x0800), Ipv4::of(TCP).packet(&[tcp(index, 80, 0x10), vec![0; 20]].concat())]
+                    .concat();
+            let other = [ethernet(0x86dd), Ipv6::of(UDP).packet(&udp(index, 53))].concat();
+            if others.contains(&index) { other } else { common }
+        };
+        let frames: Vec<_> = (0..200).map(frame).collect();
+        let (arena, mut refs) = arena(&frames);
+        refs.iter_mut().for_each(|frame| frame.link = LinkType::ETHERNET);
+        let mut batch = Batch::new(refs.len());
+        batch.reset(arena);
+        batch.extend(refs);
+        batch.parse(Policy::PASS);
+        assert_eq!((batch.verdicts().len(), batch.v6().keys.len()), (200, others.len()));
+        for (index, frame) in frames.iter().enumerate() {
+            let expected = dissect(LinkType::ETHERNET, frame, frame.len() as u32);
+            assert_eq!(headers(&batch, index), expected, "frame {index}");
+        }
+    }
+}
+
 #[test]
 fn truncate_forgets_the_last_frames() {
     for len in [0, 1, 5, 8, 100] {
@@ -453,10 +479,10 @@ proptest! {
     /// nobody looks again.
     #[test]
     fn copies_of_frames_have_their_rewrites(
-        kinds in prop::collection::vec((prop_oneof![3 => 0usize..2, 1 => 2usize..6], 0u8..4, prop::bool::weighted(0.8)), 1..6),
+        kinds in prop::collection::vec((prop_oneof![3 => 0usize..2, 1 => 2usize..6], 0u8..8, prop::bool::weighted(0.8)), 1..6),
         all_are_common: bool,
         kept in prop_oneof![Just(usize::MAX), 14usize..60],
-        (address, port) in (any::<u32>(), any::<u16>()),
+        (address, port, dscp) in (any::<u32>(), any::<u16>(), 0u64..64),
     ) {
         let data = [tcp(0x1234, 0x5678, 0x12), vec![7; 20]].concat();
         let tagged = [&ethernet(0x8100), &tag(IPV4)[..], &Ipv4::of(TCP).packet(&data)].concat();
@@ -483,6 +509,9 @@ proptest! {
             for end in [End::Source, End::Destination].into_iter().filter(|&end| ends >> end as u8 & 1 == 1) {
                 prop_assert_eq!(batch.rewrite(Rewrite { end, ..to(frame, address, port) }), kind < 5);
             }
+            if ends & 4 != 0 {
+                prop_assert_eq!(batch.mark(frame, Dscp::new(dscp).expect("six bits")), kind < 5);
+            }
             if !passes {
                 batch.judge().0[frame as usize] = Verdict::Drop(DropReason::AclRule);
             }
@@ -504,6 +533,9 @@ proptest! {
             let mut alone = expected.clone();
             for rewrite in batch.rewrites(index) {
                 rewrite::apply(&rewrite, of.link, &mut expected, of.wire_len);
+            }
+            if let Some(dscp) = batch.marked(index) {
+                rewrite::mark(dscp, of.link, &mut expected);
             }
             prop_assert_eq!(&buffers[index], &expected);
             batch.apply_rewrites(index, &mut alone);

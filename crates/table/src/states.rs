@@ -53,6 +53,8 @@ const LOOKS: usize = 16;
 const AHEAD: usize = 2 * WAYS;
 /// Packets whose entries are asked for at a time: enough to keep the memory busy, few enough to stay in the first cache.
 const TOGETHER: usize = 32;
+/// Lines of all entries but for the spare places, so that each has a number.
+const MAX_LINES: usize = 1 << 31;
 /// Places for three entries for each two that there may be, so that groups seldom overflow.
 const PLACES: (usize, usize) = (3, 2);
 
@@ -68,7 +70,7 @@ pub struct Hashed<const W: usize> {
     pub hash: u64,
 }
 
-/// The place of an entry.
+/// Where an entry is: its first line. Not its place, which says where its tag is.
 pub type Slot = u32;
 /// Of none.
 pub const NO_SLOT: Slot = Slot::MAX;
@@ -85,9 +87,6 @@ pub struct StateAt {
 
 /// A packet that is looked up.
 pub trait Packet {
-    /// Which of the flows is its.
-    fn flow(&self) -> usize;
-
     /// Its time, in nanoseconds.
     fn now(&self) -> u64;
 
@@ -154,7 +153,7 @@ pub struct States<const W: usize> {
     len: usize,
     hand: Hand,
     /// Places of entries that were removed in this batch.
-    removed: Vec<Slot>,
+    removed: Vec<usize>,
     counts: Counts,
 }
 
@@ -179,10 +178,10 @@ impl<const W: usize> States<W> {
         when_full: WhenFull,
         seeds: [u64; 2],
     ) -> Self {
-        let capacity = capacity.clamp(1, 1 << 31);
+        let stride = entry_bytes(W, state_words) / 64;
+        let capacity = capacity.clamp(1, MAX_LINES / stride);
         // There is always a free place: those of a batch's removals are not.
         let groups = (capacity * PLACES.0 / PLACES.1 + batch + 1).div_ceil(WAYS).next_multiple_of(8);
-        let stride = entry_bytes(W, state_words) / 64;
         Self {
             seeds,
             groups: Lines::zeroed(groups / 8),
@@ -235,18 +234,19 @@ impl<const W: usize> States<W> {
         Arrivals { seeds: self.seeds, groups: self.groups.as_flattened() }
     }
 
-    /// Looks up the flows of packets, in order, each at its time, and makes entries for those that have none.
+    /// Looks up the flows of packets, each beside its packet, in order, each at its time, and makes entries for those that have none.
     ///
     /// The packets of one call are of one batch: see [`States::end_batch`].
     pub fn touch_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
         let mut table = self.table();
         // The entries of one group of packets are on their way while those of the group before are looked at.
-        let mut before: &mut [P] = &mut [];
-        for packets in packets.chunks_mut(TOGETHER) {
+        let mut before: (&[_], &mut [P]) = (&[], &mut []);
+        for (flows, packets) in flows.chunks(TOGETHER).zip(packets.chunks_mut(TOGETHER)) {
             table.ask_group(flows, packets);
-            table.touch_group(flows, mem::replace(&mut before, packets));
+            let (flows, packets) = mem::replace(&mut before, (flows, packets));
+            table.touch_group(flows, packets);
         }
-        table.touch_group(flows, before);
+        table.touch_group(before.0, before.1);
     }
 
     /// The place of a flow at a time, if it has an entry that is not dead; changes nothing.
@@ -259,11 +259,11 @@ impl<const W: usize> States<W> {
     /// The same for many packets.
     pub fn find_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
         let mut table = self.table();
-        for packets in packets.chunks_mut(TOGETHER) {
+        for (flows, packets) in flows.chunks(TOGETHER).zip(packets.chunks_mut(TOGETHER)) {
             table.ask_group(flows, packets);
-            for packet in packets {
-                let (flow, now, hint) = (&flows[packet.flow()], packet.now(), *packet.slot() as usize);
-                let line = table.entries.get(hint * table.stride);
+            for (flow, packet) in flows.iter().zip(packets) {
+                let (now, hint) = (packet.now(), *packet.slot() as usize);
+                let line = table.entries.get(hint);
                 let is_there = line.is_some_and(|line| Table::is(line, &flow.key));
                 let slot = if is_there { Some(hint) } else { table.find(flow) };
                 let slot = slot.filter(|&slot| table.lives::<W>(slot, now));
@@ -292,7 +292,7 @@ impl<const W: usize> States<W> {
     /// What is kept at places.
     #[inline]
     pub fn entries(&mut self) -> EntriesMut<'_> {
-        EntriesMut { lines: &mut self.entries, stride: self.stride, key_words: W }
+        EntriesMut { lines: &mut self.entries, key_words: W }
     }
 
     /// All that is held, dead or not.
@@ -314,7 +314,7 @@ impl<const W: usize> States<W> {
         let slot = table.touch_elsewhere(&flow, entry.last());
         self.counts = counts;
         let Some(slot) = slot else { return false };
-        let own = self.entries[slot as usize * self.stride..][..self.stride].as_flattened_mut();
+        let own = self.entries[slot as usize..][..self.stride].as_flattened_mut();
         let (_, state) = entry.words.split_at(header_words(W));
         own[W - 1] = own[W - 1] & !SEEN | entry.words[W - 1] & SEEN;
         own[W] = entry.last();
@@ -341,10 +341,9 @@ impl<const W: usize> States<W> {
             return;
         }
         let lines: &[Line] = &self.entries;
-        for slot in self.removed.drain(..) {
-            let slot = slot as usize;
-            last(Entry { words: lines[slot * self.stride..][..self.stride].as_flattened() });
-            set_tag(&mut self.groups.as_flattened_mut()[slot / WAYS], slot % WAYS, FREE);
+        for place in self.removed.drain(..) {
+            last(Entry { words: lines[place * self.stride..][..self.stride].as_flattened() });
+            set_tag(&mut self.groups.as_flattened_mut()[place / WAYS], place % WAYS, FREE);
         }
     }
 }
@@ -411,7 +410,6 @@ impl<'a, const W: usize> Entry<'a, W> {
 #[derive(Debug)]
 pub struct EntriesMut<'a> {
     lines: &'a mut [Line],
-    stride: usize,
     key_words: usize,
 }
 
@@ -419,7 +417,7 @@ impl EntriesMut<'_> {
     /// What a function keeps at a place; all 0, and `true`, where it has seen no packet of the flow yet.
     #[inline]
     pub fn state<S: Pod>(&mut self, slot: Slot, at: StateAt) -> (&mut S, bool) {
-        let line = slot as usize * self.stride;
+        let line = slot as usize;
         let (head, seen) = (self.head(line), 1 << (FUNCTIONS + at.function));
         let is_new = *head & seen == 0;
         if is_new {
@@ -557,7 +555,7 @@ struct Table<'a> {
     capacity: usize,
     len: &'a mut usize,
     hand: &'a mut Hand,
-    removed: &'a mut Vec<Slot>,
+    removed: &'a mut Vec<usize>,
     counts: &'a mut Counts,
 }
 
@@ -589,11 +587,10 @@ impl Table<'_> {
     /// Brings in what stands at the first of some ways of a group: its place.
     #[inline]
     fn bring(&self, group: usize, ways: u64) -> Slot {
-        let slot = group * WAYS + ways.trailing_zeros() as usize / 8;
-        let at = slot * self.stride;
-        prefetch_at(self.entries, at);
+        let slot = self.slot(group, ways);
+        prefetch_at(self.entries, slot);
         for line in 1..self.stride {
-            prefetch_at(self.entries, at + line);
+            prefetch_at(self.entries, slot + line);
         }
         slot as Slot
     }
@@ -604,26 +601,26 @@ impl Table<'_> {
         if group + 1 == self.groups.len() { 0 } else { group + 1 }
     }
 
-    /// The first line of an entry.
+    /// Where the entry at the first of some ways of a group is.
     #[inline]
-    fn line(&mut self, slot: usize) -> &mut Line {
-        &mut self.entries[slot * self.stride]
+    fn slot(&self, group: usize, ways: u64) -> usize {
+        (group * WAYS + ways.trailing_zeros() as usize / 8) * self.stride
     }
 
     /// Whether a line is that of a flow's entry.
     #[inline]
     fn is<const W: usize>(line: &Line, key: &Key<W>) -> bool {
-        let mut differ = (line[W - 1] & (KEY | LIVE)) ^ (key[W - 1] | LIVE);
+        let mut differ = (line[W - 1] ^ key[W - 1]) << (64 - FUNCTIONS);
         for word in 0..W - 1 {
             differ |= line[word] ^ key[word];
         }
-        differ == 0
+        differ == 0 && line[W - 1] & LIVE != 0
     }
 
     /// Whether the entry at a place is not dead at a time.
     #[inline]
     fn lives<const W: usize>(&mut self, slot: usize, now: u64) -> bool {
-        now.saturating_sub(self.line(slot)[W]) < self.timeout
+        now.saturating_sub(self.entries[slot][W]) < self.timeout
     }
 
     fn find<const W: usize>(&mut self, flow: &Hashed<W>) -> Option<usize> {
@@ -634,9 +631,8 @@ impl Table<'_> {
             let tags = self.groups[group];
             let mut ways = ways_with(tags, tag);
             while ways != 0 {
-                let way = ways.trailing_zeros() as usize / 8;
-                let slot = group * WAYS + way;
-                if Self::is(self.line(slot), &flow.key) {
+                let slot = self.slot(group, ways);
+                if Self::is(&self.entries[slot], &flow.key) {
                     return Some(slot);
                 }
                 ways &= ways - 1;
@@ -653,17 +649,16 @@ impl Table<'_> {
     // This and the next are by themselves, so that they have all registers.
     #[inline(never)]
     fn ask_group<const W: usize, P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
-        for packet in packets {
-            let hint = self.hint(flows[packet.flow()].hash);
-            *packet.slot() = hint;
+        for (flow, packet) in flows.iter().zip(packets) {
+            *packet.slot() = self.hint(flow.hash);
         }
     }
 
     /// Touches the flows of packets whose places were asked for.
     #[inline(never)]
     fn touch_group<const W: usize, P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
-        for packet in packets {
-            let (flow, now, slot) = (&flows[packet.flow()], packet.now(), *packet.slot());
+        for (flow, packet) in flows.iter().zip(packets) {
+            let (now, slot) = (packet.now(), *packet.slot());
             if !self.touch(&flow.key, slot as usize, now) {
                 *packet.slot() = self.touch_elsewhere(flow, now).unwrap_or(NO_SLOT);
             }
@@ -675,12 +670,13 @@ impl Table<'_> {
     fn touch<const W: usize>(&mut self, key: &Key<W>, slot: usize, now: u64) -> bool {
         let timeout = self.timeout;
         // There is no line for no place.
-        let Some(line) = self.entries.get_mut(slot * self.stride) else { return false };
-        let is_live = Self::is(line, key) && now.saturating_sub(line[W]) < timeout;
+        let Some(line) = self.entries.get_mut(slot) else { return false };
+        // Time that runs backwards counts as 0.
+        let elapsed = now.saturating_sub(line[W]);
+        let is_live = Self::is(line, key) && elapsed < timeout;
         if is_live {
             line[W - 1] |= TOUCHED;
-            // Time that runs backwards counts as 0.
-            line[W] = line[W].max(now);
+            line[W] += elapsed;
         }
         is_live
     }
@@ -692,7 +688,7 @@ impl Table<'_> {
             if self.touch(&flow.key, slot, now) {
                 return Some(slot as Slot);
             }
-            self.remove::<W>(slot, flow.hash);
+            self.remove::<W>(slot / self.stride, flow.hash);
             self.counts.expired += 1;
         }
         self.create(flow, now)
@@ -716,8 +712,8 @@ impl Table<'_> {
             group = self.after(group);
         };
         set_tag(&mut self.groups[group], way, tag(flow.hash));
-        let slot = group * WAYS + way;
-        let line = self.line(slot);
+        let slot = (group * WAYS + way) * self.stride;
+        let line = &mut self.entries[slot];
         // Nothing of the line is read, which may still be on its way.
         line[..W - 1].copy_from_slice(&flow.key[..W - 1]);
         line[W - 1] = flow.key[W - 1] | LIVE;
@@ -748,14 +744,14 @@ impl Table<'_> {
         let mut looks = 0;
         // Where there are few entries, most places are free; twice round, since the first time all may have been touched.
         for _ in 0..2 * self.groups.len() * WAYS {
-            let slot = self.move_hand();
-            if tag_at(self.groups[slot / WAYS], slot % WAYS) < TAG {
+            let place = self.move_hand();
+            if tag_at(self.groups[place / WAYS], place % WAYS) < TAG {
                 continue;
             }
             looks += 1;
             let (timeout, seeds) = (self.timeout, self.seeds);
             let evicts = self.when_full == WhenFull::Evict;
-            let line = self.line(slot);
+            let line = &mut self.entries[place * self.stride];
             let is_dead = now.saturating_sub(line[W]) >= timeout;
             let is_untouched = line[W - 1] & TOUCHED == 0;
             let may_go = evicts && (is_untouched || looks == LOOKS);
@@ -763,7 +759,7 @@ impl Table<'_> {
                 let mut key = [0; W];
                 key.copy_from_slice(&line[..W]);
                 key[W - 1] &= KEY;
-                self.remove::<W>(slot, hash(&key, seeds));
+                self.remove::<W>(place, hash(&key, seeds));
                 let count = if is_dead { &mut self.counts.expired } else { &mut self.counts.evicted };
                 *count += 1;
                 return true;
@@ -778,11 +774,11 @@ impl Table<'_> {
         false
     }
 
-    fn remove<const W: usize>(&mut self, slot: usize, hash: u64) {
-        set_tag(&mut self.groups[slot / WAYS], slot % WAYS, REMOVED);
-        self.line(slot)[W - 1] &= !LIVE;
+    fn remove<const W: usize>(&mut self, place: usize, hash: u64) {
+        set_tag(&mut self.groups[place / WAYS], place % WAYS, REMOVED);
+        self.entries[place * self.stride][W - 1] &= !LIVE;
         let mut group = home(self.groups.len(), hash);
-        while group != slot / WAYS {
+        while group != place / WAYS {
             let tags = &mut self.groups[group];
             if *tags >> PASSED < MOST_PASSED {
                 *tags -= 1 << PASSED;
@@ -790,7 +786,7 @@ impl Table<'_> {
             group = self.after(group);
         }
         *self.len -= 1;
-        self.removed.push(slot as Slot);
+        self.removed.push(place);
     }
 }
 
@@ -798,20 +794,16 @@ impl Table<'_> {
 mod tests {
     use super::*;
 
-    /// A packet of a flow by its number, and its place.
-    struct Touch(usize, Slot);
+    /// A packet's place.
+    struct Touch(Slot);
 
     impl Packet for Touch {
-        fn flow(&self) -> usize {
-            self.0
-        }
-
         fn now(&self) -> u64 {
             0
         }
 
         fn slot(&mut self) -> &mut Slot {
-            &mut self.1
+            &mut self.0
         }
     }
 
@@ -823,7 +815,7 @@ mod tests {
         for batch in 0..10 * CAPACITY / BATCH {
             let key = |packet: usize| [(batch * BATCH + packet) as u64, 0];
             let flows: Vec<_> = (0..BATCH).map(|packet| states.arrivals().expect(key(packet))).collect();
-            let mut packets: Vec<_> = (0..BATCH).map(|packet| Touch(packet, NO_SLOT)).collect();
+            let mut packets: Vec<_> = (0..BATCH).map(|_| Touch(NO_SLOT)).collect();
             states.touch_all(&flows, &mut packets);
             states.end_batch(|_| {});
         }
@@ -842,7 +834,7 @@ mod tests {
         let mut states = States::<2>::new(CAPACITY, BATCH, 3, u64::MAX, WhenFull::Evict, [1, 2]);
         let mut touch = |keys: &mut dyn Iterator<Item = usize>| {
             let flows: Vec<_> = keys.map(|key| states.arrivals().expect([key as u64, 0])).collect();
-            let mut packets: Vec<_> = (0..flows.len()).map(|packet| Touch(packet, NO_SLOT)).collect();
+            let mut packets: Vec<_> = flows.iter().map(|_| Touch(NO_SLOT)).collect();
             states.touch_all(&flows, &mut packets);
             states.end_batch(|_| {});
             states.counts().created

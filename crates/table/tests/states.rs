@@ -15,16 +15,11 @@ const SEES: StateAt = StateAt { function: 15, word: WORDS };
 type Packets = Vec<(u64, u64, bool)>;
 
 struct Looked {
-    flow: usize,
     now: u64,
     slot: Slot,
 }
 
 impl Packet for Looked {
-    fn flow(&self) -> usize {
-        self.flow
-    }
-
     fn now(&self) -> u64 {
         self.now
     }
@@ -48,8 +43,7 @@ fn feed<const W: usize>(table: &mut States<W>, packets: &Packets) -> Vec<Option<
     let flows =
         packets.iter().map(|&(number, ..)| Hashed { key: key(number), hash: table.hash(&key(number)) });
     let flows: Vec<_> = flows.collect();
-    let packet = |(flow, &(_, now, _))| Looked { flow, now, slot: 0 };
-    let mut looked: Vec<_> = packets.iter().enumerate().map(packet).collect();
+    let mut looked: Vec<_> = packets.iter().map(|&(_, now, _)| Looked { now, slot: 0 }).collect();
     table.touch_all(&flows, &mut looked);
     let slots = looked.iter().map(|looked| Some(looked.slot).filter(|&slot| slot != NO_SLOT));
     let mut entries = table.entries();

@@ -35,14 +35,15 @@ pub struct Flows {
 #[derive(Debug)]
 pub(super) struct Family<const W: usize> {
     states: States<W>,
-    /// For each of the batch's keys its flow, and what the packet is to it.
-    pub(super) flows: Vec<Hashed<W>>,
-    relations: Vec<Relation>,
-    /// Whether any is something else than a member of its flow.
-    has_others: bool,
-    /// The packets that have an entry, in order.
+    /// Packets of the batch: those that came, then those of them that passed when they were looked up and have an entry; in order.
     pub(super) touched: Vec<Touched>,
-    /// Those that have none: members for which there was no room, and others.
+    /// Their flows, beside them until they are looked up.
+    pub(super) flows: Vec<Hashed<W>>,
+    /// What those that came are to their flows.
+    relations: Vec<Relation>,
+    /// Whether any of those that came is something else than a member of its flow.
+    has_others: bool,
+    /// Those that have no entry: members for which there was no room, and others.
     without: Vec<Touched>,
 }
 
@@ -83,7 +84,7 @@ impl Relation {
     }
 }
 
-/// A packet that passed when the first function looked, with all that most functions ask about it side by side.
+/// A packet, with all that most functions ask about it side by side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Touched {
     now: Timestamp,
@@ -99,13 +100,24 @@ const PLACE: u32 = 29;
 
 impl Touched {
     #[inline]
-    pub(super) fn at(&self) -> u32 {
+    fn at(&self) -> u32 {
         self.place & ((1 << PLACE) - 1)
+    }
+
+    /// Whether it passes so far.
+    #[inline]
+    pub(super) fn passes(&self, verdicts: &[Verdict]) -> bool {
+        verdicts[self.frame as usize].is_pass()
     }
 
     #[inline]
     fn relation(&self) -> Relation {
         Relation((self.place >> PLACE) as u8)
+    }
+
+    #[inline]
+    fn is_member(&self) -> bool {
+        self.relation().role() == Role::Member
     }
 
     /// As a function sees it.
@@ -118,11 +130,6 @@ impl Touched {
 }
 
 impl states::Packet for Touched {
-    #[inline]
-    fn flow(&self) -> usize {
-        self.at() as usize
-    }
-
     #[inline]
     fn now(&self) -> u64 {
         self.now.as_nanos()
@@ -248,10 +255,10 @@ impl<const W: usize> Family<W> {
         let share = definition.max_flows.div_ceil(workers.max(1));
         Self {
             states: States::new(share, batch, words, timeout, when_full, seeds),
+            touched: Vec::new(),
             flows: Vec::new(),
             relations: Vec::new(),
             has_others: false,
-            touched: Vec::new(),
             without: Vec::new(),
         }
     }
@@ -269,117 +276,105 @@ impl<const W: usize> Family<W> {
     }
 
     fn arrive<K: FlowOf<W>>(&mut self, by: By, keys: &Keys<K>, batch: &Batch) {
-        self.flows.clear();
-        self.relations.clear();
         self.touched.clear();
+        self.flows.clear();
         self.without.clear();
         self.has_others = false;
         let member = |(key, from_a)| (key, Relation::member(from_a));
+        let frames = batch.frames();
         match by {
-            By::FiveTuple => self.arrive_by(keys, |key, _| member(key.five_tuple())),
-            By::Source => self.arrive_by(keys, |key, _| member((key.source(), true))),
-            By::Initiator => self.arrive_by(keys, |key, _| member(key.initiator())),
+            By::FiveTuple => self.arrive_by(keys, frames, |key, _| member(key.five_tuple())),
+            By::Source => self.arrive_by(keys, frames, |key, _| member((key.source(), true))),
+            By::Initiator => self.arrive_by(keys, frames, |key, _| member(key.initiator())),
             By::Connection => {
-                self.arrive_by(keys, |key, frame| {
+                self.arrive_by(keys, frames, |key, frame| {
                     key.connection(|key| connection(&key, batch, frame as usize))
                 });
-                let is_other = |relation: &Relation| relation.role() != Role::Member;
-                self.has_others = self.relations.iter().fold(false, |any, relation| any | is_other(relation));
+                self.has_others = !self.touched.iter().all(Touched::is_member);
             }
         }
     }
 
     /// `flow` finds a packet's flow, by its key and its frame. By itself, so that it has all registers.
     #[inline(never)]
-    fn arrive_by<K>(&mut self, keys: &Keys<K>, flow: impl Fn(&K, u32) -> (Key<W>, Relation)) {
-        let Self { states, flows, relations, .. } = self;
+    fn arrive_by<K>(
+        &mut self,
+        keys: &Keys<K>,
+        frames: &[FrameRef],
+        flow: impl Fn(&K, u32) -> (Key<W>, Relation),
+    ) {
+        let Self { states, relations, flows, touched, .. } = self;
         let arrivals = states.arrivals();
         relations.resize(keys.keys.len(), Relation::member(true));
-        let packets = keys.keys.iter().zip(&keys.frames).zip(relations);
+        let packets = keys.keys.iter().zip(&keys.frames).zip(&mut *relations);
         flows.extend(packets.map(|((key, &frame), relation)| {
             let (key, own) = flow(key, frame);
             *relation = own;
             arrivals.expect(key)
         }));
-    }
-
-    /// Takes the packets that pass, to be looked up.
-    fn gather<K>(&mut self, keys: &Keys<K>, verdicts: &[Verdict], frames: &[FrameRef]) {
-        let Self { relations, touched, .. } = self;
-        touched.clear();
-        let packet = |frame, now, bytes, Relation(relation), at: u32| {
-            let place = at | u32::from(relation) << PLACE;
+        // In a loop of its own: for both there are too few registers.
+        let packets = keys.frames.iter().zip(&keys.bytes).zip(relations).zip(0..);
+        touched.extend(packets.map(|(((&frame, &bytes), &mut Relation(relation)), at)| {
+            let (now, place) = (frames[frame as usize].time, at | u32::from(relation) << PLACE);
             Touched { now, place, frame, bytes, slot: NO_SLOT }
-        };
-        let columns = keys.frames.iter().zip(&keys.bytes).zip(&*relations).zip(0..);
-        if keys.frames.len() == frames.len()
-            && verdicts.iter().fold(true, |all, verdict| all & verdict.is_pass())
-        {
-            // As it mostly is: all are of one IP version, and all pass.
-            touched.extend(columns.zip(frames).map(|((((&frame, &bytes), &relation), at), of)| {
-                packet(frame, of.time, bytes, relation, at)
-            }));
-        } else {
-            touched.extend(columns.filter_map(|(((&frame, &bytes), &relation), at)| {
-                let passes = verdicts[frame as usize].is_pass();
-                passes.then(|| packet(frame, frames[frame as usize].time, bytes, relation, at))
-            }));
-        }
+        }));
     }
 
-    /// Takes packets that were gathered, in place of those that are here.
-    pub(super) fn take(&mut self, packets: &[Touched]) {
-        self.touched.clear();
-        self.touched.extend_from_slice(packets);
+    /// Leaves out the packets that do not pass any more, before they are looked up.
+    fn retain(&mut self, verdicts: &[Verdict]) {
+        let mut passes = self.touched.iter().map(|packet| packet.passes(verdicts));
+        self.flows.retain(|_| passes.next() == Some(true));
+        self.touched.retain(|packet| packet.passes(verdicts));
     }
 
     /// Finds the entries of these packets, or makes them.
     fn touch(&mut self) {
-        let Self { states, flows, has_others, touched, .. } = self;
+        let Self { states, touched, flows, has_others, .. } = self;
+        let refused = states.counts().refused;
         if *has_others {
             touch_around(states, flows, touched);
         } else {
             states.touch_all(flows, touched);
         }
-        self.set_apart();
+        self.without.clear();
+        if self.has_others || self.states.counts().refused != refused {
+            self.set_apart();
+        }
     }
 
     /// Starts to look for these packets.
     fn bring(&self) {
         let arrivals = self.states.arrivals();
-        self.touched.iter().for_each(|packet| arrivals.bring(&self.flows[packet.at() as usize]));
+        self.flows.iter().for_each(|flow| arrivals.bring(flow));
     }
 
     /// Finds the entries of these packets as they are.
     fn find(&mut self) {
         self.states.find_all(&self.flows, &mut self.touched);
+        self.without.clear();
         self.set_apart();
     }
 
     /// Sets those apart that have none.
     fn set_apart(&mut self) {
         let Self { touched, without, .. } = self;
-        without.clear();
-        let has_none = |packet: &Touched| packet.slot == NO_SLOT;
-        if touched.iter().fold(false, |any, packet| any | has_none(packet)) {
-            without.extend(touched.iter().filter(|packet| has_none(packet)));
-            touched.retain(|packet| !has_none(packet));
-        }
+        without.extend(touched.extract_if(.., |packet| packet.slot == NO_SLOT));
     }
 }
 
 /// Looks up the flows of packets some of which are not members: errors find an entry or not, and change nothing.
 #[cold]
-fn touch_around<const W: usize>(states: &mut States<W>, flows: &[Hashed<W>], packets: &mut [Touched]) {
-    let is_member = |packet: &Touched| packet.relation().role() == Role::Member;
-    for packets in packets.chunk_by_mut(|before, after| is_member(before) && is_member(after)) {
+fn touch_around<const W: usize>(states: &mut States<W>, mut flows: &[Hashed<W>], packets: &mut [Touched]) {
+    for packets in packets.chunk_by_mut(|before, after| before.is_member() && after.is_member()) {
+        let (own, rest) = flows.split_at(packets.len());
+        flows = rest;
         match packets {
             [packet] if packet.relation().role() == Role::Related => {
-                let found = states.find(&flows[packet.at() as usize], packet.now.as_nanos());
+                let found = states.find(&own[0], packet.now.as_nanos());
                 packet.slot = found.unwrap_or(NO_SLOT);
             }
-            [packet] if !is_member(packet) => {}
-            members => states.touch_all(flows, members),
+            [packet] if !packet.is_member() => {}
+            members => states.touch_all(own, members),
         }
     }
 }
@@ -405,15 +400,12 @@ impl Flows {
     /// Looks up the flows of the packets that pass, before the first function that keeps state for them, and makes entries for
     /// those that have none.
     pub fn touch(&mut self, batch: &mut Batch) {
-        self.gather(batch);
+        let verdicts = &*batch.columns().verdicts;
+        if !all_pass(verdicts) {
+            self.v4.retain(verdicts);
+            self.v6.retain(verdicts);
+        }
         self.touch_gathered(batch);
-    }
-
-    /// Takes the packets that pass, to be looked up.
-    pub(super) fn gather(&mut self, batch: &mut Batch) {
-        let Columns { frames, verdicts, v4, v6, .. } = batch.columns();
-        self.v4.gather(v4, verdicts, frames);
-        self.v6.gather(v6, verdicts, frames);
     }
 
     /// Looks up the flows of these packets.
@@ -423,7 +415,7 @@ impl Flows {
         if self.when_full == WhenFull::DropNew {
             let verdicts = batch.columns().verdicts;
             for packet in self.v4.without.iter().chain(&self.v6.without) {
-                if packet.relation().role() == Role::Member {
+                if packet.is_member() {
                     verdicts[packet.frame as usize] = Verdict::Drop(DropReason::FlowTableFull);
                 }
             }
@@ -459,19 +451,19 @@ impl Flows {
     ) {
         let columns = &mut batch.columns();
         let Self { v4, v6, .. } = self;
+        if !all_pass(columns.verdicts) {
+            v4.touched.retain(|packet| packet.passes(columns.verdicts));
+            v6.touched.retain(|packet| packet.passes(columns.verdicts));
+        }
         // One loop for both, so that there is one place for the step to be put into.
         for (touched, mut entries, is_v4) in
             [(&v4.touched, v4.states.entries(), true), (&v6.touched, v6.states.entries(), false)]
         {
             for packet in touched {
-                let frame = packet.frame;
-                if !columns.verdicts[frame as usize].is_pass() {
-                    continue;
-                }
                 let (state, is_new) = entries.state(packet.slot, at);
                 let verdict = step(packet.seen(is_v4, columns), state, is_new);
                 if !verdict.is_pass() {
-                    columns.verdicts[frame as usize] = verdict;
+                    columns.verdicts[packet.frame as usize] = verdict;
                 }
             }
         }
@@ -554,6 +546,12 @@ impl Flows {
             .filter_map(move |entry: Entry<'_, V6>| Some((name_v6(by, entry.key()), entry.state(at)?)));
         v4.chain(v6)
     }
+}
+
+/// Whether no packet was dropped, as it mostly is.
+#[inline]
+fn all_pass(verdicts: &[Verdict]) -> bool {
+    verdicts.iter().fold(true, |all, verdict| all & verdict.is_pass())
 }
 
 fn name_v4(by: By, [addresses, rest]: Key<V4>) -> FlowName {

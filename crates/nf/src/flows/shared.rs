@@ -3,10 +3,11 @@
 //! A worker takes its batch's packets part by part: it locks one, looks its packets up and has functions judge them, and goes on to the
 //! next. So a lock is taken once for a part and a batch, not for a packet, and never while another one is held.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, TryLockError};
 
-use packetloom_packet::Batch;
-use packetloom_table::states;
+use packetloom_packet::{Batch, Verdict};
+use packetloom_table::states::{self, Hashed};
 
 use super::cpu::{Family, Touched, V4, V6};
 use super::{Counts, Definition, Flows};
@@ -89,42 +90,60 @@ pub struct Visitor {
     first: usize,
     /// The batch's packets; and the tables of a part, while it is locked.
     flows: Flows,
-    v4: ByPart,
-    v6: ByPart,
+    v4: ByPart<V4>,
+    v6: ByPart<V6>,
     /// Parts that there are packets for, and that it was not at yet.
     waiting: Vec<usize>,
 }
 
-/// Packets in the order of their parts; within each, of arrival.
+/// Packets in the order of their parts, with their flows; within each part, of arrival.
 #[derive(Debug, Default)]
-struct ByPart {
+struct ByPart<const W: usize> {
     packets: Vec<Touched>,
+    flows: Vec<Hashed<W>>,
     /// Where each part ends.
     ends: Vec<usize>,
 }
 
-impl ByPart {
-    fn sort<const W: usize>(&mut self, family: &Family<W>, parts: usize) {
-        let Self { packets, ends } = self;
-        let part = |packet: &Touched| states::part_of(&family.flows[packet.at() as usize], parts);
-        packets.clear();
-        packets.extend_from_slice(&family.touched);
+impl<const W: usize> ByPart<W> {
+    fn sort(&mut self, family: &Family<W>, parts: usize) {
+        let Self { packets, flows, ends } = self;
+        let part = |flow| states::part_of(flow, parts);
+        packets.clone_from(&family.touched);
+        flows.clone_from(&family.flows);
         ends.clear();
         ends.resize(parts, 0);
-        family.touched.iter().for_each(|packet| ends[part(packet)] += 1);
+        family.flows.iter().for_each(|flow| ends[part(flow)] += 1);
         // From how many there are to where they begin; and on to where they end.
         let mut begin = 0;
         ends.iter_mut().for_each(|end| begin += std::mem::replace(end, begin));
-        for packet in &family.touched {
-            let end = &mut ends[part(packet)];
-            packets[*end] = *packet;
+        for (packet, flow) in family.touched.iter().zip(&family.flows) {
+            let end = &mut ends[part(flow)];
+            (packets[*end], flows[*end]) = (*packet, *flow);
             *end += 1;
         }
     }
 
-    fn of(&self, part: usize) -> &[Touched] {
+    fn range(&self, part: usize) -> Range<usize> {
         let begin = if part == 0 { 0 } else { self.ends[part - 1] };
-        &self.packets[begin..self.ends[part]]
+        begin..self.ends[part]
+    }
+
+    fn has(&self, part: usize) -> bool {
+        !self.range(part).is_empty()
+    }
+
+    /// Hands over the packets of a part that pass.
+    fn give(&self, part: usize, verdicts: &[Verdict], family: &mut Family<W>) {
+        family.touched.clear();
+        family.flows.clear();
+        let range = self.range(part);
+        for (packet, flow) in self.packets[range.clone()].iter().zip(&self.flows[range]) {
+            if packet.passes(verdicts) {
+                family.touched.push(*packet);
+                family.flows.push(*flow);
+            }
+        }
     }
 }
 
@@ -145,7 +164,10 @@ impl Visitor {
 
     /// As [`Flows::arrive`].
     pub fn arrive(&mut self, batch: &Batch) {
-        self.flows.arrive(batch);
+        let Self { shared, flows, v4, v6, .. } = self;
+        flows.arrive(batch);
+        v4.sort(&flows.v4, shared.parts.len());
+        v6.sort(&flows.v6, shared.parts.len());
     }
 
     /// No flows, of which functions report what they counted themselves: what is held is in [`SharedFlows::each_part`].
@@ -166,13 +188,10 @@ impl Visitor {
     ) -> Result<(), Poisoned> {
         let Self { shared, first, flows, v4, v6, waiting } = self;
         let parts = &shared.parts;
-        flows.gather(batch);
-        v4.sort(&flows.v4, parts.len());
-        v6.sort(&flows.v6, parts.len());
         let mut judge_part = |part: usize, tables: &mut Flows| {
             flows.swap_tables(tables);
-            flows.v4.take(v4.of(part));
-            flows.v6.take(v6.of(part));
+            v4.give(part, batch.verdicts(), &mut flows.v4);
+            v6.give(part, batch.verdicts(), &mut flows.v6);
             flows.bring_gathered();
             if is_first {
                 flows.touch_gathered(batch);
@@ -183,7 +202,7 @@ impl Visitor {
             flows.leave();
             flows.swap_tables(tables);
         };
-        let has_packets = |part: &usize| !v4.of(*part).is_empty() || !v6.of(*part).is_empty();
+        let has_packets = |part: &usize| v4.has(*part) || v6.has(*part);
         waiting.clear();
         waiting.extend((*first..parts.len()).chain(0..*first).filter(has_packets));
         // Those first that no other worker is at.
