@@ -59,8 +59,8 @@ pub enum Distribution {
     Zipf,
     /// One flow in 1,000 is one of those that have 80 % of the packets.
     Elephants,
-    /// Each packet is of any flow; and all flows, floods' too, would have their places in one of [`SHARES`] equal shares of a table
-    /// whose hash anybody can compute.
+    /// Each packet is of any flow; and all flows, floods' too, would have their places in one 64th of a table whose hash anybody can
+    /// compute.
     Aimed,
 }
 
