@@ -589,8 +589,10 @@ impl Table<'_> {
     fn bring(&self, group: usize, ways: u64) -> Slot {
         let slot = self.slot(group, ways);
         prefetch_at(self.entries, slot);
-        for line in 1..self.stride {
-            prefetch_at(self.entries, slot + line);
+        // Most have one or two: no loop for those.
+        if self.stride > 1 {
+            prefetch_at(self.entries, slot + 1);
+            (2..self.stride).for_each(|line| prefetch_at(self.entries, slot + line));
         }
         slot as Slot
     }
