@@ -332,7 +332,7 @@ fn what_the_benchmark_of_chains_prints_is_drawn() {
     let plot = &plots[0].1;
     assert_well_formed(plot);
     assert_eq!(["line", "marker", "p99"].map(|class| marks(plot, class)), [1, 2, 1]);
-    let below = "Latency of a packet; 1 worker; 100 flows; packets of 64 bytes; batches of 256";
+    let below = "Latency of a packet; 1 worker; 100 flows; uniform; packets of 64 bytes; batches of 256";
     assert!(plot.contains(below) && plot.contains(">counter, limiter, balancer on cpu</text>"), "{plot}");
 }
 
