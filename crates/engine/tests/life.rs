@@ -14,7 +14,7 @@ use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use support::{How, Results, all_results, capture, devices, plan, shares};
+use support::{How, Results, all_results, capture, devices, is_slow, plan, shares};
 
 /// A capture of packets between 12 clients and 20 servers, `10.0.0.x` and `10.0.1.x` or `2001:db8::x` and `2001:db8::1:x`, of TCP in all states,
 /// UDP, and echoes.
@@ -584,9 +584,9 @@ fn name_of(device: &Device) -> String {
     format!("device = \"{}\"", device.description().id)
 }
 
-/// The devices for a turn: cores, for which kernels compile slowly, have the first one only.
+/// The devices for a turn: slow ones have the first one only.
 fn devices_of(turn: usize) -> impl Iterator<Item = Device> {
-    devices().into_iter().filter(move |device| turn == 0 || device.description().lanes > 1)
+    devices().into_iter().filter(move |device| turn == 0 || !is_slow(device))
 }
 
 const ORACLE: &str = "device = \"oracle\"";

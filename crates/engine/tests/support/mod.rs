@@ -215,6 +215,11 @@ pub fn hosts_with_teams() -> Vec<Device> {
     if is_wanted(&Id::Host) { [2, 4].map(host).into() } else { Vec::new() }
 }
 
+/// Whether kernels compile slowly for a device, and know no groups there: cores, through OpenCL.
+pub fn is_slow(device: &Device) -> bool {
+    device.description().lanes == 1
+}
+
 /// What a device that runs all of a chain leaves is what the oracle leaves; its summary.
 pub fn compare_on(device: &Device, chain: &str, capture: &[u8]) -> serde_json::Value {
     let id = device.description().id;
