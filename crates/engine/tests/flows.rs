@@ -413,6 +413,9 @@ fn devices_give_what_the_oracle_gives() {
     let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
     for device in &devices() {
         for (packets, flows, seed) in [(1_000, 100, 1), (1_500, 1, 2), (1_500, 1_500, 3), (2_000, 10, 4)] {
+            if is_slow(device) && seed > 2 {
+                continue;
+            }
             let capture = traffic(packets, flows, seed);
             let limiter = function("limiter", "rate = \"1Mbit/s\"\nburst = \"4000B\"\n");
             let short =
@@ -483,7 +486,7 @@ fn run_any_chain(devices: &[Device]) {
         let capture = coloured(capture, seed);
         let functions =
             functions.concat().replace(BALANCER, &balancer(&capture, balanced, with_port, returns));
-        for device in devices.iter().filter(|device| turn < 3 || !is_slow(device)) {
+        for device in devices.iter().filter(|device| turn == 0 || !is_slow(device)) {
             compare_on(device, &format!("{DEFINITIONS}{functions}"), &capture);
         }
         drawn += &functions;
