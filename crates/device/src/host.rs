@@ -28,13 +28,15 @@ use crate::{Cache, Description, Entry, Error, Id, Parameter, Program};
 
 /// The program around the kernels.
 const RUNNER: &str = include_str!("../kernels/host.c");
-/// At fixed addresses: with many random bits of them, early sanitisers' own memory is in the way of the program's.
+/// At fixed addresses: with many random bits of them, early sanitisers' own memory is in the way of the program's. What was never written
+/// is no zero by chance.
 const FLAGS: &[&str] = &[
     "-std=gnu11",
     "-O1",
     "-g",
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
+    "-ftrivial-auto-var-init=pattern",
     "-fno-omit-frame-pointer",
     "-fno-pie",
     "-no-pie",

@@ -623,7 +623,7 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
   u32 own_verdict =                                                                                                                  \
       name##_crowd(&crowd, &taken->packet, passes, stage->parameters + own_parameters, totals + own_totals, more + own_more);        \
   verdict = passes ? own_verdict : verdict;                                                                                          \
-  if (own_list != NO_LIST) {                                                                                                         \
+  if (own_list != NO_LIST && passes) {                                                                                               \
     packet_list(stage, own_list, &taken->packet);                                                                                    \
   }
 #define CROWD_SERIAL(name, own_words, own_parameters, own_totals, own_more, own_list)                                                \
