@@ -220,16 +220,20 @@ FUNCTION u32 states_other(PRIVATE const States *states, u32 first, u32 group, u3
   return STATES_WAITS;
 }
 
+/* Entries of a flow's region. */
+FUNCTION u32 states_held(PRIVATE const States *states, u64 hash) { return states->held[states_part(hash, states->regions)]; }
+
 /* Whether a region may become full while so many packets are judged, so that entries must be kept from going for others. */
 FUNCTION u32 states_is_scarce(PRIVATE const States *states, u64 hash, u32 packets) {
-  return states->held[states_part(hash, states->regions)] + packets > states->capacity;
+  return states_held(states, hash) + packets > states->capacity;
 }
 
 /*
- * Makes an entry for a flow that has none, whose first packet comes at `now`, and which no other item makes one for. Its place, to be
- * published; STATES_REFUSED where there is no room; STATES_WAITS where there may be when entries are no longer in use.
+ * Makes an entry for a flow that has none, whose first packet comes at `now`, and which no other item makes one for; its region had so many
+ * before any item of the team began. Its place, to be published; STATES_REFUSED where there is no room; STATES_WAITS where there may be when
+ * entries are no longer in use.
  */
-FUNCTION u32 states_insert(PRIVATE const States *states, u64 hash, PRIVATE const u64 *key, u32 words, u32 stride, u64 now,
+FUNCTION u32 states_insert(PRIVATE const States *states, u64 hash, PRIVATE const u64 *key, u32 words, u32 stride, u64 now, u32 held,
                            PRIVATE StatesCounts *counts) {
   u32 region = states_part(hash, states->regions);
   u32 first = region * states->groups;
@@ -237,6 +241,8 @@ FUNCTION u32 states_insert(PRIVATE const States *states, u64 hash, PRIVATE const
   u32 slot = STATES_NONE;
   if (add_global(&states->held[region], 1) >= states->capacity) {
     slot = states_other(states, first, group, words, stride, now, counts);
+    /* A region that was not full is becoming so: what others make is not yet on any way. */
+    slot = slot == STATES_NONE && held < states->capacity ? STATES_WAITS : slot;
     if (slot != STATES_NONE) {
       add_global(&states->held[region], 0u - 1u);
     }

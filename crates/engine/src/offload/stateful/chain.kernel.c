@@ -786,6 +786,7 @@ FUNCTION void make_entries(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
   }
   while (team_any(&work->meeting, team, missing)) {
     heads[item] = EMPTY;
+    u32 held = missing ? states_held(&stage->states, taken->hash) : 0;
     team_sync(team);
     if (missing) {
       min_local(head, item);
@@ -793,7 +794,8 @@ FUNCTION void make_entries(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
     team_sync(team);
     u32 makes = missing && *head == item;
     if (makes) {
-      taken->slot = states_insert(&stage->states, taken->hash, taken->key, key_words, stage->words, taken->packet.now, counts);
+      taken->slot = states_insert(&stage->states, taken->hash, taken->key, key_words, stage->words, taken->packet.now, held,
+                                  counts);
     }
     team_sync(team);
     if (makes && taken->slot < STATES_WAITS) {
