@@ -7,12 +7,12 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use packetloom_device::{Argument, Device, Memory};
+use packetloom_device::{Argument, Device, Memory, Queue};
 use packetloom_engine::Plan;
 use packetloom_engine::executor::{Shared, Worker};
 use packetloom_engine::layout::Used;
 use packetloom_engine::offload::stateful::records::{self, Answer, Wide};
-use packetloom_engine::offload::stateful::{self, Buffers, Stateful};
+use packetloom_engine::offload::stateful::{self, Buffers, Dealt, Stateful};
 use packetloom_io::input::Stop;
 use packetloom_nf::flows::{By, Counts, V4, key_words};
 use packetloom_packet::{
@@ -451,6 +451,49 @@ fn whole_chain(plan: &Plan, options: &Options, device: &Device) -> Result<Statef
     Ok(Stateful::new(device, functions, layout, count, batch)?)
 }
 
+/// Batches on their way through a chain on a device: each is dealt out while the one before is judged.
+struct Course<'a> {
+    stateful: &'a Stateful,
+    dealing: Queue,
+    judging: Queue,
+    /// What batches are dealt out in, in turns.
+    dealt: [Dealt; 2],
+}
+
+impl<'a> Course<'a> {
+    fn new(stateful: &'a Stateful) -> Result<Self, packetloom_engine::offload::Error> {
+        let queue = || stateful.device().queue();
+        let dealt = [stateful.dealt()?, stateful.dealt()?];
+        Ok(Self { stateful, dealing: queue()?, judging: queue()?, dealt })
+    }
+
+    /// Queues batches: each with its packets, whose times are so many nanoseconds later than they say.
+    fn run<'b>(
+        &mut self,
+        batches: impl Iterator<Item = (&'b Parts, u32, u64)>,
+    ) -> Result<(), packetloom_engine::offload::Error> {
+        let Self { stateful, dealing, judging, dealt: [own, other] } = self;
+        let mut last: Option<(&Parts, u64)> = None;
+        for (parts, packets, since) in batches {
+            if last.is_some() {
+                judging.wait_for(dealing)?;
+            }
+            // The one that was dealt out in the same memory is judged.
+            dealing.wait_for(judging)?;
+            stateful.deal(dealing, own, &parts.buffers(), packets)?;
+            if let Some((parts, since)) = last.replace((parts, since)) {
+                stateful.judge(judging, other, &parts.buffers(), since)?;
+            }
+            std::mem::swap(own, other);
+        }
+        if let Some((parts, since)) = last {
+            judging.wait_for(dealing)?;
+            stateful.judge(judging, other, &parts.buffers(), since)?;
+        }
+        Ok(())
+    }
+}
+
 /// How often a round is to go around, when it took so long once.
 fn passes_of(first: &Round) -> usize {
     (TIME.as_nanos() / first.wall().as_nanos().max(1)) as usize + 1
@@ -467,7 +510,7 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
     let stateful = whole_chain(plan, options, device)?;
     let batch = stateful.room();
     let Packets { rings, flows, .. } = packets(options, By::FiveTuple)?;
-    let mut queue = device.queue()?;
+    let mut course = Course::new(&stateful)?;
     let mut worker = Worker::new(plan, &Shared::new(plan, 1, batch as usize), 0);
     let mut lap = Vec::new();
     let mut wrong = 0u64;
@@ -490,9 +533,9 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
             wide_answers: device.memory(room as usize * 32)?,
             room,
         };
-        stateful.launch(&mut queue, &parts.buffers(), len, 0)?;
+        course.run(std::iter::once((&parts, len, 0)))?;
         let mut answers = vec![Answer::default(); len as usize];
-        queue.read(&parts.answers, 0, bytemuck::cast_slice_mut(&mut answers))?;
+        course.judging.read(&parts.answers, 0, bytemuck::cast_slice_mut(&mut answers))?;
         // What cores find, and what the device found put into the same frames.
         worker.judge_parsed(&mut frames)?;
         let expected: Vec<_> =
@@ -516,13 +559,13 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
     let mut laps = 1u64;
     let mut go = |times: usize| -> Result<Round, Error> {
         let (done, round) = measure(Clock::Process, || {
-            for _ in 0..times {
-                for (parts, len) in &lap {
-                    stateful.launch(&mut queue, &parts.buffers(), *len, laps * packets * GAP)?;
-                }
-                laps += 1;
-            }
-            queue.finish().map_err(Error::from)
+            let each = (laps..).take(times);
+            let batches = each
+                .flat_map(|number| lap.iter().map(move |(parts, len)| (parts, *len, number * packets * GAP)));
+            course.run(batches)?;
+            laps += times as u64;
+            course.dealing.finish()?;
+            course.judging.finish().map_err(Error::from)
         });
         done.map(|()| round)
     };

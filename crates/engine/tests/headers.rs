@@ -250,7 +250,7 @@ fn on_a_device(
     let mut ways = Ways::default();
     let mut judged = Vec::new();
     // Batches of each step; those that are judged first.
-    let mut free: Vec<_> = (0..lanes).map(|_| Lane::new(&port, batch as u32).expect("a lane")).collect();
+    let mut free: Vec<_> = (0..lanes).map(|_| Lane::new(&port, &stateful).expect("a lane")).collect();
     let (mut reading, mut judging) = (VecDeque::new(), VecDeque::new());
     let mut next = batches.iter().enumerate();
     let mut take = |(mut lane, frames): (Lane, &[Frame]), free: &mut Vec<Lane>| {
@@ -558,8 +558,11 @@ fn checksums_of_all_kinds_are_brought_up_to_date_as_by_software() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let device = &devices()[0];
-    let port = Port::new(device, Slice::Bytes64, plan(COUNTER, "").chain().settings.run.policy());
-    let mut lane = Lane::new(&Arc::new(port.expect("kernels")), 10).expect("a lane");
+    let plan = plan(COUNTER, "");
+    let chain = plan.chain();
+    let port = Port::new(device, Slice::Bytes64, chain.settings.run.policy()).expect("kernels");
+    let stateful = Stateful::new(device, chain.functions(), chain.layout(), 1, 10).expect("a device");
+    let mut lane = Lane::new(&Arc::new(port), &stateful).expect("a lane");
     let slots = |count, slice| Slots::new(device, count, slice, LinkType::ETHERNET).expect("memory");
     let begin = Timestamp::from_nanos(0);
     for (slots, packets) in [

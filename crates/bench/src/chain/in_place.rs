@@ -120,7 +120,7 @@ impl<'a> Flight<'a> {
             let time = number % batch * GAP as u32;
             slots.put(number, ring.frame(number as usize), LinkType::ETHERNET, Some(time));
         }
-        let lanes = (0..feed.in_flight).map(|_| Lane::new(&port, batch)).collect::<Result<_, _>>()?;
+        let lanes = (0..feed.in_flight).map(|_| Lane::new(&port, &stateful)).collect::<Result<_, _>>()?;
         Ok(Self { stateful, queue: device.queue()?, lanes, slots, ring, laps: 0 })
     }
 

@@ -19,7 +19,7 @@ use super::life::{self, Course, Succession};
 use super::single::Stages;
 use super::{ENCODED, Expiry, Intake, Outlet, Remains};
 use crate::offload::stateful::records::{self, Answer, Needs, Record, Wide};
-use crate::offload::stateful::{self, Buffers, Stateful};
+use crate::offload::stateful::{self, Buffers, Dealt, Stateful};
 use crate::offload::{self, standby};
 use crate::outcome::{Shares, TopFlows};
 use crate::{Chain, Error, Plan, State};
@@ -50,6 +50,7 @@ pub(super) fn run(
 /// The functions and their state on a device.
 struct There {
     stateful: Stateful,
+    dealt: Dealt,
     queue: Queue,
     memory: Parts<Shared>,
     /// Where the device does not share the host's memory, what is copied there and back.
@@ -115,6 +116,7 @@ impl There {
         let mut queue = device.queue()?;
         let copy = stateful.restore(&mut queue, &state.definitions)?;
         Ok(Self {
+            dealt: stateful.dealt()?,
             stateful,
             queue,
             memory,
@@ -135,18 +137,15 @@ impl There {
         self.memory.wide.write(0, bytemuck::cast_slice(&self.wide));
         self.sent = Instant::now();
         let (room, has_v6, count) = (self.stateful.room(), !batch.v6().keys.is_empty(), self.records.len());
+        let (host, queue, dealt) = (&self.memory, &mut self.queue, &mut self.dealt);
         let Some(copies) = &self.copies else {
-            return self.stateful.launch(
-                &mut self.queue,
-                &self.memory.buffers(room, has_v6, Argument::Shared),
-                count as u32,
-                0,
-            );
+            let buffers = host.buffers(room, has_v6, Argument::Shared);
+            return self.stateful.launch(queue, dealt, &buffers, count as u32, 0);
         };
-        let (host, queue) = (&self.memory, &mut self.queue);
         queue.copy_in(&host.records, 0..count * size_of::<Record>(), &copies.records, 0)?;
         queue.copy_in(&host.wide, 0..self.wide.len() * size_of::<Wide>(), &copies.wide, 0)?;
-        self.stateful.launch(queue, &copies.buffers(room, has_v6, Argument::Memory), count as u32, 0)?;
+        let buffers = copies.buffers(room, has_v6, Argument::Memory);
+        self.stateful.launch(queue, dealt, &buffers, count as u32, 0)?;
         queue.copy_out(&copies.answers, 0..count * size_of::<Answer>(), &host.answers, 0)?;
         Ok(queue.copy_out(
             &copies.wide_answers,

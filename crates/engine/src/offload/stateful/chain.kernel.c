@@ -31,13 +31,13 @@
 /* IPv4's and IPv6's have different tables, and so parts of their own. */
 #define MAX_PARTS (2u << PART_BITS)
 
-/* What is known of parts with very many packets of a batch: see elephants.kernel.c. */
+/* What is known of parts with very many packets of a batch: see elephants.kernel.c. Batches that are dealt out in the same memory take turns. */
 typedef struct {
-  /* How many there are, in this batch and in the next one. */
+  /* How many there are, in this turn and in the next one. */
   u32 counts[2];
   u32 parts[2][ELEPHANTS];
-  /* For each part the last batch in which it was one of them. */
-  u32 batches[MAX_PARTS];
+  /* For each part the last turn in which it was one of them. */
+  u32 turns[MAX_PARTS];
 } Elephants;
 
 /* Gives an IPv6 packet the addresses that stand for it in an array of them. */
@@ -239,27 +239,31 @@ FUNCTION u32 part_of(u32 by, u32 answers_others, GLOBAL const u32x4 *records, GL
 /* A part has too many packets for one group where a tile has one of so many of its packets in it. */
 #define ELEPHANT_SHARE 16u
 
+/* What the host is told: the last batch that had elephants, and the last one in which they were looked for. */
+#define FOUND_ANY 0
+#define FOUND_LAST 1
+
 /* Notes a part with very many packets, once for a batch; the host is told that there are such. */
-FUNCTION void note_elephant(GLOBAL Elephants *elephants, u32 batch, u32 part, GLOBAL u64 *found) {
-  GLOBAL u32 *last = &elephants->batches[part];
+FUNCTION void note_elephant(GLOBAL Elephants *elephants, u32 turn, u32 part, GLOBAL u64 *found, u32 batch) {
+  GLOBAL u32 *last = &elephants->turns[part];
   u32 seen = *last;
-  if (seen == batch || swap_global(last, seen, batch) != seen) {
+  if (seen == turn || swap_global(last, seen, turn) != seen) {
     return;
   }
-  u32 at = add_global(&elephants->counts[batch % 2], 1);
+  u32 at = add_global(&elephants->counts[turn % 2], 1);
   if (at < ELEPHANTS) {
-    elephants->parts[batch % 2][at] = part;
-    store_shared_64(found, batch);
+    elephants->parts[turn % 2][at] = part;
+    store_shared_64(&found[FOUND_ANY], batch);
   } else {
     /* It is judged like others. */
     *last = 0;
   }
 }
 
-/* Deals packets out by flows of a definition. */
+/* Deals packets out by flows of a definition. Elephants are looked for in batches that have a number. */
 FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, u32 count,
                    u32 rounds, u32 part_bits, u32 versions, u64 first_seed, u64 second_seed, GLOBAL u16 *order, GLOBAL u16 *offsets,
-                   GLOBAL u32x4 *answers, GLOBAL Elephants *elephants, u32 batch, GLOBAL u64 *found) {
+                   GLOBAL u32x4 *answers, GLOBAL Elephants *elephants, u32 turn, GLOBAL u64 *found, u32 batch) {
   u32 parts = versions << part_bits;
   u32 bits = part_bits + versions - 1;
   u32 tile_items = GROUP * rounds;
@@ -351,8 +355,8 @@ FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u3
       u32 begin = work->starts[part];
       u32 end = part + 1 < parts ? work->starts[part + 1] : all;
       own_offsets[part] = (u16)begin;
-      if ((end - begin) * ELEPHANT_SHARE > tile_items) {
-        note_elephant(elephants, batch, part, found);
+      if (batch && (end - begin) * ELEPHANT_SHARE > tile_items) {
+        note_elephant(elephants, turn, part, found, batch);
       }
     }
     if (local_index() == 0) {
@@ -360,15 +364,18 @@ FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u3
     }
     barrier_group();
   }
+  if (batch && group_index() + local_index() == 0) {
+    store_shared_64(&found[FOUND_LAST], batch);
+  }
 }
 
 #define DEAL(number, by)                                                                                                             \
   KERNEL void deal_##number(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, u32 count, u32 rounds, u32 part_bits, u32 versions,\
                             u64 first_seed, u64 second_seed, GLOBAL u16 *order, GLOBAL u16 *offsets, GLOBAL u32x4 *answers,          \
-                            GLOBAL Elephants *elephants, u32 batch, GLOBAL u64 *found) {                                             \
+                            GLOBAL Elephants *elephants, u32 turn, GLOBAL u64 *found, u32 batch) {                                   \
     LOCAL_MEMORY(Deal, work);                                                                                                        \
     deal(work, by, number == 0, records, wide, count, rounds, part_bits, versions, first_seed, second_seed, order, offsets, answers, \
-         elephants, batch, found);                                                                                                   \
+         elephants, turn, found, batch);                                                                                             \
   }
 DEFINITIONS(DEAL)
 
@@ -1009,7 +1016,7 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
       u32 part_bits, u32 versions, GLOBAL const u16 *order, GLOBAL const u16 *offsets, GLOBAL u32 *tags, GLOBAL u64 *entries,        \
       GLOBAL u32 *held, u64 since, u32 regions, u32 groups, u32 capacity, u64 timeout, u32 when_full, u64 first_seed, u64 second_seed,\
       GLOBAL const u32 *parameters, GLOBAL u64 *counted, GLOBAL u64 *lists, u64 list_words, GLOBAL Elephants *elephants,             \
-      GLOBAL u64 *outlines, u32 batch, u32 leaves
+      GLOBAL u64 *outlines, u32 turn, u32 leaves
 
 #define STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                    \
   LOCAL_MEMORY(Judge, work);                                                                                                         \
@@ -1059,7 +1066,7 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
   counts.refused = 0;
 
 /* Whether a part was judged before. */
-FUNCTION u32 is_elephant(GLOBAL const Elephants *elephants, u32 batch, u32 part) { return elephants->batches[part] == batch; }
+FUNCTION u32 is_elephant(GLOBAL const Elephants *elephants, u32 turn, u32 part) { return elephants->turns[part] == turn; }
 
 #define JUDGE_VERSION(number, version, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                         \
   KERNEL void judge_##version##_##number(STAGE_PARAMETERS) {                                                                         \
@@ -1076,15 +1083,15 @@ FUNCTION u32 is_elephant(GLOBAL const Elephants *elephants, u32 batch, u32 part)
     work->any_heavy = 0;                                                                                                             \
     work->part = begin;                                                                                                              \
     barrier_group();                                                                                                                 \
-    u32 leaves_any = leaves && elephants->counts[batch % 2] != 0;                                                                    \
+    u32 leaves_any = leaves && elephants->counts[turn % 2] != 0;                                                                     \
     if (group_index() + local_index() == 0) {                                                                                        \
-      elephants->counts[(batch + 1) % 2] = 0;                                                                                        \
+      elephants->counts[(turn + 1) % 2] = 0;                                                                                         \
     }                                                                                                                                \
     team.first = lanes_index() * LANES;                                                                                              \
     team.size = LANES;                                                                                                               \
     team.place = lanes_index();                                                                                                      \
     for (u32 part = next_part(work); part < end; part = next_part(work)) {                                                           \
-      if (leaves_any && is_elephant(elephants, batch, own_is_v6 * parts + part)) {                                                   \
+      if (leaves_any && is_elephant(elephants, turn, own_is_v6 * parts + part)) {                                                    \
         continue;                                                                                                                    \
       }                                                                                                                              \
       u32 is_heavy = judge_part_##number(work, &stage, &team, HEAVY, drops_refused, own_is_v6 * parts + part, all_parts, tiles,      \

@@ -221,12 +221,12 @@ FUNCTION Elephant no_elephant(GLOBAL u64 *outlines) {
 }
 
 /* Goes on to the next one of an IP version; whether there is one. */
-FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, GLOBAL const Elephants *elephants, u32 batch,
+FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, GLOBAL const Elephants *elephants, u32 turn,
                            u32 part_bits, u32 parts, u32 tiles, u32 tile_items, GLOBAL const u16 *order, GLOBAL const u16 *offsets,
                            PRIVATE Elephant *elephant) {
-  u32 found = elephants->counts[batch % 2];
+  u32 found = elephants->counts[turn % 2];
   while (elephant->next < found && elephant->next < ELEPHANTS) {
-    u32 part = elephants->parts[batch % 2][elephant->next++];
+    u32 part = elephants->parts[turn % 2][elephant->next++];
     if (part >> part_bits == stage->is_v6) {
       elephant->outlines += (u64)elephant->pieces * OUTLINE_STRIDE;
       elephant->all = begin_part(work, team, part, parts, tiles, offsets);
@@ -242,7 +242,7 @@ FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
   team.first = 0;                                                                                                                    \
   team.size = GROUP;                                                                                                                 \
   team.place = 0;                                                                                                                    \
-  for (Elephant elephant = no_elephant(outlines); next_elephant(work, &stage, &team, elephants, batch, part_bits, all_parts, tiles,  \
+  for (Elephant elephant = no_elephant(outlines); next_elephant(work, &stage, &team, elephants, turn, part_bits, all_parts, tiles,   \
                                                                 tile_items, order, offsets, &elephant);)
 
 /* Groups have its pieces in turns. */

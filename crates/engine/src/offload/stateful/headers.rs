@@ -13,7 +13,7 @@ use packetloom_packet::batch::Policy;
 use packetloom_packet::{Headers, LinkType, Timestamp, Verdict, dissect, protocol};
 
 use super::records::{self, Answer, ENDS, IS_V6, MARKED, Needs, Record, TAKES_PART, VERDICT, Wide};
-use super::{Buffers, Stateful};
+use super::{Buffers, Dealt, Stateful};
 use crate::offload::frames::{Slice, link_bits};
 use crate::offload::{Error, is_gpu, policy_defines};
 
@@ -210,6 +210,7 @@ pub struct Lane {
     port: Arc<Port>,
     queue: Queue,
     there: There,
+    dealt: Dealt,
     found: Shared,
     mended: Shared,
     verdicts: Shared,
@@ -232,16 +233,18 @@ struct There {
 }
 
 impl Lane {
-    /// A lane for batches of up to `room` packets.
+    /// A lane for batches of as many packets as there is room for.
     ///
     /// # Errors
     /// Where the device fails, or there is no memory.
-    pub fn new(port: &Arc<Port>, room: u32) -> Result<Self, Error> {
+    pub fn new(port: &Arc<Port>, stateful: &Stateful) -> Result<Self, Error> {
         let device = &port.device;
+        let room = stateful.room();
         let slice = port.slice.bytes();
         let packets = room as usize;
         Ok(Self {
             queue: device.queue()?,
+            dealt: stateful.dealt()?,
             there: There {
                 slices: device.memory(packets * slice)?,
                 spots: device.memory(packets * 4)?,
@@ -314,8 +317,8 @@ impl Lane {
         Ok(self.queue.is_finished()?)
     }
 
-    /// Waits until the batch is read, has it judged in a queue that is the same for all batches, after those before it, and then written. Whose headers
-    /// go on behind what was read is looked at here: `look` is told the number of a packet in the batch, and tells what its headers say, and its time.
+    /// Waits until the batch is read, has it dealt out, judged in a queue that is the same for all batches, after those before it, and then written. Whose
+    /// headers go on behind what was read is looked at here: `look` is told the number of a packet in the batch, and tells what its headers say, and its time.
     ///
     /// # Errors
     /// Where the device fails.
@@ -345,7 +348,9 @@ impl Lane {
             [records, wide, answers, wide_answers].map(Argument::Memory);
         let (room, has_v6) = (self.room, self.has_v6);
         let buffers = Buffers { records, wide, answers, wide_answers, room, has_v6 };
-        stateful.launch(queue, &buffers, self.count, 0)?;
+        stateful.deal(&mut self.queue, &mut self.dealt, &buffers, self.count)?;
+        queue.wait_for(&self.queue)?;
+        stateful.judge(queue, &self.dealt, &buffers, 0)?;
         self.queue.wait_for(queue)?;
         let arguments = [
             Argument::U32(self.count),

@@ -63,7 +63,7 @@ const BY: [(&str, By); 4] = [
 
 const DEAL: &[Parameter] = {
     use Parameter::{Memory as M, U32, U64};
-    &[M, M, U32, U32, U32, U32, U64, U64, M, M, M, M, U32, M]
+    &[M, M, U32, U32, U32, U32, U64, U64, M, M, M, M, U32, M, U32]
 };
 const JUDGE: &[Parameter] = {
     use Parameter::{Memory as M, U32, U64};
@@ -105,8 +105,8 @@ struct Shape {
     judges: u32,
     /// The most parts there are of one IP version, as a power of two.
     part_bits: u32,
-    /// Packets of a batch from which on elephants are looked for.
-    elephants_from: u32,
+    /// Packets of a batch from which on elephants are looked for, if they are.
+    elephants_from: Option<u32>,
 }
 
 /// Bytes of memory for a group with which the largest groups can be.
@@ -117,20 +117,28 @@ impl Shape {
         let Description { id, lanes, local_memory, .. } = device.description();
         let lanes = *lanes;
         match id {
-            _ if is_gpu(device) && *local_memory >= LARGE => {
-                Self { lanes, dealers: 512, rounds: 16, judges: 512, part_bits: 12, elephants_from: 1 << 15 }
-            }
-            _ if is_gpu(device) => {
-                Self { lanes, dealers: 256, rounds: 8, judges: 256, part_bits: 10, elephants_from: 1 << 15 }
-            }
+            _ if is_gpu(device) && *local_memory >= LARGE => Self {
+                lanes,
+                dealers: 512,
+                rounds: 16,
+                judges: 512,
+                part_bits: 12,
+                elephants_from: Some(1 << 15),
+            },
+            _ if is_gpu(device) => Self {
+                lanes,
+                dealers: 256,
+                rounds: 8,
+                judges: 256,
+                part_bits: 10,
+                elephants_from: Some(1 << 15),
+            },
             Id::Host => {
                 let lanes = lanes.min(8);
-                Self { lanes, dealers: 8, rounds: 32, judges: 8, part_bits: 4, elephants_from: 64 }
+                Self { lanes, dealers: 8, rounds: 32, judges: 8, part_bits: 4, elephants_from: Some(64) }
             }
             // Cores: a group is an item, which waits for nobody.
-            _ => {
-                Self { lanes: 1, dealers: 1, rounds: 512, judges: 1, part_bits: 4, elephants_from: u32::MAX }
-            }
+            _ => Self { lanes: 1, dealers: 1, rounds: 512, judges: 1, part_bits: 4, elephants_from: None },
         }
     }
 
@@ -172,7 +180,26 @@ struct Tables {
     tags: [Memory; 2],
     entries: [Memory; 2],
     held: [Memory; 2],
-    /// For a batch: the numbers of its packets by part, and where parts begin.
+}
+
+/// Memory for how a batch is dealt out, of one batch at a time.
+#[derive(Debug)]
+pub struct Dealt {
+    definitions: Vec<Parted>,
+    /// The most packets of a batch.
+    room: u32,
+    /// How often a batch was dealt out in it, from 1 on.
+    turn: u32,
+    /// Of this batch: its packets and IP versions, and whether elephants are judged before others.
+    packets: u32,
+    versions: u32,
+    expects_elephants: bool,
+}
+
+/// How a batch's packets are dealt out by the flows of a definition.
+#[derive(Debug)]
+struct Parted {
+    /// The numbers of packets by part, and where parts begin.
     order: Memory,
     offsets: Memory,
     /// Which parts are those of elephants.
@@ -218,7 +245,7 @@ pub struct Stateful {
     groups: u32,
 }
 
-/// Where a device says which batch had elephants: in this machine's memory, or where nobody looks.
+/// Where a device says which batch had elephants last, and in which they were looked for: in this machine's memory, or where nobody looks.
 #[derive(Debug)]
 enum Found {
     Here(Shared),
@@ -228,8 +255,8 @@ enum Found {
 impl Found {
     fn new(device: &Device) -> Result<Self, Error> {
         Ok(match device.description().shares {
-            true => Self::Here(device.share(size_of::<u64>())?),
-            false => Self::There(device.memory(size_of::<u64>())?),
+            true => Self::Here(device.share(size_of::<[u64; 2]>())?),
+            false => Self::There(device.memory(size_of::<[u64; 2]>())?),
         })
     }
 
@@ -240,12 +267,13 @@ impl Found {
         }
     }
 
-    /// Whether a batch before had elephants, not long ago.
-    fn lately(&self, batch: u32) -> bool {
+    /// Whether any of the last batches had elephants. Those that are queued do not count: there may be many.
+    fn lately(&self) -> bool {
         let Self::Here(shared) = self else { return false };
-        let mut last = [0];
-        shared.load_words(0, &mut last);
-        last[0] != 0 && u64::from(batch) - last[0] <= LATELY
+        let mut found = [0; 2];
+        shared.load_words(0, &mut found);
+        let [any, last] = found;
+        any != 0 && last.saturating_sub(any) <= LATELY
     }
 }
 
@@ -302,7 +330,7 @@ fn definitions(layout: &Layout, count: usize) -> usize {
 
 /// Whether elephants' pieces are looked at in a stage.
 fn takes_elephants(shape: &Shape, stage: &Stage) -> bool {
-    shape.elephants_from < u32::MAX && stage.outline_words().is_some()
+    shape.elephants_from.is_some() && stage.outline_words().is_some()
 }
 
 /// Words of outlines of functions, the most of any stage.
@@ -384,8 +412,7 @@ impl Stateful {
             counters[1] += named;
         }
         let definitions = &layout.definitions[..definitions(layout, count)];
-        let tables =
-            definitions.iter().map(|used| Tables::new(device, &shape, &used.definition, used.words(), room));
+        let tables = definitions.iter().map(|used| Tables::new(device, &used.definition, used.words()));
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         let kernels = stages.iter().flat_map(|stage| &stage.functions);
         let listing: Vec<_> =
@@ -455,54 +482,126 @@ impl Stateful {
         self.tables.len()
     }
 
-    /// Queues a batch of so many packets, whose times are nanoseconds after `since`. Batches take effect in the order in which they are queued, so they must go to one queue.
+    /// Memory to deal batches out in.
     ///
     /// # Errors
-    /// Where there is no room for so many, and where the device fails.
+    /// Where there is none.
+    pub fn dealt(&self) -> Result<Dealt, Error> {
+        let Shape { dealers, rounds, part_bits, .. } = self.shape;
+        let parts = 2usize << part_bits;
+        let parted = || -> Result<Parted, Error> {
+            let elephants = (2 + 2 * MAX_ELEPHANTS as usize + parts) * 4;
+            Ok(Parted {
+                // As many as whole tiles have.
+                order: self.device.memory((self.room as usize + (dealers * rounds) as usize) * 2)?,
+                offsets: self.device.memory(MAX_TILES as usize * (parts + 1) * 2)?,
+                elephants: self.device.memory_of(&vec![0; elephants])?,
+            })
+        };
+        let definitions = self.tables.iter().map(|_| parted()).collect::<Result<_, Error>>()?;
+        Ok(Dealt { definitions, room: self.room, turn: 0, packets: 0, versions: 1, expects_elephants: false })
+    }
+
+    /// Queues a batch of so many packets, whose times are nanoseconds after `since`: [deals](Self::deal) it out and [judges](Self::judge) it.
+    ///
+    /// # Errors
+    /// As these.
     pub fn launch(
         &self,
         queue: &mut Queue,
+        dealt: &mut Dealt,
         buffers: &Buffers<'_>,
         packets: u32,
         since: u64,
     ) -> Result<(), Error> {
-        self.check(buffers, packets)?;
+        self.deal(queue, dealt, buffers, packets)?;
+        self.judge(queue, dealt, buffers, since)
+    }
+
+    /// Deals a batch of so many packets out by their flows, which depends on no state: in any queue, at the time when other batches are judged. Before,
+    /// the batch that was dealt out in the same memory must have been judged.
+    ///
+    /// # Errors
+    /// Where there is no room for so many, and where the device fails.
+    pub fn deal(
+        &self,
+        queue: &mut Queue,
+        dealt: &mut Dealt,
+        buffers: &Buffers<'_>,
+        packets: u32,
+    ) -> Result<(), Error> {
+        self.check(dealt, buffers, packets)?;
+        dealt.packets = packets;
+        dealt.versions = if buffers.has_v6 { 2 } else { 1 };
         if packets == 0 {
             return Ok(());
         }
-        let Shape { dealers, .. } = self.shape;
-        let rounds = packets.div_ceil(dealers * MAX_TILES);
-        let tiles = packets.div_ceil(dealers * rounds);
-        let versions = if buffers.has_v6 { 2 } else { 1 };
-        // From 1 on.
-        let batch = self.batches.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
-        let looks = packets >= self.shape.elephants_from && self.expects_elephants(batch);
-        for (kernel, tables) in self.deals.iter().zip(&self.tables) {
+        dealt.turn = dealt.turn.wrapping_add(1).max(1);
+        // In those that have a number, from 1 on, they are looked for.
+        let are_enough = self.shape.elephants_from.is_some_and(|from| packets >= from);
+        let batch = match are_enough {
+            true => self.batches.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1),
+            false => 0,
+        };
+        // On a GPU their steps take time that is lost where there are none.
+        dealt.expects_elephants = are_enough && (!is_gpu(&self.device) || self.found.lately());
+        let (rounds, tiles) = self.tiles(packets);
+        for ((kernel, tables), parted) in self.deals.iter().zip(&self.tables).zip(&dealt.definitions) {
             let arguments = [
                 buffers.records,
                 buffers.wide,
                 Argument::U32(packets),
                 Argument::U32(rounds),
                 Argument::U32(self.part_bits(tables, packets)),
-                Argument::U32(versions),
+                Argument::U32(dealt.versions),
                 Argument::U64(tables.seeds[0]),
                 Argument::U64(tables.seeds[1]),
-                Argument::Memory(&tables.order),
-                Argument::Memory(&tables.offsets),
+                Argument::Memory(&parted.order),
+                Argument::Memory(&parted.offsets),
                 buffers.answers,
-                Argument::Memory(&tables.elephants),
-                Argument::U32(batch),
+                Argument::Memory(&parted.elephants),
+                Argument::U32(dealt.turn),
                 self.found.argument(),
+                Argument::U32(batch),
             ];
             queue.launch(kernel, tiles, &arguments)?;
         }
+        Ok(())
+    }
+
+    /// Packets of a tile for each item that deals, and tiles, of so many packets.
+    fn tiles(&self, packets: u32) -> (u32, u32) {
+        let dealers = self.shape.dealers;
+        let rounds = packets.div_ceil(dealers * MAX_TILES);
+        (rounds, packets.div_ceil(dealers * rounds))
+    }
+
+    /// Judges a batch that was dealt out, with times that are nanoseconds after `since`. Batches take effect in the order in which this is called, so they must
+    /// go to one queue.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn judge(
+        &self,
+        queue: &mut Queue,
+        dealt: &Dealt,
+        buffers: &Buffers<'_>,
+        since: u64,
+    ) -> Result<(), Error> {
+        let &Dealt { packets, versions, turn, expects_elephants, .. } = dealt;
+        self.check(dealt, buffers, packets)?;
+        if packets == 0 {
+            return Ok(());
+        }
+        let (rounds, tiles) = self.tiles(packets);
         let kernels = self.judges.iter().zip(&self.steps).zip(&self.stages);
         let kernels = kernels.flat_map(|((judges, steps), stage)| {
-            let steps = steps.as_ref().filter(|_| looks);
+            let steps = steps.as_ref().filter(|_| expects_elephants);
             (0..versions as usize).map(move |version| (&judges[version], steps, version, stage))
         });
         for (judge, steps, version, stage) in kernels {
             let tables = &self.tables[stage.definition];
+            let parted = &dealt.definitions[stage.definition];
             let part_bits = self.part_bits(tables, packets);
             let Regions { regions, groups, capacity } = tables.regions;
             let when_full = FULL.iter().position(|(_, when_full)| *when_full == tables.definition.when_full);
@@ -512,11 +611,11 @@ impl Stateful {
                 buffers.answers,
                 buffers.wide_answers,
                 Argument::U32(tiles),
-                Argument::U32(dealers * rounds),
+                Argument::U32(self.shape.dealers * rounds),
                 Argument::U32(part_bits),
                 Argument::U32(versions),
-                Argument::Memory(&tables.order),
-                Argument::Memory(&tables.offsets),
+                Argument::Memory(&parted.order),
+                Argument::Memory(&parted.offsets),
                 Argument::Memory(&tables.tags[version]),
                 Argument::Memory(&tables.entries[version]),
                 Argument::Memory(&tables.held[version]),
@@ -532,9 +631,9 @@ impl Stateful {
                 Argument::Memory(&self.counted),
                 Argument::Memory(&self.lists.memory),
                 Argument::U64(self.lists.words as u64),
-                Argument::Memory(&tables.elephants),
+                Argument::Memory(&parted.elephants),
                 Argument::Memory(&self.outlines),
-                Argument::U32(batch),
+                Argument::U32(turn),
                 Argument::U32(steps.is_some().into()),
             ];
             let [outlines, follows, finishes] = [self.groups, MAX_ELEPHANTS.min(self.groups), self.groups];
@@ -551,11 +650,6 @@ impl Stateful {
         Ok(())
     }
 
-    /// Whether elephants are looked for: where batches had some lately, since that takes time; on cores always.
-    fn expects_elephants(&self, batch: u32) -> bool {
-        !is_gpu(&self.device) || self.found.lately(batch)
-    }
-
     /// Parts in which the flows of an IP version are judged, as a power of two.
     fn part_bits(&self, tables: &Tables, packets: u32) -> u32 {
         let parts = (packets / PER_PART).max(MANY_PARTS.min(packets / FEW_PER_PART));
@@ -563,7 +657,7 @@ impl Stateful {
         parts.ilog2().min(self.shape.part_bits)
     }
 
-    fn check(&self, buffers: &Buffers<'_>, packets: u32) -> Result<(), Error> {
+    fn check(&self, dealt: &Dealt, buffers: &Buffers<'_>, packets: u32) -> Result<(), Error> {
         let len = |argument: &Argument<'_>| match argument {
             Argument::Memory(memory) => memory.len(),
             Argument::Shared(shared) => shared.len(),
@@ -572,6 +666,8 @@ impl Stateful {
         let room = buffers.room as usize;
         let fits = packets <= buffers.room
             && packets <= self.room
+            && dealt.definitions.len() == self.tables.len()
+            && dealt.room == self.room
             && room * size_of::<Record>() <= len(&buffers.records)
             && self.needs().wides(room) * size_of::<Wide>() <= len(&buffers.wide)
             && room * size_of::<Answer>() <= len(&buffers.answers)
@@ -673,20 +769,13 @@ impl State {
 }
 
 impl Tables {
-    fn new(
-        device: &Device,
-        shape: &Shape,
-        definition: &Definition,
-        words: usize,
-        room: u32,
-    ) -> Result<Self, Error> {
+    fn new(device: &Device, definition: &Definition, words: usize) -> Result<Self, Error> {
         let regions = Regions::new(definition.max_flows);
         let entry_words = definition.entry_bytes(words).map(|bytes| bytes / 8);
         let zeros = |bytes: usize| device.memory_of(&vec![0; bytes]);
         // Places are found by tags, which say whether there is one; but what lies there is read as it is at the end.
         let entries = |words: usize| zeros(regions.places() * words * 8);
         let seed = |number: u64| RandomState::new().hash_one(number);
-        let parts = 2usize << shape.part_bits;
         Ok(Self {
             definition: definition.clone(),
             words,
@@ -696,10 +785,6 @@ impl Tables {
             tags: [zeros(regions.tag_bytes())?, zeros(regions.tag_bytes())?],
             entries: [entries(entry_words[0])?, entries(entry_words[1])?],
             held: [zeros(regions.regions as usize * 4)?, zeros(regions.regions as usize * 4)?],
-            // As many as whole tiles have.
-            order: device.memory((room as usize + (shape.dealers * shape.rounds) as usize) * 2)?,
-            offsets: device.memory(MAX_TILES as usize * (parts + 1) * 2)?,
-            elephants: zeros((2 + 2 * MAX_ELEPHANTS as usize + parts) * 4)?,
         })
     }
 
