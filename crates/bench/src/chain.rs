@@ -18,7 +18,7 @@ use packetloom_nf::flows::{By, Counts, V4, key_words};
 use packetloom_packet::{
     Arena, Batch, Dscp, FlowKey, FrameRef, Key, KeyBits, LinkType, MatchKey4, Rewrite, Timestamp, protocol,
 };
-use packetloom_table::states::{self, States};
+use packetloom_table::states::{self, KeyForm, States};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde_json::{Value, json};
@@ -170,7 +170,7 @@ fn share(table: &States<V4>, number: u64, sources: u64) -> u64 {
 
 /// The numbers of so many flows, or fewer, that would be in the first share of a table without seeds.
 fn aimed(sources: u64, count: u64) -> Vec<u64> {
-    let table = States::new(1, 1, 0, u64::MAX, states::WhenFull::Evict, [0, 0]);
+    let table = States::new(KeyForm::Whole, 1, 1, 0, u64::MAX, states::WhenFull::Evict, [0, 0]);
     let is_aimed = |number: &u64| share(&table, *number, sources) == 0;
     (0..sources * PORTS).filter(is_aimed).take(count as usize).collect()
 }
@@ -760,7 +760,7 @@ mod tests {
         let numbers = aimed(100_000, 6400);
         assert!(numbers.is_sorted_by(|one, next| one < next));
         let counts = |seeds| {
-            let table = States::new(1, 1, 0, u64::MAX, states::WhenFull::Evict, seeds);
+            let table = States::new(KeyForm::Whole, 1, 1, 0, u64::MAX, states::WhenFull::Evict, seeds);
             let mut counts = [0; SHARES as usize];
             for &number in &numbers {
                 counts[share(&table, number, 100_000) as usize] += 1;

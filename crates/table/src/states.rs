@@ -61,6 +61,31 @@ const PLACES: (usize, usize) = (3, 2);
 /// A flow's key: `W` words, of which the last one has 24 bits to spare, which are 0.
 pub type Key<const W: usize> = [u64; W];
 
+/// What the keys of a table may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyForm {
+    /// Anything.
+    Whole,
+    /// One address of those that `W` words have room for: what is behind it is 0, and entries do without.
+    Address,
+}
+
+impl KeyForm {
+    /// Words of a key in an entry, the last of which has bits to spare.
+    pub const fn words(self, whole: usize) -> usize {
+        match self {
+            Self::Whole => whole,
+            Self::Address => whole.div_ceil(2),
+        }
+    }
+
+    /// Whether a whole key has this form.
+    pub fn is_of(self, key: &[u64]) -> bool {
+        let (kept, rest) = key.split_at(self.words(key.len()));
+        rest.iter().all(|&word| word == 0) && kept.last().is_none_or(|&last| last & !KEY == 0)
+    }
+}
+
 /// A key and its hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Hashed<const W: usize> {
@@ -144,6 +169,7 @@ pub struct States<const W: usize> {
     /// Whole lines of eight.
     groups: Lines,
     entries: Lines,
+    form: KeyForm,
     /// Lines of an entry.
     stride: usize,
     /// Nanoseconds.
@@ -168,9 +194,10 @@ pub const fn entry_bytes(key_words: usize, state_words: usize) -> usize {
 }
 
 impl<const W: usize> States<W> {
-    /// An empty table for up to `capacity` flows, whose functions keep `state_words` words for each; batches have up to
+    /// An empty table for up to `capacity` flows with keys of a form, whose functions keep `state_words` words for each; batches have up to
     /// `batch` packets. Hashes are keyed by `seeds`.
     pub fn new(
+        form: KeyForm,
         capacity: usize,
         batch: usize,
         state_words: usize,
@@ -178,7 +205,7 @@ impl<const W: usize> States<W> {
         when_full: WhenFull,
         seeds: [u64; 2],
     ) -> Self {
-        let stride = entry_bytes(W, state_words) / 64;
+        let stride = entry_bytes(form.words(W), state_words) / 64;
         let capacity = capacity.clamp(1, MAX_LINES / stride);
         // There is always a free place: those of a batch's removals are not.
         let groups = (capacity * PLACES.0 / PLACES.1 + batch + 1).div_ceil(WAYS).next_multiple_of(8);
@@ -186,6 +213,7 @@ impl<const W: usize> States<W> {
             seeds,
             groups: Lines::zeroed(groups / 8),
             entries: Lines::zeroed(groups * WAYS * stride),
+            form,
             stride,
             timeout,
             when_full,
@@ -238,42 +266,30 @@ impl<const W: usize> States<W> {
     ///
     /// The packets of one call are of one batch: see [`States::end_batch`].
     pub fn touch_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
-        let mut table = self.table();
-        // The entries of one group of packets are on their way while those of the group before are looked at.
-        let mut before: (&[_], &mut [P]) = (&[], &mut []);
-        for (flows, packets) in flows.chunks(TOGETHER).zip(packets.chunks_mut(TOGETHER)) {
-            table.ask_group(flows, packets);
-            let (flows, packets) = mem::replace(&mut before, (flows, packets));
-            table.touch_group(flows, packets);
+        match self.form {
+            KeyForm::Whole => self.table::<false>().touch_all(flows, packets),
+            KeyForm::Address => self.table::<true>().touch_all(flows, packets),
         }
-        table.touch_group(before.0, before.1);
     }
 
     /// The place of a flow at a time, if it has an entry that is not dead; changes nothing.
     pub fn find(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
-        let mut table = self.table();
-        let slot = table.find(flow)?;
-        table.lives::<W>(slot, now).then_some(slot as Slot)
+        match self.form {
+            KeyForm::Whole => self.table::<false>().find_live(flow, now),
+            KeyForm::Address => self.table::<true>().find_live(flow, now),
+        }
     }
 
     /// The same for many packets.
     pub fn find_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
-        let mut table = self.table();
-        for (flows, packets) in flows.chunks(TOGETHER).zip(packets.chunks_mut(TOGETHER)) {
-            table.ask_group(flows, packets);
-            for (flow, packet) in flows.iter().zip(packets) {
-                let (now, hint) = (packet.now(), *packet.slot() as usize);
-                let line = table.entries.get(hint);
-                let is_there = line.is_some_and(|line| Table::is(line, &flow.key));
-                let slot = if is_there { Some(hint) } else { table.find(flow) };
-                let slot = slot.filter(|&slot| table.lives::<W>(slot, now));
-                *packet.slot() = slot.map_or(NO_SLOT, |slot| slot as Slot);
-            }
+        match self.form {
+            KeyForm::Whole => self.table::<false>().find_all(flows, packets),
+            KeyForm::Address => self.table::<true>().find_all(flows, packets),
         }
     }
 
     /// The table with its entries as a slice, which is asked for once, not for each packet.
-    fn table(&mut self) -> Table<'_> {
+    fn table<const SHORT: bool>(&mut self) -> Table<'_, W, SHORT> {
         Table {
             seeds: self.seeds,
             groups: self.groups.as_flattened_mut(),
@@ -289,37 +305,53 @@ impl<const W: usize> States<W> {
         }
     }
 
+    /// Words of a key in an entry.
+    #[inline]
+    fn key_words(&self) -> usize {
+        self.form.words(W)
+    }
+
+    /// The entry that begins with a line.
+    fn entry(&self, line: usize) -> Entry<'_, W> {
+        Entry { words: self.entries[line..][..self.stride].as_flattened(), key_words: self.key_words() }
+    }
+
     /// What is kept at places.
     #[inline]
     pub fn entries(&mut self) -> EntriesMut<'_> {
-        EntriesMut { lines: &mut self.entries, key_words: W }
+        EntriesMut { head: self.key_words() - 1, lines: &mut self.entries }
     }
 
     /// All that is held, dead or not.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_, W>> {
-        let (lines, stride): (&[Line], _) = (&self.entries, self.stride);
         let tags = self.groups.as_flattened().iter().enumerate().flat_map(|(group, &tags)| {
             (0..WAYS).filter(move |&way| tag_at(tags, way) >= TAG).map(move |way| group * WAYS + way)
         });
-        tags.map(move |slot| Entry { words: lines[slot * stride..][..stride].as_flattened() })
+        tags.map(move |place| self.entry(place * self.stride))
     }
 
-    /// Puts in an entry of another table with the same functions, in the place of the one of its flow if there is one; whether there was
-    /// room, which there is for a fourth more than else: tables in regions may hold somewhat more. Nothing is counted.
+    /// Puts in an entry of another table with the same functions, in the place of the one of its flow if there is one; whether its key has the
+    /// form of these, and there was room, which there is for a fourth more than else: tables in regions may hold somewhat more. Nothing is
+    /// counted.
     pub fn put(&mut self, entry: Entry<'_, W>) -> bool {
         let flow = Hashed { key: entry.key(), hash: self.hash(&entry.key()) };
+        if !self.form.is_of(&flow.key) {
+            return false;
+        }
         let counts = self.counts;
-        let mut table = self.table();
-        table.capacity += table.capacity / 4;
-        let slot = table.touch_elsewhere(&flow, entry.last());
+        let slot = match self.form {
+            KeyForm::Whole => self.table::<false>().make(&flow, entry.last()),
+            KeyForm::Address => self.table::<true>().make(&flow, entry.last()),
+        };
         self.counts = counts;
         let Some(slot) = slot else { return false };
+        let head = self.key_words() - 1;
         let own = self.entries[slot as usize..][..self.stride].as_flattened_mut();
-        let (_, state) = entry.words.split_at(header_words(W));
-        own[W - 1] = own[W - 1] & !SEEN | entry.words[W - 1] & SEEN;
-        own[W] = entry.last();
-        let state = &state[..state.len().min(own.len() - header_words(W))];
-        own[header_words(W)..][..state.len()].copy_from_slice(state);
+        own[head] = own[head] & !SEEN | entry.seen();
+        own[head + 1] = entry.last();
+        let (own, state) = (&mut own[header_words(head + 1)..], entry.functions());
+        let words = state.len().min(own.len());
+        own[..words].copy_from_slice(&state[..words]);
         // There may be more entries to come than there are places that wait for the end of a batch.
         self.end_batch(|_| {});
         true
@@ -328,10 +360,12 @@ impl<const W: usize> States<W> {
     /// Appends all that is held, dead or not, apart from this table: of each entry the header and `state_words` words, as
     /// [`Entry::new`] takes them, with nothing that means something here only.
     pub fn save(&self, state_words: usize, into: &mut Vec<u64>) {
-        for Entry { words } in self.iter() {
-            let at = into.len();
-            into.extend(&words[..header_words(W) + state_words]);
-            into[at + W - 1] &= KEY | SEEN;
+        for entry in self.iter() {
+            let mut key = entry.key();
+            key[W - 1] |= entry.seen();
+            into.extend(key);
+            into.push(entry.last());
+            into.extend(&entry.functions()[..state_words]);
         }
     }
 
@@ -340,11 +374,12 @@ impl<const W: usize> States<W> {
         if self.removed.is_empty() {
             return;
         }
-        let lines: &[Line] = &self.entries;
-        for place in self.removed.drain(..) {
-            last(Entry { words: lines[place * self.stride..][..self.stride].as_flattened() });
+        for number in 0..self.removed.len() {
+            let place = self.removed[number];
+            last(self.entry(place * self.stride));
             set_tag(&mut self.groups.as_flattened_mut()[place / WAYS], place % WAYS, FREE);
         }
+        self.removed.clear();
     }
 }
 
@@ -376,41 +411,60 @@ impl Arrivals<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a, const W: usize> {
     words: &'a [u64],
+    /// Of its key.
+    key_words: usize,
 }
 
 impl<'a, const W: usize> Entry<'a, W> {
-    /// One of these words: its key, above whose last word's lower 40 bits there is one for each function that has state; the time of its
+    /// One of these words: its whole key, above whose last word's lower 40 bits there is one for each function that has state; the time of its
     /// last packet; the functions' words.
     pub fn new(words: &'a [u64]) -> Self {
-        Self { words }
+        Self { words, key_words: W }
     }
 
     /// Its key.
     pub fn key(&self) -> Key<W> {
-        let mut key = [0; W];
-        key.copy_from_slice(&self.words[..W]);
-        key[W - 1] &= KEY;
-        key
+        key_of(self.words, self.key_words)
+    }
+
+    /// Bits that say which functions have seen a packet of the flow.
+    fn seen(&self) -> u64 {
+        self.words[self.key_words - 1] & SEEN
+    }
+
+    /// The functions' words.
+    fn functions(&self) -> &'a [u64] {
+        &self.words[header_words(self.key_words)..]
     }
 
     /// The time of its last packet.
     pub fn last(&self) -> u64 {
-        self.words[W]
+        self.words[self.key_words]
     }
 
     /// What a function keeps there, if it has seen a packet of the flow.
     pub fn state<S: Pod>(&self, at: StateAt) -> Option<&'a S> {
-        let is_there = self.words[W - 1] >> (FUNCTIONS + at.function) & 1 == 1;
-        let words = &self.words[header_words(W) + at.word..][..state_words::<S>()];
+        let is_there = self.seen() >> (FUNCTIONS + at.function) & 1 == 1;
+        let words = &self.functions()[at.word..][..state_words::<S>()];
         is_there.then(|| state(words))
     }
+}
+
+/// The key of an entry that has so many words of it.
+#[inline]
+fn key_of<const W: usize>(words: &[u64], key_words: usize) -> Key<W> {
+    let mut key = [0; W];
+    key[..key_words].copy_from_slice(&words[..key_words]);
+    key[key_words - 1] &= KEY;
+    key
 }
 
 /// Entries to be written.
 #[derive(Debug)]
 pub struct EntriesMut<'a> {
     lines: &'a mut [Line],
-    key_words: usize,
+    /// The number of the last word of an entry's key.
+    head: usize,
 }
 
 impl EntriesMut<'_> {
@@ -434,14 +488,14 @@ impl EntriesMut<'_> {
     #[inline]
     fn head(&mut self, line: usize) -> &mut u64 {
         // Within the line, as the compiler is to know.
-        &mut self.lines[line][(self.key_words - 1) % LINE_WORDS]
+        &mut self.lines[line][self.head % LINE_WORDS]
     }
 
     /// A function's part of an entry.
     #[inline]
     fn words<S: Pod>(&mut self, line: usize, at: StateAt) -> &mut S {
         // In few bits, so that nothing overflows that would have to be looked at.
-        let from = (header_words(self.key_words) + at.word) as u32 as usize;
+        let from = (header_words(self.head + 1) + at.word) as u32 as usize;
         let place = from..from + state_words::<S>();
         // Mostly all is in the first line.
         let words = if place.end <= LINE_WORDS {
@@ -544,8 +598,8 @@ fn ways_with(tags: u64, tag: u64) -> u64 {
     differ.wrapping_sub(EACH_BYTE) & !differ & EACH_TOP_BIT & ((1 << PASSED) - 1)
 }
 
-/// The parts of a table, with its entries at hand.
-struct Table<'a> {
+/// The parts of a table, with its entries at hand; of one whose keys are addresses, if they are short.
+struct Table<'a, const W: usize, const SHORT: bool> {
     seeds: [u64; 2],
     groups: &'a mut [u64],
     entries: &'a mut [Line],
@@ -559,7 +613,49 @@ struct Table<'a> {
     counts: &'a mut Counts,
 }
 
-impl Table<'_> {
+impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
+    /// Words of a key in an entry.
+    const KEY_WORDS: usize = if SHORT { KeyForm::Address.words(W) } else { W };
+    /// The last of them, and the time of the last packet.
+    const HEAD: usize = Self::KEY_WORDS - 1;
+    const LAST: usize = Self::KEY_WORDS;
+
+    fn touch_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+        // The entries of one group of packets are on their way while those of the group before are looked at.
+        let mut before: (&[_], &mut [P]) = (&[], &mut []);
+        for (flows, packets) in flows.chunks(TOGETHER).zip(packets.chunks_mut(TOGETHER)) {
+            self.ask_group(flows, packets);
+            let (flows, packets) = mem::replace(&mut before, (flows, packets));
+            self.touch_group(flows, packets);
+        }
+        self.touch_group(before.0, before.1);
+    }
+
+    fn find_live(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
+        let slot = self.find(flow)?;
+        self.lives(slot, now).then_some(slot as Slot)
+    }
+
+    fn find_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+        for (flows, packets) in flows.chunks(TOGETHER).zip(packets.chunks_mut(TOGETHER)) {
+            self.ask_group(flows, packets);
+            for (flow, packet) in flows.iter().zip(packets) {
+                let (now, hint) = (packet.now(), *packet.slot() as usize);
+                let line = self.entries.get(hint);
+                let is_there = line.is_some_and(|line| Self::is(line, &flow.key));
+                let slot = if is_there { Some(hint) } else { self.find(flow) };
+                let slot = slot.filter(|&slot| self.lives(slot, now));
+                *packet.slot() = slot.map_or(NO_SLOT, |slot| slot as Slot);
+            }
+        }
+    }
+
+    /// The place of a flow, with a fourth more room than there is.
+    fn make(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
+        self.capacity += self.capacity / 4;
+        self.touch_elsewhere(flow, now)
+    }
+
     /// The place that a hash probably leads to, or [`NO_SLOT`]; it is brought in, or where a new entry will probably stand.
     #[inline]
     fn hint(&self, hash: u64) -> Slot {
@@ -611,21 +707,21 @@ impl Table<'_> {
 
     /// Whether a line is that of a flow's entry.
     #[inline]
-    fn is<const W: usize>(line: &Line, key: &Key<W>) -> bool {
-        let mut differ = (line[W - 1] ^ key[W - 1]) << (64 - FUNCTIONS);
-        for word in 0..W - 1 {
+    fn is(line: &Line, key: &Key<W>) -> bool {
+        let mut differ = (line[Self::HEAD] ^ key[Self::HEAD]) << (64 - FUNCTIONS);
+        for word in 0..Self::HEAD {
             differ |= line[word] ^ key[word];
         }
-        differ == 0 && line[W - 1] & LIVE != 0
+        differ == 0 && line[Self::HEAD] & LIVE != 0
     }
 
     /// Whether the entry at a place is not dead at a time.
     #[inline]
-    fn lives<const W: usize>(&mut self, slot: usize, now: u64) -> bool {
-        now.saturating_sub(self.entries[slot][W]) < self.timeout
+    fn lives(&mut self, slot: usize, now: u64) -> bool {
+        now.saturating_sub(self.entries[slot][Self::LAST]) < self.timeout
     }
 
-    fn find<const W: usize>(&mut self, flow: &Hashed<W>) -> Option<usize> {
+    fn find(&mut self, flow: &Hashed<W>) -> Option<usize> {
         let tag = tag(flow.hash);
         let mut group = home(self.groups.len(), flow.hash);
         // Counters that stay at their most would otherwise never end the search.
@@ -650,7 +746,7 @@ impl Table<'_> {
     /// Asks for the places of packets.
     // This and the next are by themselves, so that they have all registers.
     #[inline(never)]
-    fn ask_group<const W: usize, P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
+    fn ask_group<P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
         for (flow, packet) in flows.iter().zip(packets) {
             *packet.slot() = self.hint(flow.hash);
         }
@@ -658,7 +754,7 @@ impl Table<'_> {
 
     /// Touches the flows of packets whose places were asked for.
     #[inline(never)]
-    fn touch_group<const W: usize, P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+    fn touch_group<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
         for (flow, packet) in flows.iter().zip(packets) {
             let (now, slot) = (packet.now(), *packet.slot());
             if !self.touch(&flow.key, slot as usize, now) {
@@ -669,35 +765,35 @@ impl Table<'_> {
 
     /// Touches the entry at a place if it is that of a flow, and not dead.
     #[inline]
-    fn touch<const W: usize>(&mut self, key: &Key<W>, slot: usize, now: u64) -> bool {
+    fn touch(&mut self, key: &Key<W>, slot: usize, now: u64) -> bool {
         let timeout = self.timeout;
         // There is no line for no place.
         let Some(line) = self.entries.get_mut(slot) else { return false };
         // Time that runs backwards counts as 0.
-        let elapsed = now.saturating_sub(line[W]);
+        let elapsed = now.saturating_sub(line[Self::LAST]);
         let is_live = Self::is(line, key) && elapsed < timeout;
         if is_live {
-            line[W - 1] |= TOUCHED;
-            line[W] += elapsed;
+            line[Self::HEAD] |= TOUCHED;
+            line[Self::LAST] += elapsed;
         }
         is_live
     }
 
     /// The place of a flow, which is now touched.
     #[cold]
-    fn touch_elsewhere<const W: usize>(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
+    fn touch_elsewhere(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
         if let Some(slot) = self.find(flow) {
             if self.touch(&flow.key, slot, now) {
                 return Some(slot as Slot);
             }
-            self.remove::<W>(slot / self.stride, flow.hash);
+            self.remove(slot / self.stride, flow.hash);
             self.counts.expired += 1;
         }
         self.create(flow, now)
     }
 
-    fn create<const W: usize>(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
-        if *self.len >= self.capacity && !self.make_room::<W>(now) {
+    fn create(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
+        if *self.len >= self.capacity && !self.make_room(now) {
             self.counts.refused += 1;
             return None;
         }
@@ -717,9 +813,9 @@ impl Table<'_> {
         let slot = (group * WAYS + way) * self.stride;
         let line = &mut self.entries[slot];
         // Nothing of the line is read, which may still be on its way.
-        line[..W - 1].copy_from_slice(&flow.key[..W - 1]);
-        line[W - 1] = flow.key[W - 1] | LIVE;
-        line[W] = now;
+        line[..Self::HEAD].copy_from_slice(&flow.key[..Self::HEAD]);
+        line[Self::HEAD] = flow.key[Self::HEAD] | LIVE;
+        line[Self::LAST] = now;
         *self.len += 1;
         self.counts.created += 1;
         Some(slot as Slot)
@@ -742,7 +838,7 @@ impl Table<'_> {
     }
 
     /// Has the hand look for an entry whose place may be taken.
-    fn make_room<const W: usize>(&mut self, now: u64) -> bool {
+    fn make_room(&mut self, now: u64) -> bool {
         let mut looks = 0;
         // Where there are few entries, most places are free; twice round, since the first time all may have been touched.
         for _ in 0..2 * self.groups.len() * WAYS {
@@ -754,14 +850,12 @@ impl Table<'_> {
             let (timeout, seeds) = (self.timeout, self.seeds);
             let evicts = self.when_full == WhenFull::Evict;
             let line = &mut self.entries[place * self.stride];
-            let is_dead = now.saturating_sub(line[W]) >= timeout;
-            let is_untouched = line[W - 1] & TOUCHED == 0;
+            let is_dead = now.saturating_sub(line[Self::LAST]) >= timeout;
+            let is_untouched = line[Self::HEAD] & TOUCHED == 0;
             let may_go = evicts && (is_untouched || looks == LOOKS);
             if is_dead || may_go {
-                let mut key = [0; W];
-                key.copy_from_slice(&line[..W]);
-                key[W - 1] &= KEY;
-                self.remove::<W>(place, hash(&key, seeds));
+                let key: Key<W> = key_of(line, Self::KEY_WORDS);
+                self.remove(place, hash(&key, seeds));
                 let count = if is_dead { &mut self.counts.expired } else { &mut self.counts.evicted };
                 *count += 1;
                 return true;
@@ -770,15 +864,15 @@ impl Table<'_> {
                 break;
             }
             if evicts {
-                line[W - 1] &= !TOUCHED;
+                line[Self::HEAD] &= !TOUCHED;
             }
         }
         false
     }
 
-    fn remove<const W: usize>(&mut self, place: usize, hash: u64) {
+    fn remove(&mut self, place: usize, hash: u64) {
         set_tag(&mut self.groups[place / WAYS], place % WAYS, REMOVED);
-        self.entries[place * self.stride][W - 1] &= !LIVE;
+        self.entries[place * self.stride][Self::HEAD] &= !LIVE;
         let mut group = home(self.groups.len(), hash);
         while group != place / WAYS {
             let tags = &mut self.groups[group];
@@ -813,7 +907,8 @@ mod tests {
     fn a_flood_puts_no_flow_far_from_home() {
         const CAPACITY: usize = 20_000;
         const BATCH: usize = 250;
-        let mut states = States::<2>::new(CAPACITY, BATCH, 3, u64::MAX, WhenFull::Evict, [1, 2]);
+        let mut states =
+            States::<2>::new(KeyForm::Whole, CAPACITY, BATCH, 3, u64::MAX, WhenFull::Evict, [1, 2]);
         for batch in 0..10 * CAPACITY / BATCH {
             let key = |packet: usize| [(batch * BATCH + packet) as u64, 0];
             let flows: Vec<_> = (0..BATCH).map(|packet| states.arrivals().expect(key(packet))).collect();
@@ -833,7 +928,8 @@ mod tests {
         const CAPACITY: usize = 20_000;
         const LIVE: usize = CAPACITY / 2;
         const BATCH: usize = 200;
-        let mut states = States::<2>::new(CAPACITY, BATCH, 3, u64::MAX, WhenFull::Evict, [1, 2]);
+        let mut states =
+            States::<2>::new(KeyForm::Whole, CAPACITY, BATCH, 3, u64::MAX, WhenFull::Evict, [1, 2]);
         let mut touch = |keys: &mut dyn Iterator<Item = usize>| {
             let flows: Vec<_> = keys.map(|key| states.arrivals().expect([key as u64, 0])).collect();
             let mut packets: Vec<_> = flows.iter().map(|_| Touch(NO_SLOT)).collect();
@@ -858,8 +954,8 @@ mod tests {
 
     #[test]
     fn a_hand_comes_by_all_places() {
-        let mut states = States::<2>::new(100, 0, 3, u64::MAX, WhenFull::Evict, [1, 2]);
-        let mut table = states.table();
+        let mut states = States::<2>::new(KeyForm::Whole, 100, 0, 3, u64::MAX, WhenFull::Evict, [1, 2]);
+        let mut table = states.table::<false>();
         let places = table.groups.len() * WAYS;
         for _ in 0..2 {
             let mut seen: Vec<_> = (0..places).map(|_| table.move_hand()).collect();

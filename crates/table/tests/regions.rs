@@ -1,7 +1,7 @@
 //! Tables that are laid out here for the memory of a device: what a kernel's search finds there.
 
 use packetloom_table::regions::{Image, Regions, save};
-use packetloom_table::states::{FUNCTIONS, Key, States, WhenFull, header_words};
+use packetloom_table::states::{FUNCTIONS, Key, KeyForm, States, WhenFull, header_words};
 use proptest::prelude::*;
 
 const SEEDS: [u64; 2] = [7, 11];
@@ -20,7 +20,7 @@ fn saved<const W: usize>(times: &[u64]) -> Vec<u64> {
 }
 
 fn hash<const W: usize>(key: &Key<W>) -> u64 {
-    States::<W>::new(1, 1, STATE, 0, WhenFull::Evict, SEEDS).hash(key)
+    States::<W>::new(KeyForm::Whole, 1, 1, STATE, 0, WhenFull::Evict, SEEDS).hash(key)
 }
 
 /// The place of a key, searched for as `states.kernel.c` says.

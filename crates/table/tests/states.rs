@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
-use packetloom_table::states::{Counts, Hashed, Key, NO_SLOT, Packet, Slot, StateAt, States, WhenFull};
+use packetloom_table::states::{
+    Counts, Entry, Hashed, Key, KeyForm, NO_SLOT, Packet, Slot, StateAt, States, WhenFull,
+};
 use proptest::prelude::*;
 
 const SEEDS: [u64; 2] = [7, 11];
+const FORMS: [KeyForm; 2] = [KeyForm::Whole, KeyForm::Address];
 const AT: StateAt = StateAt { function: 3, word: 1 };
 const WORDS: usize = 3;
 /// A function that only asks whether it has seen the flow: it keeps no words.
@@ -29,19 +32,24 @@ impl Packet for Looked {
     }
 }
 
-fn key<const W: usize>(number: u64) -> Key<W> {
+fn key<const W: usize>(form: KeyForm, number: u64) -> Key<W> {
     // Such as differ in one word only, each time another one; the last has bits to spare.
-    let mut key = [number; W];
-    key[number as usize % W] ^= 1 << 30;
-    key[W - 1] &= (1 << 40) - 1;
+    let words = form.words(W);
+    let mut key = [0; W];
+    key[..words].fill(number);
+    key[number as usize % words] ^= 1 << 30;
+    key[words - 1] &= (1 << 40) - 1;
+    assert!(form.is_of(&key));
     key
 }
 
 /// Takes a batch through a table whose function counts packets of each flow and adds up their times; returns what it counted of
 /// each packet's flow so far.
-fn feed<const W: usize>(table: &mut States<W>, packets: &Packets) -> Vec<Option<[u64; 2]>> {
-    let flows =
-        packets.iter().map(|&(number, ..)| Hashed { key: key(number), hash: table.hash(&key(number)) });
+fn feed<const W: usize>(form: KeyForm, table: &mut States<W>, packets: &Packets) -> Vec<Option<[u64; 2]>> {
+    let flows = packets.iter().map(|&(number, ..)| {
+        let key = key(form, number);
+        Hashed { key, hash: table.hash(&key) }
+    });
     let flows: Vec<_> = flows.collect();
     let mut looked: Vec<_> = packets.iter().map(|&(_, now, _)| Looked { now, slot: 0 }).collect();
     table.touch_all(&flows, &mut looked);
@@ -78,13 +86,13 @@ fn in_time(batches: &mut [Packets]) {
     }
 }
 
-fn agrees_with_a_map<const W: usize>(mut batches: Vec<Packets>, timeout: u64) {
+fn agrees_with_a_map<const W: usize>(form: KeyForm, mut batches: Vec<Packets>, timeout: u64) {
     in_time(&mut batches);
-    let mut table = States::<W>::new(1000, 40, WORDS, timeout, WhenFull::Refuse, SEEDS);
+    let mut table = States::<W>::new(form, 1000, 40, WORDS, timeout, WhenFull::Refuse, SEEDS);
     let mut map: HashMap<u64, (u64, Option<[u64; 2]>)> = HashMap::new();
     let mut counts = Counts::default();
     for packets in &batches {
-        let found = feed(&mut table, packets);
+        let found = feed(form, &mut table, packets);
         for (&(number, now, is_seen), found) in packets.iter().zip(found) {
             if map.get(&number).is_some_and(|(last, _)| now.saturating_sub(*last) >= timeout) {
                 map.remove(&number);
@@ -108,13 +116,14 @@ fn agrees_with_a_map<const W: usize>(mut batches: Vec<Packets>, timeout: u64) {
             .iter()
             .map(|entry| (entry.key(), (entry.last(), entry.state::<[u64; 2]>(AT).copied())))
             .collect();
-        let mut expected: Vec<_> = map.iter().map(|(&number, &value)| (key::<W>(number), value)).collect();
+        let mut expected: Vec<_> =
+            map.iter().map(|(&number, &value)| (key::<W>(form, number), value)).collect();
         held.sort_unstable();
         expected.sort_unstable();
         assert_eq!(held, expected);
         // Who only looks finds those that are not dead, and leaves all as it is.
         for number in 0..64 {
-            let key = key::<W>(number);
+            let key = key::<W>(form, number);
             let flow = Hashed { key, hash: table.hash(&key) };
             let held = map.get(&number);
             for now in held.map_or([0; 3], |&(last, _)| [last, last + timeout - 1, last + timeout]) {
@@ -135,8 +144,10 @@ proptest! {
 
     #[test]
     fn below_capacity_it_is_a_map(batches in batches(60), timeout in 1u64..400) {
-        agrees_with_a_map::<2>(batches.clone(), timeout);
-        agrees_with_a_map::<5>(batches, timeout);
+        for form in FORMS {
+            agrees_with_a_map::<2>(form, batches.clone(), timeout);
+            agrees_with_a_map::<5>(form, batches.clone(), timeout);
+        }
     }
 
     /// At capacity there are never more, a packet that finds its flow goes on with it, and each is in one count.
@@ -146,14 +157,15 @@ proptest! {
         capacity in 1usize..20,
         timeout in prop_oneof![Just(u64::MAX), 100u64..2000],
         evicts: bool,
+        form in prop::sample::select(&FORMS[..]),
     ) {
         in_time(&mut batches);
         let when_full = if evicts { WhenFull::Evict } else { WhenFull::Refuse };
-        let mut table = States::<2>::new(capacity, 40, WORDS, timeout, when_full, SEEDS);
+        let mut table = States::<2>::new(form, capacity, 40, WORDS, timeout, when_full, SEEDS);
         let mut packets = 0;
         for batch in &batches {
             let before = table.counts();
-            let found = feed(&mut table, batch);
+            let found = feed(form, &mut table, batch);
             packets += found.iter().zip(batch).filter(|(found, packet)| found.is_none() && packet.2).count() as u64;
             let counts = table.counts();
             prop_assert!(table.len() <= capacity);
@@ -169,15 +181,15 @@ proptest! {
 /// Flows that go on keep their places in a flood of others.
 #[test]
 fn a_flood_takes_its_own_places() {
-    for when_full in [WhenFull::Evict, WhenFull::Refuse] {
-        let mut table = States::<2>::new(1000, 256, WORDS, u64::MAX, when_full, SEEDS);
+    for (when_full, form) in [WhenFull::Evict, WhenFull::Refuse].into_iter().zip(FORMS) {
+        let mut table = States::<2>::new(form, 1000, 256, WORDS, u64::MAX, when_full, SEEDS);
         let mut next = 1_000_000;
         let mut counted = 0;
         for round in 0..2_000 {
             let mut batch: Packets = (0..100).map(|number| (number, round, true)).collect();
             batch.extend((0..100).map(|n| (next + n, round, true)));
             next += 100;
-            let found = feed(&mut table, &batch);
+            let found = feed(form, &mut table, &batch);
             counted = found[..100].iter().flatten().map(|[packets, _]| packets).sum();
         }
         assert_eq!(counted, 100 * 2_000, "{when_full:?}");
@@ -188,20 +200,23 @@ fn a_flood_takes_its_own_places() {
 /// What was removed in a batch is still there for the packets before.
 #[test]
 fn packets_before_a_removal_find_the_flow_as_it_was() {
-    let mut table = States::<2>::new(1, 8, WORDS, 10, WhenFull::Evict, SEEDS);
-    // Its second flow takes the place of the first one, and the first one comes back; then it expires.
-    let batch = vec![(1, 0, true), (1, 1, true), (2, 2, true), (1, 3, true), (1, 4, true), (1, 14, true)];
-    let packets: Vec<_> =
-        feed(&mut table, &batch).into_iter().flatten().map(|[packets, _]| packets).collect();
-    assert_eq!(packets, [1, 2, 1, 1, 2, 1]);
-    assert_eq!(table.counts(), Counts { created: 4, expired: 1, evicted: 2, refused: 0 });
+    for form in FORMS {
+        let mut table = States::<2>::new(form, 1, 8, WORDS, 10, WhenFull::Evict, SEEDS);
+        // Its second flow takes the place of the first one, and the first one comes back; then it expires.
+        let batch = vec![(1, 0, true), (1, 1, true), (2, 2, true), (1, 3, true), (1, 4, true), (1, 14, true)];
+        let found = feed(form, &mut table, &batch);
+        let packets: Vec<_> = found.into_iter().flatten().map(|[packets, _]| packets).collect();
+        assert_eq!(packets, [1, 2, 1, 1, 2, 1]);
+        assert_eq!(table.counts(), Counts { created: 4, expired: 1, evicted: 2, refused: 0 });
+    }
 }
 
 /// Keys that share a group, far more than it has room for.
 #[test]
 fn groups_overflow_and_empty_again() {
-    let mut table = States::<2>::new(3000, 256, WORDS, 100, WhenFull::Refuse, SEEDS);
-    let mut aimed: Vec<u64> = (0..2_000_000).filter(|&n| table.hash(&key(n)) >> 52 == 0).collect();
+    let mut table = States::<2>::new(KeyForm::Whole, 3000, 256, WORDS, 100, WhenFull::Refuse, SEEDS);
+    let mut aimed: Vec<u64> =
+        (0..2_000_000).filter(|&n| table.hash(&key(KeyForm::Whole, n)) >> 52 == 0).collect();
     aimed.truncate(400);
     assert_eq!(aimed.len(), 400);
     for round in 0..4 {
@@ -209,9 +224,44 @@ fn groups_overflow_and_empty_again() {
             let batch = part.iter().map(|&number| (number, round * 1000, true)).collect();
             // Each is a new flow in every round: those before are dead.
             assert!(
-                feed(&mut table, &batch).iter().all(|found| found.is_some_and(|[packets, _]| packets == 1))
+                feed(KeyForm::Whole, &mut table, &batch)
+                    .iter()
+                    .all(|found| found.is_some_and(|[packets, _]| packets == 1))
             );
         }
         assert_eq!((table.len(), table.counts().expired), (400, round * 400));
     }
+}
+
+/// What is saved of one table is found in another one; what is no key of its form is not.
+#[test]
+fn entries_of_another_table_are_found() {
+    for form in FORMS {
+        let new = || States::<2>::new(form, 100, 40, WORDS, u64::MAX, WhenFull::Evict, SEEDS);
+        let (mut old, mut table) = (new(), new());
+        let batch = (0..40).map(|number| (number, number, number % 4 != 0)).collect();
+        feed(form, &mut old, &batch);
+        let mut saved = Vec::new();
+        old.save(WORDS, &mut saved);
+        assert_eq!(saved.len(), 40 * (2 + 1 + WORDS));
+        for words in saved.chunks_exact(3 + WORDS) {
+            let entry = Entry::<2>::new(words);
+            let number = entry.last();
+            assert_eq!(entry.key(), key(form, number));
+            assert_eq!(entry.state(AT), (number % 4 != 0).then_some(&[1, number]));
+            assert!(table.put(entry));
+        }
+        let again: Vec<_> = feed(form, &mut table, &batch)
+            .into_iter()
+            .map(|found| found.map(|[packets, _]| packets))
+            .collect();
+        let expected: Vec<_> = (0..40).map(|number| (number % 4 != 0).then_some(2)).collect();
+        assert_eq!(again, expected);
+        assert_eq!((table.len(), table.counts().created), (40, 0));
+    }
+    let mut table = States::<2>::new(FORMS[1], 100, 40, WORDS, u64::MAX, WhenFull::Evict, SEEDS);
+    for key in [[1, 1], [1 << 40, 0]] {
+        assert!(!table.put(Entry::new(&[key[0], key[1], 0, 0, 0, 0])), "{key:?}");
+    }
+    assert!(table.is_empty());
 }

@@ -209,6 +209,10 @@ impl Definition {
                     "flows {name:?}: entries that are none; expected each key once, in order"
                 ));
             }
+            if !keys().all(|key| by.key_form().is_of(&key[..key_words])) {
+                let by = by.name();
+                return Err(format!("flows {name:?} by {by}: a key of more; expected addresses alone"));
+            }
         }
         Ok(Held { name, by, functions, entries, counts: Counts::default() })
     }
@@ -285,11 +289,19 @@ mod tests {
     #[test]
     fn entries_that_cannot_be_are_refused() {
         type Change = fn(&mut Held);
-        let cases: [(Change, &str); 5] = [
+        let cases: [(Change, &str); 7] = [
             (|held| held.entries[0].swap(0, 5), "each key once, in order"),
             (|held| held.entries[0][5] = 1, "each key once, in order"),
             (|held| held.entries[0][1] |= 1 << (FUNCTIONS + 2), "each key once, in order"),
             (|held| held.entries[1][4] |= 1 << 63, "each key once, in order"),
+            (|held| held.by = By::Source, "by source: a key of more; expected addresses alone"),
+            (
+                |held| {
+                    held.by = By::Initiator;
+                    held.entries[0] = vec![1 << 40, 0, 1_000, 0, 0];
+                },
+                "by initiator: a key of more; expected addresses alone",
+            ),
             (|held| held.functions[1].words = 65, "of 64 words or fewer"),
         ];
         for (change, why) in cases {

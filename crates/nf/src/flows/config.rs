@@ -4,6 +4,7 @@ use std::fmt;
 
 use packetloom_packet::batch::Parsed;
 use packetloom_packet::{Batch, Connection, FlowKey, Key, MatchKey4, MatchKey6, Role};
+use packetloom_table::states::KeyForm;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -35,6 +36,14 @@ impl By {
     pub const ALL: &'static [Self] = &[Self::FiveTuple, Self::Source, Self::Initiator, Self::Connection];
     /// TCP's flags of an answer to the first packet of a connection (RFC 9293, section 3.5).
     pub const SYN_ACK: u8 = 0x12;
+
+    /// What the keys of flows are in a table.
+    pub const fn key_form(self) -> KeyForm {
+        match self {
+            Self::FiveTuple | Self::Connection => KeyForm::Whole,
+            Self::Source | Self::Initiator => KeyForm::Address,
+        }
+    }
 
     /// A hash of the flow of a packet of a batch, by which packets are spread over workers, keyed by `seed`; none where the frame has
     /// no key.

@@ -254,7 +254,7 @@ impl<const W: usize> Family<W> {
         };
         let share = definition.max_flows.div_ceil(workers.max(1));
         Self {
-            states: States::new(share, batch, words, timeout, when_full, seeds),
+            states: States::new(definition.by.key_form(), share, batch, words, timeout, when_full, seeds),
             touched: Vec::new(),
             flows: Vec::new(),
             relations: Vec::new(),

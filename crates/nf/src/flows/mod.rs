@@ -49,7 +49,7 @@ pub struct Definition {
 impl Definition {
     /// Bytes of an entry of IPv4 and of IPv6 whose functions keep so many words.
     pub fn entry_bytes(&self, words: usize) -> [usize; 2] {
-        [entry_bytes(cpu::V4, words), entry_bytes(cpu::V6, words)]
+        [cpu::V4, cpu::V6].map(|key_words| entry_bytes(self.by.key_form().words(key_words), words))
     }
 }
 

@@ -771,7 +771,7 @@ impl State {
 impl Tables {
     fn new(device: &Device, definition: &Definition, words: usize) -> Result<Self, Error> {
         let regions = Regions::new(definition.max_flows);
-        let entry_words = definition.entry_bytes(words).map(|bytes| bytes / 8);
+        let entry_words = [V4, V6].map(|key_words| entry_bytes(key_words, words) / 8);
         let zeros = |bytes: usize| device.memory_of(&vec![0; bytes]);
         // Places are found by tags, which say whether there is one; but what lies there is read as it is at the end.
         let entries = |words: usize| zeros(regions.places() * words * 8);
