@@ -481,7 +481,7 @@ fn a_plan_says_which_definitions_a_function_keeps_state_by() {
     };
     let text = plan("[[chain]]\nnf = \"source-counter\"\n[run]\nworkers = 4\n");
     let of_source = "flows     source: source address, forgotten after 1m, at most 1048576, then one not used for long goes; an entry of 64 \
-                     bytes (IPv6 128) with the state of function 1, looked up once\n";
+                     bytes (IPv6 64) with the state of function 1, looked up once\n";
     let of_session = "flows     5-tuple: IP version, protocol, unordered pair of (address, port), forgotten after 1m, at most 1048576, then \
                       one not used for long goes; an entry of 64 bytes (IPv6 64) with the state of function 1, looked up once\n";
     assert!(text.contains(of_source) && text.contains(of_session), "{text}");
