@@ -106,7 +106,7 @@ impl Touched {
 
     /// Whether it passes so far.
     #[inline]
-    pub(super) fn passes(&self, verdicts: &[Verdict]) -> bool {
+    fn passes(&self, verdicts: &[Verdict]) -> bool {
         verdicts[self.frame as usize].is_pass()
     }
 
@@ -321,7 +321,7 @@ impl<const W: usize> Family<W> {
     }
 
     /// Leaves out the packets that do not pass any more, before they are looked up.
-    fn retain(&mut self, verdicts: &[Verdict]) {
+    pub(super) fn retain(&mut self, verdicts: &[Verdict]) {
         let mut passes = self.touched.iter().map(|packet| packet.passes(verdicts));
         self.flows.retain(|_| passes.next() == Some(true));
         self.touched.retain(|packet| packet.passes(verdicts));
@@ -550,7 +550,7 @@ impl Flows {
 
 /// Whether no packet was dropped, as it mostly is.
 #[inline]
-fn all_pass(verdicts: &[Verdict]) -> bool {
+pub(super) fn all_pass(verdicts: &[Verdict]) -> bool {
     verdicts.iter().fold(true, |all, verdict| all & verdict.is_pass())
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use packetloom_packet::{Batch, Verdict};
 use packetloom_table::states::{self, Hashed};
 
-use super::cpu::{Family, Touched, V4, V6};
+use super::cpu::{Family, Touched, V4, V6, all_pass};
 use super::{Counts, Definition, Flows};
 
 /// Parts for each worker, so that few of them are after the same one.
@@ -109,8 +109,11 @@ impl<const W: usize> ByPart<W> {
     fn sort(&mut self, family: &Family<W>, parts: usize) {
         let Self { packets, flows, ends } = self;
         let part = |flow| states::part_of(flow, parts);
-        packets.clone_from(&family.touched);
-        flows.clone_from(&family.flows);
+        // In any order: each place is filled below.
+        packets.truncate(family.touched.len());
+        packets.extend_from_slice(&family.touched[packets.len()..]);
+        flows.truncate(family.flows.len());
+        flows.extend_from_slice(&family.flows[flows.len()..]);
         ends.clear();
         ends.resize(parts, 0);
         family.flows.iter().for_each(|flow| ends[part(flow)] += 1);
@@ -133,16 +136,16 @@ impl<const W: usize> ByPart<W> {
         !self.range(part).is_empty()
     }
 
-    /// Hands over the packets of a part that pass.
-    fn give(&self, part: usize, verdicts: &[Verdict], family: &mut Family<W>) {
-        family.touched.clear();
-        family.flows.clear();
+    /// Hands over the packets of a part, or where some were dropped, those that pass.
+    fn give(&self, part: usize, dropped: Option<&[Verdict]>, family: &mut Family<W>) {
+        let Family { touched, flows, .. } = family;
         let range = self.range(part);
-        for (packet, flow) in self.packets[range.clone()].iter().zip(&self.flows[range]) {
-            if packet.passes(verdicts) {
-                family.touched.push(*packet);
-                family.flows.push(*flow);
-            }
+        touched.clear();
+        touched.extend_from_slice(&self.packets[range.clone()]);
+        flows.clear();
+        flows.extend_from_slice(&self.flows[range]);
+        if let Some(verdicts) = dropped {
+            family.retain(verdicts);
         }
     }
 }
@@ -188,10 +191,13 @@ impl Visitor {
     ) -> Result<(), Poisoned> {
         let Self { shared, first, flows, v4, v6, waiting } = self;
         let parts = &shared.parts;
+        // What one part's packets come to says nothing about those of another one.
+        let any_dropped = !all_pass(batch.verdicts());
         let mut judge_part = |part: usize, tables: &mut Flows| {
             flows.swap_tables(tables);
-            v4.give(part, batch.verdicts(), &mut flows.v4);
-            v6.give(part, batch.verdicts(), &mut flows.v6);
+            let dropped = any_dropped.then(|| batch.verdicts());
+            v4.give(part, dropped, &mut flows.v4);
+            v6.give(part, dropped, &mut flows.v6);
             flows.bring_gathered();
             if is_first {
                 flows.touch_gathered(batch);
