@@ -478,7 +478,7 @@ impl<'a> Course<'a> {
             if last.is_some() {
                 judging.wait_for(dealing)?;
             }
-            // The one that was dealt out in the same memory is judged.
+            // Not before the batch that was dealt out in the same memory is judged.
             dealing.wait_for(judging)?;
             stateful.deal(dealing, own, &parts.buffers(), packets)?;
             if let Some((parts, since)) = last.replace((parts, since)) {

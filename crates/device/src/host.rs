@@ -42,6 +42,7 @@ const FLAGS: &[&str] = &[
     "-no-pie",
     "-pthread",
     "-Wall",
+    "-Wshadow",
     "-Werror",
 ];
 /// Lanes are bits of a word, and a group is one set of lanes unless it is said.

@@ -509,8 +509,8 @@ fn devices_take_elephants() {
     let in_packets = "rate = \"20000packets/s\"\nburst = \"90packets\"\n";
     let often_full = "rate = \"300packets/s\"\nburst = \"3packets\"\n";
     for device in devices().iter().filter(|device| !is_slow(device)) {
-        // A GPU looks for them in large batches, and from the second one on.
-        let packets = if device.description().id == Id::Host { 3_000 } else { 210_000 };
+        // In three batches; a GPU looks for them in large ones, and from the second one on.
+        let packets = if device.description().id == Id::Host { 9_000 } else { 210_000 };
         for (flows, limit) in
             [(1, unlimited), (1, in_packets), (2, in_bytes), (40, unlimited), (40, often_full)]
         {

@@ -230,7 +230,7 @@ FUNCTION u32 states_is_scarce(PRIVATE const States *states, u64 hash, u32 packet
 
 /*
  * Makes an entry for a flow that has none, whose first packet comes at `now`, and which no other item makes one for; its region had so many
- * before any item of the team began. Its place, to be published; STATES_REFUSED where there is no room; STATES_WAITS where there may be when
+ * before any item of the team began with this round. Its place, to be published; STATES_REFUSED where there is no room; STATES_WAITS where there may be when
  * entries are no longer in use.
  */
 FUNCTION u32 states_insert(PRIVATE const States *states, u64 hash, PRIVATE const u64 *key, u32 words, u32 stride, u64 now, u32 held,
@@ -239,10 +239,11 @@ FUNCTION u32 states_insert(PRIVATE const States *states, u64 hash, PRIVATE const
   u32 first = region * states->groups;
   u32 group = states_home(hash, states->groups);
   u32 slot = STATES_NONE;
-  if (add_global(&states->held[region], 1) >= states->capacity) {
+  u32 before = add_global(&states->held[region], 1);
+  if (before >= states->capacity) {
     slot = states_other(states, first, group, words, stride, now, counts);
-    /* A region that was not full is becoming so: what others make is not yet on any way. */
-    slot = slot == STATES_NONE && held < states->capacity ? STATES_WAITS : slot;
+    /* Others make entries at this time, which cannot be found yet. */
+    slot = slot == STATES_NONE && before != held ? STATES_WAITS : slot;
     if (slot != STATES_NONE) {
       add_global(&states->held[region], 0u - 1u);
     }

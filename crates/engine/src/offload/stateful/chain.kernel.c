@@ -295,9 +295,9 @@ FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u3
     }
     /* By one digit after the other, the lowest first; each time those that are equal stay as they were. An item has the same places each time. */
     u32 held = tile_items;
-    u32 turn = 0;
-    for (u32 low = 0; low == 0 || low < bits; low += DIGIT, turn ^= 1) {
-      LOCAL const u32 *sorted = work->sorted[turn];
+    u32 side = 0;
+    for (u32 low = 0; low == 0 || low < bits; low += DIGIT, side ^= 1) {
+      LOCAL const u32 *sorted = work->sorted[side];
       for (u32 i = local_index(); i < WARPS * DIGITS; i += GROUP) {
         work->counts[i] = 0;
       }
@@ -342,7 +342,7 @@ FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u3
           if (is_last) {
             order[tile * tile_items + at] = (u16)(dealt >> 16);
           } else {
-            work->sorted[turn ^ 1][at] = dealt;
+            work->sorted[side ^ 1][at] = dealt;
           }
         }
       }

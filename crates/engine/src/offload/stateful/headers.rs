@@ -1,7 +1,7 @@
 //! Headers that a device reads where they lie in this machine's memory, and what it found out, back in this machine's memory.
 //!
 //! A batch takes three steps, in each of which another one may be at the same time: its headers are read and parsed to records in the device's
-//! memory, it is judged there ([`Stateful::launch`]), verdicts and rewritten headers are written. Between the first two this machine
+//! memory, it is dealt out and judged there ([`Stateful::deal`], [`Stateful::judge`]), verdicts and rewritten headers are written. Between the first two this machine
 //! looks whether there are packets whose headers go on behind what was read: it parses them itself, before the batch is judged, so that they
 //! take effect in order, too.
 

@@ -230,7 +230,7 @@ pub struct Stateful {
     steps: Vec<Option<[[Loaded; 2]; 3]>>,
     /// Outlines of their pieces.
     outlines: Memory,
-    /// The last batch that had elephants, and batches so far.
+    /// What was found of elephants, and batches in which they were looked for.
     found: Found,
     batches: AtomicU32,
     stages: Vec<Stage>,
@@ -536,7 +536,8 @@ impl Stateful {
         if packets == 0 {
             return Ok(());
         }
-        dealt.turn = dealt.turn.wrapping_add(1).max(1);
+        // As 0 nothing was noted; and the next one is the other of two.
+        dealt.turn = dealt.turn.checked_add(1).unwrap_or(2);
         // In those that have a number, from 1 on, they are looked for.
         let are_enough = self.shape.elephants_from.is_some_and(|from| packets >= from);
         let batch = match are_enough {
