@@ -1,5 +1,5 @@
 /*
- * Entries of flows in the memory of a device: the lines of states.rs, found by tags beside them.
+ * Entries of flows in the memory of a device: the lines of states.rs with whole keys, found by tags beside them.
  *
  * The table is regions, by the upper bits of a key's hash; a region is groups of eight entries, and a tag for each: a byte. An entry
  * whose home group is full stands in one of the next ones of its region, up to the first that has a free place; that is where a search
@@ -230,8 +230,8 @@ FUNCTION u32 states_is_scarce(PRIVATE const States *states, u64 hash, u32 packet
 
 /*
  * Makes an entry for a flow that has none, whose first packet comes at `now`, and which no other item makes one for; its region had so many
- * before any item of the team began with this round. Its place, to be published; STATES_REFUSED where there is no room; STATES_WAITS where there may be when
- * entries are no longer in use.
+ * before any item of the team began with this round. Its place, to be published; STATES_REFUSED where there is no room; STATES_WAITS where
+ * there may be when entries are no longer in use.
  */
 FUNCTION u32 states_insert(PRIVATE const States *states, u64 hash, PRIVATE const u64 *key, u32 words, u32 stride, u64 now, u32 held,
                            PRIVATE StatesCounts *counts) {
