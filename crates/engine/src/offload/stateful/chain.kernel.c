@@ -491,13 +491,14 @@ FUNCTION u32 packet_take(PRIVATE const Stage *stage, PRIVATE Taken *taken, u32 i
       }
     }
   }
-  if ((taken->answer & 0xff) != VERDICT_PASS) {
-    return LOOKS_NOT;
-  }
   u32 role = packet_role(packet, stage->by);
+  u32 is_anew = !stage->is_first && (taken->answer >> (ANSWER_ANEW + stage->definition) & 1);
+  if ((taken->answer & 0xff) != VERDICT_PASS) {
+    /* Where its flow began anew with it, these functions must forget what was before, too. */
+    return is_anew && role == ROLE_MEMBER ? LOOKS_UP : LOOKS_NOT;
+  }
   /* One that was without its flow stays so. */
-  u32 was_without = !stage->is_first && (taken->answer >> (ANSWER_ANEW + stage->definition) & 1);
-  return role == ROLE_MEMBER ? LOOKS_UP : role == ROLE_RELATED && !was_without ? LOOKS_ONLY : LOOKS_IN_VAIN;
+  return role == ROLE_MEMBER ? LOOKS_UP : role == ROLE_RELATED && !is_anew ? LOOKS_ONLY : LOOKS_IN_VAIN;
 }
 
 FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *packet, u32 index, u32 verdict, u32 anew) {
@@ -568,7 +569,7 @@ FUNCTION void packet_list(PRIVATE const Stage *stage, u32 list, PRIVATE Packet *
                                        PRIVATE StatesCounts *counts) {                                                               \
     u32 anew = taken->answer & ANSWER_NOTES;                                                                                         \
     u32 role = packet_role(&taken->packet, stage->by);                                                                               \
-    u32 verdict = VERDICT_PASS;                                                                                                      \
+    u32 verdict = taken->answer & 0xff;                                                                                              \
     if (role != ROLE_MEMBER) {                                                                                                       \
       anew |= 1u << (ANSWER_ANEW + stage->definition);                                                                               \
     } else if (stage->is_first) {                                                                                                    \
@@ -615,7 +616,7 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
     if (anew >> (ANSWER_ANEW + stage->definition) & 1) {                                                                             \
       line[key_words - 1] &= ~stage->mask;                                                                                           \
     }                                                                                                                                \
-    u32 verdict = VERDICT_PASS;                                                                                                      \
+    u32 verdict = taken->answer & 0xff;                                                                                              \
     STAGE_##number(STEP)                                                                                                             \
     packet_answer(stage, &taken->packet, taken->index, verdict, anew);                                                               \
     for (u32 i = (key_words - 1) & ~1u; i < stage->words; i += 2) {                                                                  \
