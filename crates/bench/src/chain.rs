@@ -422,6 +422,7 @@ struct Parts {
     wide: Memory,
     answers: Memory,
     wide_answers: Memory,
+    first: Memory,
     room: u32,
 }
 
@@ -432,6 +433,7 @@ impl Parts {
             wide: Argument::Memory(&self.wide),
             answers: Argument::Memory(&self.answers),
             wide_answers: Argument::Memory(&self.wide_answers),
+            first: Argument::Memory(&self.first),
             room: self.room,
             has_v6: false,
         }
@@ -531,6 +533,7 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
             wide: device.memory_of(bytemuck::cast_slice(&wide))?,
             answers: device.memory(room as usize * 16)?,
             wide_answers: device.memory(room as usize * 32)?,
+            first: device.memory(stateful.acls() * room as usize * 4)?,
             room,
         };
         course.run(std::iter::once((&parts, len, 0)))?;

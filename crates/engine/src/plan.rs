@@ -28,16 +28,14 @@ impl Plan {
         let is_oracle = chain.settings.run.device == Device::Oracle;
         let spread = chain.layout.spread(&chain.functions);
         let workers = if is_oracle || spread.is_none() { 1 } else { chain.settings.run.workers.get() };
-        let is_placed = chain.settings.run.device.placement().is_some();
-        let first = chain.functions.iter().take_while(|function| is_placed && function.is_offloadable());
-        let offloaded = first.take(MAX_ACLS).count();
-        let stateful = match offloaded {
-            // Cores are as good for a chain that is fed by one of them.
-            0 if matches!(chain.settings.run.device, Device::On(_)) => {
-                stateful::offloadable(&chain.functions, &chain.layout)
-            }
+        // Cores are as good for a chain with state that is fed by one of them.
+        let stateful = match chain.settings.run.device {
+            Device::On(_) => stateful::offloadable(&chain.functions, &chain.layout),
             _ => 0,
         };
+        let is_placed = stateful == 0 && chain.settings.run.device.placement().is_some();
+        let first = chain.functions.iter().take_while(|function| is_placed && function.is_offloadable());
+        let offloaded = first.take(MAX_ACLS).count();
         Self { chain, workers, spread: spread.unwrap_or(By::FiveTuple), offloaded, stateful }
     }
 
@@ -51,7 +49,8 @@ impl Plan {
         self.offloaded
     }
 
-    /// Functions that a device takes with their state, from the first on, where that is what comes first.
+    /// Functions that a device takes with their state, from the first on, with access lists before and among them; these alone are taken
+    /// [otherwise](Plan::offloaded).
     pub fn stateful(&self) -> usize {
         self.stateful
     }
@@ -86,22 +85,18 @@ impl Plan {
         if device.placement().is_none() {
             return format!("{device}, batches of {batch}");
         }
-        if self.stateful > 0 {
-            let mut text = format!("{device}: {} with their state", numbers(0, self.stateful));
-            if functions.len() > self.stateful {
-                text += &format!("; {} on this machine's cores", numbers(self.stateful, functions.len()));
-            }
-            return text;
-        }
-        if self.offloaded == 0 {
+        if self.offloaded + self.stateful == 0 {
             return format!(
                 "{device} has no kernel for the first function: all on this machine's cores, batches of {batch}"
             );
         }
-        let mut text =
-            format!("{device}: {} as one kernel, from frames to verdicts", numbers(0, self.offloaded));
-        if functions.len() > self.offloaded {
-            text += &format!("; {} on this machine's cores", numbers(self.offloaded, functions.len()));
+        let (there, how) = match self.stateful {
+            0 => (self.offloaded, "as one kernel, from frames to verdicts"),
+            stateful => (stateful, "with their state"),
+        };
+        let mut text = format!("{device}: {} {how}", numbers(0, there));
+        if functions.len() > there {
+            text += &format!("; {} on this machine's cores", numbers(there, functions.len()));
         }
         text += "; batches follow the load";
         if let Some(span) = max_latency {

@@ -331,6 +331,11 @@ fn devices_know_connections() {
     let walks = function("scan", "method = \"trw\"\n");
     let fan_out =
         function("scan", "method = \"fan-out\"\nthreshold = 2\nsessions = \"tuples\"\naction = \"drop\"\n");
+    let acl = |rules: &str, keys: &str| function("acl", &format!("rules = \"{rules}\"\n{keys}"));
+    let logs = "log = \"log\"\nlog_rate = \"unlimited\"\n";
+    let reflecting = acl("reflecting", logs);
+    let briefly = acl("reflecting", &format!("loose = true\n{logs}{SHORT}"));
+    let admitting = acl("admit-all", SHORT);
     let mut runner = TestRunner::deterministic();
     let devices = devices();
     for packets in [300, 9_000] {
@@ -342,6 +347,8 @@ fn devices_know_connections() {
             format!("{loose}{tracker}{counter}"),
             format!("{short}{sources}{loose}{limiter}"),
             format!("{walks}{tracker}{fan_out}{counter}"),
+            format!("{reflecting}{tracker}{limiter}"),
+            format!("{loose}{counter}{briefly}{short}{admitting}{tracker}"),
         ] {
             for device in &devices {
                 compare_on(device, &format!("{DEFINITIONS}{chain}"), &capture);
@@ -365,7 +372,12 @@ fn devices_know_connections() {
         };
         let capture = capture(&events.into_iter().enumerate().map(of_one).collect::<Vec<_>>());
         for device in &devices {
-            compare_on(device, &format!("{DEFINITIONS}{counter}{tracker}{limiter}{loose}{short}"), &capture);
+            for chain in [
+                format!("{counter}{tracker}{limiter}{loose}{short}"),
+                format!("{counter}{admitting}{limiter}{briefly}{short}"),
+            ] {
+                compare_on(device, &format!("{DEFINITIONS}{chain}"), &capture);
+            }
         }
     }
 }

@@ -348,9 +348,10 @@ fn compare(found: &[Judged], expected: &[Judged], frames: &[Frame], what: &str) 
 
 #[test]
 fn hostile_frames_are_judged_and_rewritten_as_by_cores_and_the_oracle() {
+    let acl = |rules: &str| format!("[[chain]]\nnf = \"acl\"\nrules = \"{rules}\"\ndefault = \"permit\"\n");
     let chains = [
         format!("{COUNTER}{LIMITER}{BALANCER}"),
-        format!("{SHORT}{COUNTER}{BALANCER}{POLICER}"),
+        format!("{SHORT}{}{COUNTER}{BALANCER}{}{POLICER}", acl("rules"), acl("backends")),
         BALANCER.to_owned(),
     ];
     for (chain, link, slice, size) in [

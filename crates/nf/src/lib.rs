@@ -238,6 +238,8 @@ pub enum Offload<'a> {
         rules: Cow<'a, RuleSet>,
         /// The verdict of each and, after them, that where none matches.
         verdicts: Cow<'a, [Verdict]>,
+        /// Whether each rule admits connections; empty where none does.
+        admits: Cow<'a, [bool]>,
         /// Where rules change, what the function calls each of them.
         names: Option<Vec<u32>>,
     },

@@ -168,9 +168,12 @@ impl Image {
     /// The text of a kernel for keys in an array. `classify` takes keys, positions (out), the first key and the one after the last
     /// (`u32`), and [`Image::rules`], [`Image::classes`], [`Image::filter`] and [`Image::masks`].
     pub fn keys_kernel(&self) -> String {
-        self.functions("x")
-            + &format!("#define ROUND_BITS {}\n#line 1 \"keys.kernel.c\"\n", self.round.ilog2())
-            + KEYS
+        self.rounds() + "#line 1 \"keys.kernel.c\"\n" + KEYS
+    }
+
+    /// The text of functions that look packets up, for a kernel that takes them in rounds.
+    pub fn rounds(&self) -> String {
+        self.functions("x") + &format!("#define ROUND_BITS {}\n", self.round.ilog2())
     }
 
     /// The text of functions that look packets up, for a kernel that may have several such; `name` is what they are called, with an

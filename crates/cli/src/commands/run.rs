@@ -104,7 +104,7 @@ fn check_life(args: &RunArgs, plan: &Plan) -> Done {
     if !plan.has_life() {
         let device = plan.chain().settings.run.device;
         return Err(Failure::Usage(format!(
-            "{option} with a chain that begins with an acl on device {device}; expected cpu or oracle"
+            "{option} with a chain whose acls alone are on device {device}; expected cpu or oracle"
         )));
     }
     if !args.reload_at.is_sorted_by_key(|reload| reload.packet) {

@@ -18,7 +18,7 @@ use crate::chain::Run;
 use crate::offload::frames::{self, Answer};
 use crate::offload::lane::Way;
 use crate::offload::pace::{Choice, Pace, Ways};
-use crate::offload::standby::{LANES, Loan, Standby};
+use crate::offload::standby::{LANES, Loan, ROOM, Standby};
 use crate::outcome::Shares;
 use crate::{Chain, Error};
 
@@ -66,15 +66,15 @@ pub(super) fn run(
             // Keys are found here where somebody needs them here.
             needs_keys: is_logging || functions.len() > on.functions,
             live: intake.source.is_live(),
-            stages: Stages::alone(chain, Pace::most()),
-            pace: Pace::new(span(settings.max_latency)),
+            stages: Stages::alone(chain, ROOM),
+            pace: Pace::new(ROOM, span(settings.max_latency)),
             choice: Choice::default(),
             ways: Ways::default(),
             answers: Vec::new(),
             found: Vec::new(),
             others: Vec::new(),
             beyond: Vec::new(),
-            aside: Batch::new(Pace::most()),
+            aside: Batch::new(ROOM),
             shares: Shares::default(),
         };
         runner.run(intake, outlet, notice)
@@ -124,7 +124,7 @@ impl Runner<'_, '_> {
         notice: &mut dyn FnMut(&str),
     ) -> Result<(Remains, Shares), Error> {
         // As many as there are lanes, so that there is one for each.
-        let mut spare: Vec<_> = (0..LANES).map(|_| Batch::new(Pace::most())).collect();
+        let mut spare: Vec<_> = (0..LANES).map(|_| Batch::new(ROOM)).collect();
         let mut under_way: VecDeque<Away> = VecDeque::new();
         let mut is_over = false;
         loop {
@@ -140,7 +140,7 @@ impl Runner<'_, '_> {
                 let is_for_device = !self.on.is_auto || self.choice.choose(self.pace.size());
                 let size = if is_for_device { self.pace.size() } else { self.settings.batch.get() };
                 // What a lane has room for.
-                batch.set_capacity(size.min(Pace::most()));
+                batch.set_capacity(size.min(ROOM));
                 if intake.fill(&mut batch)? {
                     // Fewer than were hoped for may be better here.
                     let is_full = batch.len() * 2 > size;

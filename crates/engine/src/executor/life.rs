@@ -317,7 +317,7 @@ impl Plan {
         state.fit(&mut self.chain.functions, &self.chain.layout, |_| false)
     }
 
-    /// Whether its state can be taken from it between two batches: not where a device has several of them as whole frames.
+    /// Whether its state can be taken from it between two batches: not where a device has several of them as whole frames, for acls alone.
     pub fn has_life(&self) -> bool {
         self.offloaded() == 0
     }
@@ -354,7 +354,7 @@ impl Plan {
         }
         let device = own.run.device;
         if !self.has_life() {
-            return Err(format!("it begins with an acl on {device}; expected one that does not"));
+            return Err(format!("its acls alone are on {device}; expected functions with state there, too"));
         }
         if self.stateful() > 0 && first.stateful() == 0 {
             return Err(format!("it keeps state on {device}; expected one for cores, where the run began"));

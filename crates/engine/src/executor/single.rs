@@ -185,9 +185,16 @@ impl Stages {
         verdicts: &mut [Verdict],
     ) {
         let Stage { function, encoder, .. } = &mut self.stages[function];
-        let Fast::Standalone(function) = function else { return };
-        function.take(packets, found, verdicts);
-        function.logged(&mut encoder.logged);
+        match function {
+            Fast::Standalone(function) => {
+                function.take(packets, found, verdicts);
+                function.logged(&mut encoder.logged);
+            }
+            Fast::PerFlow(function, _) => {
+                function.take(found);
+                function.logged(&mut encoder.logged);
+            }
+        }
         // With those of frames that were judged aside.
         encoder.logged.sort_unstable();
     }

@@ -10,15 +10,17 @@
 use std::time::{Duration, Instant};
 
 use packetloom_device::{Argument, Device, Id, Memory, Queue, Shared};
-use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 use packetloom_nf::units::Span;
+use packetloom_nf::{Found, Report};
 use packetloom_packet::Batch;
 
 use super::life::{self, Course, Succession};
 use super::single::Stages;
 use super::{ENCODED, Expiry, Intake, Outlet, Remains};
-use crate::offload::stateful::records::{self, Answer, Needs, Record, Wide};
+use crate::chain::Run;
+use crate::offload::pace::Pace;
+use crate::offload::stateful::records::{self, Answer, Record, Wide};
 use crate::offload::stateful::{self, Buffers, Dealt, Stateful};
 use crate::offload::{self, standby};
 use crate::outcome::{Shares, TopFlows};
@@ -58,6 +60,8 @@ struct There {
     records: Vec<Record>,
     wide: Vec<Wide>,
     answers: Vec<Answer>,
+    first: Vec<u32>,
+    found: Vec<Found>,
     sent: Instant,
     /// The last copy of what it keeps, or what it began with; when that was, and how long it took.
     copy: stateful::State,
@@ -71,20 +75,21 @@ struct Parts<M> {
     wide: M,
     answers: M,
     wide_answers: M,
+    first: M,
 }
 
 impl<M> Parts<M> {
     fn new(
-        room: u32,
-        needs: Needs,
+        stateful: &Stateful,
         memory: impl Fn(usize) -> Result<M, packetloom_device::Error>,
     ) -> Result<Self, packetloom_device::Error> {
-        let room = room as usize;
+        let room = stateful.room() as usize;
         Ok(Self {
             records: memory(room * size_of::<Record>())?,
-            wide: memory(needs.wides(room) * size_of::<Wide>())?,
+            wide: memory(stateful.needs().wides(room) * size_of::<Wide>())?,
             answers: memory(room * size_of::<Answer>())?,
             wide_answers: memory(room * size_of::<Wide>())?,
+            first: memory(stateful.acls() * room * size_of::<u32>())?,
         })
     }
 
@@ -99,6 +104,7 @@ impl<M> Parts<M> {
             wide: argument(&self.wide),
             answers: argument(&self.answers),
             wide_answers: argument(&self.wide_answers),
+            first: argument(&self.first),
             room,
             has_v6,
         }
@@ -109,10 +115,9 @@ impl There {
     fn new(device: &Device, plan: &Plan, batch: u32, state: &State) -> Result<Self, offload::Error> {
         let Plan { chain, .. } = plan;
         let stateful = Stateful::new(device, &chain.functions, &chain.layout, plan.stateful(), batch)?;
-        let (room, needs) = (stateful.room(), stateful.needs());
-        let memory = Parts::new(room, needs, |bytes| device.share(bytes))?;
+        let memory = Parts::new(&stateful, |bytes| device.share(bytes))?;
         let shares = device.description().shares;
-        let copies = if shares { None } else { Some(Parts::new(room, needs, |bytes| device.memory(bytes))?) };
+        let copies = if shares { None } else { Some(Parts::new(&stateful, |bytes| device.memory(bytes))?) };
         let mut queue = device.queue()?;
         let copy = stateful.restore(&mut queue, &state.definitions)?;
         Ok(Self {
@@ -124,6 +129,8 @@ impl There {
             records: Vec::new(),
             wide: Vec::new(),
             answers: Vec::new(),
+            first: Vec::new(),
+            found: Vec::new(),
             sent: Instant::now(),
             copy,
             copied: Instant::now(),
@@ -147,6 +154,10 @@ impl There {
         let buffers = copies.buffers(room, has_v6, Argument::Memory);
         self.stateful.launch(queue, dealt, &buffers, count as u32, 0)?;
         queue.copy_out(&copies.answers, 0..count * size_of::<Answer>(), &host.answers, 0)?;
+        for number in 0..self.stateful.acls() {
+            let begin = number * room as usize * size_of::<u32>();
+            queue.copy_out(&copies.first, begin..begin + count * size_of::<u32>(), &host.first, begin)?;
+        }
         Ok(queue.copy_out(
             &copies.wide_answers,
             0..if has_v6 { count * size_of::<Wide>() } else { 0 },
@@ -164,11 +175,25 @@ impl There {
         Err(packetloom_device::Error::Failed { call: "wait", why }.into())
     }
 
-    /// Writes what was found into the batch.
-    fn take(&mut self, batch: &mut Batch) {
+    /// Writes what was found into the batch, and has access lists take note of what their rules decided.
+    fn take(&mut self, batch: &mut Batch, stages: &mut Stages) {
         self.answers.resize(batch.len(), Answer::default());
         self.memory.answers.read(0, bytemuck::cast_slice_mut(&mut self.answers));
         let (verdicts, _, _) = batch.judge();
+        let room = self.stateful.room() as usize;
+        for number in 0..self.stateful.acls() {
+            self.first.resize(verdicts.len(), 0);
+            let begin = number * room * size_of::<u32>();
+            self.memory.first.read(begin, bytemuck::cast_slice_mut(&mut self.first));
+            let packets = self.first.iter().zip(&self.answers).zip(&self.records);
+            self.found.clear();
+            self.found.extend((0..).zip(packets).filter_map(|(frame, ((&first, answer), record))| {
+                let first = self.stateful.decided(number, first, answer)?;
+                Some(Found { frame, first, bytes: record.bytes() })
+            }));
+            stages.take(self.stateful.acl(number), verdicts.len(), &mut self.found, verdicts);
+        }
+        // What became of packets in the end.
         for (verdict, answer) in verdicts.iter_mut().zip(&self.answers) {
             // What is none cannot be: kernels write what they were told.
             *verdict = answer.verdict().unwrap_or(*verdict);
@@ -207,8 +232,9 @@ struct Runner {
     there: Option<There>,
     /// Functions that it runs, or ran before it failed.
     functions: usize,
-    /// Packets of a batch.
+    /// Packets of a batch at most, and of the next one.
     batch: u32,
+    pace: Pace,
     /// How long a batch may be away.
     limit: Duration,
     stages: Stages,
@@ -222,13 +248,16 @@ impl Runner {
     fn new(plan: &Plan, device: Device, live: bool) -> Self {
         let is_cpu = device.description().id == Id::Host || device.description().lanes == 1;
         let batch = if is_cpu { BATCH_OF_CPU } else { BATCH };
-        let limit = plan.chain.settings.run.device_timeout.and_then(Span::limit).map(Duration::from_nanos);
+        let Run { device_timeout, max_latency, .. } = &plan.chain.settings.run;
+        let [limit, latency] =
+            [device_timeout, max_latency].map(|span| span.and_then(Span::limit).map(Duration::from_nanos));
         Self {
             limit: limit.unwrap_or_else(|| standby::limit_of(&device)),
             device: Some(device),
             there: None,
             functions: 0,
             batch,
+            pace: Pace::new(batch as usize, latency),
             stages: Stages::alone(&plan.chain, batch as usize),
             live,
             shares: Shares::default(),
@@ -260,37 +289,45 @@ impl Runner {
         intake: &mut Intake<'_>,
         outlet: &mut Outlet<'_>,
     ) -> Result<(), Error> {
-        let mut away: Option<Batch> = None;
+        // With when it was read.
+        let mut away: Option<(Batch, Instant)> = None;
         let mut spare = Some(Batch::new(self.batch as usize));
         course.between_batches(intake, self, outlet)?;
         let mut begun = 0;
         loop {
             if course.is_due(intake.received, begun) {
-                if let Some(mut done) = away.take() {
-                    self.finish(&mut done)?;
-                    self.deliver(&mut done, outlet)?;
-                    spare = Some(done);
+                if let Some(last) = away.take() {
+                    spare = Some(self.end_batch(last, outlet)?);
                 }
                 course.between_batches(intake, self, outlet)?;
                 begun = intake.received;
             }
             let mut next = spare.take().unwrap_or_else(|| Batch::new(self.batch as usize));
+            next.set_capacity(self.pace.size());
             let has_next = intake.fill(&mut next)?;
+            let read = Instant::now();
             if has_next {
                 next.parse(course.chain().settings.run.policy());
             }
             let mut done = away.take();
-            if let Some(done) = &mut done {
-                self.finish(done)?;
+            if let Some((done, read)) = &mut done {
+                self.finish(done, *read)?;
             }
             if has_next {
                 self.send(&next);
-                away = Some(next);
+                away = Some((next, read));
             }
             self.tell(course);
-            if let Some(mut done) = done {
+            if let Some((mut done, _)) = done {
                 self.deliver(&mut done, outlet)?;
                 spare = Some(done);
+            }
+            // On a live source nobody waits for the next batch to get the verdicts on this one.
+            if self.live
+                && let Some(last) = away.take()
+            {
+                spare = Some(self.end_batch(last, outlet)?);
+                self.tell(course);
             }
             if !has_next && away.is_none() {
                 break;
@@ -309,14 +346,31 @@ impl Runner {
         }
     }
 
+    /// Takes a batch back that was read then, and through what comes after; none other is on its way.
+    fn end_batch(
+        &mut self,
+        (mut batch, read): (Batch, Instant),
+        outlet: &mut Outlet<'_>,
+    ) -> Result<Batch, Error> {
+        self.finish(&mut batch, read)?;
+        self.deliver(&mut batch, outlet)?;
+        Ok(batch)
+    }
+
     /// Takes the batch back that was sent, or judges it here: not before the one before it is through all functions, which have the
     /// flows of one batch at a time.
-    fn finish(&mut self, batch: &mut Batch) -> Result<(), Error> {
+    fn finish(&mut self, batch: &mut Batch, read: Instant) -> Result<(), Error> {
+        self.judge(batch)?;
+        self.pace.observe(batch.len(), read.elapsed());
+        Ok(())
+    }
+
+    fn judge(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let Some(there) = &mut self.there else { return self.judge_here(batch) };
         match there.wait(self.limit) {
             Ok(()) => {
                 self.stages.arrive(batch);
-                there.take(batch);
+                there.take(batch, &mut self.stages);
                 self.shares.device += batch.len() as u64;
             }
             Err(error) => {

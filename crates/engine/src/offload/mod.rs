@@ -149,8 +149,8 @@ pub fn target(device: &Device, specialise: bool) -> Target {
         },
         // Lanes are threads there: few are enough to meet each other.
         Id::Host => Target {
-            lanes: 4,
-            group: 4,
+            lanes: description.lanes.min(4),
+            group: description.lanes.min(4),
             groups_per_unit: 1,
             local_memory: description.local_memory,
             packets_a_lane: 2,

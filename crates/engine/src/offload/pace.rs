@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use super::lane::Way;
 
-/// Packets of a batch: the fewest worth a launch, the first one, and the most.
+/// Packets of a batch: the fewest worth a launch, and the first one.
 const LEAST: usize = 64;
 const FIRST: usize = 1 << 10;
-const MOST: usize = 1 << 14;
 /// The part that a new measurement has in a mean.
 const WEIGHT: f64 = 0.125;
 /// Batches of each kind to be measured before they are compared.
@@ -17,23 +16,19 @@ const TRIALS: u32 = 8;
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     size: usize,
+    most: usize,
     max_latency: Option<Duration>,
 }
 
 impl Pace {
-    /// Batches that may take so long from when they were read to their verdicts.
-    pub fn new(max_latency: Option<Duration>) -> Self {
-        Self { size: FIRST, max_latency }
+    /// Batches of so many packets at most, that may take so long from when they were read to their verdicts.
+    pub fn new(most: usize, max_latency: Option<Duration>) -> Self {
+        Self { size: FIRST.min(most), most, max_latency }
     }
 
     /// Packets of the next batch at most.
     pub fn size(&self) -> usize {
         self.size
-    }
-
-    /// Packets of a batch at most, ever.
-    pub const fn most() -> usize {
-        MOST
     }
 
     /// Takes note of a batch of `packets` that took `latency`.
@@ -42,8 +37,8 @@ impl Pace {
         match self.max_latency {
             Some(most) if latency > most => self.size = (self.size.min(packets) / 2).max(LEAST),
             // Twice as many take at most twice as long.
-            Some(most) if is_full && latency * 2 < most => self.size = (self.size * 2).min(MOST),
-            None if is_full => self.size = (self.size * 2).min(MOST),
+            Some(most) if is_full && latency * 2 < most => self.size = (self.size * 2).min(self.most),
+            None if is_full => self.size = (self.size * 2).min(self.most),
             _ => {}
         }
     }
@@ -152,13 +147,15 @@ impl Ways {
 mod tests {
     use super::*;
 
+    const MOST: usize = 1 << 14;
+
     const fn micros(micros: u64) -> Duration {
         Duration::from_micros(micros)
     }
 
     #[test]
     fn batches_grow_while_they_are_full_and_in_time() {
-        let mut pace = Pace::new(Some(micros(50)));
+        let mut pace = Pace::new(MOST, Some(micros(50)));
         pace.observe(FIRST, micros(10));
         assert_eq!(pace.size(), 2 * FIRST);
         // Half full: there is no more to be had.
@@ -170,12 +167,12 @@ mod tests {
         for _ in 0..20 {
             pace.observe(pace.size(), micros(1));
         }
-        assert_eq!(pace.size(), Pace::most());
+        assert_eq!(pace.size(), MOST);
     }
 
     #[test]
     fn batches_shrink_when_they_are_late_but_not_below_what_is_worth_it() {
-        let mut pace = Pace::new(Some(micros(50)));
+        let mut pace = Pace::new(MOST, Some(micros(50)));
         pace.observe(FIRST, micros(51));
         assert_eq!(pace.size(), FIRST / 2);
         // A small batch that is late tells that smaller ones are needed.
@@ -189,17 +186,17 @@ mod tests {
 
     #[test]
     fn without_a_limit_batches_grow_to_the_most() {
-        let mut pace = Pace::new(None);
+        let mut pace = Pace::new(MOST, None);
         for _ in 0..20 {
             pace.observe(pace.size(), Duration::from_secs(9));
         }
-        assert_eq!(pace.size(), Pace::most());
+        assert_eq!(pace.size(), MOST);
     }
 
     /// A load that takes 2 us and 10 ns a packet settles below the limit, close to half of it or above.
     #[test]
     fn a_steady_load_settles() {
-        let mut pace = Pace::new(Some(micros(50)));
+        let mut pace = Pace::new(MOST, Some(micros(50)));
         let mut latency = micros(0);
         for _ in 0..100 {
             latency = Duration::from_nanos(2_000 + 10 * pace.size() as u64);

@@ -11,11 +11,12 @@ use packetloom_packet::LinkType;
 
 use super::frames::{Acl, Frames, Options};
 use super::lane::{Lane, Way};
-use super::pace::Pace;
 use super::{Error, is_gpu};
 
 /// Batches that are on their way at a time.
 pub const LANES: usize = 4;
+/// Packets of a lane's batch at most.
+pub const ROOM: usize = 1 << 14;
 /// How long a batch may be away before the device counts as one that hangs, unless it is said; drivers of CPUs are slow.
 const LIMIT: Duration = Duration::from_secs(2);
 const LIMIT_OF_CPU: Duration = Duration::from_secs(60);
@@ -266,7 +267,7 @@ fn rules(device: &Device, functions: &[Box<dyn Prepared>], changes: usize, optio
     // A kernel that stays would take a CPU's cores; and where rules change, it would be in the way of loading them.
     let changes_come = functions.iter().any(|function| !function.changes_at().is_empty());
     let with_ring = is_gpu(device) && !changes_come;
-    let lanes = (0..LANES).map(|_| Lane::new(&kernel, Pace::most() as u32, with_ring));
+    let lanes = (0..LANES).map(|_| Lane::new(&kernel, ROOM as u32, with_ring));
     let mut lanes = lanes.collect::<Result<Vec<_>, _>>()?;
     // Drivers put off a part of the work until the first launch.
     for lane in &mut lanes {

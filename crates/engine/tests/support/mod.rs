@@ -30,6 +30,12 @@ deny udp from any to any port 0-2000
 permit tcp from any to any
 permit any from 0.0.0.0/2 to any log
 ";
+/// Rules about backends of a balancer, to which no packet is sent.
+const BACKEND_RULES: &str = "\
+deny tcp from any to 10.9.0.0/16 port 8080
+permit any from any to 10.9.0.0/16
+permit any from any to 2001:db8:9::/48
+";
 /// Rules that admit connections.
 const REFLECTING: &str = "\
 deny tcp from any to any flags R/R id resets log
@@ -77,6 +83,7 @@ pub struct How<'a> {
 fn chain_in(folder: &Path, chain: &str, settings: &str) -> Chain {
     std::fs::write(folder.join("rules"), RULES).expect("written");
     std::fs::write(folder.join("more"), MORE_RULES).expect("written");
+    std::fs::write(folder.join("backends"), BACKEND_RULES).expect("written");
     std::fs::write(folder.join("reflecting"), REFLECTING).expect("written");
     std::fs::write(folder.join("admit-all"), "reflect any from any to any\n").expect("written");
     let text = format!("{chain}[run]\n{settings}\n");
@@ -235,6 +242,7 @@ pub fn compare_on(device: &Device, chain: &str, capture: &[u8]) -> serde_json::V
     assert_eq!(shares.here, 0, "{id}: all of them were judged there");
     assert_eq!(Some(shares.device), oracle.summary["received"].as_u64());
     assert_eq!(found.summary, oracle.summary, "{id}\n{chain}");
+    assert!(found.log == oracle.log, "{id}: other packets were logged\n{chain}");
     assert!(found == oracle, "{id}: other packets passed, or rewritten otherwise\n{chain}");
     found.summary
 }

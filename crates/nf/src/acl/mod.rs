@@ -249,10 +249,10 @@ impl Prepared for Acl {
     }
 
     fn offload(&self, changes: usize) -> Option<Offload<'_>> {
-        let List { rules, verdicts, .. } = &*self.list;
+        let List { rules, verdicts, admits, .. } = &*self.list;
         let Some(all) = &self.changes else {
             let (rules, verdicts) = (Cow::Borrowed(rules), Cow::Borrowed(&verdicts[..]));
-            return Some(Offload::Acl { rules, verdicts, names: None });
+            return Some(Offload::Acl { rules, verdicts, admits: Cow::Borrowed(admits), names: None });
         };
         // The list has the rules by their serial numbers.
         let made = all.transactions[..changes].iter().map(|transaction| &transaction.changes[..]);
@@ -262,9 +262,11 @@ impl Prepared for Acl {
             .collect();
         let now = names.iter().map(|&name| rules.rules[name as usize].clone()).collect();
         let verdicts = names.iter().map(|&name| verdicts[name as usize]).chain(verdicts.last().copied());
+        let admits = names.iter().map(|&name| self.list.admits(name));
         Some(Offload::Acl {
             rules: Cow::Owned(RuleSet { rules: now }),
             verdicts: verdicts.collect(),
+            admits: admits.collect(),
             names: Some(names),
         })
     }

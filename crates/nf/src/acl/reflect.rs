@@ -9,9 +9,11 @@ use packetloom_packet::{Batch, Role, Verdict};
 
 use super::cpu::{Finder, Fixed, Passing};
 use super::judge::Judge;
-use super::{Acl, Admits, List, live, oracle};
-use crate::connections::{Arrival, Class, Connection, Signal, Tracker};
-use crate::flows::{By, FlowFunction, FlowOracle, Flows, Keeps, KeyAt, StateAt, Transport, state_words};
+use super::{Acl, Admits, Admitted, List, live, oracle};
+use crate::connections::{self, Arrival, Class, Connection, Signal, Tracker};
+use crate::flows::{
+    By, Crowd, FlowFunction, FlowOracle, Flows, Keeps, Kernel, KeyAt, StateAt, Transport, state_words,
+};
 use crate::units::Span;
 use crate::{Found, Logged, PerFlow, Report};
 
@@ -35,6 +37,21 @@ impl PerFlow for Acl {
 
     fn oracle(&self) -> Box<dyn FlowOracle> {
         Box::new(oracle::AclOracle::new(self.list.clone(), self.changes.clone()))
+    }
+
+    fn kernel(&self) -> Option<Kernel> {
+        let Admits { timeouts, loose, .. } = &self.list.settings.admits;
+        Some(Kernel {
+            name: "acl",
+            texts: &[connections::KERNEL, ("acl", include_str!("acl.kernel.c"))],
+            words: state_words::<Connection>(),
+            crowd: Crowd::Serial,
+            parameters: Tracker::new(timeouts, *loose).parameters(),
+            counters: (4, 0),
+            dscps: false,
+            lists: false,
+            decides: true,
+        })
     }
 }
 
@@ -110,6 +127,18 @@ impl<F: Finder> FlowFunction for AclReflect<F> {
         flows.each_without(batch, |packet| {
             judge.one(Found { frame: packet.frame, first: first(packet.key_at()), bytes: packet.bytes })
         });
+    }
+
+    fn take(&mut self, found: &[Found]) {
+        for &found in found {
+            self.judge.one(found);
+        }
+    }
+
+    fn add(&mut self, counted: &[u64]) {
+        let Admitted { connections, packets, bytes, related } = &mut self.judge.report.admitted;
+        let own = [connections, packets, bytes, related].into_iter();
+        own.zip(counted).for_each(|(own, counted)| *own += counted);
     }
 
     fn logged(&mut self, into: &mut Vec<Logged>) {

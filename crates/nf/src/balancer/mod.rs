@@ -152,6 +152,7 @@ impl PerFlow for Balancer {
             counters,
             dscps: false,
             lists: false,
+            decides: false,
         })
     }
 }

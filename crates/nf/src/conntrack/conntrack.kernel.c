@@ -43,7 +43,7 @@ FUNCTION u32 conntrack_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *pack
 }
 
 /* There was no room, or there is no connection. */
-FUNCTION u32 conntrack_without(PRIVATE const Packet *packet, u32 role, GLOBAL const u32 *parameters, MORE more) {
+FUNCTION u32 conntrack_without(PRIVATE Packet *packet, u32 role, GLOBAL const u32 *parameters, MORE more) {
   u32 is_invalid = role != ROLE_MEMBER && role != ROLE_UNTRACKED;
   conntrack_count(packet, is_invalid ? CONNTRACK_INVALID : CONNTRACK_UNTRACKED, more);
   return is_invalid ? parameters[CONNECTION_PARAMETERS] : VERDICT_PASS;

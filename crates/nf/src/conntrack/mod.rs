@@ -105,6 +105,7 @@ impl PerFlow for Conntrack {
             counters: (0, 2 * KINDS.len() + PROTOCOLS.len() + State::COUNT),
             dscps: false,
             lists: false,
+            decides: false,
         })
     }
 }

@@ -87,6 +87,7 @@ impl PerFlow for Counter {
             counters: (2, 0),
             dscps: false,
             lists: false,
+            decides: false,
         })
     }
 }

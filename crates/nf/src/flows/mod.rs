@@ -113,6 +113,39 @@ pub struct Kernel {
     /// Whether it lists packets one by one: the first [`LISTED`], by time and then by IP version and source. What it counted goes on with five
     /// words for each: its time, whether it is IPv6, the halves of its source, a number.
     pub lists: bool,
+    /// Whether it decides by rules, which [`Offload`](crate::Offload) has. What the first rule that matches asks for stands in the packet's notes
+    /// (an [`Action`]), from a bit on that is one more of the parameters; behind these [`ACTION_BITS`] it says whether that was what decided.
+    pub decides: bool,
+}
+
+/// What a rule, or the default, asks for, as kernels have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The packet passes.
+    Permits,
+    /// So does the connection that it opens.
+    Admits,
+    /// It is dropped.
+    Denies,
+    /// It is dropped, since no rule matches.
+    DeniesByDefault,
+}
+
+/// Bits of an [`Action`].
+pub const ACTION_BITS: u32 = 2;
+
+impl Action {
+    /// What kernels are to be told of them.
+    pub fn defines() -> impl Iterator<Item = (String, String)> {
+        let numbers = [
+            ("ACTION_PERMITS", Self::Permits as u32),
+            ("ACTION_ADMITS", Self::Admits as u32),
+            ("ACTION_DENIES", Self::Denies as u32),
+            ("ACTION_DENIES_BY_DEFAULT", Self::DeniesByDefault as u32),
+            ("ACTION_BITS", ACTION_BITS),
+        ];
+        numbers.into_iter().map(|(name, number)| (name.into(), format!("{number}u")))
+    }
 }
 
 /// What functions list one by one at most.
@@ -130,6 +163,7 @@ impl Kernel {
             counters: (0, 0),
             dscps: false,
             lists: false,
+            decides: false,
         }
     }
 }
@@ -172,6 +206,11 @@ pub trait FlowFunction: Send {
     /// As [`Function::logged`](crate::Function::logged).
     fn logged(&mut self, into: &mut Vec<Logged>) {
         let _ = into;
+    }
+
+    /// Takes note of packets that its rules decided on a device, in order: only where its [`Kernel`] decides by rules.
+    fn take(&mut self, found: &[crate::Found]) {
+        debug_assert!(found.is_empty(), "a function without rules");
     }
 
     /// Adds what its [`Kernel`] counted on a device.

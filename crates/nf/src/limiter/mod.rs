@@ -97,6 +97,7 @@ impl PerFlow for Limiter {
             counters: (4, 0),
             dscps: false,
             lists: false,
+            decides: false,
         })
     }
 }

@@ -229,6 +229,7 @@ impl PerFlow for Policer {
             counters: (6, 0),
             dscps: self.others.is_some(),
             lists: false,
+            decides: false,
         })
     }
 }

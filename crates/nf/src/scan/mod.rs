@@ -311,6 +311,7 @@ impl PerFlow for Scan {
             counters: (2, 3),
             dscps: false,
             lists: true,
+            decides: false,
         })
     }
 }

@@ -97,6 +97,7 @@ impl PerFlow for SourceCounter {
             counters: (3, 0),
             dscps: false,
             lists: false,
+            decides: false,
         })
     }
 }

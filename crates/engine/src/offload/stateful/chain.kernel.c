@@ -25,6 +25,7 @@
  *   each of them keeps;
  * - ELEPHANT_STAGES(S): those of the stages all of whose functions tell what many packets do to their state: see elephants.kernel.c;
  *   OUTLINE_WORDS: of the most telling one, and ELEPHANTS, how many flows that are elephants there may be;
+ * - RULES_BEFORE: lists whose rules were found before the first run, which begin answers: see acls.kernel.c;
  * - RECORD_...: bits of a packet's last word; DEALS, whether the text is that of the first step or of the second.
  */
 
@@ -431,7 +432,7 @@ typedef struct {
   u64 first_seed, second_seed;
   /* What is added to the times of packets. */
   u64 since;
-  /* Whether these functions are the first ones of all, and of those of their definition; its number, and its key. */
+  /* Whether these functions begin answers, and whether they are the first ones of their definition; its number, and its key. */
   u32 begins, is_first, definition, by;
   u32 is_v6, words;
   /* The functions' bits. */
@@ -1040,7 +1041,7 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
   stage.states.evicts = when_full == FULL_EVICTS;                                                                                    \
   stage.first_seed = first_seed;                                                                                                     \
   stage.second_seed = second_seed;                                                                                                   \
-  stage.begins = number == 0;                                                                                                        \
+  stage.begins = number == 0 && !RULES_BEFORE;                                                                                       \
   stage.is_first = own_is_first;                                                                                                     \
   stage.definition = own_definition;                                                                                                 \
   stage.by = own_by;                                                                                                                 \

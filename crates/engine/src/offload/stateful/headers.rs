@@ -230,6 +230,7 @@ struct There {
     wide: Memory,
     answers: Memory,
     wide_answers: Memory,
+    first: Memory,
 }
 
 impl Lane {
@@ -252,6 +253,7 @@ impl Lane {
                 wide: device.memory(packets * size_of::<Wide>())?,
                 answers: device.memory(packets * size_of::<Answer>())?,
                 wide_answers: device.memory(packets * size_of::<Wide>())?,
+                first: device.memory(stateful.acls() * packets * size_of::<u32>())?,
             },
             found: device.share(room.div_ceil(port.lanes) as usize * 8)?,
             mended: device.share(packets.min(MENDED) * size_of::<Mended>())?,
@@ -343,11 +345,11 @@ impl Lane {
         if any as u32 != 0 {
             self.mend(look)?;
         }
-        let There { slices, spots, records, wide, answers, wide_answers } = &self.there;
-        let [records, wide, answers, wide_answers] =
-            [records, wide, answers, wide_answers].map(Argument::Memory);
+        let There { slices, spots, records, wide, answers, wide_answers, first } = &self.there;
+        let [records, wide, answers, wide_answers, first] =
+            [records, wide, answers, wide_answers, first].map(Argument::Memory);
         let (room, has_v6) = (self.room, self.has_v6);
-        let buffers = Buffers { records, wide, answers, wide_answers, room, has_v6 };
+        let buffers = Buffers { records, wide, answers, wide_answers, first, room, has_v6 };
         stateful.deal(&mut self.queue, &mut self.dealt, &buffers, self.count)?;
         queue.wait_for(&self.queue)?;
         stateful.judge(queue, &self.dealt, &buffers, 0)?;

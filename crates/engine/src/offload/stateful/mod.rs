@@ -4,6 +4,7 @@
 //! kernel's items: see `chain.kernel.c`. State stays in the memory of the device, in entries of the same shape as those of this machine's
 //! tables, so it can be taken over.
 
+mod acls;
 pub mod headers;
 pub mod records;
 
@@ -13,12 +14,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use packetloom_device::{
     Argument, Description, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue, Shared,
 };
-use packetloom_nf::flows::{By, Counts, Crowd, Definition, Flows, Kernel, LISTED, V4, V6, WhenFull};
+use packetloom_nf::flows::{Action, By, Counts, Crowd, Definition, Flows, Kernel, LISTED, V4, V6, WhenFull};
 use packetloom_nf::{Form, Prepared};
 use packetloom_packet::{KeyBits, Verdict, protocol};
 use packetloom_table::regions::{self, Image, Regions};
 use packetloom_table::states::entry_bytes;
 
+use self::acls::Acl;
 use self::records::{Answer, Needs, Record, Wide};
 use super::{Error, is_gpu};
 use crate::layout::{Layout, Part, Parts};
@@ -42,9 +44,9 @@ const LATELY: u64 = 64;
 const OUTLINE_HEAD: usize = 4;
 /// Counters by an index that groups keep for themselves; with more, all groups use the same.
 const MAX_LOCAL_COUNTERS: usize = 256;
-/// Flow definitions, and functions that remember flows: each has a bit of a packet's answer, the former from [`FIRST_NOTE`] up, the
-/// latter below the last one, which says that a DSCP is to be written.
-const MAX_DEFINITIONS: usize = 15;
+/// Notes of a packet's answer: a bit for each flow definition, from [`FIRST_NOTE`] up; those of functions, below the last one, which says that
+/// a DSCP is to be written.
+const MAX_NOTES: u32 = 15;
 const FIRST_NOTE: u32 = 16;
 /// What a new flow finds in a full table, as kernels have it.
 const FULL: [(&str, WhenFull); 3] = [
@@ -234,6 +236,7 @@ pub struct Stateful {
     found: Found,
     batches: AtomicU32,
     stages: Vec<Stage>,
+    acls: Vec<Acl>,
     tables: Vec<Tables>,
     parameters: Memory,
     counted: Memory,
@@ -288,17 +291,23 @@ pub struct Buffers<'a> {
     pub answers: Argument<'a>,
     /// A [`Wide`] for each packet, where it is IPv6 and rewritten.
     pub wide_answers: Argument<'a>,
+    /// For each of the [access lists](Stateful::acls) a word for each packet.
+    pub first: Argument<'a>,
     /// Packets that there is room for in each.
     pub room: u32,
     /// Whether any packet may be IPv6.
     pub has_v6: bool,
 }
 
-/// How many functions of a chain, from its beginning, a device can run with their state: no others use the same entries.
+/// How many functions of a chain, from its beginning, a device can run with their state: no others use the same entries. None where none of
+/// these has state.
 pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
     let can = |function: &dyn Prepared| match function.form() {
-        Form::PerFlow(per_flow) => per_flow.kernel().is_some(),
-        Form::Standalone(_) => false,
+        Form::PerFlow(per_flow) => match per_flow.kernel() {
+            Some(kernel) => !kernel.decides || acls::has_fixed_rules(function),
+            None => false,
+        },
+        Form::Standalone(_) => function.is_offloadable() && acls::has_fixed_rules(function),
     };
     let mut count = functions.iter().take_while(|function| can(&***function)).count();
     let is_split = |count: usize| {
@@ -311,14 +320,13 @@ pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
         there.iter().any(|definition| here.contains(definition))
     };
     let is_too_long = |count: usize| {
-        let remembering = layout.parts[..count].iter().flatten().filter(|parts| parts.remembers.is_some());
-        stages(functions, layout, count).len() > MAX_STAGES
-            || definitions(layout, count) + remembering.count() > MAX_DEFINITIONS
+        let Split { stages, notes, .. } = split(functions, layout, count);
+        stages.len() > MAX_STAGES || definitions(layout, count) as u32 + notes > MAX_NOTES
     };
     while is_split(count) || is_too_long(count) {
         count -= 1;
     }
-    count
+    if layout.parts[..count].iter().all(Option::is_none) { 0 } else { count }
 }
 
 /// Definitions that the first functions use.
@@ -344,33 +352,66 @@ fn entry_words(tables: &[Tables]) -> usize {
     tables.iter().flat_map(|tables| tables.entry_words).max().unwrap_or(1)
 }
 
-fn stages(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Vec<Stage> {
-    let mut stages: Vec<Stage> = Vec::new();
-    let mut add = |index: usize, kernel: Kernel, part: Part| match stages
-        .last_mut()
-        .filter(|stage| stage.definition == part.definition)
-    {
-        Some(stage) => stage.functions.push((index, kernel, part)),
-        None => stages.push(Stage {
-            definition: part.definition,
-            is_first: part.is_first,
-            functions: vec![(index, kernel, part)],
-        }),
-    };
-    let mut note = FIRST_NOTE + MAX_DEFINITIONS as u32;
+/// The first functions of a chain as a device takes them.
+#[derive(Debug, Default)]
+struct Split {
+    stages: Vec<Stage>,
+    /// Where access lists stand among these.
+    acls: Vec<acls::Place>,
+    /// Bits of packets' notes that functions need.
+    notes: u32,
+}
+
+fn split(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Split {
+    let mut split = Split::default();
     for (index, (function, parts)) in functions.iter().zip(&layout.parts).enumerate().take(count) {
-        let (Form::PerFlow(per_flow), Some(Parts { main, remembers })) = (function.form(), *parts) else {
-            break;
+        let kernel = match function.form() {
+            Form::PerFlow(per_flow) => per_flow.kernel(),
+            Form::Standalone(_) => None,
         };
-        let Some(mut kernel) = per_flow.kernel() else { break };
+        let (Some(mut kernel), Some(Parts { main, remembers })) = (kernel, *parts) else {
+            split.find_rules(index, None);
+            continue;
+        };
         if let Some(part) = remembers {
-            note -= 1;
+            let note = split.note(1);
             kernel.parameters.push(note);
-            add(index, Kernel::remember(note), part);
+            split.add(index, Kernel::remember(note), part);
         }
-        add(index, kernel, main);
+        if kernel.decides {
+            let note = split.note(acls::NOTE_BITS);
+            kernel.parameters.push(note);
+            split.find_rules(index, Some(note));
+        }
+        split.add(index, kernel, main);
     }
-    stages
+    split
+}
+
+impl Split {
+    /// The first of so many bits of notes that no other function has.
+    fn note(&mut self, bits: u32) -> u32 {
+        self.notes += bits;
+        (FIRST_NOTE + MAX_NOTES).saturating_sub(self.notes)
+    }
+
+    /// Has the rules of a function found before what is added next.
+    fn find_rules(&mut self, function: usize, note: Option<u32>) {
+        self.acls.push(acls::Place { function, stage: self.stages.len(), note });
+    }
+
+    fn add(&mut self, index: usize, kernel: Kernel, part: Part) {
+        let is_apart = self.acls.last().is_some_and(|acl| acl.stage == self.stages.len());
+        let last = self.stages.last_mut().filter(|stage| !is_apart && stage.definition == part.definition);
+        match last {
+            Some(stage) => stage.functions.push((index, kernel, part)),
+            None => self.stages.push(Stage {
+                definition: part.definition,
+                is_first: part.is_first,
+                functions: vec![(index, kernel, part)],
+            }),
+        }
+    }
 }
 
 impl Stateful {
@@ -394,7 +435,7 @@ impl Stateful {
         }
         let shape = Shape::of(device);
         let room = room.clamp(1, shape.room());
-        let stages = stages(functions, layout, count);
+        let Split { stages, acls, .. } = split(functions, layout, count);
         let mut counters = vec![[0; 2]; count];
         let (mut named, mut indexed) = (0, 0);
         let mut parameters = Vec::new();
@@ -417,8 +458,10 @@ impl Stateful {
         let kernels = stages.iter().flat_map(|stage| &stage.functions);
         let listing: Vec<_> =
             kernels.filter(|(_, kernel, _)| kernel.lists).map(|(index, ..)| *index).collect();
+        let acls = acls.into_iter().map(|place| Acl::new(device, &*functions[place.function], place));
+        let acls: Vec<_> = acls.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
         let [deals, judges] =
-            programs(&shape, &stages, &tables, &counters, &begins, (named, indexed), &listing);
+            programs(&shape, (&stages, &acls), &tables, &counters, &begins, (named, indexed), &listing);
         let mut deals = device.build(&deals)?;
         let settle = deals.split_off(tables.len()).pop();
         let mut judges = device.build(&judges)?.into_iter();
@@ -440,6 +483,7 @@ impl Stateful {
             deals,
             judges,
             stages,
+            acls,
             tables,
             parameters: device.memory_of(bytemuck::cast_slice(&parameters))?,
             counted: device.memory_of(&vec![0; counter_count * 8])?,
@@ -470,6 +514,22 @@ impl Stateful {
         let connections = self.tables.iter().any(|tables| tables.definition.by == By::Connection);
         let mut kernels = self.stages.iter().flat_map(|stage| &stage.functions).map(|(_, kernel, _)| kernel);
         Needs { connections, dscps: kernels.any(|kernel| kernel.dscps) }
+    }
+
+    /// Access lists among its functions, which find a rule for each packet.
+    pub fn acls(&self) -> usize {
+        self.acls.len()
+    }
+
+    /// The place in the chain of one of them.
+    pub fn acl(&self, number: usize) -> usize {
+        self.acls[number].function
+    }
+
+    /// The rule of one of them that decided a packet, or [`packetloom_classify::NO_RULE`] for its default; none where that was not what
+    /// decided. Asked by what [`Buffers::first`] has of the packet, and its answer.
+    pub fn decided(&self, number: usize, first: u32, answer: &Answer) -> Option<u32> {
+        self.acls[number].decided(first, answer)
     }
 
     /// Functions that it runs.
@@ -546,6 +606,8 @@ impl Stateful {
         };
         // On a GPU their steps take time that is lost where there are none.
         dealt.expects_elephants = are_enough && (!is_gpu(&self.device) || self.found.lately());
+        // What no function before can have changed depends on no state, either.
+        self.find_rules(queue, dealt, buffers, 0)?;
         let (rounds, tiles) = self.tiles(packets);
         for ((kernel, tables), parted) in self.deals.iter().zip(&self.tables).zip(&dealt.definitions) {
             let arguments = [
@@ -570,6 +632,18 @@ impl Stateful {
         Ok(())
     }
 
+    /// Has the rules found of the lists that stand behind so many stages.
+    fn find_rules(
+        &self,
+        queue: &mut Queue,
+        dealt: &Dealt,
+        buffers: &Buffers<'_>,
+        stages: usize,
+    ) -> Result<(), Error> {
+        let mut acls = self.acls.iter().enumerate().filter(|(_, acl)| acl.stage == stages);
+        acls.try_for_each(|(number, acl)| acl.launch(queue, number, buffers, dealt.packets, dealt.versions))
+    }
+
     /// Packets of a tile for each item that deals, and tiles, of so many packets.
     fn tiles(&self, packets: u32) -> (u32, u32) {
         let dealers = self.shape.dealers;
@@ -589,23 +663,41 @@ impl Stateful {
         buffers: &Buffers<'_>,
         since: u64,
     ) -> Result<(), Error> {
-        let &Dealt { packets, versions, turn, expects_elephants, .. } = dealt;
-        self.check(dealt, buffers, packets)?;
-        if packets == 0 {
+        self.check(dealt, buffers, dealt.packets)?;
+        if dealt.packets == 0 {
             return Ok(());
         }
+        for number in 0..self.stages.len() {
+            self.judge_stage(queue, dealt, buffers, since, number)?;
+            self.find_rules(queue, dealt, buffers, number + 1)?;
+        }
+        let Lists { functions, memory, words, settle } = &self.lists;
+        if let Some(settle) = settle {
+            let arguments = [Argument::Memory(memory), Argument::U64(*words as u64)];
+            queue.launch(settle, functions.len() as u32, &arguments)?;
+        }
+        Ok(())
+    }
+
+    /// Queues the functions of a stage.
+    fn judge_stage(
+        &self,
+        queue: &mut Queue,
+        dealt: &Dealt,
+        buffers: &Buffers<'_>,
+        since: u64,
+        number: usize,
+    ) -> Result<(), Error> {
+        let &Dealt { packets, versions, turn, expects_elephants, .. } = dealt;
+        let stage = &self.stages[number];
+        let tables = &self.tables[stage.definition];
+        let parted = &dealt.definitions[stage.definition];
+        let steps = self.steps[number].as_ref().filter(|_| expects_elephants);
         let (rounds, tiles) = self.tiles(packets);
-        let kernels = self.judges.iter().zip(&self.steps).zip(&self.stages);
-        let kernels = kernels.flat_map(|((judges, steps), stage)| {
-            let steps = steps.as_ref().filter(|_| expects_elephants);
-            (0..versions as usize).map(move |version| (&judges[version], steps, version, stage))
-        });
-        for (judge, steps, version, stage) in kernels {
-            let tables = &self.tables[stage.definition];
-            let parted = &dealt.definitions[stage.definition];
-            let part_bits = self.part_bits(tables, packets);
-            let Regions { regions, groups, capacity } = tables.regions;
-            let when_full = FULL.iter().position(|(_, when_full)| *when_full == tables.definition.when_full);
+        let part_bits = self.part_bits(tables, packets);
+        let Regions { regions, groups, capacity } = tables.regions;
+        let when_full = FULL.iter().position(|(_, when_full)| *when_full == tables.definition.when_full);
+        for version in 0..versions as usize {
             let arguments = [
                 buffers.records,
                 buffers.wide,
@@ -641,12 +733,7 @@ impl Stateful {
             for (step, groups) in steps.into_iter().flatten().zip([outlines, follows, finishes]) {
                 queue.launch(&step[version], groups, &arguments)?;
             }
-            queue.launch(judge, (1 << part_bits).min(self.groups), &arguments)?;
-        }
-        let Lists { functions, memory, words, settle } = &self.lists;
-        if let Some(settle) = settle {
-            let arguments = [Argument::Memory(memory), Argument::U64(*words as u64)];
-            queue.launch(settle, functions.len() as u32, &arguments)?;
+            queue.launch(&self.judges[number][version], (1 << part_bits).min(self.groups), &arguments)?;
         }
         Ok(())
     }
@@ -672,7 +759,8 @@ impl Stateful {
             && room * size_of::<Record>() <= len(&buffers.records)
             && self.needs().wides(room) * size_of::<Wide>() <= len(&buffers.wide)
             && room * size_of::<Answer>() <= len(&buffers.answers)
-            && room * size_of::<Wide>() <= len(&buffers.wide_answers);
+            && room * size_of::<Wide>() <= len(&buffers.wide_answers)
+            && room * self.acls.len() * size_of::<u32>() <= len(&buffers.first);
         if fits {
             return Ok(());
         }
@@ -828,7 +916,7 @@ impl Lists {
 /// The text of the kernels that deal and that judge, and what it is told.
 fn programs(
     shape: &Shape,
-    stages: &[Stage],
+    (stages, acls): (&[Stage], &[Acl]),
     tables: &[Tables],
     counters: &[[usize; 2]],
     begins: &[usize],
@@ -840,6 +928,7 @@ fn programs(
     let mut defines = regions::defines();
     defines.extend(Verdict::defines());
     defines.extend(records::defines());
+    defines.extend(Action::defines());
     defines.extend(FULL.iter().zip(0..).map(|((name, _), number)| ((*name).into(), format!("{number}u"))));
     let number = |name: &str, value: usize| (name.to_owned(), format!("{value}u"));
     let by = |tables: &Tables| {
@@ -882,6 +971,7 @@ fn programs(
         number("PROTOCOL_UDP", protocol::UDP.into()),
         number("PROTOCOL_SCTP", protocol::SCTP.into()),
         number("TCP_SYN_ACK", By::SYN_ACK.into()),
+        number("RULES_BEFORE", acls.iter().filter(|acl| acl.stage == 0).count()),
         number("LISTS", listing.len()),
         number("LISTED", LISTED),
         number("TOTALS", named),

@@ -184,7 +184,7 @@ FUNCTION u32 packet_rewrite(PRIVATE Packet *packet, u32 end, GLOBAL const u32 *a
 
 /* Of a function that has nothing to do with packets without an entry. */
 #define PASSES_WITHOUT(name)                                                                                                          \
-  FUNCTION u32 name##_without(PRIVATE const Packet *packet, u32 role, GLOBAL const u32 *parameters, MORE more) {                      \
+  FUNCTION u32 name##_without(PRIVATE Packet *packet, u32 role, GLOBAL const u32 *parameters, MORE more) {                            \
     return VERDICT_PASS;                                                                                                              \
   }
 

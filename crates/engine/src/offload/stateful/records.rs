@@ -115,6 +115,11 @@ pub struct Answer {
 }
 
 impl Record {
+    /// IP bytes.
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
     pub(super) fn is_v6(&self) -> bool {
         self.kind & IS_V6 != 0
     }
@@ -236,6 +241,11 @@ impl Answer {
     /// The verdict on the packet.
     pub fn verdict(&self) -> Option<Verdict> {
         Verdict::of_code(self.bits as u8)
+    }
+
+    /// Whether a bit of what only the device needs is set.
+    pub(super) fn has_note(&self, bit: u32) -> bool {
+        self.bits >> bit & 1 == 1
     }
 
     /// Rewrites a frame of the batch as the device did.

@@ -1,0 +1,188 @@
+//! Access lists of a chain with state: the first rule of each packet that comes to one.
+//!
+//! A list stands between two runs of functions that share entries, as it does in the chain, so it sees packets as those before have left them.
+//! One whose rules admit connections has its rules found here, and judges with them as one of those functions.
+
+use packetloom_classify::NO_RULE;
+use packetloom_classify::image::{Algorithm, Image, Target};
+use packetloom_device::{Argument, Device, Entry, Loaded, Memory, Parameter, Program, Queue};
+use packetloom_nf::flows::{ACTION_BITS, Action};
+use packetloom_nf::{Offload, Prepared};
+use packetloom_packet::{MatchKey4, MatchKey6, Verdict};
+
+use super::records::{self, Answer, ENDS};
+use super::{Buffers, Error};
+use crate::offload::target;
+
+const ACLS: &str = include_str!("acls.kernel.c");
+
+const FIND: Entry = {
+    use Parameter::{Memory as M, U32};
+    Entry { name: "find_rules", parameters: &[M, M, M, M, M, U32, U32, U32, U32, M, U32, M, M, M, M] }
+};
+
+/// Bits of notes that a list needs which admits connections: the action, and whether that was what decided.
+pub(super) const NOTE_BITS: u32 = ACTION_BITS + 1;
+/// In place of a position, of packets that did not come to a list: no rule has it.
+const NOT_ASKED: u32 = NO_RULE - 1;
+
+/// Rules of one IP version.
+#[derive(Debug)]
+struct Version {
+    kernel: Loaded,
+    tables: [Memory; 4],
+    /// Packets that a group takes at a time.
+    round: u32,
+}
+
+/// A list on a device.
+#[derive(Debug)]
+pub(super) struct Acl {
+    /// Its place in the chain.
+    pub(super) function: usize,
+    /// Runs of functions before it.
+    pub(super) stage: usize,
+    /// Where notes begin that are for it, if it admits connections.
+    note: Option<u32>,
+    /// What each rule asks for, and what is done where none matches.
+    actions: Memory,
+    by_default: u32,
+    /// What the function calls its rules, where that is not their positions.
+    names: Option<Vec<u32>>,
+    versions: [Version; 2],
+    /// Groups that fill the device.
+    groups: u32,
+}
+
+/// Where a list stands in a chain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) function: usize,
+    pub(super) stage: usize,
+    pub(super) note: Option<u32>,
+}
+
+/// Whether a device can find the rules of a function: they stay as they are.
+pub(super) fn has_fixed_rules(function: &dyn Prepared) -> bool {
+    function.has_rules() && function.changes_at().is_empty()
+}
+
+impl Acl {
+    /// Lays out the rules of a function and copies them to the device; none where it has no rules.
+    pub(super) fn new(
+        device: &Device,
+        function: &dyn Prepared,
+        Place { function: index, stage, note }: Place,
+    ) -> Result<Option<Self>, Error> {
+        let Some(Offload::Acl { rules, verdicts, admits, names }) = function.offload(0) else {
+            return Ok(None);
+        };
+        let (algorithm, target) = (Algorithm::default(), target(device, true));
+        let mut actions = vec![0u32; rules.rules.len().div_ceil(16).max(1)];
+        for (position, verdict) in verdicts.iter().enumerate().take(rules.rules.len()) {
+            let action = match verdict {
+                Verdict::Drop(_) => Action::Denies,
+                Verdict::Pass if admits.get(position) == Some(&true) => Action::Admits,
+                Verdict::Pass => Action::Permits,
+            };
+            actions[position / 16] |= (action as u32) << (position % 16 * 2);
+        }
+        let by_default = match verdicts.last() {
+            Some(Verdict::Drop(_)) => Action::DeniesByDefault,
+            _ => Action::Permits,
+        };
+        Ok(Some(Self {
+            function: index,
+            stage,
+            note,
+            actions: device.memory_of(bytemuck::cast_slice(&actions))?,
+            by_default: by_default as u32,
+            names,
+            versions: [
+                Version::new(device, &Image::new::<MatchKey4>(&rules, algorithm, &target)?, 4, &target)?,
+                Version::new(device, &Image::new::<MatchKey6>(&rules, algorithm, &target)?, 6, &target)?,
+            ],
+            groups: device.description().units * target.groups_per_unit,
+        }))
+    }
+
+    /// Queues the kernels over a batch of so many packets of some IP versions; the list is the one with this number of those of its chain.
+    pub(super) fn launch(
+        &self,
+        queue: &mut Queue,
+        number: usize,
+        buffers: &Buffers<'_>,
+        packets: u32,
+        versions: u32,
+    ) -> Result<(), Error> {
+        let begin = number as u32 * buffers.room;
+        for Version { kernel, tables: [rules, classes, filter, masks], round } in
+            self.versions.iter().take(versions as usize)
+        {
+            let arguments = [
+                buffers.records,
+                buffers.wide,
+                buffers.answers,
+                buffers.wide_answers,
+                buffers.first,
+                Argument::U32(begin),
+                Argument::U32(packets),
+                Argument::U32((self.function == 0).into()),
+                Argument::U32(self.note.unwrap_or(0)),
+                Argument::Memory(&self.actions),
+                Argument::U32(self.by_default),
+                Argument::Memory(rules),
+                Argument::Memory(classes),
+                Argument::Memory(filter),
+                Argument::Memory(masks),
+            ];
+            queue.launch(kernel, packets.div_ceil(*round).clamp(1, self.groups), &arguments)?;
+        }
+        Ok(())
+    }
+
+    /// The rule that decided a packet, by what was found about it, if one or the default did.
+    pub(super) fn decided(&self, first: u32, answer: &Answer) -> Option<u32> {
+        let is_decided = match self.note {
+            Some(note) => answer.has_note(note + ACTION_BITS),
+            None => first != NOT_ASKED,
+        };
+        let name = |first: u32| self.names.as_ref().and_then(|names| names.get(first as usize));
+        is_decided.then(|| name(first).copied().unwrap_or(first))
+    }
+}
+
+impl Version {
+    fn new(device: &Device, image: &Image, version: u32, target: &Target) -> Result<Self, Error> {
+        let source = format!("{}#line 1 \"acls.kernel.c\"\n{ACLS}", image.rounds());
+        let number = |name: &str, value: u32| (name.to_owned(), format!("{value}u"));
+        let mut defines: Vec<_> =
+            records::defines().chain(Verdict::defines()).chain(Action::defines()).collect();
+        defines.extend([
+            ("VERSION".to_owned(), version.to_string()),
+            number("ANSWER_ENDS", ENDS),
+            number("NOT_ASKED", NOT_ASKED),
+        ]);
+        let program = Program {
+            name: "acls",
+            source,
+            defines,
+            group: target.group,
+            groups_per_unit: target.groups_per_unit,
+            stays: false,
+            local: image.local,
+            entries: vec![FIND],
+        };
+        let memory = |words: &[u32]| device.memory_of(bytemuck::cast_slice(words));
+        Ok(Self {
+            kernel: device.build(&program)?.remove(0),
+            tables: [
+                memory(&image.rules)?,
+                memory(&image.classes)?,
+                memory(&image.filter)?,
+                memory(&image.masks)?,
+            ],
+            round: image.round * (target.group / target.lanes),
+        })
+    }
+}
