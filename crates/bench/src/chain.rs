@@ -480,6 +480,10 @@ impl<'a> Course<'a> {
             if last.is_some() {
                 judging.wait_for(dealing)?;
             }
+            // A batch that comes again is not dealt out while it is judged.
+            if let Some((before, since)) = last.take_if(|(before, _)| std::ptr::eq(*before, parts)) {
+                stateful.judge(judging, other, &before.buffers(), since)?;
+            }
             // Not before the batch that was dealt out in the same memory is judged.
             dealing.wait_for(judging)?;
             stateful.deal(dealing, own, &parts.buffers(), packets)?;

@@ -87,7 +87,7 @@ impl Plan {
         }
         if self.offloaded + self.stateful == 0 {
             return format!(
-                "{device} has no kernel for the first function: all on this machine's cores, batches of {batch}"
+                "{device} takes none of these functions: all on this machine's cores, batches of {batch}"
             );
         }
         let (there, how) = match self.stateful {

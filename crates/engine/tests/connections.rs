@@ -15,7 +15,7 @@ use frames::{Fragment, Packet, Transport, ethernet};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use support::{How, compare_on, devices, results, shares, traffic};
+use support::{How, compare_on, devices, is_slow, results, shares, traffic};
 
 /// A packet to be made: whose connection it is of, and what it is there.
 #[derive(Clone, Debug)]
@@ -350,7 +350,7 @@ fn devices_know_connections() {
             format!("{reflecting}{tracker}{limiter}"),
             format!("{loose}{counter}{briefly}{short}{admitting}{tracker}"),
         ] {
-            for device in &devices {
+            for device in devices.iter().filter(|device| packets > 300 || !is_slow(device)) {
                 compare_on(device, &format!("{DEFINITIONS}{chain}"), &capture);
             }
         }
@@ -371,7 +371,7 @@ fn devices_know_connections() {
             }
         };
         let capture = capture(&events.into_iter().enumerate().map(of_one).collect::<Vec<_>>());
-        for device in &devices {
+        for device in devices.iter().filter(|device| one == 8 || !is_slow(device)) {
             for chain in [
                 format!("{counter}{tracker}{limiter}{loose}{short}"),
                 format!("{counter}{admitting}{limiter}{briefly}{short}"),

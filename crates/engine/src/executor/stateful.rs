@@ -1,6 +1,6 @@
-//! The first functions of a chain, which keep state for flows, on a device; the others here.
+//! The first functions of a chain, which keep state for flows, and access lists among them, on a device; the others here.
 //!
-//! One batch is with the device while the one before it is delivered and the next one is read. What the device keeps is copied here from
+//! One batch is with the device while the one before it is delivered and the next one is read; on a live source there is one at a time. What the device keeps is copied here from
 //! time to time. Where it fails, this machine's cores go on from the last copy: the batch that was with it is judged here, so each packet is
 //! judged once, and what state lacks is what packets changed since the copy.
 //!
@@ -26,7 +26,7 @@ use crate::offload::{self, standby};
 use crate::outcome::{Shares, TopFlows};
 use crate::{Chain, Error, Plan, State};
 
-/// Packets of a batch: for GPUs, and for devices that are cores.
+/// Packets of a batch at most: for GPUs, and for devices that are cores.
 const BATCH: u32 = 1 << 16;
 const BATCH_OF_CPU: u32 = 1 << 12;
 /// From one copy of the state to the next, at least; and how many times as long as the copy takes.

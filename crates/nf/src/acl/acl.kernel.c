@@ -1,19 +1,11 @@
 /*
  * An access list whose rules admit connections: see reflect.rs. State: that of connections.kernel.c. Parameters: the same; behind these where
- * the packet's notes have what its first rule asks for. Totals: connections admitted; packets of such, and their bytes; errors about them.
+ * the packet's notes have what is decided. Totals: connections admitted; packets of such, and their bytes; errors about them.
  */
 #define ACL_CONNECTIONS 0
 #define ACL_PACKETS 1
 #define ACL_BYTES 2
 #define ACL_RELATED 3
-
-/* Has the rule decide, and says so. */
-FUNCTION u32 acl_decide(PRIVATE Packet *packet, GLOBAL const u32 *parameters) {
-  u32 place = parameters[CONNECTION_PARAMETERS];
-  u32 action = packet->notes >> place & ((1u << ACTION_BITS) - 1);
-  packet->notes |= 1u << (place + ACTION_BITS);
-  return action == ACTION_DENIES ? VERDICT_ACL_RULE : action == ACTION_DENIES_BY_DEFAULT ? VERDICT_ACL_DEFAULT : VERDICT_PASS;
-}
 
 FUNCTION u32 acl_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
                       MORE more) {
@@ -22,11 +14,11 @@ FUNCTION u32 acl_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet, GL
       totals[ACL_RELATED] += 1;
       return VERDICT_PASS;
     }
-    return acl_decide(packet, parameters);
+    return packet_decide(packet, parameters[CONNECTION_PARAMETERS]);
   }
   u64 next[2] = {state[0], state[1]};
   u32 kind = connection_step(next, packet, parameters);
-  u32 admits = kind == CLASS_NEW && (packet->notes >> parameters[CONNECTION_PARAMETERS] & ((1u << ACTION_BITS) - 1)) == ACTION_ADMITS;
+  u32 admits = kind == CLASS_NEW && packet_decision(packet, parameters[CONNECTION_PARAMETERS]) == DECISION_ADMITS;
   if (kind == CLASS_ESTABLISHED || admits) {
     state[0] = next[0];
     state[1] = next[1];
@@ -37,9 +29,9 @@ FUNCTION u32 acl_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet, GL
     return VERDICT_PASS;
   }
   totals[ACL_CONNECTIONS] += admits;
-  return acl_decide(packet, parameters);
+  return packet_decide(packet, parameters[CONNECTION_PARAMETERS]);
 }
 
 FUNCTION u32 acl_without(PRIVATE Packet *packet, u32 role, GLOBAL const u32 *parameters, MORE more) {
-  return acl_decide(packet, parameters);
+  return packet_decide(packet, parameters[CONNECTION_PARAMETERS]);
 }

@@ -113,14 +113,14 @@ pub struct Kernel {
     /// Whether it lists packets one by one: the first [`LISTED`], by time and then by IP version and source. What it counted goes on with five
     /// words for each: its time, whether it is IPv6, the halves of its source, a number.
     pub lists: bool,
-    /// Whether it decides by rules, which [`Offload`](crate::Offload) has. What the first rule that matches asks for stands in the packet's notes
-    /// (an [`Action`]), from a bit on that is one more of the parameters; behind these [`ACTION_BITS`] it says whether that was what decided.
+    /// Whether it decides by rules, which [`Offload`](crate::Offload) has. What they [decide](Decision) stands in the packet's notes, from a bit on that
+    /// is one more of the parameters; behind these [`DECISION_BITS`] it notes that it was this that decided.
     pub decides: bool,
 }
 
-/// What a rule, or the default, asks for, as kernels have it.
+/// What rules decide about a packet, as kernels have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum Decision {
     /// The packet passes.
     Permits,
     /// So does the connection that it opens.
@@ -131,18 +131,18 @@ pub enum Action {
     DeniesByDefault,
 }
 
-/// Bits of an [`Action`].
-pub const ACTION_BITS: u32 = 2;
+/// Bits of an [`Decision`].
+pub const DECISION_BITS: u32 = 2;
 
-impl Action {
+impl Decision {
     /// What kernels are to be told of them.
     pub fn defines() -> impl Iterator<Item = (String, String)> {
         let numbers = [
-            ("ACTION_PERMITS", Self::Permits as u32),
-            ("ACTION_ADMITS", Self::Admits as u32),
-            ("ACTION_DENIES", Self::Denies as u32),
-            ("ACTION_DENIES_BY_DEFAULT", Self::DeniesByDefault as u32),
-            ("ACTION_BITS", ACTION_BITS),
+            ("DECISION_PERMITS", Self::Permits as u32),
+            ("DECISION_ADMITS", Self::Admits as u32),
+            ("DECISION_DENIES", Self::Denies as u32),
+            ("DECISION_DENIES_BY_DEFAULT", Self::DeniesByDefault as u32),
+            ("DECISION_BITS", DECISION_BITS),
         ];
         numbers.into_iter().map(|(name, number)| (name.into(), format!("{number}u")))
     }
@@ -164,6 +164,16 @@ impl Kernel {
             dscps: false,
             lists: false,
             decides: false,
+        }
+    }
+
+    /// What has rules decide that were found before, as notes say from this bit on.
+    pub fn decide(note: u32) -> Self {
+        Self {
+            name: "decide",
+            texts: &[("decide", include_str!("decide.kernel.c"))],
+            crowd: Crowd::Outlined(0),
+            ..Self::remember(note)
         }
     }
 }

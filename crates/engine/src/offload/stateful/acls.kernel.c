@@ -1,7 +1,7 @@
 /*
- * The first rule of an access list for each packet of one IP version that comes to it, and what that rule asks for.
+ * The first rule of an access list for each packet of one IP version that comes to it, and what that rule decides.
  *
- * Before this text stands that of rules.kernel.c. Defined by the host: VERSION (4, 6); ROUND_BITS; RECORD_..., VERDICT_..., ACTION_...; a bit of
+ * Before this text stands that of rules.kernel.c. Defined by the host: VERSION (4, 6); ROUND_BITS; RECORD_..., VERDICT_..., DECISION_...; a bit of
  * answers, ANSWER_ENDS; NOT_ASKED, in place of a position, of packets that do not come.
  */
 
@@ -12,6 +12,19 @@ typedef struct {
 } Group;
 
 #define ADDRESS_WORDS (VERSION == 6 ? 4u : 1u)
+#define DECISION_MASK ((1u << DECISION_BITS) - 1)
+#define DECISIONS_A_WORD (32u / DECISION_BITS)
+
+FUNCTION Key no_key(void) {
+  Key key;
+  for (u32 i = 0; i < ADDRESS_WORDS; i++) {
+    key.source[i] = 0;
+    key.destination[i] = 0;
+  }
+  key.ports = 0;
+  key.rest = 0;
+  return key;
+}
 
 /* A packet's key, as functions before have left it. */
 FUNCTION Key packet_key(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GLOBAL const u32x4 *answers,
@@ -45,12 +58,12 @@ FUNCTION Key packet_key(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, G
 }
 
 /*
- * Writes the position of the first rule of each packet of this IP version that comes here to `first`, from `first_begin` on, and what becomes of it to its answer:
- * a verdict or, where the list admits connections, the action, from the bit `note` of the answer on. Actions of rules have two bits each.
- * Where the list `begins` the chain, all packets come that take part, and their answers are begun here.
+ * Writes the position of the first rule of each packet of this IP version that comes here to `first`, from `first_begin` on, and what is decided
+ * to its answer: a verdict or, where `note` is not 0, the decision itself, from that bit on. Those of rules have DECISION_BITS each. Where the
+ * list `begins` answers, all packets come that take part.
  */
 KERNEL void find_rules(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GLOBAL u32x4 *answers, GLOBAL const u32x4 *wide_answers,
-                       GLOBAL u32 *first, u32 first_begin, u32 count, u32 begins, u32 note, GLOBAL const u32 *RESTRICT actions, u32 by_default,
+                       GLOBAL u32 *first, u32 first_begin, u32 count, u32 begins, u32 note, GLOBAL const u32 *RESTRICT decisions, u32 by_default,
                        GLOBAL const u32x4 *RESTRICT rules, GLOBAL const u32x4 *RESTRICT classes, GLOBAL const u32 *RESTRICT filter,
                        GLOBAL const u32 *RESTRICT masks) {
   LOCAL_MEMORY(Group, group);
@@ -60,48 +73,51 @@ KERNEL void find_rules(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GL
   LOCAL Lanes *lanes = &group->lanes[lanes_index()];
   u32 stride = group_count() * (GROUP / LANES) * ROUND;
   for (u32 start = (group_index() * (GROUP / LANES) + lanes_index()) * ROUND; start < count; start += stride) {
-    u32 waiting = 0;
     /* Of the lane's packets of this round, a bit each. */
     u32 own = 0;
     u32 coming = 0;
     for (u32 packet = lane(), bit = 1; packet < ROUND; packet += LANES, bit *= 2) {
       u32 index = start + packet;
-      Key key;
-      for (u32 i = 0; i < ADDRESS_WORDS; i++) {
-        key.source[i] = 0;
-        key.destination[i] = 0;
-      }
-      key.ports = 0;
-      key.rest = 0;
       if (index < count) {
         u32 kind = records[(u64)index * 2 + 1].w;
-        u32 answer = begins ? VERDICT_PASS : answers[index].x;
+        u32 verdict = begins ? VERDICT_PASS : answers[index].x & 0xff;
         u32 is_own = (VERSION == 6) == ((kind & RECORD_IS_V6) != 0);
-        u32 comes = is_own && (kind & RECORD_TAKES_PART) && (answer & 0xff) == VERDICT_PASS;
         own |= is_own ? bit : 0;
-        coming |= comes ? bit : 0;
-        if (comes) {
-          key = packet_key(records, wide, answers, wide_answers, index, answer >> ANSWER_ENDS & 3);
-        }
+        coming |= is_own && (kind & RECORD_TAKES_PART) && verdict == VERDICT_PASS ? bit : 0;
       }
-      waiting = look_up(tables, lanes, key, packet, waiting, rules, classes, masks);
     }
-    drain_all(tables, lanes, waiting, rules, classes, masks);
+    u32 any = ballot(coming != 0);
+    if (any) {
+      u32 waiting = 0;
+      for (u32 packet = lane(), bit = 1; packet < ROUND; packet += LANES, bit *= 2) {
+        /* Those that do not come are looked up as nothing. */
+        Key key = no_key();
+        if (coming & bit) {
+          u32 ends = begins ? 0 : answers[start + packet].x >> ANSWER_ENDS & 3;
+          key = packet_key(records, wide, answers, wide_answers, start + packet, ends);
+        }
+        waiting = look_up(tables, lanes, key, packet, waiting, rules, classes, masks);
+      }
+      drain_all(tables, lanes, waiting, rules, classes, masks);
+    }
     for (u32 packet = lane(), bit = 1; packet < ROUND; packet += LANES, bit *= 2) {
       u32 index = start + packet;
-      Key key = stored_key(lanes, packet);
-      u32 best = compare_tail(tables, key, lanes->best[packet], rules, classes, masks);
+      u32 best = NONE;
+      if (any) {
+        best = compare_tail(tables, stored_key(lanes, packet), lanes->best[packet], rules, classes, masks);
+      }
       if (own & bit) {
         first[first_begin + index] = !(coming & bit) ? NOT_ASKED : best == NONE ? NO_RULE : best;
       }
       if (coming & bit) {
-        u32 action = best == NONE ? by_default : actions[best / 16] >> best % 16 * 2 & 3;
-        u32 verdict = action == ACTION_DENIES              ? VERDICT_ACL_RULE
-                      : action == ACTION_DENIES_BY_DEFAULT ? VERDICT_ACL_DEFAULT
-                                                           : VERDICT_PASS;
+        u32 at = best % DECISIONS_A_WORD * DECISION_BITS;
+        u32 decision = best == NONE ? by_default : decisions[best / DECISIONS_A_WORD] >> at & DECISION_MASK;
+        u32 verdict = decision == DECISION_DENIES              ? VERDICT_ACL_RULE
+                      : decision == DECISION_DENIES_BY_DEFAULT ? VERDICT_ACL_DEFAULT
+                                                               : VERDICT_PASS;
         GLOBAL u32 *answer = (GLOBAL u32 *)&answers[index];
         u32 before = begins ? VERDICT_PASS : *answer;
-        *answer = note ? before | action << note : (before & ~0xffu) | verdict;
+        *answer = note ? before | decision << note : (before & ~0xffu) | verdict;
       }
     }
     /* Keys are written over now. */

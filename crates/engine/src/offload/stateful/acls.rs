@@ -1,12 +1,13 @@
 //! Access lists of a chain with state: the first rule of each packet that comes to one.
 //!
-//! A list stands between two runs of functions that share entries, as it does in the chain, so it sees packets as those before have left them.
-//! One whose rules admit connections has its rules found here, and judges with them as one of those functions.
+//! A list between two runs of functions that share entries decides there, and sees packets as those before have left them. One among functions
+//! that share entries, or whose rules admit connections, is one of these functions: its rules are found before them, for all packets that come to
+//! any of them, and noted.
 
 use packetloom_classify::NO_RULE;
 use packetloom_classify::image::{Algorithm, Image, Target};
 use packetloom_device::{Argument, Device, Entry, Loaded, Memory, Parameter, Program, Queue};
-use packetloom_nf::flows::{ACTION_BITS, Action};
+use packetloom_nf::flows::{DECISION_BITS, Decision};
 use packetloom_nf::{Offload, Prepared};
 use packetloom_packet::{MatchKey4, MatchKey6, Verdict};
 
@@ -21,8 +22,8 @@ const FIND: Entry = {
     Entry { name: "find_rules", parameters: &[M, M, M, M, M, U32, U32, U32, U32, M, U32, M, M, M, M] }
 };
 
-/// Bits of notes that a list needs which admits connections: the action, and whether that was what decided.
-pub(super) const NOTE_BITS: u32 = ACTION_BITS + 1;
+/// Bits of notes that a list needs that is among other functions: the decision, and whether it was taken.
+pub(super) const NOTE_BITS: u32 = DECISION_BITS + 1;
 /// In place of a position, of packets that did not come to a list: no rule has it.
 const NOT_ASKED: u32 = NO_RULE - 1;
 
@@ -42,10 +43,10 @@ pub(super) struct Acl {
     pub(super) function: usize,
     /// Runs of functions before it.
     pub(super) stage: usize,
-    /// Where notes begin that are for it, if it admits connections.
+    /// Where notes begin that are for it, if it is among other functions.
     note: Option<u32>,
-    /// What each rule asks for, and what is done where none matches.
-    actions: Memory,
+    /// What each rule decides, and what is decided where none matches.
+    decisions: Memory,
     by_default: u32,
     /// What the function calls its rules, where that is not their positions.
     names: Option<Vec<u32>>,
@@ -68,34 +69,37 @@ pub(super) fn has_fixed_rules(function: &dyn Prepared) -> bool {
 }
 
 impl Acl {
-    /// Lays out the rules of a function and copies them to the device; none where it has no rules.
+    /// Lays out the rules of a function and copies them to the device.
     pub(super) fn new(
         device: &Device,
         function: &dyn Prepared,
         Place { function: index, stage, note }: Place,
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<Self, Error> {
         let Some(Offload::Acl { rules, verdicts, admits, names }) = function.offload(0) else {
-            return Ok(None);
+            let why = format!("function {index} has no rules");
+            return Err(packetloom_device::Error::Misuse(why).into());
         };
         let (algorithm, target) = (Algorithm::default(), target(device, true));
-        let mut actions = vec![0u32; rules.rules.len().div_ceil(16).max(1)];
-        for (position, verdict) in verdicts.iter().enumerate().take(rules.rules.len()) {
-            let action = match verdict {
-                Verdict::Drop(_) => Action::Denies,
-                Verdict::Pass if admits.get(position) == Some(&true) => Action::Admits,
-                Verdict::Pass => Action::Permits,
-            };
-            actions[position / 16] |= (action as u32) << (position % 16 * 2);
-        }
-        let by_default = match verdicts.last() {
-            Some(Verdict::Drop(_)) => Action::DeniesByDefault,
-            _ => Action::Permits,
+        let of = |(position, verdict): (usize, &Verdict)| match verdict {
+            Verdict::Drop(_) => Decision::Denies,
+            Verdict::Pass if admits.get(position) == Some(&true) => Decision::Admits,
+            Verdict::Pass => Decision::Permits,
         };
-        Ok(Some(Self {
+        let of_rules: Vec<_> = verdicts.iter().enumerate().take(rules.rules.len()).map(of).collect();
+        let words = of_rules.chunks((u32::BITS / DECISION_BITS) as usize);
+        let word = |rules: &[Decision]| {
+            rules.iter().rev().fold(0, |word, &decision| word << DECISION_BITS | decision as u32)
+        };
+        let decisions: Vec<u32> = words.map(word).chain([0]).collect();
+        let by_default = match verdicts.last() {
+            Some(Verdict::Drop(_)) => Decision::DeniesByDefault,
+            _ => Decision::Permits,
+        };
+        Ok(Self {
             function: index,
             stage,
             note,
-            actions: device.memory_of(bytemuck::cast_slice(&actions))?,
+            decisions: device.memory_of(bytemuck::cast_slice(&decisions))?,
             by_default: by_default as u32,
             names,
             versions: [
@@ -103,19 +107,19 @@ impl Acl {
                 Version::new(device, &Image::new::<MatchKey6>(&rules, algorithm, &target)?, 6, &target)?,
             ],
             groups: device.description().units * target.groups_per_unit,
-        }))
+        })
     }
 
     /// Queues the kernels over a batch of so many packets of some IP versions; the list is the one with this number of those of its chain.
     pub(super) fn launch(
         &self,
         queue: &mut Queue,
-        number: usize,
+        number: u32,
         buffers: &Buffers<'_>,
         packets: u32,
         versions: u32,
     ) -> Result<(), Error> {
-        let begin = number as u32 * buffers.room;
+        let begin = number * buffers.room;
         for Version { kernel, tables: [rules, classes, filter, masks], round } in
             self.versions.iter().take(versions as usize)
         {
@@ -127,9 +131,9 @@ impl Acl {
                 buffers.first,
                 Argument::U32(begin),
                 Argument::U32(packets),
-                Argument::U32((self.function == 0).into()),
+                Argument::U32((number == 0 && self.stage == 0).into()),
                 Argument::U32(self.note.unwrap_or(0)),
-                Argument::Memory(&self.actions),
+                Argument::Memory(&self.decisions),
                 Argument::U32(self.by_default),
                 Argument::Memory(rules),
                 Argument::Memory(classes),
@@ -144,7 +148,7 @@ impl Acl {
     /// The rule that decided a packet, by what was found about it, if one or the default did.
     pub(super) fn decided(&self, first: u32, answer: &Answer) -> Option<u32> {
         let is_decided = match self.note {
-            Some(note) => answer.has_note(note + ACTION_BITS),
+            Some(note) => answer.has_note(note + DECISION_BITS),
             None => first != NOT_ASKED,
         };
         let name = |first: u32| self.names.as_ref().and_then(|names| names.get(first as usize));
@@ -157,7 +161,7 @@ impl Version {
         let source = format!("{}#line 1 \"acls.kernel.c\"\n{ACLS}", image.rounds());
         let number = |name: &str, value: u32| (name.to_owned(), format!("{value}u"));
         let mut defines: Vec<_> =
-            records::defines().chain(Verdict::defines()).chain(Action::defines()).collect();
+            records::defines().chain(Verdict::defines()).chain(Decision::defines()).collect();
         defines.extend([
             ("VERSION".to_owned(), version.to_string()),
             number("ANSWER_ENDS", ENDS),

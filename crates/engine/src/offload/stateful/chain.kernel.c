@@ -441,7 +441,7 @@ typedef struct {
 
 /*
  * Answers: the verdict, then rewritten ends, then the DSCP, if it was written; then notes: which definitions' flows began anew with the
- * packet, for which functions it is the first one of a flow that they remember, and NOTE_MARKED.
+ * packet, for which functions it is the first one of a flow that they remember, what access lists decide and whether they did, and NOTE_MARKED.
  */
 #define ANSWER_ENDS 8
 #define ANSWER_DSCP 10

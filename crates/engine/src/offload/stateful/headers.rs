@@ -3,7 +3,7 @@
 //! A batch takes three steps, in each of which another one may be at the same time: its headers are read and parsed to records in the device's
 //! memory, it is dealt out and judged there ([`Stateful::deal`], [`Stateful::judge`]), verdicts and rewritten headers are written. Between the first two this machine
 //! looks whether there are packets whose headers go on behind what was read: it parses them itself, before the batch is judged, so that they
-//! take effect in order, too.
+//! take effect in order, too. Which rules of access lists decided is not told: verdicts are.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use packetloom_device::{
     Argument, Description, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue, Shared,
 };
-use packetloom_nf::flows::{Action, By, Counts, Crowd, Definition, Flows, Kernel, LISTED, V4, V6, WhenFull};
+use packetloom_nf::flows::{
+    By, Counts, Crowd, Decision, Definition, Flows, Kernel, LISTED, V4, V6, WhenFull,
+};
 use packetloom_nf::{Form, Prepared};
 use packetloom_packet::{KeyBits, Verdict, protocol};
 use packetloom_table::regions::{self, Image, Regions};
@@ -94,6 +96,8 @@ const STEPS: [[[&str; MAX_STAGES]; 2]; 3] = [
     [numbered!("finish_v4_"), numbered!("finish_v6_")],
 ];
 const MAX_STAGES: usize = 16;
+/// Access lists at most.
+const MAX_LISTS: usize = 16;
 
 /// What suits a device.
 #[derive(Clone, Copy, Debug)]
@@ -319,11 +323,14 @@ pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
         let (there, here) = (used(there), used(here));
         there.iter().any(|definition| here.contains(definition))
     };
-    let is_too_long = |count: usize| {
-        let Split { stages, notes, .. } = split(functions, layout, count);
-        stages.len() > MAX_STAGES || definitions(layout, count) as u32 + notes > MAX_NOTES
+    let is_too_much = |count: usize| {
+        let Split { stages, acls, notes, is_parted, .. } = split(functions, layout, count);
+        stages.len() > MAX_STAGES
+            || acls.len() > MAX_LISTS
+            || definitions(layout, count) as u32 + notes > MAX_NOTES
+            || is_parted
     };
-    while is_split(count) || is_too_long(count) {
+    while is_split(count) || is_too_much(count) {
         count -= 1;
     }
     if layout.parts[..count].iter().all(Option::is_none) { 0 } else { count }
@@ -356,21 +363,27 @@ fn entry_words(tables: &[Tables]) -> usize {
 #[derive(Debug, Default)]
 struct Split {
     stages: Vec<Stage>,
-    /// Where access lists stand among these.
+    /// Before which of these the rules of access lists are found.
     acls: Vec<acls::Place>,
     /// Bits of packets' notes that functions need.
     notes: u32,
+    /// The last stage in which packets are given other addresses or ports.
+    rewritten: Option<usize>,
+    /// A list behind such a function parts functions that share entries: what these are between two looks at them is not known.
+    is_parted: bool,
 }
 
 fn split(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Split {
     let mut split = Split::default();
+    let first = |parts: &Parts| parts.remembers.unwrap_or(parts.main).definition;
     for (index, (function, parts)) in functions.iter().zip(&layout.parts).enumerate().take(count) {
         let kernel = match function.form() {
             Form::PerFlow(per_flow) => per_flow.kernel(),
             Form::Standalone(_) => None,
         };
         let (Some(mut kernel), Some(Parts { main, remembers })) = (kernel, *parts) else {
-            split.find_rules(index, None);
+            let next = layout.parts[index..count].iter().flatten().next().map(first);
+            split.add_list(index, next);
             continue;
         };
         if let Some(part) = remembers {
@@ -381,9 +394,12 @@ fn split(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Spli
         if kernel.decides {
             let note = split.note(acls::NOTE_BITS);
             kernel.parameters.push(note);
-            split.find_rules(index, Some(note));
+            split.find_rules(index, main.definition, note);
         }
         split.add(index, kernel, main);
+        if function.rewrites() {
+            split.rewritten = Some(split.stages.len() - 1);
+        }
     }
     split
 }
@@ -395,14 +411,30 @@ impl Split {
         (FIRST_NOTE + MAX_NOTES).saturating_sub(self.notes)
     }
 
-    /// Has the rules of a function found before what is added next.
-    fn find_rules(&mut self, function: usize, note: Option<u32>) {
-        self.acls.push(acls::Place { function, stage: self.stages.len(), note });
+    /// Adds a list that keeps no state. Between functions that share entries it is a function as they are, with the part of the one before it;
+    /// else it decides between stages.
+    fn add_list(&mut self, function: usize, next: Option<usize>) {
+        let last = self.stages.last().filter(|stage| Some(stage.definition) == next);
+        match last.and_then(|stage| stage.functions.last()) {
+            Some(&(_, _, part)) => {
+                let note = self.note(acls::NOTE_BITS);
+                self.find_rules(function, part.definition, note);
+                self.add(function, Kernel::decide(note), part);
+            }
+            None => self.acls.push(acls::Place { function, stage: self.stages.len(), note: None }),
+        }
+    }
+
+    /// Has the rules of a function found before its stage, that of a definition.
+    fn find_rules(&mut self, function: usize, definition: usize, note: u32) {
+        let joins = self.stages.last().is_some_and(|stage| stage.definition == definition);
+        let stage = self.stages.len() - usize::from(joins);
+        self.is_parted |= self.rewritten == Some(stage);
+        self.acls.push(acls::Place { function, stage, note: Some(note) });
     }
 
     fn add(&mut self, index: usize, kernel: Kernel, part: Part) {
-        let is_apart = self.acls.last().is_some_and(|acl| acl.stage == self.stages.len());
-        let last = self.stages.last_mut().filter(|stage| !is_apart && stage.definition == part.definition);
+        let last = self.stages.last_mut().filter(|stage| stage.definition == part.definition);
         match last {
             Some(stage) => stage.functions.push((index, kernel, part)),
             None => self.stages.push(Stage {
@@ -415,7 +447,7 @@ impl Split {
 }
 
 impl Stateful {
-    /// Compiles the first `count` functions of a chain, as many as [`offloadable`] says or fewer, for batches of up to `room` packets, and makes empty
+    /// Compiles the first `count` functions of a chain, as many as [`offloadable`] says or fewer, one of which keeps state, for batches of up to `room` packets, and makes empty
     /// tables.
     ///
     /// # Errors
@@ -459,7 +491,7 @@ impl Stateful {
         let listing: Vec<_> =
             kernels.filter(|(_, kernel, _)| kernel.lists).map(|(index, ..)| *index).collect();
         let acls = acls.into_iter().map(|place| Acl::new(device, &*functions[place.function], place));
-        let acls: Vec<_> = acls.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+        let acls = acls.collect::<Result<Vec<_>, _>>()?;
         let [deals, judges] =
             programs(&shape, (&stages, &acls), &tables, &counters, &begins, (named, indexed), &listing);
         let mut deals = device.build(&deals)?;
@@ -578,8 +610,9 @@ impl Stateful {
         self.judge(queue, dealt, buffers, since)
     }
 
-    /// Deals a batch of so many packets out by their flows, which depends on no state: in any queue, at the time when other batches are judged. Before,
-    /// the batch that was dealt out in the same memory must have been judged.
+    /// Deals a batch of so many packets out by their flows, and finds the rules of access lists before the first function with state: what depends on no
+    /// state, in any queue, at the time when batches with other buffers are judged. Before, the batch that was dealt out in the same memory must have
+    /// been judged.
     ///
     /// # Errors
     /// Where there is no room for so many, and where the device fails.
@@ -641,7 +674,9 @@ impl Stateful {
         stages: usize,
     ) -> Result<(), Error> {
         let mut acls = self.acls.iter().enumerate().filter(|(_, acl)| acl.stage == stages);
-        acls.try_for_each(|(number, acl)| acl.launch(queue, number, buffers, dealt.packets, dealt.versions))
+        acls.try_for_each(|(number, acl)| {
+            acl.launch(queue, number as u32, buffers, dealt.packets, dealt.versions)
+        })
     }
 
     /// Packets of a tile for each item that deals, and tiles, of so many packets.
@@ -928,7 +963,7 @@ fn programs(
     let mut defines = regions::defines();
     defines.extend(Verdict::defines());
     defines.extend(records::defines());
-    defines.extend(Action::defines());
+    defines.extend(Decision::defines());
     defines.extend(FULL.iter().zip(0..).map(|((name, _), number)| ((*name).into(), format!("{number}u"))));
     let number = |name: &str, value: usize| (name.to_owned(), format!("{value}u"));
     let by = |tables: &Tables| {
@@ -939,7 +974,7 @@ fn programs(
         (0..).zip(tables).map(|(index, tables): (u32, _)| format!("D({index}, {})", by(tables)));
     let each_stage = (0..).zip(stages).map(|(index, stage): (u32, _)| {
         let own = &tables[stage.definition];
-        let mask = stage.functions.iter().map(|(_, _, part)| 1u64 << part.at.function).sum::<u64>();
+        let mask = stage.functions.iter().fold(0u64, |mask, (_, _, part)| mask | 1 << part.at.function);
         format!(
             "S({index}, {}, {}, {}, {}u, {}u, (u64){mask}u << STATES_FUNCTIONS)",
             stage.definition,

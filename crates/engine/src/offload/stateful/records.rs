@@ -106,7 +106,7 @@ pub struct Wide([u32; 8]);
 #[repr(C, align(16))]
 pub struct Answer {
     /// From the lowest bit: the verdict's code, 8 bits; rewritten ends, a bit for the source and one for the destination; a DSCP, 6 bits. Then
-    /// what only the device needs; the highest one says that the DSCP is to be written.
+    /// notes, which functions on the device leave; the highest one says that the DSCP is to be written.
     bits: u32,
     source: u32,
     destination: u32,
@@ -243,7 +243,7 @@ impl Answer {
         Verdict::of_code(self.bits as u8)
     }
 
-    /// Whether a bit of what only the device needs is set.
+    /// Whether a note is set.
     pub(super) fn has_note(&self, bit: u32) -> bool {
         self.bits >> bit & 1 == 1
     }
