@@ -446,7 +446,9 @@ fn whole_chain(plan: &Plan, options: &Options, device: &Device) -> Result<Statef
     let count = stateful::offloadable(functions, layout);
     if count < functions.len() {
         let name = functions[count].name();
-        let why = format!("{name} has no kernel; expected functions that a device can run with their state");
+        let why = format!(
+            "{name} is not for a device, where it stands; expected a chain that a device can run with its state"
+        );
         return Err(packetloom_nf::Error::Invalid(why).into());
     }
     let batch = u32::try_from(options.batch).unwrap_or(u32::MAX);

@@ -113,7 +113,7 @@ pub struct Kernel {
     /// Whether it lists packets one by one: the first [`LISTED`], by time and then by IP version and source. What it counted goes on with five
     /// words for each: its time, whether it is IPv6, the halves of its source, a number.
     pub lists: bool,
-    /// Whether it decides by rules, which [`Offload`](crate::Offload) has. What they [decide](Decision) stands in the packet's notes, from a bit on that
+    /// Whether rules are to be found for it, which [`Offload`](crate::Offload) has. What they [decide](Decision) stands in the packet's notes, from a bit on that
     /// is one more of the parameters; behind these [`DECISION_BITS`] it notes that it was this that decided.
     pub decides: bool,
 }
@@ -131,7 +131,7 @@ pub enum Decision {
     DeniesByDefault,
 }
 
-/// Bits of an [`Decision`].
+/// Bits of a [`Decision`].
 pub const DECISION_BITS: u32 = 2;
 
 impl Decision {

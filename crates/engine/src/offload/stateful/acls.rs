@@ -41,7 +41,7 @@ struct Version {
 pub(super) struct Acl {
     /// Its place in the chain.
     pub(super) function: usize,
-    /// Runs of functions before it.
+    /// Runs of functions that end before its rules are found.
     pub(super) stage: usize,
     /// Where notes begin that are for it, if it is among other functions.
     note: Option<u32>,

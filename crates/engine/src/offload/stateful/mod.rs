@@ -159,7 +159,8 @@ impl Shape {
 struct Stage {
     definition: usize,
     is_first: bool,
-    /// Their places in the chain, with their kernels and where their state is; a function that remembers flows is there twice.
+    /// Their places in the chain, with their kernels and where their state is; a function that remembers flows is there twice. An access list that keeps
+    /// none has the part of the function before it, which has seen the flow when the list is asked.
     functions: Vec<(usize, Kernel, Part)>,
 }
 
@@ -610,8 +611,8 @@ impl Stateful {
         self.judge(queue, dealt, buffers, since)
     }
 
-    /// Deals a batch of so many packets out by their flows, and finds the rules of access lists before the first function with state: what depends on no
-    /// state, in any queue, at the time when batches with other buffers are judged. Before, the batch that was dealt out in the same memory must have
+    /// Deals a batch of so many packets out by their flows, and finds the rules of access lists before and among the first ones that share entries: what
+    /// depends on no state, in any queue, at the time when batches with other buffers are judged. Before, the batch that was dealt out in the same memory must have
     /// been judged.
     ///
     /// # Errors
@@ -665,7 +666,7 @@ impl Stateful {
         Ok(())
     }
 
-    /// Has the rules found of the lists that stand behind so many stages.
+    /// Has the rules found that are before this stage: of lists in front of it and in it.
     fn find_rules(
         &self,
         queue: &mut Queue,

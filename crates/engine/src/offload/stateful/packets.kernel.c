@@ -1,7 +1,7 @@
 /*
  * Packets as functions that keep state for flows see them on a device.
  *
- * Defined by the host: KEY_PORTS and the other bits of keys, PROTOCOL_SCTP, VERDICT_..., ROLE_..., RECORD_..., MORE_IS_LOCAL.
+ * Defined by the host: KEY_PORTS and the other bits of keys, PROTOCOL_..., BY_..., VERDICT_..., DECISION_..., ROLE_..., RECORD_..., MORE_IS_LOCAL.
  */
 
 typedef struct {
