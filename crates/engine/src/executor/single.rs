@@ -184,19 +184,14 @@ impl Stages {
         found: &mut Vec<Found>,
         verdicts: &mut [Verdict],
     ) {
-        let Stage { function, encoder, .. } = &mut self.stages[function];
-        match function {
-            Fast::Standalone(function) => {
-                function.take(packets, found, verdicts);
-                function.logged(&mut encoder.logged);
-            }
-            Fast::PerFlow(function, _) => {
-                function.take(found);
-                function.logged(&mut encoder.logged);
-            }
+        let stage = &mut self.stages[function];
+        match &mut stage.function {
+            Fast::Standalone(function) => function.take(packets, found, verdicts),
+            Fast::PerFlow(function, _) => function.take(found),
         }
+        stage.take_logged();
         // With those of frames that were judged aside.
-        encoder.logged.sort_unstable();
+        stage.encoder.logged.sort_unstable();
     }
 
     /// Hands out some of what the functions still hold; returns whether there is more.

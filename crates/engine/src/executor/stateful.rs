@@ -1,7 +1,7 @@
 //! The first functions of a chain, which keep state for flows, and access lists among them, on a device; the others here.
 //!
-//! One batch is with the device while the one before it is delivered and the next one is read; on a live source there is one at a time. What the device keeps is copied here from
-//! time to time. Where it fails, this machine's cores go on from the last copy: the batch that was with it is judged here, so each packet is
+//! One batch is with the device while the one before it is delivered and the next one is read; on a live source there is one at a time.
+//! What the device keeps is copied here from time to time. Where it fails, this machine's cores go on from the last copy: the batch that was with it is judged here, so each packet is
 //! judged once, and what state lacks is what packets changed since the copy.
 //!
 //! State is saved from such a copy, with no batch away. For another chain all comes back here, is handed on as on cores, and goes to the

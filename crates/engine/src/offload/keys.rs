@@ -67,12 +67,29 @@ impl Classifier {
     }
 }
 
+/// What an image has in the memory of a device.
+#[derive(Debug)]
+pub(super) struct Tables([Memory; 4]);
+
+impl Tables {
+    pub(super) fn new(device: &Device, image: &Image) -> Result<Self, packetloom_device::Error> {
+        let memory = |words: &[u32]| device.memory_of(bytemuck::cast_slice(words));
+        let Image { rules, classes, filter, masks, .. } = image;
+        Ok(Self([memory(rules)?, memory(classes)?, memory(filter)?, memory(masks)?]))
+    }
+
+    /// As kernels take them, in this order.
+    pub(super) fn arguments(&self) -> [Argument<'_>; 4] {
+        self.0.each_ref().map(Argument::Memory)
+    }
+}
+
 /// The rules of one family on a device.
 #[derive(Debug)]
 pub struct OnDevice {
     device: Device,
     kernel: Loaded,
-    tables: [Memory; 4],
+    tables: Tables,
     /// Bytes of a key.
     key_bytes: usize,
     /// Groups that fill the device.
@@ -100,13 +117,10 @@ impl OnDevice {
             entries: vec![CLASSIFY],
         };
         let kernel = device.build(&program)?.remove(0);
-        let memory = |words: &[u32]| device.memory_of(bytemuck::cast_slice(words));
-        let tables =
-            [memory(&image.rules)?, memory(&image.classes)?, memory(&image.filter)?, memory(&image.masks)?];
         Ok(Self {
             device: device.clone(),
             kernel,
-            tables,
+            tables: Tables::new(device, image)?,
             key_bytes: image.key_bytes,
             groups: device.description().units * target.groups_per_unit,
             round: image.round * (target.group / target.lanes),
@@ -133,16 +147,16 @@ impl OnDevice {
             return Err(packetloom_device::Error::Misuse(why).into());
         }
         let groups = len.div_ceil(self.round).clamp(1, self.groups);
-        let [rules, classes, filter, masks] = &self.tables;
+        let [rules, classes, filter, masks] = self.tables.arguments();
         let arguments = [
             Argument::Memory(keys),
             Argument::Memory(first),
             Argument::U32(packets.start),
             Argument::U32(packets.end),
-            Argument::Memory(rules),
-            Argument::Memory(classes),
-            Argument::Memory(filter),
-            Argument::Memory(masks),
+            rules,
+            classes,
+            filter,
+            masks,
         ];
         Ok(queue.launch(&self.kernel, groups, &arguments)?)
     }

@@ -11,7 +11,8 @@ FUNCTION u32 decide_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pass
 
 FUNCTION u32 decide_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
                             GLOBAL const u32 *parameters, GLOBAL u64 *outline) {
-  return !team_any(crowd->meeting, crowd->team, is_member && packet_is_denied(packet, parameters[0]));
+  u32 verdict = DECISION_VERDICT(packet_decision(packet, parameters[0]));
+  return !team_any(crowd->meeting, crowd->team, is_member && verdict != VERDICT_PASS);
 }
 
 FUNCTION u32 decide_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, GLOBAL const u64 *outline) { return 1; }

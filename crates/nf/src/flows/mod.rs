@@ -144,7 +144,10 @@ impl Decision {
             ("DECISION_DENIES_BY_DEFAULT", Self::DeniesByDefault as u32),
             ("DECISION_BITS", DECISION_BITS),
         ];
-        numbers.into_iter().map(|(name, number)| (name.into(), format!("{number}u")))
+        let numbers = numbers.into_iter().map(|(name, number)| (name.into(), format!("{number}u")));
+        let verdict = "((decision) == DECISION_DENIES ? VERDICT_ACL_RULE : \
+            (decision) == DECISION_DENIES_BY_DEFAULT ? VERDICT_ACL_DEFAULT : VERDICT_PASS)";
+        numbers.chain([("DECISION_VERDICT(decision)".into(), verdict.into())])
     }
 }
 

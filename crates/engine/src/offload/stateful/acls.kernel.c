@@ -112,12 +112,9 @@ KERNEL void find_rules(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GL
       if (coming & bit) {
         u32 at = best % DECISIONS_A_WORD * DECISION_BITS;
         u32 decision = best == NONE ? by_default : decisions[best / DECISIONS_A_WORD] >> at & DECISION_MASK;
-        u32 verdict = decision == DECISION_DENIES              ? VERDICT_ACL_RULE
-                      : decision == DECISION_DENIES_BY_DEFAULT ? VERDICT_ACL_DEFAULT
-                                                               : VERDICT_PASS;
         GLOBAL u32 *answer = (GLOBAL u32 *)&answers[index];
         u32 before = begins ? VERDICT_PASS : *answer;
-        *answer = note ? before | decision << note : (before & ~0xffu) | verdict;
+        *answer = note ? before | decision << note : (before & ~0xffu) | DECISION_VERDICT(decision);
       }
     }
     /* Keys are written over now. */

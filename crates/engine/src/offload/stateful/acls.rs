@@ -13,6 +13,7 @@ use packetloom_packet::{MatchKey4, MatchKey6, Verdict};
 
 use super::records::{self, Answer, ENDS};
 use super::{Buffers, Error};
+use crate::offload::keys::Tables;
 use crate::offload::target;
 
 const ACLS: &str = include_str!("acls.kernel.c");
@@ -31,7 +32,7 @@ const NOT_ASKED: u32 = NO_RULE - 1;
 #[derive(Debug)]
 struct Version {
     kernel: Loaded,
-    tables: [Memory; 4],
+    tables: Tables,
     /// Packets that a group takes at a time.
     round: u32,
 }
@@ -39,12 +40,7 @@ struct Version {
 /// A list on a device.
 #[derive(Debug)]
 pub(super) struct Acl {
-    /// Its place in the chain.
-    pub(super) function: usize,
-    /// Runs of functions that end before its rules are found.
-    pub(super) stage: usize,
-    /// Where notes begin that are for it, if it is among other functions.
-    note: Option<u32>,
+    pub(super) place: Place,
     /// What each rule decides, and what is decided where none matches.
     decisions: Memory,
     by_default: u32,
@@ -59,7 +55,9 @@ pub(super) struct Acl {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) function: usize,
+    /// Runs of functions that end before its rules are found.
     pub(super) stage: usize,
+    /// Where notes begin that are for it, if it is among other functions.
     pub(super) note: Option<u32>,
 }
 
@@ -70,13 +68,9 @@ pub(super) fn has_fixed_rules(function: &dyn Prepared) -> bool {
 
 impl Acl {
     /// Lays out the rules of a function and copies them to the device.
-    pub(super) fn new(
-        device: &Device,
-        function: &dyn Prepared,
-        Place { function: index, stage, note }: Place,
-    ) -> Result<Self, Error> {
+    pub(super) fn new(device: &Device, function: &dyn Prepared, place: Place) -> Result<Self, Error> {
         let Some(Offload::Acl { rules, verdicts, admits, names }) = function.offload(0) else {
-            let why = format!("function {index} has no rules");
+            let why = format!("function {} has no rules", place.function);
             return Err(packetloom_device::Error::Misuse(why).into());
         };
         let (algorithm, target) = (Algorithm::default(), target(device, true));
@@ -96,9 +90,7 @@ impl Acl {
             _ => Decision::Permits,
         };
         Ok(Self {
-            function: index,
-            stage,
-            note,
+            place,
             decisions: device.memory_of(bytemuck::cast_slice(&decisions))?,
             by_default: by_default as u32,
             names,
@@ -120,9 +112,8 @@ impl Acl {
         versions: u32,
     ) -> Result<(), Error> {
         let begin = number * buffers.room;
-        for Version { kernel, tables: [rules, classes, filter, masks], round } in
-            self.versions.iter().take(versions as usize)
-        {
+        for Version { kernel, tables, round } in self.versions.iter().take(versions as usize) {
+            let [rules, classes, filter, masks] = tables.arguments();
             let arguments = [
                 buffers.records,
                 buffers.wide,
@@ -131,14 +122,14 @@ impl Acl {
                 buffers.first,
                 Argument::U32(begin),
                 Argument::U32(packets),
-                Argument::U32((number == 0 && self.stage == 0).into()),
-                Argument::U32(self.note.unwrap_or(0)),
+                Argument::U32((number == 0 && self.place.stage == 0).into()),
+                Argument::U32(self.place.note.unwrap_or(0)),
                 Argument::Memory(&self.decisions),
                 Argument::U32(self.by_default),
-                Argument::Memory(rules),
-                Argument::Memory(classes),
-                Argument::Memory(filter),
-                Argument::Memory(masks),
+                rules,
+                classes,
+                filter,
+                masks,
             ];
             queue.launch(kernel, packets.div_ceil(*round).clamp(1, self.groups), &arguments)?;
         }
@@ -147,7 +138,7 @@ impl Acl {
 
     /// The rule that decided a packet, by what was found about it, if one or the default did.
     pub(super) fn decided(&self, first: u32, answer: &Answer) -> Option<u32> {
-        let is_decided = match self.note {
+        let is_decided = match self.place.note {
             Some(note) => answer.has_note(note + DECISION_BITS),
             None => first != NOT_ASKED,
         };
@@ -177,15 +168,9 @@ impl Version {
             local: image.local,
             entries: vec![FIND],
         };
-        let memory = |words: &[u32]| device.memory_of(bytemuck::cast_slice(words));
         Ok(Self {
             kernel: device.build(&program)?.remove(0),
-            tables: [
-                memory(&image.rules)?,
-                memory(&image.classes)?,
-                memory(&image.filter)?,
-                memory(&image.masks)?,
-            ],
+            tables: Tables::new(device, image)?,
             round: image.round * (target.group / target.lanes),
         })
     }

@@ -20,7 +20,8 @@
  * - DEFINITIONS(D): a D(number, by) for each flow definition; STAGES(S): an S(number, definition, by, is_first, words_v4, words_v6, mask) for
  *   each run of functions, whether it is the first one that sees packets of its definition, words of an entry, the functions' bits;
  *   STAGE_<number>(F): an F(name, bit, word, words, parameters, totals, more, list, crowd, outline) for each function: its bit and words in the
- *   entry (of one that keeps nothing there the bit of one before it), where its parameters and counters are, which list is its own or NO_LIST, how it takes a crowd, where its words are in an outline;
+ *   entry (of one that keeps nothing there the bit of one before it), where its parameters and counters are, which list is its own or NO_LIST,
+ *   how it takes a crowd, where its words are in an outline;
  *   MAX_WORDS: of any entry; TOTALS, MORE_COUNT: counters of all functions; LISTS: how many functions list packets; LISTED: the records that
  *   each of them keeps;
  * - ELEPHANT_STAGES(S): those of the stages all of whose functions tell what many packets do to their state: see elephants.kernel.c;

@@ -556,7 +556,7 @@ impl Stateful {
 
     /// The place in the chain of one of them.
     pub fn acl(&self, number: usize) -> usize {
-        self.acls[number].function
+        self.acls[number].place.function
     }
 
     /// The rule of one of them that decided a packet, or [`packetloom_classify::NO_RULE`] for its default; none where that was not what
@@ -674,7 +674,7 @@ impl Stateful {
         buffers: &Buffers<'_>,
         stages: usize,
     ) -> Result<(), Error> {
-        let mut acls = self.acls.iter().enumerate().filter(|(_, acl)| acl.stage == stages);
+        let mut acls = self.acls.iter().enumerate().filter(|(_, acl)| acl.place.stage == stages);
         acls.try_for_each(|(number, acl)| {
             acl.launch(queue, number as u32, buffers, dealt.packets, dealt.versions)
         })
@@ -1007,7 +1007,7 @@ fn programs(
         number("PROTOCOL_UDP", protocol::UDP.into()),
         number("PROTOCOL_SCTP", protocol::SCTP.into()),
         number("TCP_SYN_ACK", By::SYN_ACK.into()),
-        number("RULES_BEFORE", acls.iter().filter(|acl| acl.stage == 0).count()),
+        number("RULES_BEFORE", acls.iter().filter(|acl| acl.place.stage == 0).count()),
         number("LISTS", listing.len()),
         number("LISTED", LISTED),
         number("TOTALS", named),

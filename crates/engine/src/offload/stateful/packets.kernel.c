@@ -166,18 +166,10 @@ FUNCTION void packet_flow(PRIVATE Packet *packet, GLOBAL const u32x4 *wide, u32 
 /* What an access list decides that is among other functions, from a bit of the packet's notes on. */
 FUNCTION u32 packet_decision(PRIVATE const Packet *packet, u32 note) { return packet->notes >> note & ((1u << DECISION_BITS) - 1); }
 
-FUNCTION u32 packet_is_denied(PRIVATE const Packet *packet, u32 note) {
-  u32 decision = packet_decision(packet, note);
-  return decision == DECISION_DENIES || decision == DECISION_DENIES_BY_DEFAULT;
-}
-
 /* Decides by that, and notes it. */
 FUNCTION u32 packet_decide(PRIVATE Packet *packet, u32 note) {
-  u32 decision = packet_decision(packet, note);
   packet->notes |= 1u << (note + DECISION_BITS);
-  return decision == DECISION_DENIES              ? VERDICT_ACL_RULE
-         : decision == DECISION_DENIES_BY_DEFAULT ? VERDICT_ACL_DEFAULT
-                                                  : VERDICT_PASS;
+  return DECISION_VERDICT(packet_decision(packet, note));
 }
 
 /* Gives an end of a packet another address, with another port unless that is more than 16 bits; whether that can be. */
