@@ -580,6 +580,58 @@ fn devices_take_elephants() {
     }
 }
 
+/// Elephants of packets that are all as long, of which a limiter drops some, before and behind functions that are told how many, not which.
+#[test]
+fn devices_take_elephants_that_are_limited() {
+    let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
+    let key = Key::V4(MatchKey4 {
+        source: 0x0a00_0001,
+        destination: 0x0a00_0002,
+        source_port: 5_000,
+        destination_port: 80,
+        protocol: 17,
+        bits: KeyBits::PORTS.with(KeyBits::WHOLE),
+        ..MatchKey4::default()
+    });
+    let bytes = u64::from(u16::from_be_bytes(
+        packetloom_generate::frame(&key)[16..18].try_into().expect("two bytes"),
+    ));
+    // Income that lets one of two or of three packets pass; buckets for less than a piece, for more, for a batch, and for less than a packet.
+    let limits = [1, 3, 100, 1_000, 20_000].map(|packets| (packets * bytes, 2)).into_iter();
+    let limits =
+        limits.chain([(bytes - 1, 2), (5 * bytes - 6, 2), (90 * bytes + 7, 3), (1_000 * bytes - 1, 3)]);
+    for device in devices().iter().filter(|device| !is_slow(device)) {
+        let packets = if device.description().id == Id::Host { 4_000 } else { 210_000 };
+        for (number, (burst, of)) in limits.clone().flat_map(|limit| [limit; 2]).enumerate() {
+            let mut state = number as u64;
+            let mut nanos = 5_000_000_000;
+            // One each 10 µs, in bursts, sometimes late, and with silences in which a bucket is filled, between bursts or once in a while.
+            let timed = (0..packets).map(|packet| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                nanos += match (packet % 2_500, packet as usize % 8) {
+                    (0, _) => 40_000_000,
+                    // In pieces of eight: the bucket is filled behind the first packet, too, so that the sixth does not pass.
+                    (1_000..1_100, at) => [200, 28, 0, 0, 0, 0, 40, 40][at] * 1_000,
+                    _ => [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 28, 100][state as usize >> 60] * 1_000,
+                };
+                (nanos - if packet % 97 == 96 { 3_000_000 } else { 0 }, key)
+            });
+            let limiter = |of: u64, burst: u64| {
+                let rate = bytes * 100_000 / of;
+                function("limiter", &format!("rate = \"{rate}B/s\"\nburst = \"{burst}B\"\n"))
+            };
+            let counter = function("counter", "");
+            // A limiter that is only told how many of its packets another one dropped cannot tell what that did to it.
+            let again = if number % 2 == 0 { String::new() } else { limiter(4, 10 * bytes) };
+            let chain = [&counter, &limiter(of, burst), &counter, &again].map(String::as_str).concat();
+            let summary = compare_on(device, &chain, &capture(timed));
+            let passed = summary["functions"][2]["packets"].as_u64().expect("a number");
+            assert_eq!(passed == 0, burst < bytes, "{summary}");
+            assert!(passed < packets || burst > packets * bytes, "{summary}");
+        }
+    }
+}
+
 /// Marks that are written and read on a device, by flows of one packet, of many, and of all.
 #[test]
 fn devices_mark() {

@@ -161,7 +161,8 @@ FUNCTION u32 balancer_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 
   return !team_any(crowd->meeting, crowd->team, is_member && (packet->rest & 0xff) == PROTOCOL_SCTP);
 }
 
-FUNCTION u32 balancer_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, GLOBAL const u64 *outline) {
+FUNCTION u32 balancer_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *outline,
+                             PRIVATE u64 *dropped) {
   return 1;
 }
 

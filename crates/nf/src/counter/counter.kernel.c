@@ -21,21 +21,25 @@ FUNCTION u32 counter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pas
   return VERDICT_PASS;
 }
 
+/* Packets, bytes, and bytes of each packet if all have as many, or 0. */
 FUNCTION u32 counter_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
                              GLOBAL const u32 *parameters, GLOBAL u64 *outline) {
   u64 bytes;
   u64 packets = crowd_count(crowd, packet, is_member, &bytes);
+  u32 are_even = !team_any(crowd->meeting, crowd->team, is_member && packet->bytes * packets != bytes);
   if (team_item(crowd->team) == 0) {
     outline[0] = packets;
     outline[1] = bytes;
+    outline[2] = are_even ? bytes / packets : 0;
   }
   return 1;
 }
 
-FUNCTION u32 counter_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, GLOBAL const u64 *outline) {
-  state[0] += outline[0];
-  state[1] += outline[1];
-  return 1;
+FUNCTION u32 counter_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *outline,
+                            PRIVATE u64 *dropped) {
+  state[0] += outline[0] - *dropped;
+  state[1] += outline[1] - *dropped * outline[2];
+  return !*dropped || outline[2];
 }
 
 PASSES_WITHOUT(counter)

@@ -82,7 +82,7 @@ impl PerFlow for Counter {
             name: "counter",
             texts,
             words,
-            crowd: Crowd::Outlined(2),
+            crowd: Crowd::Outlined(3),
             parameters: Vec::new(),
             counters: (2, 0),
             dscps: false,

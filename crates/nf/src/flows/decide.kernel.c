@@ -15,7 +15,10 @@ FUNCTION u32 decide_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 is
   return !team_any(crowd->meeting, crowd->team, is_member && verdict != VERDICT_PASS);
 }
 
-FUNCTION u32 decide_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, GLOBAL const u64 *outline) { return 1; }
+FUNCTION u32 decide_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *outline,
+                           PRIVATE u64 *dropped) {
+  return 1;
+}
 
 FUNCTION u32 decide_without(PRIVATE Packet *packet, u32 role, GLOBAL const u32 *parameters, MORE more) {
   return packet_decide(packet, parameters[0]);

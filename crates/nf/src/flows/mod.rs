@@ -81,8 +81,8 @@ pub struct Keeps {
 pub enum Crowd {
     /// `<name>_crowd` takes them with all items of a group.
     Own,
-    /// The same; and `<name>_outline` says in so many words of 64 bits what they do to a state if all of them pass, and `<name>_follow`
-    /// brings a state up to date by that.
+    /// The same; and `<name>_outline` says in so many words of 64 bits what they do to a state, and `<name>_follow` brings a state up to date
+    /// by that.
     Outlined(usize),
     /// One step after the other.
     Serial,

@@ -171,9 +171,16 @@ FUNCTION u32 limiter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pas
 }
 
 /*
- * As long as all packets pass: what the bucket must hold when the first one comes, plus LIMITER_ZERO; the income until the latest, what is
- * taken, and what U is at least at the end, less what was taken; each counted from the first packet on.
+ * What a piece does to a bucket, each number counted from its first packet on: what the bucket must hold when that one comes for all to pass,
+ * plus LIMITER_ZERO; the income until the latest; what is taken, if all pass; what U is at least at the end, less what was taken, or
+ * LIMITER_NEVER where some packet does not pass whatever the bucket holds.
+ *
+ * Where packets have one price, it also says what becomes of them if some do not pass: their price, and how much more the bucket would hold before
+ * any packet, plus LIMITER_ZERO, than when the first one comes. If neither fills it, as many are too many as what it lacks has prices: see
+ * limiter_even. The price is 0 where a bucket might be filled after packets that did not pass: then less than a price is left of it.
  */
+#define LIMITER_NEVER (~(u64)0)
+
 FUNCTION u32 limiter_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
                              GLOBAL const u32 *parameters, GLOBAL u64 *outline) {
   LOCAL Meeting *meeting = crowd->meeting;
@@ -196,27 +203,52 @@ FUNCTION u32 limiter_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 i
   u64 least = is_member ? came - bucket.full - taken : 0;
   u64 least_of_all;
   u64 own_least = larger_64(team_before(meeting, team, 0, least, &least_of_all), least);
-  u64 needed = team_largest(meeting, team, is_member ? LIMITER_ZERO + taken + price - income_until : 0);
+  u32 never = team_any(meeting, team, is_member && own_least + taken > came - price);
+  u64 lacks = is_member ? LIMITER_ZERO + taken + price - income_until : 0;
+  u64 needed;
+  u64 lacked = team_before(meeting, team, 0, lacks, &needed);
+  u64 more = is_member ? LIMITER_ZERO + income_until - taken : 0;
+  u64 most_more = team_largest(meeting, team, more);
+  if (team_item(team) == crowd->first) {
+    crowd->price[0] = units;
+  }
+  team_sync(team);
+  u64 one_price = (u64)crowd->price[0] * BUCKET_PARTS;
+  u32 may_fill = is_member && lacked && more + lacked - LIMITER_ZERO + price > LIMITER_ZERO + bucket.full;
+  u32 is_even = !team_any(meeting, team, (is_member && price != one_price) || may_fill);
   if (team_item(team) == 0) {
     outline[0] = needed;
     outline[1] = income;
     outline[2] = all_taken;
-    outline[3] = least_of_all;
+    outline[3] = never ? LIMITER_NEVER : least_of_all;
+    outline[4] = is_even ? one_price : 0;
+    outline[5] = most_more;
   }
-  return !team_any(meeting, team, is_member && own_least + taken > came - price);
+  return is_even || !never;
 }
 
-FUNCTION u32 limiter_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, GLOBAL const u64 *outline) {
+FUNCTION u32 limiter_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *outline,
+                            PRIVATE u64 *dropped) {
   Bucket bucket = bucket_at(parameters, 0);
-  if (first < state[1]) {
+  if (first < state[1] || *dropped) {
     return 0;
   }
   bucket_pour(&state[0], bucket.full, bucket_income(&bucket, bucket_advance(&state[1], first)));
   u64 level = state[0];
-  u64 used = larger_64(LIMITER_ZERO - level, outline[3]) + outline[2];
-  state[0] = LIMITER_ZERO + outline[1] - used;
+  u64 least = LIMITER_ZERO - level;
+  u64 taken = outline[2];
+  if (outline[3] != LIMITER_NEVER && LIMITER_ZERO + level >= outline[0]) {
+    least = larger_64(least, outline[3]);
+  } else if (outline[4] && outline[5] + level <= LIMITER_ZERO + bucket.full) {
+    u64 lacking = outline[0] - LIMITER_ZERO - level;
+    *dropped = (lacking + outline[4] - 1) / outline[4];
+    taken -= *dropped * outline[4];
+  } else {
+    return 0;
+  }
+  state[0] = LIMITER_ZERO + outline[1] - (least + taken);
   state[1] = latest;
-  return LIMITER_ZERO + level >= outline[0];
+  return 1;
 }
 
 PASSES_WITHOUT(limiter)

@@ -92,7 +92,7 @@ impl PerFlow for Limiter {
             name: "limiter",
             texts,
             words,
-            crowd: Crowd::Outlined(4),
+            crowd: Crowd::Outlined(6),
             parameters,
             counters: (4, 0),
             dscps: false,

@@ -2,13 +2,15 @@
  * Elephants: flows with very many packets of a batch. One group would take their packets through the functions for longer than all others
  * need for the rest. So their parts are judged before, in three steps with many groups, by pieces of as many packets as a group has items:
  *
- * - outline: what the packets of each piece do to the functions' states, whatever these are, if none of the packets is dropped.
+ * - outline: what the packets of each piece do to the functions' states, whatever these are, if none of the packets is dropped, or any so many.
  * - follow: one item takes the entry from piece to piece by their outlines, and notes what it is before each. Where an outline does not hold, as
- *   where a limiter drops some of the packets, or where there are other flows' packets among them, the whole group judges the piece.
+ *   where a limiter drops some of packets with different prices, or where there are other flows' packets among them, the whole group judges the
+ *   piece.
  * - finish: the pieces that were followed are judged, each with the entry that was noted for it.
  *
  * A function takes part with <name>_outline, which writes some words and says whether they hold; and <name>_follow, which brings a state
- * up to date by them, unless that state lets them not hold. Both are told when the first and the latest of the packets come.
+ * up to date by them, unless that state lets them not hold. Both are told when the first and the latest of the packets come. The second is
+ * also told how many were dropped by functions before, not which ones, and adds those that this one drops.
  *
  * Before this text stands chain.kernel.c, with what the host defines.
  */
@@ -77,7 +79,7 @@ FUNCTION u32 is_of_elephant(LOCAL const Judge *work, PRIVATE const Stage *stage,
                            outline + OUTLINE_HEAD + own_outline) && is_open;
 #define STEP_OF_FOLLOW(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_outline)                \
   holds = holds && name##_follow(&next[key_words + 1 + word], first, latest, stage->parameters + own_parameters,                     \
-                                 outline + OUTLINE_HEAD + own_outline);
+                                 outline + OUTLINE_HEAD + own_outline, &dropped);
 
 #define OUTLINE_PIECE(number)                                                                                                        \
   FUNCTION void outline_piece_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 tiles, u32 tile_items, \
@@ -116,15 +118,33 @@ FUNCTION u32 is_of_elephant(LOCAL const Judge *work, PRIVATE const Stage *stage,
     team_sync(team);                                                                                                                 \
   }
 
-/* Follows outlines from a piece on, as far as they hold, with the entry: the first piece whose outline does not, or `pieces`. */
+/* Reads what is outlined of a piece. */
+FUNCTION void outline_load(GLOBAL const u64 *outline, PRIVATE u64 *words) {
+  for (u32 i = 0; i < OUTLINE_ENTRY; i++) {
+    words[i] = outline[i];
+  }
+}
+
+/*
+ * Follows outlines from a piece on, as far as they hold, with the entry: the first piece whose outline does not, or `pieces`. The next outline is
+ * read while one is followed: nothing else runs that an item could wait behind.
+ */
 #define FOLLOW_PIECES(number)                                                                                                        \
   FUNCTION u32 follow_pieces_##number(PRIVATE const Stage *stage, GLOBAL u64 *entry, GLOBAL u64 *outlines, u32 piece, u32 pieces) {  \
     u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
     u64 line[MAX_WORDS];                                                                                                             \
     states_load(entry, 0, stage->words, line);                                                                                       \
+    u64 ahead[OUTLINE_ENTRY];                                                                                                        \
+    outline_load(outlines + (u64)piece * OUTLINE_STRIDE, ahead);                                                                     \
     for (; piece < pieces; piece++) {                                                                                                \
-      GLOBAL u64 *outline = outlines + (u64)piece * OUTLINE_STRIDE;                                                                  \
-      prefetch_global(outline + OUTLINE_STRIDE);                                                                                     \
+      GLOBAL u64 *outlined = outlines + (u64)piece * OUTLINE_STRIDE;                                                                 \
+      u64 outline[OUTLINE_ENTRY];                                                                                                    \
+      for (u32 i = 0; i < OUTLINE_ENTRY; i++) {                                                                                      \
+        outline[i] = ahead[i];                                                                                                       \
+      }                                                                                                                              \
+      if (piece + 1 < pieces) {                                                                                                      \
+        outline_load(outlined + OUTLINE_STRIDE, ahead);                                                                              \
+      }                                                                                                                              \
       u64 first = outline[OUTLINE_FIRST];                                                                                            \
       u64 latest = outline[OUTLINE_LATEST];                                                                                          \
       u64 last = line[key_words];                                                                                                    \
@@ -133,6 +153,7 @@ FUNCTION u32 is_of_elephant(LOCAL const Judge *work, PRIVATE const Stage *stage,
         u64 silent = first > last ? first - last : 0;                                                                                \
         holds = holds && silent < stage->states.timeout && outline[OUTLINE_GAP] < stage->states.timeout;                             \
       }                                                                                                                              \
+      u64 dropped = 0;                                                                                                               \
       u64 next[MAX_WORDS];                                                                                                           \
       for (u32 i = 0; i < stage->words; i++) {                                                                                       \
         next[i] = line[i];                                                                                                           \
@@ -146,10 +167,10 @@ FUNCTION u32 is_of_elephant(LOCAL const Judge *work, PRIVATE const Stage *stage,
         next[key_words - 1] &= ~STATES_TOUCHED;                                                                                      \
       }                                                                                                                              \
       for (u32 i = 0; i < stage->words; i++) {                                                                                       \
-        outline[OUTLINE_ENTRY + i] = line[i];                                                                                        \
+        outlined[OUTLINE_ENTRY + i] = line[i];                                                                                       \
         line[i] = next[i];                                                                                                           \
       }                                                                                                                              \
-      outline[OUTLINE_KIND] = OUTLINE_FOLLOWED;                                                                                      \
+      outlined[OUTLINE_KIND] = OUTLINE_FOLLOWED;                                                                                     \
     }                                                                                                                                \
     for (u32 i = key_words - 1; i < stage->words; i++) {                                                                             \
       entry[i] = line[i];                                                                                                            \

@@ -28,10 +28,11 @@ const ENTRIES: [Entry; 3] = {
     ]
 };
 
-/// Warps of a group, and groups of a compute unit: with a header of each item on its way, more than keep a bus busy, and little
-/// enough to leave room for those that judge.
-const WARPS: u32 = 4;
-const GROUPS_PER_UNIT: u32 = 4;
+/// Of so many compute units of a GPU one reads or writes, with a group as large as can be: with a header of each item on its way that keeps a
+/// bus busy. Groups that judge need whole units, so they would wait for each that has any of those.
+const READS: u32 = 8;
+/// And so many of sixteen judge: the others read, write, and deal.
+const JUDGES: u32 = 13;
 /// In place of a frame's length: software must look at it.
 const NO_LEN: u16 = u16::MAX;
 /// Packets that software parsed which go to the device at a time.
@@ -145,7 +146,11 @@ impl Port {
             return Err(packetloom_device::Error::Unavailable { device, why }.into());
         }
         let (lanes, group) = match description.id {
-            _ if is_gpu(device) => (description.lanes, description.lanes * WARPS),
+            _ if is_gpu(device) => {
+                let lanes = description.lanes;
+                let most = description.local_memory / local_bytes(slice);
+                (lanes, (most.min(description.group) / lanes).max(1) * lanes)
+            }
             Id::Host => (description.lanes, description.lanes),
             // Not one item, as for judging: PoCL 3.1 then reads other bytes of a slice than those that were written.
             _ => (1, description.group.min(64)),
@@ -175,16 +180,16 @@ impl Port {
             ),
             defines,
             group,
-            groups_per_unit: GROUPS_PER_UNIT,
+            groups_per_unit: 1,
             // Others are to find room for their groups while these read and write.
             stays: true,
-            local: (group * (slice.bytes() as u32 + 4)).next_multiple_of(16),
+            local: (group * local_bytes(slice)).next_multiple_of(16),
             entries: ENTRIES.to_vec(),
         };
         let [read, mend, write] = <[Loaded; 3]>::try_from(device.build(&program)?).unwrap_or_else(|loaded| {
             unreachable!("a kernel for each of three entries, not {}", loaded.len());
         });
-        let groups = description.units * GROUPS_PER_UNIT;
+        let groups = if is_gpu(device) { description.units.div_ceil(READS) } else { description.units };
         Ok(Self { device: device.clone(), read, mend, write, slice, lanes, groups, policy })
     }
 
@@ -192,6 +197,11 @@ impl Port {
     fn groups(&self, packets: u32) -> u32 {
         packets.div_ceil(self.read.group).clamp(1, self.groups)
     }
+}
+
+/// Bytes of a group's memory for each of its items.
+const fn local_bytes(slice: Slice) -> u32 {
+    slice.bytes() as u32 + size_of::<u32>() as u32
 }
 
 /// What software found out about a packet.
@@ -352,7 +362,11 @@ impl Lane {
         let buffers = Buffers { records, wide, answers, wide_answers, first, room, has_v6 };
         stateful.deal(&mut self.queue, &mut self.dealt, &buffers, self.count)?;
         queue.wait_for(&self.queue)?;
-        stateful.judge(queue, &self.dealt, &buffers, 0)?;
+        let groups = match is_gpu(stateful.device()) {
+            true => (stateful.groups * JUDGES / 16).max(1),
+            false => stateful.groups,
+        };
+        stateful.judge_with(queue, &self.dealt, &buffers, 0, groups)?;
         self.queue.wait_for(queue)?;
         let arguments = [
             Argument::U32(self.count),

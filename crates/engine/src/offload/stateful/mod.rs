@@ -699,12 +699,24 @@ impl Stateful {
         buffers: &Buffers<'_>,
         since: u64,
     ) -> Result<(), Error> {
+        self.judge_with(queue, dealt, buffers, since, self.groups)
+    }
+
+    /// Judges it with so many groups at most, where others are to run beside them.
+    fn judge_with(
+        &self,
+        queue: &mut Queue,
+        dealt: &Dealt,
+        buffers: &Buffers<'_>,
+        since: u64,
+        groups: u32,
+    ) -> Result<(), Error> {
         self.check(dealt, buffers, dealt.packets)?;
         if dealt.packets == 0 {
             return Ok(());
         }
         for number in 0..self.stages.len() {
-            self.judge_stage(queue, dealt, buffers, since, number)?;
+            self.judge_stage(queue, dealt, buffers, since, number, groups)?;
             self.find_rules(queue, dealt, buffers, number + 1)?;
         }
         let Lists { functions, memory, words, settle } = &self.lists;
@@ -723,6 +735,7 @@ impl Stateful {
         buffers: &Buffers<'_>,
         since: u64,
         number: usize,
+        at_most: u32,
     ) -> Result<(), Error> {
         let &Dealt { packets, versions, turn, expects_elephants, .. } = dealt;
         let stage = &self.stages[number];
@@ -765,11 +778,12 @@ impl Stateful {
                 Argument::U32(turn),
                 Argument::U32(steps.is_some().into()),
             ];
-            let [outlines, follows, finishes] = [self.groups, MAX_ELEPHANTS.min(self.groups), self.groups];
-            for (step, groups) in steps.into_iter().flatten().zip([outlines, follows, finishes]) {
+            for (step, groups) in
+                steps.into_iter().flatten().zip([at_most, MAX_ELEPHANTS.min(at_most), at_most])
+            {
                 queue.launch(&step[version], groups, &arguments)?;
             }
-            queue.launch(&self.judges[number][version], (1 << part_bits).min(self.groups), &arguments)?;
+            queue.launch(&self.judges[number][version], (1 << part_bits).min(at_most), &arguments)?;
         }
         Ok(())
     }
