@@ -627,7 +627,8 @@ fn devices_take_elephants_that_are_limited() {
             let summary = compare_on(device, &chain, &capture(timed));
             let passed = summary["functions"][2]["packets"].as_u64().expect("a number");
             assert_eq!(passed == 0, burst < bytes, "{summary}");
-            assert!(passed < packets || burst > packets * bytes, "{summary}");
+            // Where a bucket holds more than come between two long silences, all pass.
+            assert_eq!(passed == packets, burst > 2_500 * bytes, "{summary}");
         }
     }
 }
