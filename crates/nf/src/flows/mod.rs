@@ -82,7 +82,7 @@ pub enum Crowd {
     /// `<name>_crowd` takes them with all items of a group.
     Own,
     /// The same; and `<name>_outline` says in so many words of 64 bits what they do to a state, and `<name>_follow` brings a state up to date
-    /// by that.
+    /// by that, if it can: of packets that functions before have dropped it knows how many there are, not which ones.
     Outlined(usize),
     /// One step after the other.
     Serial,

@@ -175,9 +175,10 @@ FUNCTION u32 limiter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pas
  * plus LIMITER_ZERO; the income until the latest; what is taken, if all pass; what U is at least at the end, less what was taken, or
  * LIMITER_NEVER where some packet does not pass whatever the bucket holds.
  *
- * Where packets have one price, it also says what becomes of them if some do not pass: their price, and how much more the bucket would hold before
- * any packet, plus LIMITER_ZERO, than when the first one comes. If neither fills it, as many are too many as what it lacks has prices: see
- * limiter_even. The price is 0 where a bucket might be filled after packets that did not pass: then less than a price is left of it.
+ * Where packets have one price, it also says what becomes of them if some do not pass: their price, and the most that the bucket would hold before
+ * any packet, if all pass, beyond what it holds when the first one comes, plus LIMITER_ZERO. As long as nothing fills the bucket,
+ * (needed - level) / price packets, rounded up, are too many: see limiter_even. A packet that does not pass leaves less than a price there; where
+ * income until a later one might fill it from that on, or prices differ, the price is 0, and nothing is said.
  */
 #define LIMITER_NEVER (~(u64)0)
 
@@ -241,8 +242,9 @@ FUNCTION u32 limiter_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL co
     least = larger_64(least, outline[3]);
   } else if (outline[4] && outline[5] + level <= LIMITER_ZERO + bucket.full) {
     u64 lacking = outline[0] - LIMITER_ZERO - level;
-    *dropped = (lacking + outline[4] - 1) / outline[4];
-    taken -= *dropped * outline[4];
+    u64 too_many = (lacking + outline[4] - 1) / outline[4];
+    taken -= too_many * outline[4];
+    *dropped += too_many;
   } else {
     return 0;
   }

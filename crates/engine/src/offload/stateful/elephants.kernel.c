@@ -2,9 +2,10 @@
  * Elephants: flows with very many packets of a batch. One group would take their packets through the functions for longer than all others
  * need for the rest. So their parts are judged before, in three steps with many groups, by pieces of as many packets as a group has items:
  *
- * - outline: what the packets of each piece do to the functions' states, whatever these are, if none of the packets is dropped, or any so many.
+ * - outline: what the packets of each piece do to the functions' states, whatever these are, if none of the packets is dropped,
+ *   or if so many of them are.
  * - follow: one item takes the entry from piece to piece by their outlines, and notes what it is before each. Where an outline does not hold, as
- *   where a limiter drops some of packets with different prices, or where there are other flows' packets among them, the whole group judges the
+ *   where a limiter drops some packets of different prices, or where there are other flows' packets among them, the whole group judges the
  *   piece.
  * - finish: the pieces that were followed are judged, each with the entry that was noted for it.
  *
@@ -127,7 +128,7 @@ FUNCTION void outline_load(GLOBAL const u64 *outline, PRIVATE u64 *words) {
 
 /*
  * Follows outlines from a piece on, as far as they hold, with the entry: the first piece whose outline does not, or `pieces`. The next outline is
- * read while one is followed: nothing else runs that an item could wait behind.
+ * read while one is followed, as there are no other warps whose work would hide that it is waited for.
  */
 #define FOLLOW_PIECES(number)                                                                                                        \
   FUNCTION u32 follow_pieces_##number(PRIVATE const Stage *stage, GLOBAL u64 *entry, GLOBAL u64 *outlines, u32 piece, u32 pieces) {  \

@@ -28,11 +28,11 @@ const ENTRIES: [Entry; 3] = {
     ]
 };
 
-/// Of so many compute units of a GPU one reads or writes, with a group as large as can be: with a header of each item on its way that keeps a
-/// bus busy. Groups that judge need whole units, so they would wait for each that has any of those.
-const READS: u32 = 8;
-/// And so many of sixteen judge: the others read, write, and deal.
-const JUDGES: u32 = 13;
+/// Of so many compute units of a GPU one has a group that reads, and one a group that writes, as large as can be: with a header of each item on its
+/// way that keeps a bus busy. Groups that judge may need whole units, and wait for each that has any of those.
+const UNITS_OF_A_READER: u32 = 8;
+/// So many sixteenths of the groups that can judge do: those that read, write and deal find most of what they need beside them.
+const JUDGING_SIXTEENTHS: u32 = 13;
 /// In place of a frame's length: software must look at it.
 const NO_LEN: u16 = u16::MAX;
 /// Packets that software parsed which go to the device at a time.
@@ -181,7 +181,7 @@ impl Port {
             defines,
             group,
             groups_per_unit: 1,
-            // Others are to find room for their groups while these read and write.
+            // Others are to find room for their groups where there are units left.
             stays: true,
             local: (group * local_bytes(slice)).next_multiple_of(16),
             entries: ENTRIES.to_vec(),
@@ -189,7 +189,8 @@ impl Port {
         let [read, mend, write] = <[Loaded; 3]>::try_from(device.build(&program)?).unwrap_or_else(|loaded| {
             unreachable!("a kernel for each of three entries, not {}", loaded.len());
         });
-        let groups = if is_gpu(device) { description.units.div_ceil(READS) } else { description.units };
+        let groups =
+            if is_gpu(device) { description.units.div_ceil(UNITS_OF_A_READER) } else { description.units };
         Ok(Self { device: device.clone(), read, mend, write, slice, lanes, groups, policy })
     }
 
@@ -363,7 +364,7 @@ impl Lane {
         stateful.deal(&mut self.queue, &mut self.dealt, &buffers, self.count)?;
         queue.wait_for(&self.queue)?;
         let groups = match is_gpu(stateful.device()) {
-            true => (stateful.groups * JUDGES / 16).max(1),
+            true => (stateful.groups * JUDGING_SIXTEENTHS / 16).max(1),
             false => stateful.groups,
         };
         stateful.judge_with(queue, &self.dealt, &buffers, 0, groups)?;
