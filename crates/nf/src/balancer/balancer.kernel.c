@@ -88,10 +88,14 @@ FUNCTION u32 balancer_return(PRIVATE const Packet *packet, GLOBAL const u32 *par
   return 0;
 }
 
+/* The backend that is chosen for a flow: words from a file may name one of the other IP version. */
+FUNCTION GLOBAL const u32 *balancer_backend(u32 chosen, GLOBAL const u32 *parameters) {
+  return parameters + parameters[3] + (chosen - 1) * BALANCER_BACKEND;
+}
+
 /* Sends a packet of a flow to its backend. */
 FUNCTION u32 balancer_send(PRIVATE Packet *packet, u32 chosen, GLOBAL const u32 *parameters) {
-  GLOBAL const u32 *backend = parameters + parameters[3] + (chosen - 1) * BALANCER_BACKEND;
-  /* Words from a file may name a backend of the other version. */
+  GLOBAL const u32 *backend = balancer_backend(chosen, parameters);
   return backend[5] == packet->is_v6 && packet_rewrite(packet, END_DESTINATION, backend, backend[4]) ? VERDICT_PASS : VERDICT_REWRITE;
 }
 
@@ -155,15 +159,19 @@ FUNCTION u32 balancer_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pa
   return takes ? balancer_send(packet, (u32)state, parameters) : passes ? balancer_other(packet, parameters, totals, more) : VERDICT_PASS;
 }
 
-/* A flow that has its backend keeps it: what packets do depends on them alone. Those of SCTP may not pass. */
+/* A flow that has its backend keeps it: what packets do depends on them alone. Those of SCTP may not pass. Their IP version. */
 FUNCTION u32 balancer_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
                               GLOBAL const u32 *parameters, GLOBAL u64 *outline) {
+  if (team_item(crowd->team) == crowd->first) {
+    outline[0] = packet->is_v6;
+  }
   return !team_any(crowd->meeting, crowd->team, is_member && (packet->rest & 0xff) == PROTOCOL_SCTP);
 }
 
 FUNCTION u32 balancer_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *outline,
                              PRIVATE u64 *dropped) {
-  return 1;
+  u32 chosen = (u32)state[0];
+  return !chosen || balancer_backend(chosen, parameters)[5] == outline[0];
 }
 
 PASSES_WITHOUT(balancer)

@@ -147,7 +147,7 @@ impl PerFlow for Balancer {
             name: "balancer",
             texts,
             words,
-            crowd: Crowd::Outlined(0),
+            crowd: Crowd::Outlined(1),
             parameters: self.services.parameters(self.returns.as_deref()),
             counters,
             dscps: false,
