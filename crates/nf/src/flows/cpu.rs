@@ -34,7 +34,8 @@ pub struct Flows {
 /// Flows of an IP version, and those of the batch that is being judged.
 #[derive(Debug)]
 pub(super) struct Family<const W: usize> {
-    states: States<W>,
+    /// By itself, so that what seldom changes of it is not written to where it changes hands.
+    states: Box<States<W>>,
     /// Packets of the batch: those that came, then those of them that passed when they were looked up and have an entry; in order.
     pub(super) touched: Vec<Touched>,
     /// Their flows, beside them until they are looked up.
@@ -253,8 +254,9 @@ impl<const W: usize> Family<W> {
             WhenFull::DropNew | WhenFull::PassNew => states::WhenFull::Refuse,
         };
         let share = definition.max_flows.div_ceil(workers.max(1));
+        let states = States::new(definition.by.key_form(), share, batch, words, timeout, when_full, seeds);
         Self {
-            states: States::new(definition.by.key_form(), share, batch, words, timeout, when_full, seeds),
+            states: Box::new(states),
             touched: Vec::new(),
             flows: Vec::new(),
             relations: Vec::new(),
@@ -329,6 +331,10 @@ impl<const W: usize> Family<W> {
 
     /// Finds the entries of these packets, or makes them.
     fn touch(&mut self) {
+        self.without.clear();
+        if self.touched.is_empty() {
+            return;
+        }
         let Self { states, touched, flows, has_others, .. } = self;
         let refused = states.counts().refused;
         if *has_others {
@@ -336,7 +342,6 @@ impl<const W: usize> Family<W> {
         } else {
             states.touch_all(flows, touched);
         }
-        self.without.clear();
         if self.has_others || self.states.counts().refused != refused {
             self.set_apart();
         }
@@ -434,10 +439,14 @@ impl Flows {
         self.v6.bring();
     }
 
-    /// Changes its tables for those of others; packets stay.
-    pub(super) fn swap_tables(&mut self, others: &mut Self) {
-        mem::swap(&mut self.v4.states, &mut others.v4.states);
-        mem::swap(&mut self.v6.states, &mut others.v6.states);
+    /// Changes its tables of some IP versions for those of others; packets stay.
+    pub(super) fn swap_tables(&mut self, others: &mut Self, [of_v4, of_v6]: [bool; 2]) {
+        if of_v4 {
+            mem::swap(&mut self.v4.states, &mut others.v4.states);
+        }
+        if of_v6 {
+            mem::swap(&mut self.v6.states, &mut others.v6.states);
+        }
     }
 
     /// Has a function judge the packets that pass and have an entry, in order, each with the function's state of its flow; `true` where

@@ -194,7 +194,9 @@ impl Visitor {
         // What one part's packets come to says nothing about those of another one.
         let any_dropped = !all_pass(batch.verdicts());
         let mut judge_part = |part: usize, tables: &mut Flows| {
-            flows.swap_tables(tables);
+            // What is not written to does not leave the caches of other workers.
+            let versions = [v4.has(part), v6.has(part)];
+            flows.swap_tables(tables, versions);
             let dropped = any_dropped.then(|| batch.verdicts());
             v4.give(part, dropped, &mut flows.v4);
             v6.give(part, dropped, &mut flows.v6);
@@ -206,7 +208,7 @@ impl Visitor {
             }
             judge(batch, flows);
             flows.leave();
-            flows.swap_tables(tables);
+            flows.swap_tables(tables, versions);
         };
         let has_packets = |part: &usize| v4.has(*part) || v6.has(*part);
         waiting.clear();
