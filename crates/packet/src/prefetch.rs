@@ -20,12 +20,18 @@ pub fn prefetch<T>(item: Option<&T>) {
 /// Asks for the cache line in which the item at a place begins; nothing is asked of the place, which may be beyond the last one.
 #[inline]
 pub fn prefetch_at<T>(items: &[T], at: usize) {
+    prefetch_address(items.as_ptr().wrapping_add(at));
+}
+
+/// Asks for the cache line of an address; nothing is asked of that.
+#[inline]
+pub fn prefetch_address<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch reads nothing into the program and faults on no address, whatever lies there.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(items.as_ptr().wrapping_add(at).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (items, at);
+    let _ = address;
 }

@@ -2,15 +2,33 @@
 //! every access.
 
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::AtomicU64;
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapRaw};
 
 const HUGE_PAGE: usize = 2 << 20;
 
 /// What a cache holds at a time.
 pub(crate) type Line = [u64; 8];
 
-/// Lines of 64 bytes, all 0 at first. Memory is taken as it is written, if the system does so.
+/// Memory of so many bytes, all 0 at first, and where they are in it, if the system gives any. It is taken as it is written, if the system
+/// does so.
+fn mapped(bytes: usize) -> Option<(MmapMut, Range<usize>)> {
+    let is_small = bytes < HUGE_PAGE;
+    // One more page than is needed, so as to begin where a page begins; what is small begins where a small one does.
+    let room = if is_small { bytes.max(1) } else { bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE };
+    let memory = MmapMut::map_anon(room).ok()?;
+    if is_small {
+        return Some((memory, 0..bytes));
+    }
+    let at = memory.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
+    // Only a hint.
+    #[cfg(target_os = "linux")]
+    let _ = memory.advise(memmap2::Advice::HugePage);
+    Some((memory, at..at + bytes))
+}
+
+/// Lines of 64 bytes, all 0 at first.
 #[derive(Debug)]
 pub(crate) enum Lines {
     Mapped { memory: MmapMut, range: Range<usize> },
@@ -20,20 +38,9 @@ pub(crate) enum Lines {
 impl Lines {
     /// So many.
     pub(crate) fn zeroed(lines: usize) -> Self {
-        let bytes = lines * 64;
-        let is_small = bytes < HUGE_PAGE;
-        // One more page than is needed, so as to begin where a page begins; what is small begins where a small one does.
-        let room = if is_small { bytes.max(1) } else { bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE };
-        match MmapMut::map_anon(room) {
-            Ok(memory) if is_small => Self::Mapped { memory, range: 0..bytes },
-            Ok(memory) => {
-                let at = memory.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
-                // Only a hint.
-                #[cfg(target_os = "linux")]
-                let _ = memory.advise(memmap2::Advice::HugePage);
-                Self::Mapped { memory, range: at..at + bytes }
-            }
-            Err(_) => Self::Own(vec![[0; 8]; lines]),
+        match mapped(lines * size_of::<Line>()) {
+            Some((memory, range)) => Self::Mapped { memory, range },
+            None => Self::Own(vec![[0; 8]; lines]),
         }
     }
 }
@@ -56,6 +63,41 @@ impl DerefMut for Lines {
         match self {
             Self::Mapped { memory, range } => bytemuck::cast_slice_mut(&mut memory[range.clone()]),
             Self::Own(lines) => lines,
+        }
+    }
+}
+
+/// Words, all 0 at first, that some read while another one writes them.
+#[derive(Debug)]
+pub(crate) enum Words {
+    Mapped { memory: MmapRaw, range: Range<usize> },
+    Own(Vec<AtomicU64>),
+}
+
+impl Words {
+    /// So many.
+    pub(crate) fn zeroed(words: usize) -> Self {
+        match mapped(words * 8) {
+            Some((memory, range)) => Self::Mapped { memory: memory.into(), range },
+            None => Self::Own((0..words).map(|_| AtomicU64::new(0)).collect()),
+        }
+    }
+}
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    #[inline]
+    #[allow(unsafe_code)]
+    fn deref(&self) -> &[AtomicU64] {
+        match self {
+            Self::Mapped { memory, range } => {
+                let first = memory.as_mut_ptr().wrapping_add(range.start).cast::<AtomicU64>();
+                // SAFETY: the range lies in this memory, which is mapped as long as `self` is there, begins where a page does, and
+                // was zeros at first; nothing else leads there.
+                unsafe { std::slice::from_raw_parts(first, range.len() / 8) }
+            }
+            Self::Own(words) => words,
         }
     }
 }

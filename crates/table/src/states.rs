@@ -18,11 +18,14 @@
 //! removal still finds the flow as it was.
 
 use std::mem;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
-use packetloom_packet::prefetch_at;
+use packetloom_packet::{prefetch_address, prefetch_at};
 
-use crate::pages::{Line, Lines};
+use crate::pages::{Line, Lines, Words};
 
 /// Entries of a group.
 const WAYS: usize = 7;
@@ -166,8 +169,7 @@ impl std::ops::Add for Counts {
 #[derive(Debug)]
 pub struct States<const W: usize> {
     seeds: [u64; 2],
-    /// Whole lines of eight.
-    groups: Lines,
+    groups: Arc<Words>,
     entries: Lines,
     form: KeyForm,
     /// Lines of an entry.
@@ -211,7 +213,7 @@ impl<const W: usize> States<W> {
         let groups = (capacity * PLACES.0 / PLACES.1 + batch + 1).div_ceil(WAYS).next_multiple_of(8);
         Self {
             seeds,
-            groups: Lines::zeroed(groups / 8),
+            groups: Arc::new(Words::zeroed(groups)),
             entries: Lines::zeroed(groups * WAYS * stride),
             form,
             stride,
@@ -259,7 +261,7 @@ impl<const W: usize> States<W> {
 
     /// For keys that will be looked up.
     pub fn arrivals(&self) -> Arrivals<'_> {
-        Arrivals { seeds: self.seeds, groups: self.groups.as_flattened() }
+        Arrivals { seeds: self.seeds, groups: &self.groups }
     }
 
     /// Looks up the flows of packets, each beside its packet, in order, each at its time, and makes entries for those that have none.
@@ -272,6 +274,23 @@ impl<const W: usize> States<W> {
         }
     }
 
+    /// As [`States::touch_all`], where [`Signpost::ask`] was asked for the flows, and the packets have what it said.
+    pub fn touch_asked<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+        match self.form {
+            KeyForm::Whole => self.table::<false>().touch_group(flows, packets),
+            KeyForm::Address => self.table::<true>().touch_group(flows, packets),
+        }
+    }
+
+    /// What says where flows probably are, for whoever does not have the table yet.
+    pub fn signpost(&self) -> Signpost {
+        Signpost {
+            groups: Arc::clone(&self.groups),
+            entries: self.entries.as_ptr().addr(),
+            stride: self.stride,
+        }
+    }
+
     /// The place of a flow at a time, if it has an entry that is not dead; changes nothing.
     pub fn find(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
         match self.form {
@@ -280,11 +299,11 @@ impl<const W: usize> States<W> {
         }
     }
 
-    /// The same for many packets.
-    pub fn find_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+    /// The same for packets whose flows [`Signpost::ask`] was asked for, and which have what it said.
+    pub fn find_asked<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
         match self.form {
-            KeyForm::Whole => self.table::<false>().find_all(flows, packets),
-            KeyForm::Address => self.table::<true>().find_all(flows, packets),
+            KeyForm::Whole => self.table::<false>().find_asked(flows, packets),
+            KeyForm::Address => self.table::<true>().find_asked(flows, packets),
         }
     }
 
@@ -292,9 +311,8 @@ impl<const W: usize> States<W> {
     fn table<const SHORT: bool>(&mut self) -> Table<'_, W, SHORT> {
         Table {
             seeds: self.seeds,
-            groups: self.groups.as_flattened_mut(),
+            places: Places { groups: &self.groups, entries: self.entries.as_ptr(), stride: self.stride },
             entries: &mut self.entries,
-            stride: self.stride,
             timeout: self.timeout,
             when_full: self.when_full,
             capacity: self.capacity,
@@ -324,7 +342,7 @@ impl<const W: usize> States<W> {
 
     /// All that is held, dead or not.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_, W>> {
-        let tags = self.groups.as_flattened().iter().enumerate().flat_map(|(group, &tags)| {
+        let tags = self.groups.iter().map(load).enumerate().flat_map(|(group, tags)| {
             (0..WAYS).filter(move |&way| tag_at(tags, way) >= TAG).map(move |way| group * WAYS + way)
         });
         tags.map(move |place| self.entry(place * self.stride))
@@ -377,7 +395,7 @@ impl<const W: usize> States<W> {
         for number in 0..self.removed.len() {
             let place = self.removed[number];
             last(self.entry(place * self.stride));
-            set_tag(&mut self.groups.as_flattened_mut()[place / WAYS], place % WAYS, FREE);
+            set_tag(&self.groups[place / WAYS], place % WAYS, FREE);
         }
         self.removed.clear();
     }
@@ -387,7 +405,7 @@ impl<const W: usize> States<W> {
 #[derive(Clone, Copy, Debug)]
 pub struct Arrivals<'a> {
     seeds: [u64; 2],
-    groups: &'a [u64],
+    groups: &'a [AtomicU64],
 }
 
 impl Arrivals<'_> {
@@ -395,15 +413,31 @@ impl Arrivals<'_> {
     #[inline]
     pub fn expect<const W: usize>(&self, key: Key<W>) -> Hashed<W> {
         let hash = hash(&key, self.seeds);
-        let flow = Hashed { key, hash };
-        self.bring(&flow);
-        flow
+        prefetch_at(self.groups, home(self.groups.len(), hash));
+        Hashed { key, hash }
+    }
+}
+
+/// Where flows of a table probably are, said while another worker may be changing the table: so nothing relies on it.
+#[derive(Clone, Debug)]
+pub struct Signpost {
+    groups: Arc<Words>,
+    /// The address of the first entry: nothing is read there.
+    entries: usize,
+    stride: usize,
+}
+
+impl Signpost {
+    /// Brings in the tags of flows.
+    pub fn bring<const W: usize>(&self, flows: &[Hashed<W>]) {
+        let groups: &[AtomicU64] = &self.groups;
+        flows.iter().for_each(|flow| prefetch_at(groups, home(groups.len(), flow.hash)));
     }
 
-    /// Brings in the tags of a key whose hash is known.
-    #[inline]
-    pub fn bring<const W: usize>(&self, flow: &Hashed<W>) {
-        prefetch_at(self.groups, home(self.groups.len(), flow.hash));
+    /// Says packets where their flows' entries probably are, which are brought in.
+    pub fn ask<const W: usize, P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
+        let entries = ptr::without_provenance(self.entries);
+        Places { groups: &self.groups, entries, stride: self.stride }.ask(flows, packets);
     }
 }
 
@@ -587,8 +621,20 @@ fn tag_at(tags: u64, way: usize) -> u64 {
 }
 
 #[inline]
-fn set_tag(tags: &mut u64, way: usize, tag: u64) {
-    *tags = (*tags & !(0xff << (way * 8))) | (tag << (way * 8));
+fn set_tag(tags: &AtomicU64, way: usize, tag: u64) {
+    store(tags, (load(tags) & !(0xff << (way * 8))) | (tag << (way * 8)));
+}
+
+/// The tags of a group. Whoever has the table reads what was written to it; a [`Signpost`] perhaps something older.
+#[inline]
+fn load(tags: &AtomicU64) -> u64 {
+    tags.load(Ordering::Relaxed)
+}
+
+/// By whoever has the table.
+#[inline]
+fn store(tags: &AtomicU64, new: u64) {
+    tags.store(new, Ordering::Relaxed);
 }
 
 /// A bit, the top one of its byte, for each way that has a tag; and perhaps for some above the first of them.
@@ -598,12 +644,91 @@ fn ways_with(tags: u64, tag: u64) -> u64 {
     differ.wrapping_sub(EACH_BYTE) & !differ & EACH_TOP_BIT & ((1 << PASSED) - 1)
 }
 
+/// Where the entries of a table are, by their tags.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    groups: &'a [AtomicU64],
+    /// The first, of which nothing is read here.
+    entries: *const Line,
+    stride: usize,
+}
+
+impl Places<'_> {
+    /// Asks for the places that the hashes of flows probably lead to, or [`NO_SLOT`]; they are brought in, or where new entries will
+    /// probably stand.
+    // By itself, so that it has all registers; and of its own, or all would be read again where tags were read, which others may be writing.
+    #[inline(never)]
+    fn ask<const W: usize, P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
+        let Self { groups, entries, stride } = *self;
+        for (flow, packet) in flows.iter().zip(packets) {
+            let (home, tag) = (home(groups.len(), flow.hash), tag(flow.hash));
+            let ways = ways_with(load(&groups[home]), tag);
+            *packet.slot() =
+                if ways == 0 { self.ask_elsewhere(home, tag) } else { bring(entries, stride, home, ways) };
+        }
+    }
+
+    /// The same where no tag of the home group is that of the hash.
+    #[cold]
+    fn ask_elsewhere(&self, home: usize, tag: u64) -> Slot {
+        let Self { entries, stride, .. } = *self;
+        let (tags, next) = (self.tags(home), self.after(home));
+        // Who went past a group mostly stands in the next one.
+        let ways = if tags >> PASSED == 0 { 0 } else { ways_with(self.tags(next), tag) };
+        if ways != 0 {
+            return bring(entries, stride, next, ways);
+        }
+        match ways_with(tags, FREE) {
+            0 => bring(entries, stride, next, ways_with(self.tags(next), FREE)),
+            free => bring(entries, stride, home, free),
+        };
+        NO_SLOT
+    }
+
+    /// The tags of a group.
+    #[inline]
+    fn tags(&self, group: usize) -> u64 {
+        load(&self.groups[group])
+    }
+
+    /// The group after another one.
+    #[inline]
+    fn after(&self, group: usize) -> usize {
+        if group + 1 == self.groups.len() { 0 } else { group + 1 }
+    }
+
+    /// Where the entry at the first of some ways of a group is.
+    #[inline]
+    fn slot(&self, group: usize, ways: u64) -> usize {
+        slot(self.stride, group, ways)
+    }
+}
+
+/// Where the entry at the first of some ways of a group is.
+#[inline]
+fn slot(stride: usize, group: usize, ways: u64) -> usize {
+    (group * WAYS + ways.trailing_zeros() as usize / 8) * stride
+}
+
+/// Brings in what stands at the first of some ways of a group: its place.
+#[inline]
+fn bring(entries: *const Line, stride: usize, group: usize, ways: u64) -> Slot {
+    let slot = slot(stride, group, ways);
+    let bring_line = |line| prefetch_address(entries.wrapping_add(slot + line));
+    bring_line(0);
+    // Most have one or two: no loop for those.
+    if stride > 1 {
+        bring_line(1);
+        (2..stride).for_each(bring_line);
+    }
+    slot as Slot
+}
+
 /// The parts of a table, with its entries at hand; of one whose keys are addresses, if they are short.
 struct Table<'a, const W: usize, const SHORT: bool> {
     seeds: [u64; 2],
-    groups: &'a mut [u64],
+    places: Places<'a>,
     entries: &'a mut [Line],
-    stride: usize,
     timeout: u64,
     when_full: WhenFull,
     capacity: usize,
@@ -624,7 +749,7 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         // The entries of one group of packets are on their way while those of the group before are looked at.
         let mut before: (&[_], &mut [P]) = (&[], &mut []);
         for (flows, packets) in flows.chunks(TOGETHER).zip(packets.chunks_mut(TOGETHER)) {
-            self.ask_group(flows, packets);
+            self.places.ask(flows, packets);
             let (flows, packets) = mem::replace(&mut before, (flows, packets));
             self.touch_group(flows, packets);
         }
@@ -636,17 +761,14 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         self.lives(slot, now).then_some(slot as Slot)
     }
 
-    fn find_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
-        for (flows, packets) in flows.chunks(TOGETHER).zip(packets.chunks_mut(TOGETHER)) {
-            self.ask_group(flows, packets);
-            for (flow, packet) in flows.iter().zip(packets) {
-                let (now, hint) = (packet.now(), *packet.slot() as usize);
-                let line = self.entries.get(hint);
-                let is_there = line.is_some_and(|line| Self::is(line, &flow.key));
-                let slot = if is_there { Some(hint) } else { self.find(flow) };
-                let slot = slot.filter(|&slot| self.lives(slot, now));
-                *packet.slot() = slot.map_or(NO_SLOT, |slot| slot as Slot);
-            }
+    fn find_asked<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+        for (flow, packet) in flows.iter().zip(packets) {
+            let (now, hint) = (packet.now(), *packet.slot() as usize);
+            let line = self.entries.get(hint);
+            let is_there = line.is_some_and(|line| Self::is(line, &flow.key));
+            let slot = if is_there { Some(hint) } else { self.find(flow) };
+            let slot = slot.filter(|&slot| self.lives(slot, now));
+            *packet.slot() = slot.map_or(NO_SLOT, |slot| slot as Slot);
         }
     }
 
@@ -654,55 +776,6 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     fn make(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
         self.capacity += self.capacity / 4;
         self.touch_elsewhere(flow, now)
-    }
-
-    /// The place that a hash probably leads to, or [`NO_SLOT`]; it is brought in, or where a new entry will probably stand.
-    #[inline]
-    fn hint(&self, hash: u64) -> Slot {
-        let home = home(self.groups.len(), hash);
-        let ways = ways_with(self.groups[home], tag(hash));
-        if ways == 0 { self.hint_elsewhere(home, tag(hash)) } else { self.bring(home, ways) }
-    }
-
-    /// The same where no tag of the home group is that of the hash.
-    #[cold]
-    fn hint_elsewhere(&self, home: usize, tag: u64) -> Slot {
-        let (tags, next) = (self.groups[home], self.after(home));
-        // Who went past a group mostly stands in the next one.
-        let ways = if tags >> PASSED == 0 { 0 } else { ways_with(self.groups[next], tag) };
-        if ways != 0 {
-            return self.bring(next, ways);
-        }
-        match ways_with(tags, FREE) {
-            0 => self.bring(next, ways_with(self.groups[next], FREE)),
-            free => self.bring(home, free),
-        };
-        NO_SLOT
-    }
-
-    /// Brings in what stands at the first of some ways of a group: its place.
-    #[inline]
-    fn bring(&self, group: usize, ways: u64) -> Slot {
-        let slot = self.slot(group, ways);
-        prefetch_at(self.entries, slot);
-        // Most have one or two: no loop for those.
-        if self.stride > 1 {
-            prefetch_at(self.entries, slot + 1);
-            (2..self.stride).for_each(|line| prefetch_at(self.entries, slot + line));
-        }
-        slot as Slot
-    }
-
-    /// The group after another one.
-    #[inline]
-    fn after(&self, group: usize) -> usize {
-        if group + 1 == self.groups.len() { 0 } else { group + 1 }
-    }
-
-    /// Where the entry at the first of some ways of a group is.
-    #[inline]
-    fn slot(&self, group: usize, ways: u64) -> usize {
-        (group * WAYS + ways.trailing_zeros() as usize / 8) * self.stride
     }
 
     /// Whether a line is that of a flow's entry.
@@ -723,13 +796,13 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
 
     fn find(&mut self, flow: &Hashed<W>) -> Option<usize> {
         let tag = tag(flow.hash);
-        let mut group = home(self.groups.len(), flow.hash);
+        let mut group = home(self.places.groups.len(), flow.hash);
         // Counters that stay at their most would otherwise never end the search.
-        for _ in 0..self.groups.len() {
-            let tags = self.groups[group];
+        for _ in 0..self.places.groups.len() {
+            let tags = self.places.tags(group);
             let mut ways = ways_with(tags, tag);
             while ways != 0 {
-                let slot = self.slot(group, ways);
+                let slot = self.places.slot(group, ways);
                 if Self::is(&self.entries[slot], &flow.key) {
                     return Some(slot);
                 }
@@ -738,21 +811,13 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
             if tags >> PASSED == 0 {
                 return None;
             }
-            group = self.after(group);
+            group = self.places.after(group);
         }
         None
     }
 
-    /// Asks for the places of packets.
-    // This and the next are by themselves, so that they have all registers.
-    #[inline(never)]
-    fn ask_group<P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
-        for (flow, packet) in flows.iter().zip(packets) {
-            *packet.slot() = self.hint(flow.hash);
-        }
-    }
-
     /// Touches the flows of packets whose places were asked for.
+    // By itself, so that it has all registers.
     #[inline(never)]
     fn touch_group<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
         for (flow, packet) in flows.iter().zip(packets) {
@@ -786,7 +851,7 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
             if self.touch(&flow.key, slot, now) {
                 return Some(slot as Slot);
             }
-            self.remove(slot / self.stride, flow.hash);
+            self.remove(slot / self.places.stride, flow.hash);
             self.counts.expired += 1;
         }
         self.create(flow, now)
@@ -797,20 +862,20 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
             self.counts.refused += 1;
             return None;
         }
-        let mut group = home(self.groups.len(), flow.hash);
+        let mut group = home(self.places.groups.len(), flow.hash);
         let way = loop {
-            let free = ways_with(self.groups[group], FREE);
+            let free = ways_with(self.places.tags(group), FREE);
             if free != 0 {
                 break free.trailing_zeros() as usize / 8;
             }
-            let tags = &mut self.groups[group];
-            if *tags >> PASSED < MOST_PASSED {
-                *tags += 1 << PASSED;
+            let tags = self.places.tags(group);
+            if tags >> PASSED < MOST_PASSED {
+                store(&self.places.groups[group], tags + (1 << PASSED));
             }
-            group = self.after(group);
+            group = self.places.after(group);
         };
-        set_tag(&mut self.groups[group], way, tag(flow.hash));
-        let slot = (group * WAYS + way) * self.stride;
+        set_tag(&self.places.groups[group], way, tag(flow.hash));
+        let slot = (group * WAYS + way) * self.places.stride;
         let line = &mut self.entries[slot];
         // Nothing of the line is read, which may still be on its way.
         line[..Self::HEAD].copy_from_slice(&flow.key[..Self::HEAD]);
@@ -826,10 +891,10 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         let Hand { group, way, first_way } = *self.hand;
         let after = |way: usize| if way + 1 == WAYS { 0 } else { way + 1 };
         let ahead = group + AHEAD;
-        if self.groups.get(ahead).is_some_and(|&tags| tag_at(tags, way) >= TAG) {
-            prefetch_at(self.entries, (ahead * WAYS + way) * self.stride);
+        if self.places.groups.get(ahead).is_some_and(|tags| tag_at(load(tags), way) >= TAG) {
+            prefetch_at(self.entries, (ahead * WAYS + way) * self.places.stride);
         }
-        *self.hand = match self.after(group) {
+        *self.hand = match self.places.after(group) {
             // Once around it was at one way of each group.
             0 => Hand { group: 0, way: after(first_way), first_way: after(first_way) },
             group => Hand { group, way: after(way), first_way },
@@ -841,15 +906,15 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     fn make_room(&mut self, now: u64) -> bool {
         let mut looks = 0;
         // Where there are few entries, most places are free; twice round, since the first time all may have been touched.
-        for _ in 0..2 * self.groups.len() * WAYS {
+        for _ in 0..2 * self.places.groups.len() * WAYS {
             let place = self.move_hand();
-            if tag_at(self.groups[place / WAYS], place % WAYS) < TAG {
+            if tag_at(self.places.tags(place / WAYS), place % WAYS) < TAG {
                 continue;
             }
             looks += 1;
             let (timeout, seeds) = (self.timeout, self.seeds);
             let evicts = self.when_full == WhenFull::Evict;
-            let line = &mut self.entries[place * self.stride];
+            let line = &mut self.entries[place * self.places.stride];
             let is_dead = now.saturating_sub(line[Self::LAST]) >= timeout;
             let is_untouched = line[Self::HEAD] & TOUCHED == 0;
             let may_go = evicts && (is_untouched || looks == LOOKS);
@@ -871,15 +936,15 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     }
 
     fn remove(&mut self, place: usize, hash: u64) {
-        set_tag(&mut self.groups[place / WAYS], place % WAYS, REMOVED);
-        self.entries[place * self.stride][Self::HEAD] &= !LIVE;
-        let mut group = home(self.groups.len(), hash);
+        set_tag(&self.places.groups[place / WAYS], place % WAYS, REMOVED);
+        self.entries[place * self.places.stride][Self::HEAD] &= !LIVE;
+        let mut group = home(self.places.groups.len(), hash);
         while group != place / WAYS {
-            let tags = &mut self.groups[group];
-            if *tags >> PASSED < MOST_PASSED {
-                *tags -= 1 << PASSED;
+            let tags = self.places.tags(group);
+            if tags >> PASSED < MOST_PASSED {
+                store(&self.places.groups[group], tags - (1 << PASSED));
             }
-            group = self.after(group);
+            group = self.places.after(group);
         }
         *self.len -= 1;
         self.removed.push(place);
@@ -918,7 +983,7 @@ mod tests {
         }
         assert_eq!((states.len(), states.counts().evicted), (CAPACITY, 9 * CAPACITY as u64));
         // Where all are as full as on average, one in ten groups overflows, and few by more than some flows.
-        let most = states.groups.as_flattened().iter().map(|tags| tags >> PASSED).max();
+        let most = states.groups.iter().map(|tags| load(tags) >> PASSED).max();
         assert!(most < Some(32), "{most:?} flows went past a group");
     }
 
@@ -956,7 +1021,7 @@ mod tests {
     fn a_hand_comes_by_all_places() {
         let mut states = States::<2>::new(KeyForm::Whole, 100, 0, 3, u64::MAX, WhenFull::Evict, [1, 2]);
         let mut table = states.table::<false>();
-        let places = table.groups.len() * WAYS;
+        let places = table.places.groups.len() * WAYS;
         for _ in 0..2 {
             let mut seen: Vec<_> = (0..places).map(|_| table.move_hand()).collect();
             seen.sort_unstable();

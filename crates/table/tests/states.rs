@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use packetloom_table::states::{
-    Counts, Entry, Hashed, Key, KeyForm, NO_SLOT, Packet, Slot, StateAt, States, WhenFull,
+    Counts, Entry, Hashed, Key, KeyForm, NO_SLOT, Packet, Signpost, Slot, StateAt, States, WhenFull,
+    entry_bytes,
 };
 use proptest::prelude::*;
 
@@ -43,16 +44,59 @@ fn key<const W: usize>(form: KeyForm, number: u64) -> Key<W> {
     key
 }
 
+/// How packets come to know where their flows probably are.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    /// The table asks as it goes.
+    Along,
+    /// A signpost is asked before.
+    Before,
+    /// As if one had been asked long ago: they know the wrong places.
+    LongAgo,
+}
+
+impl Asked {
+    /// Each in turns.
+    fn of_batch(number: usize) -> Self {
+        [Self::Along, Self::Before, Self::LongAgo][number % 3]
+    }
+}
+
+/// Sends packets to places that have nothing to do with their flows.
+fn mislead<const W: usize>(form: KeyForm, flows: &[Hashed<W>], packets: &mut [Looked]) {
+    let lines = entry_bytes(form.words(W), WORDS) as u64 / 64;
+    for (flow, packet) in flows.iter().zip(packets) {
+        packet.slot = ((flow.hash % 2000) * lines) as Slot;
+    }
+}
+
 /// Takes a batch through a table whose function counts packets of each flow and adds up their times; returns what it counted of
 /// each packet's flow so far.
-fn feed<const W: usize>(form: KeyForm, table: &mut States<W>, packets: &Packets) -> Vec<Option<[u64; 2]>> {
+fn feed<const W: usize>(
+    form: KeyForm,
+    table: &mut States<W>,
+    packets: &Packets,
+    asked: Asked,
+) -> Vec<Option<[u64; 2]>> {
     let flows = packets.iter().map(|&(number, ..)| {
         let key = key(form, number);
         Hashed { key, hash: table.hash(&key) }
     });
     let flows: Vec<_> = flows.collect();
     let mut looked: Vec<_> = packets.iter().map(|&(_, now, _)| Looked { now, slot: 0 }).collect();
-    table.touch_all(&flows, &mut looked);
+    match asked {
+        Asked::Along => table.touch_all(&flows, &mut looked),
+        Asked::Before => {
+            let signpost: Signpost = table.signpost();
+            signpost.bring(&flows);
+            signpost.ask(&flows, &mut looked);
+            table.touch_asked(&flows, &mut looked);
+        }
+        Asked::LongAgo => {
+            mislead(form, &flows, &mut looked);
+            table.touch_asked(&flows, &mut looked);
+        }
+    }
     let slots = looked.iter().map(|looked| Some(looked.slot).filter(|&slot| slot != NO_SLOT));
     let mut entries = table.entries();
     let counted = slots.zip(packets).map(|(slot, &(_, now, is_seen))| {
@@ -91,8 +135,8 @@ fn agrees_with_a_map<const W: usize>(form: KeyForm, mut batches: Vec<Packets>, t
     let mut table = States::<W>::new(form, 1000, 40, WORDS, timeout, WhenFull::Refuse, SEEDS);
     let mut map: HashMap<u64, (u64, Option<[u64; 2]>)> = HashMap::new();
     let mut counts = Counts::default();
-    for packets in &batches {
-        let found = feed(form, &mut table, packets);
+    for (number, packets) in batches.iter().enumerate() {
+        let found = feed(form, &mut table, packets, Asked::of_batch(number));
         for (&(number, now, is_seen), found) in packets.iter().zip(found) {
             if map.get(&number).is_some_and(|(last, _)| now.saturating_sub(*last) >= timeout) {
                 map.remove(&number);
@@ -129,6 +173,11 @@ fn agrees_with_a_map<const W: usize>(form: KeyForm, mut batches: Vec<Packets>, t
             for now in held.map_or([0; 3], |&(last, _)| [last, last + timeout - 1, last + timeout]) {
                 let is_alive = held.is_some_and(|&(last, _)| now.saturating_sub(last) < timeout);
                 let found = table.find(&flow, now);
+                let mut looked = [NO_SLOT; 3].map(|slot| Looked { now, slot });
+                table.signpost().ask(&[flow], &mut looked[..1]);
+                mislead(form, &[flow], &mut looked[1..]);
+                table.find_asked(&[flow; 3], &mut looked);
+                assert!(looked.iter().all(|looked| looked.slot == found.unwrap_or(NO_SLOT)));
                 assert_eq!(found.is_some(), is_alive);
                 if let (Some(slot), Some((_, Some(state)))) = (found, held) {
                     assert_eq!(table.entries().state::<[u64; 2]>(slot, AT), (&mut state.clone(), false));
@@ -163,9 +212,9 @@ proptest! {
         let when_full = if evicts { WhenFull::Evict } else { WhenFull::Refuse };
         let mut table = States::<2>::new(form, capacity, 40, WORDS, timeout, when_full, SEEDS);
         let mut packets = 0;
-        for batch in &batches {
+        for (number, batch) in batches.iter().enumerate() {
             let before = table.counts();
-            let found = feed(form, &mut table, batch);
+            let found = feed(form, &mut table, batch, Asked::of_batch(number));
             packets += found.iter().zip(batch).filter(|(found, packet)| found.is_none() && packet.2).count() as u64;
             let counts = table.counts();
             prop_assert!(table.len() <= capacity);
@@ -189,7 +238,7 @@ fn a_flood_takes_its_own_places() {
             let mut batch: Packets = (0..100).map(|number| (number, round, true)).collect();
             batch.extend((0..100).map(|n| (next + n, round, true)));
             next += 100;
-            let found = feed(form, &mut table, &batch);
+            let found = feed(form, &mut table, &batch, Asked::of_batch(round as usize));
             counted = found[..100].iter().flatten().map(|[packets, _]| packets).sum();
         }
         assert_eq!(counted, 100 * 2_000, "{when_full:?}");
@@ -204,10 +253,31 @@ fn packets_before_a_removal_find_the_flow_as_it_was() {
         let mut table = States::<2>::new(form, 1, 8, WORDS, 10, WhenFull::Evict, SEEDS);
         // Its second flow takes the place of the first one, and the first one comes back; then it expires.
         let batch = vec![(1, 0, true), (1, 1, true), (2, 2, true), (1, 3, true), (1, 4, true), (1, 14, true)];
-        let found = feed(form, &mut table, &batch);
+        let found = feed(form, &mut table, &batch, Asked::Along);
         let packets: Vec<_> = found.into_iter().flatten().map(|[packets, _]| packets).collect();
         assert_eq!(packets, [1, 2, 1, 1, 2, 1]);
         assert_eq!(table.counts(), Counts { created: 4, expired: 1, evicted: 2, refused: 0 });
+    }
+}
+
+/// What a signpost says is mostly right: two of 7 tags of a group are the same for few flows.
+#[test]
+fn signposts_lead_to_most_flows() {
+    for form in FORMS {
+        let mut table = States::<5>::new(form, 1000, 1000, WORDS, u64::MAX, WhenFull::Evict, SEEDS);
+        let signpost = table.signpost();
+        let batch = (0..1000).map(|number| (number, 0, true)).collect();
+        feed(form, &mut table, &batch, Asked::Before);
+        let keys = (0..1000).map(|number| key(form, number));
+        let flows: Vec<_> = keys.map(|key| Hashed { key, hash: table.hash(&key) }).collect();
+        let mut looked: Vec<_> = flows.iter().map(|_| Looked { now: 0, slot: NO_SLOT }).collect();
+        signpost.ask(&flows, &mut looked);
+        let right = flows
+            .iter()
+            .zip(&looked)
+            .filter(|(flow, looked)| table.find(flow, 0) == Some(looked.slot))
+            .count();
+        assert!((950..=1000).contains(&right), "{right} of 1000");
     }
 }
 
@@ -224,7 +294,7 @@ fn groups_overflow_and_empty_again() {
             let batch = part.iter().map(|&number| (number, round * 1000, true)).collect();
             // Each is a new flow in every round: those before are dead.
             assert!(
-                feed(KeyForm::Whole, &mut table, &batch)
+                feed(KeyForm::Whole, &mut table, &batch, Asked::of_batch(round as usize))
                     .iter()
                     .all(|found| found.is_some_and(|[packets, _]| packets == 1))
             );
@@ -240,7 +310,7 @@ fn entries_of_another_table_are_found() {
         let new = || States::<2>::new(form, 100, 40, WORDS, u64::MAX, WhenFull::Evict, SEEDS);
         let (mut old, mut table) = (new(), new());
         let batch = (0..40).map(|number| (number, number, number >= 10)).collect();
-        feed(form, &mut old, &batch);
+        feed(form, &mut old, &batch, Asked::Along);
         let mut saved = Vec::new();
         old.save(WORDS, &mut saved);
         assert_eq!(saved.len(), 40 * (2 + 1 + WORDS));
@@ -251,7 +321,7 @@ fn entries_of_another_table_are_found() {
             assert_eq!(entry.state(AT), (number >= 10).then_some(&[1, number]));
             assert!(table.put(entry));
         }
-        let again: Vec<_> = feed(form, &mut table, &batch)
+        let again: Vec<_> = feed(form, &mut table, &batch, Asked::Along)
             .into_iter()
             .map(|found| found.map(|[packets, _]| packets))
             .collect();

@@ -11,7 +11,7 @@ use packetloom_packet::{
 };
 use packetloom_table::regions;
 use packetloom_table::states::{
-    self, Counts, Entry, Hashed, Key, NO_SLOT, Slot, StateAt, States, entry_bytes, header_words,
+    self, Counts, Entry, Hashed, Key, NO_SLOT, Signpost, Slot, StateAt, States, entry_bytes, header_words,
 };
 
 use super::config::connection;
@@ -329,8 +329,8 @@ impl<const W: usize> Family<W> {
         self.touched.retain(|packet| packet.passes(verdicts));
     }
 
-    /// Finds the entries of these packets, or makes them.
-    fn touch(&mut self) {
+    /// Finds the entries of these packets, or makes them; `is_asked` if a signpost was asked where they are.
+    fn touch(&mut self, is_asked: bool) {
         self.without.clear();
         if self.touched.is_empty() {
             return;
@@ -339,6 +339,8 @@ impl<const W: usize> Family<W> {
         let refused = states.counts().refused;
         if *has_others {
             touch_around(states, flows, touched);
+        } else if is_asked {
+            states.touch_asked(flows, touched);
         } else {
             states.touch_all(flows, touched);
         }
@@ -347,15 +349,9 @@ impl<const W: usize> Family<W> {
         }
     }
 
-    /// Starts to look for these packets.
-    fn bring(&self) {
-        let arrivals = self.states.arrivals();
-        self.flows.iter().for_each(|flow| arrivals.bring(flow));
-    }
-
-    /// Finds the entries of these packets as they are.
+    /// Finds the entries of these packets as they are, where a signpost was asked.
     fn find(&mut self) {
-        self.states.find_all(&self.flows, &mut self.touched);
+        self.states.find_asked(&self.flows, &mut self.touched);
         self.without.clear();
         self.set_apart();
     }
@@ -378,7 +374,8 @@ fn touch_around<const W: usize>(states: &mut States<W>, mut flows: &[Hashed<W>],
                 let found = states.find(&own[0], packet.now.as_nanos());
                 packet.slot = found.unwrap_or(NO_SLOT);
             }
-            [packet] if !packet.is_member() => {}
+            // What a signpost said is nothing to it.
+            [packet] if !packet.is_member() => packet.slot = NO_SLOT,
             members => states.touch_all(own, members),
         }
     }
@@ -410,13 +407,17 @@ impl Flows {
             self.v4.retain(verdicts);
             self.v6.retain(verdicts);
         }
-        self.touch_gathered(batch);
+        self.touch_these(batch, false);
     }
 
-    /// Looks up the flows of these packets.
+    /// The same for the packets that a worker gathered, of which it asked signposts.
     pub(super) fn touch_gathered(&mut self, batch: &mut Batch) {
-        self.v4.touch();
-        self.v6.touch();
+        self.touch_these(batch, true);
+    }
+
+    fn touch_these(&mut self, batch: &mut Batch, is_asked: bool) {
+        self.v4.touch(is_asked);
+        self.v6.touch(is_asked);
         if self.when_full == WhenFull::DropNew {
             let verdicts = batch.columns().verdicts;
             for packet in self.v4.without.iter().chain(&self.v6.without) {
@@ -427,16 +428,15 @@ impl Flows {
         }
     }
 
-    /// Looks up the flows of these packets as they are: who has no entry gets none.
+    /// The same as they are: who has no entry gets none.
     pub(super) fn find_gathered(&mut self) {
         self.v4.find();
         self.v6.find();
     }
 
-    /// Starts to look for these packets.
-    pub(super) fn bring_gathered(&self) {
-        self.v4.bring();
-        self.v6.bring();
+    /// What says where flows of IPv4 and of IPv6 probably are, for whoever does not have these tables yet.
+    pub(super) fn signposts(&self) -> [Signpost; 2] {
+        [self.v4.states.signpost(), self.v6.states.signpost()]
     }
 
     /// Changes its tables of some IP versions for those of others; packets stay.

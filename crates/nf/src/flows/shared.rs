@@ -1,13 +1,14 @@
 //! Tables that several workers share: parts, each under a lock of its own.
 //!
 //! A worker takes its batch's packets part by part: it locks one, looks its packets up and has functions judge them, and goes on to the
-//! next. So a lock is taken once for a part and a batch, not for a packet, and never while another one is held.
+//! next. So a lock is taken once for a part and a batch, not for a packet, and never while another one is held. The entries of
+//! the part after are on their way meanwhile, mostly from another worker's cache: where they probably are is said without its lock.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, TryLockError};
 
 use packetloom_packet::{Batch, Verdict};
-use packetloom_table::states::{self, Hashed};
+use packetloom_table::states::{self, Hashed, Signpost};
 
 use super::cpu::{Family, Touched, V4, V6, all_pass};
 use super::{Counts, Definition, Flows};
@@ -24,6 +25,8 @@ pub struct SharedFlows {
     seeds: [u64; 2],
     /// A power of two.
     parts: Vec<Part>,
+    /// Of each part, apart from its lock, as they are only read.
+    signposts: Vec<[Signpost; 2]>,
 }
 
 /// Flows by some bits of their hash. What one worker writes is away from what another one reads.
@@ -44,9 +47,12 @@ impl SharedFlows {
         let part = |number| {
             let max_flows = definition.max_flows / count + usize::from(number < definition.max_flows % count);
             let definition = Definition { max_flows, ..definition.clone() };
-            Part(Mutex::new(Flows::new(&definition, 1, batch, words, seeds)))
+            Flows::new(&definition, 1, batch, words, seeds)
         };
-        Self { definition: definition.clone(), seeds, parts: (0..count).map(part).collect() }
+        let parts: Vec<_> = (0..count).map(part).collect();
+        let signposts = parts.iter().map(Flows::signposts).collect();
+        let parts = parts.into_iter().map(|flows| Part(Mutex::new(flows))).collect();
+        Self { definition: definition.clone(), seeds, parts, signposts }
     }
 
     /// Puts in what was saved elsewhere, and what was counted there; otherwise as [`Flows::restore`].
@@ -136,6 +142,17 @@ impl<const W: usize> ByPart<W> {
         !self.range(part).is_empty()
     }
 
+    /// Those of a part.
+    fn flows_of(&self, part: usize) -> &[Hashed<W>] {
+        &self.flows[self.range(part)]
+    }
+
+    /// Asks where the packets of a part are.
+    fn ask(&mut self, part: usize, signpost: &Signpost) {
+        let range = self.range(part);
+        signpost.ask(&self.flows[range.clone()], &mut self.packets[range]);
+    }
+
     /// Hands over the packets of a part, or where some were dropped, those that pass.
     fn give(&self, part: usize, dropped: Option<&[Verdict]>, family: &mut Family<W>) {
         let Family { touched, flows, .. } = family;
@@ -171,6 +188,10 @@ impl Visitor {
         flows.arrive(batch);
         v4.sort(&flows.v4, shared.parts.len());
         v6.sort(&flows.v6, shared.parts.len());
+        for (part, [of_v4, of_v6]) in shared.signposts.iter().enumerate() {
+            of_v4.bring(v4.flows_of(part));
+            of_v6.bring(v6.flows_of(part));
+        }
     }
 
     /// No flows, of which functions report what they counted themselves: what is held is in [`SharedFlows::each_part`].
@@ -190,17 +211,16 @@ impl Visitor {
         mut judge: impl FnMut(&mut Batch, &mut Flows),
     ) -> Result<(), Poisoned> {
         let Self { shared, first, flows, v4, v6, waiting } = self;
-        let parts = &shared.parts;
+        let SharedFlows { parts, signposts, .. } = &**shared;
         // What one part's packets come to says nothing about those of another one.
         let any_dropped = !all_pass(batch.verdicts());
-        let mut judge_part = |part: usize, tables: &mut Flows| {
+        let mut judge_part = |part: usize, tables: &mut Flows, v4: &ByPart<V4>, v6: &ByPart<V6>| {
             // What is not written to does not leave the caches of other workers.
             let versions = [v4.has(part), v6.has(part)];
             flows.swap_tables(tables, versions);
             let dropped = any_dropped.then(|| batch.verdicts());
             v4.give(part, dropped, &mut flows.v4);
             v6.give(part, dropped, &mut flows.v6);
-            flows.bring_gathered();
             if is_first {
                 flows.touch_gathered(batch);
             } else {
@@ -213,22 +233,30 @@ impl Visitor {
         let has_packets = |part: &usize| v4.has(*part) || v6.has(*part);
         waiting.clear();
         waiting.extend((*first..parts.len()).chain(0..*first).filter(has_packets));
+        let ask = |part: Option<&usize>, v4: &mut ByPart<V4>, v6: &mut ByPart<V6>| {
+            if let Some(&part) = part {
+                v4.ask(part, &signposts[part][0]);
+                v6.ask(part, &signposts[part][1]);
+            }
+        };
+        ask(waiting.first(), v4, v6);
         // Those first that no other worker is at.
-        let mut result = Ok(());
-        waiting.retain(|&part| match parts[part].0.try_lock() {
-            Ok(mut tables) => {
-                judge_part(part, &mut tables);
-                false
+        let mut busy = 0;
+        for at in 0..waiting.len() {
+            ask(waiting.get(at + 1), v4, v6);
+            let part = waiting[at];
+            match parts[part].0.try_lock() {
+                Ok(mut tables) => judge_part(part, &mut tables, v4, v6),
+                Err(TryLockError::WouldBlock) => {
+                    waiting[busy] = part;
+                    busy += 1;
+                }
+                Err(TryLockError::Poisoned(_)) => return Err(Poisoned),
             }
-            Err(TryLockError::WouldBlock) => true,
-            Err(TryLockError::Poisoned(_)) => {
-                result = Err(Poisoned);
-                false
-            }
-        });
-        for &part in &*waiting {
-            judge_part(part, &mut *parts[part].0.lock().map_err(|_| Poisoned)?);
         }
-        result
+        for &part in &waiting[..busy] {
+            judge_part(part, &mut *parts[part].0.lock().map_err(|_| Poisoned)?, v4, v6);
+        }
+        Ok(())
     }
 }
