@@ -67,8 +67,9 @@ impl DerefMut for Lines {
     }
 }
 
-/// Words, all 0 at first, that some read while another one writes them.
+/// Words, all 0 at first, that some read while another one writes them. What says where they are is away from what is written.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) enum Words {
     Mapped { memory: MmapRaw, range: Range<usize> },
     Own(Vec<AtomicU64>),

@@ -62,11 +62,12 @@ impl Asked {
     }
 }
 
-/// Sends packets to places that have nothing to do with their flows.
-fn mislead<const W: usize>(form: KeyForm, flows: &[Hashed<W>], packets: &mut [Looked]) {
+/// Sends packets to places that have nothing to do with their flows, most of which there are.
+fn mislead<const W: usize>(form: KeyForm, table: &States<W>, flows: &[Hashed<W>], packets: &mut [Looked]) {
     let lines = entry_bytes(form.words(W), WORDS) as u64 / 64;
+    let places = 2 * table.capacity() as u64 + 64;
     for (flow, packet) in flows.iter().zip(packets) {
-        packet.slot = ((flow.hash % 2000) * lines) as Slot;
+        packet.slot = (flow.hash % places * lines) as Slot;
     }
 }
 
@@ -93,7 +94,7 @@ fn feed<const W: usize>(
             table.touch_asked(&flows, &mut looked);
         }
         Asked::LongAgo => {
-            mislead(form, &flows, &mut looked);
+            mislead(form, table, &flows, &mut looked);
             table.touch_asked(&flows, &mut looked);
         }
     }
@@ -175,7 +176,7 @@ fn agrees_with_a_map<const W: usize>(form: KeyForm, mut batches: Vec<Packets>, t
                 let found = table.find(&flow, now);
                 let mut looked = [NO_SLOT; 3].map(|slot| Looked { now, slot });
                 table.signpost().ask(&[flow], &mut looked[..1]);
-                mislead(form, &[flow], &mut looked[1..]);
+                mislead(form, &table, &[flow], &mut looked[1..]);
                 table.find_asked(&[flow; 3], &mut looked);
                 assert!(looked.iter().all(|looked| looked.slot == found.unwrap_or(NO_SLOT)));
                 assert_eq!(found.is_some(), is_alive);
@@ -257,6 +258,12 @@ fn packets_before_a_removal_find_the_flow_as_it_was() {
         let packets: Vec<_> = found.into_iter().flatten().map(|[packets, _]| packets).collect();
         assert_eq!(packets, [1, 2, 1, 1, 2, 1]);
         assert_eq!(table.counts(), Counts { created: 4, expired: 1, evicted: 2, refused: 0 });
+        // All but the second flow's packet are led to the entry that is there, which goes with that packet.
+        let batch = vec![(1, 15, true), (2, 16, true), (1, 17, true), (1, 18, true), (1, 28, true)];
+        let found = feed(form, &mut table, &batch, Asked::Before);
+        let packets: Vec<_> = found.into_iter().flatten().map(|[packets, _]| packets).collect();
+        assert_eq!(packets, [2, 1, 1, 2, 1]);
+        assert_eq!(table.counts(), Counts { created: 7, expired: 2, evicted: 4, refused: 0 });
     }
 }
 

@@ -255,6 +255,8 @@ impl Visitor {
             }
         }
         for &part in &waiting[..busy] {
+            // Whoever was at it wrote what had been brought in.
+            ask(Some(&part), v4, v6);
             judge_part(part, &mut *parts[part].0.lock().map_err(|_| Poisoned)?, v4, v6);
         }
         Ok(())
