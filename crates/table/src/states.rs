@@ -656,7 +656,7 @@ struct Places<'a> {
 impl Places<'_> {
     /// Asks for the places that the hashes of flows probably lead to, or [`NO_SLOT`]; they are brought in, or where new entries will
     /// probably stand.
-    // By itself, so that it has all registers; and of its own, or all would be read again where tags were read, which others may be writing.
+    // By itself, so that it has all registers. Fields are taken out first: compilers read them again after each read of an atomic.
     #[inline(never)]
     fn ask<const W: usize, P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
         let Self { groups, entries, stride } = *self;
