@@ -645,7 +645,6 @@ fn ways_with(tags: u64, tag: u64) -> u64 {
 }
 
 /// Where the entries of a table are, by their tags.
-#[derive(Clone, Copy)]
 struct Places<'a> {
     groups: &'a [AtomicU64],
     /// The first, of which nothing is read here.

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use packetloom_table::states::{
-    Counts, Entry, Hashed, Key, KeyForm, NO_SLOT, Packet, Signpost, Slot, StateAt, States, WhenFull,
-    entry_bytes,
+    Counts, Entry, Hashed, Key, KeyForm, NO_SLOT, Packet, Slot, StateAt, States, WhenFull, entry_bytes,
 };
 use proptest::prelude::*;
 
@@ -88,7 +87,7 @@ fn feed<const W: usize>(
     match asked {
         Asked::Along => table.touch_all(&flows, &mut looked),
         Asked::Before => {
-            let signpost: Signpost = table.signpost();
+            let signpost = table.signpost();
             signpost.bring(&flows);
             signpost.ask(&flows, &mut looked);
             table.touch_asked(&flows, &mut looked);
