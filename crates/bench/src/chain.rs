@@ -397,22 +397,7 @@ impl<'a> Runner<'a> {
 
     /// Writes the frames that pass, as they are to be sent.
     fn send(&mut self) {
-        let (stride, len) = (self.ring.stride, self.ring.len);
-        let frames = (*self.ring.frames).as_ref();
-        let mut buffers = self.sent.chunks_exact_mut(stride);
-        let places = buffers.len();
-        self.batch.copy_passed(|frame| {
-            let from = &frames[frame.offset as usize..][..stride];
-            // One for each frame of a batch.
-            let buffer = buffers.next().unwrap_or_default();
-            // Whole cache lines, which is what is fastest.
-            match (buffer.as_chunks_mut::<64>().0, from.as_chunks().0) {
-                ([line], [from]) => *line = *from,
-                (lines, from) => lines.copy_from_slice(from),
-            }
-            &mut buffer[..len]
-        });
-        self.passed += (places - buffers.len()) as u64;
+        self.passed += self.batch.copy_passed(&mut self.sent, self.ring.stride) as u64;
     }
 }
 

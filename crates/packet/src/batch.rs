@@ -99,6 +99,8 @@ pub struct Batch {
 const AHEAD: usize = 32;
 /// Common frames whose headers are looked at before the next thing is done.
 const GROUP: usize = 64;
+/// Bytes that are copied at a time.
+const LINE: usize = 64;
 
 /// The columns of a batch.
 pub struct Columns<'a> {
@@ -349,24 +351,67 @@ impl Batch {
         }
     }
 
-    /// Has each frame that passes copied, in order, and writes what is to be rewritten into the copy's bytes.
-    #[inline]
-    pub fn copy_passed<'b>(&self, mut copy: impl FnMut(&FrameRef) -> &'b mut [u8]) {
-        // Where all frames are common ones, each has its key at its own place.
-        let keys: &[_] = if self.is_common { &self.v4.keys } else { &[] };
-        for (index, (frame, verdict)) in self.frames.iter().zip(&self.verdicts).enumerate() {
-            if !verdict.is_pass() {
-                continue;
-            }
-            let bytes = copy(frame);
-            let Some(&changes) = self.rewritten.get(index) else { continue };
-            match (keys.get(index), bytes.first_chunk_mut()) {
-                (Some(key), Some(bytes)) if changes.dscp().is_none() => {
-                    rewrite::write_common(key, changes, bytes);
-                }
-                _ => self.apply_rewrites(index, bytes),
-            }
+    /// Copies the frames that pass, in order, with what is to be rewritten, to places of so many bytes, one after the other: as many of
+    /// a frame's bytes as have room in its place; those that follow them may be written over. Ends where there are no more places;
+    /// returns how many frames there were.
+    ///
+    /// # Panics
+    /// Places have no bytes.
+    pub fn copy_passed(&self, places: &mut [u8], place: usize) -> usize {
+        let room = places.len() / place * place;
+        let (places, frames) = (&mut places[..room], self.frames.iter().zip(&self.verdicts));
+        if !self.is_common || place < LINE {
+            let passed = frames.enumerate().filter(|(_, (_, verdict))| verdict.is_pass());
+            return passed
+                .zip(places.chunks_exact_mut(place))
+                .map(|((index, _), place)| self.copy(index, place))
+                .count();
         }
+        // Each has its key at its own place.
+        let packets = frames.zip(&self.v4.keys);
+        if self.has_rewrites() {
+            self.copy_lines(packets.zip(self.rewritten.iter().copied()), places, place)
+        } else {
+            self.copy_lines(packets.map(|packet| (packet, Changes::NONE)), places, place)
+        }
+    }
+
+    /// Copies common frames, of which short ones are mostly whole cache lines.
+    // By itself, so that it has all registers.
+    #[inline(never)]
+    fn copy_lines<'a>(
+        &self,
+        packets: impl Iterator<Item = (((&'a FrameRef, &'a Verdict), &'a MatchKey4), Changes)>,
+        places: &mut [u8],
+        place: usize,
+    ) -> usize {
+        let arena = (*self.arena).as_ref();
+        let mut at = 0;
+        for (index, (((frame, verdict), key), changes)) in packets.enumerate() {
+            if let Some(line) = chunk(arena, frame)
+                && let Some(copy) = places.get_mut(at..).and_then(<[u8]>::first_chunk_mut)
+                && frame.len as usize <= LINE
+                && !changes.has_dscp()
+            {
+                // That of one that does not pass is written over.
+                copy_line(key, changes, line, copy);
+            } else if verdict.is_pass() {
+                let Some(place) = places.get_mut(at..at + place) else { break };
+                self.copy(index, place);
+            }
+            at += if verdict.is_pass() { place } else { 0 };
+        }
+        at / place
+    }
+
+    /// Copies a frame, as it is to be sent.
+    #[inline(never)]
+    fn copy(&self, index: usize, place: &mut [u8]) {
+        let bytes = self.bytes(index);
+        let len = bytes.len().min(place.len());
+        let copy = &mut place[..len];
+        copy.copy_from_slice(&bytes[..len]);
+        self.apply_rewrites(index, copy);
     }
 
     /// Whether a frame was rewritten.
@@ -483,6 +528,11 @@ impl Batch {
         Columns { frames, verdicts, v4, v6, arena, rewritten }
     }
 
+    /// Whether each frame is TCP or UDP in one piece in IPv4, as it is in most batches: all keys are IPv4's, and have ports.
+    pub fn is_common(&self) -> bool {
+        self.is_common
+    }
+
     /// The IPv4 packets' keys.
     pub fn v4(&self) -> &Keys<MatchKey4> {
         &self.v4
@@ -524,12 +574,27 @@ fn parse_common(arena: &[u8], frames: &[FrameRef], group: &mut Group) -> usize {
         if let Some(ahead) = frames.get(at + AHEAD) {
             prefetch_at(arena, ahead.offset as usize);
         }
-        let data = usize::try_from(frame.offset).ok().and_then(|offset| arena.get(offset..)?.first_chunk());
+        let data = chunk(arena, frame);
         let found = data.filter(|_| frame.len as usize >= COMMON).and_then(|data| common(frame.link, data));
         let Some(found) = found else { return at };
         (*key, *bytes) = found;
     }
     frames.len().min(GROUP)
+}
+
+/// Copies a short frame with all of its cache line, and writes what is to be rewritten. It is one of the [common](common()) ones.
+#[inline]
+fn copy_line(key: &MatchKey4, changes: Changes, line: &[u8; LINE], copy: &mut [u8; LINE]) {
+    *copy = *line;
+    if let (Some(line), Some(copy)) = (line.first_chunk(), copy.first_chunk_mut()) {
+        rewrite::write_common(key, changes, line, copy);
+    }
+}
+
+/// The first bytes of a frame and of what lies behind it, if there are as many.
+#[inline]
+fn chunk<'a, const N: usize>(arena: &'a [u8], frame: &FrameRef) -> Option<&'a [u8; N]> {
+    arena.get(usize::try_from(frame.offset).ok()?..)?.first_chunk()
 }
 
 #[inline]

@@ -74,17 +74,12 @@ pub(crate) fn common(link: LinkType, frame: &[u8; COMMON]) -> Option<(MatchKey4,
         // All of it is inside.
         && ip_bytes >= (COMMON - Ethernet::LEN) as u16;
     let bits = KeyBits::WHOLE.with(KeyBits::PORTS);
-    let (addresses, ports) = (be64!(frame, 26), be32!(frame, 34));
-    let key = MatchKey4 {
-        source: (addresses >> 32) as u32,
-        destination: addresses as u32,
-        source_port: (ports >> 16) as u16,
-        destination_port: ports as u16,
-        protocol,
-        tcp_flags: if is_tcp { frame[47] } else { 0 },
-        bits: if is_tcp { bits.with(KeyBits::TCP_FLAGS) } else { bits },
-        reserved: 0,
-    };
+    let (flags, bits) = if is_tcp { (frame[47], bits.with(KeyBits::TCP_FLAGS)) } else { (0, bits) };
+    let rest = u32::from_le_bytes([protocol, flags, bits.0, 0]);
+    let key = MatchKey4::of_words([
+        be64!(frame, 26).rotate_left(32),
+        u64::from(be32!(frame, 34).rotate_left(16)) | u64::from(rest) << 32,
+    ]);
     is_common.then_some((key, ip_bytes.into()))
 }
 

@@ -63,49 +63,80 @@ pub struct Rewrite {
 /// address, and, where there is a port, to first fragments of SCTP.
 #[inline]
 pub fn apply(rewrite: &Rewrite, link: LinkType, frame: &mut [u8], wire_len: u32) -> bool {
-    apply_to_common(rewrite, link, frame) || apply_to_any(rewrite, link, frame, wire_len)
+    let Ok(packet) = network_layer(link, frame) else { return false };
+    let before = frame.len() - packet.len();
+    let packet = &mut frame[before..];
+    let wire_len = wire_len.saturating_sub(before as u32);
+    match (packet.first().map(|first| first >> 4), rewrite.address) {
+        (Some(4), Address::V4(address)) => {
+            let upper = walk_ipv4(packet, wire_len).ok().and_then(|walk| Upper::of(rewrite, &walk, packet));
+            let Some(upper) = upper else { return false };
+            let at = match rewrite.end {
+                End::Source => Ipv4::SOURCE,
+                End::Destination => Ipv4::DESTINATION,
+            };
+            let change = replace(packet, at, address.to_be_bytes());
+            adjust(packet, Ipv4::CHECKSUM, change);
+            upper.write(packet, rewrite, change);
+            true
+        }
+        (Some(6), Address::V6(address)) => {
+            let upper = walk_ipv6(packet, wire_len).ok().and_then(|walk| Upper::of(rewrite, &walk, packet));
+            let Some(upper) = upper else { return false };
+            let at = match rewrite.end {
+                End::Source => Ipv6::SOURCE,
+                End::Destination => Ipv6::DESTINATION,
+            };
+            let change = replace(packet, at, join(address).to_be_bytes());
+            upper.write(packet, rewrite, change);
+            true
+        }
+        _ => false,
+    }
 }
 
-/// The same for the most common frames, in fewer steps; `false` where it is for [`apply_to_any`].
+/// Writes the ends of an IPv4 packet that were rewritten into a copy of its frame, as its key has them: [`apply`]. The frame is one of
+/// the [common](common()) ones.
 #[inline]
-fn apply_to_common(rewrite: &Rewrite, link: LinkType, frame: &mut [u8]) -> bool {
-    let (Some(frame), Address::V4(address)) = (frame.first_chunk_mut(), rewrite.address) else {
-        return false;
-    };
-    let is_common = common(link, frame).is_some();
-    if is_common {
-        write_end(frame, rewrite.end, address, rewrite.port);
+pub(crate) fn write_common(key: &MatchKey4, changes: Changes, frame: &[u8; COMMON], copy: &mut [u8; COMMON]) {
+    match (changes.has(End::Source), changes.has(End::Destination)) {
+        (false, true) => write_end(frame, copy, [30, 36], key.destination, key.destination_port),
+        (true, false) => write_end(frame, copy, [26, 34], key.source, key.source_port),
+        (true, true) => write_both(key, frame, copy),
+        (false, false) => {}
     }
-    is_common
 }
 
-/// Gives one end of a [common](common()) frame another address and perhaps another port.
+/// The same of both ends, which few functions rewrite.
+#[cold]
+fn write_both(key: &MatchKey4, frame: &[u8; COMMON], copy: &mut [u8; COMMON]) {
+    write_end(frame, copy, [30, 36], key.destination, key.destination_port);
+    write_end(&copy.clone(), copy, [26, 34], key.source, key.source_port);
+}
+
+/// Gives one end another address and port; says where these are. What was there is read from the frame: of a copy that was just written,
+/// what is across two of its pieces would have to wait for the cache.
 #[inline]
-fn write_end(frame: &mut [u8; COMMON], end: End, address: u32, port: Option<u16>) {
-    let (at, port_at) = match end {
-        End::Source => (26, 34),
-        End::Destination => (30, 36),
-    };
-    let mut change = replace(frame, at, address.to_be_bytes());
-    adjust(frame, 24, change);
-    if let Some(port) = port {
-        change += replace(frame, port_at, port.to_be_bytes());
-    }
+fn write_end(
+    frame: &[u8; COMMON],
+    copy: &mut [u8; COMMON],
+    [at, port_at]: [usize; 2],
+    address: u32,
+    port: u16,
+) {
+    let (address, port) = (address.to_be_bytes(), port.to_be_bytes());
+    let old = u32::from_ne_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
+    let old_port = u16::from_ne_bytes([frame[port_at], frame[port_at + 1]]);
+    copy[at..at + 4].copy_from_slice(&address);
+    copy[port_at..port_at + 2].copy_from_slice(&port);
+    // Of two words at a time first, as sums of either length are those of their words.
+    let (sum, carry) = (!old).overflowing_add(u32::from_ne_bytes(address));
+    let change = folded(sum + u32::from(carry));
+    let port_change = sum16(!old_port, u16::from_ne_bytes(port));
+    adjust(copy, 24, change);
     match frame[23] {
-        protocol::TCP => adjust(&mut frame[34..], TCP_CHECKSUM, change),
-        _ => adjust_udp(&mut frame[34..], change),
-    }
-}
-
-/// Writes the ends of an IPv4 packet that were rewritten into its frame, as its key has them: [`apply`]. The frame is one of the
-/// [common](common()) ones.
-#[inline]
-pub(crate) fn write_common(key: &MatchKey4, changes: Changes, frame: &mut [u8; COMMON]) {
-    if changes.has(End::Source) {
-        write_end(frame, End::Source, key.source, Some(key.source_port));
-    }
-    if changes.has(End::Destination) {
-        write_end(frame, End::Destination, key.destination, Some(key.destination_port));
+        protocol::TCP => adjust(&mut copy[34..], TCP_CHECKSUM, sum16(change, port_change)),
+        _ => adjust_udp(&mut copy[34..], sum16(change, port_change)),
     }
 }
 
@@ -113,7 +144,7 @@ pub(crate) fn write_common(key: &MatchKey4, changes: Changes, frame: &mut [u8; C
 #[inline]
 pub(crate) fn write_v4(key: &MatchKey4, changes: Changes, of: (LinkType, u32), frame: &mut [u8]) {
     match frame.first_chunk_mut() {
-        Some(frame) if common(of.0, frame).is_some() => write_common(key, changes, frame),
+        Some(copy) if common(of.0, copy).is_some() => write_common(key, changes, &copy.clone(), copy),
         _ => write_any(|end| key.as_rewrite(0, end), changes, of, frame),
     }
 }
@@ -133,7 +164,7 @@ fn write_any(
 ) {
     for end in [End::Source, End::Destination].into_iter().filter(|&end| changes.has(end)) {
         // Possible, or it would not have been taken, but where headers are beyond the bytes that there are.
-        apply_to_any(&rewrite(end), link, frame, wire_len);
+        apply(&rewrite(end), link, frame, wire_len);
     }
 }
 
@@ -178,39 +209,6 @@ fn dscp_shift(word: u16) -> Option<u32> {
     }
 }
 
-fn apply_to_any(rewrite: &Rewrite, link: LinkType, frame: &mut [u8], wire_len: u32) -> bool {
-    let Ok(packet) = network_layer(link, frame) else { return false };
-    let before = frame.len() - packet.len();
-    let packet = &mut frame[before..];
-    let wire_len = wire_len.saturating_sub(before as u32);
-    match (packet.first().map(|first| first >> 4), rewrite.address) {
-        (Some(4), Address::V4(address)) => {
-            let upper = walk_ipv4(packet, wire_len).ok().and_then(|walk| Upper::of(rewrite, &walk, packet));
-            let Some(upper) = upper else { return false };
-            let at = match rewrite.end {
-                End::Source => Ipv4::SOURCE,
-                End::Destination => Ipv4::DESTINATION,
-            };
-            let change = replace(packet, at, address.to_be_bytes());
-            adjust(packet, Ipv4::CHECKSUM, change);
-            upper.write(packet, rewrite, change);
-            true
-        }
-        (Some(6), Address::V6(address)) => {
-            let upper = walk_ipv6(packet, wire_len).ok().and_then(|walk| Upper::of(rewrite, &walk, packet));
-            let Some(upper) = upper else { return false };
-            let at = match rewrite.end {
-                End::Source => Ipv6::SOURCE,
-                End::Destination => Ipv6::DESTINATION,
-            };
-            let change = replace(packet, at, join(address).to_be_bytes());
-            upper.write(packet, rewrite, change);
-            true
-        }
-        _ => false,
-    }
-}
-
 /// The upper-layer packet inside an IP packet.
 struct Upper {
     /// Where it begins and where its captured bytes end, counted from the IP header.
@@ -236,7 +234,7 @@ impl Upper {
 
     /// Writes the port, and the checksum that covers it and the addresses, whose change is given.
     #[inline]
-    fn write(self, packet: &mut [u8], rewrite: &Rewrite, mut change: u32) {
+    fn write(self, packet: &mut [u8], rewrite: &Rewrite, mut change: u16) {
         // Later fragments begin with anything but a header.
         if self.bits.contains(KeyBits::LATER_FRAGMENT) {
             return;
@@ -253,7 +251,7 @@ impl Upper {
             if self.protocol == protocol::SCTP {
                 return write_sctp_port(payload, self.len, at, port);
             }
-            change += replace(payload, at, port.to_be_bytes());
+            change = sum16(change, replace(payload, at, port.to_be_bytes()));
         }
         match self.protocol {
             protocol::TCP => adjust(payload, TCP_CHECKSUM, change),
@@ -271,21 +269,33 @@ fn field<const N: usize>(bytes: &mut [u8], at: usize) -> Option<&mut [u8; N]> {
 }
 
 /// Writes a field of whole 16-bit words; returns what that changes in a ones' complement sum over it: ~m + m' of
-/// RFC 1624, at most 2 × 0xffff for each word. Words and sums are in this machine's order of bytes, which such a sum does not
-/// depend on (RFC 1071 section 2).
+/// RFC 1624. Words and sums are in this machine's order of bytes, which such a sum does not depend on (RFC 1071 section 2).
 #[inline]
-fn replace<const N: usize>(bytes: &mut [u8], at: usize, new: [u8; N]) -> u32 {
+fn replace<const N: usize>(bytes: &mut [u8], at: usize, new: [u8; N]) -> u16 {
     let Some(field) = field::<N>(bytes, at) else { return 0 };
-    // Word by word: of a frame that was just copied in large pieces, what is across two of them would have to wait for the cache.
     let change = |(old, &new): (&mut [u8; 2], _)| {
-        u32::from(!u16::from_ne_bytes(mem::replace(old, new))) + u32::from(u16::from_ne_bytes(new))
+        sum16(!u16::from_ne_bytes(mem::replace(old, new)), u16::from_ne_bytes(new))
     };
-    field.as_chunks_mut().0.iter_mut().zip(new.as_chunks().0).map(change).sum()
+    field.as_chunks_mut().0.iter_mut().zip(new.as_chunks().0).map(change).fold(0, sum16)
+}
+
+/// The ones' complement sum of two words: 0 only where both are.
+#[inline]
+fn sum16(a: u16, b: u16) -> u16 {
+    let (sum, carry) = a.overflowing_add(b);
+    sum + u16::from(carry)
+}
+
+/// That of the halves of two words.
+#[inline]
+fn folded(words: u32) -> u16 {
+    // The upper half of this is the sum of both halves, with its carry.
+    (words.wrapping_add(words.rotate_left(16)) >> 16) as u16
 }
 
 /// Brings a checksum up to date, if it was captured.
 #[inline]
-fn adjust(bytes: &mut [u8], at: usize, change: u32) {
+fn adjust(bytes: &mut [u8], at: usize, change: u16) {
     if let Some(checksum) = field(bytes, at) {
         *checksum = adjusted(*checksum, change);
     }
@@ -293,7 +303,7 @@ fn adjust(bytes: &mut [u8], at: usize, change: u32) {
 
 /// The same for UDP, whose checksum of 0 says that there is none.
 #[inline]
-fn adjust_udp(bytes: &mut [u8], change: u32) {
+fn adjust_udp(bytes: &mut [u8], change: u16) {
     if let Some(checksum) = field(bytes, UDP_CHECKSUM)
         && *checksum != [0; 2]
     {
@@ -304,13 +314,11 @@ fn adjust_udp(bytes: &mut [u8], change: u32) {
     }
 }
 
-/// The checksum over words that changed: ~(~HC + ~m + m') (RFC 1624 section 3, equation 3).
+/// The checksum over words that changed: HC - ~m - m' (RFC 1624 section 4, equation 4), with the borrow from the end.
 #[inline]
-fn adjusted(checksum: [u8; 2], change: u32) -> [u8; 2] {
-    let sum = u32::from(!u16::from_ne_bytes(checksum)) + change;
-    // The upper half of this is the sum of both halves, with its carry: nine words changed at most, so there is no other.
-    let sum = sum.wrapping_add(sum.rotate_left(16)) >> 16;
-    (!(sum as u16)).to_ne_bytes()
+fn adjusted(checksum: [u8; 2], change: u16) -> [u8; 2] {
+    let (difference, borrow) = u16::from_ne_bytes(checksum).overflowing_sub(change);
+    (difference - u16::from(borrow)).to_ne_bytes()
 }
 
 /// Writes a port of an SCTP packet of `len` bytes, captured or not, and brings its checksum up to date.
@@ -384,9 +392,15 @@ impl Changes {
         self.0 = self.0 & 0xff | Self::DSCP | u16::from(dscp.number()) << 8;
     }
 
+    /// Whether there is one.
+    #[inline]
+    pub(crate) fn has_dscp(self) -> bool {
+        self.0 & Self::DSCP != 0
+    }
+
     #[inline]
     pub(crate) fn dscp(self) -> Option<Dscp> {
-        if self.0 & Self::DSCP == 0 { None } else { Dscp::new((self.0 >> 8).into()) }
+        if self.has_dscp() { Dscp::new((self.0 >> 8).into()) } else { None }
     }
 }
 
@@ -400,17 +414,19 @@ macro_rules! rewrite_keys {
             #[inline]
             pub(crate) fn rewrite(&mut self, end: End, address: Address, port: Option<u16>) -> bool {
                 let Address::$version(to) = address else { return false };
-                if port.is_some() && !has_free_ports(self.protocol, self.bits) {
-                    return false;
-                }
                 let (address, own_port) = match end {
                     End::Source => (&mut self.source, &mut self.source_port),
                     End::Destination => (&mut self.destination, &mut self.destination_port),
                 };
-                *address = to;
-                if let Some(port) = port.filter(|_| self.bits.contains(KeyBits::PORTS)) {
-                    *own_port = port;
+                if let Some(port) = port {
+                    if !has_free_ports(self.protocol, self.bits) {
+                        return false;
+                    }
+                    if self.bits.contains(KeyBits::PORTS) {
+                        *own_port = port;
+                    }
                 }
+                *address = to;
                 true
             }
 
@@ -434,7 +450,12 @@ rewrite_keys!(MatchKey6, V6);
 /// Whether ports can be changed, if there are some.
 #[inline]
 fn has_free_ports(protocol: u8, bits: KeyBits) -> bool {
-    !(protocol == protocol::SCTP && bits.contains(KeyBits::FIRST_FRAGMENT))
+    !bits.contains(KeyBits::FIRST_FRAGMENT) || first_fragment_has_free_ports(protocol)
+}
+
+#[cold]
+fn first_fragment_has_free_ports(protocol: u8) -> bool {
+    protocol != protocol::SCTP
 }
 
 #[cfg(test)]
@@ -447,6 +468,38 @@ mod tests {
         let mut word = [0x55, 0x55];
         let change = replace(&mut word, 0, [0x32, 0x85]);
         assert_eq!((word, adjusted([0xdd, 0x2f], change)), ([0x32, 0x85], [0, 0]));
+    }
+
+    #[test]
+    fn equation_4_says_what_equation_3_does() {
+        for change in [0, 1, 0x1234, 0x7fff, 0x8000, 0xfffe, 0xffff] {
+            for checksum in 0..=u16::MAX {
+                // ~(~HC + ~m + m').
+                let sum = u32::from(!checksum) + u32::from(change);
+                let expected = !((sum & 0xffff) + (sum >> 16)) as u16;
+                assert_eq!(
+                    adjusted(checksum.to_ne_bytes(), change),
+                    expected.to_ne_bytes(),
+                    "{checksum}, {change}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn sums_of_two_words_at_a_time() {
+        for (words, sum) in [
+            (0, 0),
+            (1, 1),
+            (0xffff, 0xffff),
+            (0x1_0000, 1),
+            (0xffff_0000, 0xffff),
+            (0xffff_ffff, 0xffff),
+            (0x1234_5678, 0x68ac),
+            (0xfffe_0003, 2),
+        ] {
+            assert_eq!(folded(words), sum, "{words:#x}");
+        }
     }
 
     #[test]
