@@ -274,7 +274,13 @@ impl<const W: usize> States<W> {
         }
     }
 
-    /// As [`States::touch_all`], where [`Signpost::ask`] was asked for the flows, and the packets have what it said.
+    /// Says packets where their flows' entries probably are, which are brought in.
+    pub fn ask<P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
+        Places { groups: &self.groups, entries: self.entries.as_ptr(), stride: self.stride }
+            .ask(flows, packets);
+    }
+
+    /// As [`States::touch_all`], where this or [`Signpost::ask`] was asked for the flows, and the packets have what it said.
     pub fn touch_asked<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
         match self.form {
             KeyForm::Whole => self.table::<false>().touch_group(flows, packets),
@@ -299,7 +305,7 @@ impl<const W: usize> States<W> {
         }
     }
 
-    /// The same for packets whose flows [`Signpost::ask`] was asked for, and which have what it said.
+    /// The same for packets whose flows were asked for as for [`States::touch_asked`].
     pub fn find_asked<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
         match self.form {
             KeyForm::Whole => self.table::<false>().find_asked(flows, packets),

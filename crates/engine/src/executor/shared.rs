@@ -173,19 +173,17 @@ impl Tables {
     }
 
     /// Has functions judge a batch, in one call of `judge` or several, each with other packets of it; flows are looked up before, if
-    /// these are the first functions to see them.
+    /// these are the first functions to see them. With tables of its own in one call, if functions want the `whole` batch.
     pub(super) fn visit(
         &mut self,
         is_first: bool,
+        whole: bool,
         batch: &mut Batch,
-        mut judge: impl FnMut(&mut Batch, &mut Flows),
+        judge: impl FnMut(&mut Batch, &mut Flows),
     ) -> Result<(), Error> {
         match self {
             Self::Own(flows) => {
-                if is_first {
-                    flows.touch(batch);
-                }
-                judge(batch, flows);
+                flows.visit(is_first, whole, batch, judge);
                 Ok(())
             }
             Self::Shared(visitor) => Ok(visitor.visit(is_first, batch, judge)?),

@@ -28,7 +28,7 @@ pub(super) struct Stages {
 struct Stage {
     function: Fast,
     encoder: Encoder,
-    /// Whether it judges packets right after the function before it, while a part of tables is locked that both keep their state in.
+    /// Whether it judges packets right after the function before it, while their entries are at hand that both keep their state in.
     joins: bool,
 }
 
@@ -51,9 +51,8 @@ impl Stages {
         let stages = chain.functions.iter().zip(&chain.layout.parts).map(|(function, parts)| {
             let encoder = Encoder::new(&**function);
             let main = parts.map(|parts| parts.main.definition);
-            let is_shared = main.is_some_and(|main| matches!(tables[main], Tables::Shared(_)));
             let remembers = parts.is_some_and(|parts| parts.remembers.is_some());
-            let joins = is_shared && !remembers && before == main;
+            let joins = main.is_some() && !remembers && before == main;
             before = main;
             let function = match (function.form(), parts) {
                 (Form::Standalone(function), _) => Fast::Standalone(function.function(shared.workers())),
@@ -146,11 +145,12 @@ impl Stages {
                     let Parts { main, remembers } = *parts;
                     if let Some(part) = remembers {
                         function.begin(batch.len());
-                        tables[part.definition].visit(part.is_first, batch, |batch, flows| {
+                        tables[part.definition].visit(part.is_first, false, batch, |batch, flows| {
                             function.remember(part.at, batch, flows);
                         })?;
                     }
-                    tables[main.definition].visit(main.is_first, batch, |batch, flows| {
+                    let whole = run.iter_mut().filter_map(Stage::per_flow).any(|f| f.wants_whole());
+                    tables[main.definition].visit(main.is_first, whole, batch, |batch, flows| {
                         run.iter_mut().filter_map(Stage::per_flow).for_each(|f| f.process(batch, flows));
                     })?;
                 }

@@ -85,6 +85,10 @@ impl<F: Finder> FlowFunction for AclReflect<F> {
         self.at = at;
     }
 
+    fn wants_whole(&self) -> bool {
+        true
+    }
+
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
         let Self { at, tracker, finder, judge, first_v4, first_v6 } = self;
         let (verdicts, v4, v6) = batch.judge();

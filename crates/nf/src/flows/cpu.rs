@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 
 use packetloom_packet::batch::{Columns, Keys};
 use packetloom_packet::key::join;
@@ -22,11 +23,19 @@ pub const V4: usize = 2;
 /// Words of an IPv6 flow's key: the halves of both addresses; ports and protocol.
 pub const V6: usize = 5;
 
+/// Packets that all functions judge before the next ones are looked up: enough that calls cost little, few enough that their entries
+/// stay in the first cache, with those of the next ones.
+const PIECE: usize = 64;
+/// Entries of the next piece that are asked for at a time: as many as a core can wait for.
+const AT_A_TIME: usize = 16;
+
 /// Flows of one definition, as one worker knows them.
 #[derive(Debug)]
 pub struct Flows {
     by: By,
     when_full: WhenFull,
+    /// Whether any of the packets that are being judged was dropped since such packets were last left out.
+    any_dropped: bool,
     pub(super) v4: Family<V4>,
     pub(super) v6: Family<V6>,
 }
@@ -38,6 +47,13 @@ pub(super) struct Family<const W: usize> {
     states: Box<States<W>>,
     /// Packets of the batch: those that came, then those of them that passed when they were looked up and have an entry; in order.
     pub(super) touched: Vec<Touched>,
+    /// Those of them that are being judged. Before them lie those that were and still passed, so many; what is between is nothing any
+    /// more.
+    piece: Range<usize>,
+    judged: usize,
+    /// Up to where the table was asked for their entries, and up to where it is to be asked before the next piece begins.
+    asked: usize,
+    to_ask: usize,
     /// Their flows, beside them until they are looked up.
     pub(super) flows: Vec<Hashed<W>>,
     /// What those that came are to their flows.
@@ -46,6 +62,8 @@ pub(super) struct Family<const W: usize> {
     has_others: bool,
     /// Those that have no entry: members for which there was no room, and others.
     without: Vec<Touched>,
+    /// The first of them that is being judged.
+    without_from: usize,
 }
 
 /// What a packet is to its flow, in three bits: its role in two, 0 for a member, and in the third one whether the lower endpoint
@@ -146,6 +164,10 @@ impl states::Packet for Touched {
 trait FlowOf<const W: usize> {
     /// The 5-tuple with the lower endpoint first, and whether that is the sender.
     fn five_tuple(&self) -> (Key<W>, bool);
+    /// The same of a packet that has ports.
+    fn five_tuple_with_ports(&self) -> (Key<W>, bool) {
+        self.five_tuple()
+    }
     /// What a source's packets have in common.
     fn source(&self) -> Key<W>;
     /// What an initiator's packets and those that answer it have in common, and whether the packet is the initiator's.
@@ -185,7 +207,17 @@ impl FlowOf<V4> for MatchKey4 {
     #[inline]
     fn five_tuple(&self) -> (Key<V4>, bool) {
         let has_ports = if self.bits.contains(KeyBits::PORTS) { 0xffff } else { 0 };
-        let end = |address: u32, port: u16| u64::from(address) << 16 | u64::from(port & has_ports);
+        Self {
+            source_port: self.source_port & has_ports,
+            destination_port: self.destination_port & has_ports,
+            ..*self
+        }
+        .five_tuple_with_ports()
+    }
+
+    #[inline]
+    fn five_tuple_with_ports(&self) -> (Key<V4>, bool) {
+        let end = |address: u32, port: u16| u64::from(address) << 16 | u64::from(port);
         let source = end(self.source, self.source_port);
         let destination = end(self.destination, self.destination_port);
         let from_a = source <= destination;
@@ -258,10 +290,15 @@ impl<const W: usize> Family<W> {
         Self {
             states: Box::new(states),
             touched: Vec::new(),
+            piece: 0..0,
+            judged: 0,
+            asked: 0,
+            to_ask: 0,
             flows: Vec::new(),
             relations: Vec::new(),
             has_others: false,
             without: Vec::new(),
+            without_from: 0,
         }
     }
 
@@ -285,6 +322,9 @@ impl<const W: usize> Family<W> {
         let member = |(key, from_a)| (key, Relation::member(from_a));
         let frames = batch.frames();
         match by {
+            By::FiveTuple if batch.is_common() => {
+                self.arrive_by(keys, frames, |key, _| member(key.five_tuple_with_ports()));
+            }
             By::FiveTuple => self.arrive_by(keys, frames, |key, _| member(key.five_tuple())),
             By::Source => self.arrive_by(keys, frames, |key, _| member((key.source(), true))),
             By::Initiator => self.arrive_by(keys, frames, |key, _| member(key.initiator())),
@@ -322,6 +362,15 @@ impl<const W: usize> Family<W> {
         }));
     }
 
+    /// Takes packets, and their flows, in place of those that there were.
+    pub(super) fn take(&mut self, packets: &[Touched], flows: &[Hashed<W>]) {
+        self.touched.clear();
+        self.touched.extend_from_slice(packets);
+        self.flows.clear();
+        self.flows.extend_from_slice(flows);
+        self.without.clear();
+    }
+
     /// Leaves out the packets that do not pass any more, before they are looked up.
     pub(super) fn retain(&mut self, verdicts: &[Verdict]) {
         let mut passes = self.touched.iter().map(|packet| packet.passes(verdicts));
@@ -329,13 +378,66 @@ impl<const W: usize> Family<W> {
         self.touched.retain(|packet| packet.passes(verdicts));
     }
 
-    /// Finds the entries of these packets, or makes them; `is_asked` if a signpost was asked where they are.
+    /// All packets that there are will be judged.
+    pub(super) fn begin(&mut self) {
+        (self.piece, self.judged) = (0..self.touched.len(), 0);
+        (self.asked, self.to_ask) = (0, 0);
+        self.without_from = 0;
+    }
+
+    /// Only those of a piece will be, whose entries were asked for.
+    fn begin_piece(&mut self, from: usize) {
+        let all = self.touched.len();
+        self.piece = from.min(all)..(from + PIECE).min(all);
+        self.to_ask = (from + 2 * PIECE).min(all);
+        self.without_from = self.without.len();
+    }
+
+    /// Asks for up to so many entries of the next piece.
+    #[inline]
+    fn ask(&mut self, most: usize) {
+        if self.asked < self.to_ask {
+            let next = self.asked..(self.asked + most).min(self.to_ask);
+            self.asked = next.end;
+            self.states.ask(&self.flows[next.clone()], &mut self.touched[next]);
+        }
+    }
+
+    /// These were judged.
+    fn end_piece(&mut self) {
+        let Self { touched, piece, judged, .. } = self;
+        if *judged < piece.start {
+            touched.copy_within(piece.clone(), *judged);
+        }
+        *judged += piece.len();
+    }
+
+    /// All that were judged and still passed stay for functions that come later.
+    fn end(&mut self) {
+        self.touched.truncate(self.judged);
+    }
+
+    /// Leaves out some of the packets that are being judged, in order.
+    fn keep(&mut self, mut keeps: impl FnMut(&Touched, &mut Vec<Touched>) -> bool) {
+        let Self { touched, piece, without, .. } = self;
+        let mut kept = piece.start;
+        for at in piece.clone() {
+            let packet = touched[at];
+            if keeps(&packet, without) {
+                touched[kept] = packet;
+                kept += 1;
+            }
+        }
+        piece.end = kept;
+    }
+
+    /// Finds the entries of these packets, or makes them; `is_asked` if the table was asked where they are.
     fn touch(&mut self, is_asked: bool) {
-        self.without.clear();
-        if self.touched.is_empty() {
+        let Self { states, touched, flows, piece, has_others, .. } = self;
+        let (flows, touched) = (&flows[piece.clone()], &mut touched[piece.clone()]);
+        if touched.is_empty() {
             return;
         }
-        let Self { states, touched, flows, has_others, .. } = self;
         let refused = states.counts().refused;
         if *has_others {
             touch_around(states, flows, touched);
@@ -352,14 +454,18 @@ impl<const W: usize> Family<W> {
     /// Finds the entries of these packets as they are, where a signpost was asked.
     fn find(&mut self) {
         self.states.find_asked(&self.flows, &mut self.touched);
-        self.without.clear();
         self.set_apart();
     }
 
     /// Sets those apart that have none.
     fn set_apart(&mut self) {
-        let Self { touched, without, .. } = self;
-        without.extend(touched.extract_if(.., |packet| packet.slot == NO_SLOT));
+        self.keep(|packet, without| {
+            let has_entry = packet.slot != NO_SLOT;
+            if !has_entry {
+                without.push(*packet);
+            }
+            has_entry
+        });
     }
 }
 
@@ -388,6 +494,7 @@ impl Flows {
         Self {
             by: definition.by,
             when_full: definition.when_full,
+            any_dropped: false,
             v4: Family::new(definition, workers, batch, words, seeds),
             v6: Family::new(definition, workers, batch, words, seeds),
         }
@@ -399,18 +506,69 @@ impl Flows {
         self.v6.arrive(self.by, batch.v6(), batch);
     }
 
-    /// Looks up the flows of the packets that pass, before the first function that keeps state for them, and makes entries for
-    /// those that have none.
-    pub fn touch(&mut self, batch: &mut Batch) {
-        let verdicts = &*batch.columns().verdicts;
-        if !all_pass(verdicts) {
+    /// Has functions judge the packets of a batch that pass. Where it is the first time for a batch, their flows are looked up before, and
+    /// those without an entry get one: piece by piece, in several calls of `judge`, if they do not need the `whole` batch in one.
+    pub fn visit(
+        &mut self,
+        is_first: bool,
+        whole: bool,
+        batch: &mut Batch,
+        mut judge: impl FnMut(&mut Batch, &mut Self),
+    ) {
+        let verdicts = batch.verdicts();
+        let any_dropped = !all_pass(verdicts);
+        if is_first && any_dropped {
             self.v4.retain(verdicts);
             self.v6.retain(verdicts);
         }
-        self.touch_these(batch, false);
+        self.begin();
+        self.any_dropped = any_dropped && !is_first;
+        if is_first && !whole && !self.v4.has_others && !self.v6.has_others {
+            self.visit_pieces(batch, judge);
+        } else {
+            if is_first {
+                self.touch_these(batch, false);
+            }
+            judge(batch, self);
+            self.v4.end_piece();
+            self.v6.end_piece();
+        }
+        self.v4.end();
+        self.v6.end();
     }
 
-    /// The same for the packets that a worker gathered, of which it asked signposts.
+    /// Entries of the next piece are on their way while functions judge this one.
+    fn visit_pieces(&mut self, batch: &mut Batch, mut judge: impl FnMut(&mut Batch, &mut Self)) {
+        let most = self.v4.touched.len().max(self.v6.touched.len());
+        (self.v4.to_ask, self.v6.to_ask) =
+            (PIECE.min(self.v4.touched.len()), PIECE.min(self.v6.touched.len()));
+        for from in (0..most).step_by(PIECE) {
+            self.ask(PIECE);
+            self.v4.begin_piece(from);
+            self.v6.begin_piece(from);
+            self.ask(AT_A_TIME);
+            self.touch_these(batch, true);
+            judge(batch, self);
+            self.v4.end_piece();
+            self.v6.end_piece();
+        }
+    }
+
+    /// Asks for up to so many entries of the next piece.
+    #[inline]
+    fn ask(&mut self, most: usize) {
+        self.v4.ask(most);
+        self.v6.ask(most);
+    }
+
+    /// Has the packets judged that a part of shared tables was given.
+    pub(super) fn begin(&mut self) {
+        self.any_dropped = false;
+        self.v4.begin();
+        self.v6.begin();
+    }
+
+    /// Looks up the packets that a worker gathered, of which it asked signposts.
     pub(super) fn touch_gathered(&mut self, batch: &mut Batch) {
         self.touch_these(batch, true);
     }
@@ -420,7 +578,9 @@ impl Flows {
         self.v6.touch(is_asked);
         if self.when_full == WhenFull::DropNew {
             let verdicts = batch.columns().verdicts;
-            for packet in self.v4.without.iter().chain(&self.v6.without) {
+            let [v4, v6] =
+                [&self.v4.without[self.v4.without_from..], &self.v6.without[self.v6.without_from..]];
+            for packet in v4.iter().chain(v6) {
                 if packet.is_member() {
                     verdicts[packet.frame as usize] = Verdict::Drop(DropReason::FlowTableFull);
                 }
@@ -458,21 +618,24 @@ impl Flows {
         batch: &mut Batch,
         mut step: impl FnMut(Seen<'_, '_>, &mut S, bool) -> Verdict,
     ) {
+        self.ask(AT_A_TIME);
         let columns = &mut batch.columns();
-        let Self { v4, v6, .. } = self;
-        if !all_pass(columns.verdicts) {
-            v4.touched.retain(|packet| packet.passes(columns.verdicts));
-            v6.touched.retain(|packet| packet.passes(columns.verdicts));
+        let Self { any_dropped, v4, v6, .. } = self;
+        if mem::take(any_dropped) {
+            v4.keep(|packet, _| packet.passes(columns.verdicts));
+            v6.keep(|packet, _| packet.passes(columns.verdicts));
         }
         // One loop for both, so that there is one place for the step to be put into.
+        let (of_v4, of_v6) = (&v4.touched[v4.piece.clone()], &v6.touched[v6.piece.clone()]);
         for (touched, mut entries, is_v4) in
-            [(&v4.touched, v4.states.entries(), true), (&v6.touched, v6.states.entries(), false)]
+            [(of_v4, v4.states.entries(), true), (of_v6, v6.states.entries(), false)]
         {
             for packet in touched {
                 let (state, is_new) = entries.state(packet.slot, at);
                 let verdict = step(packet.seen(is_v4, columns), state, is_new);
                 if !verdict.is_pass() {
                     columns.verdicts[packet.frame as usize] = verdict;
+                    *any_dropped = true;
                 }
             }
         }
@@ -482,7 +645,8 @@ impl Flows {
     /// are no members and found none.
     pub fn each_without(&mut self, batch: &mut Batch, mut step: impl FnMut(Seen<'_, '_>) -> Verdict) {
         let columns = &mut batch.columns();
-        for (without, is_v4) in [(&self.v4.without, true), (&self.v6.without, false)] {
+        let [v4, v6] = [&self.v4.without[self.v4.without_from..], &self.v6.without[self.v6.without_from..]];
+        for (without, is_v4) in [(v4, true), (v6, false)] {
             for packet in without {
                 let frame = packet.frame as usize;
                 if columns.verdicts[frame].is_pass() {

@@ -213,7 +213,13 @@ pub trait FlowFunction: Send {
         let _ = (at, batch, flows);
     }
 
-    /// Judges the packets of a batch that still pass, in their order, each with its flow's state.
+    /// Whether it is to judge all packets of a batch in one call, because it looks at them together beside their flows.
+    fn wants_whole(&self) -> bool {
+        false
+    }
+
+    /// Judges the packets of a batch that still pass, in their order, each with its flow's state; in several calls, one for each
+    /// piece of them.
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows);
 
     /// As [`Function::logged`](crate::Function::logged).

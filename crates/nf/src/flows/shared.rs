@@ -155,12 +155,8 @@ impl<const W: usize> ByPart<W> {
 
     /// Hands over the packets of a part, or where some were dropped, those that pass.
     fn give(&self, part: usize, dropped: Option<&[Verdict]>, family: &mut Family<W>) {
-        let Family { touched, flows, .. } = family;
         let range = self.range(part);
-        touched.clear();
-        touched.extend_from_slice(&self.packets[range.clone()]);
-        flows.clear();
-        flows.extend_from_slice(&self.flows[range]);
+        family.take(&self.packets[range.clone()], &self.flows[range]);
         if let Some(verdicts) = dropped {
             family.retain(verdicts);
         }
@@ -221,6 +217,7 @@ impl Visitor {
             let dropped = any_dropped.then(|| batch.verdicts());
             v4.give(part, dropped, &mut flows.v4);
             v6.give(part, dropped, &mut flows.v6);
+            flows.begin();
             if is_first {
                 flows.touch_gathered(batch);
             } else {

@@ -21,25 +21,35 @@ impl LimiterCpu {
     }
 }
 
-impl FlowFunction for LimiterCpu {
-    fn move_to(&mut self, at: StateAt) {
-        self.at = at;
-    }
-
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
-        let (parameters, unit) = (self.parameters, self.unit);
+impl LimiterCpu {
+    /// `units` says how many a packet of so many bytes takes.
+    #[inline]
+    fn judge(&mut self, batch: &mut Batch, flows: &mut Flows, units: impl Fn(u32) -> u64) {
+        let parameters = self.parameters;
         let mut report = self.report.clone();
         flows.each(self.at, batch, |packet, level: &mut Level, is_new| {
             let now = packet.now.as_nanos();
             if is_new {
                 *level = parameters.full_at(now);
             }
-            let units = if unit == Unit::Bytes { packet.bytes.into() } else { 1 };
-            let passes = parameters.take(level, now, units);
+            let passes = parameters.take(level, now, units(packet.bytes));
             report.count(passes, packet.bytes);
             if passes { Verdict::Pass } else { Verdict::Drop(DropReason::RateLimit) }
         });
         self.report = report;
+    }
+}
+
+impl FlowFunction for LimiterCpu {
+    fn move_to(&mut self, at: StateAt) {
+        self.at = at;
+    }
+
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
+        match self.unit {
+            Unit::Bytes => self.judge(batch, flows, u64::from),
+            Unit::Packets => self.judge(batch, flows, |_| 1),
+        }
     }
 
     fn add(&mut self, counted: &[u64]) {

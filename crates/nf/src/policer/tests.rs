@@ -257,8 +257,7 @@ fn outcome_of(keys: &str, frames: &[Captured]) -> (Vec<Verdict>, Vec<u8>, Police
     fill(&mut batch, frames);
     batch.parse(Policy::PASS);
     flows.arrive(&batch);
-    flows.touch(&mut batch);
-    function.process(&mut batch, &mut flows);
+    flows.visit(true, false, &mut batch, |batch, flows| function.process(batch, flows));
     flows.leave();
     let report = report_of(&*function.report(&flows));
 
