@@ -957,6 +957,16 @@ fn chains_are_measured_in_memory() {
     assert!(figures["passed"].as_f64() < Some(0.01), "{figures}");
 }
 
+#[test]
+fn the_shared_chain_that_ships_shares_a_table_and_lets_all_pass() {
+    let chain = root().join("examples/bench/shared.toml");
+    let args = ["--flows", "100", "--rounds", "1", "--workers", "2", "--json"];
+    let text = succeed(packetloom().args(["bench", "chain"]).arg(&chain).args(args));
+    let figures: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((figures["shared"].as_str(), figures["passed"].as_f64()), (Some("hosts"), Some(1.0)));
+    assert_eq!((figures["evicted"].as_u64(), figures["created"].as_u64()), (Some(0), Some(200)));
+}
+
 /// What a benchmark of the default chain prints, a line for each measurement.
 fn bench_chain(args: &[&str]) -> Vec<serde_json::Value> {
     let text = succeed(packetloom().args(["bench", "chain", "--rounds", "1", "--json"]).args(args));
