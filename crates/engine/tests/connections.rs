@@ -314,6 +314,10 @@ fn packets_without_room_are_judged_by_the_rules_alone() {
         for settings in ["", "batch = 3"] {
             assert_eq!(run(settings), oracle, "{when_full}, {settings}");
         }
+        // Without such rules batches are taken in pieces.
+        let (alone, _) = chain.split_once("[[chain]]\nnf = \"acl\"").expect("rules");
+        let run = |settings: &str| results(alone, &capture, How { settings, ..How::default() }).0;
+        assert_eq!(run(""), run("device = \"oracle\""), "{when_full}");
     }
 }
 

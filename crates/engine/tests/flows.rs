@@ -380,6 +380,42 @@ proptest! {
     }
 }
 
+/// Of batches of several pieces, from each of which packets are dropped, those that pass come to a function that keeps its state in the same
+/// entries again, behind one that keeps it elsewhere.
+#[test]
+fn later_functions_see_all_packets_that_passed_the_first() {
+    let limiter = "[[chain]]\nnf = \"limiter\"\nrate = \"300packets/s\"\nburst = \"3packets\"\n";
+    let by_source = "[[chain]]\nnf = \"counter\"\nflows = \"source\"\n";
+    let counter = "[[chain]]\nnf = \"counter\"\n";
+    // What the limiter drops is left out before the next function of its own visit, or before the next visit.
+    for chain in [[limiter, counter, by_source, counter].concat(), [limiter, by_source, counter].concat()] {
+        for seed in 0..3 {
+            let capture = traffic(4_000, 100, seed);
+            let how = How { settings: "device = \"oracle\"", ..How::default() };
+            let (oracle, ..) = results(&chain, &capture, how);
+            for settings in ["", "batch = 100", "batch = 1024"] {
+                let (found, ..) = results(&chain, &capture, How { settings, ..How::default() });
+                assert_eq!(found, oracle, "{settings}\n{chain}");
+            }
+        }
+    }
+}
+
+/// Later pieces of a batch take places of flows that earlier ones had: those packets still have them in the next visit.
+#[test]
+fn what_goes_within_a_batch_stays_for_its_packets() {
+    let few = "[[chain]]\nnf = \"counter\"\nflows = \"few\"\n";
+    let chain = format!(
+        "[flows.few]\nby = \"5-tuple\"\ntimeout = \"0\"\nmax_flows = 10\n{few}[[chain]]\nnf = \"counter\"\nflows = \"source\"\n{few}"
+    );
+    let capture = traffic(4_000, 900, 6);
+    let (found, ..) = results(&chain, &capture, How { settings: "batch = 1024", ..How::default() });
+    let number = |pointer: &str| found.summary.pointer(pointer).and_then(|value| value.as_u64());
+    assert!(number("/flows/few/evicted") > Some(500), "{}", found.summary);
+    let packets = [0, 1, 2].map(|function| number(&format!("/functions/{function}/packets")));
+    assert!(packets[0] > Some(3_000) && packets[1..] == [packets[0]; 2], "{packets:?}");
+}
+
 /// Packets whose flow finds no room where it is to be remembered: they are dropped before the function, or begin no flow.
 #[test]
 fn without_room_nothing_is_remembered() {

@@ -352,15 +352,16 @@ impl Batch {
     }
 
     /// Copies the frames that pass, in order, with what is to be rewritten, to places of so many bytes, one after the other: as many of
-    /// a frame's bytes as have room in its place; those that follow them may be written over. Ends where there are no more places;
-    /// returns how many frames there were.
+    /// a frame's bytes as have room in its place. Ends where there are no more places; returns how many frames there were. What lies in a
+    /// place behind its frame's bytes, and in places that are left, may have been written, too: senders go by the lengths of frames.
     ///
     /// # Panics
     /// Places have no bytes.
     pub fn copy_passed(&self, places: &mut [u8], place: usize) -> usize {
         let room = places.len() / place * place;
         let (places, frames) = (&mut places[..room], self.frames.iter().zip(&self.verdicts));
-        if !self.is_common || place < LINE {
+        let has_all = self.is_common() && (!self.has_rewrites() || self.rewritten.len() == self.len());
+        if !has_all || place < LINE {
             let passed = frames.enumerate().filter(|(_, (_, verdict))| verdict.is_pass());
             return passed
                 .zip(places.chunks_exact_mut(place))
@@ -411,7 +412,13 @@ impl Batch {
         let len = bytes.len().min(place.len());
         let copy = &mut place[..len];
         copy.copy_from_slice(&bytes[..len]);
-        self.apply_rewrites(index, copy);
+        let changes = self.changes(index);
+        match (bytes.first_chunk(), copy.first_chunk_mut()) {
+            (Some(bytes), Some(copy)) if self.is_common() && !changes.has_dscp() => {
+                rewrite::write_common(&self.v4.keys[index], changes, bytes, copy);
+            }
+            _ => self.apply_rewrites(index, copy),
+        }
     }
 
     /// Whether a frame was rewritten.
@@ -528,9 +535,11 @@ impl Batch {
         Columns { frames, verdicts, v4, v6, arena, rewritten }
     }
 
-    /// Whether each frame is TCP or UDP in one piece in IPv4, as it is in most batches: all keys are IPv4's, and have ports.
+    /// Whether each frame was parsed and is TCP or UDP in one piece in IPv4, as it is in most batches: all keys are IPv4's and have ports,
+    /// and each is at its frame's place.
+    #[inline]
     pub fn is_common(&self) -> bool {
-        self.is_common
+        self.is_common && self.v4.keys.len() == self.frames.len()
     }
 
     /// The IPv4 packets' keys.

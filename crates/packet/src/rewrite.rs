@@ -111,11 +111,11 @@ pub(crate) fn write_common(key: &MatchKey4, changes: Changes, frame: &[u8; COMMO
 #[cold]
 fn write_both(key: &MatchKey4, frame: &[u8; COMMON], copy: &mut [u8; COMMON]) {
     write_end(frame, copy, [30, 36], key.destination, key.destination_port);
-    write_end(&copy.clone(), copy, [26, 34], key.source, key.source_port);
+    write_end(frame, copy, [26, 34], key.source, key.source_port);
 }
 
-/// Gives one end another address and port; says where these are. What was there is read from the frame: of a copy that was just written,
-/// what is across two of its pieces would have to wait for the cache.
+/// Gives one end another address and port, which stand `at` these places. What was there is read from the frame: of a copy that was just
+/// written, what is across two of its pieces would have to wait for the cache.
 #[inline]
 fn write_end(
     frame: &[u8; COMMON],

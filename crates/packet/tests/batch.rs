@@ -517,7 +517,7 @@ proptest! {
             }
         }
         let passed: Vec<_> = (0..kinds.len()).filter(|&index| kinds[index].2).collect();
-        // One place too few, and the last frame stays; one too many, and it stays empty.
+        // One place too few, and the last frame stays; as many; one too many; and a part of one.
         let mut places = vec![0xaa; (passed.len() + room).saturating_sub(1) * kept + rest.min(kept - 1)];
         let copied = batch.copy_passed(&mut places, kept);
         prop_assert_eq!(copied, passed.len().min(places.len() / kept));
@@ -536,6 +536,34 @@ proptest! {
             prop_assert_eq!(place, &expected);
             batch.apply_rewrites(index, &mut alone);
             prop_assert_eq!(place, &alone);
+        }
+    }
+
+    /// Also where frames came after others were parsed and rewritten, or were never parsed.
+    #[test]
+    fn frames_that_come_later_are_copied_too(before in 1usize..5, after in 1usize..5, is_rewritten: bool, is_parsed: bool) {
+        let frame = [ethernet(IPV4), Ipv4::of(TCP).packet(&tcp(1, 2, 0))].concat();
+        let (arena, mut frames) = arena(&vec![frame.clone(); before + after]);
+        frames.iter_mut().for_each(|frame| frame.link = LinkType::ETHERNET);
+        let mut batch = Batch::new(frames.len());
+        batch.reset(arena);
+        batch.extend(frames[..before].iter().copied());
+        batch.parse(Policy::PASS);
+        if is_rewritten {
+            prop_assert!(batch.rewrite(to(0, Address::V4(0x0102_0304), 5)));
+        }
+        batch.extend(frames[before..].iter().copied());
+        if is_parsed {
+            batch.parse(Policy::PASS);
+        } else {
+            (0..after).for_each(|_| batch.push_verdict(Verdict::Pass));
+        }
+        let mut places = vec![0; 64 * frames.len()];
+        prop_assert_eq!(batch.copy_passed(&mut places, 64), frames.len());
+        for (index, place) in places.chunks(64).enumerate() {
+            let mut expected = frame.clone();
+            batch.apply_rewrites(index, &mut expected);
+            prop_assert_eq!(&place[..frame.len()], &expected);
         }
     }
 

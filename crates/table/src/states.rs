@@ -13,7 +13,8 @@
 //! of flows that go on. The hand comes by one entry of each group, then by another one of each: were all of a group's taken at a
 //! time, groups that it will come by soon would be overfull, and new flows would have to be put far from home.
 //!
-//! Functions work through a batch one after the other, by the entries that its packets were given. So the place of an entry
+//! Functions work through packets one after the other, by the entries that these were given, while others of the batch are still to be
+//! looked up. So the place of an entry
 //! that was removed is not given away before the end of the batch ([`States::end_batch`]), and a packet that came before the
 //! removal still finds the flow as it was.
 

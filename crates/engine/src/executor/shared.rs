@@ -186,7 +186,10 @@ impl Tables {
                 flows.visit(is_first, whole, batch, judge);
                 Ok(())
             }
-            Self::Shared(visitor) => Ok(visitor.visit(is_first, batch, judge)?),
+            Self::Shared(visitor) => {
+                debug_assert!(!whole, "parts of shared tables are visited one after the other");
+                Ok(visitor.visit(is_first, batch, judge)?)
+            }
         }
     }
 

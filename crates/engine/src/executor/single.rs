@@ -28,7 +28,8 @@ pub(super) struct Stages {
 struct Stage {
     function: Fast,
     encoder: Encoder,
-    /// Whether it judges packets right after the function before it, while their entries are at hand that both keep their state in.
+    /// Whether it judges each piece or part of a batch right after the function before it, while the entries are at hand that both keep
+    /// their state in.
     joins: bool,
 }
 

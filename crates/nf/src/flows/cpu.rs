@@ -1,4 +1,5 @@
-//! A worker's tables: keys and hashes of a batch first, then its lookups, with their cache misses started together.
+//! A worker's tables: keys and hashes of a batch first, then its lookups, piece by piece with the functions that keep their state in the
+//! entries; cache misses are started ahead.
 
 use std::cmp::Reverse;
 use std::mem;
@@ -26,7 +27,8 @@ pub const V6: usize = 5;
 /// Packets that all functions judge before the next ones are looked up: enough that calls cost little, few enough that their entries
 /// stay in the first cache, with those of the next ones.
 const PIECE: usize = 64;
-/// Entries of the next piece that are asked for at a time: as many as a core can wait for.
+/// Entries of the next piece that are asked for before each function: as many as a core can wait for. What is left when the piece begins
+/// is asked for at once.
 const AT_A_TIME: usize = 16;
 
 /// Flows of one definition, as one worker knows them.
@@ -45,10 +47,10 @@ pub struct Flows {
 pub(super) struct Family<const W: usize> {
     /// By itself, so that what seldom changes of it is not written to where it changes hands.
     states: Box<States<W>>,
-    /// Packets of the batch: those that came, then those of them that passed when they were looked up and have an entry; in order.
+    /// Packets of the batch, in order: those that came; once looked up, those of them that passed before and have an entry.
     pub(super) touched: Vec<Touched>,
-    /// Those of them that are being judged. Before them lie those that were and still passed, so many; what is between is nothing any
-    /// more.
+    /// Those of them that are being judged. Before them lie those that were, so many of them, without what functions left out; what is
+    /// between is nothing any more, and what is behind is not looked up yet.
     piece: Range<usize>,
     judged: usize,
     /// Up to where the table was asked for their entries, and up to where it is to be asked before the next piece begins.
@@ -335,6 +337,7 @@ impl<const W: usize> Family<W> {
                 self.has_others = !self.touched.iter().all(Touched::is_member);
             }
         }
+        self.begin();
     }
 
     /// `flow` finds a packet's flow, by its key and its frame. By itself, so that it has all registers.
@@ -412,23 +415,15 @@ impl<const W: usize> Family<W> {
         *judged += piece.len();
     }
 
-    /// All that were judged and still passed stay for functions that come later.
+    /// All that were judged stay for visits that come later, which leave out what was dropped since.
     fn end(&mut self) {
         self.touched.truncate(self.judged);
     }
 
-    /// Leaves out some of the packets that are being judged, in order.
-    fn keep(&mut self, mut keeps: impl FnMut(&Touched, &mut Vec<Touched>) -> bool) {
-        let Self { touched, piece, without, .. } = self;
-        let mut kept = piece.start;
-        for at in piece.clone() {
-            let packet = touched[at];
-            if keeps(&packet, without) {
-                touched[kept] = packet;
-                kept += 1;
-            }
-        }
-        piece.end = kept;
+    /// Leaves out the packets that are being judged and do not pass any more.
+    fn leave_out(&mut self, verdicts: &[Verdict]) {
+        let Self { touched, piece, .. } = self;
+        keep(touched, piece, |packet| packet.passes(verdicts));
     }
 
     /// Finds the entries of these packets, or makes them; `is_asked` if the table was asked where they are.
@@ -459,14 +454,27 @@ impl<const W: usize> Family<W> {
 
     /// Sets those apart that have none.
     fn set_apart(&mut self) {
-        self.keep(|packet, without| {
-            let has_entry = packet.slot != NO_SLOT;
-            if !has_entry {
-                without.push(*packet);
-            }
-            has_entry
-        });
+        let Self { touched, piece, without, .. } = self;
+        without.extend(touched[piece.clone()].iter().filter(|packet| packet.slot == NO_SLOT));
+        keep(touched, piece, |packet| packet.slot != NO_SLOT);
     }
+
+    /// Those of the packets that are being judged that have none.
+    fn without(&self) -> &[Touched] {
+        &self.without[self.without_from..]
+    }
+}
+
+/// Leaves out some packets of a piece; the others stay in order.
+fn keep(packets: &mut [Touched], piece: &mut Range<usize>, keeps: impl Fn(&Touched) -> bool) {
+    let mut kept = piece.start;
+    for at in piece.clone() {
+        if keeps(&packets[at]) {
+            packets[kept] = packets[at];
+            kept += 1;
+        }
+    }
+    piece.end = kept;
 }
 
 /// Looks up the flows of packets some of which are not members: errors find an entry or not, and change nothing.
@@ -521,7 +529,8 @@ impl Flows {
             self.v4.retain(verdicts);
             self.v6.retain(verdicts);
         }
-        self.begin();
+        self.begin_part();
+        // Of packets that were looked up before, the first function leaves them out.
         self.any_dropped = any_dropped && !is_first;
         if is_first && !whole && !self.v4.has_others && !self.v6.has_others {
             self.visit_pieces(batch, judge);
@@ -561,8 +570,8 @@ impl Flows {
         self.v6.ask(most);
     }
 
-    /// Has the packets judged that a part of shared tables was given.
-    pub(super) fn begin(&mut self) {
+    /// All packets that there are will be judged: those of a batch, or of a part of shared tables.
+    pub(super) fn begin_part(&mut self) {
         self.any_dropped = false;
         self.v4.begin();
         self.v6.begin();
@@ -578,9 +587,7 @@ impl Flows {
         self.v6.touch(is_asked);
         if self.when_full == WhenFull::DropNew {
             let verdicts = batch.columns().verdicts;
-            let [v4, v6] =
-                [&self.v4.without[self.v4.without_from..], &self.v6.without[self.v6.without_from..]];
-            for packet in v4.iter().chain(v6) {
+            for packet in self.v4.without().iter().chain(self.v6.without()) {
                 if packet.is_member() {
                     verdicts[packet.frame as usize] = Verdict::Drop(DropReason::FlowTableFull);
                 }
@@ -622,8 +629,8 @@ impl Flows {
         let columns = &mut batch.columns();
         let Self { any_dropped, v4, v6, .. } = self;
         if mem::take(any_dropped) {
-            v4.keep(|packet, _| packet.passes(columns.verdicts));
-            v6.keep(|packet, _| packet.passes(columns.verdicts));
+            v4.leave_out(columns.verdicts);
+            v6.leave_out(columns.verdicts);
         }
         // One loop for both, so that there is one place for the step to be put into.
         let (of_v4, of_v6) = (&v4.touched[v4.piece.clone()], &v6.touched[v6.piece.clone()]);
@@ -645,8 +652,7 @@ impl Flows {
     /// are no members and found none.
     pub fn each_without(&mut self, batch: &mut Batch, mut step: impl FnMut(Seen<'_, '_>) -> Verdict) {
         let columns = &mut batch.columns();
-        let [v4, v6] = [&self.v4.without[self.v4.without_from..], &self.v6.without[self.v6.without_from..]];
-        for (without, is_v4) in [(v4, true), (v6, false)] {
+        for (without, is_v4) in [(self.v4.without(), true), (self.v6.without(), false)] {
             for packet in without {
                 let frame = packet.frame as usize;
                 if columns.verdicts[frame].is_pass() {

@@ -213,13 +213,14 @@ pub trait FlowFunction: Send {
         let _ = (at, batch, flows);
     }
 
-    /// Whether it is to judge all packets of a batch in one call, because it looks at them together beside their flows.
+    /// Whether it is to judge all packets of a batch in one call, because it looks at them together beside their flows. Only where
+    /// workers never share its table.
     fn wants_whole(&self) -> bool {
         false
     }
 
     /// Judges the packets of a batch that still pass, in their order, each with its flow's state; in several calls, one for each
-    /// piece of them.
+    /// piece of them, or for each part of a shared table.
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows);
 
     /// As [`Function::logged`](crate::Function::logged).

@@ -217,7 +217,7 @@ impl Visitor {
             let dropped = any_dropped.then(|| batch.verdicts());
             v4.give(part, dropped, &mut flows.v4);
             v6.give(part, dropped, &mut flows.v6);
-            flows.begin();
+            flows.begin_part();
             if is_first {
                 flows.touch_gathered(batch);
             } else {
