@@ -7,6 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use memmap2::MmapMut;
 use packetloom_device::{Argument, Device, Memory, Queue};
 use packetloom_engine::Plan;
 use packetloom_engine::executor::{Shared, Worker};
@@ -104,9 +105,22 @@ pub struct Options {
     pub workload: String,
 }
 
-/// Memory with frames. The counter of those who hold it is written with each batch: no other worker's is near it.
+/// Memory with frames, in huge pages where the system has such, as that of network cards' rings is. The counter of those who hold it is
+/// written with each batch: no other worker's is near it.
 #[repr(align(128))]
-struct Frames(Vec<u8>);
+struct Frames(MmapMut);
+
+impl Frames {
+    fn new(bytes: &[u8]) -> Result<Self, Error> {
+        // One that is empty cannot be mapped.
+        let mut memory = MmapMut::map_anon(bytes.len().max(1)).map_err(Error::Memory)?;
+        // Only a hint.
+        #[cfg(target_os = "linux")]
+        let _ = memory.advise(memmap2::Advice::HugePage);
+        memory[..bytes.len()].copy_from_slice(bytes);
+        Ok(Self(memory))
+    }
+}
 
 impl AsRef<[u8]> for Frames {
     fn as_ref(&self) -> &[u8] {
@@ -276,10 +290,11 @@ fn packets(options: &Options, spread: By) -> Result<Packets, Error> {
     }
     let ring = |(memory, flood): (Vec<u8>, Vec<u32>)| {
         let count = memory.len() / stride;
-        Ring { frames: Arc::new(Frames(memory)), count, stride, len, flood }
+        Ok(Ring { frames: Arc::new(Frames::new(&memory)?), count, stride, len, flood })
     };
+    let rings = rings.into_iter().map(ring).collect::<Result<_, Error>>()?;
     let count = |seen: Vec<bool>| seen.into_iter().filter(|&seen| seen).count() as u64;
-    Ok(Packets { rings: rings.into_iter().map(ring).collect(), flows: count(seen), sources: count(sources) })
+    Ok(Packets { rings, flows: count(seen), sources: count(sources) })
 }
 
 /// A worker that goes around its ring. What one writes is away from what another one reads.

@@ -47,6 +47,9 @@ pub enum Error {
     /// A peer could not be prepared.
     #[error("{0}")]
     Peer(String),
+    /// The system has no memory for packets.
+    #[error("memory for packets: {0}")]
+    Memory(std::io::Error),
     /// A device failed.
     #[error(transparent)]
     Device(#[from] packetloom_device::Error),
