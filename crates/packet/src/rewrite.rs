@@ -8,6 +8,7 @@ use std::mem;
 
 use crate::dissect::{COMMON, Walk, common, network_layer, walk_ipv4, walk_ipv6};
 use crate::key::{KeyBits, MatchKey4, MatchKey6, join};
+use crate::wire::ethernet::Ethernet;
 use crate::wire::ip::{Ipv4, Ipv6};
 use crate::{Dscp, LinkType, protocol};
 
@@ -96,12 +97,19 @@ pub fn apply(rewrite: &Rewrite, link: LinkType, frame: &mut [u8], wire_len: u32)
 }
 
 /// Writes the ends of an IPv4 packet that were rewritten into a copy of its frame, as its key has them: [`apply`]. The frame is one of
-/// the [common](common()) ones.
-#[inline]
+/// the [common](common()) ones. What was there is read from the frame: of a copy that was just written it would have to be waited for.
+// A call for each packet would save and bring back ten registers.
+#[inline(always)]
 pub(crate) fn write_common(key: &MatchKey4, changes: Changes, frame: &[u8; COMMON], copy: &mut [u8; COMMON]) {
     match (changes.has(End::Source), changes.has(End::Destination)) {
-        (false, true) => write_end(frame, copy, [30, 36], key.destination, key.destination_port),
-        (true, false) => write_end(frame, copy, [26, 34], key.source, key.source_port),
+        (false, true) => {
+            let change = write_end(frame, copy, [30, 36], key.destination, key.destination_port);
+            write_checksums(frame, copy, change);
+        }
+        (true, false) => {
+            let change = write_end(frame, copy, [26, 34], key.source, key.source_port);
+            write_checksums(frame, copy, change);
+        }
         (true, true) => write_both(key, frame, copy),
         (false, false) => {}
     }
@@ -110,12 +118,13 @@ pub(crate) fn write_common(key: &MatchKey4, changes: Changes, frame: &[u8; COMMO
 /// The same of both ends, which few functions rewrite.
 #[cold]
 fn write_both(key: &MatchKey4, frame: &[u8; COMMON], copy: &mut [u8; COMMON]) {
-    write_end(frame, copy, [30, 36], key.destination, key.destination_port);
-    write_end(frame, copy, [26, 34], key.source, key.source_port);
+    let destination = write_end(frame, copy, [30, 36], key.destination, key.destination_port);
+    let source = write_end(frame, copy, [26, 34], key.source, key.source_port);
+    let change = [sum16(destination[0], source[0]), sum16(destination[1], source[1])];
+    write_checksums(frame, copy, change);
 }
 
-/// Gives one end another address and port, which stand `at` these places. What was there is read from the frame: of a copy that was just
-/// written, what is across two of its pieces would have to wait for the cache.
+/// Gives one end another address and port, which stand `at` these places. Returns what that changes in sums over addresses, and over ports.
 #[inline]
 fn write_end(
     frame: &[u8; COMMON],
@@ -123,7 +132,7 @@ fn write_end(
     [at, port_at]: [usize; 2],
     address: u32,
     port: u16,
-) {
+) -> [u16; 2] {
     let (address, port) = (address.to_be_bytes(), port.to_be_bytes());
     let old = u32::from_ne_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
     let old_port = u16::from_ne_bytes([frame[port_at], frame[port_at + 1]]);
@@ -131,12 +140,22 @@ fn write_end(
     copy[port_at..port_at + 2].copy_from_slice(&port);
     // Of two words at a time first, as sums of either length are those of their words.
     let (sum, carry) = (!old).overflowing_add(u32::from_ne_bytes(address));
-    let change = folded(sum + u32::from(carry));
-    let port_change = sum16(!old_port, u16::from_ne_bytes(port));
-    adjust(copy, 24, change);
+    [folded(sum + u32::from(carry)), sum16(!old_port, u16::from_ne_bytes(port))]
+}
+
+/// Brings both checksums up to date by what changed of addresses, and of ports.
+#[inline]
+fn write_checksums(frame: &[u8; COMMON], copy: &mut [u8; COMMON], [addresses, ports]: [u16; 2]) {
+    const IP: usize = Ethernet::LEN + Ipv4::CHECKSUM;
+    const TCP: usize = Ethernet::LEN + Ipv4::LEN + TCP_CHECKSUM;
+    const UDP: usize = Ethernet::LEN + Ipv4::LEN + UDP_CHECKSUM;
+    let checksum = |at: usize| [frame[at], frame[at + 1]];
+    let mut write = |at: usize, checksum: [u8; 2]| copy[at..at + 2].copy_from_slice(&checksum);
+    write(IP, adjusted(checksum(IP), addresses));
+    let change = sum16(addresses, ports);
     match frame[23] {
-        protocol::TCP => adjust(&mut copy[34..], TCP_CHECKSUM, sum16(change, port_change)),
-        _ => adjust_udp(&mut copy[34..], sum16(change, port_change)),
+        protocol::TCP => write(TCP, adjusted(checksum(TCP), change)),
+        _ => write(UDP, adjusted_udp(checksum(UDP), change)),
     }
 }
 
@@ -304,13 +323,8 @@ fn adjust(bytes: &mut [u8], at: usize, change: u16) {
 /// The same for UDP, whose checksum of 0 says that there is none.
 #[inline]
 fn adjust_udp(bytes: &mut [u8], change: u16) {
-    if let Some(checksum) = field(bytes, UDP_CHECKSUM)
-        && *checksum != [0; 2]
-    {
-        *checksum = match adjusted(*checksum, change) {
-            [0, 0] => [0xff; 2],
-            adjusted => adjusted,
-        };
+    if let Some(checksum) = field(bytes, UDP_CHECKSUM) {
+        *checksum = adjusted_udp(*checksum, change);
     }
 }
 
@@ -319,6 +333,16 @@ fn adjust_udp(bytes: &mut [u8], change: u16) {
 fn adjusted(checksum: [u8; 2], change: u16) -> [u8; 2] {
     let (difference, borrow) = u16::from_ne_bytes(checksum).overflowing_sub(change);
     (difference - u16::from(borrow)).to_ne_bytes()
+}
+
+/// The same for UDP's checksum: none stays none, and one that becomes 0 is written as the other zero.
+#[inline]
+fn adjusted_udp(checksum: [u8; 2], change: u16) -> [u8; 2] {
+    match adjusted(checksum, change) {
+        _ if checksum == [0; 2] => checksum,
+        [0, 0] => [0xff; 2],
+        adjusted => adjusted,
+    }
 }
 
 /// Writes a port of an SCTP packet of `len` bytes, captured or not, and brings its checksum up to date.

@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicU64;
 use memmap2::{MmapMut, MmapRaw};
 
 const HUGE_PAGE: usize = 2 << 20;
+/// Bytes for which there are more small pages than a first-level TLB has room for.
+const SMALL: usize = 128 << 10;
 
 /// What a cache holds at a time.
 pub(crate) type Line = [u64; 8];
@@ -14,7 +16,7 @@ pub(crate) type Line = [u64; 8];
 /// Memory of so many bytes, all 0 at first, and where they are in it, if the system gives any. It is taken as it is written, if the system
 /// does so.
 fn mapped(bytes: usize) -> Option<(MmapMut, Range<usize>)> {
-    let is_small = bytes < HUGE_PAGE;
+    let is_small = bytes < SMALL;
     // One more page than is needed, so as to begin where a page begins; what is small begins where a small one does.
     let room = if is_small { bytes.max(1) } else { bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE };
     let memory = MmapMut::map_anon(room).ok()?;

@@ -73,7 +73,9 @@ fn rewrite(packet: &mut Rewritable<'_>, end: End, address: Address, port: Option
     }
 }
 
-/// A backend: what packets get, and what it got.
+/// A backend: what packets get, and what it got. On a line of its own: what lies across two lines cannot be read again before it is in the
+/// cache.
+#[repr(align(64))]
 struct Target {
     address: Address,
     port: Option<u16>,
