@@ -99,7 +99,7 @@ pub struct Hashed<const W: usize> {
     pub hash: u64,
 }
 
-/// Where an entry is: its first line. Not its place, which says where its tag is.
+/// Where an entry is: its first line. Not its [`Place`], which says where its tag is.
 pub type Slot = u32;
 /// Of none.
 pub const NO_SLOT: Slot = Slot::MAX;
@@ -182,7 +182,7 @@ pub struct States<const W: usize> {
     len: usize,
     hand: Hand,
     /// Places of entries that were removed in this batch.
-    removed: Vec<usize>,
+    removed: Vec<Place>,
     counts: Counts,
 }
 
@@ -350,9 +350,9 @@ impl<const W: usize> States<W> {
     /// All that is held, dead or not.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_, W>> {
         let tags = self.groups.iter().map(load).enumerate().flat_map(|(group, tags)| {
-            (0..WAYS).filter(move |&way| tag_at(tags, way) >= TAG).map(move |way| group * WAYS + way)
+            (0..WAYS).filter(move |&way| tag_at(tags, way) >= TAG).map(move |way| Place { group, way })
         });
-        tags.map(move |place| self.entry(place * self.stride))
+        tags.map(move |place| self.entry(place.number() * self.stride))
     }
 
     /// Puts in an entry of another table with the same functions, in the place of the one of its flow if there is one; whether its key has the
@@ -401,8 +401,8 @@ impl<const W: usize> States<W> {
         }
         for number in 0..self.removed.len() {
             let place = self.removed[number];
-            last(self.entry(place * self.stride));
-            set_tag(&self.groups[place / WAYS], place % WAYS, FREE);
+            last(self.entry(place.number() * self.stride));
+            set_tag(&self.groups[place.group], place.way, FREE);
         }
         self.removed.clear();
     }
@@ -605,14 +605,28 @@ fn home(groups: usize, hash: u64) -> usize {
     (((hash >> 32) * groups as u64) >> 32) as usize
 }
 
+/// Where an entry's tag is: a way of a group. Both beside each other: out of one number they would have to be divided again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    group: usize,
+    way: usize,
+}
+
+impl Place {
+    /// The number of its entry among all.
+    #[inline]
+    fn number(self) -> usize {
+        self.group * WAYS + self.way
+    }
+}
+
 /// The place that the hand looks at next, and the way with which it came to the first group the last time.
 ///
 /// From a group to the next it also goes to the next way: the first ways of all groups belong to the flows that were there first, and if it came
 /// by all of these in a row, some would have to go.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hand {
-    group: usize,
-    way: usize,
+    place: Place,
     first_way: usize,
 }
 
@@ -713,7 +727,13 @@ impl Places<'_> {
 /// Where the entry at the first of some ways of a group is.
 #[inline]
 fn slot(stride: usize, group: usize, ways: u64) -> usize {
-    (group * WAYS + ways.trailing_zeros() as usize / 8) * stride
+    Place { group, way: first_of(ways) }.number() * stride
+}
+
+/// The first of some ways.
+#[inline]
+fn first_of(ways: u64) -> usize {
+    ways.trailing_zeros() as usize / 8
 }
 
 /// Brings in what stands at the first of some ways of a group: its place.
@@ -740,7 +760,7 @@ struct Table<'a, const W: usize, const SHORT: bool> {
     capacity: usize,
     len: &'a mut usize,
     hand: &'a mut Hand,
-    removed: &'a mut Vec<usize>,
+    removed: &'a mut Vec<Place>,
     counts: &'a mut Counts,
 }
 
@@ -800,16 +820,27 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         now.saturating_sub(self.entries[slot][Self::LAST]) < self.timeout
     }
 
+    #[inline]
     fn find(&mut self, flow: &Hashed<W>) -> Option<usize> {
-        let tag = tag(flow.hash);
-        let mut group = home(self.places.groups.len(), flow.hash);
+        let (home, tag) = (home(self.places.groups.len(), flow.hash), tag(flow.hash));
+        // Of a flow that is not there, the home group mostly says so.
+        let tags = self.places.tags(home);
+        if ways_with(tags, tag) == 0 && tags >> PASSED == 0 {
+            return None;
+        }
+        self.search(home, tag, &flow.key)
+    }
+
+    /// Looks for a flow with a tag in one group after the other.
+    fn search(&mut self, home: usize, tag: u64, key: &Key<W>) -> Option<usize> {
+        let mut group = home;
         // Counters that stay at their most would otherwise never end the search.
         for _ in 0..self.places.groups.len() {
             let tags = self.places.tags(group);
             let mut ways = ways_with(tags, tag);
             while ways != 0 {
                 let slot = self.places.slot(group, ways);
-                if Self::is(&self.entries[slot], &flow.key) {
+                if Self::is(&self.entries[slot], key) {
                     return Some(slot);
                 }
                 ways &= ways - 1;
@@ -857,7 +888,8 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
             if self.touch(&flow.key, slot, now) {
                 return Some(slot as Slot);
             }
-            self.remove(slot / self.places.stride, flow.hash);
+            let number = slot / self.places.stride;
+            self.remove(Place { group: number / WAYS, way: number % WAYS }, flow.hash);
             self.counts.expired += 1;
         }
         self.create(flow, now)
@@ -872,7 +904,7 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         let way = loop {
             let free = ways_with(self.places.tags(group), FREE);
             if free != 0 {
-                break free.trailing_zeros() as usize / 8;
+                break first_of(free);
             }
             let tags = self.places.tags(group);
             if tags >> PASSED < MOST_PASSED {
@@ -881,7 +913,7 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
             group = self.places.after(group);
         };
         set_tag(&self.places.groups[group], way, tag(flow.hash));
-        let slot = (group * WAYS + way) * self.places.stride;
+        let slot = Place { group, way }.number() * self.places.stride;
         let line = &mut self.entries[slot];
         // Nothing of the line is read, which may still be on its way.
         line[..Self::HEAD].copy_from_slice(&flow.key[..Self::HEAD]);
@@ -893,19 +925,19 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     }
 
     /// Where the hand was; it goes on to the next group, and an entry that it comes by soon is brought in.
-    fn move_hand(&mut self) -> usize {
-        let Hand { group, way, first_way } = *self.hand;
+    fn move_hand(&mut self) -> Place {
+        let Hand { place: Place { group, way }, first_way } = *self.hand;
         let after = |way: usize| if way + 1 == WAYS { 0 } else { way + 1 };
         let ahead = group + AHEAD;
         if self.places.groups.get(ahead).is_some_and(|tags| tag_at(load(tags), way) >= TAG) {
-            prefetch_at(self.entries, (ahead * WAYS + way) * self.places.stride);
+            prefetch_at(self.entries, Place { group: ahead, way }.number() * self.places.stride);
         }
         *self.hand = match self.places.after(group) {
             // Once around it was at one way of each group.
-            0 => Hand { group: 0, way: after(first_way), first_way: after(first_way) },
-            group => Hand { group, way: after(way), first_way },
+            0 => Hand { place: Place { group: 0, way: after(first_way) }, first_way: after(first_way) },
+            group => Hand { place: Place { group, way: after(way) }, first_way },
         };
-        group * WAYS + way
+        Place { group, way }
     }
 
     /// Has the hand look for an entry whose place may be taken.
@@ -914,13 +946,13 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         // Where there are few entries, most places are free; twice round, since the first time all may have been touched.
         for _ in 0..2 * self.places.groups.len() * WAYS {
             let place = self.move_hand();
-            if tag_at(self.places.tags(place / WAYS), place % WAYS) < TAG {
+            if tag_at(self.places.tags(place.group), place.way) < TAG {
                 continue;
             }
             looks += 1;
             let (timeout, seeds) = (self.timeout, self.seeds);
             let evicts = self.when_full == WhenFull::Evict;
-            let line = &mut self.entries[place * self.places.stride];
+            let line = &mut self.entries[place.number() * self.places.stride];
             let is_dead = now.saturating_sub(line[Self::LAST]) >= timeout;
             let is_untouched = line[Self::HEAD] & TOUCHED == 0;
             let may_go = evicts && (is_untouched || looks == LOOKS);
@@ -941,11 +973,11 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         false
     }
 
-    fn remove(&mut self, place: usize, hash: u64) {
-        set_tag(&self.places.groups[place / WAYS], place % WAYS, REMOVED);
-        self.entries[place * self.places.stride][Self::HEAD] &= !LIVE;
+    fn remove(&mut self, place: Place, hash: u64) {
+        set_tag(&self.places.groups[place.group], place.way, REMOVED);
+        self.entries[place.number() * self.places.stride][Self::HEAD] &= !LIVE;
         let mut group = home(self.places.groups.len(), hash);
-        while group != place / WAYS {
+        while group != place.group {
             let tags = self.places.tags(group);
             if tags >> PASSED < MOST_PASSED {
                 store(&self.places.groups[group], tags - (1 << PASSED));
@@ -1029,7 +1061,7 @@ mod tests {
         let mut table = states.table::<false>();
         let places = table.places.groups.len() * WAYS;
         for _ in 0..2 {
-            let mut seen: Vec<_> = (0..places).map(|_| table.move_hand()).collect();
+            let mut seen: Vec<_> = (0..places).map(|_| table.move_hand().number()).collect();
             seen.sort_unstable();
             assert!(seen.into_iter().eq(0..places));
         }
