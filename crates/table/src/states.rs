@@ -114,6 +114,35 @@ pub struct StateAt {
     pub word: usize,
 }
 
+/// Which functions have state in all of some entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Begun(u64);
+
+impl Begun {
+    /// All of them, as in no entry at all.
+    const ALL: Self = Self(u64::MAX);
+
+    /// Whether a function has.
+    #[inline]
+    pub fn contains(self, at: StateAt) -> bool {
+        self.0 >> (FUNCTIONS + at.function) & 1 == 1
+    }
+
+    /// Those that also have state in another entry, whose last word of the key is this one.
+    #[inline]
+    fn and(self, head: u64) -> Self {
+        Self(self.0 & head)
+    }
+}
+
+impl std::ops::BitAnd for Begun {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
 /// A packet that is looked up.
 pub trait Packet {
     /// Its time, in nanoseconds.
@@ -265,10 +294,11 @@ impl<const W: usize> States<W> {
         Arrivals { seeds: self.seeds, groups: &self.groups }
     }
 
-    /// Looks up the flows of packets, each beside its packet, in order, each at its time, and makes entries for those that have none.
+    /// Looks up the flows of packets, each beside its packet, in order, each at its time, and makes entries for those that have none. Which
+    /// functions have state in all of them.
     ///
     /// The packets of one call are of one batch: see [`States::end_batch`].
-    pub fn touch_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+    pub fn touch_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) -> Begun {
         match self.form {
             KeyForm::Whole => self.table::<false>().touch_all(flows, packets),
             KeyForm::Address => self.table::<true>().touch_all(flows, packets),
@@ -282,7 +312,7 @@ impl<const W: usize> States<W> {
     }
 
     /// As [`States::touch_all`], where this or [`Signpost::ask`] was asked for the flows, and the packets have what it said.
-    pub fn touch_asked<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+    pub fn touch_asked<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) -> Begun {
         match self.form {
             KeyForm::Whole => self.table::<false>().touch_group(flows, packets),
             KeyForm::Address => self.table::<true>().touch_group(flows, packets),
@@ -509,20 +539,24 @@ pub struct EntriesMut<'a> {
 }
 
 impl EntriesMut<'_> {
-    /// What a function keeps at a place; all 0, and `true`, where it has seen no packet of the flow yet.
+    /// Begins what a function keeps at a place, all 0, if it has seen no packet of the flow yet.
     #[inline]
-    pub fn state<S: Pod>(&mut self, slot: Slot, at: StateAt) -> (&mut S, bool) {
+    pub fn begin<S: Pod>(&mut self, slot: Slot, at: StateAt) -> Option<&mut S> {
         let line = slot as usize;
         let (head, seen) = (self.head(line), 1 << (FUNCTIONS + at.function));
-        let is_new = *head & seen == 0;
-        if is_new {
-            *head |= seen;
+        if *head & seen != 0 {
+            return None;
         }
+        *head |= seen;
         let words = self.words(line, at);
-        if is_new {
-            *words = S::zeroed();
-        }
-        (words, is_new)
+        *words = S::zeroed();
+        Some(words)
+    }
+
+    /// What a function keeps at a place, where that has [begun](Self::begin).
+    #[inline]
+    pub fn state<S: Pod>(&mut self, slot: Slot, at: StateAt) -> &mut S {
+        self.words(slot as usize, at)
     }
 
     /// The last word of an entry's key.
@@ -771,15 +805,16 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     const HEAD: usize = Self::KEY_WORDS - 1;
     const LAST: usize = Self::KEY_WORDS;
 
-    fn touch_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+    fn touch_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) -> Begun {
         // The entries of one group of packets are on their way while those of the group before are looked at.
         let mut before: (&[_], &mut [P]) = (&[], &mut []);
+        let mut begun = Begun::ALL;
         for (flows, packets) in flows.chunks(TOGETHER).zip(packets.chunks_mut(TOGETHER)) {
             self.places.ask(flows, packets);
             let (flows, packets) = mem::replace(&mut before, (flows, packets));
-            self.touch_group(flows, packets);
+            begun = begun & self.touch_group(flows, packets);
         }
-        self.touch_group(before.0, before.1);
+        begun & self.touch_group(before.0, before.1)
     }
 
     fn find_live(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
@@ -856,36 +891,40 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     /// Touches the flows of packets whose places were asked for.
     // By itself, so that it has all registers.
     #[inline(never)]
-    fn touch_group<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+    fn touch_group<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) -> Begun {
+        let mut begun = Begun::ALL;
         for (flow, packet) in flows.iter().zip(packets) {
             let (now, slot) = (packet.now(), *packet.slot());
-            if !self.touch(&flow.key, slot as usize, now) {
+            let head = self.touch(&flow.key, slot as usize, now);
+            begun = begun.and(head);
+            if head == 0 {
                 *packet.slot() = self.touch_elsewhere(flow, now).unwrap_or(NO_SLOT);
             }
         }
+        begun
     }
 
-    /// Touches the entry at a place if it is that of a flow, and not dead.
+    /// Touches the entry at a place if it is that of a flow, and not dead: the last word of its key, or 0.
     #[inline]
-    fn touch(&mut self, key: &Key<W>, slot: usize, now: u64) -> bool {
+    fn touch(&mut self, key: &Key<W>, slot: usize, now: u64) -> u64 {
         let timeout = self.timeout;
         // There is no line for no place.
-        let Some(line) = self.entries.get_mut(slot) else { return false };
+        let Some(line) = self.entries.get_mut(slot) else { return 0 };
         // Time that runs backwards counts as 0.
         let elapsed = now.saturating_sub(line[Self::LAST]);
-        let is_live = Self::is(line, key) && elapsed < timeout;
-        if is_live {
-            line[Self::HEAD] |= TOUCHED;
-            line[Self::LAST] += elapsed;
+        if !Self::is(line, key) || elapsed >= timeout {
+            return 0;
         }
-        is_live
+        line[Self::HEAD] |= TOUCHED;
+        line[Self::LAST] += elapsed;
+        line[Self::HEAD]
     }
 
     /// The place of a flow, which is now touched.
     #[cold]
     fn touch_elsewhere(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
         if let Some(slot) = self.find(flow) {
-            if self.touch(&flow.key, slot, now) {
+            if self.touch(&flow.key, slot, now) != 0 {
                 return Some(slot as Slot);
             }
             let number = slot / self.places.stride;

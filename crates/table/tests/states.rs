@@ -84,28 +84,34 @@ fn feed<const W: usize>(
     });
     let flows: Vec<_> = flows.collect();
     let mut looked: Vec<_> = packets.iter().map(|&(_, now, _)| Looked { now, slot: 0 }).collect();
-    match asked {
+    let begun = match asked {
         Asked::Along => table.touch_all(&flows, &mut looked),
         Asked::Before => {
             let signpost = table.signpost();
             signpost.bring(&flows);
             signpost.ask(&flows, &mut looked);
-            table.touch_asked(&flows, &mut looked);
+            table.touch_asked(&flows, &mut looked)
         }
         Asked::LongAgo => {
             mislead(form, table, &flows, &mut looked);
-            table.touch_asked(&flows, &mut looked);
+            table.touch_asked(&flows, &mut looked)
         }
-    }
+    };
     let slots = looked.iter().map(|looked| Some(looked.slot).filter(|&slot| slot != NO_SLOT));
     let mut entries = table.entries();
     let counted = slots.zip(packets).map(|(slot, &(_, now, is_seen))| {
         let slot = slot.filter(|_| is_seen)?;
-        let ([packets, times], is_new) = entries.state::<[u64; 2]>(slot, AT);
-        assert_eq!(is_new, *packets == 0);
-        let counted = [*packets, *times];
-        assert_eq!(entries.state::<()>(slot, SEES).1, is_new);
-        let ([packets, times], _) = entries.state::<[u64; 2]>(slot, AT);
+        let is_new = entries.begin::<[u64; 2]>(slot, AT).is_some_and(|state| {
+            assert_eq!(*state, [0; 2]);
+            true
+        });
+        // Where all entries had it, none of them begins.
+        assert!(!is_new || !begun.contains(AT));
+        assert!(entries.begin::<[u64; 2]>(slot, AT).is_none());
+        let counted = *entries.state::<[u64; 2]>(slot, AT);
+        assert_eq!(is_new, counted[0] == 0);
+        assert_eq!(entries.begin::<()>(slot, SEES).is_some(), is_new);
+        let [packets, times] = entries.state::<[u64; 2]>(slot, AT);
         assert_eq!([*packets, *times], counted);
         *packets += 1;
         *times = times.wrapping_add(now);
@@ -180,7 +186,8 @@ fn agrees_with_a_map<const W: usize>(form: KeyForm, mut batches: Vec<Packets>, t
                 assert!(looked.iter().all(|looked| looked.slot == found.unwrap_or(NO_SLOT)));
                 assert_eq!(found.is_some(), is_alive);
                 if let (Some(slot), Some((_, Some(state)))) = (found, held) {
-                    assert_eq!(table.entries().state::<[u64; 2]>(slot, AT), (&mut state.clone(), false));
+                    assert!(table.entries().begin::<[u64; 2]>(slot, AT).is_none());
+                    assert_eq!(table.entries().state::<[u64; 2]>(slot, AT), state);
                 }
             }
         }

@@ -102,7 +102,7 @@ impl<F: Finder> FlowFunction for AclReflect<F> {
             KeyAt::V4(at) => first_v4[at],
             KeyAt::V6(at) => first_v6[at],
         };
-        flows.each(*at, batch, |packet, connection: &mut Connection, _| {
+        flows.each(*at, batch, |packet, connection: &mut Connection| {
             let now = packet.now.as_nanos();
             let found = Found { frame: packet.frame, first: first(packet.key_at()), bytes: packet.bytes };
             if packet.role == Role::Related {

@@ -10,7 +10,7 @@ use super::returns::Returns;
 use super::services::{Backend, Services};
 use super::{BalancerReport, Load};
 use crate::Report;
-use crate::flows::{FlowFunction, Flows, StateAt};
+use crate::flows::{FlowFunction, Flows, Seen, StateAt};
 
 /// What is kept for a flow.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
@@ -42,6 +42,8 @@ pub(super) struct BalancerCpu {
     at: StateAt,
     services: Arc<Services>,
     targets: Vec<Target>,
+    /// Flows that each backend was chosen for.
+    opened: Vec<u64>,
     returning: Option<Returning>,
     others: u64,
 }
@@ -73,22 +75,24 @@ fn rewrite(packet: &mut Rewritable<'_>, end: End, address: Address, port: Option
     }
 }
 
-/// A backend: what packets get, and what it got. On a line of its own: what lies across two lines cannot be read again before it is in the
+/// A backend: what packets get, and how many packets and IP bytes it got. On a line of its own: what lies across two lines cannot be read again before it is in the
 /// cache.
 #[repr(align(64))]
 struct Target {
     address: Address,
     port: Option<u16>,
-    load: Load,
+    packets: u64,
+    bytes: u64,
 }
 
 impl BalancerCpu {
     pub(super) fn new(at: StateAt, services: Arc<Services>, returns: Option<Arc<Returns>>) -> Self {
         let target =
-            |backend: &Backend| Target { address: backend.to(), port: backend.port, load: Load::default() };
+            |backend: &Backend| Target { address: backend.to(), port: backend.port, packets: 0, bytes: 0 };
         let targets: Vec<_> = services.backends().iter().map(target).collect();
         let returning = returns.map(|returns| Returning { returns, returned: vec![[0; 2]; targets.len()] });
-        Self { at, services, targets, returning, others: 0 }
+        let opened = vec![0; targets.len()];
+        Self { at, services, targets, opened, returning, others: 0 }
     }
 }
 
@@ -104,12 +108,14 @@ impl FlowFunction for BalancerCpu {
     }
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
-        let Self { at, services, targets, returning, others } = self;
-        flows.each(*at, batch, |mut packet, chosen: &mut Chosen, is_new| {
-            if is_new && let Some(backend) = choose(services, &packet.headers().key()) {
+        let Self { at, services, targets, opened, returning, others } = self;
+        let begin = |mut packet: Seen<'_, '_>, chosen: &mut Chosen| {
+            if let Some(backend) = choose(services, &packet.headers().key()) {
                 *chosen = Chosen { backend: backend + 1, client_is_a: packet.from_a.into() };
-                targets[backend as usize].load.flows += 1;
+                opened[backend as usize] += 1;
             }
+        };
+        flows.each_begun(*at, batch, begin, |mut packet, chosen| {
             let is_to_service = u32::from(packet.from_a) == chosen.client_is_a;
             let Some(number) = chosen.backend.checked_sub(1).filter(|_| is_to_service) else {
                 let verdict =
@@ -117,9 +123,9 @@ impl FlowFunction for BalancerCpu {
                 *others += u64::from(verdict.is_none());
                 return verdict.unwrap_or(Verdict::Pass);
             };
-            let Target { address, port, load } = &mut targets[number as usize];
-            load.packets += 1;
-            load.bytes += u64::from(packet.bytes);
+            let Target { address, port, packets, bytes } = &mut targets[number as usize];
+            *packets += 1;
+            *bytes += u64::from(packet.bytes);
             rewrite(&mut packet.headers(), End::Destination, *address, *port)
         });
     }
@@ -129,10 +135,11 @@ impl FlowFunction for BalancerCpu {
         let (loads, returned) = counted[1..].split_at(3 * self.targets.len());
         let own = self.returning.iter_mut().flat_map(|returning| returning.returned.as_flattened_mut());
         own.zip(returned).for_each(|(own, returned)| *own += returned);
-        for (Target { load, .. }, counted) in self.targets.iter_mut().zip(loads.chunks_exact(3)) {
-            load.packets += counted[0];
-            load.bytes += counted[1];
-            load.flows += counted[2];
+        let own = self.targets.iter_mut().zip(&mut self.opened);
+        for ((Target { packets, bytes, .. }, flows), counted) in own.zip(loads.chunks_exact(3)) {
+            *packets += counted[0];
+            *bytes += counted[1];
+            *flows += counted[2];
         }
     }
 
@@ -140,8 +147,9 @@ impl FlowFunction for BalancerCpu {
         let mut report = BalancerReport::new(&self.services, false);
         report.others = self.others;
         report.returned = self.returning.as_ref().map(|returning| returning.returned.clone());
-        for ((_, load), own) in report.backends.iter_mut().zip(&self.targets) {
-            *load = own.load;
+        let own = self.targets.iter().zip(&self.opened);
+        for ((_, load), (&Target { packets, bytes, .. }, &flows)) in report.backends.iter_mut().zip(own) {
+            *load = Load { packets, bytes, flows };
         }
         Box::new(report)
     }

@@ -37,7 +37,7 @@ impl FlowFunction for ConntrackCpu {
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
         let Self { at, tracker, invalid, report, opened, entered } = self;
-        flows.each(*at, batch, |packet, connection: &mut Connection, _| {
+        flows.each(*at, batch, |packet, connection: &mut Connection| {
             let now = packet.now.as_nanos();
             let Transport { protocol, tcp_flags, bits, source_port } = packet.transport();
             if packet.role == Role::Related {

@@ -32,7 +32,7 @@ impl FlowFunction for CounterCpu {
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
         let mut all = self.all;
-        flows.each(self.at, batch, |packet, flow: &mut Counted, _| {
+        flows.each(self.at, batch, |packet, flow: &mut Counted| {
             flow.add(packet.bytes);
             all.add(packet.bytes);
             Verdict::Pass

@@ -13,7 +13,8 @@ use packetloom_packet::{
 };
 use packetloom_table::regions;
 use packetloom_table::states::{
-    self, Counts, Entry, Hashed, Key, NO_SLOT, Signpost, Slot, StateAt, States, entry_bytes, header_words,
+    self, Begun, Counts, Entry, Hashed, Key, NO_SLOT, Signpost, Slot, StateAt, States, entry_bytes,
+    header_words,
 };
 
 use super::config::connection;
@@ -62,6 +63,8 @@ pub(super) struct Family<const W: usize> {
     relations: Vec<Relation>,
     /// Whether any of those that came is something else than a member of its flow.
     has_others: bool,
+    /// Functions that had state in all entries of those that are being judged when they were looked up.
+    begun: Begun,
     /// Those that have no entry: members for which there was no room, and others.
     without: Vec<Touched>,
     /// The first of them that is being judged.
@@ -299,6 +302,7 @@ impl<const W: usize> Family<W> {
             flows: Vec::new(),
             relations: Vec::new(),
             has_others: false,
+            begun: Begun::default(),
             without: Vec::new(),
             without_from: 0,
         }
@@ -385,6 +389,7 @@ impl<const W: usize> Family<W> {
     pub(super) fn begin(&mut self) {
         (self.piece, self.judged) = (0..self.touched.len(), 0);
         (self.asked, self.to_ask) = (0, 0);
+        self.begun = Begun::default();
         self.without_from = 0;
     }
 
@@ -420,6 +425,12 @@ impl<const W: usize> Family<W> {
         self.touched.truncate(self.judged);
     }
 
+    /// Whether a function has state in the entries of all packets that are being judged, as far as is known.
+    #[inline]
+    fn has_begun(&self, at: StateAt) -> bool {
+        self.begun.contains(at) || self.piece.is_empty()
+    }
+
     /// Leaves out the packets that are being judged and do not pass any more.
     fn leave_out(&mut self, verdicts: &[Verdict]) {
         let Self { touched, piece, .. } = self;
@@ -428,19 +439,19 @@ impl<const W: usize> Family<W> {
 
     /// Finds the entries of these packets, or makes them; `is_asked` if the table was asked where they are.
     fn touch(&mut self, is_asked: bool) {
-        let Self { states, touched, flows, piece, has_others, .. } = self;
+        let Self { states, touched, flows, piece, has_others, begun, .. } = self;
         let (flows, touched) = (&flows[piece.clone()], &mut touched[piece.clone()]);
         if touched.is_empty() {
             return;
         }
         let refused = states.counts().refused;
-        if *has_others {
-            touch_around(states, flows, touched);
+        *begun = if *has_others {
+            touch_around(states, flows, touched)
         } else if is_asked {
-            states.touch_asked(flows, touched);
+            states.touch_asked(flows, touched)
         } else {
-            states.touch_all(flows, touched);
-        }
+            states.touch_all(flows, touched)
+        };
         if self.has_others || self.states.counts().refused != refused {
             self.set_apart();
         }
@@ -479,7 +490,11 @@ fn keep(packets: &mut [Touched], piece: &mut Range<usize>, keeps: impl Fn(&Touch
 
 /// Looks up the flows of packets some of which are not members: errors find an entry or not, and change nothing.
 #[cold]
-fn touch_around<const W: usize>(states: &mut States<W>, mut flows: &[Hashed<W>], packets: &mut [Touched]) {
+fn touch_around<const W: usize>(
+    states: &mut States<W>,
+    mut flows: &[Hashed<W>],
+    packets: &mut [Touched],
+) -> Begun {
     for packets in packets.chunk_by_mut(|before, after| before.is_member() && after.is_member()) {
         let (own, rest) = flows.split_at(packets.len());
         flows = rest;
@@ -490,9 +505,11 @@ fn touch_around<const W: usize>(states: &mut States<W>, mut flows: &[Hashed<W>],
             }
             // What a signpost said is nothing to it.
             [packet] if !packet.is_member() => packet.slot = NO_SLOT,
-            members => states.touch_all(own, members),
+            members => _ = states.touch_all(own, members),
         }
     }
+    // Not known of entries that were found.
+    Begun::default()
 }
 
 impl Flows {
@@ -616,33 +633,82 @@ impl Flows {
         }
     }
 
-    /// Has a function judge the packets that pass and have an entry, in order, each with the function's state of its flow; `true` where
-    /// it has seen no packet of the flow before, and the state is all 0.
+    /// Has a function judge the packets that pass and have an entry, in order, each with the function's state of its flow: all 0 where it
+    /// has seen no packet of the flow before.
     #[inline]
     pub fn each<S: bytemuck::Pod>(
         &mut self,
         at: StateAt,
         batch: &mut Batch,
-        mut step: impl FnMut(Seen<'_, '_>, &mut S, bool) -> Verdict,
+        step: impl FnMut(Seen<'_, '_>, &mut S) -> Verdict,
+    ) {
+        self.each_begun(at, batch, |_, _| {}, step);
+    }
+
+    /// The same where a state begins as something else than 0: `begin` makes it so, by the flow's first packet that the function sees. It
+    /// may be called before steps of packets that came earlier, of other flows.
+    #[inline]
+    pub fn each_begun<S: bytemuck::Pod>(
+        &mut self,
+        at: StateAt,
+        batch: &mut Batch,
+        begin: impl FnMut(Seen<'_, '_>, &mut S),
+        mut step: impl FnMut(Seen<'_, '_>, &mut S) -> Verdict,
     ) {
         self.ask(AT_A_TIME);
+        self.each_new(at, batch, begin);
         let columns = &mut batch.columns();
         let Self { any_dropped, v4, v6, .. } = self;
-        if mem::take(any_dropped) {
-            v4.leave_out(columns.verdicts);
-            v6.leave_out(columns.verdicts);
-        }
         // One loop for both, so that there is one place for the step to be put into.
         let (of_v4, of_v6) = (&v4.touched[v4.piece.clone()], &v6.touched[v6.piece.clone()]);
         for (touched, mut entries, is_v4) in
             [(of_v4, v4.states.entries(), true), (of_v6, v6.states.entries(), false)]
         {
             for packet in touched {
-                let (state, is_new) = entries.state(packet.slot, at);
-                let verdict = step(packet.seen(is_v4, columns), state, is_new);
+                let state = entries.state(packet.slot, at);
+                let verdict = step(packet.seen(is_v4, columns), state);
                 if !verdict.is_pass() {
                     columns.verdicts[packet.frame as usize] = verdict;
                     *any_dropped = true;
+                }
+            }
+        }
+    }
+
+    /// Has a function look at the packets that pass and are the first ones of a flow that it sees, in order, each with its state, all 0.
+    #[inline]
+    pub fn each_new<S: bytemuck::Pod>(
+        &mut self,
+        at: StateAt,
+        batch: &mut Batch,
+        begin: impl FnMut(Seen<'_, '_>, &mut S),
+    ) {
+        let columns = &mut batch.columns();
+        if mem::take(&mut self.any_dropped) {
+            self.v4.leave_out(columns.verdicts);
+            self.v6.leave_out(columns.verdicts);
+        }
+        if !self.v4.has_begun(at) || !self.v6.has_begun(at) {
+            self.begin_states(at, columns, begin);
+        }
+    }
+
+    // By itself, so that loops over packets of known flows have all registers.
+    #[inline(never)]
+    fn begin_states<S: bytemuck::Pod>(
+        &mut self,
+        at: StateAt,
+        columns: &mut Columns<'_>,
+        mut begin: impl FnMut(Seen<'_, '_>, &mut S),
+    ) {
+        let Self { v4, v6, .. } = self;
+        let (of_v4, of_v6) = (&v4.touched[v4.piece.clone()], &v6.touched[v6.piece.clone()]);
+        for (touched, mut entries, is_v4) in
+            [(of_v4, v4.states.entries(), true), (of_v6, v6.states.entries(), false)]
+        {
+            for packet in touched {
+                if let Some(state) = entries.begin(packet.slot, at) {
+                    begin(packet.seen(is_v4, columns), state);
                 }
             }
         }

@@ -383,10 +383,7 @@ impl Beginnings {
 
     /// Takes note of those that are the first ones of their flows that the function sees, which is `at` this place of each entry.
     pub fn remember(&mut self, at: StateAt, batch: &mut Batch, flows: &mut Flows) {
-        flows.each(at, batch, |packet, _: &mut (), is_new| {
-            self.0[packet.frame as usize] = is_new;
-            Verdict::Pass
-        });
+        flows.each_new(at, batch, |packet, _: &mut ()| self.0[packet.frame as usize] = true);
     }
 
     /// Whether the packet with this index in the batch is one.

@@ -5,7 +5,7 @@ use packetloom_packet::{Batch, DropReason, Verdict};
 use super::LimiterReport;
 use crate::Report;
 use crate::bucket::{Level, Parameters};
-use crate::flows::{FlowFunction, Flows, StateAt};
+use crate::flows::{FlowFunction, Flows, Seen, StateAt};
 use crate::units::Unit;
 
 pub(super) struct LimiterCpu {
@@ -27,12 +27,10 @@ impl LimiterCpu {
     fn judge(&mut self, batch: &mut Batch, flows: &mut Flows, units: impl Fn(u32) -> u64) {
         let parameters = self.parameters;
         let mut report = self.report.clone();
-        flows.each(self.at, batch, |packet, level: &mut Level, is_new| {
-            let now = packet.now.as_nanos();
-            if is_new {
-                *level = parameters.full_at(now);
-            }
-            let passes = parameters.take(level, now, units(packet.bytes));
+        let begin =
+            |packet: Seen<'_, '_>, level: &mut Level| *level = parameters.full_at(packet.now.as_nanos());
+        flows.each_begun(self.at, batch, begin, |packet, level| {
+            let passes = parameters.take(level, packet.now.as_nanos(), units(packet.bytes));
             report.count(passes, packet.bytes);
             if passes { Verdict::Pass } else { Verdict::Drop(DropReason::RateLimit) }
         });

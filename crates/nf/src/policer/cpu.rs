@@ -5,7 +5,7 @@ use packetloom_packet::{Batch, Dscp, Verdict};
 use super::meter::{Colour, Levels};
 use super::{Action, Marker, Policer, PolicerReport};
 use crate::Report;
-use crate::flows::{FlowFunction, Flows, StateAt};
+use crate::flows::{FlowFunction, Flows, Seen, StateAt};
 
 pub(super) struct PolicerCpu {
     at: StateAt,
@@ -43,17 +43,14 @@ impl PolicerCpu {
         mark: impl Fn(&mut Levels, u64, u64, Colour) -> Colour,
     ) {
         let Self { at, others, verdicts, dscps, report, .. } = self;
-        flows.each(*at, batch, |mut packet, levels: &mut Levels, is_new| {
-            let now = packet.now.as_nanos();
-            if is_new {
-                *levels = full_at(now);
-            }
+        let begin = |packet: Seen<'_, '_>, levels: &mut Levels| *levels = full_at(packet.now.as_nanos());
+        flows.each_begun(*at, batch, begin, |mut packet, levels| {
             // All packets are green before: that is the colour-blind mode.
             let before = match *others {
                 Some(others) if !IS_PLAIN => Colour::of(packet.dscp(), others),
                 _ => Colour::Green,
             };
-            let colour = mark(levels, now, packet.bytes.into(), before);
+            let colour = mark(levels, packet.now.as_nanos(), packet.bytes.into(), before);
             report.count(colour, packet.bytes);
             if !IS_PLAIN && let Some(dscp) = dscps[colour as usize] {
                 packet.headers().mark(dscp);

@@ -38,7 +38,7 @@ fn judge<S: bytemuck::Pod>(
     (batch, flows): (&mut Batch, &mut Flows),
     step: impl Fn(&mut S, &Seen<'_, '_>, &Headers) -> Judged,
 ) {
-    flows.each(at, batch, |mut packet, state: &mut S, _| {
+    flows.each(at, batch, |mut packet, state: &mut S| {
         let headers = Headers::from(packet.headers().key());
         let judged = step(state, &packet, &headers);
         report.count(judged, packet.bytes);

@@ -43,7 +43,7 @@ impl FlowFunction for SourceCounterCpu {
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
         let Self { at, beginnings, .. } = self;
         let mut all = self.all;
-        flows.each(*at, batch, |packet, source: &mut Counted, _| {
+        flows.each(*at, batch, |packet, source: &mut Counted| {
             let begins = beginnings.contains(packet.frame);
             source.add(packet.bytes, begins);
             all.add(packet.bytes, begins);
