@@ -404,7 +404,7 @@ impl FlowFunction for Failing {
     }
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
-        flows.each(self.0, batch, |packet, _: &mut (), _| {
+        flows.each(self.0, batch, |packet, _: &mut ()| {
             assert!(packet.now.as_nanos() != 3_000_000, "{DEFECT}");
             Verdict::Pass
         });
