@@ -75,8 +75,8 @@ fn rewrite(packet: &mut Rewritable<'_>, end: End, address: Address, port: Option
     }
 }
 
-/// A backend: what packets get, and how many packets and IP bytes it got. On a line of its own: what lies across two lines cannot be read again before it is in the
-/// cache.
+/// A backend: what packets get, and how many packets and IP bytes it got. On a line of its own: counters that lie across two lines, and were
+/// just written, cannot be read again before they are in the cache.
 #[repr(align(64))]
 struct Target {
     address: Address,
