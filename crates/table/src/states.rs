@@ -99,7 +99,7 @@ pub struct Hashed<const W: usize> {
     pub hash: u64,
 }
 
-/// Where an entry is: its first line. Not its [`Place`], which says where its tag is.
+/// Where an entry is: its first line. Not its place, which says where its tag is.
 pub type Slot = u32;
 /// Of none.
 pub const NO_SLOT: Slot = Slot::MAX;
@@ -114,7 +114,7 @@ pub struct StateAt {
     pub word: usize,
 }
 
-/// Which functions have state in all of some entries.
+/// Which functions have state in all of some entries: their bits in the last words of keys, and perhaps others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Begun(u64);
 
@@ -126,12 +126,6 @@ impl Begun {
     #[inline]
     pub fn contains(self, at: StateAt) -> bool {
         self.0 >> (FUNCTIONS + at.function) & 1 == 1
-    }
-
-    /// Those that also have state in another entry, whose last word of the key is this one.
-    #[inline]
-    fn and(self, head: u64) -> Self {
-        Self(self.0 & head)
     }
 }
 
@@ -896,7 +890,7 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         for (flow, packet) in flows.iter().zip(packets) {
             let (now, slot) = (packet.now(), *packet.slot());
             let head = self.touch(&flow.key, slot as usize, now);
-            begun = begun.and(head);
+            begun = begun & Begun(head);
             if head == 0 {
                 *packet.slot() = self.touch_elsewhere(flow, now).unwrap_or(NO_SLOT);
             }
