@@ -598,6 +598,9 @@ pub(crate) struct BenchChainArgs {
     /// Flows of one packet beside the others, as of a flood; with as many as there are packets of others, or more, every other packet is one
     #[arg(long, value_name = "N", default_value = "0", conflicts_with = "device")]
     pub(crate) flood: u32,
+    /// Flows that the table has room for, unless a chain is given; otherwise a fourth more than there are, and what --new-flows needs
+    #[arg(long, value_name = "N", conflicts_with = "chain")]
+    pub(crate) max_flows: Option<MaxFlows>,
     /// After how long a flow that was silent is forgotten, unless a chain is given; 0 is never
     #[arg(long, value_name = "TIME", default_value = "60s", conflicts_with = "chain")]
     pub(crate) timeout: Span,

@@ -997,6 +997,8 @@ fn chains_are_measured_while_flows_come_and_go() {
     assert!(number(flood, "flood") >= 20_000, "{flood}");
     assert_eq!(number(flood, "created"), 1000 + number(flood, "flood"));
     assert_eq!(number(flood, "evicted"), number(flood, "created") - (1000 * 5 / 4 + 1024));
+    let roomy = &bench_chain(&["--flows", "1000", "--flood", "20000", "--max-flows", "5000"])[0];
+    assert_eq!(number(roomy, "evicted"), number(roomy, "created") - 5000);
     // Flows begin again when they were forgotten, unless they never are.
     let new = ["--flows", "100", "--new-flows", "2000000", "--timeout"];
     let comes_again = &bench_chain(&[&new[..], &["1ms"]].concat())[0];

@@ -33,8 +33,8 @@ const WAYS: usize = 7;
 /// Tags of places that are free, and of those whose entry was removed in this batch.
 const FREE: u64 = 0;
 const REMOVED: u64 = 1;
-/// What all tags of entries have.
-const TAG: u64 = 0x80;
+/// The first of those of entries.
+const TAG: u64 = 2;
 /// Bits of a hash that tags take.
 const TAG_BITS: u32 = 8;
 const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
@@ -45,6 +45,8 @@ const MOST_PASSED: u64 = 0xff;
 /// In the last word of an entry's key, whether it was touched since the hand came by, and whether it is one.
 pub(crate) const TOUCHED: u64 = 1 << 63;
 pub(crate) const LIVE: u64 = 1 << 62;
+/// There, that it does not stand in its home group: only then its hash is needed when it goes.
+const AWAY: u64 = 1 << 61;
 /// The first of its bits that say which functions have state there.
 pub const FUNCTIONS: u32 = 40;
 pub(crate) const KEY: u64 = (1 << FUNCTIONS) - 1;
@@ -53,8 +55,8 @@ pub(crate) const SEEN: u64 = ((1 << MAX_FUNCTIONS) - 1) << FUNCTIONS;
 pub const MAX_FUNCTIONS: usize = 16;
 /// Entries that the hand looks at to find room for one: the last of them goes, where one may be evicted.
 const LOOKS: usize = 16;
-/// Moves of the hand before which an entry is asked for: then it is at the same way.
-const AHEAD: usize = 2 * WAYS;
+/// Groups that the hand looks at together: a line of them. Tables have a whole number of these.
+const BLOCK: usize = 8;
 /// Packets whose entries are asked for at a time: enough to keep the memory busy, few enough to stay in the first cache.
 const TOGETHER: usize = 32;
 /// Lines of all entries but for the spare places, so that each has a number.
@@ -234,7 +236,7 @@ impl<const W: usize> States<W> {
         let stride = entry_bytes(form.words(W), state_words) / 64;
         let capacity = capacity.clamp(1, MAX_LINES / stride);
         // There is always a free place: those of a batch's removals are not.
-        let groups = (capacity * PLACES.0 / PLACES.1 + batch + 1).div_ceil(WAYS).next_multiple_of(8);
+        let groups = (capacity * PLACES.0 / PLACES.1 + batch + 1).div_ceil(WAYS).next_multiple_of(BLOCK);
         Self {
             seeds,
             groups: Arc::new(Words::zeroed(groups)),
@@ -402,7 +404,7 @@ impl<const W: usize> States<W> {
         let words = state.len().min(own.len());
         own[..words].copy_from_slice(&state[..words]);
         // There may be more entries to come than there are places that wait for the end of a batch.
-        self.end_batch(|_| {});
+        self.end_batch();
         true
     }
 
@@ -418,17 +420,11 @@ impl<const W: usize> States<W> {
         }
     }
 
-    /// Gives the places of entries that were removed away again; `last` sees each of them first.
-    pub fn end_batch(&mut self, mut last: impl FnMut(Entry<'_, W>)) {
-        if self.removed.is_empty() {
-            return;
+    /// Gives the places of entries that were removed away again.
+    pub fn end_batch(&mut self) {
+        for Place { group, way } in self.removed.drain(..) {
+            set_tag(&self.groups[group], way, FREE);
         }
-        for number in 0..self.removed.len() {
-            let place = self.removed[number];
-            last(self.entry(place.number() * self.stride));
-            set_tag(&self.groups[place.group], place.way, FREE);
-        }
-        self.removed.clear();
     }
 }
 
@@ -648,20 +644,58 @@ impl Place {
     }
 }
 
-/// The place that the hand looks at next, and the way with which it came to the first group the last time.
+/// Where the hand is: among places of [`BLOCK`] groups, one of each.
 ///
 /// From a group to the next it also goes to the next way: the first ways of all groups belong to the flows that were there first, and if it came
 /// by all of these in a row, some would have to go.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hand {
-    place: Place,
+    /// The places, and a bit for each that it still has to come by: those with an entry when it was asked for.
+    at: Block,
+    left: u32,
+    /// The next ones, whose entries were asked for.
+    next: Block,
+    next_left: u32,
+}
+
+/// Places of as many groups, from one on; of that the one with this way, of each other one the next way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    group: usize,
+    way: usize,
+    /// The way with which the hand came to the first group of all.
     first_way: usize,
 }
 
-/// Seven bits of the lower half.
+impl Block {
+    /// The one that follows, in a table of so many groups. Once around the hand was at one way of each group.
+    #[inline]
+    fn after(self, groups: usize) -> Self {
+        let Self { group, way, first_way } = self;
+        if group + BLOCK < groups {
+            return Self { group: group + BLOCK, way: wrapped(way + BLOCK % WAYS), first_way };
+        }
+        let first_way = wrapped(first_way + 1);
+        Self { group: 0, way: first_way, first_way }
+    }
+
+    /// One of its places.
+    #[inline]
+    fn place(self, at: usize) -> Place {
+        Place { group: self.group + at, way: wrapped(self.way + at) }
+    }
+}
+
+/// A way that may have been counted on beyond the last one, by up to as many as there are.
+#[inline]
+fn wrapped(way: usize) -> usize {
+    if way < WAYS { way } else { way - WAYS }
+}
+
+/// The last bits of the lower half.
 #[inline]
 fn tag(hash: u64) -> u64 {
-    (hash & ((1 << TAG_BITS) - 1)) | TAG
+    (hash & ((1 << TAG_BITS) - 1)).max(TAG)
 }
 
 #[inline]
@@ -731,6 +765,26 @@ impl Places<'_> {
             free => bring(entries, stride, home, free),
         };
         NO_SLOT
+    }
+
+    /// Whether any entry has a tag that one of this home may have.
+    #[inline]
+    fn may_be(&self, home: usize, tag: u64) -> bool {
+        let mut group = home;
+        loop {
+            let tags = self.tags(group);
+            if ways_with(tags, tag) != 0 {
+                return true;
+            }
+            if tags >> PASSED == 0 {
+                return false;
+            }
+            group = self.after(group);
+            // Counters that stay at their most would otherwise never end this.
+            if group == home {
+                return true;
+            }
+        }
     }
 
     /// The tags of a group.
@@ -852,15 +906,12 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     #[inline]
     fn find(&mut self, flow: &Hashed<W>) -> Option<usize> {
         let (home, tag) = (home(self.places.groups.len(), flow.hash), tag(flow.hash));
-        // Of a flow that is not there, the home group mostly says so.
-        let tags = self.places.tags(home);
-        if ways_with(tags, tag) == 0 && tags >> PASSED == 0 {
-            return None;
-        }
-        self.search(home, tag, &flow.key)
+        // Of a flow that is not there, the tags mostly say so.
+        if self.places.may_be(home, tag) { self.search(home, tag, &flow.key) } else { None }
     }
 
     /// Looks for a flow with a tag in one group after the other.
+    #[inline(never)]
     fn search(&mut self, home: usize, tag: u64, key: &Key<W>) -> Option<usize> {
         let mut group = home;
         // Counters that stay at their most would otherwise never end the search.
@@ -922,7 +973,7 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
                 return Some(slot as Slot);
             }
             let number = slot / self.places.stride;
-            self.remove(Place { group: number / WAYS, way: number % WAYS }, flow.hash);
+            self.remove(Place { group: number / WAYS, way: number % WAYS });
             self.counts.expired += 1;
         }
         self.create(flow, now)
@@ -933,7 +984,7 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
             self.counts.refused += 1;
             return None;
         }
-        let mut group = home(self.places.groups.len(), flow.hash);
+        let (mut group, mut state) = (home(self.places.groups.len(), flow.hash), LIVE);
         let way = loop {
             let free = ways_with(self.places.tags(group), FREE);
             if free != 0 {
@@ -944,54 +995,74 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
                 store(&self.places.groups[group], tags + (1 << PASSED));
             }
             group = self.places.after(group);
+            state |= AWAY;
         };
         set_tag(&self.places.groups[group], way, tag(flow.hash));
         let slot = Place { group, way }.number() * self.places.stride;
         let line = &mut self.entries[slot];
         // Nothing of the line is read, which may still be on its way.
         line[..Self::HEAD].copy_from_slice(&flow.key[..Self::HEAD]);
-        line[Self::HEAD] = flow.key[Self::HEAD] | LIVE;
+        line[Self::HEAD] = flow.key[Self::HEAD] | state;
         line[Self::LAST] = now;
         *self.len += 1;
         self.counts.created += 1;
         Some(slot as Slot)
     }
 
-    /// Where the hand was; it goes on to the next group, and an entry that it comes by soon is brought in.
-    fn move_hand(&mut self) -> Place {
-        let Hand { place: Place { group, way }, first_way } = *self.hand;
-        let after = |way: usize| if way + 1 == WAYS { 0 } else { way + 1 };
-        let ahead = group + AHEAD;
-        if self.places.groups.get(ahead).is_some_and(|tags| tag_at(load(tags), way) >= TAG) {
-            prefetch_at(self.entries, Place { group: ahead, way }.number() * self.places.stride);
+    /// Has the hand come to the next places, and asks for the entries of those after them.
+    // By itself, so that it has all registers.
+    #[inline(never)]
+    fn move_hand(&mut self) {
+        let Hand { next, next_left, .. } = *self.hand;
+        let ahead = next.after(self.places.groups.len());
+        let mut left = 0;
+        for at in 0..BLOCK {
+            let place = ahead.place(at);
+            let is_there = tag_at(self.places.tags(place.group), place.way) >= TAG;
+            left |= u32::from(is_there) << at;
+            // Without a branch that nobody could foresee: of no entry, another one is asked for.
+            prefetch_at(self.entries, usize::from(is_there) * place.number() * self.places.stride);
         }
-        *self.hand = match self.places.after(group) {
-            // Once around it was at one way of each group.
-            0 => Hand { place: Place { group: 0, way: after(first_way) }, first_way: after(first_way) },
-            group => Hand { place: Place { group, way: after(way) }, first_way },
-        };
-        Place { group, way }
+        *self.hand = Hand { at: next, left: next_left, next: ahead, next_left: left };
+    }
+
+    /// The next place of the hand that has an entry, if there is one before it has to [move](Self::move_hand).
+    #[inline]
+    fn next_of_hand(&mut self) -> Option<Place> {
+        let Hand { at, left, .. } = self.hand;
+        while *left != 0 {
+            let place = at.place(left.trailing_zeros() as usize);
+            *left &= *left - 1;
+            if tag_at(self.places.tags(place.group), place.way) >= TAG {
+                return Some(place);
+            }
+        }
+        None
     }
 
     /// Has the hand look for an entry whose place may be taken.
     fn make_room(&mut self, now: u64) -> bool {
         let mut looks = 0;
-        // Where there are few entries, most places are free; twice round, since the first time all may have been touched.
-        for _ in 0..2 * self.places.groups.len() * WAYS {
-            let place = self.move_hand();
-            if tag_at(self.places.tags(place.group), place.way) < TAG {
+        let mut moves = 0;
+        loop {
+            let Some(place) = self.next_of_hand() else {
+                // Where there are few entries, most places are free; twice round, since the first time all may have been touched.
+                if moves > 2 * self.places.groups.len() * WAYS / BLOCK {
+                    break;
+                }
+                moves += 1;
+                self.move_hand();
                 continue;
-            }
+            };
             looks += 1;
-            let (timeout, seeds) = (self.timeout, self.seeds);
+            let timeout = self.timeout;
             let evicts = self.when_full == WhenFull::Evict;
             let line = &mut self.entries[place.number() * self.places.stride];
             let is_dead = now.saturating_sub(line[Self::LAST]) >= timeout;
             let is_untouched = line[Self::HEAD] & TOUCHED == 0;
             let may_go = evicts && (is_untouched || looks == LOOKS);
             if is_dead || may_go {
-                let key: Key<W> = key_of(line, Self::KEY_WORDS);
-                self.remove(place, hash(&key, seeds));
+                self.remove(place);
                 let count = if is_dead { &mut self.counts.expired } else { &mut self.counts.evicted };
                 *count += 1;
                 return true;
@@ -1006,19 +1077,30 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         false
     }
 
-    fn remove(&mut self, place: Place, hash: u64) {
+    #[inline]
+    fn remove(&mut self, place: Place) {
         set_tag(&self.places.groups[place.group], place.way, REMOVED);
-        self.entries[place.number() * self.places.stride][Self::HEAD] &= !LIVE;
-        let mut group = home(self.places.groups.len(), hash);
-        while group != place.group {
+        let line = &mut self.entries[place.number() * self.places.stride];
+        line[Self::HEAD] &= !LIVE;
+        if line[Self::HEAD] & AWAY != 0 {
+            let key = key_of(line, Self::KEY_WORDS);
+            self.pass_no_more(&key, place.group);
+        }
+        *self.len -= 1;
+        self.removed.push(place);
+    }
+
+    /// Takes a flow out of the counters of the groups from its home to the one where it stood.
+    #[cold]
+    fn pass_no_more(&mut self, key: &Key<W>, until: usize) {
+        let mut group = home(self.places.groups.len(), hash(key, self.seeds));
+        while group != until {
             let tags = self.places.tags(group);
             if tags >> PASSED < MOST_PASSED {
                 store(&self.places.groups[group], tags - (1 << PASSED));
             }
             group = self.places.after(group);
         }
-        *self.len -= 1;
-        self.removed.push(place);
     }
 }
 
@@ -1050,7 +1132,7 @@ mod tests {
             let flows: Vec<_> = (0..BATCH).map(|packet| states.arrivals().expect(key(packet))).collect();
             let mut packets: Vec<_> = (0..BATCH).map(|_| Touch(NO_SLOT)).collect();
             states.touch_all(&flows, &mut packets);
-            states.end_batch(|_| {});
+            states.end_batch();
         }
         assert_eq!((states.len(), states.counts().evicted), (CAPACITY, 9 * CAPACITY as u64));
         // Where all are as full as on average, one in ten groups overflows, and few by more than some flows.
@@ -1070,7 +1152,7 @@ mod tests {
             let flows: Vec<_> = keys.map(|key| states.arrivals().expect([key as u64, 0])).collect();
             let mut packets: Vec<_> = flows.iter().map(|_| Touch(NO_SLOT)).collect();
             states.touch_all(&flows, &mut packets);
-            states.end_batch(|_| {});
+            states.end_batch();
             states.counts().created
         };
         for batch in 0..LIVE / BATCH {
@@ -1091,10 +1173,20 @@ mod tests {
     #[test]
     fn a_hand_comes_by_all_places() {
         let mut states = States::<2>::new(KeyForm::Whole, 100, 0, 3, u64::MAX, WhenFull::Evict, [1, 2]);
+        states.groups.iter().for_each(|tags| store(tags, EACH_TOP_BIT));
         let mut table = states.table::<false>();
         let places = table.places.groups.len() * WAYS;
+        // What it asked for before anything was there.
+        table.move_hand();
+        table.move_hand();
         for _ in 0..2 {
-            let mut seen: Vec<_> = (0..places).map(|_| table.move_hand().number()).collect();
+            let mut seen = Vec::new();
+            while seen.len() < places {
+                match table.next_of_hand() {
+                    Some(place) => seen.push(place.number()),
+                    None => table.move_hand(),
+                }
+            }
             seen.sort_unstable();
             assert!(seen.into_iter().eq(0..places));
         }

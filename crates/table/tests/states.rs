@@ -118,7 +118,7 @@ fn feed<const W: usize>(
         Some([*packets, *times])
     });
     let counted = counted.collect();
-    table.end_batch(|_| {});
+    table.end_batch();
     counted
 }
 

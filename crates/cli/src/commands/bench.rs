@@ -151,6 +151,7 @@ fn bench_chain(args: &BenchChainArgs) -> Done {
             // And for those that ended, until they are forgotten.
             let ended = u64::from(args.new_flows) * args.timeout.limit().unwrap_or_default() / 1_000_000_000;
             let room = room + ended * args.workers.get() as u64;
+            let room = args.max_flows.map_or(room, |most| most.get() as u64);
             let timeout = args.timeout;
             let backends = (1..17).map(|n| format!("{{ address = \"203.0.113.{n}\", port = 8080 }}"));
             let backends = backends.collect::<Vec<_>>().join(", ");

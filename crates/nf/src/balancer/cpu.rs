@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 use packetloom_packet::batch::Rewritable;
-use packetloom_packet::{Address, Batch, DropReason, End, Key, Verdict};
+use packetloom_packet::{Address, Batch, DropReason, End, Verdict};
 
 use super::returns::Returns;
-use super::services::{Backend, Services};
+use super::services::{Backend, Services, Standing};
 use super::{BalancerReport, Load};
 use crate::Report;
 use crate::flows::{FlowFunction, Flows, Seen, StateAt};
@@ -16,11 +16,14 @@ use crate::flows::{FlowFunction, Flows, Seen, StateAt};
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Chosen {
-    /// The backend's number and 1; 0 where the flow is to no service.
+    /// The backend's number and 1; 0 where the flow is to no service. While one is chosen, the entry of the service's table.
     backend: u32,
-    /// Whether the client is the flow's lower endpoint.
+    /// Whether the client is the flow's lower endpoint. While a backend is chosen, [`CHOOSING`] and the service's number, too.
     client_is_a: u32,
 }
+
+/// That a backend is chosen: from when a new flow's entry of a table is asked for until its first packet is judged, so never between batches.
+const CHOOSING: u32 = 1 << 31;
 
 impl Chosen {
     /// Whether it can be one.
@@ -35,6 +38,21 @@ impl Chosen {
 
     pub(super) fn set_backend(&mut self, number: u32) {
         self.backend = number + 1;
+    }
+
+    /// One whose backend stands at a place that is on its way.
+    #[inline]
+    fn choosing(Standing { service, entry }: Standing, client_is_a: bool) -> Self {
+        Self { backend: entry, client_is_a: CHOOSING | service << 1 | u32::from(client_is_a) }
+    }
+
+    /// Ends that: the backend's number.
+    #[inline]
+    fn choose(&mut self, services: &Services) -> u32 {
+        let Self { backend: entry, client_is_a } = *self;
+        let backend = services.read(Standing { service: (client_is_a & !CHOOSING) >> 1, entry });
+        *self = Self { backend: backend + 1, client_is_a: client_is_a & 1 };
+        backend
     }
 }
 
@@ -96,12 +114,6 @@ impl BalancerCpu {
     }
 }
 
-/// The backend of a new flow, if it is to a service.
-#[cold]
-fn choose(services: &Services, key: &Key) -> Option<u32> {
-    services.to(key).map(|service| services.choose(service, key))
-}
-
 impl FlowFunction for BalancerCpu {
     fn move_to(&mut self, at: StateAt) {
         self.at = at;
@@ -110,12 +122,15 @@ impl FlowFunction for BalancerCpu {
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
         let Self { at, services, targets, opened, returning, others } = self;
         let begin = |mut packet: Seen<'_, '_>, chosen: &mut Chosen| {
-            if let Some(backend) = choose(services, &packet.headers().key()) {
-                *chosen = Chosen { backend: backend + 1, client_is_a: packet.from_a.into() };
-                opened[backend as usize] += 1;
+            if let Some(standing) = services.look_for(&packet.headers().key()) {
+                services.bring(standing);
+                *chosen = Chosen::choosing(standing, packet.from_a);
             }
         };
         flows.each_begun(*at, batch, begin, |mut packet, chosen| {
+            if !chosen.is_valid() {
+                opened[chosen.choose(services) as usize] += 1;
+            }
             let is_to_service = u32::from(packet.from_a) == chosen.client_is_a;
             let Some(number) = chosen.backend.checked_sub(1).filter(|_| is_to_service) else {
                 let verdict =

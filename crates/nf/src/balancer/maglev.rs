@@ -15,6 +15,8 @@
 //! Which backend an entry gets does not depend on the order in which they are listed, but for those of the same
 //! name.
 
+use packetloom_packet::prefetch_at;
+
 use crate::Error;
 
 /// The size that the paper evaluates: good for 655 backends.
@@ -78,15 +80,34 @@ impl Maglev {
         Ok(Self { table: bytes.map_or(Table::Words(words), Table::Bytes) })
     }
 
-    /// The backend for a hash, by its position in the list: entry ⌊`h` · size / 2³²⌋, where `h` is the upper
-    /// half of the hash.
+    /// The backend for a hash, by its position in the list: that of the hash's [entry](Self::entry).
     #[inline]
     pub fn lookup(&self, hash: u64) -> u32 {
+        self.backend(self.entry(hash))
+    }
+
+    /// The entry of a hash: ⌊`h` · size / 2³²⌋, where `h` is the upper half of the hash.
+    #[inline]
+    pub fn entry(&self, hash: u64) -> u32 {
         // Below the size, as `h` is below 2³².
-        let entry = |size: usize| (((hash >> 32) * size as u64) >> 32) as usize;
+        (((hash >> 32) * self.size() as u64) >> 32) as u32
+    }
+
+    /// Brings an entry into the cache.
+    #[inline]
+    pub fn bring(&self, entry: u32) {
         match &self.table {
-            Table::Bytes(table) => table[entry(table.len())].into(),
-            Table::Words(table) => table[entry(table.len())],
+            Table::Bytes(table) => prefetch_at(table, entry as usize),
+            Table::Words(table) => prefetch_at(table, entry as usize),
+        }
+    }
+
+    /// The backend of an entry, by its position in the list.
+    #[inline]
+    pub fn backend(&self, entry: u32) -> u32 {
+        match &self.table {
+            Table::Bytes(table) => table[entry as usize].into(),
+            Table::Words(table) => table[entry as usize],
         }
     }
 

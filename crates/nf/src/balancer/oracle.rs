@@ -128,7 +128,7 @@ impl FlowOracle for BalancerOracle {
         let report = &mut self.report;
         let chosen = *self.chosen.entry(flow.life).or_insert_with(|| {
             let key = key(ip);
-            let backend = services.choose(services.to(&key)?, &key);
+            let backend = services.read(services.look_for(&key)?);
             report.backends[backend as usize].1.flows += 1;
             Some((backend, flow.from_a))
         });

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use packetloom_packet::key::halves;
-use packetloom_packet::{Address, FlowKey, Key, KeyBits, protocol};
+use packetloom_packet::{Address, FlowKey, Key, KeyBits, MatchKey4, MatchKey6, protocol};
 use serde::{Deserialize, Serialize};
 
 use super::maglev::Maglev;
@@ -26,9 +26,19 @@ pub(super) struct Services {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Service {
     pub(super) front: Front,
+    /// The same, and which bits of its last word matter.
+    target: Target,
+    mask: u64,
     /// The number of its first backend.
     pub(super) first: u32,
     pub(super) table: Maglev,
+}
+
+/// An entry of the table of a service with this number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Standing {
+    pub(super) service: u32,
+    pub(super) entry: u32,
 }
 
 /// What a service is called by.
@@ -112,18 +122,57 @@ impl fmt::Display for Front {
     }
 }
 
-/// The end that a packet is sent to, by its key, and its protocol.
-fn destination(key: &Key) -> (IpAddr, Option<u16>, u8) {
-    let port = |bits: KeyBits, port: u16| bits.contains(KeyBits::PORTS).then_some(port);
-    match key {
-        Key::V4(key) => {
-            (IpAddr::V4(key.destination.into()), port(key.bits, key.destination_port), key.protocol)
-        }
-        Key::V6(key) => (
-            IpAddr::V6(packetloom_packet::key::join(key.destination).into()),
-            port(key.bits, key.destination_port),
-            key.protocol,
-        ),
+/// Where a packet is sent, as words to compare: an address as keys hold it; IP version, protocol, and the port, or [`NO_PORT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Target {
+    address: [u64; 2],
+    rest: u64,
+}
+
+const NO_PORT: u32 = 0x1_0000;
+/// Bits of a port.
+const PORT: u64 = 0x1_ffff;
+/// Where these are in the last word.
+const PROTOCOL: u32 = 32;
+const VERSION: u32 = 40;
+
+impl Target {
+    #[inline]
+    fn new(address: Address, protocol: u8, port: Option<u16>) -> Self {
+        let (address, version) = match address {
+            Address::V4(address) => ([0, address.into()], 4),
+            Address::V6(address) => (address, 6),
+        };
+        let port = port.map_or(NO_PORT, u32::from);
+        Self { address, rest: u64::from(port) | u64::from(protocol) << PROTOCOL | version << VERSION }
+    }
+
+    #[inline]
+    fn of_v4(key: &MatchKey4) -> Self {
+        let port = key.bits.contains(KeyBits::PORTS).then_some(key.destination_port);
+        Self::new(Address::V4(key.destination), key.protocol, port)
+    }
+
+    #[inline]
+    fn of_v6(key: &MatchKey6) -> Self {
+        let port = key.bits.contains(KeyBits::PORTS).then_some(key.destination_port);
+        Self::new(Address::V6(key.destination), key.protocol, port)
+    }
+}
+
+impl Service {
+    fn new(front: Front, first: u32, table: Maglev) -> Self {
+        let Front { address, port, protocol } = front;
+        let target = Target::new(address_of(address), protocol.unwrap_or_default(), port);
+        let mask = 0xff << VERSION | protocol.map_or(0, |_| 0xff << PROTOCOL) | port.map_or(0, |_| PORT);
+        Self { front, target, mask, first, table }
+    }
+
+    /// Whether what is sent there is to the service.
+    #[inline]
+    fn fits(&self, target: &Target) -> bool {
+        let [high, low] = [0, 1].map(|half| self.target.address[half] ^ target.address[half]);
+        high | low | ((self.target.rest ^ target.rest) & self.mask) == 0
     }
 }
 
@@ -143,7 +192,7 @@ impl Services {
         let weighted: Vec<_> =
             names.iter().map(String::as_bytes).zip(backends.iter().map(|backend| backend.weight)).collect();
         let first = self.backends.len() as u32;
-        let service = Service { front, first, table: Maglev::new(&weighted, size)? };
+        let service = Service::new(front, first, Maglev::new(&weighted, size)?);
         let Front { address, port, protocol } = front;
         if let Some(other) = backends.iter().find(|backend| backend.address.is_ipv4() != address.is_ipv4()) {
             return Err(Error::Invalid(format!("backend {other} of {front}; expected the same IP version")));
@@ -168,23 +217,28 @@ impl Services {
         Ok(())
     }
 
-    /// The service that a packet is sent to: the first one that fits.
-    pub(super) fn to(&self, key: &Key) -> Option<&Service> {
-        let (address, port, protocol) = destination(key);
-        self.services.iter().find(|Service { front, .. }| {
-            front.address == address
-                && front.port.is_none_or(|of| port == Some(of))
-                && front.protocol.is_none_or(|of| protocol == of)
-        })
+    /// Where the backend of a new flow stands, by the key of its first packet: in the table of the first service that fits, if there is one, at
+    /// the flow's hash with the services' seed.
+    pub(super) fn look_for(&self, key: &Key) -> Option<Standing> {
+        let (target, hash) = match key {
+            Key::V4(key) => (Target::of_v4(key), FlowKey::from_v4(key).0.hash(self.seed)),
+            Key::V6(key) => (Target::of_v6(key), FlowKey::from_v6(key).0.hash(self.seed)),
+        };
+        let service = self.services.iter().position(|service| service.fits(&target))?;
+        Some(Standing { service: service as u32, entry: self.services[service].table.entry(hash) })
     }
 
-    /// The backend of a new flow to a service: its number. The hash is that of the flow's key with the services' seed.
-    pub(super) fn choose(&self, service: &Service, key: &Key) -> u32 {
-        let flow = match key {
-            Key::V4(key) => FlowKey::from_v4(key).0,
-            Key::V6(key) => FlowKey::from_v6(key).0,
-        };
-        service.first + service.table.lookup(flow.hash(self.seed))
+    /// Brings what stands there into the cache.
+    #[inline]
+    pub(super) fn bring(&self, Standing { service, entry }: Standing) {
+        self.services[service as usize].table.bring(entry);
+    }
+
+    /// The number of the backend that stands there.
+    #[inline]
+    pub(super) fn read(&self, Standing { service, entry }: Standing) -> u32 {
+        let Service { first, table, .. } = &self.services[service as usize];
+        first + table.backend(entry)
     }
 
     /// Services, backends, tables and what is returned as a kernel takes them: see `balancer.kernel.c`.
@@ -197,7 +251,7 @@ impl Services {
         let places = [backends, self.backends.len(), returned, returns.len()].map(|number| number as u32);
         let mut parameters = vec![self.services.len() as u32, self.seed as u32, (self.seed >> 32) as u32];
         parameters.extend(places);
-        for Service { front: Front { address, port, protocol }, first, table } in &self.services {
+        for Service { front: Front { address, port, protocol }, first, table, .. } in &self.services {
             parameters.extend(words_of(address_of(*address)));
             parameters.extend([
                 address.is_ipv6().into(),
@@ -283,7 +337,7 @@ impl Services {
 
     pub(super) fn describe(&self) -> Vec<String> {
         let ends = self.services.iter().skip(1).map(|next| next.first).chain([self.listed() as u32]);
-        let line = |(Service { front, first, table }, end): (&Service, u32)| {
+        let line = |(Service { front, first, table, .. }, end): (&Service, u32)| {
             let backends = &self.backends[*first as usize..end as usize];
             let drained = backends.iter().filter(|backend| backend.weight == 0).count();
             let rest = if drained > 0 { format!(", {drained} of them drained") } else { String::new() };

@@ -731,8 +731,8 @@ impl Flows {
 
     /// To be called when all functions are done with a batch.
     pub fn leave(&mut self) {
-        self.v4.states.end_batch(|_| {});
-        self.v6.states.end_batch(|_| {});
+        self.v4.states.end_batch();
+        self.v6.states.end_batch();
     }
 
     /// Flows that are held, dead ones included.
