@@ -128,15 +128,19 @@ impl FlowFunction for BalancerCpu {
             }
         };
         flows.each_begun(*at, batch, begin, |mut packet, chosen| {
-            if !chosen.is_valid() {
+            let number = loop {
+                // While a backend is chosen it is neither.
+                let is_to_service = u32::from(packet.from_a) == chosen.client_is_a;
+                if let Some(number) = chosen.backend().filter(|_| is_to_service) {
+                    break number;
+                }
+                if chosen.is_valid() {
+                    let give = |returning: &mut Returning| returning.give(packet.bytes, packet.headers());
+                    let verdict = returning.as_mut().and_then(give);
+                    *others += u64::from(verdict.is_none());
+                    return verdict.unwrap_or(Verdict::Pass);
+                }
                 opened[chosen.choose(services) as usize] += 1;
-            }
-            let is_to_service = u32::from(packet.from_a) == chosen.client_is_a;
-            let Some(number) = chosen.backend.checked_sub(1).filter(|_| is_to_service) else {
-                let verdict =
-                    returning.as_mut().and_then(|returning| returning.give(packet.bytes, packet.headers()));
-                *others += u64::from(verdict.is_none());
-                return verdict.unwrap_or(Verdict::Pass);
             };
             let Target { address, port, packets, bytes } = &mut targets[number as usize];
             *packets += 1;
