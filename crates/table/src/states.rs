@@ -1125,8 +1125,10 @@ mod tests {
     fn a_flood_puts_no_flow_far_from_home() {
         const CAPACITY: usize = 20_000;
         const BATCH: usize = 250;
+        // With small ones, keys that are numbers would be spread too evenly.
+        const SEEDS: [u64; 2] = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344];
         let mut states =
-            States::<2>::new(KeyForm::Whole, CAPACITY, BATCH, 3, u64::MAX, WhenFull::Evict, [1, 2]);
+            States::<2>::new(KeyForm::Whole, CAPACITY, BATCH, 3, u64::MAX, WhenFull::Evict, SEEDS);
         for batch in 0..10 * CAPACITY / BATCH {
             let key = |packet: usize| [(batch * BATCH + packet) as u64, 0];
             let flows: Vec<_> = (0..BATCH).map(|packet| states.arrivals().expect(key(packet))).collect();
@@ -1136,8 +1138,23 @@ mod tests {
         }
         assert_eq!((states.len(), states.counts().evicted), (CAPACITY, 9 * CAPACITY as u64));
         // Where all are as full as on average, one in ten groups overflows, and few by more than some flows.
-        let most = states.groups.iter().map(|tags| load(tags) >> PASSED).max();
-        assert!(most < Some(32), "{most:?} flows went past a group");
+        let counters: Vec<_> = states.groups.iter().map(|tags| load(tags) >> PASSED).collect();
+        let most = counters.iter().max();
+        assert!(most < Some(&32), "{most:?} flows went past a group");
+        // And what the counters say is true.
+        let mut passed = vec![0; counters.len()];
+        for (group, tags) in states.groups.iter().map(load).enumerate() {
+            for way in (0..WAYS).filter(|&way| tag_at(tags, way) >= TAG) {
+                let entry = states.entry(Place { group, way }.number() * states.stride);
+                let home = home(counters.len(), states.hash(&entry.key()));
+                (home..)
+                    .map(|at| at % counters.len())
+                    .take_while(|&at| at != group)
+                    .for_each(|at| passed[at] += 1);
+            }
+        }
+        assert_eq!(passed, counters);
+        assert!(most > Some(&0), "no flow went past a group");
     }
 
     /// Those that were there first have the first ways of all groups.
