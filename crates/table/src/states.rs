@@ -290,14 +290,19 @@ impl<const W: usize> States<W> {
         Arrivals { seeds: self.seeds, groups: &self.groups }
     }
 
-    /// Looks up the flows of packets, each beside its packet, in order, each at its time, and makes entries for those that have none. Which
-    /// functions have state in all of them.
+    /// Looks up the flows of packets, each beside its packet, in order, each at its time, and makes entries for those that have none. To
+    /// `fresh` it adds the numbers of packets whose entries may be new; which functions have state in all others'.
     ///
     /// The packets of one call are of one batch: see [`States::end_batch`].
-    pub fn touch_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) -> Begun {
+    pub fn touch_all<P: Packet>(
+        &mut self,
+        flows: &[Hashed<W>],
+        packets: &mut [P],
+        fresh: &mut Vec<u32>,
+    ) -> Begun {
         match self.form {
-            KeyForm::Whole => self.table::<false>().touch_all(flows, packets),
-            KeyForm::Address => self.table::<true>().touch_all(flows, packets),
+            KeyForm::Whole => self.table::<false>().touch_all(flows, packets, fresh),
+            KeyForm::Address => self.table::<true>().touch_all(flows, packets, fresh),
         }
     }
 
@@ -308,10 +313,15 @@ impl<const W: usize> States<W> {
     }
 
     /// As [`States::touch_all`], where this or [`Signpost::ask`] was asked for the flows, and the packets have what it said.
-    pub fn touch_asked<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) -> Begun {
+    pub fn touch_asked<P: Packet>(
+        &mut self,
+        flows: &[Hashed<W>],
+        packets: &mut [P],
+        fresh: &mut Vec<u32>,
+    ) -> Begun {
         match self.form {
-            KeyForm::Whole => self.table::<false>().touch_group(flows, packets),
-            KeyForm::Address => self.table::<true>().touch_group(flows, packets),
+            KeyForm::Whole => self.table::<false>().touch_group(flows, packets, 0, fresh),
+            KeyForm::Address => self.table::<true>().touch_group(flows, packets, 0, fresh),
         }
     }
 
@@ -853,16 +863,22 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     const HEAD: usize = Self::KEY_WORDS - 1;
     const LAST: usize = Self::KEY_WORDS;
 
-    fn touch_all<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) -> Begun {
+    fn touch_all<P: Packet>(
+        &mut self,
+        flows: &[Hashed<W>],
+        packets: &mut [P],
+        fresh: &mut Vec<u32>,
+    ) -> Begun {
         // The entries of one group of packets are on their way while those of the group before are looked at.
         let mut before: (&[_], &mut [P]) = (&[], &mut []);
-        let mut begun = Begun::ALL;
+        let (mut begun, mut from) = (Begun::ALL, 0);
         for (flows, packets) in flows.chunks(TOGETHER).zip(packets.chunks_mut(TOGETHER)) {
             self.places.ask(flows, packets);
             let (flows, packets) = mem::replace(&mut before, (flows, packets));
-            begun = begun & self.touch_group(flows, packets);
+            begun = begun & self.touch_group(flows, packets, from, fresh);
+            from += flows.len() as u32;
         }
-        begun & self.touch_group(before.0, before.1)
+        begun & self.touch_group(before.0, before.1, from, fresh)
     }
 
     fn find_live(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
@@ -933,17 +949,25 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         None
     }
 
-    /// Touches the flows of packets whose places were asked for.
+    /// Touches the flows of packets whose places were asked for, and whose numbers begin `from` one.
     // By itself, so that it has all registers.
     #[inline(never)]
-    fn touch_group<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) -> Begun {
+    fn touch_group<P: Packet>(
+        &mut self,
+        flows: &[Hashed<W>],
+        packets: &mut [P],
+        from: u32,
+        fresh: &mut Vec<u32>,
+    ) -> Begun {
         let mut begun = Begun::ALL;
-        for (flow, packet) in flows.iter().zip(packets) {
+        for ((flow, packet), number) in flows.iter().zip(packets).zip(from..) {
             let (now, slot) = (packet.now(), *packet.slot());
             let head = self.touch(&flow.key, slot as usize, now);
-            begun = begun & Begun(head);
             if head == 0 {
                 *packet.slot() = self.touch_elsewhere(flow, now).unwrap_or(NO_SLOT);
+                fresh.push(number);
+            } else {
+                begun = begun & Begun(head);
             }
         }
         begun
@@ -1133,7 +1157,7 @@ mod tests {
             let key = |packet: usize| [(batch * BATCH + packet) as u64, 0];
             let flows: Vec<_> = (0..BATCH).map(|packet| states.arrivals().expect(key(packet))).collect();
             let mut packets: Vec<_> = (0..BATCH).map(|_| Touch(NO_SLOT)).collect();
-            states.touch_all(&flows, &mut packets);
+            states.touch_all(&flows, &mut packets, &mut Vec::new());
             states.end_batch();
         }
         assert_eq!((states.len(), states.counts().evicted), (CAPACITY, 9 * CAPACITY as u64));
@@ -1168,7 +1192,7 @@ mod tests {
         let mut touch = |keys: &mut dyn Iterator<Item = usize>| {
             let flows: Vec<_> = keys.map(|key| states.arrivals().expect([key as u64, 0])).collect();
             let mut packets: Vec<_> = flows.iter().map(|_| Touch(NO_SLOT)).collect();
-            states.touch_all(&flows, &mut packets);
+            states.touch_all(&flows, &mut packets, &mut Vec::new());
             states.end_batch();
             states.counts().created
         };

@@ -84,29 +84,30 @@ fn feed<const W: usize>(
     });
     let flows: Vec<_> = flows.collect();
     let mut looked: Vec<_> = packets.iter().map(|&(_, now, _)| Looked { now, slot: 0 }).collect();
+    let mut fresh = Vec::new();
     let begun = match asked {
-        Asked::Along => table.touch_all(&flows, &mut looked),
+        Asked::Along => table.touch_all(&flows, &mut looked, &mut fresh),
         Asked::Before => {
             let signpost = table.signpost();
             signpost.bring(&flows);
             signpost.ask(&flows, &mut looked);
-            table.touch_asked(&flows, &mut looked)
+            table.touch_asked(&flows, &mut looked, &mut fresh)
         }
         Asked::LongAgo => {
             mislead(form, table, &flows, &mut looked);
-            table.touch_asked(&flows, &mut looked)
+            table.touch_asked(&flows, &mut looked, &mut fresh)
         }
     };
     let slots = looked.iter().map(|looked| Some(looked.slot).filter(|&slot| slot != NO_SLOT));
     let mut entries = table.entries();
-    let counted = slots.zip(packets).map(|(slot, &(_, now, is_seen))| {
+    let counted = slots.zip(packets).zip(0..).map(|((slot, &(_, now, is_seen)), number)| {
         let slot = slot.filter(|_| is_seen)?;
         let is_new = entries.begin::<[u64; 2]>(slot, AT).is_some_and(|state| {
             assert_eq!(*state, [0; 2]);
             true
         });
-        // Where all entries had it, none of them begins.
-        assert!(!is_new || !begun.contains(AT));
+        // Where all entries but fresh ones had it, none but these begins.
+        assert!(!is_new || !begun.contains(AT) || fresh.contains(&number));
         assert!(entries.begin::<[u64; 2]>(slot, AT).is_none());
         let counted = *entries.state::<[u64; 2]>(slot, AT);
         assert_eq!(is_new, counted[0] == 0);

@@ -63,7 +63,9 @@ pub(super) struct Family<const W: usize> {
     relations: Vec<Relation>,
     /// Whether any of those that came is something else than a member of its flow.
     has_others: bool,
-    /// Functions that had state in all entries of those that are being judged when they were looked up.
+    /// Those that are being judged whose entries may be new, from the first of the piece on; functions that had state in all other
+    /// entries when they were looked up.
+    fresh: Vec<u32>,
     begun: Begun,
     /// Those that have no entry: members for which there was no room, and others.
     without: Vec<Touched>,
@@ -302,6 +304,7 @@ impl<const W: usize> Family<W> {
             flows: Vec::new(),
             relations: Vec::new(),
             has_others: false,
+            fresh: Vec::new(),
             begun: Begun::default(),
             without: Vec::new(),
             without_from: 0,
@@ -425,32 +428,46 @@ impl<const W: usize> Family<W> {
         self.touched.truncate(self.judged);
     }
 
-    /// Whether a function has state in the entries of all packets that are being judged, as far as is known.
+    /// Whether a function has state in the entries of all packets that are being judged, as far as is known; otherwise those that may lack
+    /// it are [fresh](Self::fresh).
     #[inline]
-    fn has_begun(&self, at: StateAt) -> bool {
-        self.begun.contains(at) || self.piece.is_empty()
+    fn has_begun(&mut self, at: StateAt) -> bool {
+        if !self.begun.contains(at) {
+            self.fresh.clear();
+            self.fresh.extend(0..self.piece.len() as u32);
+        }
+        self.fresh.is_empty()
     }
 
     /// Leaves out the packets that are being judged and do not pass any more.
     fn leave_out(&mut self, verdicts: &[Verdict]) {
         let Self { touched, piece, .. } = self;
         keep(touched, piece, |packet| packet.passes(verdicts));
+        self.renumber();
+    }
+
+    /// Packets have other numbers now: so which of them are fresh is not known any more, if any was.
+    fn renumber(&mut self) {
+        if !self.fresh.is_empty() {
+            self.begun = Begun::default();
+        }
     }
 
     /// Finds the entries of these packets, or makes them; `is_asked` if the table was asked where they are.
     fn touch(&mut self, is_asked: bool) {
-        let Self { states, touched, flows, piece, has_others, begun, .. } = self;
+        let Self { states, touched, flows, piece, has_others, fresh, begun, .. } = self;
+        fresh.clear();
         let (flows, touched) = (&flows[piece.clone()], &mut touched[piece.clone()]);
         if touched.is_empty() {
             return;
         }
         let refused = states.counts().refused;
         *begun = if *has_others {
-            touch_around(states, flows, touched)
+            touch_around(states, flows, touched, fresh)
         } else if is_asked {
-            states.touch_asked(flows, touched)
+            states.touch_asked(flows, touched, fresh)
         } else {
-            states.touch_all(flows, touched)
+            states.touch_all(flows, touched, fresh)
         };
         if self.has_others || self.states.counts().refused != refused {
             self.set_apart();
@@ -468,6 +485,7 @@ impl<const W: usize> Family<W> {
         let Self { touched, piece, without, .. } = self;
         without.extend(touched[piece.clone()].iter().filter(|packet| packet.slot == NO_SLOT));
         keep(touched, piece, |packet| packet.slot != NO_SLOT);
+        self.renumber();
     }
 
     /// Those of the packets that are being judged that have none.
@@ -494,6 +512,7 @@ fn touch_around<const W: usize>(
     states: &mut States<W>,
     mut flows: &[Hashed<W>],
     packets: &mut [Touched],
+    fresh: &mut Vec<u32>,
 ) -> Begun {
     for packets in packets.chunk_by_mut(|before, after| before.is_member() && after.is_member()) {
         let (own, rest) = flows.split_at(packets.len());
@@ -505,7 +524,7 @@ fn touch_around<const W: usize>(
             }
             // What a signpost said is nothing to it.
             [packet] if !packet.is_member() => packet.slot = NO_SLOT,
-            members => _ = states.touch_all(own, members),
+            members => _ = states.touch_all(own, members, fresh),
         }
     }
     // Not known of entries that were found.
@@ -688,7 +707,8 @@ impl Flows {
             self.v4.leave_out(columns.verdicts);
             self.v6.leave_out(columns.verdicts);
         }
-        if !self.v4.has_begun(at) || !self.v6.has_begun(at) {
+        // Of both, since those that lack it are to be known.
+        if !(self.v4.has_begun(at) & self.v6.has_begun(at)) {
             self.begin_states(at, columns, begin);
         }
     }
@@ -702,11 +722,11 @@ impl Flows {
         mut begin: impl FnMut(Seen<'_, '_>, &mut S),
     ) {
         let Self { v4, v6, .. } = self;
-        let (of_v4, of_v6) = (&v4.touched[v4.piece.clone()], &v6.touched[v6.piece.clone()]);
-        for (touched, mut entries, is_v4) in
-            [(of_v4, v4.states.entries(), true), (of_v6, v6.states.entries(), false)]
-        {
-            for packet in touched {
+        let of_v4 = (&v4.touched[v4.piece.clone()], &v4.fresh, v4.states.entries(), true);
+        let of_v6 = (&v6.touched[v6.piece.clone()], &v6.fresh, v6.states.entries(), false);
+        for (touched, fresh, mut entries, is_v4) in [of_v4, of_v6] {
+            for &number in fresh {
+                let packet = &touched[number as usize];
                 if let Some(state) = entries.begin(packet.slot, at) {
                     begin(packet.seen(is_v4, columns), state);
                 }
