@@ -346,3 +346,39 @@ impl Services {
         self.services.iter().zip(ends).map(line).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_fits_what_its_front_says() {
+        let addresses = [
+            IpAddr::from([10, 0, 0, 1]),
+            IpAddr::from([10, 0, 0, 2]),
+            IpAddr::from([0, 1, 0, 0, 0, 0, 0, 2]),
+        ];
+        let table = Maglev::new(&[(b"backend", 1)], 2).expect("a table");
+        let mut fitting = 0;
+        for (number, &address) in addresses.iter().enumerate() {
+            for (port, protocol) in
+                [(None, None), (Some(0), None), (Some(80), None), (None, Some(0)), (Some(80), Some(6))]
+            {
+                let service = Service::new(Front { address, port, protocol }, 0, table.clone());
+                for (to, &sent_to) in addresses.iter().enumerate() {
+                    for (own, own_protocol) in
+                        [(None, 6), (Some(0), 0), (Some(80), 6), (Some(80), 17), (Some(0xffff), 6)]
+                    {
+                        let fits = service.fits(&Target::new(address_of(sent_to), own_protocol, own));
+                        let ought = number == to
+                            && port.is_none_or(|port| own == Some(port))
+                            && protocol.is_none_or(|protocol| own_protocol == protocol);
+                        assert_eq!(fits, ought, "{} {own:?} {own_protocol}", service.front);
+                        fitting += usize::from(fits);
+                    }
+                }
+            }
+        }
+        assert_eq!(fitting, 3 * (5 + 1 + 2 + 1 + 1));
+    }
+}
