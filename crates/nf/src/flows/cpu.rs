@@ -13,8 +13,8 @@ use packetloom_packet::{
 };
 use packetloom_table::regions;
 use packetloom_table::states::{
-    self, Begun, Counts, Entry, Hashed, Key, NO_SLOT, Signpost, Slot, StateAt, States, entry_bytes,
-    header_words,
+    self, Begun, Counts, EntriesMut, Entry, Hashed, Key, NO_SLOT, Signpost, Slot, StateAt, States,
+    entry_bytes, header_words,
 };
 
 use super::config::connection;
@@ -405,13 +405,26 @@ impl<const W: usize> Family<W> {
     }
 
     /// Asks for up to so many entries of the next piece.
-    #[inline]
+    // Mostly packets are of one IP version: nothing but this is done for the other one.
+    #[inline(always)]
     fn ask(&mut self, most: usize) {
         if self.asked < self.to_ask {
-            let next = self.asked..(self.asked + most).min(self.to_ask);
-            self.asked = next.end;
-            self.states.ask(&self.flows[next.clone()], &mut self.touched[next]);
+            self.ask_some(most);
         }
+    }
+
+    #[inline(never)]
+    fn ask_some(&mut self, most: usize) {
+        let next = self.asked..(self.asked + most).min(self.to_ask);
+        self.asked = next.end;
+        self.states.ask(&self.flows[next.clone()], &mut self.touched[next]);
+    }
+
+    /// The packets that are being judged, if there are any, and the table's entries.
+    #[inline]
+    fn present(&mut self) -> Option<(&[Touched], EntriesMut<'_>)> {
+        let touched = &self.touched[self.piece.clone()];
+        if touched.is_empty() { None } else { Some((touched, self.states.entries())) }
     }
 
     /// These were judged.
@@ -428,15 +441,16 @@ impl<const W: usize> Family<W> {
         self.touched.truncate(self.judged);
     }
 
-    /// Whether a function has state in the entries of all packets that are being judged, as far as is known; otherwise those that may lack
-    /// it are [fresh](Self::fresh).
+    /// Those of the packets that are being judged whose entries may lack a function's state, by their numbers.
     #[inline]
-    fn has_begun(&mut self, at: StateAt) -> bool {
+    fn may_lack(&mut self, at: StateAt) -> &[u32] {
         if !self.begun.contains(at) {
             self.fresh.clear();
-            self.fresh.extend(0..self.piece.len() as u32);
+            if !self.piece.is_empty() {
+                self.fresh.extend(0..self.piece.len() as u32);
+            }
         }
-        self.fresh.is_empty()
+        &self.fresh
     }
 
     /// Leaves out the packets that are being judged and do not pass any more.
@@ -679,10 +693,8 @@ impl Flows {
         let columns = &mut batch.columns();
         let Self { any_dropped, v4, v6, .. } = self;
         // One loop for both, so that there is one place for the step to be put into.
-        let (of_v4, of_v6) = (&v4.touched[v4.piece.clone()], &v6.touched[v6.piece.clone()]);
-        for (touched, mut entries, is_v4) in
-            [(of_v4, v4.states.entries(), true), (of_v6, v6.states.entries(), false)]
-        {
+        for (of_version, is_v4) in [(v4.present(), true), (v6.present(), false)] {
+            let Some((touched, mut entries)) = of_version else { continue };
             for packet in touched {
                 let state = entries.state(packet.slot, at);
                 let verdict = step(packet.seen(is_v4, columns), state);
@@ -708,7 +720,7 @@ impl Flows {
             self.v6.leave_out(columns.verdicts);
         }
         // Of both, since those that lack it are to be known.
-        if !(self.v4.has_begun(at) & self.v6.has_begun(at)) {
+        if !(self.v4.may_lack(at).is_empty() & self.v6.may_lack(at).is_empty()) {
             self.begin_states(at, columns, begin);
         }
     }
