@@ -26,11 +26,11 @@ pub const V4: usize = 2;
 pub const V6: usize = 5;
 
 /// Packets that all functions judge before the next ones are looked up: enough that calls cost little, few enough that their entries
-/// stay in the first cache, with those of the next ones.
-const PIECE: usize = 64;
-/// Entries of the next piece that are asked for before each function: as many as a core can wait for. What is left when the piece begins
-/// is asked for at once.
-const AT_A_TIME: usize = 16;
+/// stay in the first cache, with those of the next ones, and that a core has few of these to wait for at a time.
+const PIECE: usize = 40;
+/// Entries of the next piece that are asked for before this one is looked up, and before each function: fewer than a core can wait for, so
+/// that it has something left to go on with. What is left when the piece begins is asked for at once.
+const AT_A_TIME: usize = 10;
 
 /// Flows of one definition, as one worker knows them.
 #[derive(Debug)]
