@@ -446,6 +446,7 @@ impl<const W: usize> Family<W> {
     fn may_lack(&mut self, at: StateAt) -> &[u32] {
         if !self.begun.contains(at) {
             self.fresh.clear();
+            // Asked first, as it mostly is of one of both IP versions: an extension by nothing is not free.
             if !self.piece.is_empty() {
                 self.fresh.extend(0..self.piece.len() as u32);
             }
