@@ -219,6 +219,13 @@ fn cache() -> usize {
     (0..8).filter_map(size).max().unwrap_or(CACHE)
 }
 
+/// Bytes that the system has left, if it says so.
+fn available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let size = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    size.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
 /// What the packets are: rings with all of them, and how many different flows and sources they are of; packets of floods count as none.
 struct Packets {
     rings: Vec<Ring>,
@@ -241,6 +248,17 @@ fn packets(options: &Options, spread: By) -> Result<Packets, Error> {
     let len = options.packet_size.saturating_sub(4).max(SHORTEST);
     let stride = (len + 4).next_multiple_of(64);
     let (packets, all) = extent(options, stride);
+    // Twice, while they are brought to their rings.
+    let bytes = packets.saturating_mul(2 * stride as u64);
+    if let Some(available) = available().filter(|&available| available < bytes) {
+        let why = format!(
+            "{packets} packets, which need {} MiB of memory; expected no more than the {} MiB that are left: fewer or shorter \
+             packets, fewer flows, or more new ones in a second",
+            bytes >> 20,
+            available >> 20
+        );
+        return Err(packetloom_nf::Error::Invalid(why).into());
+    }
     let wanted = all + options.flood;
     let is_aimed = options.distribution == Distribution::Aimed;
     let aimed = is_aimed.then(|| aimed(options.sources, wanted));

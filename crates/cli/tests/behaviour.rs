@@ -1013,4 +1013,7 @@ fn chains_are_measured_while_flows_come_and_go() {
     assert_eq!([number(aimed, "created"), number(aimed, "evicted")], [5000, 0], "{aimed}");
     let output = run(packetloom().args(["bench", "chain", "--flood", "100000", "--sources", "1"]));
     assert!(stderr(&output).contains("expected more sources"), "{}", stderr(&output));
+    // For which a system with all the memory that it can address would be too small.
+    let output = run(packetloom().args(["bench", "chain", "--flows", "16000000", "--new-flows", "1"]));
+    assert!(stderr(&output).contains("expected no more than"), "{}", stderr(&output));
 }
