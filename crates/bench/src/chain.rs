@@ -145,6 +145,12 @@ impl Ring {
         &(*self.frames).as_ref()[number * self.stride..][..self.len]
     }
 
+    /// Where up to `most` frames begin, from one on, or from the first one after the last.
+    fn offsets(&self, from: usize, most: usize) -> impl Iterator<Item = u64> + use<> {
+        let (stride, from) = (self.stride, if from == self.count { 0 } else { from });
+        (from..(from + most).min(self.count)).map(move |number| (number * stride) as u64)
+    }
+
     /// Makes a batch of up to `most` frames from one on; `packet` is the number of the first, which says its time.
     fn fill(&self, batch: &mut Batch, from: usize, most: usize, packet: u64) {
         let (stride, len) = (self.stride, self.len as u32);
@@ -375,7 +381,7 @@ impl<'a> Runner<'a> {
     /// Goes around once.
     fn lap(&mut self) -> Result<(), Error> {
         while self.at < self.ring.count {
-            self.step(self.size)?;
+            self.step(self.size, self.size)?;
         }
         Ok(())
     }
@@ -383,7 +389,7 @@ impl<'a> Runner<'a> {
     /// Goes around until it is to stop.
     fn run(&mut self, stop: &AtomicBool) -> Result<(), Error> {
         while self.ring.count > 0 && !stop.load(Ordering::Relaxed) {
-            self.step(self.size)?;
+            self.step(self.size, self.size)?;
         }
         Ok(())
     }
@@ -400,7 +406,7 @@ impl<'a> Runner<'a> {
                 continue;
             }
             let most = (come - taken).min(self.size as u64) as usize;
-            let packets = self.step(most)? as u64;
+            let packets = self.step(most, 0)? as u64;
             let now = start.elapsed().as_nanos() as f64;
             let since = |packet: u64| (now - (packet + 1) as f64 * step).max(0.0) as u64;
             self.waited.push(Waited { first: since(taken), last: since(taken + packets - 1), packets });
@@ -409,16 +415,16 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Takes a batch of so many packets at most through the chain; how many there were.
-    fn step(&mut self, most: usize) -> Result<usize, Error> {
+    /// Takes a batch of so many packets at most through the chain; how many there were. Of those behind them so many are there, too.
+    fn step(&mut self, most: usize, behind: usize) -> Result<usize, Error> {
         if self.at == self.ring.count {
             (self.at, self.flood_at) = (0, 0);
         }
         let (begin, end) = (self.at, (self.at + most).min(self.ring.count));
         self.ring.fill(&mut self.batch, begin, most, self.packets);
         self.worker.judge(&mut self.batch)?;
-        self.send();
         self.at = end;
+        self.send(behind);
         self.packets += (end - begin) as u64;
         self.judged += self.batch.verdicts().len() as u64;
         let flood = &self.ring.flood[self.flood_at..];
@@ -429,8 +435,9 @@ impl<'a> Runner<'a> {
     }
 
     /// Writes the frames that pass, as they are to be sent.
-    fn send(&mut self) {
-        self.passed += self.batch.copy_passed(&mut self.sent, self.ring.stride) as u64;
+    fn send(&mut self, behind: usize) {
+        let next = self.ring.offsets(self.at, behind);
+        self.passed += self.batch.copy_passed(&mut self.sent, self.ring.stride, next) as u64;
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::dissect::{COMMON, common};
-use crate::prefetch::prefetch_at;
+use crate::prefetch::{prefetch_at, prefetch_l2_at};
 use crate::rewrite::{self, Changes};
 use crate::{
     Address, DropReason, Dscp, End, Headers, Key, LinkType, MatchKey4, MatchKey6, Reject, Rewrite, Timestamp,
@@ -355,14 +355,23 @@ impl Batch {
     /// a frame's bytes as have room in its place. Ends where there are no more places; returns how many frames there were. What lies in a
     /// place behind its frame's bytes, and in places that are left, may have been written, too: senders go by the lengths of frames.
     ///
+    /// `next` says where the frames of the next batch begin in the arena, if it is known which they are: with each frame that is looked
+    /// at, the headers of one of these are asked for.
+    ///
     /// # Panics
     /// Places have no bytes.
-    pub fn copy_passed(&self, places: &mut [u8], place: usize) -> usize {
+    pub fn copy_passed(&self, places: &mut [u8], place: usize, mut next: impl Iterator<Item = u64>) -> usize {
+        let arena = (*self.arena).as_ref();
+        let mut ask = move || {
+            if let Some(offset) = next.next() {
+                prefetch_l2_at(arena, offset as usize);
+            }
+        };
         let room = places.len() / place * place;
         let (places, frames) = (&mut places[..room], self.frames.iter().zip(&self.verdicts));
         let has_all = self.is_common() && (!self.has_rewrites() || self.rewritten.len() == self.len());
         if !has_all || place < LINE {
-            let passed = frames.enumerate().filter(|(_, (_, verdict))| verdict.is_pass());
+            let passed = frames.enumerate().inspect(|_| ask()).filter(|(_, (_, verdict))| verdict.is_pass());
             return passed
                 .zip(places.chunks_exact_mut(place))
                 .map(|((index, _), place)| self.copy(index, place))
@@ -371,9 +380,9 @@ impl Batch {
         // Each has its key at its own place.
         let packets = frames.zip(&self.v4.keys);
         if self.has_rewrites() {
-            self.copy_lines(packets.zip(self.rewritten.iter().copied()), places, place)
+            self.copy_lines(packets.zip(self.rewritten.iter().copied()), places, place, ask)
         } else {
-            self.copy_lines(packets.map(|packet| (packet, Changes::NONE)), places, place)
+            self.copy_lines(packets.map(|packet| (packet, Changes::NONE)), places, place, ask)
         }
     }
 
@@ -385,10 +394,12 @@ impl Batch {
         packets: impl Iterator<Item = (((&'a FrameRef, &'a Verdict), &'a MatchKey4), Changes)>,
         places: &mut [u8],
         place: usize,
+        mut ask: impl FnMut(),
     ) -> usize {
         let arena = (*self.arena).as_ref();
         let mut at = 0;
         for (index, (((frame, verdict), key), changes)) in packets.enumerate() {
+            ask();
             if let Some(line) = chunk(arena, frame)
                 && let Some(copy) = places.get_mut(at..).and_then(<[u8]>::first_chunk_mut)
                 && frame.len as usize <= LINE

@@ -23,6 +23,20 @@ pub fn prefetch_at<T>(items: &[T], at: usize) {
     prefetch_address(items.as_ptr().wrapping_add(at));
 }
 
+/// The same for what is not needed soon: it waits in the second cache, where it takes no room from what is.
+#[inline]
+pub fn prefetch_l2_at<T>(items: &[T], at: usize) {
+    let address = items.as_ptr().wrapping_add(at);
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing into the program and faults on no address, whatever lies there.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// Asks for the cache line of an address; nothing is asked of that.
 #[inline]
 pub fn prefetch_address<T>(address: *const T) {

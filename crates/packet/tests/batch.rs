@@ -483,6 +483,7 @@ proptest! {
         all_are_common: bool,
         (payload, kept, room, rest) in (0usize..30, prop_oneof![Just(100), 14usize..80], 0usize..3, 0usize..100),
         (address, port, dscp) in (any::<u32>(), any::<u16>(), 0u64..64),
+        next in prop::collection::vec(any::<u64>(), 0..8),
     ) {
         let data = [tcp(0x1234, 0x5678, 0x12), vec![7; payload]].concat();
         let tagged = [&ethernet(0x8100), &tag(IPV4)[..], &Ipv4::of(TCP).packet(&data)].concat();
@@ -519,7 +520,7 @@ proptest! {
         let passed: Vec<_> = (0..kinds.len()).filter(|&index| kinds[index].2).collect();
         // One place too few, and the last frame stays; as many; one too many; and a part of one.
         let mut places = vec![0xaa; (passed.len() + room).saturating_sub(1) * kept + rest.min(kept - 1)];
-        let copied = batch.copy_passed(&mut places, kept);
+        let copied = batch.copy_passed(&mut places, kept, next.iter().copied());
         prop_assert_eq!(copied, passed.len().min(places.len() / kept));
         for (index, place) in passed.into_iter().zip(places.chunks_exact(kept)) {
             let of = batch.frames()[index];
@@ -541,7 +542,14 @@ proptest! {
 
     /// Also where frames came after others were parsed and rewritten, or were never parsed.
     #[test]
-    fn frames_that_come_later_are_copied_too(before in 1usize..5, after in 1usize..5, is_rewritten: bool, is_parsed: bool) {
+    fn frames_that_come_later_are_copied_too(
+        before in 1usize..5,
+        after in 1usize..5,
+        is_rewritten: bool,
+        is_parsed: bool,
+        // Nothing is asked of them.
+        next in prop::collection::vec(any::<u64>(), 0..12),
+    ) {
         let frame = [ethernet(IPV4), Ipv4::of(TCP).packet(&tcp(1, 2, 0))].concat();
         let (arena, mut frames) = arena(&vec![frame.clone(); before + after]);
         frames.iter_mut().for_each(|frame| frame.link = LinkType::ETHERNET);
@@ -559,7 +567,7 @@ proptest! {
             (0..after).for_each(|_| batch.push_verdict(Verdict::Pass));
         }
         let mut places = vec![0; 64 * frames.len()];
-        prop_assert_eq!(batch.copy_passed(&mut places, 64), frames.len());
+        prop_assert_eq!(batch.copy_passed(&mut places, 64, next.iter().copied()), frames.len());
         for (index, place) in places.chunks(64).enumerate() {
             let mut expected = frame.clone();
             batch.apply_rewrites(index, &mut expected);
