@@ -21,7 +21,7 @@ pub mod time;
 pub mod verdict;
 pub mod wire;
 
-pub use self::prefetch::{prefetch, prefetch_address, prefetch_at, prefetch_l2_at};
+pub use self::prefetch::{prefetch, prefetch_at, prefetch_l2, prefetch_l2_at};
 pub use batch::{Arena, Batch, FrameRef};
 pub use dissect::{Connection, Headers, Key, Message, Role, dissect};
 pub use dscp::Dscp;

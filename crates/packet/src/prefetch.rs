@@ -20,31 +20,32 @@ pub fn prefetch<T>(item: Option<&T>) {
 /// Asks for the cache line in which the item at a place begins; nothing is asked of the place, which may be beyond the last one.
 #[inline]
 pub fn prefetch_at<T>(items: &[T], at: usize) {
-    prefetch_address(items.as_ptr().wrapping_add(at));
-}
-
-/// The same for what is not needed soon: it waits in the second cache, where it takes no room from what is.
-#[inline]
-pub fn prefetch_l2_at<T>(items: &[T], at: usize) {
     let address = items.as_ptr().wrapping_add(at);
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing into the program and faults on no address, whatever lies there.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
-
-/// Asks for the cache line of an address; nothing is asked of that.
-#[inline]
-pub fn prefetch_address<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch reads nothing into the program and faults on no address, whatever lies there.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// The same for what is not needed at once, or far from here: into the second cache. There is more room, and on some processors more can be
+/// on its way there.
+#[inline]
+pub fn prefetch_l2_at<T>(items: &[T], at: usize) {
+    prefetch_l2(items.as_ptr().wrapping_add(at));
+}
+
+/// Asks for the cache line of an address into the second cache; nothing is asked of the address.
+#[inline]
+pub fn prefetch_l2<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
-use packetloom_packet::{prefetch_address, prefetch_at};
+use packetloom_packet::{prefetch_at, prefetch_l2, prefetch_l2_at};
 
 use crate::pages::{Line, Lines, Words};
 
@@ -450,7 +450,7 @@ impl Arrivals<'_> {
     #[inline]
     pub fn expect<const W: usize>(&self, key: Key<W>) -> Hashed<W> {
         let hash = hash(&key, self.seeds);
-        prefetch_at(self.groups, home(self.groups.len(), hash));
+        prefetch_l2_at(self.groups, home(self.groups.len(), hash));
         Hashed { key, hash }
     }
 }
@@ -468,7 +468,7 @@ impl Signpost {
     /// Brings in the tags of flows.
     pub fn bring<const W: usize>(&self, flows: &[Hashed<W>]) {
         let groups: &[AtomicU64] = &self.groups;
-        flows.iter().for_each(|flow| prefetch_at(groups, home(groups.len(), flow.hash)));
+        flows.iter().for_each(|flow| prefetch_l2_at(groups, home(groups.len(), flow.hash)));
     }
 
     /// Says packets where their flows' entries probably are, which are brought in.
@@ -832,7 +832,7 @@ fn first_of(ways: u64) -> usize {
 #[inline]
 fn bring(entries: *const Line, stride: usize, group: usize, ways: u64) -> Slot {
     let slot = slot(stride, group, ways);
-    let bring_line = |line| prefetch_address(entries.wrapping_add(slot + line));
+    let bring_line = |line| prefetch_l2(entries.wrapping_add(slot + line));
     bring_line(0);
     // Most have one or two: no loop for those.
     if stride > 1 {
