@@ -26,11 +26,8 @@ pub const V4: usize = 2;
 pub const V6: usize = 5;
 
 /// Packets that all functions judge before the next ones are looked up: enough that calls cost little, few enough that their entries
-/// stay in the first cache, with those of the next ones, and that a core has few of these to wait for at a time.
-const PIECE: usize = 40;
-/// Entries of the next piece that are asked for before this one is looked up, and before each function: fewer than a core can wait for, so
-/// that it has something left to go on with. What is left when the piece begins is asked for at once.
-const AT_A_TIME: usize = 10;
+/// stay in the first cache from the lookup on.
+const PIECE: usize = 128;
 
 /// Flows of one definition, as one worker knows them.
 #[derive(Debug)]
@@ -54,9 +51,6 @@ pub(super) struct Family<const W: usize> {
     /// between is nothing any more, and what is behind is not looked up yet.
     piece: Range<usize>,
     judged: usize,
-    /// Up to where the table was asked for their entries, and up to where it is to be asked before the next piece begins.
-    asked: usize,
-    to_ask: usize,
     /// Their flows, beside them until they are looked up.
     pub(super) flows: Vec<Hashed<W>>,
     /// What those that came are to their flows.
@@ -299,8 +293,6 @@ impl<const W: usize> Family<W> {
             touched: Vec::new(),
             piece: 0..0,
             judged: 0,
-            asked: 0,
-            to_ask: 0,
             flows: Vec::new(),
             relations: Vec::new(),
             has_others: false,
@@ -391,33 +383,29 @@ impl<const W: usize> Family<W> {
     /// All packets that there are will be judged.
     pub(super) fn begin(&mut self) {
         (self.piece, self.judged) = (0..self.touched.len(), 0);
-        (self.asked, self.to_ask) = (0, 0);
         self.begun = Begun::default();
         self.without_from = 0;
     }
 
-    /// Only those of a piece will be, whose entries were asked for.
-    fn begin_piece(&mut self, from: usize) {
+    /// The piece that begins with a packet.
+    fn piece_from(&self, from: usize) -> Range<usize> {
         let all = self.touched.len();
-        self.piece = from.min(all)..(from + PIECE).min(all);
-        self.to_ask = (from + 2 * PIECE).min(all);
-        self.without_from = self.without.len();
+        from.min(all)..(from + PIECE).min(all)
     }
 
-    /// Asks for up to so many entries of the next piece.
-    // Mostly packets are of one IP version: nothing but this is done for the other one.
-    #[inline(always)]
-    fn ask(&mut self, most: usize) {
-        if self.asked < self.to_ask {
-            self.ask_some(most);
+    /// Asks for the entries of a piece.
+    fn ask(&mut self, from: usize) {
+        let piece = self.piece_from(from);
+        // Mostly packets are of one IP version.
+        if !piece.is_empty() {
+            self.states.ask(&self.flows[piece.clone()], &mut self.touched[piece]);
         }
     }
 
-    #[inline(never)]
-    fn ask_some(&mut self, most: usize) {
-        let next = self.asked..(self.asked + most).min(self.to_ask);
-        self.asked = next.end;
-        self.states.ask(&self.flows[next.clone()], &mut self.touched[next]);
+    /// Only those of a piece will be judged, whose entries were asked for.
+    fn begin_piece(&mut self, from: usize) {
+        self.piece = self.piece_from(from);
+        self.without_from = self.without.len();
     }
 
     /// The packets that are being judged, if there are any, and the table's entries.
@@ -600,13 +588,11 @@ impl Flows {
     /// Entries of the next piece are on their way while functions judge this one.
     fn visit_pieces(&mut self, batch: &mut Batch, mut judge: impl FnMut(&mut Batch, &mut Self)) {
         let most = self.v4.touched.len().max(self.v6.touched.len());
-        (self.v4.to_ask, self.v6.to_ask) =
-            (PIECE.min(self.v4.touched.len()), PIECE.min(self.v6.touched.len()));
+        self.ask(0);
         for from in (0..most).step_by(PIECE) {
-            self.ask(PIECE);
             self.v4.begin_piece(from);
             self.v6.begin_piece(from);
-            self.ask(AT_A_TIME);
+            self.ask(from + PIECE);
             self.touch_these(batch, true);
             judge(batch, self);
             self.v4.end_piece();
@@ -614,11 +600,10 @@ impl Flows {
         }
     }
 
-    /// Asks for up to so many entries of the next piece.
-    #[inline]
-    fn ask(&mut self, most: usize) {
-        self.v4.ask(most);
-        self.v6.ask(most);
+    /// Asks for the entries of a piece.
+    fn ask(&mut self, from: usize) {
+        self.v4.ask(from);
+        self.v6.ask(from);
     }
 
     /// All packets that there are will be judged: those of a batch, or of a part of shared tables.
@@ -689,7 +674,6 @@ impl Flows {
         begin: impl FnMut(Seen<'_, '_>, &mut S),
         mut step: impl FnMut(Seen<'_, '_>, &mut S) -> Verdict,
     ) {
-        self.ask(AT_A_TIME);
         self.each_new(at, batch, begin);
         let columns = &mut batch.columns();
         let Self { any_dropped, v4, v6, .. } = self;
