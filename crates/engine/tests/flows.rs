@@ -393,7 +393,7 @@ fn later_functions_see_all_packets_that_passed_the_first() {
             let capture = traffic(4_000, 100, seed);
             let how = How { settings: "device = \"oracle\"", ..How::default() };
             let (oracle, ..) = results(&chain, &capture, how);
-            for settings in ["", "batch = 100", "batch = 1024"] {
+            for settings in ["", "batch = 100", "batch = 700", "batch = 1024"] {
                 let (found, ..) = results(&chain, &capture, How { settings, ..How::default() });
                 assert_eq!(found, oracle, "{settings}\n{chain}");
             }
