@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memmap2::MmapMut;
-use packetloom_device::{Argument, Device, Memory, Queue};
+use packetloom_device::{Argument, Device, Memory, Queue, host_memory};
 use packetloom_engine::Plan;
 use packetloom_engine::executor::{Shared, Worker};
 use packetloom_engine::layout::Used;
@@ -225,13 +225,6 @@ fn cache() -> usize {
     (0..8).filter_map(size).max().unwrap_or(CACHE)
 }
 
-/// Bytes that the system has left, if it says so.
-fn available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let size = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    size.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
-}
-
 /// What the packets are: rings with all of them, and how many different flows and sources they are of; packets of floods count as none.
 struct Packets {
     rings: Vec<Ring>,
@@ -256,12 +249,12 @@ fn packets(options: &Options, spread: By) -> Result<Packets, Error> {
     let (packets, all) = extent(options, stride);
     // Twice, while they are brought to their rings.
     let bytes = packets.saturating_mul(2 * stride as u64);
-    if let Some(available) = available().filter(|&available| available < bytes) {
+    if let Some(left) = host_memory("MemAvailable").filter(|&left| left < bytes) {
         let why = format!(
             "{packets} packets, which need {} MiB of memory; expected no more than the {} MiB that are left: fewer or shorter \
              packets, fewer flows, or more new ones in a second",
             bytes >> 20,
-            available >> 20
+            left >> 20
         );
         return Err(packetloom_nf::Error::Invalid(why).into());
     }

@@ -353,7 +353,8 @@ impl Host {
             id: Id::Host,
             name: "host C compiler, sanitised".into(),
             driver: compiler.version.clone(),
-            memory: physical_memory(),
+            // Where it is not told, allocation itself says when there is no more.
+            memory: host_memory("MemTotal").unwrap_or(u64::MAX),
             units: u32::try_from(cores).unwrap_or(u32::MAX),
             local_memory: 1 << 20,
             group: MAX_GROUP,
@@ -673,13 +674,11 @@ fn executable(name: &CStr) -> std::io::Result<File> {
     Ok(File::from(file.or_else(|_| memfd_create(name, MemfdFlags::CLOEXEC))?))
 }
 
-/// Bytes of memory of this machine.
-fn physical_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kilobytes = total.and_then(|total| total.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    // Where it is not told, allocation itself says when there is no more.
-    kilobytes.map_or(u64::MAX, |kilobytes| kilobytes << 10)
+/// Bytes of this machine's memory by a line of `/proc/meminfo`, as `MemTotal` and `MemAvailable` (proc_meminfo(5)), if the system says so.
+pub fn host_memory(line: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let size = text.lines().find_map(|own| own.strip_prefix(line)?.strip_prefix(':'))?;
+    size.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 /// What a lock keeps is whole after each step, whoever panicked meanwhile.

@@ -33,6 +33,7 @@ pub mod selftest;
 pub use cache::Cache;
 pub use device::{Description, Device, Loaded};
 pub use error::Error;
+pub use host::host_memory;
 pub use id::Id;
 pub use memory::{Memory, Shared};
 pub use program::{Entry, Parameter, Program};

@@ -57,7 +57,7 @@ pub const MAX_FUNCTIONS: usize = 16;
 const LOOKS: usize = 16;
 /// Groups that the hand looks at together: a line of them. Tables have a whole number of these.
 const BLOCK: usize = 8;
-/// Packets whose entries are asked for at a time: enough to keep the memory busy, few enough to stay in the first cache.
+/// Packets whose entries are asked for at a time, where those of a batch are looked up in one call: enough to keep the memory busy.
 const TOGETHER: usize = 32;
 /// Lines of all entries but for the spare places, so that each has a number.
 const MAX_LINES: usize = 1 << 31;
