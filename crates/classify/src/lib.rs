@@ -4,7 +4,6 @@
 //! - [`formats`]: rules and headers from text.
 //! - [`compiled`]: rules as comparisons over match keys, one form for IPv4 and IPv6.
 //! - [`analysis`]: which rules do nothing, and why.
-//! - [`simd`]: the vector instructions that a classifier may use.
 //! - [`linear`], [`tuple_space`], [`tuple_merge`], [`hybrid`]: classifiers, a folder each, behind [`Classifier`].
 //! - [`image`]: rules laid out for a device, and the kernel that reads them.
 //! - [`live`]: rules that change while packets are classified.
@@ -18,7 +17,6 @@ pub mod image;
 pub mod linear;
 pub mod live;
 pub mod rule;
-pub mod simd;
 pub mod tuple_merge;
 pub mod tuple_space;
 mod tuples;

@@ -14,7 +14,7 @@ use crate::NO_RULE;
 use crate::compiled::{CompiledRule, MatchKey};
 use crate::linear::List;
 use crate::rule::PortRange;
-use crate::simd::Isa;
+use packetloom_simd::Isa;
 
 /// Packets that are looked up together, so that their cache misses overlap.
 const GROUP: usize = 64;

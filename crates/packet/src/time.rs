@@ -1,9 +1,12 @@
 //! Packet time.
 
+use bytemuck::{Pod, Zeroable};
+
 /// Nanoseconds since the Unix epoch, as stamped by the capture or the interface.
 ///
 /// State advances by these stamps alone, so that a replay gives the same results on any device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Pod, Zeroable)]
+#[repr(transparent)]
 pub struct Timestamp(u64);
 
 impl Timestamp {

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use packetloom_packet::{prefetch_at, prefetch_l2, prefetch_l2_at};
+use packetloom_simd::Simd;
 
 use crate::pages::{Line, Lines, Words};
 
@@ -446,12 +447,16 @@ pub struct Arrivals<'a> {
 }
 
 impl Arrivals<'_> {
-    /// A key with its hash, whose tags are brought in.
-    #[inline]
-    pub fn expect<const W: usize>(&self, key: Key<W>) -> Hashed<W> {
-        let hash = hash(&key, self.seeds);
-        prefetch_l2_at(self.groups, home(self.groups.len(), hash));
-        Hashed { key, hash }
+    /// A key with its hash, to be found in a loop over many.
+    #[inline(always)]
+    pub fn hashed<S: Simd, const W: usize>(&self, simd: S, key: Key<W>) -> Hashed<W> {
+        Hashed { key, hash: hash_by(&key, self.seeds, |a, b| simd.fold(a, b)) }
+    }
+
+    /// Brings in the tags of flows.
+    #[inline(always)]
+    pub fn bring<const W: usize>(&self, flows: &[Hashed<W>]) {
+        flows.iter().for_each(|flow| prefetch_l2_at(self.groups, home(self.groups.len(), flow.hash)));
     }
 }
 
@@ -605,7 +610,17 @@ fn fold(x: u64, y: u64) -> u64 {
 }
 
 #[inline]
-pub(crate) fn hash<const W: usize>(key: &Key<W>, [first, second]: [u64; 2]) -> u64 {
+pub(crate) fn hash<const W: usize>(key: &Key<W>, seeds: [u64; 2]) -> u64 {
+    hash_by(key, seeds, fold)
+}
+
+/// The same with another way to fold.
+#[inline(always)]
+fn hash_by<const W: usize>(
+    key: &Key<W>,
+    [first, second]: [u64; 2],
+    fold: impl Fn(u64, u64) -> u64,
+) -> u64 {
     let mut hash = second;
     for pair in key.chunks(2) {
         let right = pair.get(1).copied().unwrap_or_default();
@@ -1145,6 +1160,10 @@ mod tests {
         }
     }
 
+    fn hashed<const W: usize>(states: &States<W>, key: Key<W>) -> Hashed<W> {
+        Hashed { key, hash: states.hash(&key) }
+    }
+
     #[test]
     fn a_flood_puts_no_flow_far_from_home() {
         const CAPACITY: usize = 20_000;
@@ -1155,7 +1174,7 @@ mod tests {
             States::<2>::new(KeyForm::Whole, CAPACITY, BATCH, 3, u64::MAX, WhenFull::Evict, SEEDS);
         for batch in 0..10 * CAPACITY / BATCH {
             let key = |packet: usize| [(batch * BATCH + packet) as u64, 0];
-            let flows: Vec<_> = (0..BATCH).map(|packet| states.arrivals().expect(key(packet))).collect();
+            let flows: Vec<_> = (0..BATCH).map(|packet| hashed(&states, key(packet))).collect();
             let mut packets: Vec<_> = (0..BATCH).map(|_| Touch(NO_SLOT)).collect();
             states.touch_all(&flows, &mut packets, &mut Vec::new());
             states.end_batch();
@@ -1190,7 +1209,7 @@ mod tests {
         let mut states =
             States::<2>::new(KeyForm::Whole, CAPACITY, BATCH, 3, u64::MAX, WhenFull::Evict, [1, 2]);
         let mut touch = |keys: &mut dyn Iterator<Item = usize>| {
-            let flows: Vec<_> = keys.map(|key| states.arrivals().expect([key as u64, 0])).collect();
+            let flows: Vec<_> = keys.map(|key| hashed(&states, [key as u64, 0])).collect();
             let mut packets: Vec<_> = flows.iter().map(|_| Touch(NO_SLOT)).collect();
             states.touch_all(&flows, &mut packets, &mut Vec::new());
             states.end_batch();

@@ -3,7 +3,7 @@
 use super::family::Family;
 use super::state::States;
 use crate::NO_RULE;
-use crate::simd::{MAX_LANES, MIN_LANES, Simd};
+use packetloom_simd::{MAX_LANES, MIN_LANES, Simd};
 
 /// Packets that are loaded at once: enough that the memory accesses of one step overlap, few enough that all columns stay in the L1
 /// cache.

@@ -11,7 +11,7 @@ use super::entry::{Entry, Prefix};
 use super::state::States;
 use crate::NO_RULE;
 use crate::compiled::{CompiledRule, MatchKey};
-use crate::simd::{Line, LongLine, Simd};
+use packetloom_simd::{Line, LongLine, Simd};
 
 // The columns of a key are its words in memory.
 const _: () = assert!(cfg!(target_endian = "little"), "big-endian processors are not supported");

@@ -25,7 +25,7 @@ use waves::{MAX_WAVES, Wave};
 use crate::compiled::CompiledRule;
 use crate::huge::{self, Place, Tables};
 use crate::linear;
-use crate::simd::{Isa, Kernel, Simd};
+use packetloom_simd::{Isa, Kernel, Simd};
 use crate::{Classifier, Kind, NO_RULE, RuleSet};
 
 /// Hash tables at most.

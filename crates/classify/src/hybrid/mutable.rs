@@ -14,7 +14,7 @@ use super::masked_hash::{self, Slots, Write};
 use super::state::States;
 use super::{LEAST_SHARE, MAX_TABLES, SCRATCH, Scratch};
 use crate::compiled::CompiledRule;
-use crate::simd::{Isa, Kernel, Simd};
+use packetloom_simd::{Isa, Kernel, Simd};
 
 /// So many rules or fewer stay in bitmaps, rather than have one more hash table made for them.
 const FEW: usize = 64;

@@ -10,7 +10,7 @@ use packetloom_packet::KeyBits;
 
 use super::entry::StateMatch;
 use crate::compiled::{CompiledRule, MatchKey};
-use crate::simd::Simd;
+use packetloom_simd::Simd;
 
 /// A condition with a bit of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,7 +11,7 @@ use super::state::States;
 use crate::NO_RULE;
 use crate::compiled::CompiledRule;
 use crate::huge::{Place, Slab, Tables};
-use crate::simd::Simd;
+use packetloom_simd::Simd;
 
 /// Tables that packets are looked up in side by side.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::fmt;
 use packetloom_packet::KeyBits;
 
 use crate::compiled::{CompiledRule, MatchKey};
-use crate::simd::{Isa, Kernel, MAX_LANES as LANES, Simd};
+use packetloom_simd::{Isa, Kernel, MAX_LANES as LANES, Simd};
 
 /// Bytes of addresses that a group of packets is compared with before the next are touched: half of a first-level cache.
 const CHUNK: usize = 16 << 10;

@@ -5,7 +5,7 @@ mod list;
 use packetloom_packet::{MatchKey4, MatchKey6};
 
 use crate::compiled::CompiledRule;
-use crate::simd::Isa;
+use packetloom_simd::Isa;
 use crate::{Classifier, Kind, NO_RULE, RuleSet};
 
 pub(crate) use list::List;

@@ -8,7 +8,7 @@ use super::copies::{Copies, Edits, Known, Reader, Tables};
 use super::list::{Change, ChangeError, List};
 use crate::compiled::{CompiledRule, MatchKey};
 use crate::hybrid::mutable::{Index, Keeper};
-use crate::simd::Isa;
+use packetloom_simd::Isa;
 use crate::{Rule, RuleSet};
 
 /// Changes a rule list that [`Reader`]s classify by.

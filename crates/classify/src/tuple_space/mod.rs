@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use packetloom_packet::{MatchKey4, MatchKey6};
 
 use crate::compiled::{CompiledRule, MatchKey};
-use crate::simd::Isa;
+use packetloom_simd::Isa;
 use crate::tuples::{Growing, Tables, exact_tuple};
 use crate::{Classifier, Kind, RuleSet};
 

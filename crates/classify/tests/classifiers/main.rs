@@ -10,7 +10,7 @@ mod random_sets;
 mod rules;
 
 use packetloom_classify::rule::PortRange;
-use packetloom_classify::simd::Isa;
+use packetloom_simd::Isa;
 use packetloom_classify::{Kind, NO_RULE, Rule, RuleSet};
 use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6};
 

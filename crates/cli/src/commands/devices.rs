@@ -1,6 +1,6 @@
 //! `packetloom devices`.
 
-use packetloom_classify::simd::Isa;
+use packetloom_simd::Isa;
 use packetloom_device::selftest::{self, Check};
 use packetloom_device::{Cache, Description, Device};
 use serde_json::{Value, json};

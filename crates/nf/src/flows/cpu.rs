@@ -6,14 +6,16 @@ use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
+use bytemuck::{Pod, Zeroable};
 use packetloom_packet::batch::{Columns, Keys};
 use packetloom_packet::key::join;
 use packetloom_packet::{
     Batch, Connection, DropReason, FlowKey, FrameRef, KeyBits, MatchKey4, MatchKey6, Timestamp, Verdict,
 };
+use packetloom_simd::{Isa, Kernel, Simd};
 use packetloom_table::regions;
 use packetloom_table::states::{
-    self, Begun, Counts, EntriesMut, Entry, Hashed, Key, NO_SLOT, Signpost, Slot, StateAt, States,
+    self, Arrivals, Begun, Counts, EntriesMut, Entry, Hashed, Key, NO_SLOT, Signpost, Slot, StateAt, States,
     entry_bytes, header_words,
 };
 
@@ -43,6 +45,7 @@ pub struct Flows {
 /// Flows of an IP version, and those of the batch that is being judged.
 #[derive(Debug)]
 pub(super) struct Family<const W: usize> {
+    isa: Isa,
     /// By itself, so that what seldom changes of it is not written to where it changes hands.
     states: Box<States<W>>,
     /// Packets of the batch, in order: those that came; once looked up, those of them that passed before and have an entry.
@@ -69,7 +72,7 @@ pub(super) struct Family<const W: usize> {
 
 /// What a packet is to its flow, in three bits: its role in two, 0 for a member, and in the third one whether the lower endpoint
 /// sent it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Relation(u8);
 
 impl Relation {
@@ -105,7 +108,9 @@ impl Relation {
 }
 
 /// A packet, with all that most functions ask about it side by side.
-#[derive(Clone, Copy, Debug)]
+// As three words, so that a loop can write them as vectors.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
 pub(super) struct Touched {
     now: Timestamp,
     /// Its place among the batch's keys, and in the top bits what it is to its flow.
@@ -161,7 +166,7 @@ impl states::Packet for Touched {
     }
 }
 
-/// What flows need of either version's match keys.
+/// What flows need of either version's match keys. Part of loops that are compiled for several instruction sets.
 trait FlowOf<const W: usize> {
     /// The 5-tuple with the lower endpoint first, and whether that is the sender.
     fn five_tuple(&self) -> (Key<W>, bool);
@@ -179,6 +184,7 @@ trait FlowOf<const W: usize> {
 }
 
 /// A flow's key in the table.
+#[inline]
 fn key_v4(flow: &FlowKey) -> Key<V4> {
     [flow.a[1] | flow.b[1] << 32, rest(flow)]
 }
@@ -205,7 +211,7 @@ fn rest(flow: &FlowKey) -> u64 {
 
 impl FlowOf<V4> for MatchKey4 {
     // What `FlowKey::from_v4` finds, with address and port as one number to compare.
-    #[inline]
+    #[inline(always)]
     fn five_tuple(&self) -> (Key<V4>, bool) {
         let has_ports = if self.bits.contains(KeyBits::PORTS) { 0xffff } else { 0 };
         Self {
@@ -216,7 +222,7 @@ impl FlowOf<V4> for MatchKey4 {
         .five_tuple_with_ports()
     }
 
-    #[inline]
+    #[inline(always)]
     fn five_tuple_with_ports(&self) -> (Key<V4>, bool) {
         let end = |address: u32, port: u16| u64::from(address) << 16 | u64::from(port);
         let source = end(self.source, self.source_port);
@@ -227,18 +233,18 @@ impl FlowOf<V4> for MatchKey4 {
         ([a >> 16 | b >> 16 << 32, ports | u64::from(self.protocol) << 32], from_a)
     }
 
-    #[inline]
+    #[inline(always)]
     fn source(&self) -> Key<V4> {
         [self.source.into(), 0]
     }
 
-    #[inline]
+    #[inline(always)]
     fn initiator(&self) -> (Key<V4>, bool) {
         let is_from_source = By::Initiator.is_from_source(self.tcp_flags);
         ([if is_from_source { self.source } else { self.destination }.into(), 0], is_from_source)
     }
 
-    #[inline]
+    #[inline(always)]
     fn connection(&self, whole: impl FnOnce(packetloom_packet::Key) -> Connection) -> (Key<V4>, Relation) {
         if let Some(role) = Connection::role_of(self.protocol, self.bits) {
             let (key, from_a) = self.five_tuple();
@@ -250,25 +256,25 @@ impl FlowOf<V4> for MatchKey4 {
 }
 
 impl FlowOf<V6> for MatchKey6 {
-    #[inline]
+    #[inline(always)]
     fn five_tuple(&self) -> (Key<V6>, bool) {
         let (flow, from_a) = FlowKey::from_v6(self);
         (key_v6(&flow), from_a)
     }
 
-    #[inline]
+    #[inline(always)]
     fn source(&self) -> Key<V6> {
         [self.source[0], self.source[1], 0, 0, 0]
     }
 
-    #[inline]
+    #[inline(always)]
     fn initiator(&self) -> (Key<V6>, bool) {
         let is_from_source = By::Initiator.is_from_source(self.tcp_flags);
         let address = if is_from_source { self.source } else { self.destination };
         ([address[0], address[1], 0, 0, 0], is_from_source)
     }
 
-    #[inline]
+    #[inline(always)]
     fn connection(&self, whole: impl FnOnce(packetloom_packet::Key) -> Connection) -> (Key<V6>, Relation) {
         if let Some(role) = Connection::role_of(self.protocol, self.bits) {
             let (key, from_a) = self.five_tuple();
@@ -276,6 +282,51 @@ impl FlowOf<V6> for MatchKey6 {
         }
         let Connection { flow, from_a, role } = whole(packetloom_packet::Key::V6(*self));
         (key_v6(&flow), Relation::new(from_a, role))
+    }
+}
+
+/// Packets that arrive, and what is found out about them: loops that are compiled for each instruction set.
+struct Arrive<'a, K, F, const W: usize> {
+    keys: &'a Keys<K>,
+    frames: &'a [FrameRef],
+    arrivals: Arrivals<'a>,
+    flow: F,
+    flows: &'a mut [Hashed<W>],
+    relations: &'a mut [Relation],
+    touched: &'a mut [Touched],
+}
+
+impl<K, F: Fn(&K, u32) -> (Key<W>, Relation), const W: usize> Kernel for Arrive<'_, K, F, W> {
+    type Output = ();
+
+    // In loops of their own: for all together there are too few registers.
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { keys, frames, arrivals, flow, flows, relations, touched } = self;
+        let places = flows.iter_mut().zip(&mut *relations);
+        for ((key, &frame), (hashed, relation)) in keys.keys.iter().zip(&keys.frames).zip(places) {
+            let (key, own) = flow(key, frame);
+            *hashed = arrivals.hashed(simd, key);
+            *relation = own;
+        }
+        let packets = keys.frames.iter().zip(&keys.bytes).zip(&*relations).zip(0..);
+        let packets = bytemuck::cast_slice_mut::<_, [u64; 3]>(touched).iter_mut().zip(packets);
+        let words = |time: Timestamp, (((&frame, &bytes), &Relation(relation)), at): (_, u32)| {
+            let place = at | u32::from(relation) << PLACE;
+            let both = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+            [time.as_nanos(), both(place, frame), both(bytes, NO_SLOT)]
+        };
+        // Mostly each frame has its key at its own place.
+        if frames.len() == keys.keys.len() {
+            for ((touched, packet), frame) in packets.zip(frames) {
+                *touched = words(frame.time, packet);
+            }
+        } else {
+            for (touched, packet) in packets {
+                *touched = words(frames[*packet.0.0.0 as usize].time, packet);
+            }
+        }
+        arrivals.bring(flows);
     }
 }
 
@@ -289,6 +340,7 @@ impl<const W: usize> Family<W> {
         let share = definition.max_flows.div_ceil(workers.max(1));
         let states = States::new(definition.by.key_form(), share, batch, words, timeout, when_full, seeds);
         Self {
+            isa: Isa::detect(),
             states: Box::new(states),
             touched: Vec::new(),
             piece: 0..0,
@@ -316,8 +368,6 @@ impl<const W: usize> Family<W> {
     }
 
     fn arrive<K: FlowOf<W>>(&mut self, by: By, keys: &Keys<K>, batch: &Batch) {
-        self.touched.clear();
-        self.flows.clear();
         self.without.clear();
         self.has_others = false;
         let member = |(key, from_a)| (key, Relation::member(from_a));
@@ -339,29 +389,18 @@ impl<const W: usize> Family<W> {
         self.begin();
     }
 
-    /// `flow` finds a packet's flow, by its key and its frame. By itself, so that it has all registers.
-    #[inline(never)]
-    fn arrive_by<K>(
+    /// `flow` finds a packet's flow, by its key and its frame.
+    fn arrive_by<K, F: Fn(&K, u32) -> (Key<W>, Relation)>(
         &mut self,
         keys: &Keys<K>,
         frames: &[FrameRef],
-        flow: impl Fn(&K, u32) -> (Key<W>, Relation),
+        flow: F,
     ) {
-        let Self { states, relations, flows, touched, .. } = self;
-        let arrivals = states.arrivals();
+        let Self { isa, states, relations, flows, touched, .. } = self;
         relations.resize(keys.keys.len(), Relation::member(true));
-        let packets = keys.keys.iter().zip(&keys.frames).zip(&mut *relations);
-        flows.extend(packets.map(|((key, &frame), relation)| {
-            let (key, own) = flow(key, frame);
-            *relation = own;
-            arrivals.expect(key)
-        }));
-        // In a loop of its own: for both there are too few registers.
-        let packets = keys.frames.iter().zip(&keys.bytes).zip(relations).zip(0..);
-        touched.extend(packets.map(|(((&frame, &bytes), &mut Relation(relation)), at)| {
-            let (now, place) = (frames[frame as usize].time, at | u32::from(relation) << PLACE);
-            Touched { now, place, frame, bytes, slot: NO_SLOT }
-        }));
+        flows.resize(keys.keys.len(), Hashed { key: [0; W], hash: 0 });
+        touched.resize(keys.keys.len(), Touched::zeroed());
+        isa.run(Arrive { keys, frames, arrivals: states.arrivals(), flow, flows, relations, touched });
     }
 
     /// Takes packets, and their flows, in place of those that there were.
@@ -828,4 +867,70 @@ fn name_v6(by: By, [a0, a1, b0, b1, rest]: Key<V6>) -> FlowName {
 
 fn name(by: By, [a, b]: [IpAddr; 2], rest: u64) -> FlowName {
     FlowName { by, protocol: (rest >> 32) as u8, a: (a, rest as u16), b: (b, (rest >> 16) as u16) }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytemuck::Pod;
+    use packetloom_packet::LinkType;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What each instruction set finds about packets, beside what there is to be found about each by itself.
+    fn agrees<K: FlowOf<W> + Pod, const W: usize>(bytes: &[u8], all_frames: bool, seeds: [u64; 2]) {
+        let keys: Vec<K> = bytes.chunks_exact(size_of::<K>()).map(bytemuck::pod_read_unaligned).collect();
+        // Where not all frames are of this IP version, every third one is.
+        let apart = if all_frames { 1 } else { 3 };
+        let frames: Vec<_> = (0..keys.len() * apart)
+            .map(|number| FrameRef {
+                offset: 64 * number as u64,
+                time: Timestamp::from_nanos(u64::MAX / 1000 * number as u64),
+                len: 60,
+                wire_len: 64,
+                link: LinkType::ETHERNET,
+                port: 0,
+            })
+            .collect();
+        let bytes = (0..keys.len() as u32).map(|number| number.wrapping_mul(0x9e37_79b1)).collect();
+        let numbers = (0..keys.len()).map(|number| (number * apart) as u32).collect();
+        let keys = Keys { keys, frames: numbers, bytes };
+        let mut found = Family::<W>::new(&Definition::from(By::FiveTuple), 1, keys.keys.len(), 1, seeds);
+        let flows: [fn(&K) -> (Key<W>, bool); 4] = [
+            |key| key.five_tuple(),
+            |key| key.five_tuple_with_ports(),
+            |key| (key.source(), true),
+            |key| key.initiator(),
+        ];
+        for (isa, flow) in Isa::all_available().into_iter().flat_map(|isa| flows.map(|flow| (isa, flow))) {
+            found.isa = isa;
+            found.arrive_by(&keys, &frames, |key, _| {
+                let (key, from_a) = flow(key);
+                (key, Relation::member(from_a))
+            });
+            assert_eq!([found.flows.len(), found.touched.len()], [keys.keys.len(); 2], "{isa:?}");
+            for (number, key) in keys.keys.iter().enumerate() {
+                let ((key, from_a), frame) = (flow(key), keys.frames[number]);
+                let Hashed { key: own, hash } = found.flows[number];
+                assert_eq!((own, hash), (key, found.states.hash(&key)), "{isa:?} {number}");
+                let packet = found.touched[number];
+                assert_eq!((packet.at(), packet.relation()), (number as u32, Relation::member(from_a)));
+                assert_eq!(found.relations[number], packet.relation());
+                assert_eq!((packet.frame, packet.bytes), (frame, keys.bytes[number]));
+                assert_eq!((packet.now, packet.slot), (frames[frame as usize].time, NO_SLOT));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arrivals_are_the_same_with_every_instruction_set(
+            bytes in prop::collection::vec(prop_oneof![Just(0), Just(1), Just(0xff), any::<u8>()], 0..4000),
+            all_frames: bool,
+            seeds: [u64; 2],
+        ) {
+            agrees::<MatchKey4, V4>(&bytes, all_frames, seeds);
+            agrees::<MatchKey6, V6>(&bytes, all_frames, seeds);
+        }
+    }
 }

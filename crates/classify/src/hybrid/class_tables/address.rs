@@ -8,7 +8,7 @@ use crate::huge::{Place, Slab, Tables};
 use crate::hybrid::block::Block;
 use crate::hybrid::entry::Prefix;
 use crate::hybrid::family::Family;
-use crate::simd::Simd;
+use packetloom_simd::Simd;
 
 /// A trie of cells, a half word each: the number of a class, or the number of classes and that of a node.
 ///

@@ -17,7 +17,7 @@ use crate::huge::{Place, Slab, Tables};
 use crate::hybrid::block::{Block, EMPTY};
 use crate::hybrid::entry::Prefix;
 use crate::hybrid::family::Family;
-use crate::simd::{MAX_LANES, Simd};
+use packetloom_simd::{MAX_LANES, Simd};
 
 /// The tables.
 #[derive(Debug)]

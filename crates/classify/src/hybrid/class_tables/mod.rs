@@ -11,7 +11,7 @@ use super::entry::FIELDS;
 use super::family::Family;
 use super::state::States;
 use crate::huge::{Place, Slab, Tables};
-use crate::simd::Simd;
+use packetloom_simd::Simd;
 use address::AddressMap;
 pub(super) use build::Budget;
 use long_address::LongAddressMap;

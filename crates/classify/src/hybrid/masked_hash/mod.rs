@@ -8,7 +8,7 @@ use super::block::{BLOCK, Best, Block, Column, lanes_below};
 use super::family::{Family, RuleLine};
 use super::state::States;
 use crate::huge::{Place, Slab, Tables};
-use crate::simd::{MAX_LANES, Simd};
+use packetloom_simd::{MAX_LANES, Simd};
 use packetloom_packet::prefetch;
 
 pub(super) use build::build;

@@ -8,7 +8,7 @@ use crate::hybrid::block::LOAD;
 use crate::hybrid::entry::Entry;
 use crate::hybrid::family::{Family, RuleLine};
 use crate::hybrid::state::States;
-use crate::simd::Simd;
+use packetloom_simd::Simd;
 
 /// Rules under the keys of one cell at most, those too that earlier ones cover and that have no line: it takes a comparison for
 /// each pair to find them.

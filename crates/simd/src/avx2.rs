@@ -236,6 +236,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn fold(self, a: u64, b: u64) -> u64 {
+        super::fold_by_halves(a, b)
+    }
+
+    #[inline(always)]
     fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32 {
         // SAFETY: see above; a line is two vectors of 32 bytes, a key one of 16.
         let equal = unsafe {

@@ -126,6 +126,35 @@ fn operations_are_those_on_single_words() {
     }
 }
 
+struct Folds<'a>(&'a [u64], &'a [u64]);
+
+impl Kernel for Folds<'_> {
+    type Output = Vec<u64>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> Vec<u64> {
+        let mut folds = vec![0; self.0.len()];
+        for ((fold, &a), &b) in folds.iter_mut().zip(self.0).zip(self.1) {
+            *fold = simd.fold(a, b);
+        }
+        folds
+    }
+}
+
+#[test]
+fn products_are_folded_as_long_ones() {
+    let long = |seed| -> Vec<u64> {
+        let halves = words(seed, 2 * 1003);
+        halves.chunks_exact(2).map(|halves| u64::from(halves[0]) << 32 | u64::from(halves[1])).collect()
+    };
+    let (a, b) = (long(1), long(2));
+    let products = a.iter().zip(&b).map(|(&a, &b)| u128::from(a) * u128::from(b));
+    let expected: Vec<_> = products.map(|product| product as u64 ^ (product >> 64) as u64).collect();
+    for isa in Isa::all_available() {
+        assert_eq!(isa.run(Folds(&a, &b)), expected, "{isa:?}");
+    }
+}
+
 #[test]
 fn a_line_is_matched_at_the_edges_of_each_word() {
     let key: [u16; 8] = [5, 0, u16::MAX, 0x8000, 0x7fff, 6, 0b1010, 9];

@@ -1,8 +1,8 @@
-//! Vector instructions: which the processor has is asked once, when an index is built. The one folder of this crate with
-//! unsafe code.
+//! Vector instructions: which the processor has is asked once, when an index or a table is built. All of the crate may have unsafe
+//! code, so that those who use it need none.
 //!
-//! An algorithm is written once, as a [`Kernel`] over the operations of [`Simd`] or as plain loops over arrays of a fixed
-//! size; [`Isa::run`] calls a copy of it that the compiler made for the instruction set.
+//! An algorithm is written once, as a [`Kernel`] over the operations of [`Simd`] or as plain loops over slices; [`Isa::run`] calls a
+//! copy of it that the compiler made for the instruction set.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -109,6 +109,9 @@ pub trait Simd: Copy {
     /// Writes the lanes of `mask`, side by side, to the start of `to`, which holds [`Simd::LANES`] words at least; what comes
     /// after them there is overwritten with something. How many lanes they were.
     fn compress(self, vector: Self::V, mask: u32, to: &mut [u32]) -> usize;
+    /// The halves of the product of two long words, one exclusive or the other: of long words that are not in vectors, but so that a loop
+    /// over many is compiled to vectors where the processor has what they need.
+    fn fold(self, a: u64, b: u64) -> u64;
     /// Compares a key, but for its last word, and the state word of its packet with the two rules of a line; see [`Line`]. Bit
     /// 0 is the first rule, bit 1 the second.
     fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32;
@@ -209,6 +212,18 @@ impl fmt::Debug for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// [`Simd::fold`] in products of half words, of which vectors have instructions.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn fold_by_halves(a: u64, b: u64) -> u64 {
+    let halves = |word: u64| (word >> 32, word & 0xffff_ffff);
+    let ((a_high, a_low), (b_high, b_low)) = (halves(a), halves(b));
+    let (low, (carried, first)) = (a_low * b_low, halves(a_high * b_low + (a_low * b_low >> 32)));
+    let second = a_low * b_high + first;
+    let high = a_high * b_high + carried + (second >> 32);
+    high ^ (second << 32 | low & 0xffff_ffff)
 }
 
 #[cfg(test)]

@@ -159,6 +159,12 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn fold(self, a: u64, b: u64) -> u64 {
+        let product = u128::from(a) * u128::from(b);
+        product as u64 ^ (product >> 64) as u64
+    }
+
+    #[inline(always)]
     fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32 {
         let rule = |rule: usize| {
             let (low, high) = (&line.low[rule], &line.high[rule]);

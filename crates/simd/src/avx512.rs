@@ -209,6 +209,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn fold(self, a: u64, b: u64) -> u64 {
+        super::fold_by_halves(a, b)
+    }
+
+    #[inline(always)]
     fn match_line(self, line: &Line, key: &[u16; 8], state: u16) -> u32 {
         // SAFETY: a processor with AVX-512 has AVX2.
         unsafe { Avx2::new() }.match_line(line, key, state)
