@@ -62,8 +62,9 @@ const BLOCK: usize = 8;
 const TOGETHER: usize = 32;
 /// Lines of all entries but for the spare places, so that each has a number.
 const MAX_LINES: usize = 1 << 31;
-/// Places for three entries for each two that there may be, so that groups seldom overflow.
-const PLACES: (usize, usize) = (3, 2);
+/// Places for seven entries for each four that there may be: so one group in twenty overflows when a table is full, and one in six says that
+/// some went past. With places for six it would be nearly one in two, behind which each new flow is looked for in vain.
+const PLACES: (usize, usize) = (7, 4);
 
 /// A flow's key: `W` words, of which the last one has 24 bits to spare, which are 0.
 pub type Key<const W: usize> = [u64; W];
@@ -1180,7 +1181,7 @@ mod tests {
             states.end_batch();
         }
         assert_eq!((states.len(), states.counts().evicted), (CAPACITY, 9 * CAPACITY as u64));
-        // Where all are as full as on average, one in ten groups overflows, and few by more than some flows.
+        // Where all are as full as on average, one in twenty groups overflows, and few by more than some flows.
         let counters: Vec<_> = states.groups.iter().map(|tags| load(tags) >> PASSED).collect();
         let most = counters.iter().max();
         assert!(most < Some(&32), "{most:?} flows went past a group");
