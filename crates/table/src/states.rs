@@ -124,7 +124,7 @@ pub struct Begun(u64);
 
 impl Begun {
     /// All of them, as in no entry at all.
-    const ALL: Self = Self(u64::MAX);
+    pub const ALL: Self = Self(u64::MAX);
 
     /// Whether a function has.
     #[inline]

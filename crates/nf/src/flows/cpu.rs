@@ -64,6 +64,9 @@ pub(super) struct Family<const W: usize> {
     /// entries when they were looked up.
     fresh: Vec<u32>,
     begun: Begun,
+    /// Functions that had state in all entries of the batch's packets that were looked up so far: what is known of them when they come by
+    /// again.
+    begun_before: Begun,
     /// Those that have no entry: members for which there was no room, and others.
     without: Vec<Touched>,
     /// The first of them that is being judged.
@@ -350,6 +353,7 @@ impl<const W: usize> Family<W> {
             has_others: false,
             fresh: Vec::new(),
             begun: Begun::default(),
+            begun_before: Begun::default(),
             without: Vec::new(),
             without_from: 0,
         }
@@ -370,6 +374,7 @@ impl<const W: usize> Family<W> {
     fn arrive<K: FlowOf<W>>(&mut self, by: By, keys: &Keys<K>, batch: &Batch) {
         self.without.clear();
         self.has_others = false;
+        self.begun_before = Begun::ALL;
         let member = |(key, from_a)| (key, Relation::member(from_a));
         let frames = batch.frames();
         match by {
@@ -422,7 +427,8 @@ impl<const W: usize> Family<W> {
     /// All packets that there are will be judged.
     pub(super) fn begin(&mut self) {
         (self.piece, self.judged) = (0..self.touched.len(), 0);
-        self.begun = Begun::default();
+        self.fresh.clear();
+        self.begun = self.begun_before;
         self.without_from = 0;
     }
 
@@ -497,7 +503,7 @@ impl<const W: usize> Family<W> {
 
     /// Finds the entries of these packets, or makes them; `is_asked` if the table was asked where they are.
     fn touch(&mut self, is_asked: bool) {
-        let Self { states, touched, flows, piece, has_others, fresh, begun, .. } = self;
+        let Self { states, touched, flows, piece, has_others, fresh, begun, begun_before, .. } = self;
         fresh.clear();
         let (flows, touched) = (&flows[piece.clone()], &mut touched[piece.clone()]);
         if touched.is_empty() {
@@ -511,6 +517,8 @@ impl<const W: usize> Family<W> {
         } else {
             states.touch_all(flows, touched, fresh)
         };
+        let of_all = if fresh.is_empty() { *begun } else { Begun::default() };
+        *begun_before = *begun_before & of_all;
         if self.has_others || self.states.counts().refused != refused {
             self.set_apart();
         }
@@ -519,6 +527,7 @@ impl<const W: usize> Family<W> {
     /// Finds the entries of these packets as they are, where a signpost was asked.
     fn find(&mut self) {
         self.states.find_asked(&self.flows, &mut self.touched);
+        self.begun = Begun::default();
         self.set_apart();
     }
 
