@@ -287,9 +287,15 @@ impl<const W: usize> States<W> {
         hash(key, self.seeds)
     }
 
-    /// For keys that will be looked up.
-    pub fn arrivals(&self) -> Arrivals<'_> {
-        Arrivals { seeds: self.seeds, groups: &self.groups }
+    /// What says the same of many keys.
+    pub fn hasher(&self) -> Hasher {
+        Hasher(self.seeds)
+    }
+
+    /// Brings in the tags of flows that will be looked up.
+    #[inline]
+    pub fn bring(&self, flows: &[Hashed<W>]) {
+        bring_tags(&self.groups, flows);
     }
 
     /// Looks up the flows of packets, each beside its packet, in order, each at its time, and makes entries for those that have none. To
@@ -440,25 +446,22 @@ impl<const W: usize> States<W> {
     }
 }
 
-/// Hashes keys, and starts to bring in what is read first of them.
+/// Hashes many keys as a table does, apart from it.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrivals<'a> {
-    seeds: [u64; 2],
-    groups: &'a [AtomicU64],
+pub struct Hasher([u64; 2]);
+
+impl Hasher {
+    /// A key with its hash; in a loop over many, in vectors.
+    #[inline(always)]
+    pub fn hashed<S: Simd, const W: usize>(self, simd: S, key: Key<W>) -> Hashed<W> {
+        Hashed { key, hash: hash_by(&key, self.0, |a, b| simd.fold(a, b)) }
+    }
 }
 
-impl Arrivals<'_> {
-    /// A key with its hash, to be found in a loop over many.
-    #[inline(always)]
-    pub fn hashed<S: Simd, const W: usize>(&self, simd: S, key: Key<W>) -> Hashed<W> {
-        Hashed { key, hash: hash_by(&key, self.seeds, |a, b| simd.fold(a, b)) }
-    }
-
-    /// Brings in the tags of flows.
-    #[inline(always)]
-    pub fn bring<const W: usize>(&self, flows: &[Hashed<W>]) {
-        flows.iter().for_each(|flow| prefetch_l2_at(self.groups, home(self.groups.len(), flow.hash)));
-    }
+/// Brings in the tags of flows, which are read first of them.
+#[inline]
+fn bring_tags<const W: usize>(groups: &[AtomicU64], flows: &[Hashed<W>]) {
+    flows.iter().for_each(|flow| prefetch_l2_at(groups, home(groups.len(), flow.hash)));
 }
 
 /// Where flows of a table probably are, said while another worker may be changing the table: so nothing relies on it.
@@ -473,8 +476,7 @@ pub struct Signpost {
 impl Signpost {
     /// Brings in the tags of flows.
     pub fn bring<const W: usize>(&self, flows: &[Hashed<W>]) {
-        let groups: &[AtomicU64] = &self.groups;
-        flows.iter().for_each(|flow| prefetch_l2_at(groups, home(groups.len(), flow.hash)));
+        bring_tags(&self.groups, flows);
     }
 
     /// Says packets where their flows' entries probably are, which are brought in.
@@ -617,11 +619,7 @@ pub(crate) fn hash<const W: usize>(key: &Key<W>, seeds: [u64; 2]) -> u64 {
 
 /// The same with another way to fold.
 #[inline(always)]
-fn hash_by<const W: usize>(
-    key: &Key<W>,
-    [first, second]: [u64; 2],
-    fold: impl Fn(u64, u64) -> u64,
-) -> u64 {
+fn hash_by<const W: usize>(key: &Key<W>, [first, second]: [u64; 2], fold: impl Fn(u64, u64) -> u64) -> u64 {
     let mut hash = second;
     for pair in key.chunks(2) {
         let right = pair.get(1).copied().unwrap_or_default();

@@ -25,8 +25,8 @@ use waves::{MAX_WAVES, Wave};
 use crate::compiled::CompiledRule;
 use crate::huge::{self, Place, Tables};
 use crate::linear;
-use packetloom_simd::{Isa, Kernel, Simd};
 use crate::{Classifier, Kind, NO_RULE, RuleSet};
+use packetloom_simd::{Isa, Kernel, Simd};
 
 /// Hash tables at most.
 const MAX_TABLES: usize = 8;

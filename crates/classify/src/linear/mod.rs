@@ -5,8 +5,8 @@ mod list;
 use packetloom_packet::{MatchKey4, MatchKey6};
 
 use crate::compiled::CompiledRule;
-use packetloom_simd::Isa;
 use crate::{Classifier, Kind, NO_RULE, RuleSet};
+use packetloom_simd::Isa;
 
 pub(crate) use list::List;
 

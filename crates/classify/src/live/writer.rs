@@ -8,8 +8,8 @@ use super::copies::{Copies, Edits, Known, Reader, Tables};
 use super::list::{Change, ChangeError, List};
 use crate::compiled::{CompiledRule, MatchKey};
 use crate::hybrid::mutable::{Index, Keeper};
-use packetloom_simd::Isa;
 use crate::{Rule, RuleSet};
+use packetloom_simd::Isa;
 
 /// Changes a rule list that [`Reader`]s classify by.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use packetloom_packet::{MatchKey4, MatchKey6};
 
 use crate::compiled::{CompiledRule, MatchKey};
-use packetloom_simd::Isa;
 use crate::tuples::{Growing, Tables, exact_tuple};
 use crate::{Classifier, Kind, RuleSet};
+use packetloom_simd::Isa;
 
 /// Rules that a bucket takes before a more specific table is tried.
 const BUCKET_LIMIT: usize = 16;

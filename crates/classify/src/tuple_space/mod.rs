@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use packetloom_packet::{MatchKey4, MatchKey6};
 
 use crate::compiled::{CompiledRule, MatchKey};
-use packetloom_simd::Isa;
 use crate::tuples::{Growing, Tables, exact_tuple};
 use crate::{Classifier, Kind, RuleSet};
+use packetloom_simd::Isa;
 
 /// A hash table for each tuple.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use packetloom_classify::compiled::{self, CompiledRule, MatchKey};
 use packetloom_classify::hybrid::Hybrid;
 use packetloom_classify::linear::Linear;
-use packetloom_simd::Isa;
 use packetloom_classify::{Classifier, Kind, RuleSet};
 use packetloom_packet::{Key, MatchKey4, MatchKey6};
+use packetloom_simd::Isa;
 
 use crate::model;
 

@@ -10,9 +10,9 @@ mod random_sets;
 mod rules;
 
 use packetloom_classify::rule::PortRange;
-use packetloom_simd::Isa;
 use packetloom_classify::{Kind, NO_RULE, Rule, RuleSet};
 use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6};
+use packetloom_simd::Isa;
 
 use crate::check::{BATCHES, agree, agree_with_oracle, classifiers, classify};
 use crate::keys::{Random, at_the_edges, near_rules};

@@ -13,9 +13,9 @@ use std::thread;
 
 use packetloom_classify::live::{Change, Name, Place, Problem, Reader, View, Writer};
 use packetloom_classify::rule::{Addresses, Fragments, PortRange, Prefix4, Prefix6, TcpFlagMatch};
-use packetloom_simd::Isa;
 use packetloom_classify::{Action, Kind, NO_RULE, Rule, RuleSet};
 use packetloom_packet::{Key, MatchKey4, MatchKey6};
+use packetloom_simd::Isa;
 
 use crate::keys::{Random, at_the_edges};
 use crate::model::first_match;

@@ -1,8 +1,8 @@
 //! `packetloom devices`.
 
-use packetloom_simd::Isa;
 use packetloom_device::selftest::{self, Check};
 use packetloom_device::{Cache, Description, Device};
+use packetloom_simd::Isa;
 use serde_json::{Value, json};
 
 use super::{stdout, write_text};

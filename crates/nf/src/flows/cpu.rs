@@ -15,7 +15,7 @@ use packetloom_packet::{
 use packetloom_simd::{Isa, Kernel, Simd};
 use packetloom_table::regions;
 use packetloom_table::states::{
-    self, Arrivals, Begun, Counts, EntriesMut, Entry, Hashed, Key, NO_SLOT, Signpost, Slot, StateAt, States,
+    self, Begun, Counts, EntriesMut, Entry, Hashed, Hasher, Key, NO_SLOT, Signpost, Slot, StateAt, States,
     entry_bytes, header_words,
 };
 
@@ -292,7 +292,7 @@ impl FlowOf<V6> for MatchKey6 {
 struct Arrive<'a, K, F, const W: usize> {
     keys: &'a Keys<K>,
     frames: &'a [FrameRef],
-    arrivals: Arrivals<'a>,
+    hasher: Hasher,
     flow: F,
     flows: &'a mut [Hashed<W>],
     relations: &'a mut [Relation],
@@ -305,11 +305,11 @@ impl<K, F: Fn(&K, u32) -> (Key<W>, Relation), const W: usize> Kernel for Arrive<
     // In loops of their own: for all together there are too few registers.
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { keys, frames, arrivals, flow, flows, relations, touched } = self;
+        let Self { keys, frames, hasher, flow, flows, relations, touched } = self;
         let places = flows.iter_mut().zip(&mut *relations);
         for ((key, &frame), (hashed, relation)) in keys.keys.iter().zip(&keys.frames).zip(places) {
             let (key, own) = flow(key, frame);
-            *hashed = arrivals.hashed(simd, key);
+            *hashed = hasher.hashed(simd, key);
             *relation = own;
         }
         let packets = keys.frames.iter().zip(&keys.bytes).zip(&*relations).zip(0..);
@@ -329,7 +329,6 @@ impl<K, F: Fn(&K, u32) -> (Key<W>, Relation), const W: usize> Kernel for Arrive<
                 *touched = words(frames[*packet.0.0.0 as usize].time, packet);
             }
         }
-        arrivals.bring(flows);
     }
 }
 
@@ -405,7 +404,8 @@ impl<const W: usize> Family<W> {
         relations.resize(keys.keys.len(), Relation::member(true));
         flows.resize(keys.keys.len(), Hashed { key: [0; W], hash: 0 });
         touched.resize(keys.keys.len(), Touched::zeroed());
-        isa.run(Arrive { keys, frames, arrivals: states.arrivals(), flow, flows, relations, touched });
+        let hasher = states.hasher();
+        isa.run(Arrive { keys, frames, hasher, flow, flows, relations, touched });
     }
 
     /// Takes packets, and their flows, in place of those that there were.
@@ -597,6 +597,13 @@ impl Flows {
 
     /// Takes the flows of a batch's packets as they came to the chain, and starts to look for them.
     pub fn arrive(&mut self, batch: &Batch) {
+        self.arrive_elsewhere(batch);
+        self.v4.states.bring(&self.v4.flows);
+        self.v6.states.bring(&self.v6.flows);
+    }
+
+    /// Takes the flows of packets that will be looked for in other tables with the same seeds.
+    pub(super) fn arrive_elsewhere(&mut self, batch: &Batch) {
         self.v4.arrive(self.by, batch.v4(), batch);
         self.v6.arrive(self.by, batch.v6(), batch);
     }

@@ -181,7 +181,7 @@ impl Visitor {
     /// As [`Flows::arrive`].
     pub fn arrive(&mut self, batch: &Batch) {
         let Self { shared, flows, v4, v6, .. } = self;
-        flows.arrive(batch);
+        flows.arrive_elsewhere(batch);
         v4.sort(&flows.v4, shared.parts.len());
         v6.sort(&flows.v6, shared.parts.len());
         for (part, [of_v4, of_v6]) in shared.signposts.iter().enumerate() {

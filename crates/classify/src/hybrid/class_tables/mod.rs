@@ -11,10 +11,10 @@ use super::entry::FIELDS;
 use super::family::Family;
 use super::state::States;
 use crate::huge::{Place, Slab, Tables};
-use packetloom_simd::Simd;
 use address::AddressMap;
 pub(super) use build::Budget;
 use long_address::LongAddressMap;
+use packetloom_simd::Simd;
 
 /// Maps from fields to classes, and tables from two classes to one.
 #[derive(Debug)]
