@@ -214,16 +214,17 @@ impl fmt::Debug for Isa {
     }
 }
 
-/// [`Simd::fold`] in products of half words, of which vectors have instructions.
+/// [`Simd::fold`] in products of half words, for which there are vector instructions.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn fold_by_halves(a: u64, b: u64) -> u64 {
-    let halves = |word: u64| (word >> 32, word & 0xffff_ffff);
-    let ((a_high, a_low), (b_high, b_low)) = (halves(a), halves(b));
-    let (low, (carried, first)) = (a_low * b_low, halves(a_high * b_low + (a_low * b_low >> 32)));
-    let second = a_low * b_high + first;
-    let high = a_high * b_high + carried + (second >> 32);
-    high ^ (second << 32 | low & 0xffff_ffff)
+    let halves = |word: u64| [word >> 32, word & 0xffff_ffff];
+    let ([a_high, a_low], [b_high, b_low]) = (halves(a), halves(b));
+    let [carried, low] = halves(a_low * b_low);
+    let [first_high, first] = halves(a_high * b_low + carried);
+    let [second_high, second] = halves(a_low * b_high + first);
+    let high = a_high * b_high + first_high + second_high;
+    high ^ (second << 32 | low)
 }
 
 #[cfg(test)]

@@ -893,6 +893,9 @@ mod tests {
 
     use super::*;
 
+    /// Finds a packet's flow, and whether its first end sent it.
+    type FlowBy<K, const W: usize> = fn(&K) -> (Key<W>, bool);
+
     /// What each instruction set finds about packets, beside what there is to be found about each by itself.
     fn agrees<K: FlowOf<W> + Pod, const W: usize>(bytes: &[u8], all_frames: bool, seeds: [u64; 2]) {
         let keys: Vec<K> = bytes.chunks_exact(size_of::<K>()).map(bytemuck::pod_read_unaligned).collect();
@@ -912,7 +915,7 @@ mod tests {
         let numbers = (0..keys.len()).map(|number| (number * apart) as u32).collect();
         let keys = Keys { keys, frames: numbers, bytes };
         let mut found = Family::<W>::new(&Definition::from(By::FiveTuple), 1, keys.keys.len(), 1, seeds);
-        let flows: [fn(&K) -> (Key<W>, bool); 4] = [
+        let flows: [FlowBy<K, W>; 4] = [
             |key| key.five_tuple(),
             |key| key.five_tuple_with_ports(),
             |key| (key.source(), true),
