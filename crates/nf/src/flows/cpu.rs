@@ -316,8 +316,8 @@ impl<K, F: Fn(&K, u32) -> (Key<W>, Relation), const W: usize> Kernel for Arrive<
         let packets = bytemuck::cast_slice_mut::<_, [u64; 3]>(touched).iter_mut().zip(packets);
         let words = |time: Timestamp, (((&frame, &bytes), &Relation(relation)), at): (_, u32)| {
             let place = at | u32::from(relation) << PLACE;
-            let both = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-            [time.as_nanos(), both(place, frame), both(bytes, NO_SLOT)]
+            // In this machine's order of bytes, as fields lie.
+            [time.as_nanos(), bytemuck::cast([place, frame]), bytemuck::cast([bytes, NO_SLOT])]
         };
         // Mostly each frame has its key at its own place.
         if frames.len() == keys.keys.len() {
@@ -527,6 +527,7 @@ impl<const W: usize> Family<W> {
     /// Finds the entries of these packets as they are, where a signpost was asked.
     fn find(&mut self) {
         self.states.find_asked(&self.flows, &mut self.touched);
+        // Not known of entries that were found.
         self.begun = Begun::default();
         self.set_apart();
     }
