@@ -9,6 +9,7 @@
 //! - Keys are those of the packet as it came to the chain, whatever functions have rewritten since.
 //! - Time comes from the packets; time that runs backwards counts as 0.
 
+mod arrivals;
 mod config;
 mod cpu;
 mod name;
@@ -24,8 +25,9 @@ pub use packetloom_table::states::{
     Counts, Entry, FUNCTIONS, MAX_FUNCTIONS, StateAt, entry_bytes, header_words, state_words,
 };
 
+pub use self::arrivals::{V4, V6, key_words};
 pub use self::config::{By, Config, WhenFull, connection_of};
-pub use self::cpu::{Flows, V4, V6, key_words};
+pub use self::cpu::Flows;
 pub use self::name::{FlowName, Top};
 pub use self::oracle::{Found, OracleFlow, OracleFlows, SavedFlow};
 pub use self::shared::{Poisoned, SharedFlows, Visitor};
@@ -49,7 +51,7 @@ pub struct Definition {
 impl Definition {
     /// Bytes of an entry of IPv4 and of IPv6 whose functions keep so many words.
     pub fn entry_bytes(&self, words: usize) -> [usize; 2] {
-        [cpu::V4, cpu::V6].map(|key_words| entry_bytes(self.by.key_form().words(key_words), words))
+        [V4, V6].map(|key_words| entry_bytes(self.by.key_form().words(key_words), words))
     }
 }
 

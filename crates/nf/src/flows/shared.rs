@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, TryLockError};
 use packetloom_packet::{Batch, Verdict};
 use packetloom_table::states::{self, Hashed, Signpost};
 
-use super::cpu::{Family, Touched, V4, V6, all_pass};
+use super::arrivals::{Touched, V4, V6};
+use super::cpu::{Family, all_pass};
 use super::{Counts, Definition, Flows};
 
 /// Parts for each worker, so that few of them are after the same one.
