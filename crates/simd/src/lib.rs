@@ -109,8 +109,8 @@ pub trait Simd: Copy {
     /// Writes the lanes of `mask`, side by side, to the start of `to`, which holds [`Simd::LANES`] words at least; what comes
     /// after them there is overwritten with something. How many lanes they were.
     fn compress(self, vector: Self::V, mask: u32, to: &mut [u32]) -> usize;
-    /// The halves of the product of two long words, one exclusive or the other: of long words that are not in vectors, but so that a loop
-    /// over many is compiled to vectors where the processor has what they need.
+    /// As [`fold()`]: of long words that are not in vectors, but so that a loop over many is compiled to vectors where the processor has
+    /// what they need.
     fn fold(self, a: u64, b: u64) -> u64;
     /// Compares a key, but for its last word, and the state word of its packet with the two rules of a line; see [`Line`]. Bit
     /// 0 is the first rule, bit 1 the second.
@@ -212,6 +212,13 @@ impl fmt::Debug for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// The halves of the product of two long words, one exclusive or the other; of many in a loop, [`Simd::fold`].
+#[inline(always)]
+pub fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// [`Simd::fold`] in products of half words, for which there are vector instructions.

@@ -160,8 +160,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn fold(self, a: u64, b: u64) -> u64 {
-        let product = u128::from(a) * u128::from(b);
-        product as u64 ^ (product >> 64) as u64
+        super::fold(a, b)
     }
 
     #[inline(always)]

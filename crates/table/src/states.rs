@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use packetloom_packet::{prefetch_at, prefetch_l2, prefetch_l2_at};
-use packetloom_simd::Simd;
+use packetloom_simd::{Simd, fold};
 
 use crate::pages::{Line, Lines, Words};
 
@@ -604,12 +604,6 @@ fn state_mut<S: Pod>(words: &mut [u64]) -> &mut S {
     } else {
         &mut bytemuck::cast_slice_mut(words)[0]
     }
-}
-
-#[inline]
-fn fold(x: u64, y: u64) -> u64 {
-    let product = u128::from(x) * u128::from(y);
-    (product as u64) ^ (product >> 64) as u64
 }
 
 #[inline]
