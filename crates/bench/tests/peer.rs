@@ -3,8 +3,6 @@
 #![cfg(feature = "dpdk")]
 #![allow(missing_docs)]
 
-use std::path::Path;
-
 use packetloom_bench::Error;
 use packetloom_bench::acl::{Options, run};
 use packetloom_bench::peer::Peer;
@@ -126,12 +124,7 @@ fn a_rule_without_words_is_refused() {
 }
 
 fn corpus(size: &str) {
-    let Some(root) = std::env::var_os("PACKETLOOM_CORPUS") else {
-        eprintln!("skipped: PACKETLOOM_CORPUS is not set");
-        return;
-    };
-    // Cargo runs tests in the crate's folder; a relative path is meant from the workspace's root.
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(root).join("rules");
+    let Some(folder) = packetloom_testing::corpus("rules") else { return };
     for style in ["acl1", "fw1", "ipc1"] {
         let text = |extension: &str| {
             open_text(&folder.join(format!("{style}_{size}.{extension}.xz"))).expect("a file of the corpus")

@@ -141,14 +141,19 @@ fn every_case_on_every_device() {
         std::fs::read_dir(folder).expect("cases").map(|e| e.expect("a file").path()).collect();
     names.sort_unstable();
     assert!(names.len() >= 8, "{names:?}");
-    for path in names {
-        let text = std::fs::read_to_string(&path).expect("a case");
+    for (number, path) in names.iter().enumerate() {
+        let text = std::fs::read_to_string(path).expect("a case");
         let parts = parts(&text);
         let name = path.file_stem().expect("a name").display().to_string();
         assert!(parts.contains_key("packets") && parts.contains_key("chain"), "{name}");
         let expectations = ["passed", "flows", "summary"].iter().filter(|part| parts.contains_key(*part));
         assert!(expectations.count() > 0, "{name} expects nothing");
         for device in DEVICES {
+            // Each compiles kernels of its own there.
+            let is_compiled = device.contains("host") || device.contains("auto");
+            if is_compiled && number % 3 > 0 && !packetloom_testing::sweep(&format!("{name} on {device:?}")) {
+                continue;
+            }
             run_case(&name, &parts, device);
         }
     }

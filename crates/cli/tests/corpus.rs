@@ -11,9 +11,10 @@ use std::path::Path;
 
 use packetloom_classify::Kind;
 use packetloom_device::Id;
+use packetloom_testing::corpus;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use support::{corpus, json, json_lines, packetloom, succeed};
+use support::{json, json_lines, packetloom, succeed};
 
 /// The digest of expected.json: over the sorted lines of all biflows, endpoints in order of their bytes.
 fn biflow_digest(records: &[Value]) -> String {
@@ -217,15 +218,16 @@ fn rule_sets_of_ten_thousand() {
 
 #[test]
 fn rule_sets_of_a_hundred_thousand() {
+    if !packetloom_testing::sweep("rule sets of 100,000") {
+        return;
+    }
     check_rules(&["100k"]);
 }
 
 /// The same on a device, if it is there.
 fn check_rules_on(device: Id, size: &str, kinds: &[Kind]) {
     let Some(folder) = corpus("rules") else { return };
-    let (ids, missing) = packetloom_device::list();
-    if !ids.contains(&device) {
-        missing.iter().for_each(|why| eprintln!("skipped: {why}"));
+    if !packetloom_testing::devices().contains(&device) {
         return;
     }
     let scratch = tempfile::tempdir().expect("a folder");
@@ -297,5 +299,8 @@ fn covered_rules_of_a_thousand_are_not_in_the_truth() {
 
 #[test]
 fn covered_rules_of_a_hundred_thousand_are_not_in_the_truth() {
+    if !packetloom_testing::sweep("the analysis of rule sets of 100,000") {
+        return;
+    }
     check_analysis("100k");
 }

@@ -142,13 +142,8 @@ fn what_is_no_device_is_wrong_usage() {
 #[test]
 fn headers_are_classified_on_any_device() {
     let folder = folder(HEADERS);
-    let (ids, missing) = packetloom_device::list();
-    missing.iter().for_each(|why| eprintln!("skipped: {why}"));
-    let mut devices: Vec<_> = ids.iter().map(ToString::to_string).collect();
+    let mut devices: Vec<_> = packetloom_testing::devices().iter().map(ToString::to_string).collect();
     devices.extend(["cpu", "auto"].map(str::to_owned));
-    if host_is_there() {
-        devices.push("host".into());
-    }
     for device in devices {
         for kind in ["linear", "tuple-space", "tuple-merge", "hybrid"] {
             let mut command = on(&folder, CLASSIFY, &device);
@@ -240,7 +235,7 @@ fn a_chain_gives_the_same_on_any_device() {
 /// Headers in this machine's memory, judged on the host as a device: packets are large, so that there are few of them.
 #[test]
 fn a_chain_that_is_fed_from_memory_is_measured() {
-    if !host_is_there() {
+    if !packetloom_testing::sweep("chains fed from memory on the host") || !host_is_there() {
         return;
     }
     let args = ["bench", "chain", "--flows", "100", "--packet-size", "9018", "--rounds", "1", "--json"];

@@ -21,12 +21,13 @@ use packetloom_packet::{DropReason, Key, KeyBits, LinkType, MatchKey4, MatchKey6
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// The devices of this machine, the host first; what is missing is said.
+/// The devices that tests run on, the host first.
 fn devices() -> Vec<Device> {
     let cache = || Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
-    let (ids, missing) = packetloom_device::list();
-    missing.iter().for_each(|why| eprintln!("skipped: {why}"));
-    [Id::Host].into_iter().chain(ids).map(|id| Device::open(id, cache()).expect("it was listed")).collect()
+    packetloom_testing::devices()
+        .into_iter()
+        .map(|id| Device::open(id, cache()).expect("it was listed"))
+        .collect()
 }
 
 fn random(seed: u64) -> Random {

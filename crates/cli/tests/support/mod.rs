@@ -40,19 +40,6 @@ pub fn json(path: &Path) -> serde_json::Value {
     serde_json::from_str(&std::fs::read_to_string(path).expect("a text file")).expect("JSON")
 }
 
-/// The folder of test data named by PACKETLOOM_CORPUS; without the variable the test says that it skips.
-pub fn corpus(folder: &str) -> Option<PathBuf> {
-    let Some(root) = std::env::var_os("PACKETLOOM_CORPUS") else {
-        eprintln!("skipped: PACKETLOOM_CORPUS is not set");
-        return None;
-    };
-    // Cargo runs tests in the crate's folder; a relative path is meant from the workspace's root.
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(root);
-    let folder = root.join(folder);
-    assert!(folder.is_dir(), "PACKETLOOM_CORPUS is set, but {} is missing", folder.display());
-    Some(folder)
-}
-
 /// The repository's root.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -202,24 +202,16 @@ fn cache() -> Cache {
     Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"))
 }
 
-/// On a machine with a GPU, the other devices, which take longer, can be left out.
-fn is_wanted(id: &Id) -> bool {
-    let wanted = std::env::var("PACKETLOOM_TEST_DEVICES");
-    wanted.map_or(true, |ids| ids.split(',').any(|one| one == id.to_string()))
-}
-
-/// The devices of this machine, the host first; what is missing is said.
+/// The devices that tests run on, the host first.
 pub fn devices() -> Vec<Device> {
-    let (ids, missing) = packetloom_device::list();
-    missing.iter().for_each(|why| eprintln!("skipped: {why}"));
-    let ids = [Id::Host].into_iter().chain(ids).filter(is_wanted);
+    let ids = packetloom_testing::devices().into_iter();
     ids.map(|id| Device::open(id, cache()).expect("it was listed")).collect()
 }
 
 /// Hosts on which a group of eight items has several teams, as a GPU's groups have: more teams than a team has items, and fewer.
 pub fn hosts_with_teams() -> Vec<Device> {
     let host = |lanes| Device::host(lanes, cache()).expect("a C compiler with sanitisers");
-    if is_wanted(&Id::Host) { [2, 4].map(host).into() } else { Vec::new() }
+    if packetloom_testing::devices().contains(&Id::Host) { [2, 4].map(host).into() } else { Vec::new() }
 }
 
 /// Whether kernels compile slowly for a device, and know no groups there: cores, through OpenCL.

@@ -1,7 +1,9 @@
-//! Sets of 1,000 rules that are meant to be hard, and the speed of hybrid beside that of linear on each.
+//! Sets of 1,000 rules that are meant to be hard: the speed of the classifier `hybrid` beside that of `linear` on each.
 //!
-//! `cargo test --release -p packetloom-bench --test hostile -- --ignored --nocapture` prints a line for each set; a name, or a part of
-//! one, in `HOSTILE` takes only the sets that have it.
+//! `cargo bench -p packetloom-bench --bench hostile` prints a line for each set; `-- NAME` takes only the sets whose names have that in
+//! them. The ratio is linear's time by hybrid's: the median of five rounds, and the least of them.
+
+#![allow(missing_docs)]
 
 use packetloom_bench::acl;
 use packetloom_classify::formats::Headers;
@@ -260,10 +262,9 @@ fn narrow_first(rules: &mut RuleSet) {
     });
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn hybrid_beside_linear() {
-    let wanted = std::env::var("HOSTILE").unwrap_or_default();
+fn main() {
+    // Cargo adds options of its own.
+    let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
     println!("  ratio   least linear ns hybrid ns       MB build ms");
     for (name, make) in SETS.iter().filter(|(name, _)| name.contains(&wanted)) {
         let random = &mut Random(Xoshiro256PlusPlus::seed_from_u64(7));
@@ -297,8 +298,5 @@ fn hybrid_beside_linear() {
             figure(&hybrid, "memory_mb"),
             figure(&hybrid, "build_ms"),
         );
-        // Where linear is all that is left, they are the same but for what else the machine does.
-        assert!(ratios[2] > 0.85, "{name}: {} times as fast as linear", ratios[2]);
-        assert!(figure(&hybrid, "memory_mb") < 50.0, "{name}");
     }
 }

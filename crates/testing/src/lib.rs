@@ -1,0 +1,85 @@
+//! Which tests run, by environment variables.
+//!
+//! | variable | effect |
+//! | --- | --- |
+//! | `PACKETLOOM_SWEEPS=1` | long sweeps run, too: large inputs, many seeds, every device of the machine |
+//! | `PACKETLOOM_CORPUS=FOLDER` | tests with real captures and rule sets run; every file that they name has to be there |
+//! | `PACKETLOOM_TEST_DEVICES=ID,…` | tests on devices run on these alone; each has to be there |
+//!
+//! A test that does not run says so on standard error (`cargo test -- --nocapture`).
+
+use std::path::{Path, PathBuf};
+
+use packetloom_device::Id;
+
+/// True where long sweeps run.
+pub fn sweeps() -> bool {
+    std::env::var_os("PACKETLOOM_SWEEPS").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// True where long sweeps run; otherwise says that `what` does not.
+pub fn sweep(what: &str) -> bool {
+    let runs = sweeps();
+    if !runs {
+        eprintln!("skipped: {what} (a long sweep: set PACKETLOOM_SWEEPS=1)");
+    }
+    runs
+}
+
+/// `long` where long sweeps run, else `short`: how much of something a test does.
+pub fn amount<T>(short: T, long: T) -> T {
+    if sweeps() { long } else { short }
+}
+
+/// A folder of the test data that are not part of the repository. None without `PACKETLOOM_CORPUS`; the test says then that it does not
+/// run.
+///
+/// # Panics
+///
+/// `PACKETLOOM_CORPUS` is set, and the folder is not there.
+pub fn corpus(folder: &str) -> Option<PathBuf> {
+    let Some(root) = std::env::var_os("PACKETLOOM_CORPUS") else {
+        eprintln!("skipped: PACKETLOOM_CORPUS is not set");
+        return None;
+    };
+    // Cargo runs tests in the crate's folder; a relative path is meant from the workspace's root.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(root);
+    let folder = root.join(folder);
+    assert!(folder.is_dir(), "PACKETLOOM_CORPUS is set, but {} is missing", folder.display());
+    Some(folder)
+}
+
+/// The devices that tests run on: those that `PACKETLOOM_TEST_DEVICES` names; else, where long sweeps run, all of this machine, the host
+/// first; else the host alone, which compiles kernels with the C compiler. What is missing is said.
+///
+/// # Panics
+///
+/// `PACKETLOOM_TEST_DEVICES` names a device that is not there.
+pub fn devices() -> Vec<Id> {
+    let (ids, missing) = packetloom_device::list();
+    let all: Vec<_> = [Id::Host].into_iter().chain(ids).collect();
+    if let Ok(names) = std::env::var("PACKETLOOM_TEST_DEVICES") {
+        let of_name = |name: &str| all.iter().find(|id| id.to_string() == name).cloned();
+        let named = names.split(',').map(|name| {
+            of_name(name).unwrap_or_else(|| {
+                let all: Vec<_> = all.iter().map(Id::to_string).collect();
+                panic!("PACKETLOOM_TEST_DEVICES names {name:?}; expected some of {}", all.join(", "))
+            })
+        });
+        return named.collect();
+    }
+    if !sweep("devices other than the host") {
+        return vec![Id::Host];
+    }
+    missing.iter().for_each(|why| eprintln!("skipped: {why}"));
+    all
+}
+
+/// Those of [`devices`] that are no host: GPUs, and whatever else has a driver.
+///
+/// # Panics
+///
+/// As [`devices`].
+pub fn accelerators() -> Vec<Id> {
+    devices().into_iter().filter(|id| *id != Id::Host).collect()
+}
