@@ -129,8 +129,7 @@ impl Analysis {
             if !classes.overlap(demand, demand) {
                 continue;
             }
-            let entry =
-                |position| Entry { span, digest: classes.digest(demand), demand, position };
+            let entry = |position| Entry { span, digest: classes.digest(demand), demand, position };
             if number < count {
                 entry_of[number] = Some(entries.len() as u32);
                 entries.push(entry(number as u32));
@@ -196,9 +195,8 @@ impl Analysis {
         let holds = |outer: &Entry, inner: &Entry| {
             outer.span.contains(&inner.span) && self.classes.contains(outer.demand, inner.demand)
         };
-        let overlap = |a: &Entry, b: &Entry| {
-            a.span.overlaps(&b.span) && self.classes.overlap(a.demand, b.demand)
-        };
+        let overlap =
+            |a: &Entry, b: &Entry| a.span.overlaps(&b.span) && self.classes.overlap(a.demand, b.demand);
         let mut near = Neighbours::default();
         // Gaps by which packets of the rule may come to it past earlier rules.
         let mut passages: Vec<&Gap> = Vec::new();
@@ -236,9 +234,9 @@ impl Analysis {
             let mut is_passed = false;
             if compared <= limit {
                 compared += passages.len() as u64;
-                is_passed = passages.iter().any(|gap| {
-                    gap.passes(entry.position, rule.position) && overlap(&gap.entry, &part)
-                });
+                is_passed = passages
+                    .iter()
+                    .any(|gap| gap.passes(entry.position, rule.position) && overlap(&gap.entry, &part));
             }
             if is_passed {
                 return;

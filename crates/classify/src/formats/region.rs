@@ -387,7 +387,7 @@ impl Region {
             let (low, high) = bounds(&self.protocols);
             (low == high).then_some(low)
         };
-        let with_header = !(self.source_ports.is_all() && self.destination_ports.is_all());
+        let (source_ports, destination_ports) = (ports(&self.source_ports), ports(&self.destination_ports));
         let (icmp_type, icmp_code) = match types_and_codes(&self.icmp)[..] {
             [one] if protocol.is_some_and(protocol::has_type_and_code) => one,
             _ => (None, None),
@@ -396,6 +396,9 @@ impl Region {
             [one] if protocol == Some(protocol::TCP) => one,
             _ => None,
         };
+        let with_header = !(source_ports.is_any() && destination_ports.is_any())
+            || icmp_type.is_some()
+            || tcp_flags.is_some();
         let fragments = match self.kinds.conditions(with_header) {
             [one] => *one,
             _ => Fragments::All,
@@ -407,8 +410,8 @@ impl Region {
                 Ends::V6(source, destination) => Addresses::V6(v6(source), v6(destination)),
             },
             protocol,
-            source_ports: ports(&self.source_ports),
-            destination_ports: ports(&self.destination_ports),
+            source_ports,
+            destination_ports,
             icmp_type,
             icmp_code,
             tcp_flags,
