@@ -3,6 +3,7 @@
 //! - [`rule`]: what a rule can ask of a packet.
 //! - [`formats`]: rules and headers from text.
 //! - [`compiled`]: rules as comparisons over match keys, one form for IPv4 and IPv6.
+//! - [`gaps`]: places in a list where something was left out.
 //! - [`analysis`]: which rules do nothing, and why.
 //! - [`linear`], [`tuple_space`], [`tuple_merge`], [`hybrid`]: classifiers, a folder each, behind [`Classifier`].
 //! - [`image`]: rules laid out for a device, and the kernel that reads them.
@@ -11,6 +12,7 @@
 pub mod analysis;
 pub mod compiled;
 pub mod formats;
+pub mod gaps;
 mod huge;
 pub mod hybrid;
 pub mod image;
@@ -27,6 +29,7 @@ use std::sync::Arc;
 
 use packetloom_packet::{MatchKey4, MatchKey6};
 
+pub use gaps::{Gap, Gaps};
 pub use rule::{Action, Rule, RuleSet};
 
 /// What a classifier answers where no rule matches.

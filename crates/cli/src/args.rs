@@ -225,7 +225,8 @@ pub(crate) struct Reading {
     /// The list to take from rules that hold several, by its name
     #[arg(long, value_name = "NAME")]
     pub(crate) list: Option<String>,
-    /// Leave out what has no equal here, and list it on standard error; the rules after it may decide what it decided
+    /// Leave out what has no equal here, and list it on standard error; other rules may then decide what it decided. What
+    /// `check` and `explain` say holds whatever it did
     #[arg(long)]
     pub(crate) skip_unsupported: bool,
 }

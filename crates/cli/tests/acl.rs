@@ -103,7 +103,7 @@ fn findings_are_json_for_programs() {
         (&json!("unmatchable"), &Value::Null, &Value::Null)
     );
     assert_eq!((&lines[3]["verdict"], &lines[3]["correlated"]["count"]), (&json!("effective"), &json!(1)));
-    let summary = json!({ "rules": 8, "unmatchable": 1, "shadowed": 1, "redundant": 1, "covered": 0, "undecided": 0, "correlated_pairs": 3 });
+    let summary = json!({ "rules": 8, "unmatchable": 1, "shadowed": 1, "redundant": 1, "covered": 0, "undecided": 0, "correlated_pairs": 3, "left_out": 0 });
     assert_eq!(lines[4], json!({ "summary": summary }));
 
     let (text, _, _) = check(&["--json", "--show", "0", "--default", "permit"]);
@@ -350,6 +350,7 @@ udp 203.0.113.9 > 192.0.2.53 fragment later: deny
     let expected = json!({
         "packet": arguments[3],
         "action": "deny",
+        "unless": [],
         "by": { "line": 9, "position": 6, "id": null, "comment": null, "action": "deny", "rule": deny },
         "then": [{ "line": 10, "position": 7, "id": null, "comment": null, "action": "permit", "rule": permit }],
         "more": 0,
@@ -414,7 +415,7 @@ fn the_examples_of_the_documentation_are_what_is_printed() {
         fs::write(folder.path().join(name), rules).expect("written");
     }
     let examples = blocks(&text, "console");
-    assert_eq!(examples.len(), 4);
+    assert_eq!(examples.len(), 5);
     for (_, example) in examples {
         let (command, expected) = example.split_once('\n').expect("a command and what it prints");
         let command = command.strip_prefix("$ packetloom ").expect("our command");
@@ -428,6 +429,99 @@ fn the_examples_of_the_documentation_are_what_is_printed() {
         let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
         assert_eq!(printed.trim_end(), expected, "{command}");
     }
+}
+
+/// Line 6 permits what the policy permits too, but line 7, which is left out, stands between. Line 11 is left out as well, and
+/// line 9, which decides nothing.
+const LEFT_OUT: &str = "\
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:LATE - [0:0]
+-A INPUT -p tcp --dport 80 -j ACCEPT
+-A INPUT -s 192.0.2.0/24 -p tcp --dport 22 -j ACCEPT
+-A INPUT -p tcp -m recent --update --seconds 60 --name ssh -j DROP
+-A INPUT -p tcp --dport 80 -j DROP
+-A INPUT -m limit --limit 5/min -j LOG
+-A INPUT -p udp --dport 53 -j ACCEPT
+-A INPUT -i eth0 -p tcp --dport 443 -j LATE
+-A INPUT -p tcp --dport 8080 -j LATE
+-A LATE -p tcp --dport 443 -j DROP
+COMMIT
+";
+
+/// Runs `acl VERB` on [`LEFT_OUT`].
+fn left_out(verb: &str, arguments: &[&str]) -> (String, String) {
+    let folder = folder();
+    fs::write(folder.path().join("f.save"), LEFT_OUT).expect("written");
+    let output = run(packetloom()
+        .current_dir(&folder)
+        .args(["acl", verb, "f.save", "--list", "INPUT", "--skip-unsupported"])
+        .args(arguments));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    (String::from_utf8(output.stdout.clone()).expect("text"), stderr(&output))
+}
+
+/// Line 6 would be redundant without line 7, and line 10 is: the left-out lines behind it cannot match its packets.
+#[test]
+fn no_finding_depends_on_what_is_left_out() {
+    let (text, said) = left_out("check", &[]);
+    let expected = "\
+f.save:8: shadowed: earlier rules match all its packets, not all with its action
+    deny tcp from 0.0.0.0/0 to 0.0.0.0/0 port 80
+    line 5: permit tcp from 0.0.0.0/0 to 0.0.0.0/0 port 80
+f.save:10: redundant: the default decides its packets in the same way
+    permit udp from 0.0.0.0/0 to 0.0.0.0/0 port 53
+";
+    assert_eq!(text, expected);
+    assert!(said.starts_with("packetloom: left out: f.save:7: `-m recent` has no equal here\n"), "{said}");
+    let words: Vec<&str> = said.split_ascii_whitespace().collect();
+    assert!(words.ends_with(&["correlated", "pairs", "0", "left", "out", "3"]), "{said}");
+
+    let (text, _) = left_out("check", &["--json"]);
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let found: Vec<_> = lines.iter().map(|line| (&line["line"], &line["verdict"])).collect();
+    let expected =
+        [(&json!(8), &json!("shadowed")), (&json!(10), &json!("redundant")), (&Value::Null, &Value::Null)];
+    assert_eq!(found, expected);
+    assert_eq!(lines[2]["summary"]["left_out"], json!(3));
+}
+
+#[test]
+fn packets_that_left_out_lines_may_decide_are_explained_so() {
+    let ssh = "tcp 192.0.2.1:4711 > 198.51.100.1:22";
+    let https = "tcp 192.0.2.1:4711 > 198.51.100.1:443";
+    let smtp = "tcp 192.0.2.1:4711 > 198.51.100.1:25";
+    let dns = "udp 192.0.2.1:4711 > 198.51.100.1:53";
+    let packets = ["--packet", ssh, "--packet", https, "--packet", smtp, "--packet", dns];
+    let (text, _) = left_out("explain", &packets);
+    let expected = format!(
+        "\
+{ssh}: permit
+    by   line 6: permit tcp from 192.0.2.0/24 to 0.0.0.0/0 port 22
+    then the default: permit
+{https}: permit, unless one of the left-out lines 7 and 11 decides
+    unless line 7: `-m recent` has no equal here
+    unless line 11: `-i eth0` has no equal here
+    by   the default: permit
+{smtp}: permit, unless left-out line 7 decides
+    unless line 7: `-m recent` has no equal here
+    by   the default: permit
+{dns}: permit
+    by   line 10: permit udp from 0.0.0.0/0 to 0.0.0.0/0 port 53
+    then the default: permit
+"
+    );
+    assert_eq!(text, expected);
+    let (text, _) = left_out("explain", &["--show", "1", "--packet", https]);
+    assert!(text.contains("    unless line 7: `-m recent` has no equal here\n    unless 1 more\n"), "{text}");
+
+    let (text, _) = left_out("explain", &[&["--json"][..], &packets[..4]].concat());
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let recent = json!({ "line": 7, "left_out": "`-m recent` has no equal here" });
+    let interface = json!({ "line": 11, "left_out": "`-i eth0` has no equal here" });
+    assert_eq!((&lines[0]["action"], &lines[0]["unless"]), (&json!("permit"), &json!([])));
+    assert_eq!((&lines[1]["action"], &lines[1]["unless"]), (&json!("permit"), &json!([recent, interface])));
 }
 
 /// A rule that admits connections is another action, not a kind of permit.

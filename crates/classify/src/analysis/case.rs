@@ -5,7 +5,7 @@ use super::packet::Packet;
 use super::question::{Grounds, Question};
 use super::report::{Causes, Side, Verdict};
 use super::search::{Exhausted, Search, Work};
-use super::{Analysis, Neighbours};
+use super::{Analysis, Later, Neighbours};
 
 /// Packets tried before a question is decided in full, as far as one in so many of the comparisons that are left suffice.
 const TRIES: usize = 64;
@@ -95,10 +95,10 @@ impl<'a> Case<'a> {
             return Ok(Verdict::Effective);
         }
         let Neighbours { earlier, mut later, .. } = near;
-        let is_good = |entry: &Entry| analysis.same_action(entry, rule);
         let default = analysis.is_default(rule);
         let seen = work.attempt(SHARE_OF_TRIES, |work| {
-            let others: Vec<&Entry> = later.iter().filter(|entry| !is_good(entry)).collect();
+            let others: Vec<&Entry> =
+                later.iter().filter(|later| !later.good).map(|later| &later.entry).collect();
             for count in 0..TRIES {
                 // Packets that the default decides otherwise, or that some later rule may.
                 let part = match others.len() as u32 {
@@ -115,9 +115,9 @@ impl<'a> Case<'a> {
                 }
                 work.spend(later.len() as u64)?;
                 let next =
-                    later.iter().filter(|entry| packet.meets(entry)).min_by_key(|entry| entry.position);
+                    later.iter().filter(|later| packet.meets(&later.entry)).min_by_key(|later| later.order);
                 // Where the default is good, the part is of a later rule, and there is a next one.
-                if !next.is_some_and(is_good) {
+                if !next.is_some_and(|later| later.good) {
                     return Ok(true);
                 }
             }
@@ -126,9 +126,10 @@ impl<'a> Case<'a> {
         if seen == Some(true) {
             return Ok(Verdict::Effective);
         }
-        later.sort_unstable_by_key(|entry| entry.position);
+        later.sort_unstable_by_key(|later| later.order);
         let earlier = earlier.into_iter().map(|entry| (entry, true));
-        let candidates = earlier.chain(later.into_iter().map(|entry| (entry, is_good(&entry)))).collect();
+        let later = later.into_iter().map(|Later { entry, good, .. }| (entry, good));
+        let candidates = earlier.chain(later).collect();
         let question = Question { classes: &analysis.classes, rule, candidates, default };
         let Some(used) = question.ask(search, work)? else { return Ok(Verdict::Effective) };
         let is_earlier = |entry: &Entry| entry.position < rule.position;

@@ -18,6 +18,7 @@ use self::case::Case;
 use self::index::{Entry, Index, overlapping};
 use self::kinds::{Classes, Demand};
 use self::search::{Exhausted, Random, Search, Work};
+use crate::gaps::Gaps;
 use crate::rule::{Action, RuleSet};
 
 pub use self::report::{Causes, Correlated, Report, Side, Verdict};
@@ -50,13 +51,35 @@ pub struct Analysis {
     entries: Vec<Entry>,
     index: Index,
     classes: Classes,
+    gaps: Vec<Gap>,
+    /// By position, whether packets come to a rule in ways that the set does not show; empty where that is so for none.
+    is_doubtful: Vec<bool>,
+}
+
+/// A place where something was left out that may decide packets.
+#[derive(Debug)]
+struct Gap {
+    /// What it matches at most; its position is that of the first rule that may stand behind it.
+    entry: Entry,
+    /// The position of the first rule that stands behind it for certain.
+    latest: u32,
+    /// Earlier rules from its position to before this one may be passed over.
+    resumes: u32,
+}
+
+impl Gap {
+    /// Whether packets that it matches may pass over the rule at `passed` on their way to the one at `to`.
+    fn passes(&self, passed: u32, to: u32) -> bool {
+        (self.entry.position..self.resumes).contains(&passed) && self.resumes <= to
+    }
 }
 
 /// The rules that overlap one, cut down to its ranges.
 #[derive(Debug, Default)]
 struct Neighbours {
+    /// Those that packets cannot have passed over.
     earlier: Vec<Entry>,
-    later: Vec<Entry>,
+    later: Vec<Later>,
     /// The first earlier rule of the same action that holds all of it.
     same_cover: Option<u32>,
     /// The first earlier rule of another action that holds all of it.
@@ -64,37 +87,61 @@ struct Neighbours {
     correlated: Correlated,
 }
 
+/// What may decide packets that come past a rule: a later one, or something that was left out.
+#[derive(Clone, Copy, Debug)]
+struct Later {
+    entry: Entry,
+    /// Whether it decides as the rule does.
+    good: bool,
+    /// What is left out goes before the rule at its position.
+    order: (u32, bool),
+}
+
 impl Analysis {
     /// Prepares a rule set: O(n log n).
     pub fn new(rules: &RuleSet, options: Options) -> Self {
+        Self::with_gaps(rules, &Gaps::default(), options)
+    }
+
+    /// Prepares a rule set from which something was left out. What is then said about a rule holds whatever was left out does.
+    pub fn with_gaps(rules: &RuleSet, gaps: &Gaps, options: Options) -> Self {
         let mut demands: Vec<Demand> = Vec::new();
         let mut numbers: HashMap<Demand, u32> = HashMap::new();
         let mut values = Vec::new();
-        let mut entries = Vec::new();
-        for (rule, position) in rules.rules.iter().zip(0..) {
+        let mut asked = Vec::new();
+        let count = rules.rules.len();
+        let left_out = gaps.list.iter().map(|gap| &gap.at_most);
+        for (rule, number) in rules.rules.iter().chain(left_out).zip(0usize..) {
             let Some((ranges, demand)) = ask(rule) else { continue };
             let demand = *numbers.entry(demand).or_insert_with(|| {
                 demands.push(demand);
                 demands.len() as u32 - 1
             });
             values.push(ranges);
-            entries.push((demand, position));
+            asked.push((demand, number));
         }
         let classes = Classes::new(&demands);
-        let mut entries: Vec<_> = entries
-            .into_iter()
-            .zip(span::steps(&values))
-            .map(|((demand, position), span)| Entry {
-                span,
-                digest: classes.digest(demand),
-                demand,
-                position,
-            })
-            .collect();
-        entries.retain(|entry| classes.overlap(entry.demand, entry.demand));
-        let mut entry_of = vec![None; rules.rules.len()];
-        for (entry, at) in entries.iter().zip(0..) {
-            entry_of[entry.position as usize] = Some(at);
+        let mut entries = Vec::with_capacity(asked.len());
+        let mut entry_of = vec![None; count];
+        let mut gap_entries = Vec::new();
+        for ((demand, number), span) in asked.into_iter().zip(span::steps(&values)) {
+            // What no packet can match does nothing, be it known or not.
+            if !classes.overlap(demand, demand) {
+                continue;
+            }
+            let entry = |position| Entry { span, digest: classes.digest(demand), demand, position };
+            if number < count {
+                entry_of[number] = Some(entries.len() as u32);
+                entries.push(entry(number as u32));
+            } else {
+                let crate::Gap { position, latest, resumes, .. } = gaps.list[number - count];
+                gap_entries.push(Gap { entry: entry(position), latest, resumes });
+            }
+        }
+        let mut is_doubtful = vec![false; if gaps.doubtful.is_empty() { 0 } else { count }];
+        for range in &gaps.doubtful {
+            let [start, end] = [range.start, range.end].map(|position| (position as usize).min(count));
+            is_doubtful[start..end.max(start)].fill(true);
         }
         Self {
             options,
@@ -103,6 +150,8 @@ impl Analysis {
             index: Index::new(&entries),
             entries,
             classes,
+            gaps: gap_entries,
+            is_doubtful,
         }
     }
 
@@ -121,6 +170,9 @@ impl Analysis {
             return Report { verdict: Verdict::Undecided { never_hit: false }, correlated: None };
         };
         let correlated = Some(std::mem::take(&mut near.correlated));
+        if self.is_doubtful.get(position as usize) == Some(&true) {
+            return Report { verdict: Verdict::Effective, correlated };
+        }
         let mut never_hit = near.other_cover.is_some();
         let mut case = Case { analysis: self, rule, search: Search::new(Random::new(position)), work };
         let verdict = case.verdict(near, &mut never_hit);
@@ -143,7 +195,24 @@ impl Analysis {
         let holds = |outer: &Entry, inner: &Entry| {
             outer.span.contains(&inner.span) && self.classes.contains(outer.demand, inner.demand)
         };
+        let overlap =
+            |a: &Entry, b: &Entry| a.span.overlaps(&b.span) && self.classes.overlap(a.demand, b.demand);
         let mut near = Neighbours::default();
+        // Gaps by which packets of the rule may come to it past earlier rules.
+        let mut passages: Vec<&Gap> = Vec::new();
+        work.spend(self.gaps.len() as u64)?;
+        for gap in self.gaps.iter().filter(|gap| overlap(&gap.entry, rule)) {
+            if gap.entry.position < gap.resumes && gap.resumes <= rule.position {
+                passages.push(gap);
+            }
+            if gap.latest > rule.position && self.actions.is_some() {
+                let position = gap.entry.position.max(rule.position + 1);
+                let span = gap.entry.span.intersection(&rule.span);
+                let entry = Entry { span, position, ..gap.entry };
+                near.later.push(Later { entry, good: false, order: (position, false) });
+            }
+        }
+        let (mut compared, limit) = (0, work.left());
         let mut add = |entry: &Entry| {
             let is_later = entry.position > rule.position;
             if entry.position == rule.position
@@ -152,23 +221,36 @@ impl Analysis {
             {
                 return;
             }
+            let same = self.same_action(entry, rule);
             let part = Entry { span: entry.span.intersection(&rule.span), ..*entry };
             if is_later {
-                near.later.push(part);
+                near.later.push(Later { entry: part, good: same, order: (part.position, true) });
+                return;
+            }
+            let holds_rule = holds(entry, rule);
+            if !same && !holds_rule && !holds(rule, entry) {
+                near.correlated.add(entry.position, self.options.named);
+            }
+            let mut is_passed = false;
+            if compared <= limit {
+                compared += passages.len() as u64;
+                is_passed = passages
+                    .iter()
+                    .any(|gap| gap.passes(entry.position, rule.position) && overlap(&gap.entry, &part));
+            }
+            if is_passed {
                 return;
             }
             near.earlier.push(part);
-            let same = self.same_action(entry, rule);
-            if holds(entry, rule) {
+            if holds_rule {
                 let cover = if same { &mut near.same_cover } else { &mut near.other_cover };
                 *cover = Some(cover.map_or(entry.position, |first| first.min(entry.position)));
-            } else if !same && !holds(rule, entry) {
-                near.correlated.add(entry.position, self.options.named);
             }
         };
         let (count, runs) = self.index.near(at);
         work.spend(count)?;
         runs.for_each(|run| overlapping(run, rule, &mut add));
+        work.spend(compared)?;
         Ok(near)
     }
 }

@@ -12,7 +12,8 @@ pub struct Report {
 /// Whether a rule does anything. Positions are those in the rule set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It decides packets, and without it some would be decided otherwise (where rules have actions).
+    /// It decides packets, and without it some would be decided otherwise (where rules have actions); or, where something was
+    /// left out, that may be so.
     Effective,
     /// No packet can meet all its conditions.
     Unmatchable,

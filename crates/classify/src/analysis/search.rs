@@ -30,6 +30,11 @@ impl Work {
         result.ok()
     }
 
+    /// How many are left.
+    pub(super) const fn left(&self) -> u64 {
+        self.0
+    }
+
     #[inline]
     pub(super) fn spend(&mut self, comparisons: u64) -> Result<(), Exhausted> {
         self.0 = self.0.checked_sub(comparisons).ok_or(Exhausted)?;

@@ -1,8 +1,10 @@
 //! Rules in the making: what a file's lines become, what is left out, and how much of it there may be.
 
-use super::region::Region;
+use std::ops::Range;
+
+use super::region::{Ends, Region};
 use super::{Error, Format, MAX_RULES, Options, Reading, Skipped};
-use crate::{Action, Rule, RuleSet};
+use crate::{Action, Gap, Gaps, Rule, RuleSet};
 
 /// Rules from regions at most: a bound on what lists, negations and chains grow to.
 pub(super) const MAX_EXPANSION: usize = 1 << 20;
@@ -35,13 +37,21 @@ pub(super) struct Builder<'a> {
     options: &'a Options,
     rules: Vec<Rule>,
     skipped: Vec<Skipped>,
+    gaps: Gaps,
     /// What is left of [`MAX_EXPANSION`].
     spare: usize,
 }
 
 impl<'a> Builder<'a> {
     pub(super) fn new(file: &'a str, options: &'a Options) -> Self {
-        Self { file, options, rules: Vec::new(), skipped: Vec::new(), spare: MAX_EXPANSION }
+        Self {
+            file,
+            options,
+            rules: Vec::new(),
+            skipped: Vec::new(),
+            gaps: Gaps::default(),
+            spare: MAX_EXPANSION,
+        }
     }
 
     /// The error of a line that says something else than expected.
@@ -49,16 +59,73 @@ impl<'a> Builder<'a> {
         Error::syntax(self.file, line, message.into())
     }
 
-    /// Refuses a line, or leaves it out where that is what the user wants.
+    /// Refuses a line, or leaves it out where that is what the user wants: then it may match any packet, and stands behind the
+    /// rules so far.
     pub(super) fn fault(&mut self, line: u32, fault: Fault) -> Result<(), Error> {
+        self.fault_within(line, fault, &Region::of(Ends::Any))
+    }
+
+    /// As [`Builder::fault`], for a line that can match the packets of `region` at most.
+    pub(super) fn fault_within(&mut self, line: u32, fault: Fault, region: &Region) -> Result<(), Error> {
+        let skipped = self.leave_out(line, fault)?;
+        self.gap(line, skipped, region).map(|_| ())
+    }
+
+    /// Refuses a line, or lists it as left out where that is what the user wants: its index among what is left out. The caller
+    /// adds the gaps.
+    pub(super) fn leave_out(&mut self, line: u32, fault: Fault) -> Result<u32, Error> {
         match fault {
             Fault::Syntax(message) => Err(self.syntax(line, message)),
             Fault::Unsupported(message) if self.options.skip_unsupported => {
+                // Each is a line of its own, or a part of one; lines are counted in 32 bits.
+                let index = u32::try_from(self.skipped.len())
+                    .map_err(|_| self.syntax(line, "too much that has no equal"))?;
                 self.skipped.push(Skipped { line, message });
-                Ok(())
+                Ok(index)
             }
             Fault::Unsupported(message) => Err(Error::Unsupported { file: self.file.into(), line, message }),
         }
+    }
+
+    /// Adds a gap behind the rules so far that concerns the packets of `region` at most, and hands it back; `None` where it is
+    /// the one before once more.
+    pub(super) fn gap(
+        &mut self,
+        line: u32,
+        skipped: u32,
+        region: &Region,
+    ) -> Result<Option<&mut Gap>, Error> {
+        let gap = Gap::at(self.position(), skipped, Rule { line, ..region.hull() });
+        if self.gaps.list.last() == Some(&gap) {
+            return Ok(None);
+        }
+        self.spend(line, 1)?;
+        self.gaps.list.push(gap);
+        Ok(self.gaps.list.last_mut())
+    }
+
+    /// How many gaps there are.
+    pub(super) fn gap_count(&self) -> usize {
+        self.gaps.list.len()
+    }
+
+    /// Lets these gaps pass over all rules since.
+    pub(super) fn resume_here(&mut self, gaps: Range<usize>) {
+        let here = self.position();
+        self.gaps.list[gaps].iter_mut().for_each(|gap| gap.resumes = here);
+    }
+
+    /// Says that packets may come to these rules otherwise than the list shows.
+    pub(super) fn doubt(&mut self, rules: Range<u32>) {
+        if !rules.is_empty() {
+            self.gaps.doubtful.push(rules);
+        }
+    }
+
+    /// The position of the next rule.
+    pub(super) fn position(&self) -> u32 {
+        // There are MAX_RULES at most.
+        self.rules.len() as u32
     }
 
     /// Adds the one rule of a line, or counts its fault.
@@ -145,7 +212,13 @@ impl<'a> Builder<'a> {
 
     /// Everything that was read.
     pub(super) fn finish(self, format: Format, default: Option<Action>) -> Reading {
-        Reading { rules: RuleSet { rules: self.rules }, default, format, skipped: self.skipped }
+        Reading {
+            rules: RuleSet { rules: self.rules },
+            default,
+            format,
+            skipped: self.skipped,
+            gaps: self.gaps,
+        }
     }
 }
 

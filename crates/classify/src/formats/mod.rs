@@ -37,7 +37,7 @@ use std::str::FromStr;
 
 use packetloom_packet::{Key, MatchKey4, MatchKey6};
 
-use crate::{Action, Rule, RuleSet};
+use crate::{Action, Gaps, Rule, RuleSet};
 use text::Input;
 use writing::Writing;
 
@@ -265,6 +265,8 @@ pub struct Reading {
     pub format: Format,
     /// What was left out, in order of lines.
     pub skipped: Vec<Skipped>,
+    /// Where in the list it stood, as far as it may decide packets.
+    pub gaps: Gaps,
 }
 
 /// Something that was left out because there are no words for it.

@@ -363,6 +363,63 @@ impl Region {
         (count <= limit).then(|| (0..count).map(rule).collect())
     }
 
+    /// One rule without an action that matches all of these packets, and others where no rule says it better.
+    pub(crate) fn hull(&self) -> Rule {
+        fn bounds<T: Integer>(set: &Set<T>) -> (T, T) {
+            let mut ranges = set.ranges();
+            let (low, high) = ranges.next().unwrap_or((T::MIN, T::MAX));
+            (low, ranges.last().map_or(high, |(_, high)| high))
+        }
+        // All addresses between two begin with what these two have in common.
+        let v4 = |set: &Set<u32>| {
+            let (low, high) = bounds(set);
+            Prefix4::new(low, (low ^ high).leading_zeros() as u8)
+        };
+        let v6 = |set: &Set<u128>| {
+            let (low, high) = bounds(set);
+            Prefix6::new(low, (low ^ high).leading_zeros() as u8)
+        };
+        let ports = |set: &Set<u16>| {
+            let (low, high) = bounds(set);
+            PortRange { low, high }
+        };
+        let protocol = {
+            let (low, high) = bounds(&self.protocols);
+            (low == high).then_some(low)
+        };
+        let (source_ports, destination_ports) = (ports(&self.source_ports), ports(&self.destination_ports));
+        let (icmp_type, icmp_code) = match types_and_codes(&self.icmp)[..] {
+            [one] if protocol.is_some_and(protocol::has_type_and_code) => one,
+            _ => (None, None),
+        };
+        let tcp_flags = match flag_matches(&self.flags)[..] {
+            [one] if protocol == Some(protocol::TCP) => one,
+            _ => None,
+        };
+        let with_header = !(source_ports.is_any() && destination_ports.is_any())
+            || icmp_type.is_some()
+            || tcp_flags.is_some();
+        let fragments = match self.kinds.conditions(with_header) {
+            [one] => *one,
+            _ => Fragments::All,
+        };
+        Rule {
+            addresses: match &self.ends {
+                Ends::Any => Addresses::Any,
+                Ends::V4(source, destination) => Addresses::V4(v4(source), v4(destination)),
+                Ends::V6(source, destination) => Addresses::V6(v6(source), v6(destination)),
+            },
+            protocol,
+            source_ports,
+            destination_ports,
+            icmp_type,
+            icmp_code,
+            tcp_flags,
+            fragments,
+            ..Rule::any(None)
+        }
+    }
+
     /// Source and destination prefixes; of each no more than tell that they are more than `limit`.
     fn addresses(&self, limit: usize) -> (Vec<End>, Vec<End>) {
         let limit = limit.saturating_add(1);

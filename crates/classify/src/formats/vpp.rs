@@ -64,7 +64,10 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
                 lists.push(list);
             }
             [Some("set"), Some("acl-plugin"), Some("l4-match-nonfirst-fragment")] if words.peek() == "0" => {
-                builder.fault(line, Fault::no_equal("l4-match-nonfirst-fragment 0"))?;
+                // It changes what every rule does with these fragments.
+                let fragments = Region::of(Ends::Any).kinds(Kinds::LATER);
+                builder.fault_within(line, Fault::no_equal("l4-match-nonfirst-fragment 0"), &fragments)?;
+                builder.doubt(0..u32::MAX);
             }
             [Some("acl-index"), Some(index), Some("count")] => {
                 is_shown = true;

@@ -1,5 +1,6 @@
 //! The analysis of rule sets, against every packet of a small world, and where there are many rules.
 
+mod gaps;
 mod many;
 mod packets;
 mod universe;

@@ -6,6 +6,7 @@ mod classbench;
 mod display;
 mod docs;
 mod flowspec;
+mod gaps;
 mod headers;
 mod iptables;
 mod lines;

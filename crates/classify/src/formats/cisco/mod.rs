@@ -75,13 +75,17 @@ fn entries(list: &List, config: &Config, builder: &mut Builder<'_>) -> Result<()
         // A router takes such a list for one that permits everything.
         return Err(builder.syntax(list.line, format!("access list {} has no entries", list.name)));
     }
-    let icmp = if list.kind == Kind::V6 { ICMPV6 } else { ICMP };
+    let (icmp, family) = match list.kind {
+        Kind::V6 => (ICMPV6, Ends::ALL_V6),
+        _ => (ICMP, Ends::ALL_V4),
+    };
+    let family = Region::of(family);
     let mut groups = Groups::new(&config.groups, icmp);
     for (sequence, entry) in &list.entries {
         let meaning = match entry::parse(list.kind, &entry.text, &mut groups) {
             Ok(meaning) => meaning,
             Err(fault) => {
-                builder.fault(entry.line, fault)?;
+                builder.fault_within(entry.line, fault, &family)?;
                 continue;
             }
         };

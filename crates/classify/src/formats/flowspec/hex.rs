@@ -34,12 +34,23 @@ pub(in super::super) fn read(input: &mut Input<'_>, options: &Options) -> Result
         }
         let (family, bytes, rest) = parts(text);
         let bytes = bytes.map_err(|message| table.builder.syntax(line, message))?;
+        let mut bytes = &*bytes;
         let action = match action(&rest) {
             Ok(action) => action,
-            Err(fault) => return table.builder.fault(line, fault),
+            Err(fault) => {
+                let index = table.builder.leave_out(line, fault)?;
+                while let Ok((nlri, rest)) = nlri::split(bytes) {
+                    table.left_out(line, index, Flow::decode(family, nlri).ok());
+                    bytes = rest;
+                    if bytes.is_empty() {
+                        return Ok(());
+                    }
+                }
+                table.left_out(line, index, None);
+                return Ok(());
+            }
         };
         let template = Rule { line, comment: comment.and_then(text::comment), ..Rule::any(action) };
-        let mut bytes = &*bytes;
         while !bytes.is_empty() {
             let (nlri, rest) = nlri::split(bytes).map_err(|message| table.builder.syntax(line, message))?;
             table.add(template.clone(), Flow::decode(family, nlri))?;

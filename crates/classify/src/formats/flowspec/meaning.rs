@@ -61,6 +61,25 @@ pub(super) fn regions(flow: &Flow) -> Result<Vec<Region>, Fault> {
     })
 }
 
+/// The packets that a flow matches at most, by its addresses and its protocol: for flows with components that no rule of ours
+/// says.
+pub(super) fn reach(flow: &Flow) -> Region {
+    let region = Region::of(match flow.family {
+        Family::V4 => Ends::ALL_V4,
+        Family::V6 => Ends::ALL_V6,
+    });
+    flow.components().fold(region, |region, (kind, component)| match (kind, component) {
+        (DESTINATION | SOURCE, Component::Pattern(pattern)) => {
+            match ends(flow.family, kind == SOURCE, pattern) {
+                Ok(ends) => region.ends(&ends),
+                Err(_) => region,
+            }
+        }
+        (PROTOCOL, Component::Terms(terms)) => region.protocols(&terms.numbers()),
+        _ => region,
+    })
+}
+
 /// Leaves packets of the protocols whose ports are looked at.
 fn with_ports(region: Region) -> Region {
     region.protocols(&Set::of([protocol::TCP, protocol::UDP].map(|number| (number, number))))

@@ -12,6 +12,7 @@ mod operators;
 mod write;
 
 use super::builder::{Builder, Fault};
+use super::region::{Ends, Region};
 use super::{Error, Format, MAX_RULES, Reading};
 use crate::rule::{Action, Rule};
 use nlri::Flow;
@@ -20,31 +21,60 @@ use nlri::Flow;
 struct Table<'a> {
     builder: Builder<'a>,
     flows: Vec<(Flow, Rule)>,
+    /// What was left out: its line, its index, and the flow where its place among the others is known.
+    left_out: Vec<(u32, u32, Option<Flow>)>,
+    /// Whether some flows may have been withdrawn.
+    is_withdrawn: bool,
 }
 
 impl<'a> Table<'a> {
     fn new(builder: Builder<'a>) -> Self {
-        Self { builder, flows: Vec::new() }
+        Self { builder, flows: Vec::new(), left_out: Vec::new(), is_withdrawn: false }
     }
 
     /// Adds a flow, or counts the fault of the line that should hold one.
     fn add(&mut self, template: Rule, flow: Result<Flow, Fault>) -> Result<(), Error> {
         let line = template.line;
-        match flow.and_then(|flow| meaning::regions(&flow).map(|_| flow)) {
-            Err(fault) => self.builder.fault(line, fault),
-            Ok(_) if self.flows.len() == MAX_RULES => {
-                Err(self.builder.syntax(line, format!("more than {MAX_RULES} flows")))
-            }
-            Ok(flow) => {
-                self.flows.push((flow, template));
-                Ok(())
-            }
-        }
+        let (fault, flow) = match flow {
+            Err(fault) => (fault, None),
+            Ok(flow) => match meaning::regions(&flow) {
+                Err(fault) => (fault, Some(flow)),
+                Ok(_) if self.flows.len() == MAX_RULES => {
+                    return Err(self.builder.syntax(line, format!("more than {MAX_RULES} flows")));
+                }
+                Ok(_) => {
+                    self.flows.push((flow, template));
+                    return Ok(());
+                }
+            },
+        };
+        let index = self.builder.leave_out(line, fault)?;
+        self.left_out(line, index, flow);
+        Ok(())
+    }
+
+    /// Takes note of a flow, if it could be read, of what was left out.
+    fn left_out(&mut self, line: u32, index: u32, flow: Option<Flow>) {
+        self.left_out.push((line, index, flow.filter(Flow::has_order)));
     }
 
     /// Puts the flows in order and makes rules of them.
     fn finish(mut self, format: Format) -> Result<Reading, Error> {
         self.flows.sort_by(|(a, _), (b, _)| a.order(b));
+        let mut left_out = Vec::new();
+        for (line, index, flow) in self.left_out {
+            match flow {
+                Some(flow) => left_out.push((line, index, flow)),
+                // It may stand anywhere.
+                None => {
+                    if let Some(gap) = self.builder.gap(line, index, &Region::of(Ends::Any))? {
+                        gap.latest = u32::MAX;
+                    }
+                }
+            }
+        }
+        left_out.sort_by(|(_, _, a), (_, _, b)| a.order(b));
+        let mut left_out = left_out.into_iter().peekable();
         let mut before: Option<(&Flow, &Rule)> = None;
         for (flow, template) in &self.flows {
             if let Some((_, first)) = before.filter(|(before, _)| before.order(flow).is_eq()) {
@@ -55,6 +85,10 @@ impl<'a> Table<'a> {
                 continue;
             }
             before = Some((flow, template));
+            // Of two for the same packets, the one that is left out may be the one that decides.
+            while let Some((line, index, gap)) = left_out.next_if(|(_, _, gap)| gap.order(flow).is_le()) {
+                self.builder.gap(line, index, &meaning::reach(&gap))?;
+            }
             let regions = meaning::regions(flow).or_else(|fault| {
                 self.builder.fault(template.line, fault)?;
                 Ok(Vec::new())
@@ -62,6 +96,12 @@ impl<'a> Table<'a> {
             for region in regions {
                 self.builder.region(template, &region)?;
             }
+        }
+        for (line, index, gap) in left_out {
+            self.builder.gap(line, index, &meaning::reach(&gap))?;
+        }
+        if self.is_withdrawn {
+            self.builder.doubt(0..u32::MAX);
         }
         Ok(self.builder.finish(format, Some(Action::Permit)))
     }

@@ -200,6 +200,15 @@ impl Flow {
         })
     }
 
+    /// Whether [`Flow::order`] says where it stands among others: patterns of addresses that begin at an offset are not put
+    /// in order.
+    pub(super) fn has_order(&self) -> bool {
+        self.components().all(|(_, component)| match component {
+            Component::Pattern(pattern) => pattern.offset == 0,
+            Component::Terms(_) => true,
+        })
+    }
+
     /// Less is the flow that is looked at first. Flows of two families do not meet; IPv4 goes first.
     pub(super) fn order(&self, other: &Self) -> Ordering {
         let (mut mine, mut theirs) = (self.components(), other.components());

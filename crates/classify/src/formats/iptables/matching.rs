@@ -5,9 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use packetloom_packet::protocol;
 
-use super::{Family, Verdict};
+use super::{Effect, Family, Verdict};
 use crate::formats::Format;
-pub(super) use crate::formats::builder::Fault;
 use crate::formats::names;
 use crate::formats::region::{Ends, Kinds, Region, flags_where, icmp};
 use crate::formats::set::{Integer, Set};
@@ -38,16 +37,24 @@ pub(super) struct Line {
     pub(super) regions: Vec<Region>,
     pub(super) target: Option<Target>,
     pub(super) comment: Option<Box<str>>,
+    /// What has no equal, if anything has; then the rule matches at most what is in one of the regions.
+    pub(super) unsupported: Option<LeftOut>,
+}
+
+/// What of a rule has no equal.
+pub(super) struct LeftOut {
+    pub(super) construct: String,
+    pub(super) effect: Effect,
 }
 
 /// Reads what stands behind `-A CHAIN`.
-pub(super) fn parse(text: &str, family: Family, chains: &HashMap<String, usize>) -> Result<Line, Fault> {
+pub(super) fn parse(text: &str, family: Family, chains: &HashMap<String, usize>) -> Result<Line, String> {
     let mut parser = Parser::new(family, chains);
     let words = words(text)?;
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
         match word {
-            "!" if parser.negated => return Err("\"!\" stands twice in a row".to_owned().into()),
+            "!" if parser.negated => return Err("\"!\" stands twice in a row".into()),
             "!" => parser.negated = true,
             word => {
                 parser.option(word, &mut words)?;
@@ -56,9 +63,9 @@ pub(super) fn parse(text: &str, family: Family, chains: &HashMap<String, usize>)
         }
     }
     if parser.negated {
-        return Err("the line ends; expected a match after \"!\"".to_owned().into());
+        return Err("the line ends; expected a match after \"!\"".into());
     }
-    parser.finish()
+    Ok(parser.finish())
 }
 
 /// The words of a line. Between double quotes blanks do not count, and a backslash takes the next character as it is.
@@ -96,6 +103,9 @@ fn value<'w>(option: &str, words: &mut Words<'w>) -> Result<&'w str, String> {
     words.next().ok_or_else(|| format!("the line ends; expected a value of {option}"))
 }
 
+/// The name of a rule's target among what may stand once.
+const TARGET: &str = "a target";
+
 /// What the words of a line have said so far.
 struct Parser<'c> {
     family: Family,
@@ -108,8 +118,10 @@ struct Parser<'c> {
     seen: Vec<&'static str>,
     target: Option<Target>,
     comment: Option<Box<str>>,
-    /// What has no equal. The words behind it may belong to it.
+    /// What has no equal.
     unsupported: Vec<String>,
+    /// Whether the words from here on may belong to what has no equal.
+    opaque: bool,
 }
 
 impl<'c> Parser<'c> {
@@ -124,6 +136,7 @@ impl<'c> Parser<'c> {
             target: None,
             comment: None,
             unsupported: Vec::new(),
+            opaque: false,
         }
     }
 
@@ -138,7 +151,7 @@ impl<'c> Parser<'c> {
             "-j" | "--jump" => self.target(option, value(option, words)?, false)?,
             "-g" | "--goto" => self.target(option, value(option, words)?, true)?,
             // These may be words of what has no equal.
-            _ if !self.unsupported.is_empty() => {}
+            _ if self.opaque => {}
             "-s" | "--source" | "--src" => {
                 self.once("-s")?;
                 let ends = self.addresses(value(option, words)?, true)?;
@@ -186,22 +199,34 @@ impl<'c> Parser<'c> {
             "--log-tcp-sequence" | "--log-tcp-options" | "--log-ip-options" | "--log-uid"
             | "--log-macdecode" => {}
             "--comment" => self.comment = text::comment(value(option, words)?),
-            _ if option.starts_with('-') => self.unsupported.push(format!("`{option}`")),
+            _ if option.starts_with('-') => self.no_equal(format!("`{option}`")),
             _ => return Err(format!("{option:?}; expected a match or a target")),
         }
         Ok(())
     }
 
-    /// What was read, where all of it has an equal.
-    fn finish(self) -> Result<Line, Fault> {
-        if !self.unsupported.is_empty() {
+    /// What was read.
+    fn finish(self) -> Line {
+        let unsupported = (!self.unsupported.is_empty()).then(|| {
             let verb = if self.unsupported.len() == 1 { "has" } else { "have" };
             let constructs = self.unsupported.join(", ");
-            return Err(Fault::Unsupported(format!("{constructs} {verb} no equal here")));
-        }
+            LeftOut { construct: format!("{constructs} {verb} no equal here"), effect: self.effect() }
+        });
         let mut regions = self.regions;
         regions.retain(|region| !region.is_empty());
-        Ok(Line { regions, target: self.target, comment: self.comment })
+        Line { regions, target: self.target, comment: self.comment, unsupported }
+    }
+
+    /// What a rule that is left out may do.
+    fn effect(&self) -> Effect {
+        match self.target {
+            Some(Target::Log) => Effect::Nothing,
+            None if !self.seen.contains(&TARGET) => Effect::Nothing,
+            Some(Target::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain))) => {
+                Effect::Decides { jumps: vec![chain] }
+            }
+            Some(Target::Verdict(_)) | None => Effect::Decides { jumps: Vec::new() },
+        }
     }
 
     fn once(&mut self, option: &'static str) -> Result<(), String> {
@@ -212,7 +237,18 @@ impl<'c> Parser<'c> {
         Ok(())
     }
 
+    /// Notes what has no equal; the words behind it may belong to it.
+    fn no_equal(&mut self, construct: String) {
+        self.unsupported.push(construct);
+        self.opaque = true;
+    }
+
+    /// Leaves a part of each region; not where that may be part of what has no equal: a rule that is left out must not seem
+    /// to match less than it does.
     fn narrow(&mut self, narrow: impl Fn(Region) -> Region) {
+        if self.opaque {
+            return;
+        }
         self.regions = std::mem::take(&mut self.regions).into_iter().map(narrow).collect();
     }
 
@@ -230,11 +266,11 @@ impl<'c> Parser<'c> {
             "icmp" if self.family == Family::V4 => protocol::ICMP,
             "icmp6" | "icmpv6" | "ipv6-icmp" if self.family == Family::V6 => protocol::ICMPV6,
             _ => {
-                self.unsupported.push(format!("`-m {name}`"));
+                self.no_equal(format!("`-m {name}`"));
                 return Ok(());
             }
         };
-        if self.unsupported.is_empty() {
+        if !self.opaque {
             self.header(&format!("-m {name}"), |number| number == protocol)?;
             // Looking at a header alone leaves later fragments out: they have none.
             self.narrow(|region| region.kinds(Kinds::WITH_HEADER));
@@ -251,7 +287,7 @@ impl<'c> Parser<'c> {
     }
 
     fn target(&mut self, option: &str, name: &str, goto: bool) -> Result<(), String> {
-        self.once("a target")?;
+        self.once(TARGET)?;
         self.target = match (name, self.chains.get(name)) {
             (_, Some(&chain)) if goto => Some(Target::Verdict(Verdict::Goto(chain))),
             (_, Some(&chain)) => Some(Target::Verdict(Verdict::Jump(chain))),
@@ -262,7 +298,7 @@ impl<'c> Parser<'c> {
             _ => None,
         };
         if self.target.is_none() {
-            self.unsupported.push(format!("`{option} {name}`"));
+            self.no_equal(format!("`{option} {name}`"));
         }
         Ok(())
     }
@@ -281,7 +317,7 @@ impl<'c> Parser<'c> {
             return if self.negated { Err("! -p all; expected a protocol".into()) } else { Ok(()) };
         };
         if self.family == Family::V6 && WALKED.contains(&wanted) {
-            self.unsupported.push(format!("`-p {word}`"));
+            self.no_equal(format!("`-p {word}`"));
             return Ok(());
         }
         if !self.negated {
@@ -374,7 +410,7 @@ impl<'c> Parser<'c> {
     fn ports(&mut self, option: &str, list: &str) -> Result<Set<u16>, String> {
         let has_several = option.ends_with("ports");
         if has_several && self.protocol.is_some_and(|number| matches!(number, DCCP | UDPLITE)) {
-            self.unsupported.push(format!("`{option}` of dccp or udplite"));
+            self.no_equal(format!("`{option}` of dccp or udplite"));
             return Ok(Set::ALL);
         }
         self.header(option, protocol::has_ports)?;
@@ -402,7 +438,7 @@ impl<'c> Parser<'c> {
         let ports = self.ports(option, list)?;
         if self.negated {
             self.narrow(|region| region.source_ports(&ports).destination_ports(&ports));
-        } else {
+        } else if !self.opaque {
             let regions = std::mem::take(&mut self.regions).into_iter();
             self.regions = regions
                 .flat_map(|region| [region.clone().source_ports(&ports), region.destination_ports(&ports)])

@@ -15,7 +15,7 @@ mod write;
 use std::collections::HashMap;
 
 use super::builder::Builder;
-use super::chains::{self, Chain, ChainRule, Entry, Unsupported, Verdict};
+use super::chains::{self, Chain, ChainRule, Effect, Entry, Unsupported, Verdict};
 use super::region::{Ends, Region};
 use super::text::{self, Input};
 use super::{Error, Format, Options, Reading, WriteError, Writing};
@@ -191,7 +191,8 @@ impl Tables {
         if let Some(table) = &self.other {
             if policy == Some(Action::Deny) {
                 let construct = format!("the policy DROP of table {table} has no equal here");
-                self.unsupported.push(Unsupported { line, construct });
+                let regions = vec![self.family.everything()];
+                self.unsupported.push(Unsupported::new(line, construct).within(regions));
             }
             return Ok(());
         }
@@ -209,21 +210,24 @@ impl Tables {
 
     fn rule(&mut self, line: u32, chain: &str, rest: &str) -> Result<(), String> {
         if let Some(table) = &self.other {
-            self.unsupported
-                .push(Unsupported { line, construct: format!("a rule of table {table} has no equal here") });
+            let construct = format!("a rule of table {table} has no equal here");
+            let unsupported = Unsupported::new(line, construct).within(vec![self.family.everything()]);
+            // These two come after the filter table, and translation of addresses drops nothing there.
+            let comes_after = table == "nat" && matches!(chain, "POSTROUTING" | "INPUT");
+            let effect = if comes_after { Effect::Nothing } else { unsupported.effect.clone() };
+            self.unsupported.push(unsupported.with(effect));
             return Ok(());
         }
         let Some(&chain) = self.by_name.get(chain) else {
             return Err(format!("no chain {chain:?} before this line; expected :{chain} POLICY, -P or -N"));
         };
-        let Line { regions, target, comment } = match matching::parse(rest, self.family, &self.by_name) {
-            Ok(rule) => rule,
-            Err(matching::Fault::Syntax(message)) => return Err(message),
-            Err(matching::Fault::Unsupported(construct)) => {
-                self.chains[chain].entries.push(Entry::Unsupported(Unsupported { line, construct }));
-                return Ok(());
-            }
-        };
+        let Line { regions, target, comment, unsupported } =
+            matching::parse(rest, self.family, &self.by_name)?;
+        if let Some(matching::LeftOut { construct, effect }) = unsupported {
+            let unsupported = Unsupported::new(line, construct).within(regions).with(effect);
+            self.chains[chain].entries.push(Entry::Unsupported(unsupported));
+            return Ok(());
+        }
         let verdict = match target {
             // Nothing happens to a packet that matches.
             None => return Ok(()),

@@ -21,7 +21,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::builder::Builder;
-use super::chains::{self, Chain, Unsupported};
+use super::chains::{self, Chain, Effect, Unsupported};
 use super::region::{Ends, Region};
 use super::text::Input;
 use super::{Error, Format, Options, Reading};
@@ -50,7 +50,7 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
         let rule = ruleset.object(object).map_err(|message| builder.syntax(line, message))?;
         rules.extend(rule.map(|rule| (line, rule)));
     }
-    let mut unsupported = Vec::new();
+    let mut unsupported = Elsewhere::new();
     for (line, rule) in rules {
         let taken = parse(rule).and_then(|rule| ruleset.rule(line, &rule, &mut unsupported));
         taken.map_err(|message| builder.syntax(line, message))?;
@@ -58,6 +58,14 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
     let root = ruleset.root(options, &builder)?;
     let (policy, everything) = (ruleset.chains[root].policy, ruleset.bases[root].everything.clone());
     let everything = everything.unwrap_or(Region::of(Ends::Any));
+    let is_postrouting = |chain: usize| ruleset.bases[chain].is_postrouting;
+    let is_nat = |chain: usize| ruleset.bases[chain].kind.as_deref() == Some("nat");
+    let unsupported = unsupported.into_iter().map(|(chain, unsupported)| {
+        // Translation of addresses drops nothing, and here it comes after the list.
+        let comes_after = is_nat(chain) && is_postrouting(chain) && !is_postrouting(root);
+        if comes_after { unsupported.with(Effect::Nothing) } else { unsupported }
+    });
+    let unsupported = unsupported.collect();
     chains::flatten(ruleset.chains, root, everything, unsupported, &mut builder)?;
     Ok(builder.finish(Format::Nftables, policy))
 }
@@ -102,6 +110,9 @@ fn only(object: &RawValue) -> Result<(String, &RawValue), String> {
     }
 }
 
+/// What has no equal outside of chains of type `filter`, each with its chain.
+type Elsewhere = Vec<(usize, Unsupported)>;
+
 /// Whose a chain or a set is, and its name.
 type Name = [String; 3];
 
@@ -112,6 +123,8 @@ struct Base {
     everything: Option<Region>,
     /// The type of a base chain.
     kind: Option<String>,
+    /// Whether packets come to it after routing, on their way out.
+    is_postrouting: bool,
 }
 
 /// A named set or map.
@@ -199,12 +212,13 @@ impl Ruleset {
             return Err(format!("chain {shown:?} stands twice"));
         }
         self.chains.push(Chain { name: shown, policy, entries: Vec::new() });
-        self.bases.push(Base { everything, kind });
+        let is_postrouting = object.get("hook").and_then(Value::as_str) == Some("postrouting");
+        self.bases.push(Base { everything, kind, is_postrouting });
         Ok(())
     }
 
     /// Takes a rule.
-    fn rule(&mut self, line: u32, object: &Value, elsewhere: &mut Vec<Unsupported>) -> Result<(), String> {
+    fn rule(&mut self, line: u32, object: &Value, elsewhere: &mut Elsewhere) -> Result<(), String> {
         let name = name(object, "chain")?;
         let Some(&chain) = self.chain_names.get(&name) else {
             return Err(format!("no chain {:?}; expected it among the chains", name.join(" ")));
@@ -213,7 +227,7 @@ impl Ruleset {
         let Some(everything) = self.bases[chain].everything.clone() else { return Ok(()) };
         if let Some(kind) = self.bases[chain].kind.as_deref().filter(|kind| *kind != "filter") {
             let construct = format!("a rule of a chain of type {kind} has no equal here");
-            elsewhere.push(Unsupported { line, construct });
+            elsewhere.push((chain, Unsupported::new(line, construct).within(vec![everything])));
             return Ok(());
         }
         let entries = rule::entries(line, object, &name, everything, self)?;

@@ -7,7 +7,7 @@ use super::expression::{self, Field};
 use super::{Name, Ruleset};
 use crate::Action;
 use crate::formats::builder::Fault;
-use crate::formats::chains::{ChainRule, Entry, Unsupported, Verdict};
+use crate::formats::chains::{ChainRule, Effect, Entry, Unsupported, Verdict};
 use crate::formats::region::Region;
 use crate::formats::text;
 
@@ -45,7 +45,7 @@ pub(super) fn entries(
     let mut parser = Statements {
         ruleset,
         name,
-        regions: vec![everything],
+        regions: vec![everything.clone()],
         bare: Vec::new(),
         log: false,
         does: Vec::new(),
@@ -60,9 +60,15 @@ pub(super) fn entries(
         }
         Err(Fault::Syntax(message)) => Err(message),
     };
+    // What the rule matches at most, from the statements before the first that has no equal.
+    let mut at_most = None;
     for statement in statements {
+        let before = at_most.is_none().then(|| parser.regions.clone());
         let result = parser.statement(statement);
         take(&mut parser, result)?;
+        if !parser.unsupported.is_empty() {
+            at_most = at_most.or(before);
+        }
     }
     let result = parser.settle();
     take(&mut parser, result)?;
@@ -71,7 +77,9 @@ pub(super) fn entries(
         let verb = if parser.unsupported.len() == 1 { "has" } else { "have" };
         let constructs = parser.unsupported.join(", ");
         let construct = format!("{}{handle}: {constructs} {verb} no equal here", name.join(" "));
-        return Ok(vec![Entry::Unsupported(Unsupported { line, construct })]);
+        let unsupported = Unsupported::new(line, construct).with(effect(statements, name, ruleset));
+        let regions = at_most.unwrap_or_else(|| vec![everything]);
+        return Ok(vec![Entry::Unsupported(unsupported.within(regions))]);
     }
     let (log, regions) = (parser.log, parser.regions);
     if parser.does.is_empty() && log && !regions.is_empty() {
@@ -85,6 +93,36 @@ pub(super) fn entries(
         _ => None,
     };
     Ok(parser.does.into_iter().filter_map(entry).collect())
+}
+
+/// What a rule with statements that have no equal may do.
+fn effect(statements: &[Value], name: &Name, ruleset: &Ruleset) -> Effect {
+    let mut effect = Effect::Nothing;
+    let mut jumps = Vec::new();
+    for (kind, of) in statements.iter().filter_map(Value::as_object).flatten() {
+        match kind.as_str() {
+            // Conditions, and what decides nothing.
+            "match" | "counter" | "log" | "limit" | "quota" | "ct count" | "continue" => continue,
+            "accept" | "drop" | "reject" | "return" | "queue" => {}
+            "jump" | "goto" => {
+                let [family, table, _] = name;
+                let target = of.get("target").and_then(Value::as_str).unwrap_or_default();
+                jumps.extend(ruleset.chain_names.get(&[family.clone(), table.clone(), target.to_owned()]));
+            }
+            // Its elements may not be known.
+            "vmap" => jumps.extend(0..ruleset.chains.len()),
+            // Such as a new address.
+            _ => effect = Effect::Changes { jumps: Vec::new() },
+        }
+        if matches!(effect, Effect::Nothing) {
+            effect = Effect::Decides { jumps: Vec::new() };
+        }
+    }
+    match effect {
+        Effect::Nothing => Effect::Nothing,
+        Effect::Decides { .. } => Effect::Decides { jumps },
+        Effect::Changes { .. } => Effect::Changes { jumps },
+    }
 }
 
 impl Statements<'_> {

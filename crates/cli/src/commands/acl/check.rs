@@ -7,7 +7,7 @@ use packetloom_classify::analysis::{Analysis, Correlated, Options, Report, Side,
 use packetloom_io::output::Output;
 use serde_json::{Value, json};
 
-use super::{go_on, read_policy, rule_json};
+use super::{List, go_on, read_policy, rule_json};
 use crate::args::AclCheckArgs;
 use crate::commands::stop_on_signals;
 use crate::failure::Failure;
@@ -15,13 +15,13 @@ use crate::{Done, talk};
 
 pub(crate) fn run(args: &AclCheckArgs) -> Done {
     let stop = stop_on_signals()?;
-    let (rules, default) = read_policy(&args.policy)?;
+    let List { rules, default, skipped, gaps } = read_policy(&args.policy)?;
     let mut output = Output::create(&args.output)?;
     let options = Options { default, work: args.work, named: args.show };
-    let analysis = Analysis::new(&rules, options);
+    let analysis = Analysis::with_gaps(&rules, &gaps, options);
     let writer = Writer { args, rules: &rules, file: args.policy.rules.display().to_string() };
     let bar = talk::bar(Some(rules.rules.len() as u64), "checking", talk::Template::Count);
-    let mut counts = Counts::default();
+    let mut counts = Counts { left_out: skipped.len() as u64, ..Counts::default() };
     for position in 0..rules.rules.len() as u32 {
         go_on(&stop)?;
         let report = analysis.check(position);
@@ -39,7 +39,9 @@ pub(crate) fn run(args: &AclCheckArgs) -> Done {
     }
     output.finish()?;
     if !args.json {
-        talk::say(&talk::table(&counts.rows().map(|(name, count)| (name.to_owned(), count.to_string()))));
+        let rows = counts.rows().into_iter().filter(|(name, count)| *name != "left out" || *count > 0);
+        let rows: Vec<_> = rows.map(|(name, count)| (name.to_owned(), count.to_string())).collect();
+        talk::say(&talk::table(&rows));
     }
     match counts.findings() {
         findings if args.strict && findings > 0 => {
@@ -59,6 +61,8 @@ struct Counts {
     covered: u64,
     undecided: u64,
     correlated: u64,
+    /// Constructs that are not among the rules.
+    left_out: u64,
 }
 
 impl Counts {
@@ -75,7 +79,7 @@ impl Counts {
         self.correlated += report.correlated.as_ref().map_or(0, |correlated| correlated.count);
     }
 
-    fn rows(&self) -> [(&'static str, u64); 7] {
+    fn rows(&self) -> [(&'static str, u64); 8] {
         [
             ("rules", self.rules),
             ("unmatchable", self.unmatchable),
@@ -84,6 +88,7 @@ impl Counts {
             ("covered", self.covered),
             ("undecided", self.undecided),
             ("correlated pairs", self.correlated),
+            ("left out", self.left_out),
         ]
     }
 

@@ -2,42 +2,59 @@
 
 use std::fmt::Write;
 
+use packetloom_classify::Action;
 use packetloom_classify::compiled::matching;
-use packetloom_classify::{Action, RuleSet};
+use packetloom_classify::formats::Skipped;
 use serde_json::json;
 
-use super::{read_policy, rule_json};
+use super::{List, read_policy, rule_json};
 use crate::Done;
 use crate::args::{ExplainArgs, PacketText};
 use crate::commands::{stdout, write_text};
 
 pub(crate) fn run(args: &ExplainArgs) -> Done {
-    let (rules, default) = read_policy(&args.policy)?;
+    let list = read_policy(&args.policy)?;
     let explain = if args.json { as_json } else { as_text };
-    let list = List { rules, default };
     let text: String = args.packet.iter().map(|packet| explain(args, &list, packet)).collect();
     write_text(&stdout(), &text)
 }
 
-/// Rules, and what happens to packets that none of them matches.
-struct List {
-    rules: RuleSet,
-    default: Action,
-}
-
 /// Rules that match a packet: the one that decides, those to be shown of the rest, and how many are not.
-struct Matches {
+struct Matches<'l> {
     first: Option<u32>,
     next: Vec<u32>,
     hidden: usize,
+    /// What was left out and may decide the packet before.
+    unless: Vec<&'l Skipped>,
 }
 
-impl Matches {
-    fn new(args: &ExplainArgs, list: &List, packet: &PacketText) -> Self {
+impl<'l> Matches<'l> {
+    fn new(args: &ExplainArgs, list: &'l List, packet: &PacketText) -> Self {
         let mut matches = matching(&list.rules, &packet.key);
         let first = matches.next();
-        Self { first, next: matches.by_ref().take(args.show).collect(), hidden: matches.count() }
+        let next = matches.by_ref().take(args.show).collect();
+        let gaps = list.gaps.before(first, &packet.key);
+        let mut unless: Vec<_> = gaps.iter().map(|gap| &list.skipped[gap.skipped as usize]).collect();
+        unless.sort_by_key(|skipped| skipped.line);
+        Self { first, next, hidden: matches.count(), unless }
     }
+}
+
+/// Words for what was left out and may decide before: `, unless left-out line 4 decides`.
+fn unless(skipped: &[&Skipped]) -> String {
+    /// Lines that are named.
+    const NAMED: usize = 3;
+    let mut lines: Vec<u32> = skipped.iter().map(|skipped| skipped.line).collect();
+    lines.dedup();
+    let mut names: Vec<String> = lines.iter().take(NAMED).map(u32::to_string).collect();
+    if lines.len() > NAMED {
+        names.push(format!("{} more", lines.len() - NAMED));
+    }
+    let Some(last) = names.pop() else { return String::new() };
+    if names.is_empty() {
+        return format!(", unless left-out line {last} decides");
+    }
+    format!(", unless one of the left-out lines {} and {last} decides", names.join(", "))
 }
 
 /// What happens to a packet; `None` where the rule that decides does not say.
@@ -51,8 +68,15 @@ fn decision(list: &List, first: Option<u32>) -> Option<&'static str> {
 
 fn as_text(args: &ExplainArgs, list: &List, packet: &PacketText) -> String {
     let matches = Matches::new(args, list, packet);
-    let mut text = format!("{}: {}\n", packet.text, decision(list, matches.first).unwrap_or("no action"));
+    let action = decision(list, matches.first).unwrap_or("no action");
+    let mut text = format!("{}: {action}{}\n", packet.text, unless(&matches.unless));
     // Writing to a String cannot fail.
+    for Skipped { line, message } in matches.unless.iter().take(args.show) {
+        let _ = writeln!(text, "    unless line {line}: {message}");
+    }
+    if matches.unless.len() > args.show {
+        let _ = writeln!(text, "    unless {} more", matches.unless.len() - args.show);
+    }
     let mut line = |word: &str, position: u32| {
         let rule = &list.rules.rules[position as usize];
         let _ = writeln!(text, "    {word} line {}: {rule}", rule.line);
@@ -70,10 +94,13 @@ fn as_text(args: &ExplainArgs, list: &List, packet: &PacketText) -> String {
 }
 
 fn as_json(args: &ExplainArgs, list: &List, packet: &PacketText) -> String {
-    let Matches { first, next, hidden } = Matches::new(args, list, packet);
+    let Matches { first, next, hidden, unless } = Matches::new(args, list, packet);
+    let unless: Vec<_> =
+        unless.iter().map(|Skipped { line, message }| json!({ "line": line, "left_out": message })).collect();
     let value = json!({
         "packet": packet.text,
         "action": decision(list, first),
+        "unless": unless,
         "by": first.map(|position| rule_json(&list.rules, position)),
         "then": next.iter().map(|&position| rule_json(&list.rules, position)).collect::<Vec<_>>(),
         "more": hidden,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use packetloom_classify::formats::{self, Headers, Options, Reading, Skipped, WriteError, WriteOptions};
-use packetloom_classify::{Action, Classifier, Kind, NO_RULE, RuleSet};
+use packetloom_classify::{Action, Classifier, Gaps, Kind, NO_RULE, RuleSet};
 use packetloom_device::Device;
 use packetloom_engine::offload;
 use packetloom_io::input::{Stop, is_standard, open_text};
@@ -56,18 +56,27 @@ fn state_actions(rules: &mut RuleSet, action: Option<ActionName>) {
     }
 }
 
-/// Reads the rules of a policy, each with its action where there is one, and says what happens to packets that none matches.
-fn read_policy(policy: &Policy) -> Result<(RuleSet, Action), Failure> {
+/// Rules, what happens to packets that none of them matches, and what was left out.
+struct List {
+    rules: RuleSet,
+    default: Action,
+    skipped: Vec<Skipped>,
+    gaps: Gaps,
+}
+
+/// Reads the rules of a policy, each with its action where there is one.
+fn read_policy(policy: &Policy) -> Result<List, Failure> {
     let options = Options {
         ignore_flags: policy.ignore_flags,
         format: policy.format,
         skip_unsupported: policy.reading.skip_unsupported,
         list: policy.reading.list.clone(),
     };
-    let Reading { mut rules, skipped, default, .. } = read(&policy.rules, &options)?;
+    let Reading { mut rules, skipped, default, gaps, .. } = read(&policy.rules, &options)?;
     list(&policy.rules, &skipped, false);
     state_actions(&mut rules, policy.rule_action);
-    Ok((rules, policy.default.map(Action::from).or(default).unwrap_or(Action::Deny)))
+    let default = policy.default.map(Action::from).or(default).unwrap_or(Action::Deny);
+    Ok(List { rules, default, skipped, gaps })
 }
 
 /// A rule in JSON, for those who look it up.

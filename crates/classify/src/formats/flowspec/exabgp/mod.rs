@@ -198,6 +198,7 @@ impl Parser<'_> {
         self.begin(line, rest, end)?;
         if let (Some(what), Some(route)) = (unsupported, &mut self.route) {
             route.unsupported(line, what);
+            self.table.is_withdrawn = true;
         }
         Ok(())
     }
