@@ -109,7 +109,7 @@ impl Findings {
             };
             warnings.push(format!(
                 "{} an interface that the section does not describe, first interface {interface} at byte {offset}, where {described} is \
-                 described: without a link type they cannot be parsed and count as undefined_interface, which the malformed policy decides",
+                 described; without a link type they are not parsed and count as undefined_interface, for which a chain's malformed policy holds",
                 count(frames, "packet block names", "packet blocks name"),
             ));
         }
@@ -153,7 +153,7 @@ impl Findings {
         };
         let supported = LinkType::SUPPORTED.iter().map(|link| named(link.0.into())).collect();
         format!(
-            "{} of {types} cannot be parsed and count as unsupported_link_type, which the non_ip policy decides; supported: {}",
+            "{} of {types} cannot be parsed and count as unsupported_link_type, for which a chain's non_ip policy holds; supported: {}",
             count(total, "frame", "frames"),
             list(supported)
         )
