@@ -58,7 +58,7 @@ fn packets_of_undefined_interfaces_are_counted() {
     assert!(
         warnings[0].starts_with(
             "2 packet blocks name an interface that the section does not describe, first interface 82 at byte 48, where interface 0 only \
-             is described: "
+             is described; "
         ),
         "{warnings:?}"
     );
