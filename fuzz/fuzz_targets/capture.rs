@@ -6,9 +6,9 @@ use std::io::Read;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use packetloom_io::capture::CaptureReader;
+use packetloom_io::capture::{CaptureReader, Findings};
 use packetloom_io::input::Stop;
-use packetloom_packet::{Batch, FrameRef};
+use packetloom_packet::{Batch, FrameRef, LinkType};
 
 /// Yields its bytes a few at a time.
 struct Pieces {
@@ -26,8 +26,8 @@ impl Read for Pieces {
     }
 }
 
-/// Every frame with its bytes, and whether the capture was cut.
-fn frames(mut reader: CaptureReader) -> (Vec<(FrameRef, Vec<u8>)>, bool) {
+/// Every frame with its bytes, whether the capture was cut, and what was odd about it.
+fn frames(mut reader: CaptureReader) -> (Vec<(FrameRef, Vec<u8>)>, bool, Findings) {
     let mut batch = Batch::new(7);
     let mut frames = Vec::new();
     while reader.fill(&mut batch).expect("memory can be read") {
@@ -37,7 +37,14 @@ fn frames(mut reader: CaptureReader) -> (Vec<(FrameRef, Vec<u8>)>, bool) {
             frames.push((FrameRef { offset: 0, ..*frame }, bytes));
         }
     }
-    (frames, reader.truncation().is_some())
+    let findings = reader.findings();
+    let undefined = frames.iter().filter(|(frame, _)| frame.link == LinkType::NONE).count() as u64;
+    assert_eq!(findings.undefined.map_or(0, |undefined| undefined.frames), undefined);
+    let is_unsupported = |link: LinkType| !link.is_supported() && link != LinkType::NONE;
+    let unsupported = frames.iter().filter(|(frame, _)| is_unsupported(frame.link)).count() as u64;
+    assert_eq!(findings.unsupported.values().sum::<u64>(), unsupported);
+    let _ = findings.warnings();
+    (frames, reader.truncation().is_some(), findings)
 }
 
 // The first byte is the size of the pieces.

@@ -9,13 +9,19 @@ mod failure;
 mod talk;
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
+use signal_hook::consts::SIGUSR1;
 
 use crate::args::{AclVerb, Cli, Verb};
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
+    // Asks "run" and "meter" for statistics, which watch for it themselves; it ends none of the verbs. Where it cannot be caught, it
+    // ends the program as it would any other.
+    let _ = signal_hook::flag::register(SIGUSR1, Arc::new(AtomicBool::new(false)));
     let cli = Cli::parse();
     let result = match cli.verb {
         Verb::Run(args) => commands::run::run(args),

@@ -660,7 +660,7 @@ fn two_outputs_to_one_file_are_refused() {
     let output = run(packetloom().arg("check").arg(&chain));
     assert_eq!(output.status.code(), Some(78));
     assert!(stderr(&output).contains("more than one output to"), "{}", stderr(&output));
-    assert_eq!(run(packetloom().arg("run").arg(&chain).arg("-r").arg(edge())).status.code(), Some(2));
+    assert_eq!(run(packetloom().arg("run").arg(&chain).arg("-r").arg(edge())).status.code(), Some(78));
     let flows = folder.path().join("flows");
     let output = run(packetloom()
         .arg("meter")

@@ -330,6 +330,7 @@ fn frames() -> Vec<(LinkType, Vec<u8>)> {
         frames.extend(packets.map(|packet| (link, [&header[..], &packet].concat())));
     }
     frames.push((LinkType(2), ethernet(IPV4)));
+    frames.push((LinkType::NONE, ethernet(IPV4)));
     frames.push((LinkType::ETHERNET, [ethernet(0x0806), vec![0; 46]].concat()));
     frames.push((LinkType::ETHERNET, [ethernet(0x8847), label(false).repeat(20)].concat()));
     frames.push((LinkType::ETHERNET, [ethernet(0x8100), tag(0x8100).repeat(70)].concat()));

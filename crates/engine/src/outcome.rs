@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use packetloom_io::capture::Truncation;
+use packetloom_io::capture::{Findings, Truncation};
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 use packetloom_packet::FlowRecord;
@@ -30,6 +30,8 @@ pub struct Outcome {
     pub top_flows: TopFlows,
     /// Where and why the capture could not be read further.
     pub truncation: Option<Truncation>,
+    /// What was odd about the packets that were read. Not part of the summary for machines: its counters have these packets.
+    pub findings: Findings,
     /// Whether it was stopped before the end of its input.
     pub stopped: bool,
     /// Time from the first packet to the end.

@@ -132,7 +132,11 @@ fn frames(random: &mut Random, count: usize) -> Vec<(Vec<u8>, LinkType)> {
                     frame.drain(..14);
                     link = LinkType::RAW;
                 }
-                4 => link = LinkType(below(random, 300) as u16),
+                4 => {
+                    link =
+                        [LinkType(below(random, 300) as u16), LinkType(510), LinkType(60_000), LinkType::NONE]
+                            [below(random, 4) as usize]
+                }
                 _ => frame.resize(frame.len() + below(random, 200) as usize, 0),
             }
             (frame, link)

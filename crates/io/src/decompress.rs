@@ -1,5 +1,9 @@
 //! gzip and xz, decoded up to the very byte where they are damaged.
 //!
+//! Zeros between and behind gzip members are padding, as tapes and `dd` leave it, and are skipped, any number of them; so are
+//! zeros between and behind xz streams, in fours (xz format 2.2). Anything else behind the data is damage, like a member whose
+//! beginning is broken: `gzip` ignores it with a warning, but it may have held packets or rules.
+//!
 //! The libraries' own readers drop what they decoded in the call that meets the damage, up to 32 KiB of gzip's content
 //! and 2 MiB of xz's. Their push interfaces count what they gave out before an error, so they are driven here.
 
@@ -22,12 +26,12 @@ pub(crate) struct Decompressor<R> {
     output: Box<[u8]>,
     /// The part of `output` that was not read yet.
     ready: Range<usize>,
-    /// What is wrong with the bytes after it.
-    damage: Option<io::Error>,
+    /// What is wrong with the bytes after it: all that comes of further reading.
+    damage: Option<(io::ErrorKind, String)>,
 }
 
 enum Decoder {
-    Gzip { place: Place, inflate: Decompress, crc: Crc },
+    Gzip { place: Place, inflate: Decompress, crc: Crc, is_later: bool },
     Xz(Box<XzStream>),
 }
 
@@ -55,7 +59,7 @@ impl<R: Read> Decompressor<R> {
     /// Decodes gzip (RFC 1952).
     pub(crate) fn gzip(input: R) -> Self {
         let inflate = Decompress::new(false);
-        Self::new(input, Decoder::Gzip { place: Place::Header, inflate, crc: Crc::new() })
+        Self::new(input, Decoder::Gzip { place: Place::Header, inflate, crc: Crc::new(), is_later: false })
     }
 
     /// Decodes xz.
@@ -71,17 +75,21 @@ impl<R: Read> Decompressor<R> {
     fn step(&mut self) -> io::Result<Step> {
         let output = &mut self.output;
         match &mut self.decoder {
-            Decoder::Gzip { place: place @ Place::Header, inflate, crc } => {
+            Decoder::Gzip { place: place @ Place::Header, inflate, crc, is_later } => {
+                if *is_later {
+                    skip_zeros(&mut self.input)?;
+                }
                 if self.input.fill_buf()?.is_empty() {
                     return Ok(Step::End);
                 }
                 header(&mut self.input)?;
+                *is_later = true;
                 inflate.reset(false);
                 crc.reset();
                 *place = Place::Content;
                 Ok(Step::Content(0))
             }
-            Decoder::Gzip { place: place @ Place::Content, inflate, crc } => {
+            Decoder::Gzip { place: place @ Place::Content, inflate, crc, .. } => {
                 let (before_in, before_out) = (inflate.total_in(), inflate.total_out());
                 let input = self.input.fill_buf()?;
                 let at_end = input.is_empty();
@@ -125,11 +133,39 @@ impl<R: Read> Decompressor<R> {
     }
 }
 
+/// Skips zeros.
+fn skip_zeros(input: &mut impl BufRead) -> io::Result<()> {
+    loop {
+        let bytes = input.fill_buf()?;
+        let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
+        let is_all = zeros > 0 && zeros == bytes.len();
+        input.consume(zeros);
+        if !is_all {
+            return Ok(());
+        }
+    }
+}
+
 /// Reads the header of a gzip member (RFC 1952 section 2.3).
 fn header(input: &mut impl BufRead) -> io::Result<()> {
-    let mut fixed = [0; 10];
+    const MAGIC: [u8; 2] = [0x1f, 0x8b];
+    let mut magic = Vec::new();
+    input.take(2).read_to_end(&mut magic)?;
+    if !MAGIC.starts_with(&magic) {
+        let found = magic.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+        return Err(damage(&format!(
+            "behind the gzip data stands {found}; expected its end, zeros, or another gzip member, 1f 8b"
+        )));
+    }
+    let mut fixed = [0; 8];
+    if magic.len() < MAGIC.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     input.read_exact(&mut fixed)?;
-    let [0x1f, 0x8b, 8, flags, ..] = fixed else { return Err(damage("invalid gzip header")) };
+    let [method, flags, ..] = fixed;
+    if method != 8 {
+        return Err(damage(&format!("compression method {method} in a gzip header; expected 8, deflate")));
+    }
     let has = |flag: u8| flags & flag != 0;
     let mut two = [0; 2];
     if has(4) {
@@ -153,16 +189,25 @@ fn header(input: &mut impl BufRead) -> io::Result<()> {
 impl<R: Read> Read for Decompressor<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.ready.is_empty() {
-            if let Some(damage) = self.damage.take() {
-                return Err(damage);
+            if let Some((kind, what)) = &self.damage {
+                return Err(io::Error::new(*kind, what.clone()));
             }
-            match self.step()? {
-                Step::Content(len) => self.ready = 0..len,
-                Step::Damage(len, damage) => {
+            match self.step() {
+                Ok(Step::Content(len)) => self.ready = 0..len,
+                Ok(Step::Damage(len, damage)) => {
                     self.ready = 0..len;
-                    self.damage = Some(damage);
+                    self.damage = Some((damage.kind(), damage.to_string()));
                 }
-                Step::End => return Ok(0),
+                Ok(Step::End) => return Ok(0),
+                // A call that failed or was interrupted may succeed the next time; damage stays.
+                Err(e) if e.raw_os_error().is_some() || e.kind() == io::ErrorKind::Interrupted => {
+                    return Err(e);
+                }
+                // In the words of the kind, not of the call that met it.
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                    self.damage = Some((e.kind(), e.kind().to_string()));
+                }
+                Err(e) => self.damage = Some((e.kind(), e.to_string())),
             }
         }
         let len = self.ready.len().min(buffer.len());

@@ -36,6 +36,23 @@ pub enum Error {
         /// "pcap" or "pcapng".
         format: &'static str,
     },
+    /// The file header is there, and something in it is wrong.
+    #[error("{path}: {reason}")]
+    BadHeader {
+        /// The file.
+        path: String,
+        /// What is wrong, and what was expected.
+        reason: String,
+    },
+    /// A frame without a link type cannot be written to a pcap file, which has one for all frames.
+    #[error(
+        "{path}: a frame that passes names an undefined interface and has no link type, without which a pcap file cannot hold it; \
+         expected malformed = \"drop\" with a sink capture"
+    )]
+    NoLinkType {
+        /// The file to be written.
+        path: String,
+    },
     /// A pcap file has one link type for all its frames.
     #[error(
         "{path}: a pcap file holds frames of one link type; this one has {first}, and a frame of link type {other} is to be written"

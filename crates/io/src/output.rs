@@ -1,7 +1,13 @@
 //! Outputs: a file that appears under its name only when it is whole, or standard output.
+//!
+//! A symbolic link as an output's name stays: the file that it leads to is replaced. Another hard link to that file keeps
+//! what it had.
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -153,6 +159,54 @@ impl Output {
     }
 }
 
+/// What tells files apart whatever they are called: [`Identity::of_input`], [`Identity::of_output`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity(Is);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Is {
+    /// A regular file, by its device and inode.
+    File(u64, u64),
+    /// A file that is not there yet, by those of its folder and its name.
+    Missing(u64, u64, OsString),
+    /// Standard output where that is no regular file.
+    StandardOutput,
+}
+
+impl Identity {
+    /// That of an input, or of standard input where the path is `-`; none unless it is a regular file.
+    pub fn of_input(path: &Path) -> Option<Self> {
+        let metadata =
+            if is_standard(path) { of_descriptor(io::stdin().as_fd()) } else { fs::metadata(path).ok() };
+        Self::of_file(&metadata?)
+    }
+
+    /// That of an output, whether it is there or not; none where it is a device, a pipe or a folder, which are not replaced, or
+    /// cannot be looked up.
+    pub fn of_output(path: &Path) -> Option<Self> {
+        let path = resolve(path).ok()?;
+        if is_standard(&path) {
+            let file = of_descriptor(io::stdout().as_fd()).and_then(|metadata| Self::of_file(&metadata));
+            return Some(file.unwrap_or(Self(Is::StandardOutput)));
+        }
+        if let Ok(metadata) = fs::metadata(&path) {
+            return Self::of_file(&metadata);
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = fs::metadata(folder).ok()?;
+        Some(Self(Is::Missing(folder.dev(), folder.ino(), path.file_name()?.into())))
+    }
+
+    fn of_file(metadata: &Metadata) -> Option<Self> {
+        metadata.is_file().then(|| Self(Is::File(metadata.dev(), metadata.ino())))
+    }
+}
+
+/// What is known of an open descriptor.
+fn of_descriptor(descriptor: std::os::fd::BorrowedFd<'_>) -> Option<Metadata> {
+    File::from(descriptor.try_clone_to_owned().ok()?).metadata().ok()
+}
+
 /// Makes a file of a name of its own in the folder of `path`.
 fn create_part(path: &Path) -> io::Result<(PathBuf, File)> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -171,7 +225,7 @@ fn create_part(path: &Path) -> io::Result<(PathBuf, File)> {
 }
 
 /// The file that an output at `path` would replace: at the end of all links, so that a link itself is not replaced; `-` for
-/// standard output under any of its names. Two outputs of one run must not resolve to the same file.
+/// standard output under any of its names.
 ///
 /// # Errors
 ///

@@ -123,6 +123,11 @@ pub trait Prepared: Any + Send + Sync {
         None
     }
 
+    /// The file that it was made from, beside the chain file.
+    fn input_path(&self) -> Option<&Path> {
+        None
+    }
+
     /// Whether it has rules that may change while it runs.
     fn has_rules(&self) -> bool {
         false

@@ -112,6 +112,7 @@ fn layer2(link: u16, frame: &[u8]) -> Result<usize, Reject> {
             return if [2, 10, 24, 28, 30].contains(&small) { Ok(4) } else { Err(Reject::NotIp) };
         }
         12 | 14 | 101 | 228 | 229 => return Ok(0),
+        65535 => return Err(Reject::UndefinedInterface),
         _ => return Err(Reject::LinkType),
     };
     while [0x8100, 0x88a8, 0x9100, 0x9200].contains(&ethertype) {

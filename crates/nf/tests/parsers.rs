@@ -214,7 +214,7 @@ fn packet() -> impl Strategy<Value = Packet> {
 }
 
 fn on_link() -> impl Strategy<Value = OnLink> {
-    let link = prop::sample::select(vec![1, 1, 1, 113, 276, 0, 108, 12, 14, 101, 228, 229, 147, 127]);
+    let link = prop::sample::select(vec![1, 1, 1, 113, 276, 0, 108, 12, 14, 101, 228, 229, 147, 127, 65_535]);
     let vlans = prop::collection::vec(prop::sample::select(vec![0x8100, 0x88a8, 0x9100, 0x9200]), 0..3);
     let middle = prop_oneof![
         4 => Just(Middle::None),
@@ -281,8 +281,12 @@ proptest! {
         if frame.carries_ip() {
             prop_assert_eq!(found, Ok(intended(&frame.packet)));
         } else {
-            let known = [0, 1, 108, 113, 276].contains(&frame.link);
-            prop_assert_eq!(found, Err(if known { Reject::NotIp } else { Reject::LinkType }));
+            let reason = match frame.link {
+                0 | 1 | 108 | 113 | 276 => Reject::NotIp,
+                65_535 => Reject::UndefinedInterface,
+                _ => Reject::LinkType,
+            };
+            prop_assert_eq!(found, Err(reason));
         }
     }
 }

@@ -136,6 +136,8 @@ FUNCTION u32 headers_network(LOCAL const u8 *frame, u32 have, u32 len, u32 link)
     case LINK_IPV4:
     case LINK_IPV6:
       return 0;
+    case LINK_NONE:
+      return HEADERS_STOP | REJECT_UNDEFINED_INTERFACE;
     default:
       return HEADERS_STOP | REJECT_UNSUPPORTED_LINK_TYPE;
   }

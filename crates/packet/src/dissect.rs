@@ -102,6 +102,7 @@ pub(crate) fn network_layer(link: LinkType, data: &[u8]) -> Result<&[u8], Reject
                 Err(Reject::NotIp)
             };
         }
+        LinkType::NONE => return Err(Reject::UndefinedInterface),
         _ => return Err(Reject::LinkType),
     };
     let rest = &data[len..];

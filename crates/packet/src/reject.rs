@@ -28,6 +28,8 @@ macro_rules! rejects {
 rejects! {
     /// The capture's link type is not one that can be parsed.
     LinkType = "unsupported_link_type",
+    /// The capture does not describe the interface that the frame names, so its link type is unknown.
+    UndefinedInterface = "undefined_interface",
     /// The frame ends within its layer-2 headers (or a PPPoE, MPLS or VLAN header is cut).
     LinkTruncated = "link_truncated",
     /// Layer 2 carries something else than IP.

@@ -16,6 +16,7 @@ use packetloom_nf::Context;
 use serde_json::{Map, Value};
 
 use super::acl::{read_headers, read_rules};
+use super::files::Files;
 use super::{stdout, stop_on_signals, write_text};
 use crate::args::{
     BenchAclArgs, BenchChainArgs, BenchChangesArgs, BenchDeviceArgs, BenchMeterArgs, BenchVerb,
@@ -109,6 +110,7 @@ impl Drop for Temporary {
 }
 
 fn bench_meter(args: BenchMeterArgs) -> Done {
+    Files::default().input("-r", args.read.as_deref()).output("-o", args.output.as_deref()).check()?;
     let stop = stop_on_signals()?;
     let made = Temporary::new("traffic.pcap");
     let records = Temporary::new("flows.jsonl");

@@ -11,6 +11,7 @@ use packetloom_generate::{
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 
+use super::files::Files;
 use super::{Sink, stop_on_signals};
 use crate::args::{self, GenerateVerb, HeadersArgs, RulesArgs, TrafficArgs, TrafficShape};
 use crate::failure::Failure;
@@ -82,6 +83,7 @@ fn write_rules(args: &RulesArgs) -> Done {
 
 /// Writes headers for the rules of a file.
 fn write_headers(args: &HeadersArgs) -> Done {
+    Files::default().input("--rules", Some(&args.rules)).output("-o", Some(&args.text.output)).check()?;
     let rules = super::acl::read_rules(&args.rules)?;
     let shapes: Vec<_> = rules.rules.iter().flat_map(RuleShape::of).collect();
     let only_v4 = shapes.iter().all(|shape| !shape.ipv6);

@@ -9,10 +9,13 @@ use packetloom_engine::{Chain, Outcome, Plan};
 use packetloom_nf::{Config, Context, meter};
 
 use super::execute;
+use super::files::Files;
 use crate::args::MeterArgs;
 use crate::{Done, talk};
 
 pub(crate) fn run(args: MeterArgs) -> Done {
+    let files = Files::default().input("-r", Some(&args.read)).output("-o", Some(&args.output));
+    files.output("--summary", args.summary.as_deref()).check()?;
     let config = meter::Config {
         idle_timeout: args.timeouts.idle_timeout,
         active_timeout: args.timeouts.active_timeout,

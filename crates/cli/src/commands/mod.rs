@@ -5,23 +5,26 @@ pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod devices;
 pub(crate) mod docs;
+pub(crate) mod files;
 pub(crate) mod generate;
 pub(crate) mod meter;
 pub(crate) mod run;
 pub(crate) mod state;
+mod statistics;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use packetloom_engine::executor::{Io, Life};
 use packetloom_engine::{Outcome, Outputs, Plan};
 use packetloom_io::capture::{CaptureReader, CaptureWriter};
-use packetloom_io::input::{Stop, is_standard};
-use packetloom_io::output::{Output, resolve};
+use packetloom_io::input::Stop;
+use packetloom_io::output::Output;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use self::statistics::{Asked, Reporter};
 use crate::failure::Failure;
 use crate::talk;
 
@@ -39,31 +42,9 @@ fn stop_on_signals() -> Result<Stop, Failure> {
     Ok(stop)
 }
 
-/// Refuses outputs of which two would be mixed in one file, or on standard output.
-fn distinct<'a>(outputs: impl IntoIterator<Item = Option<&'a Path>>) -> Result<(), String> {
-    let mut seen: Vec<PathBuf> = Vec::new();
-    for path in outputs.into_iter().flatten() {
-        // What cannot be resolved cannot be opened either, and says so then.
-        let Ok(file) = resolve(path) else { continue };
-        let is_device = std::fs::metadata(&file).is_ok_and(|metadata| !metadata.is_file());
-        if seen.contains(&file) && !is_device {
-            let name = if is_standard(&file) { "standard output".into() } else { file.display().to_string() };
-            return Err(format!("more than one output to {name}; expected a file for each"));
-        }
-        seen.push(file);
-    }
-    Ok(())
-}
-
-/// The outputs of a plan, but for the summary.
-fn outputs(plan: &Plan) -> impl Iterator<Item = Option<&Path>> {
-    let chain = plan.chain();
-    let records = chain.functions().iter().map(|function| function.records_path());
-    records.chain([chain.settings.sink.as_deref()])
-}
-
 /// Opens what a plan names, runs it with a progress bar, writes the summary that `summarise` makes, and warns of a capture
-/// that could not be read to its end. Nothing appears under its name unless everything is whole.
+/// that could not be read to its end, and of packets in it that no function can judge. Nothing appears under its name unless
+/// everything is whole. The caller has checked that no output is an input.
 fn execute(
     plan: &Plan,
     source: &Path,
@@ -72,7 +53,6 @@ fn execute(
     life: Life<'_>,
     summarise: impl FnOnce(&Outcome) -> serde_json::Value,
 ) -> Result<Outcome, Failure> {
-    distinct(outputs(plan).chain(summaries.iter().map(|path| Some(*path)))).map_err(Failure::Usage)?;
     warn(plan);
     let stop = stop_on_signals()?;
     let source = CaptureReader::open(source, &stop)?;
@@ -87,7 +67,16 @@ fn execute(
         summaries: summaries.iter().map(|path| Output::create(path).map(Some)).collect::<Result<_, _>>()?,
     };
     let bar = talk::bar(source.total(), "reading", talk::Template::Bytes);
+    let position = Arc::new(AtomicU64::new(0));
+    let reporter = Reporter::start(Asked {
+        name: name.clone(),
+        total: source.total(),
+        position: position.clone(),
+        statistics: life.statistics.clone(),
+        bar: bar.clone(),
+    })?;
     let mut progress = |bytes, packets| {
+        position.store(bytes, Ordering::Relaxed);
         bar.set_position(bytes);
         if !bar.is_hidden() {
             bar.set_message(format!("{packets} packets"));
@@ -105,10 +94,14 @@ fn execute(
         life,
     };
     let result = packetloom_engine::run(plan, io);
+    drop(reporter);
     bar.finish_and_clear();
     let outcome = result?;
     outputs.write_summaries(&pretty(&summarise(&outcome))?)?;
     outputs.publish()?;
+    for warning in outcome.findings.warnings() {
+        talk::say(&format!("packetloom: warning: {name}: {warning}\n"));
+    }
     if let Some(truncation) = &outcome.truncation {
         let (reason, offset) = (&truncation.reason, truncation.offset);
         talk::say(&format!(

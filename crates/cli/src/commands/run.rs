@@ -10,7 +10,8 @@ use packetloom_engine::{Chain, Outcome, Plan, State};
 use packetloom_io::output::Output;
 use signal_hook::consts::SIGHUP;
 
-use super::{distinct, execute, outputs, stdout};
+use super::files::Files;
+use super::{execute, stdout};
 use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -30,16 +31,23 @@ pub(crate) fn run(args: RunArgs) -> Done {
         let message = format!("--rules-changes with {} workers; expected 1", plan.workers());
         return Err(Failure::Usage(message));
     }
+    let stdout = stdout();
+    let json = args.json.then_some(&*stdout);
+    let files = files(&args, &plan, json);
+    files.check().map_err(|clash| clash.in_chain(&args.chain))?;
     check_life(&args, &plan)?;
     let restore = args.restore_state.as_deref().map(|file| restore(file, &mut plan)).transpose()?;
     let reload = reload_on_signal(&args, &plan)?;
     let load_next = |number: Option<usize>| {
         let path = number.map_or(&args.chain, |number| &args.reload_at[number].chain);
         let chain = load(path, &args).map_err(|error| error.to_string())?;
+        let plan = Plan::new(chain);
+        let read = files.outputs_alone().functions_inputs(&plan);
+        read.check().map_err(|clash| format!("{}: {}", path.display(), clash.message()))?;
         if number.is_none() {
             talk::say(&format!("packetloom: {}: read again\n", path.display()));
         }
-        Ok(Plan::new(chain))
+        Ok(plan)
     };
     let every = args.save_every.and_then(|every| every.limit()).map(Duration::from_nanos);
     let saving = args.save_state.as_deref().map(|file| Saving {
@@ -52,13 +60,10 @@ pub(crate) fn run(args: RunArgs) -> Done {
         reload,
         load: Some(Box::new(load_next)),
         save: saving,
+        ..Life::default()
     };
-    let stdout = stdout();
-    let json = args.json.then_some(&*stdout);
     let summaries: Vec<_> = plan.chain().settings.run.summary.as_deref().into_iter().chain(json).collect();
     let state = args.save_state.as_deref();
-    distinct(outputs(&plan).chain(summaries.iter().copied().chain(state).map(Some)))
-        .map_err(Failure::Usage)?;
     let outcome = execute(&plan, &source, &summaries, args.count, life, Outcome::json)?;
     if let (Some(state), Some(file)) = (&outcome.state, state) {
         state.save(file)?;
@@ -91,6 +96,23 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, packetloom_engine::ConfigE
         settings.run.max_latency = args.max_latency;
     }
     Ok(chain)
+}
+
+/// All that is read and written.
+fn files(args: &RunArgs, plan: &Plan, json: Option<&Path>) -> Files {
+    let mut files = Files::default()
+        .input("chain file", Some(&args.chain))
+        .input("-r", args.read.as_deref())
+        .input("--rules-changes", args.rules_changes.as_deref())
+        .plan(plan, [args.read.is_some(), args.write.is_some(), args.summary.is_some()])
+        .output("-w", args.write.as_deref())
+        .output("--summary", args.summary.as_deref())
+        .output("--json", json)
+        .state(args.restore_state.as_deref(), args.save_state.as_deref());
+    for reload in &args.reload_at {
+        files = files.input("--reload-at", Some(&reload.chain));
+    }
+    files
 }
 
 /// Refuses what cannot be done before anything is.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use packetloom_nf::flows::Counts;
 use packetloom_nf::{Prepared, Report};
 
-use super::{Intake, Outlet};
+use super::{Intake, Outlet, Statistics};
 use crate::outcome::{Reloads, Replaced, TopFlows};
 use crate::state::places_of_state;
 use crate::{Chain, Error, Plan, State};
@@ -31,6 +31,8 @@ pub struct Life<'a> {
     pub load: Option<Box<Load<'a>>>,
     /// Where state goes on the way.
     pub save: Option<Saving<'a>>,
+    /// Brought up to date after each batch, of any run.
+    pub statistics: Arc<Statistics>,
 }
 
 /// See [`Life::load`]; the error is what the user is told.

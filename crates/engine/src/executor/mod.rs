@@ -6,6 +6,7 @@
 //! - `stateful`: one worker that feeds a device which keeps state for flows.
 //! - `oracle`: packet by packet through the slow forms.
 //! - [`Life`]: what happens to a run between two batches.
+//! - [`Statistics`]: what a run has counted so far.
 //! - [`Worker`]: one worker, for whoever has batches of their own; [`Shared`]: what several of them share.
 
 mod device;
@@ -15,15 +16,18 @@ mod oracle;
 mod shared;
 mod single;
 mod stateful;
+mod statistics;
 mod worker;
 mod workers;
 
 pub use self::life::{Life, Load, Save, Saving};
 pub use self::shared::Shared;
+pub use self::statistics::{Snapshot, Statistics};
 pub use self::worker::{Counted, Worker};
 pub(crate) use self::workers::APART;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -34,7 +38,7 @@ use packetloom_io::output::Output;
 use packetloom_nf::flows::Counts;
 use packetloom_nf::{Logged, Prepared, Report};
 use packetloom_packet::verdict::VerdictCounts;
-use packetloom_packet::{Batch, FlowRecord, Timestamp};
+use packetloom_packet::{Batch, FlowRecord, LinkType, Timestamp};
 
 use self::life::Course;
 use self::logs::Logs;
@@ -171,6 +175,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         wire_bytes: 0,
         live: intake.source.is_live(),
         logs: Logs::new(&chain.functions),
+        statistics: io.life.statistics.clone(),
     };
     outlet.outputs_of = outlet.outputs_of(plan);
     let is_auto = settings.device == Device::Auto;
@@ -208,6 +213,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         flows: names.zip(flows).collect(),
         top_flows,
         truncation: intake.source.truncation().cloned(),
+        findings: intake.source.findings(),
         stopped: intake.stop.load(Ordering::Relaxed),
         elapsed: start.elapsed(),
         shares,
@@ -265,19 +271,18 @@ impl Intake<'_> {
             return Ok(false);
         }
         let room = batch.capacity();
-        if let Some(until) = self.until {
-            batch.set_capacity(room.min(usize::try_from(until - self.received).unwrap_or(room)));
+        // No more is read than is judged, so that what the reader counts is what the run counts.
+        for until in [self.until, self.limit].into_iter().flatten() {
+            let left = usize::try_from(until - self.received).unwrap_or(room);
+            batch.set_capacity(batch.capacity().min(left));
         }
         let has_more = self.source.fill(batch)?;
         batch.set_capacity(room);
         if !has_more {
             return Ok(false);
         }
-        if let Some(limit) = self.limit {
-            batch.truncate(usize::try_from(limit - self.received).unwrap_or(usize::MAX));
-        }
         self.received += batch.len() as u64;
-        self.time = batch.frames().last().map(|frame| frame.time.as_nanos()).or(self.time);
+        self.time = last_time(batch).map(Timestamp::as_nanos).or(self.time);
         (self.progress)(self.source.position(), self.received);
         Ok(true)
     }
@@ -301,6 +306,7 @@ struct Outlet<'a> {
     /// Whether somebody may be waiting for what was decided: then nothing is held back.
     live: bool,
     logs: Logs,
+    statistics: Arc<Statistics>,
 }
 
 impl Outlet<'_> {
@@ -310,6 +316,7 @@ impl Outlet<'_> {
             self.verdicts.add(verdict);
             self.wire_bytes += u64::from(frame.wire_len);
         }
+        self.statistics.set(Snapshot { verdicts: self.verdicts, wire_bytes: self.wire_bytes });
         let live = self.live;
         Ok(self.outputs.with(
             |outputs| &mut outputs.sink,
@@ -379,6 +386,11 @@ impl Encoder {
     }
 }
 
+/// The time of a batch's last frame whose time can be trusted: where its interface is undefined, so is the unit.
+fn last_time(batch: &Batch) -> Option<Timestamp> {
+    batch.frames().iter().rev().find(|frame| frame.link != LinkType::NONE).map(|frame| frame.time)
+}
+
 /// How far time has come on a live source, so that idle state can expire.
 #[derive(Clone, Copy, Debug)]
 struct Expiry {
@@ -390,7 +402,7 @@ struct Expiry {
 
 impl Expiry {
     fn after(batch: &Batch) -> Option<Self> {
-        let last = batch.frames().last()?.time.as_nanos();
+        let last = last_time(batch)?.as_nanos();
         let now = Timestamp::from_nanos(last.saturating_sub(REORDER_NANOS));
         Some(Self { now, packets: batch.len() })
     }

@@ -12,7 +12,9 @@
 
 /* A frame's place: its offset, link type, captured bytes (16 bits). */
 #define OFFSET_OF(place) ((place) & (((u64)1 << OFFSET_BITS) - 1))
-#define LINK_OF(place) ((u32)((place) >> OFFSET_BITS) & ((1u << LINK_BITS) - 1))
+#define LINK_BITS_OF(place) ((u32)((place) >> OFFSET_BITS) & ((1u << LINK_BITS) - 1))
+/* All ones stand for the link type of a frame that has none. */
+#define LINK_OF(place) (LINK_BITS_OF(place) == (1u << LINK_BITS) - 1 ? LINK_NONE : LINK_BITS_OF(place))
 #define LEN_OF(place) ((u32)((place) >> (OFFSET_BITS + LINK_BITS)))
 #define PLACE(offset, link, len) ((u64)(offset) | (u64)(link) << OFFSET_BITS | (u64)(len) << (OFFSET_BITS + LINK_BITS))
 /* The place of no frame, and its length where buffers follow each other. */

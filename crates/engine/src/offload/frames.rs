@@ -124,9 +124,11 @@ impl Place {
     }
 }
 
-/// A link type in as many bits as places have for it; the greatest stands for all that are not known.
-pub(super) fn link_bits(link: LinkType) -> u64 {
-    u64::from(link.0).min((1 << LINK_BITS) - 1)
+/// A link type in as many bits as places have for it: all ones for [`LinkType::NONE`], and one less for all others
+/// that are too large, of which none is supported.
+fn link_bits(link: LinkType) -> u64 {
+    const NONE: u64 = (1 << LINK_BITS) - 1;
+    if link == LinkType::NONE { NONE } else { u64::from(link.0).min(NONE - 1) }
 }
 
 /// How the frames of a ring lie.

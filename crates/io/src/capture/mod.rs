@@ -1,10 +1,12 @@
 //! Capture files: pcap and pcapng, from a mapped file or a stream, into batches; and pcap out again.
 
+mod findings;
 mod pcap;
 mod pcapng;
 mod reader;
 mod writer;
 
+pub use findings::{Findings, Overlong, Undefined};
 pub use reader::{CaptureReader, Truncation};
 pub use writer::CaptureWriter;
 
@@ -29,7 +31,7 @@ enum Step {
     /// The record is not whole yet.
     NeedMore,
     /// What stands here is no record: reading ends.
-    Broken(&'static str),
+    Broken(findings::Fault),
 }
 
 /// A capture format and what its headers said so far.
@@ -43,10 +45,18 @@ enum Decoder {
 const HEADER_LEN: usize = pcap::HEADER_LEN;
 
 impl Decoder {
-    fn step(&mut self, bytes: &[u8]) -> Step {
+    /// Looks at what stands at the start of `bytes`, which are at this offset in the file.
+    fn step(&mut self, bytes: &[u8], offset: u64) -> Step {
         match self {
             Self::Pcap(decoder) => decoder.step(bytes),
-            Self::Pcapng(decoder) => decoder.step(bytes),
+            Self::Pcapng(decoder) => decoder.step(bytes, offset),
+        }
+    }
+
+    fn findings(&self) -> Findings {
+        match self {
+            Self::Pcap(decoder) => decoder.findings(),
+            Self::Pcapng(decoder) => decoder.findings().clone(),
         }
     }
 

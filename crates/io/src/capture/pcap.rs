@@ -2,6 +2,7 @@
 
 use packetloom_packet::{FrameRef, LinkType, Timestamp};
 
+use super::findings::{Fault, Findings};
 use super::{Order, Resolution, Step};
 
 /// Bytes of the file header.
@@ -23,6 +24,11 @@ pub(super) struct Decoder {
     nanos_per_tick: u64,
     record_header: usize,
     link: LinkType,
+    /// The link type as the file header has it.
+    number: u32,
+    /// Whether frames of it can be parsed; if not, how many there were.
+    is_supported: bool,
+    unsupported: u64,
 }
 
 impl Decoder {
@@ -44,17 +50,29 @@ impl Decoder {
         let magic = order.u32(header, 0);
         // The upper six bits of the link type hold the length of a frame check sequence, a reserved bit, and whether
         // that length is known.
-        let link = order.u32(header, 20) & 0x03ff_ffff;
+        let number = order.u32(header, 20) & 0x03ff_ffff;
+        let link = LinkType::of_number(number);
         Self {
             order,
             nanos_per_tick: if magic == MAGIC_NANOS { 1 } else { 1_000 },
             record_header: if magic == MAGIC_KUZNETZOV { 24 } else { 16 },
-            link: LinkType(u16::try_from(link).unwrap_or(u16::MAX)),
+            link,
+            number,
+            is_supported: link.is_supported(),
+            unsupported: 0,
         }
     }
 
     pub(super) fn resolution(&self) -> Resolution {
         if self.nanos_per_tick == 1 { Resolution::Nanos } else { Resolution::Micros }
+    }
+
+    pub(super) fn findings(&self) -> Findings {
+        let mut findings = Findings::default();
+        if self.unsupported > 0 {
+            findings.add_unsupported(self.number, self.unsupported);
+        }
+        findings
     }
 
     #[inline]
@@ -65,11 +83,14 @@ impl Decoder {
         let field = |at| self.order.u32(header, at);
         let captured = field(8);
         if captured > MAX_CAPTURED {
-            return Step::Broken("a record's captured length is beyond any capture's");
+            return Step::Broken(Fault::Captured(captured, MAX_CAPTURED));
         }
         let len = self.record_header + captured as usize;
         if bytes.len() < len {
             return Step::NeedMore;
+        }
+        if !self.is_supported {
+            self.unsupported += 1;
         }
         let time = u64::from(field(0)) * 1_000_000_000 + u64::from(field(4)) * self.nanos_per_tick;
         let frame = FrameRef {

@@ -1,7 +1,12 @@
 //! pcapng (draft-ietf-opsawg-pcapng): enhanced, simple and obsolete packet blocks, several sections and interfaces.
+//!
+//! Every packet block gives a frame. One that names an interface which its section did not describe before it has
+//! [`LinkType::NONE`], all bytes that it holds, and a time in microseconds, the unit of interfaces that name none; such a
+//! simple packet block has the time of the latest frame whose interface is known.
 
 use packetloom_packet::{FrameRef, LinkType, Timestamp};
 
+use super::findings::{Fault, Findings};
 use super::{Order, Step};
 
 /// Section header block; the same in both byte orders.
@@ -29,13 +34,16 @@ const MAX_INTERFACES: usize = 1 << 16;
 pub(super) struct Decoder {
     order: Order,
     interfaces: Vec<Interface>,
-    /// The latest frame's time: simple packet blocks have none of their own.
+    /// The time of the latest frame whose interface is known: simple packet blocks have none of their own.
     time: Timestamp,
+    findings: Findings,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: LinkType,
+    /// The link type as the interface description has it, where frames of it cannot be parsed.
+    unsupported: Option<u16>,
     snap: u32,
     ticks: Ticks,
     offset_nanos: i64,
@@ -78,6 +86,15 @@ impl Ticks {
 }
 
 impl Interface {
+    /// What holds for packets whose interface is not described, and for interfaces without options.
+    const UNDEFINED: Self = Self {
+        link: LinkType::NONE,
+        unsupported: None,
+        snap: 0,
+        ticks: Ticks::Multiply(1_000),
+        offset_nanos: 0,
+    };
+
     fn time(&self, high: u32, low: u32) -> Timestamp {
         let nanos = self.ticks.nanos(u64::from(high) << 32 | u64::from(low));
         Timestamp::from_nanos(nanos.saturating_add_signed(self.offset_nanos))
@@ -91,31 +108,44 @@ impl Decoder {
     }
 
     pub(super) fn new() -> Self {
-        Self { order: Order::Little, interfaces: Vec::new(), time: Timestamp::default() }
+        Self {
+            order: Order::Little,
+            interfaces: Vec::new(),
+            time: Timestamp::default(),
+            findings: Findings::default(),
+        }
     }
 
-    pub(super) fn step(&mut self, bytes: &[u8]) -> Step {
+    pub(super) fn findings(&self) -> &Findings {
+        &self.findings
+    }
+
+    /// `offset` is where the bytes begin in the file.
+    pub(super) fn step(&mut self, bytes: &[u8], offset: u64) -> Step {
         if bytes.len() < MIN_BLOCK {
             return Step::NeedMore;
         }
         let mut kind = self.order.u32(bytes, 0);
         if Self::recognise(bytes) {
             // A section may change the byte order, so its length can be read only after its magic.
-            self.order =
-                if Order::Little.u32(bytes, 8) == BYTE_ORDER_MAGIC { Order::Little } else { Order::Big };
+            let orders = [Order::Little, Order::Big];
+            let Some(order) = orders.into_iter().find(|order| order.u32(bytes, 8) == BYTE_ORDER_MAGIC) else {
+                return Step::Broken(Fault::Magic(Order::Little.u32(bytes, 8)));
+            };
+            self.order = order;
             self.interfaces.clear();
             kind = SECTION_HEADER;
         }
         let len = self.order.u32(bytes, 4) as usize;
         if len < MIN_BLOCK || !len.is_multiple_of(4) {
-            return Step::Broken("a block's length is impossible");
+            return Step::Broken(Fault::BlockLength(len as u32));
         }
         let is_read = matches!(kind, INTERFACE_DESCRIPTION | PACKET | SIMPLE_PACKET | ENHANCED_PACKET);
         if !is_read && kind != SECTION_HEADER {
             return Step::Skip(len as u64);
         }
         if len > MAX_BLOCK {
-            return Step::Broken("a block is longer than 16 MiB");
+            return Step::Broken(Fault::LongBlock(len as u32));
         }
         if bytes.len() < len {
             return Step::NeedMore;
@@ -124,72 +154,93 @@ impl Decoder {
         let frame = match kind {
             INTERFACE_DESCRIPTION => {
                 if body.len() < 8 {
-                    return Step::Broken("an interface description is too short");
+                    return Step::Broken(Fault::ShortBlock("an interface description", body.len(), 8));
                 }
                 if self.interfaces.len() >= MAX_INTERFACES {
-                    return Step::Broken("a section has more than 65,536 interfaces");
+                    return Step::Broken(Fault::Interfaces(MAX_INTERFACES));
                 }
                 let interface = self.interface(body);
                 self.interfaces.push(interface);
-                None
+                return Step::Skip(len as u64);
             }
             ENHANCED_PACKET | PACKET => {
                 if body.len() < 20 {
-                    return Step::Broken("a packet block is too short");
+                    return Step::Broken(Fault::ShortBlock("a packet", body.len(), 20));
                 }
                 let id =
                     if kind == PACKET { u32::from(self.order.u16(body, 0)) } else { self.order.u32(body, 0) };
-                self.packet(body, id)
+                self.packet(body, id, offset)
             }
             SIMPLE_PACKET => {
                 if body.len() < 4 {
-                    return Step::Broken("a simple packet block is too short");
+                    return Step::Broken(Fault::ShortBlock("a simple packet", body.len(), 4));
                 }
-                self.simple_packet(body)
+                self.simple_packet(body, offset)
             }
-            _ => None,
+            _ => return Step::Skip(len as u64),
         };
-        match frame {
-            Some(frame) => Step::Frame(frame, len),
-            None => Step::Skip(len as u64),
+        Step::Frame(frame, len)
+    }
+
+    fn packet(&mut self, body: &[u8], id: u32, offset: u64) -> FrameRef {
+        let field = |at| self.order.u32(body, at);
+        let (high, low, claimed, wire_len) = (field(4), field(8), field(12), field(16));
+        let held = (body.len() - 20) as u32;
+        if claimed > held {
+            self.findings.add_overlong(claimed, held, offset);
+        }
+        let (time, link) = match self.interfaces.get(id as usize) {
+            Some(interface) => {
+                self.time = interface.time(high, low);
+                count_unsupported(&mut self.findings, interface);
+                (self.time, interface.link)
+            }
+            None => {
+                self.findings.add_undefined(id, self.interfaces.len(), offset);
+                (Interface::UNDEFINED.time(high, low), LinkType::NONE)
+            }
+        };
+        FrameRef {
+            offset: (BLOCK_HEADER + 20) as u64,
+            time,
+            len: claimed.min(held),
+            wire_len,
+            link,
+            port: u16::try_from(id).unwrap_or(u16::MAX),
         }
     }
 
-    fn packet(&mut self, body: &[u8], id: u32) -> Option<FrameRef> {
-        // A packet of an interface that was never described cannot be read: no link type is known.
-        let interface = self.interfaces.get(id as usize)?;
-        self.time = interface.time(self.order.u32(body, 4), self.order.u32(body, 8));
-        let captured = self.order.u32(body, 12).min((body.len() - 20) as u32);
-        Some(FrameRef {
-            offset: (BLOCK_HEADER + 20) as u64,
-            time: self.time,
-            len: captured,
-            wire_len: self.order.u32(body, 16),
-            link: interface.link,
-            port: id as u16,
-        })
-    }
-
-    fn simple_packet(&self, body: &[u8]) -> Option<FrameRef> {
-        let interface = self.interfaces.first()?;
+    fn simple_packet(&mut self, body: &[u8], offset: u64) -> FrameRef {
         let wire_len = self.order.u32(body, 0);
+        let interface = match self.interfaces.first() {
+            Some(interface) => {
+                count_unsupported(&mut self.findings, interface);
+                interface
+            }
+            None => {
+                self.findings.add_undefined(0, 0, offset);
+                &Interface::UNDEFINED
+            }
+        };
         let snap = if interface.snap == 0 { u32::MAX } else { interface.snap };
-        Some(FrameRef {
+        FrameRef {
             offset: (BLOCK_HEADER + 4) as u64,
             time: self.time,
             len: wire_len.min(snap).min((body.len() - 4) as u32),
             wire_len,
             link: interface.link,
             port: 0,
-        })
+        }
     }
 
     fn interface(&self, body: &[u8]) -> Interface {
+        let number = self.order.u16(body, 0);
+        let link = LinkType::of_number(number.into());
         let mut interface = Interface {
-            link: LinkType(self.order.u16(body, 0)),
+            link,
+            unsupported: (!link.is_supported()).then_some(number),
             snap: self.order.u32(body, 4),
-            ticks: Ticks::new(6),
-            offset_nanos: 0,
+            ..Interface::UNDEFINED
         };
         let mut options = &body[8..];
         while options.len() >= 4 {
@@ -213,5 +264,13 @@ impl Decoder {
             options = options.get(4 + len.next_multiple_of(4)..).unwrap_or_default();
         }
         interface
+    }
+}
+
+/// Counts a frame where its interface's link type cannot be parsed.
+#[inline]
+fn count_unsupported(findings: &mut Findings, interface: &Interface) {
+    if let Some(number) = interface.unsupported {
+        findings.add_unsupported(number.into(), 1);
     }
 }

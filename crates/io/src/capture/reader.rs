@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use packetloom_packet::batch::empty_arena;
 use packetloom_packet::{Batch, FrameRef};
 
-use super::{Decoder, HEADER_LEN, Resolution, Step, pcap, pcapng};
+use super::{Decoder, Findings, HEADER_LEN, Resolution, Step, pcap, pcapng};
 use crate::Error;
 use crate::input::{self, Input, Stop, Stream};
 use crate::map::Map;
@@ -124,7 +124,7 @@ impl CaptureReader {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, is empty, is not a capture, or ends within its file header.
+    /// The file cannot be read, is empty, is not a capture, has a bad file header, or ends within it.
     pub fn open(path: &Path, stop: &Stop) -> Result<Self, Error> {
         let window = match input::open(path, stop)? {
             Input::Mapped(map) => Window::Mapped { map, present: 0 },
@@ -153,17 +153,17 @@ impl CaptureReader {
     }
 
     fn new(name: String, mut window: Window, stop: Stop) -> Result<Self, Error> {
+        let mut corrupt = None;
         // Enough for the file header, or all there is.
         if let Window::Stream(chunks) = &mut window {
             while chunks.filled < HEADER_LEN {
                 match chunks.read_more(0).map_err(|e| Error::io(name.clone(), e))? {
                     More::Bytes => {}
                     More::End => break,
-                    More::Corrupt(reason) if chunks.filled == 0 => {
-                        let source = std::io::Error::new(std::io::ErrorKind::InvalidData, reason);
-                        return Err(Error::io(name, source));
+                    More::Corrupt(reason) => {
+                        corrupt = Some(reason);
+                        break;
                     }
-                    More::Corrupt(_) => break,
                 }
             }
         }
@@ -172,7 +172,11 @@ impl CaptureReader {
             Ok(recognised) => recognised,
             // Stopped on purpose before enough came to know the format: a capture without frames.
             Err(_) if stopped => (Decoder::Pcapng(pcapng::Decoder::new()), 0),
-            Err(e) => return Err(e),
+            Err(e) => {
+                let broken =
+                    |reason: String| Error::BadHeader { path: name.clone(), reason: broken_data(&reason) };
+                return Err(corrupt.map_or(e, broken));
+            }
         };
         let mut reader = Self {
             name,
@@ -196,7 +200,7 @@ impl CaptureReader {
             return Ok(());
         }
         loop {
-            match self.decoder.step(self.window.bytes()) {
+            match self.decoder.step(self.window.bytes(), 0) {
                 _ if self.stop.load(Ordering::Relaxed) => {
                     self.done = true;
                     return Ok(());
@@ -206,7 +210,14 @@ impl CaptureReader {
                     return Ok(());
                 }
                 Step::NeedMore if self.read_more()? => {}
-                _ => return Err(Error::HeaderCut { path: self.name.clone(), format: "pcapng" }),
+                step => {
+                    let path = self.name.clone();
+                    return Err(match (step, self.truncation.take()) {
+                        (Step::Broken(fault), _) => Error::BadHeader { path, reason: fault.to_string() },
+                        (_, Some(Truncation { reason, .. })) => Error::BadHeader { path, reason },
+                        _ => Error::HeaderCut { path, format: "pcapng" },
+                    });
+                }
             }
         }
     }
@@ -233,7 +244,8 @@ impl CaptureReader {
             let step = if self.skip > 0 {
                 Step::NeedMore
             } else {
-                self.decoder.step(&self.window.bytes()[self.position..])
+                let offset = self.position();
+                self.decoder.step(&self.window.bytes()[self.position..], offset)
             };
             match step {
                 Step::Frame(frame, len) => {
@@ -258,8 +270,8 @@ impl CaptureReader {
                         batch.reset(self.window.arena(self.position));
                     }
                 }
-                Step::Broken(reason) => {
-                    self.truncate(reason);
+                Step::Broken(fault) => {
+                    self.truncate(&fault.to_string());
                     break;
                 }
             }
@@ -278,7 +290,7 @@ impl CaptureReader {
             More::Bytes => Ok(true),
             More::End => Ok(false),
             More::Corrupt(reason) => {
-                self.truncate(&format!("the compressed data are broken: {reason}"));
+                self.truncate(&broken_data(&reason));
                 Ok(false)
             }
         }
@@ -310,6 +322,11 @@ impl CaptureReader {
         self.decoder.resolution()
     }
 
+    /// What was odd about the frames given so far.
+    pub fn findings(&self) -> Findings {
+        self.decoder.findings()
+    }
+
     /// Where and why reading ended before the end of the file, if it did.
     pub fn truncation(&self) -> Option<&Truncation> {
         self.truncation.as_ref()
@@ -337,6 +354,11 @@ impl CaptureReader {
     pub fn is_live(&self) -> bool {
         matches!(&self.window, Window::Stream(chunks) if chunks.stream.live)
     }
+}
+
+/// Says why a decompressor gave up.
+fn broken_data(reason: &str) -> String {
+    format!("the compressed data are broken: {reason}")
 }
 
 /// Tells the format by the first bytes: its decoder, and where the first record or block begins.

@@ -57,8 +57,11 @@ impl CaptureWriter {
     ///
     /// # Errors
     ///
-    /// [`Error::MixedLinkTypes`], or [`Error::Io`].
+    /// [`Error::MixedLinkTypes`], [`Error::NoLinkType`] for a frame of [`LinkType::NONE`], or [`Error::Io`].
     pub fn write(&mut self, frame: &FrameRef, bytes: &[u8]) -> Result<(), Error> {
+        if frame.link == LinkType::NONE {
+            return Err(Error::NoLinkType { path: self.output.name().into() });
+        }
         match self.link {
             None => self.header(frame.link)?,
             Some(link) if link != frame.link => {

@@ -300,3 +300,98 @@ fn compressed_twice_is_no_capture() {
     let twice = gzip(&gzip(&pcap_sample(Order::Little, MICROS).bytes));
     assert!(matches!(open_pieces(&twice, 4096), Err(Error::NotACapture { .. })));
 }
+
+/// Opens compressed bytes in pieces of several sizes, which must come to the same; returns that.
+#[track_caller]
+fn read_compressed(bytes: &[u8]) -> Reading {
+    let read = |size| read_in_batches(open_pieces(bytes, size).expect("a capture"), 16).expect("no error");
+    let reading = read(4096);
+    for size in [1, 3, 700, 1 << 20] {
+        assert_eq!(read(size), reading, "pieces of {size}");
+    }
+    reading
+}
+
+#[test]
+fn zeros_around_gzip_members_are_padding() {
+    let capture = pcap_sample(Order::Little, MICROS);
+    let (first, second) = capture.bytes.split_at(60);
+    for zeros in [1, 2, 7, 512, 70_000, 200_000] {
+        let padding = vec![0; zeros];
+        for bytes in [
+            [gzip(&capture.bytes), padding.clone()].concat(),
+            [gzip(first), padding.clone(), gzip(second), padding.clone()].concat(),
+        ] {
+            let reading = read_compressed(&bytes);
+            assert_eq!((&reading.frames, reading.truncation), (&capture.frames, None), "{zeros} zeros");
+        }
+    }
+}
+
+#[test]
+fn what_is_neither_zeros_nor_a_member_behind_gzip_data_is_damage() {
+    let capture = pcap_sample(Order::Little, MICROS);
+    let whole = gzip(&capture.bytes);
+    for (garbage, reason) in [
+        (
+            &b"trailing"[..],
+            "behind the gzip data stands 74 72; expected its end, zeros, or another gzip member, 1f 8b",
+        ),
+        (b"x", "behind the gzip data stands 78; expected"),
+        (b"\0\0\0x", "behind the gzip data stands 78; expected"),
+        (b"\x1f\x8c", "behind the gzip data stands 1f 8c; expected"),
+        (b"\x1f", "unexpected end of file"),
+        (b"\x1f\x8b\x08", "unexpected end of file"),
+        (b"\x1f\x8b\x07\0\0\0\0\0\0\x03", "compression method 7 in a gzip header; expected 8"),
+    ] {
+        let reading = read_compressed(&[&whole, garbage].concat());
+        assert_eq!(reading.frames, capture.frames, "{garbage:?}");
+        let truncation = reading.truncation.unwrap_or_else(|| panic!("{garbage:?}: no truncation"));
+        assert!(truncation.reason.contains(reason), "{garbage:?}: {}", truncation.reason);
+        assert_eq!(truncation.offset, capture.bytes.len() as u64);
+    }
+}
+
+#[test]
+fn zeros_around_xz_streams_are_padding_in_fours() {
+    let capture = pcap_sample(Order::Little, MICROS);
+    let (first, second) = capture.bytes.split_at(60);
+    let stream = |bytes| xz_stored(bytes, 50).bytes;
+    for zeros in [4, 8, 512, 70_000, 200_000] {
+        let padding = vec![0; zeros];
+        for bytes in [
+            [stream(&capture.bytes), padding.clone()].concat(),
+            [stream(first), padding.clone(), stream(second), padding.clone()].concat(),
+        ] {
+            let reading = read_compressed(&bytes);
+            assert_eq!((&reading.frames, reading.truncation), (&capture.frames, None), "{zeros} zeros");
+        }
+    }
+    for rest in [&[0; 3][..], &[0; 5], b"trailing garbage", b"\0\0\0\0trailing garbage"] {
+        let reading = read_compressed(&[&stream(&capture.bytes), rest].concat());
+        assert_eq!(reading.frames, capture.frames, "{rest:?}");
+        let reason = reading.truncation.unwrap_or_else(|| panic!("{rest:?}: no truncation")).reason;
+        assert!(reason.contains("compressed data are broken"), "{rest:?}: {reason}");
+    }
+}
+
+#[test]
+fn damage_before_the_end_of_the_file_header_is_named() {
+    let capture = pcap_sample(Order::Little, MICROS);
+    let mut wrong_checksum = gzip(&capture.bytes[..10]);
+    let at = wrong_checksum.len() - 8;
+    wrong_checksum[at] ^= 1;
+    let section = Pcapng::new(Order::Little).capture.bytes;
+    for bytes in [
+        wrong_checksum,
+        gzip_stored(&capture.bytes, 10).bytes[..40].to_vec(),
+        xz_stored(&capture.bytes, 10).bytes[..40].to_vec(),
+        gzip_stored(&section, 26).bytes[..45].to_vec(),
+        b"\x1f\x8b\x08".to_vec(),
+    ] {
+        for size in [1, 4096] {
+            let error = open_pieces(&bytes, size).expect_err("not whole").to_string();
+            assert!(error.starts_with("stream: the compressed data are broken: "), "{error}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 mod arbitrary;
 mod compressed;
 mod cut;
+mod faults;
 mod pcap;
 mod pcapng;
 mod stream;

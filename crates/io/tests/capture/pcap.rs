@@ -60,7 +60,9 @@ fn the_link_type_is_the_fields_lower_half() {
             (1, 1),
             (101, 101),
             (276, 276),
-            (0xffff, 0xffff),
+            (0xfffe, 0xfffe),
+            // Stands for no link type elsewhere.
+            (0xffff, 0xfffe),
             // The length of the frame check sequence, in the four upper bits.
             (0xf000_0001, 1),
             (0x2000_0114, 276),

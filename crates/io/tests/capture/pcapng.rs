@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use packetloom_io::capture::{CaptureReader, Resolution};
+use packetloom_io::capture::{CaptureReader, Overlong, Resolution, Undefined};
 
 use crate::support::*;
 
@@ -48,10 +48,10 @@ fn options_and_padding_after_a_packet_are_not_its_bytes() {
 #[test]
 fn interfaces_have_their_own_link_type_and_number() {
     let mut file = Pcapng::new(Order::Little);
-    for link in [1, 101, 113, 0xffff] {
+    for link in [1, 101, 113, 0xfffe] {
         file.interface(link, 0, &[]);
     }
-    for (port, link) in [(2, 113), (0, 1), (3, 0xffff), (1, 101)] {
+    for (port, link) in [(2, 113), (0, 1), (3, 0xfffe), (1, 101)] {
         file.enhanced(port, 1, 1, b"x").gives(Frame { link, port: port as u16, ..frame(1_000, 1, b"x") });
         file.obsolete(port as u16, 1, 1, b"y").gives(Frame {
             link,
@@ -75,10 +75,12 @@ fn a_section_starts_anew() {
         file.enhanced(0, 1, 1, b"1").gives(Frame { link: 101, ..frame(1, 1, b"1") });
         file.section(second);
         // No interface yet: the first section's do not count.
-        file.enhanced(0, 2, 1, b"2").simple(1, b"3").obsolete(1, 4, 1, b"4");
+        file.enhanced(0, 2, 1, b"2").gives(undefined(2_000, 1, 0, b"2"));
+        file.simple(1, b"3").gives(undefined(1, 1, 0, b"3"));
+        file.obsolete(1, 4, 1, b"4").gives(undefined(4_000, 1, 1, b"4"));
         file.interface(1, 0, &[]);
         file.enhanced(0, 5, 1, b"5").gives(frame(5_000, 1, b"5"));
-        file.enhanced(1, 6, 1, b"6");
+        file.enhanced(1, 6, 1, b"6").gives(undefined(6_000, 1, 1, b"6"));
         file.section(first);
         file.section(first);
         file.interface(276, 0, &[]);
@@ -88,17 +90,74 @@ fn a_section_starts_anew() {
 }
 
 #[test]
-fn packets_of_unknown_interfaces_are_skipped() {
-    let mut file = Pcapng::new(Order::Little);
-    file.enhanced(0, 1, 1, b"x").obsolete(0, 1, 1, b"x").simple(1, b"x");
-    file.interface(1, 0, &[]);
-    for id in [1, 0xffff, 0x1_0000, u32::MAX] {
-        file.enhanced(id, 1, 1, b"x");
+fn packets_of_undefined_interfaces_are_frames_without_a_link_type() {
+    for order in ORDERS {
+        let mut file = Pcapng::new(order);
+        let first = file.capture.bytes.len() as u64;
+        file.enhanced(7, 1, 1, b"x").gives(undefined(1_000, 1, 7, b"x"));
+        file.obsolete(0, 1 << 32, 1, b"x").gives(undefined(1_000 << 32, 1, 0, b"x"));
+        // The time of the latest frame whose interface is known: there was none. No snap length either.
+        file.simple(9, b"all bytes").gives(undefined(0, 9, 0, b"all bytes"));
+        file.interface(1, 1, &[]);
+        // The port is the number as far as it goes.
+        for (id, port) in [(1, 1), (0xffff, 0xffff), (0x1_0000, 0xffff), (u32::MAX, 0xffff)] {
+            file.enhanced(id, 1, 5, b"x").gives(undefined(1_000, 5, port, b"x"));
+        }
+        file.obsolete(1, 1, 1, b"x").gives(undefined(1_000, 1, 1, b"x"));
+        // Their times, of unknown unit, are not the latest.
+        file.simple(1, b"y").gives(frame(0, 1, b"y"));
+        for way in WAYS {
+            let reading =
+                read_in_batches(way.open(&file.capture.bytes).expect("a capture"), 3).expect("no error");
+            assert_eq!((reading.frames, reading.truncation), (file.capture.frames.clone(), None), "{way:?}");
+            let expected = Undefined { frames: 8, interface: 7, described: 0, offset: first };
+            assert_eq!(reading.findings.undefined, Some(expected), "{way:?}");
+        }
     }
-    file.obsolete(1, 1, 1, b"x").obsolete(0xffff, 1, 1, b"x");
-    // Only their interface makes them unreadable: the next packet is read, and its time is its own.
-    file.simple(1, b"y").gives(frame(0, 1, b"y"));
-    check(&file);
+}
+
+#[test]
+fn a_link_type_of_65535_is_one() {
+    let mut file = Pcapng::new(Order::Little);
+    file.interface(0xffff, 0, &[]);
+    file.enhanced(0, 1, 1, b"x").gives(Frame { link: 0xfffe, ..frame(1_000, 1, b"x") });
+    let reading = read_bytes(&file.capture.bytes);
+    assert_eq!(reading.frames, file.capture.frames);
+    assert_eq!(reading.findings.unsupported, [(0xffff, 1)].into());
+    assert_eq!(reading.findings.undefined, None);
+}
+
+#[test]
+fn the_magic_of_a_section_header_is_checked() {
+    for order in ORDERS {
+        let bad =
+            [&[0x0a, 0x0d, 0x0d, 0x0a][..], &order.u32(28), &[0xef, 0xbe, 0xad, 0xde], &[0; 16]].concat();
+        check_broken(order, &bad, "a wrong magic");
+        for way in WAYS {
+            let error = way.open(&bad).expect_err("no capture").to_string();
+            assert!(
+                error.contains("byte-order magic is 0xdeadbeef; expected 0x1a2b3c4d"),
+                "{way:?}: {error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_first_block_that_is_wrong_is_not_called_cut() {
+    let header = |len: u32| {
+        [&[0x0a, 0x0d, 0x0d, 0x0a][..], &len.to_le_bytes(), &[0x4d, 0x3c, 0x2b, 0x1a], &[0; 16]].concat()
+    };
+    for (len, expected) in [
+        (13, "a block's length is 13; expected a multiple of 4 that is 12 or more"),
+        ((16 << 20) + 4, "a block's length is 16777220; expected 16 MiB at most"),
+        (40, "cut within its pcapng file header"),
+    ] {
+        for way in WAYS {
+            let error = way.open(&header(len)).expect_err("no capture").to_string();
+            assert!(error.contains(expected), "{way:?}: {error}");
+        }
+    }
 }
 
 #[test]
@@ -263,9 +322,12 @@ fn a_captured_length_beyond_its_block_ends_with_the_block() {
             file.interface(1, 0, &[]);
             let fields: Vec<u8> =
                 [0, 0, 1, captured, 60].iter().flat_map(|field| order.u32(*field)).collect();
+            let offset = file.capture.bytes.len() as u64;
             file.block(6, &[&fields[..], b"8 bytes."].concat()).gives(frame(1_000, 60, b"8 bytes."));
             file.enhanced(0, 2, 4, b"next").gives(frame(2_000, 4, b"next"));
             check(&file);
+            let expected = Overlong { frames: 1, claimed: captured, held: 8, offset };
+            assert_eq!(read_bytes(&file.capture.bytes).findings.overlong, Some(expected));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use flate2::Crc;
 use flate2::write::GzEncoder;
 use packetloom_io::Error;
-use packetloom_io::capture::{CaptureReader, Truncation};
+use packetloom_io::capture::{CaptureReader, Findings, Truncation};
 use packetloom_io::input::Stop;
 use packetloom_packet::Batch;
 
@@ -52,6 +52,11 @@ pub(crate) struct Frame {
 /// An Ethernet frame of interface 0.
 pub(crate) fn frame(nanos: u64, wire_len: u32, bytes: &[u8]) -> Frame {
     Frame { nanos, wire_len, link: 1, port: 0, bytes: bytes.to_vec() }
+}
+
+/// A frame of an interface that is not described.
+pub(crate) fn undefined(nanos: u64, wire_len: u32, port: u16, bytes: &[u8]) -> Frame {
+    Frame { link: u16::MAX, port, ..frame(nanos, wire_len, bytes) }
 }
 
 /// A capture file, and what is in it.
@@ -266,7 +271,7 @@ pub(crate) fn pcapng_sample(first: Order, second: Order) -> Capture {
     file.enhanced(0, 1_000_001, 60, b"enhanced").gives(frame(1_000_001_000, 60, b"enhanced"));
     file.block(NAME_RESOLUTION, b"no packet");
     file.enhanced(1, 7, 3, b"raw").gives(Frame { link: 101, port: 1, ..frame(7, 3, b"raw") });
-    file.enhanced(2, 8, 3, b"interface that is not described");
+    file.enhanced(2, 8, 3, b"not described").gives(undefined(8_000, 3, 2, b"not described"));
     file.simple(99, b"as far as the snap length").gives(frame(7, 99, b"as far as the snap l"));
     file.section(second);
     file.interface(113, 0, &[]);
@@ -280,6 +285,7 @@ pub(crate) fn pcapng_sample(first: Order, second: Order) -> Capture {
 pub(crate) struct Reading {
     pub(crate) frames: Vec<Frame>,
     pub(crate) truncation: Option<Truncation>,
+    pub(crate) findings: Findings,
 }
 
 /// Reads to the end in batches of `capacity`. All batches are kept until then, so that memory which is used again
@@ -299,7 +305,7 @@ pub(crate) fn read_in_batches(mut reader: CaptureReader, capacity: usize) -> Res
     let mut again = Batch::new(capacity);
     assert!(!reader.fill(&mut again)? && again.is_empty(), "something after the end");
     let frames = batches.iter().flat_map(frames_of).collect();
-    Ok(Reading { frames, truncation: reader.truncation().cloned() })
+    Ok(Reading { frames, truncation: reader.truncation().cloned(), findings: reader.findings() })
 }
 
 /// The frames of a batch.

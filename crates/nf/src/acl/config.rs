@@ -153,7 +153,7 @@ impl crate::Config for Config {
         };
         let reading = formats::read_rules(&name, &mut *input::open_text(&path)?, &options)?;
         self.log = self.log.map(|path| context.resolve(&path));
-        Ok(Box::new(self.with_rules(reading, name)?))
+        Ok(Box::new(Acl { path: Some(path), ..self.with_rules(reading, name)? }))
     }
 }
 
@@ -200,6 +200,7 @@ impl Config {
         let settings = Settings { unstated, default, counters: self.counters, log, admits };
         let list = Arc::new(List::new(rules, settings));
         Ok(Acl {
+            path: None,
             list,
             kind: self.classifier.into(),
             classifier: OnceLock::new(),

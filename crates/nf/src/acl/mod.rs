@@ -26,7 +26,7 @@ mod tests;
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use packetloom_classify::formats::Skipped;
@@ -49,6 +49,8 @@ pub struct Acl {
     classifier: OnceLock<Arc<dyn Classifier>>,
     /// The rule file's name.
     name: String,
+    /// The rule file, where rules come from one.
+    path: Option<PathBuf>,
     /// What of it was left out.
     skipped: Vec<Skipped>,
     /// Where rules change, the list as it was loaded and what becomes of it; `list` has all rules that ever are in it.
@@ -222,6 +224,10 @@ impl Prepared for Acl {
 
     fn records_path(&self) -> Option<&Path> {
         self.list.settings.log.as_ref().map(|log| &*log.path)
+    }
+
+    fn input_path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     fn has_rules(&self) -> bool {

@@ -467,6 +467,7 @@ fn packets_dropped_before_are_not_seen() {
             "counted_ip_bytes": 56,
             "not_counted": {
                 "unsupported_link_type": 0,
+                "undefined_interface": 0,
                 "link_truncated": 0,
                 "not_ip": 0,
                 "ip_truncated": 1,

@@ -40,6 +40,7 @@ pub fn defines() -> Vec<(String, String)> {
         ("LINK_IPV4", LinkType::IPV4.0.into()),
         ("LINK_IPV6", LinkType::IPV6.0.into()),
         ("LINK_SLL2", LinkType::SLL2.0.into()),
+        ("LINK_NONE", LinkType::NONE.0.into()),
         ("ETHERTYPE_IPV4", ethernet::TYPE_IPV4.into()),
         ("ETHERTYPE_IPV6", ethernet::TYPE_IPV6.into()),
         ("ETHERTYPE_MPLS", ethernet::TYPE_MPLS.into()),

@@ -122,11 +122,39 @@ fn an_unknown_version_is_malformed() {
 fn unknown_link_types_are_not_guessed_at() {
     let v4 = Ipv4::of(UDP).packet(&udp(1, 2));
     let known: Vec<_> = carriers().into_iter().map(|(_, link, _)| link).collect();
-    for number in (0..=300).chain([u16::MAX]) {
+    for number in 0..=u16::MAX {
         let link = LinkType(number);
+        assert_eq!(link.is_supported(), known.contains(&link), "{number}");
         if !known.contains(&link) {
-            assert_eq!(dissect(link, &v4, WIRE), Err(Reject::LinkType), "{number}");
-            assert_eq!(dissect(link, &[], WIRE), Err(Reject::LinkType), "{number}");
+            let reason = if link == LinkType::NONE { Reject::UndefinedInterface } else { Reject::LinkType };
+            assert_eq!(dissect(link, &v4, WIRE), Err(reason), "{number}");
+            assert_eq!(dissect(link, &[], WIRE), Err(reason), "{number}");
         }
     }
+}
+
+#[test]
+fn link_types_have_names() {
+    let named: Vec<_> = (0..=u16::MAX).map(LinkType).filter(|link| link.name().is_some()).collect();
+    assert!(named.len() >= 60, "{} names", named.len());
+    let mut names: Vec<_> = named.iter().filter_map(|link| link.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    // RAW stands for three numbers.
+    assert_eq!(names.len(), named.len() - 2);
+    for (number, name) in [(1, "ETHERNET"), (127, "IEEE802_11_RADIOTAP"), (147, "USER0"), (228, "IPV4")] {
+        assert_eq!(LinkType(number).name(), Some(name));
+    }
+    for number in [2, 11, 65_534, 65_535] {
+        assert_eq!(LinkType(number).name(), None, "{number}");
+    }
+    assert!(LinkType::SUPPORTED.iter().all(|link| link.name().is_some()));
+}
+
+#[test]
+fn no_number_of_a_capture_means_that_there_is_no_link_type() {
+    for (number, link) in [(0, 0), (1, 1), (65_533, 65_533), (65_534, 65_534), (65_535, 65_534)] {
+        assert_eq!(LinkType::of_number(number), LinkType(link), "{number}");
+    }
+    assert_eq!(LinkType::of_number(u32::MAX), LinkType(65_534));
 }

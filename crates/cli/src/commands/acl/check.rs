@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 
 use super::{List, go_on, read_policy, rule_json};
 use crate::args::AclCheckArgs;
+use crate::commands::files::Files;
 use crate::commands::stop_on_signals;
 use crate::failure::Failure;
 use crate::{Done, talk};
 
 pub(crate) fn run(args: &AclCheckArgs) -> Done {
+    Files::default().input("rules", Some(&args.policy.rules)).output("-o", Some(&args.output)).check()?;
     let stop = stop_on_signals()?;
     let List { rules, default, skipped, gaps } = read_policy(&args.policy)?;
     let mut output = Output::create(&args.output)?;

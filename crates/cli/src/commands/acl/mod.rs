@@ -16,6 +16,7 @@ use packetloom_io::output::Output;
 use packetloom_packet::{MatchKey4, MatchKey6};
 use serde_json::{Value, json};
 
+use super::files::Files;
 use super::{Sink, stop_on_signals};
 use crate::args::{ActionName, ClassifyArgs, ConvertArgs, Policy};
 use crate::failure::Failure;
@@ -148,6 +149,8 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
     if is_standard(&args.rules) && is_standard(&args.headers) {
         return Err(Failure::Usage("rules and headers on standard input; expected a file for one".into()));
     }
+    let files = Files::default().input("--rules", Some(&args.rules)).input("--headers", Some(&args.headers));
+    files.output("-o", Some(&args.output)).check()?;
     let stop = stop_on_signals()?;
     let options = Options {
         ignore_flags: true,
@@ -190,6 +193,7 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
 }
 
 pub(crate) fn convert(args: ConvertArgs) -> Done {
+    Files::default().input("rules", Some(&args.rules)).output("-o", Some(&args.output)).check()?;
     let options = Options {
         ignore_flags: args.ignore_flags,
         format: args.from,

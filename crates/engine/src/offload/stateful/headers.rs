@@ -14,7 +14,7 @@ use packetloom_packet::{Headers, LinkType, Timestamp, Verdict, dissect, protocol
 
 use super::records::{self, Answer, ENDS, IS_V6, MARKED, Needs, Record, TAKES_PART, VERDICT, Wide};
 use super::{Buffers, Dealt, Stateful};
-use crate::offload::frames::{Slice, link_bits};
+use crate::offload::frames::Slice;
 use crate::offload::{Error, is_gpu, policy_defines};
 
 const HEADERS: &str = include_str!("headers.kernel.c");
@@ -311,7 +311,7 @@ impl Lane {
             Argument::U32(packets.start),
             Argument::U32(count),
             Argument::U32(slots.stride),
-            Argument::U32(link_bits(slots.link) as u32),
+            Argument::U32(slots.link.0.into()),
             Argument::U64(base.as_nanos()),
             Argument::Memory(&self.there.slices),
             Argument::Memory(&self.there.spots),
