@@ -249,6 +249,9 @@ pub(crate) struct ConvertArgs {
     /// Leave the flags column of ClassBench rules out
     #[arg(long)]
     pub(crate) ignore_flags: bool,
+    /// Write conditions alone to a format that holds no actions and no default (classbench), instead of refusing the rules
+    #[arg(long)]
+    pub(crate) conditions_only: bool,
     /// Write to this file
     #[arg(short = 'o', value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,

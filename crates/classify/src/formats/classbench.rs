@@ -15,7 +15,7 @@ use packetloom_packet::{KeyBits, MatchKey4};
 use super::builder::Builder;
 use super::text::{self, Input, number};
 use super::{Error, Format, Options, Reading, WriteError, Writing};
-use crate::rule::{Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, TcpFlagMatch};
+use crate::rule::{Action, Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, TcpFlagMatch};
 
 /// Filters begin with '@', which no rule of another format does.
 pub(super) fn recognises(head: &str) -> bool {
@@ -32,9 +32,20 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
     Ok(builder.finish(Format::ClassBench, None))
 }
 
-/// Writes filters. Actions, names and comments are left out: there is no place for them.
+/// Writes filters. There is no place for names and comments, nor for actions and a default: a list that has them is refused
+/// unless its conditions alone are asked for ([`WriteOptions::conditions_only`](super::WriteOptions::conditions_only)).
 pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
+    let conditions_only = writing.options.conditions_only;
+    if !conditions_only && writing.options.closing() == Action::Permit {
+        let reason = "which holds conditions only (--conditions-only leaves actions and the default out)";
+        return Err(WriteError::Default { action: Action::Permit, reason });
+    }
     for (index, rule) in rules.iter().enumerate() {
+        if rule.action.is_some() && !conditions_only {
+            let reason = "which holds no actions (--conditions-only leaves actions and the default out)";
+            writing.inexpressible(index, rule, reason)?;
+            continue;
+        }
         match filter(rule) {
             Some(line) => writeln!(writing.writer, "{line}")?,
             None => writing.inexpressible(

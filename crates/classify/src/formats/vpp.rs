@@ -279,7 +279,7 @@ fn types_and_codes(types: (u16, u16), codes: (u16, u16)) -> Set<u16> {
 
 /// Writes one command.
 pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
-    let default = writing.options.default.unwrap_or(Action::Deny);
+    let default = writing.options.closing();
     let mut is_empty = true;
     let mut put = |writing: &mut Writing<'_>, text: &str| {
         let before = if std::mem::take(&mut is_empty) { "set acl-plugin acl" } else { "," };

@@ -574,7 +574,7 @@ ipv6 access-list PACKETLOOM-V6
  deny ipv6 any any
 ";
     assert_eq!(text, expected);
-    // Without a default there is no list for a family without rules.
+    // Without a default, too: a router forwards the packets of a family without a list.
     assert_eq!(
         written(
             &super::rules("deny any from 10.0.0.0/8 to any").expect("a rule").rules,
@@ -582,7 +582,8 @@ ipv6 access-list PACKETLOOM-V6
             None
         )
         .expect("a list"),
-        "ip access-list extended PACKETLOOM\n deny ip 10.0.0.0 0.255.255.255 any\n"
+        "ip access-list extended PACKETLOOM\n deny ip 10.0.0.0 0.255.255.255 any\n deny ip any any\n\
+         ipv6 access-list PACKETLOOM-V6\n deny ipv6 any any\n"
     );
 }
 

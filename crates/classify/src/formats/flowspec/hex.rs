@@ -114,7 +114,7 @@ fn community(digits: &str) -> Result<Action, Fault> {
 
 /// Writes flows in the order of the rules.
 pub(in super::super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
-    let rest = write::rest(writing);
+    let rest = write::rest(rules, writing);
     for Written { flow, rule, .. } in write::flows(rules, rest.as_ref(), writing, false)? {
         let digits: String = flow.encode().iter().map(|byte| format!("{byte:02x}")).collect();
         let action = match rule.action {

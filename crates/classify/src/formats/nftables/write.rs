@@ -11,8 +11,7 @@ use crate::rule::{Action, Addresses, Fragments, PortRange, Rule};
 const MAX_COMMENT: usize = 128;
 
 pub(in crate::formats) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
-    // Where nothing is said of packets that no rule matches, they are dropped, as everywhere in Packetloom.
-    let policy = verdict(writing.options.default.unwrap_or(Action::Deny));
+    let policy = verdict(writing.options.closing());
     let table = json!({ "table": { "family": "inet", "name": "packetloom" } });
     let chain = json!({ "chain": {
         "family": "inet", "table": "packetloom", "name": "forward",

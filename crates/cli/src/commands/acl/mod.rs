@@ -189,11 +189,18 @@ pub(crate) fn convert(args: ConvertArgs) -> Done {
     };
     let Reading { mut rules, default, skipped, .. } = read(&args.rules, &options)?;
     state_actions(&mut rules, args.rule_action);
-    let options = WriteOptions { default, skip_unsupported: args.reading.skip_unsupported };
+    let options = WriteOptions {
+        default,
+        skip_unsupported: args.reading.skip_unsupported,
+        conditions_only: args.conditions_only,
+    };
     let mut sink = Sink { output: Output::create(&args.output)?, stop: stop_on_signals()? };
     let unsaid =
         formats::write_rules(&rules.rules, args.to, &options, &mut sink).map_err(|error| match error {
             WriteError::Io(source) => packetloom_io::Error::io(sink.output.name(), source).into(),
+            error @ WriteError::Default { .. } => {
+                Failure::Config(format!("{}: {error}", args.rules.display()))
+            }
             error => Failure::Config(format!(
                 "{}: {error} (--skip-unsupported leaves it out)",
                 args.rules.display()
