@@ -29,7 +29,13 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
         "" => Ok(()),
         text => builder.line(line, parse_rule(text, options.ignore_flags).map_err(Into::into)),
     })?;
-    Ok(builder.finish(Format::ClassBench, None))
+    let reading = builder.finish(Format::ClassBench, None);
+    if reading.rules.rules.is_empty() {
+        let message =
+            "no filter; expected lines such as \"@192.0.2.0/24 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF\"";
+        return Err(Error::List { file: input.file.into(), message: message.into() });
+    }
+    Ok(reading)
 }
 
 /// Writes filters. There is no place for names and comments, nor for actions and a default: a list that has them is refused
@@ -40,6 +46,7 @@ pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), Wri
         let reason = "which holds conditions only (--conditions-only leaves actions and the default out)";
         return Err(WriteError::Default { action: Action::Permit, reason });
     }
+    let mut is_empty = true;
     for (index, rule) in rules.iter().enumerate() {
         if rule.action.is_some() && !conditions_only {
             let reason = "which holds no actions (--conditions-only leaves actions and the default out)";
@@ -47,13 +54,21 @@ pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), Wri
             continue;
         }
         match filter(rule) {
-            Some(line) => writeln!(writing.writer, "{line}")?,
+            Some(line) => {
+                writeln!(writing.writer, "{line}")?;
+                is_empty = false;
+            }
             None => writing.inexpressible(
                 index,
                 rule,
                 "which holds no \"any\" of both families and no fragments",
             )?,
         }
+    }
+    if is_empty && !conditions_only {
+        // A file without filters is refused where it is read.
+        let reason = "which holds one filter or more";
+        return Err(WriteError::Default { action: writing.options.closing(), reason });
     }
     Ok(())
 }

@@ -36,7 +36,10 @@ pub(in super::super) fn read(input: &mut Input<'_>, options: &Options) -> Result
         let bytes = bytes.map_err(|message| table.builder.syntax(line, message))?;
         let action = match action(&rest) {
             Ok(action) => action,
-            Err(fault) => return table.builder.fault(line, fault),
+            Err(fault) => {
+                table.has_any = true;
+                return table.builder.fault(line, fault);
+            }
         };
         let template = Rule { line, comment: comment.and_then(text::comment), ..Rule::any(action) };
         let mut bytes = &*bytes;
@@ -47,7 +50,8 @@ pub(in super::super) fn read(input: &mut Input<'_>, options: &Options) -> Result
         }
         Ok(())
     })?;
-    table.finish(Format::FlowSpec)
+    table
+        .finish(Format::FlowSpec, "no flow; expected lines such as \"ipv4 0b0118c00002038106048119 discard\"")
 }
 
 /// The family, the bytes, and the words after them.
@@ -114,8 +118,8 @@ fn community(digits: &str) -> Result<Action, Fault> {
 
 /// Writes flows in the order of the rules.
 pub(in super::super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
-    let rest = write::rest(rules, writing);
-    for Written { flow, rule, .. } in write::flows(rules, rest.as_ref(), writing, false)? {
+    let rest = write::rest(writing);
+    for Written { flow, rule, .. } in write::flows(rules, &rest, writing, false)? {
         let digits: String = flow.encode().iter().map(|byte| format!("{byte:02x}")).collect();
         let action = match rule.action {
             None => "",

@@ -20,15 +20,18 @@ use nlri::Flow;
 struct Table<'a> {
     builder: Builder<'a>,
     flows: Vec<(Flow, Rule)>,
+    /// Whether the file held a flow, be it one that was left out.
+    has_any: bool,
 }
 
 impl<'a> Table<'a> {
     fn new(builder: Builder<'a>) -> Self {
-        Self { builder, flows: Vec::new() }
+        Self { builder, flows: Vec::new(), has_any: false }
     }
 
     /// Adds a flow, or counts the fault of the line that should hold one.
     fn add(&mut self, template: Rule, flow: Result<Flow, Fault>) -> Result<(), Error> {
+        self.has_any = true;
         let line = template.line;
         match flow.and_then(|flow| meaning::regions(&flow).map(|_| flow)) {
             Err(fault) => self.builder.fault(line, fault),
@@ -42,8 +45,12 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Puts the flows in order and makes rules of them.
-    fn finish(mut self, format: Format) -> Result<Reading, Error> {
+    /// Puts the flows in order and makes rules of them. A file without a flow says nothing, though routers would forward all
+    /// packets; `none` is what is said of it.
+    fn finish(mut self, format: Format, none: &str) -> Result<Reading, Error> {
+        if !self.has_any {
+            return Err(self.builder.no_list(none));
+        }
         self.flows.sort_by(|(a, _), (b, _)| a.order(b));
         let mut before: Option<(&Flow, &Rule)> = None;
         for (flow, template) in &self.flows {

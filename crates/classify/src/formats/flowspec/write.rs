@@ -25,17 +25,16 @@ pub(super) struct Written<'a> {
     rank: usize,
 }
 
-/// The rule for all packets that no other rule matches. Routers forward what no flow matches, so to permit it needs no flow;
-/// but a file without a flow would say nothing.
-pub(super) fn rest(rules: &[Rule], writing: &Writing<'_>) -> Option<Rule> {
-    let closing = writing.options.closing();
-    (closing == Action::Deny || rules.is_empty()).then(|| Rule::any(Some(closing)))
+/// The rule for all packets that no other rule matches.
+pub(super) fn rest(writing: &Writing<'_>) -> Rule {
+    Rule::any(Some(writing.options.closing()))
 }
 
-/// The flows of rules, in order of the rules; `rest` is a rule after them for all other packets, which is never left out.
+/// The flows of rules, in order of the rules, and those of `rest`, the rule after them for all other packets, which is never left
+/// out. Routers forward what no flow matches, so to permit it needs no flow; but a file without a flow would say nothing.
 pub(super) fn flows<'a>(
     rules: &'a [Rule],
-    rest: Option<&'a Rule>,
+    rest: &'a Rule,
     writing: &mut Writing<'_>,
     need_action: bool,
 ) -> Result<Vec<Written<'a>>, WriteError> {
@@ -67,11 +66,16 @@ pub(super) fn flows<'a>(
     }
     let mut kept = in_order(flows, writing)?;
     // The flows of `rest` ask for nothing but two prefixes of length 0, so they stand behind all others.
-    if let Some(rule) = rest {
-        let closing = encode(rule).unwrap_or_default();
+    if rest.action == Some(Action::Deny) || kept.is_empty() {
+        let closing = encode(rest).unwrap_or_default();
         let new: Vec<Flow> =
             closing.into_iter().filter(|flow| kept.iter().all(|written| written.flow != *flow)).collect();
-        kept.extend(new.into_iter().map(|flow| Written { flow, rule, index: rules.len(), rank: usize::MAX }));
+        kept.extend(new.into_iter().map(|flow| Written {
+            flow,
+            rule: rest,
+            index: rules.len(),
+            rank: usize::MAX,
+        }));
     }
     Ok(kept)
 }
