@@ -206,7 +206,8 @@ pub(crate) enum AclVerb {
     Classify(ClassifyArgs),
     /// Write rules in another format
     ///
-    /// What one format says and the other cannot is an error, or is left out and listed on standard error.
+    /// What one format says and the other cannot is an error, or is left out and listed on standard error. Packets that no rule
+    /// matches get the same verdict in both: a list without a default denies them, and is written so that it does.
     Convert(ConvertArgs),
     /// Find rules that do nothing, and pairs of rules whose order matters
     ///

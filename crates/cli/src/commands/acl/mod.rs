@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use packetloom_classify::formats::{self, Headers, Options, Reading, Skipped, WriteError, WriteOptions};
+use packetloom_classify::formats::{
+    self, Format, Headers, Options, Reading, Skipped, WriteError, WriteOptions,
+};
 use packetloom_classify::{Action, Classifier, Kind, NO_RULE, RuleSet};
 use packetloom_device::Device;
 use packetloom_engine::offload;
@@ -29,7 +31,16 @@ const DEVICE_BATCH: usize = 1 << 18;
 /// Reads a rule file.
 fn read(path: &Path, options: &Options) -> Result<Reading, Failure> {
     let mut reader = open_text(path)?;
-    formats::read_rules(&path.display().to_string(), &mut *reader, options).map_err(Failure::rules)
+    let file = path.display().to_string();
+    let reading = formats::read_rules(&file, &mut *reader, options).map_err(Failure::rules)?;
+    let Reading { rules, default, skipped, format } = &reading;
+    // Only our own format has lists that say nothing at all; files of others are refused.
+    if *format == Format::Native && rules.rules.is_empty() && default.is_none() && skipped.is_empty() {
+        talk::say(&format!(
+            "packetloom: warning: {file}: no rules and no default; expected some, as every packet is denied\n"
+        ));
+    }
+    Ok(reading)
 }
 
 /// Reads a rule file without looking at ClassBench's flags.
