@@ -269,7 +269,7 @@ fn is_entry(words: &[&str]) -> bool {
     match *words {
         ["permit" | "deny" | "remark" | "evaluate" | "dynamic" | "sequence", ..] => true,
         // Whatever else is taken away by its words is refused where the list is read.
-        ["no", word, ..] if matches!(word, "permit" | "deny" | "remark" | "sequence") => true,
+        ["no", "permit" | "deny" | "remark" | "sequence", ..] => true,
         ["no", number, ..] => number.bytes().all(|byte| byte.is_ascii_digit()),
         [number, ..] => number.bytes().all(|byte| byte.is_ascii_digit()),
         [] => false,

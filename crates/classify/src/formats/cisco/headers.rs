@@ -169,13 +169,14 @@ fn shown<'a, 'w>(words: &[&'a str]) -> Result<Option<Header<'a, 'w>>, String> {
 
 /// Whether words begin a list of another protocol than IP.
 fn is_foreign(words: &[&str]) -> bool {
-    match *words {
-        ["mac" | "arp" | "ipx" | "appletalk", "access-list", ..] => true,
-        ["Extended", "MAC", "access", "list", ..] | ["Bridge", "address", "access", "list", ..] => true,
-        ["Type", "code", "access", "list", ..] => true,
-        ["IPX" | "Novell" | "AppleTalk" | "Appletalk" | "DECnet" | "XNS", "access", "list", ..] => true,
-        _ => false,
-    }
+    matches!(
+        *words,
+        ["mac" | "arp" | "ipx" | "appletalk", "access-list", ..]
+            | ["Extended", "MAC", "access", "list", ..]
+            | ["Bridge", "address", "access", "list", ..]
+            | ["Type", "code", "access", "list", ..]
+            | ["IPX" | "Novell" | "AppleTalk" | "Appletalk" | "DECnet" | "XNS", "access", "list", ..]
+    )
 }
 
 /// Whether words look like the beginning of a list or a group, but for typing errors, case, abbreviations or a prompt.

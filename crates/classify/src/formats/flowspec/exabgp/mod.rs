@@ -28,13 +28,15 @@ pub(in super::super) use write::write;
 pub(in super::super) fn recognises(head: &str) -> bool {
     let line = text::first_line(head).replace('{', " { ");
     let words: Vec<_> = line.split_ascii_whitespace().collect();
-    match *words {
-        ["flow", "{" | "route", ..] | ["flow"] => true,
-        ["announce" | "withdraw", "flow", ..] => true,
-        ["announce" | "withdraw", "ipv4" | "ipv6", "flow", ..] => true,
-        ["neighbor", _, ..] | ["template" | "group" | "process", ..] => true,
-        _ => false,
-    }
+    matches!(
+        *words,
+        ["flow", "{" | "route", ..]
+            | ["flow"]
+            | ["announce" | "withdraw", "flow", ..]
+            | ["announce" | "withdraw", "ipv4" | "ipv6", "flow", ..]
+            | ["neighbor", _, ..]
+            | ["template" | "group" | "process", ..]
+    )
 }
 
 /// Reads flows.
@@ -326,11 +328,11 @@ impl Parser<'_> {
 
 /// Whether a statement speaks of flows, unless it is a text, a name or a command of something else.
 fn speaks_of_flows(words: &[&str]) -> bool {
-    let is_name = match *words {
-        ["description" | "run" | "inherit" | "host-name" | "domain-name", ..] => true,
-        ["neighbor" | "template" | "group" | "process", _] => true,
-        _ => false,
-    };
+    let is_name = matches!(
+        *words,
+        ["description" | "run" | "inherit" | "host-name" | "domain-name", ..]
+            | ["neighbor" | "template" | "group" | "process", _]
+    );
     let is_flow = |word: &str| {
         let word = word.to_ascii_lowercase();
         matches!(&*word, "flow" | "flows" | "flow-vpn" | "flowspec" | "flow-spec" | "flow-route")
