@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
         rule.action.get_or_insert(Action::Deny);
     }
     let mut written = Vec::new();
-    let options = WriteOptions { default: reading.default, skip_unsupported };
+    let options = WriteOptions { default: reading.default, skip_unsupported, conditions_only: true };
     if write_rules(&rules, to, &options, &mut written).is_err() {
         return;
     }

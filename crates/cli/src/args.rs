@@ -207,7 +207,8 @@ pub(crate) enum AclVerb {
     Classify(ClassifyArgs),
     /// Write rules in another format
     ///
-    /// What one format says and the other cannot is an error, or is left out and listed on standard error.
+    /// What one format says and the other cannot is an error, or is left out and listed on standard error. Packets that no rule
+    /// matches get the same verdict in both: a list without a default denies them, and is written so that it does.
     Convert(ConvertArgs),
     /// Find rules that do nothing, and pairs of rules whose order matters
     ///
@@ -251,6 +252,9 @@ pub(crate) struct ConvertArgs {
     /// Leave the flags column of ClassBench rules out
     #[arg(long)]
     pub(crate) ignore_flags: bool,
+    /// Write conditions alone to a format that holds no actions and no default (classbench), instead of refusing the rules
+    #[arg(long)]
+    pub(crate) conditions_only: bool,
     /// Write to this file
     #[arg(short = 'o', value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,

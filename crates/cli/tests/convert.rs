@@ -140,3 +140,156 @@ fn classify_reads_every_format() {
         assert!(stderr(&output).contains(message), "{more:?}: {}", stderr(&output));
     }
 }
+
+/// A file of the formats' own tests.
+fn fault(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../classify/tests/formats/faults").join(name)
+}
+
+#[test]
+fn a_list_without_a_default_denies_in_every_format() {
+    let convert =
+        |to: &str| run(packetloom().args(["acl", "convert", "--to", to]).arg(fault("01-no-default.rules")));
+    let folder = tempfile::tempdir().expect("a folder");
+    let written = folder.path().join("written");
+    for to in ["native", "cisco-ios", "flowspec", "exabgp", "iptables", "nftables"] {
+        let output = convert(to);
+        assert_eq!(output.status.code(), Some(0), "{to}: {}", stderr(&output));
+        fs::write(&written, &output.stdout).expect("written");
+        // What is no packet of the rule is denied, of either family.
+        let explain = packetloom()
+            .args(["acl", "explain"])
+            .arg(&written)
+            .args(["--packet", "udp 10.0.0.1:1 > 10.0.0.2:2", "--packet", "udp [::1]:1 > [::2]:2"])
+            .args(["--packet", "tcp 10.0.0.1:1 > 192.0.2.80:443"])
+            .output()
+            .expect("run");
+        let text = String::from_utf8(explain.stdout).expect("text");
+        let verdicts: Vec<_> = text.lines().filter(|line| !line.starts_with(' ')).collect();
+        assert_eq!(
+            verdicts,
+            [
+                "udp 10.0.0.1:1 > 10.0.0.2:2: deny",
+                "udp [::1]:1 > [::2]:2: deny",
+                "tcp 10.0.0.1:1 > 192.0.2.80:443: permit"
+            ],
+            "{to}: {}",
+            String::from_utf8_lossy(&explain.stderr)
+        );
+    }
+    for to in ["classbench", "vpp", "ip6tables"] {
+        let output = convert(to);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(78), 0), "{to}");
+    }
+    // Conditions alone, for those who ask for no more.
+    let output = run(packetloom()
+        .args(["acl", "convert", "--to", "classbench", "--conditions-only"])
+        .arg(fault("01-no-default.rules")));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "@0.0.0.0/0\t192.0.2.80/32\t0 : 65535\t443 : 443\t0x06/0xFF\t0x0000/0x0000\t\n"
+    );
+    let filters = folder.path().join("filters");
+    fs::write(&filters, "ipv4 03 03812f\n").expect("written");
+    let output = run(packetloom().args(["acl", "convert", "--to", "classbench"]).arg(&filters));
+    assert_eq!(output.status.code(), Some(78));
+    assert_eq!(
+        stderr(&output),
+        format!(
+            "packetloom: {}: the default permit cannot be written in this format, which holds conditions only \
+             (--conditions-only leaves actions and the default out)\n",
+            filters.display()
+        )
+    );
+}
+
+#[test]
+fn what_a_file_says_is_read_or_refused_at_its_line() {
+    let convert = |path: &std::path::Path, more: &[&str]| {
+        run(packetloom().args(["acl", "convert", "--to", "native"]).arg(path).args(more))
+    };
+    for (name, more, text) in [
+        (
+            "02-announce-flow.conf",
+            &[][..],
+            "deny udp from 0.0.0.0/0 to 198.51.100.7/32 port 53\ndefault permit\n",
+        ),
+        ("05-peruser.cfg", &["--list", "A"], "permit any from 0.0.0.0/0 to 0.0.0.0/0 id 10\ndefault deny\n"),
+        ("06-noexpr.json", &[], "permit tcp from any to any port 22\ndefault deny\n"),
+        (
+            "06-vmap-accept.json",
+            &[],
+            "deny tcp from any to any port 22\ndeny tcp from any to any port 23\ndefault deny\n",
+        ),
+        (
+            "06-const-concat.json",
+            &["--skip-unsupported"],
+            "permit tcp from 0.0.0.0/0 to 0.0.0.0/0 port 22\ndefault deny\n",
+        ),
+    ] {
+        let output = convert(&fault(name), more);
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), text, "{name}");
+    }
+    for (name, message) in [
+        ("05-asa-line.cfg", ":2: \"access-list WEB extended\" is the syntax of Cisco ASA"),
+        ("05-peruser.cfg", ": several lists; expected the name of one (--list): A, B"),
+        (
+            "05-typo.cfg",
+            ":3: \"extened B\" after \"ip access-list\"; expected standard or extended, and a name",
+        ),
+        (
+            "05-v6-extra-word.cfg",
+            ":2: \"extended AL6\" after \"ipv6 access-list\"; expected a name and nothing else",
+        ),
+        ("06-const-concat.json", ":5: ip t c handle 4: `80` has no equal here"),
+        ("09-mangle-only.v4", ":1: no list of rules: the tables are mangle; expected a table \"*filter\""),
+        ("10-vpp-delete.vpp", ": no list of rules; expected \"set acl-plugin acl …\""),
+    ] {
+        for verb in [&["acl", "convert", "--to", "native"][..], &["acl", "check"]] {
+            let output = run(packetloom().args(verb).arg(fault(name)));
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(78), 0), "{name}");
+            let said = stderr(&output);
+            assert!(said.contains(&format!("{name}{message}")), "{name}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_list_of_no_rules_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("rules");
+    let convert = |text: &str, from: &str| {
+        fs::write(&file, text).expect("written");
+        run(packetloom().args(["acl", "convert", "--to", "nftables", "--from", from]).arg(&file))
+    };
+    for (from, text) in [
+        ("exabgp", "neighbor 192.0.2.1 { local-as 1; family { ipv4 flow; } }\n"),
+        ("flowspec", "# nothing\n"),
+        ("classbench", "# nothing\n"),
+        ("cisco-ios", "hostname r1\n"),
+        ("vpp", "show version\n"),
+        ("iptables", "*nat\nCOMMIT\n"),
+        ("nftables", "{\"nftables\": []}\n"),
+    ] {
+        let output = convert(text, from);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(78), 0), "{from}: {}", stderr(&output));
+        assert!(stderr(&output).contains("; expected "), "{from}: {}", stderr(&output));
+    }
+    // Our own list of nothing denies everything; that it says so is worth a warning.
+    let output = convert("# nothing\n", "native");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        stderr(&output),
+        format!(
+            "packetloom: warning: {}: no rules and no default; expected some, as every packet is denied\n",
+            file.display()
+        )
+    );
+    // These say something: a policy, a default.
+    for (from, text) in [("iptables", "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n"), ("native", "default deny\n")]
+    {
+        let output = convert(text, from);
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()), "{from}");
+    }
+}

@@ -79,7 +79,8 @@ fn key(shape: &RuleShape) -> impl Ord + use<> {
 fn text(rules: &[Made], format: Format) -> String {
     let mut text = Vec::new();
     let rules: Vec<_> = rules.iter().map(|made| made.rule.clone()).collect();
-    write_rules(&rules, format, &WriteOptions::default(), &mut text).unwrap();
+    let options = WriteOptions { conditions_only: true, ..WriteOptions::default() };
+    write_rules(&rules, format, &options, &mut text).unwrap();
     String::from_utf8(text).unwrap()
 }
 

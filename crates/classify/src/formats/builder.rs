@@ -181,10 +181,11 @@ impl<'a> Builder<'a> {
     }
 
     /// The one of a file's lists that is to be taken, by its position: the one that is asked for, by its name or by the last
-    /// word of it, or the only one.
+    /// word of it, or the only one. `none` is what is said of a file without lists.
     pub(super) fn choose<'n>(
         &self,
         names: impl ExactSizeIterator<Item = &'n str> + Clone,
+        none: &str,
     ) -> Result<usize, Error> {
         /// Names in a message at most.
         const SHOWN: usize = 20;
@@ -197,8 +198,11 @@ impl<'a> Builder<'a> {
             text
         };
         match (&self.options.list, names.len()) {
-            (_, 0) => Err(fail("no list of rules".into())),
+            (_, 0) => Err(self.no_list(none)),
             (Some(wanted), _) => {
+                if names.clone().filter(|name| name == wanted).nth(1).is_some() {
+                    return Err(fail(format!("several lists {wanted:?}; expected one of this name")));
+                }
                 let is_last_word = |name: &str| name.rsplit(' ').next() == Some(wanted.as_str());
                 let mut by_last_word = names.clone().enumerate().filter(|(_, name)| is_last_word(name));
                 let only = by_last_word.next().filter(|_| by_last_word.next().is_none());
@@ -208,6 +212,11 @@ impl<'a> Builder<'a> {
             (None, 1) => Ok(0),
             (None, _) => Err(fail(format!("several lists; expected the name of one (--list): {}", listed()))),
         }
+    }
+
+    /// The error of a file that holds no list: what was expected.
+    pub(super) fn no_list(&self, message: &str) -> Error {
+        Error::List { file: self.file.into(), message: message.into() }
     }
 
     /// Everything that was read.

@@ -15,7 +15,7 @@ use packetloom_packet::{KeyBits, MatchKey4};
 use super::builder::Builder;
 use super::text::{self, Input, number};
 use super::{Error, Format, Options, Reading, WriteError, Writing};
-use crate::rule::{Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, TcpFlagMatch};
+use crate::rule::{Action, Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, TcpFlagMatch};
 
 /// Filters begin with '@', which no rule of another format does.
 pub(super) fn recognises(head: &str) -> bool {
@@ -29,20 +29,46 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
         "" => Ok(()),
         text => builder.line(line, parse_rule(text, options.ignore_flags).map_err(Into::into)),
     })?;
-    Ok(builder.finish(Format::ClassBench, None))
+    let reading = builder.finish(Format::ClassBench, None);
+    if reading.rules.rules.is_empty() {
+        let message =
+            "no filter; expected lines such as \"@192.0.2.0/24 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF\"";
+        return Err(Error::List { file: input.file.into(), message: message.into() });
+    }
+    Ok(reading)
 }
 
-/// Writes filters. Actions, names and comments are left out: there is no place for them.
+/// Writes filters. There is no place for names and comments, nor for actions and a default: a list that has them is refused
+/// unless its conditions alone are asked for ([`WriteOptions::conditions_only`](super::WriteOptions::conditions_only)).
 pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
+    let conditions_only = writing.options.conditions_only;
+    if !conditions_only && writing.options.closing() == Action::Permit {
+        let reason = "which holds conditions only (--conditions-only leaves actions and the default out)";
+        return Err(WriteError::Default { action: Action::Permit, reason });
+    }
+    let mut is_empty = true;
     for (index, rule) in rules.iter().enumerate() {
+        if rule.action.is_some() && !conditions_only {
+            let reason = "which holds no actions (--conditions-only leaves actions and the default out)";
+            writing.inexpressible(index, rule, reason)?;
+            continue;
+        }
         match filter(rule) {
-            Some(line) => writeln!(writing.writer, "{line}")?,
+            Some(line) => {
+                writeln!(writing.writer, "{line}")?;
+                is_empty = false;
+            }
             None => writing.inexpressible(
                 index,
                 rule,
                 "which holds no \"any\" of both families and no fragments",
             )?,
         }
+    }
+    if is_empty && !conditions_only {
+        // A file without filters is refused where it is read.
+        let reason = "which holds one filter or more";
+        return Err(WriteError::Default { action: writing.options.closing(), reason });
     }
     Ok(())
 }

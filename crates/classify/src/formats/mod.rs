@@ -322,15 +322,34 @@ pub enum WriteError {
         /// The rule in our own format.
         rule: Box<Rule>,
     },
+    /// The format cannot say what is done with packets that no rule matches.
+    #[error("the default {} cannot be written in this format, {reason}", .action.name())]
+    Default {
+        /// What is done with them.
+        action: Action,
+        /// Why there are no words for it.
+        reason: &'static str,
+    },
 }
 
 /// How rules are written.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
-    /// What is done with packets that no rule matches.
+    /// What is done with packets that no rule matches. `None` denies them, in every format: a list without a default denies what
+    /// no rule matches, so a writer says that wherever its format would do something else.
     pub default: Option<Action>,
-    /// Leave out what the format has no words for, and list it, instead of giving up.
+    /// Leave out what the format has no words for, and list it, instead of giving up. The default is never left out.
     pub skip_unsupported: bool,
+    /// Write the conditions of rules alone where the format holds no actions and no default (ClassBench), instead of refusing
+    /// lists that have them.
+    pub conditions_only: bool,
+}
+
+impl WriteOptions {
+    /// What is done with packets that no rule matches.
+    pub fn closing(&self) -> Action {
+        self.default.unwrap_or(Action::Deny)
+    }
 }
 
 /// Writes rules, and says what was left out.

@@ -134,6 +134,32 @@ impl<'a> Words<'a> {
     }
 }
 
+/// Whether a word becomes another one by `max` changes at most, each a letter more, less, another one, or two that change
+/// places.
+pub(super) fn is_near(word: &str, other: &str, max: usize) -> bool {
+    let (a, b) = (word.as_bytes(), other.as_bytes());
+    if a.len().abs_diff(b.len()) > max {
+        return false;
+    }
+    // The rows of the table of distances between beginnings of both: the last one and the one before.
+    let mut before = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let changed = last[j] + usize::from(x != y);
+            let mut least = changed.min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
+                let swapped: usize = before[j - 1];
+                least = least.min(swapped + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()] <= max
+}
+
 /// Takes `word` as a decimal number up to `max`.
 pub(super) fn number<T: TryFrom<u64>>(word: &str, what: &str, max: u64) -> Result<T, String> {
     let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());

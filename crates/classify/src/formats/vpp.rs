@@ -1,7 +1,8 @@
 //! Access lists of VPP's ACL plugin: the commands that set them, and what `show acl-plugin acl` prints.
 //!
 //! ```text
-//! set acl-plugin acl RULE[, RULE…] [tag NAME]
+//! set acl-plugin acl RULE[, RULE…] [tag NAME] [index N]
+//! delete acl-plugin acl index N
 //! RULE: permit|deny [src PREFIX] [dst PREFIX] [proto N] [sport N[-N]] [dport N[-N]] [tcpflags N mask N]
 //!
 //! acl-index N count N tag {NAME}
@@ -11,6 +12,7 @@
 //! A rule without addresses is IPv4. With ICMP, `sport` and `dport` are types and codes. A rule with a protocol matches later
 //! fragments by addresses and protocol alone (`l4-match-nonfirst-fragment`, which is so unless it is set otherwise).
 
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use packetloom_packet::protocol::{ICMP, ICMPV6, SCTP, TCP, UDP};
@@ -36,57 +38,53 @@ const REFLECT: &str = "permit+reflect";
 
 /// A list as text.
 struct List {
-    /// Its tag, or its index.
-    name: String,
+    index: u32,
+    /// What it is called, if it is called anything.
+    tag: Option<String>,
     /// Its rules, each with its line.
     rules: Vec<(u32, String)>,
+    /// The line that says how many rules follow, and how many.
+    shown: Option<(u32, usize)>,
 }
 
 /// The first line is one of a list.
 pub(super) fn recognises(head: &str) -> bool {
-    let words: Vec<&str> = text::first_line(head).split_ascii_whitespace().take(4).collect();
-    matches!(*words, ["set", "acl-plugin", ..] | ["acl-index", _, "count", _])
+    let words: Vec<&str> = text::first_line(head).split_ascii_whitespace().collect();
+    let words = without_prompt(&words);
+    matches!(*words, ["set" | "delete" | "show", "acl-plugin", ..] | ["acl-index", _, "count", ..])
 }
 
 /// Reads the list that is asked for, by tag or index, or the only one.
 pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, Error> {
     let mut builder = Builder::new(input.file, options);
-    let mut lists: Vec<List> = Vec::new();
-    let mut is_shown = false;
+    let mut lists = Lists::default();
     text::raw_lines(input.file, &mut input.reader, MAX_LINE, |line, text| {
         let text = text.trim_ascii();
-        let mut words = Words::new(text);
-        match [words.0.next(), words.0.next(), words.0.next()] {
-            [Some("set"), Some("acl-plugin"), Some("acl")] => {
-                is_shown = false;
-                let list =
-                    command(line, text, lists.len()).map_err(|message| builder.syntax(line, message))?;
-                lists.push(list);
-            }
-            [Some("set"), Some("acl-plugin"), Some("l4-match-nonfirst-fragment")] if words.peek() == "0" => {
-                // It changes what every rule does with these fragments.
-                let fragments = Region::of(Ends::Any).kinds(Kinds::LATER);
-                builder.fault_within(line, Fault::no_equal("l4-match-nonfirst-fragment 0"), &fragments)?;
-                builder.doubt(0..u32::MAX);
-            }
-            [Some("acl-index"), Some(index), Some("count")] => {
-                is_shown = true;
-                let tag =
-                    text.split_once("tag {").and_then(|(_, tag)| tag.strip_suffix('}')).unwrap_or_default();
-                let name = if tag.is_empty() || tag == NO_TAG { index } else { tag };
-                lists.push(List { name: name.into(), rules: Vec::new() });
-            }
-            [Some(position), ..] if is_shown && position.ends_with(':') => {
-                if let (Some(list), Some((_, rule))) = (lists.last_mut(), text.split_once(':')) {
-                    list.rules.push((line, rule.into()));
-                }
-            }
-            _ => {}
+        if text.is_empty() || text.starts_with('#') {
+            return Ok(());
         }
-        Ok(())
+        lists.line(line, text).or_else(|fault| {
+            // A setting without an equal changes what every rule does.
+            builder.doubt(0..u32::MAX);
+            match text.split_ascii_whitespace().nth(2) {
+                Some("l4-match-nonfirst-fragment") => {
+                    builder.fault_within(line, fault, &Region::of(Ends::Any).kinds(Kinds::LATER))
+                }
+                _ => builder.fault(line, fault),
+            }
+        })
     })?;
-    let at = builder.choose(lists.iter().map(|list| list.name.as_str()))?;
-    for (line, text) in &lists[at].rules {
+    for List { shown, rules, .. } in &lists.lists {
+        if let Some((line, count)) = shown.filter(|(_, count)| *count != rules.len()) {
+            let message =
+                format!("count {count}, but {} rules follow; expected all that VPP prints", rules.len());
+            return Err(builder.syntax(line, message));
+        }
+    }
+    let names = lists.names();
+    let none = "no list of rules; expected \"set acl-plugin acl …\", or what \"show acl-plugin acl\" prints";
+    let at = builder.choose(names.iter().map(String::as_str), none)?;
+    for (line, text) in &lists.lists[at].rules {
         match rule(text) {
             Err(fault) => builder.fault(*line, fault)?,
             Ok((action, regions)) => {
@@ -100,28 +98,230 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
     Ok(builder.finish(Format::Vpp, Some(Action::Deny)))
 }
 
-/// The list of a command that sets it, the `index`th of the file.
-fn command(line: u32, text: &str, index: usize) -> Result<List, String> {
-    let mut name = index.to_string();
-    let mut rules = Vec::new();
-    for (position, part) in text.split(',').enumerate() {
-        let mut kept: Vec<&str> = Vec::new();
-        // The first part begins with the words of the command.
-        let mut words = part.split_ascii_whitespace().skip(if position == 0 { 3 } else { 0 });
-        while let Some(word) = words.next() {
-            match word {
-                "tag" => name = words.next().ok_or("the line ends; expected a tag")?.into(),
-                "count" => drop(words.next()),
-                word => kept.push(word),
+/// What the lines of a file have said so far.
+#[derive(Default)]
+struct Lists {
+    lists: Vec<List>,
+    /// The index that a list gets if no other is free, and those that are, the next one last.
+    next: u32,
+    free: Vec<u32>,
+    /// Where lists are in use: interface, direction and index of the list.
+    used: HashSet<(String, bool, u32)>,
+    /// Whether lines are of a list that is shown.
+    is_shown: bool,
+}
+
+impl Lists {
+    /// Takes a line.
+    fn line(&mut self, line: u32, text: &str) -> Result<(), Fault> {
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let words = without_prompt(&words);
+        if words.is_empty() {
+            return Ok(());
+        }
+        let is_shown = std::mem::take(&mut self.is_shown);
+        match *words {
+            ["set", "acl-plugin", "acl", ..] => {
+                let command = Command::parse(line, words)?;
+                self.set(command)?;
             }
+            ["set", "acl-plugin", "interface", ref rest @ ..] => self.interface(rest)?,
+            ["delete", "acl-plugin", "acl", "index", index] => {
+                self.delete(number(index, "index", u32::MAX.into())?)?
+            }
+            // Whether later fragments are matched by addresses and protocol.
+            ["set", "acl-plugin", "l4-match-nonfirst-fragment", value] => {
+                if number::<u32>(value, "l4-match-nonfirst-fragment", u32::MAX.into())? == 0 {
+                    return Err(Fault::no_equal("l4-match-nonfirst-fragment 0"));
+                }
+            }
+            ["set", "acl-plugin", "skip-ipv6-extension-header", ..] => {
+                return Err(Fault::no_equal("skip-ipv6-extension-header"));
+            }
+            // Lists of MAC addresses, sessions, and how lists are looked up.
+            ["set" | "delete", "acl-plugin", "macip", ..] | ["show" | "clear" | "test", "acl-plugin", ..] => {
+            }
+            [
+                "set",
+                "acl-plugin",
+                "session"
+                | "reclassify-sessions"
+                | "use-hash-acl-matching"
+                | "use-tuple-merge"
+                | "tuple-merge"
+                | "event-trace"
+                | "heap",
+                ..,
+            ] => {}
+            ["acl-index", index, "count", count, ..] => self.shown(line, text, index, count)?,
+            [position, ..] if is_shown && position.ends_with(':') => {
+                if let (Some(list), Some((_, rule))) = (self.lists.last_mut(), text.split_once(':')) {
+                    list.rules.push((line, rule.into()));
+                }
+                self.is_shown = true;
+            }
+            _ if looks_like_one(words) => {
+                return Err(Fault::Syntax(format!(
+                    "{:?}; expected a command of the ACL plugin, such as \"set acl-plugin acl permit …\" or \"delete \
+                     acl-plugin acl index N\"",
+                    brief(text)
+                )));
+            }
+            _ => self.is_shown = is_shown,
         }
-        if kept.is_empty() {
-            // VPP would permit all of IPv4.
-            return Err("a rule without words; expected permit or deny".into());
-        }
-        rules.push((line, kept.join(" ")));
+        Ok(())
     }
-    Ok(List { name, rules })
+
+    /// Keeps the list of a command, a new one or in the place of another.
+    fn set(&mut self, Command { index, tag, rules }: Command) -> Result<(), Fault> {
+        let list = match index {
+            None => {
+                let index = self.free.pop().unwrap_or(self.next);
+                self.next = self.next.max(index.saturating_add(1));
+                self.lists.push(List { index, tag, rules, shown: None });
+                return Ok(());
+            }
+            Some(index) => self.lists.iter_mut().find(|list| list.index == index).ok_or_else(|| {
+                format!("no list of index {index} before this line; expected the index of one, or none for a new list")
+            })?,
+        };
+        *list = List { index: list.index, tag, rules, shown: None };
+        Ok(())
+    }
+
+    /// Takes a list away.
+    fn delete(&mut self, index: u32) -> Result<(), Fault> {
+        let Some(at) = self.lists.iter().position(|list| list.index == index) else {
+            return Err(Fault::Syntax(format!(
+                "no list of index {index} before this line; expected the index of one"
+            )));
+        };
+        if let Some((interface, ..)) = self.used.iter().find(|(_, _, used)| *used == index) {
+            return Err(Fault::Syntax(format!(
+                "list {index} is in use by interface {interface:?}, so VPP does not delete it"
+            )));
+        }
+        self.lists.remove(at);
+        self.free.push(index);
+        Ok(())
+    }
+
+    /// Takes `INTERFACE input|output acl N [del]`.
+    fn interface(&mut self, words: &[&str]) -> Result<(), Fault> {
+        let (interface, direction, index, is_end) = match *words {
+            [interface, direction @ ("input" | "output"), "acl", index] => {
+                (interface, direction, index, false)
+            }
+            [interface, direction @ ("input" | "output"), "acl", index, "del"] => {
+                (interface, direction, index, true)
+            }
+            _ => {
+                return Err(Fault::Syntax(format!(
+                    "{:?}; expected set acl-plugin interface INTERFACE input|output acl N [del]",
+                    brief(&words.join(" "))
+                )));
+            }
+        };
+        let used = (interface.to_owned(), direction == "input", number(index, "index", u32::MAX.into())?);
+        if is_end {
+            self.used.remove(&used);
+        } else {
+            self.used.insert(used);
+        }
+        Ok(())
+    }
+
+    /// Begins a list that is shown.
+    fn shown(&mut self, line: u32, text: &str, index: &str, count: &str) -> Result<(), Fault> {
+        let index = number(index, "index", u32::MAX.into())?;
+        let count = number(count, "count", u32::MAX.into())?;
+        if self.lists.iter().any(|list| list.index == index) {
+            return Err(Fault::Syntax(format!("list {index} stands twice; expected each list once")));
+        }
+        let tag = text.split_once("tag {").and_then(|(_, tag)| tag.strip_suffix('}')).unwrap_or_default();
+        let tag = (!tag.is_empty() && tag != NO_TAG).then(|| tag.into());
+        self.lists.push(List { index, tag, rules: Vec::new(), shown: Some((line, count)) });
+        self.next = self.next.max(index.saturating_add(1));
+        self.is_shown = true;
+        Ok(())
+    }
+
+    /// What each list is called: its tag if no other has it, else its index.
+    fn names(&self) -> Vec<String> {
+        let mut tags: HashMap<&str, usize> = HashMap::new();
+        self.lists.iter().flat_map(|list| &list.tag).for_each(|tag| *tags.entry(tag).or_default() += 1);
+        let name = |list: &List| match &list.tag {
+            Some(tag) if tags[tag.as_str()] == 1 => tag.clone(),
+            _ => list.index.to_string(),
+        };
+        self.lists.iter().map(name).collect()
+    }
+}
+
+/// The words behind the prompt of VPP's command line, if there is one.
+fn without_prompt<'w, 'a>(words: &'w [&'a str]) -> &'w [&'a str] {
+    match words {
+        [prompt, rest @ ..] if matches!(*prompt, "vpp#" | "DBGvpp#") => rest,
+        words => words,
+    }
+}
+
+/// Whether words look like a command of the ACL plugin, or of its binary interface, or like a list that is shown.
+fn looks_like_one(words: &[&str]) -> bool {
+    const PLUGIN: &str = "acl-plugin";
+    let is_plugin = |word: &&str| {
+        let word = word.to_ascii_lowercase();
+        text::is_near(&word, PLUGIN, 2) || (word.len() >= 4 && PLUGIN.starts_with(&word))
+    };
+    words.iter().take(3).any(is_plugin)
+        || ["acl_", "macip_acl_", "acl-index"].iter().any(|beginning| words[0].starts_with(beginning))
+        || text::is_near(words[0], "acl-index", 2)
+}
+
+/// A text that is not too long for a message.
+fn brief(text: &str) -> &str {
+    &text[..text.floor_char_boundary(80)]
+}
+
+/// The command that sets a list.
+struct Command {
+    /// The list that it replaces.
+    index: Option<u32>,
+    tag: Option<String>,
+    rules: Vec<(u32, String)>,
+}
+
+impl Command {
+    fn parse(line: u32, words: &[&str]) -> Result<Self, String> {
+        let (mut index, mut tag, mut count) = (None, None, None);
+        let mut rules = Vec::new();
+        let text = words[3..].join(" ");
+        for part in text.split(',') {
+            let mut kept: Vec<&str> = Vec::new();
+            let mut words = Words::new(part);
+            while let Some(word) = words.0.next() {
+                match word {
+                    "tag" => tag = Some(words.next("a tag")?.to_owned()).filter(|tag| tag != NO_TAG),
+                    "index" => index = Some(number(words.next("an index")?, "index", u32::MAX.into())?),
+                    "count" => count = Some(number::<u32>(words.next("a count")?, "count", u32::MAX.into())?),
+                    word => kept.push(word),
+                }
+            }
+            if kept.is_empty() {
+                // VPP would permit all of IPv4.
+                return Err("a rule without words; expected permit or deny".into());
+            }
+            rules.push((line, kept.join(" ")));
+        }
+        // VPP would take so many of them.
+        if let Some(count) = count.filter(|count| *count as usize != rules.len()) {
+            return Err(format!(
+                "count {count} with {} rules; expected as many rules, or no count",
+                rules.len()
+            ));
+        }
+        Ok(Self { index, tag, rules })
+    }
 }
 
 /// One end of a rule.
@@ -282,7 +482,7 @@ fn types_and_codes(types: (u16, u16), codes: (u16, u16)) -> Set<u16> {
 
 /// Writes one command.
 pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
-    let default = writing.options.default.unwrap_or(Action::Deny);
+    let default = writing.options.closing();
     let mut is_empty = true;
     let mut put = |writing: &mut Writing<'_>, text: &str| {
         let before = if std::mem::take(&mut is_empty) { "set acl-plugin acl" } else { "," };

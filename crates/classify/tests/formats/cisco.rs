@@ -410,6 +410,184 @@ fn what_show_access_lists_prints() {
     assert_eq!(rules[3], "permit udp from ::/0 to ::/0 port 53");
 }
 
+/// What is said of a file without lists.
+const NO_LIST: &str =
+    "f: no access list; expected one such as \"ip access-list extended NAME\" or \"access-list 101 …\"";
+
+#[test]
+fn what_begins_like_a_list_is_understood_or_refused() {
+    let like = "looks like the beginning of a list or a group; expected it as IOS writes it, such as \"ip access-list extended NAME\"";
+    let asa = "is the syntax of Cisco ASA, which is not read; expected that of IOS, such as \"access-list 101 permit …\" or \
+               \"ip access-list extended NAME\"";
+    let v4 = "after \"ip access-list\"; expected standard or extended, and a name";
+    let v6 = "after \"ipv6 access-list\"; expected a name and nothing else";
+    let group = "after \"object-group\"; expected network, v6-network, service or v6-service, and a name";
+    let list = "access-list 150 permit tcp any any eq 80\n";
+    for (line, message) in [
+        // Typing errors, words too many and too few.
+        ("ip access-list extened B", format!("\"extened B\" {v4}")),
+        ("ip access-list extended", format!("\"extended\" {v4}")),
+        ("ip access-list extended A B", format!("\"extended A B\" {v4}")),
+        ("ip access-list resequence A 10 10", format!("\"resequence A 10 10\" {v4}")),
+        ("ip access-lsit extended B", format!("\"ip access-lsit extended B\" {like}")),
+        ("ip acces-list standard B", format!("\"ip acces-list standard B\" {like}")),
+        ("ip accesslist standard B", format!("\"ip accesslist standard B\" {like}")),
+        ("pi access-list extended B", format!("\"pi access-list extended B\" {like}")),
+        ("acess-list 101 deny ip any any", format!("\"acess-list 101 deny ip any any\" {like}")),
+        ("access_list 101 deny ip any any", format!("\"access_list 101 deny ip any any\" {like}")),
+        ("ipv6 access-list extended AL6", format!("\"extended AL6\" {v6}")),
+        ("ipv6 access-list", format!("\"\" {v6}")),
+        ("ipv6 acces-list A", format!("\"ipv6 acces-list A\" {like}")),
+        ("object-group netwrok A", format!("\"netwrok A\" {group}")),
+        ("object-group service A tcp", format!("\"service A tcp\" {group}")),
+        ("object-gruop network A", format!("\"object-gruop network A\" {like}")),
+        ("access-list 101", "access-list 101 without an entry; expected permit, deny or remark".into()),
+        (
+            "access-list 3000 deny ip any any",
+            "access-list 3000; expected a number of 1-199, 1300-1999 or 2000-2699".into(),
+        ),
+        // Case and abbreviations.
+        ("IP ACCESS-LIST EXTENDED B", format!("\"IP ACCESS-LIST EXTENDED B\" {like}")),
+        ("Access-List 101 deny ip any any", format!("\"Access-List 101 deny ip any any\" {like}")),
+        ("ip access-l ext A", format!("\"ip access-l ext A\" {like}")),
+        ("ip acce e A", format!("\"ip acce e A\" {like}")),
+        ("acc 101 deny ip any any", format!("\"acc 101 deny ip any any\" {like}")),
+        ("ipv6 acce A", format!("\"ipv6 acce A\" {like}")),
+        // Other commands, other systems.
+        ("default ip access-list extended A", format!("\"default ip access-list extended A\" {like}")),
+        ("no ip access-list extened A", format!("\"extened A\" {v4}")),
+        ("no acces-list 101", format!("\"acces-list 101\" {like}")),
+        ("ipv4 access-list A", format!("\"ipv4 access-list A\" {like}")),
+        ("access-list WEB extended deny tcp any any eq 22", format!("\"access-list WEB extended\" {asa}")),
+        ("access-list WEB deny tcp any any eq 22", format!("\"access-list WEB deny\" {asa}")),
+        ("access-list 101 extended deny tcp any any eq 22", format!("\"access-list 101 extended\" {asa}")),
+        ("access-list WEB line 1 extended deny ip any any", format!("\"access-list WEB line\" {asa}")),
+        ("access-list 10 standard permit any", format!("\"access-list 10 standard\" {asa}")),
+        // What "show access-lists" prints.
+        (
+            "Extended IP access list A of this",
+            "\"of this\" after the name of access list A; expected nothing, or a note in ()".into(),
+        ),
+        ("extended ip access list A", format!("\"extended ip access list A\" {like}")),
+        ("IP access list A", format!("\"IP access list A\" {like}")),
+        ("Extnded IP access list A", format!("\"Extnded IP access list A\" {like}")),
+        // Behind the prompt of a session.
+        ("R1(config)#ip access-list extended A", format!("\"R1(config)#ip access-list extended A\" {like}")),
+        ("R1(config-ext-nacl)# deny ip any any", format!("\"R1(config-ext-nacl)# deny ip any any\" {like}")),
+        // Entries.
+        ("dney ip any any", "\"dney ip any any\" outside of an access list".into()),
+        ("10 premit ip any any", "\"10 premit ip any any\" outside of an access list".into()),
+    ] {
+        let text = format!("{list}{line}\n deny ip any any\n");
+        assert_eq!(read(Format::CiscoIos, &text).expect_err(line), format!("f:2: {message}"), "{line}");
+        // It is refused wherever it stands, and recognised.
+        if !line.contains("any any") {
+            let inside = format!("interface Vlan1\n {line}\n{list}");
+            assert_eq!(read(Format::CiscoIos, &inside).expect_err(line), format!("f:2: {message}"), "{line}");
+            assert!(read_with(&inside, Options::default()).expect_err(line).starts_with("f:2: "), "{line}");
+        }
+    }
+    // These begin like a list, and decide over no packet of the lists that are read.
+    for line in [
+        "ip access-list log-update threshold 5",
+        "ip access-list logging interval 100",
+        "ip access-list persistent",
+        "access-list compiled",
+        "access-list 700 permit 0000.0000.0000 ffff.ffff.ffff",
+        "mac access-list extended M\n permit any any",
+        "arp access-list M\n permit ip any mac any",
+        "object-group security S\n security-group tag 4",
+        "Extended MAC access list M\n    permit any any",
+        "interface Vlan1\n description IP access list for servers\n ip access-group A in",
+        "ip access-group A in",
+        "ip accounting-threshold 5",
+        "ip as-path access-list 1 permit ^$",
+        "ip prefix-list P permit 10.0.0.0/8",
+        "ipv6 access-class A in",
+        "access-class 10 in",
+        "access-session mac-move deny",
+        "line vty 0 4\n access-class 10 in",
+        "R1#show access-lists",
+        "show access-lists",
+        "no cdp run",
+    ] {
+        let text = format!("{line}\n{list}");
+        assert_eq!(read(Format::CiscoIos, &text).expect(line).rules.rules.len(), 2, "{line}");
+    }
+}
+
+#[test]
+fn lists_that_are_nearly_right_are_not_passed_over() {
+    for (text, message) in [
+        (
+            include_str!("faults/05-typo.cfg"),
+            "f:3: \"extened B\" after \"ip access-list\"; expected standard or extended, and a name",
+        ),
+        (
+            include_str!("faults/05-asa-line.cfg"),
+            "f:2: \"access-list WEB extended\" is the syntax of Cisco ASA, which is not read; expected that of IOS, such as \
+             \"access-list 101 permit …\" or \"ip access-list extended NAME\"",
+        ),
+        (
+            include_str!("faults/05-v6-extra-word.cfg"),
+            "f:2: \"extended AL6\" after \"ipv6 access-list\"; expected a name and nothing else",
+        ),
+        (include_str!("faults/05-peruser.cfg"), "f: several lists; expected the name of one (--list): A, B"),
+    ] {
+        assert_eq!(read_with(text, Options::default()).expect_err(message), message);
+    }
+    let text = include_str!("faults/05-peruser.cfg");
+    let options = Options { list: Some("A".into()), ..Options::default() };
+    let reading = read_with(text, options).expect("a list");
+    assert_eq!(in_words(&reading.rules.rules), ["permit any from 0.0.0.0/0 to 0.0.0.0/0"]);
+    // Notes behind a name say nothing about packets.
+    for note in ["", " (Compiled)", " (per-user)", " (12 matches)", " (per-user) (Compiled)", " in"] {
+        let text = format!("Extended IP access list A{note}\n    10 deny gre any any (12 matches)\n");
+        assert_eq!(shown(Format::CiscoIos, &text), ["deny gre from 0.0.0.0/0 to 0.0.0.0/0"], "{note}");
+    }
+    // Lists of other kinds are lists among others, and are not read.
+    for line in [
+        "ip access-list role-based R",
+        "Reflexive IP access list R",
+        "IPv6 access list R (reflexive) (per-user)",
+    ] {
+        let text = format!("{line}\n permit tcp any any\nip access-list extended A\n permit gre any any\n");
+        let with = |list: Option<&str>| {
+            read_with(&text, Options { list: list.map(Into::into), ..Options::default() })
+        };
+        assert_eq!(with(None).expect_err(line), "f: several lists; expected the name of one (--list): R, A");
+        assert_eq!(in_words(&with(Some("A")).expect("a list").rules.rules).len(), 1);
+        assert_eq!(
+            with(Some("R")).expect_err(line),
+            "f:1: access list R is role-based or reflexive; expected one of another kind"
+        );
+    }
+    // Entries without blanks before them, one with a typing error, and one that is taken away by its words.
+    let list = "ip access-list extended A\npermit gre any any\n";
+    assert_eq!(
+        read(Format::CiscoIos, format!("{list}dney udp any any\n")).expect_err("a typing error"),
+        "f:3: \"dney udp any any\"; expected permit, deny or remark"
+    );
+    assert_eq!(
+        read(Format::CiscoIos, format!("{list}no permit gre any any\n")).expect_err("no"),
+        "f:3: \"no\"; expected permit, deny or remark"
+    );
+    // A group that is taken away is not there; "ip" goes on with other commands.
+    let groups = "object-group network G\n host 10.0.0.1\nip route 0.0.0.0 0.0.0.0 10.0.0.2\n";
+    let list = "access-list 101 permit ip object-group G any\n";
+    assert_eq!(shown(Format::CiscoIos, &format!("{groups}{list}")).len(), 1);
+    let error =
+        read(Format::CiscoIos, format!("{groups}no object-group network G\n{list}")).expect_err("no group");
+    assert_eq!(error, "f:5: object-group G is not there, or of another kind");
+    // Two lists of one name, of two families.
+    let text = "ip access-list extended A\n permit gre any any\nipv6 access-list A\n deny ipv6 any any\n";
+    let options = Options { list: Some("A".into()), ..Options::default() };
+    assert_eq!(
+        read_with(text, options).expect_err("two lists"),
+        "f: several lists \"A\"; expected one of this name"
+    );
+}
+
 #[test]
 fn blocks() {
     for (text, message) in [
@@ -425,11 +603,12 @@ fn blocks() {
             "f:1: \"X\" after \"ip access-list\"; expected standard or extended, and a name",
         ),
         ("ip access-list extended X\n", "f:1: access list X has no entries"),
-        ("hostname x\n", "f: no list of rules"),
+        ("hostname x\n", NO_LIST),
         (
-            "no access-list 101\naccess-list 101 permit ip any any\nno access-list 101\n",
-            "f: no list of rules",
+            "banner motd #\naccess-list 101 permit ip any any\n",
+            "f:1: the banner does not end before the file does; expected \"#\" behind its text",
         ),
+        ("no access-list 101\naccess-list 101 permit ip any any\nno access-list 101\n", NO_LIST),
         (
             "ip access-list extended X\n 10 permit ip any any\n 10 deny ip any any\n",
             "f:3: sequence number 10 is that of line 2 already",
@@ -574,7 +753,7 @@ ipv6 access-list PACKETLOOM-V6
  deny ipv6 any any
 ";
     assert_eq!(text, expected);
-    // Without a default there is no list for a family without rules.
+    // Without a default, too: a router forwards the packets of a family without a list.
     assert_eq!(
         written(
             &super::rules("deny any from 10.0.0.0/8 to any").expect("a rule").rules,
@@ -582,7 +761,8 @@ ipv6 access-list PACKETLOOM-V6
             None
         )
         .expect("a list"),
-        "ip access-list extended PACKETLOOM\n deny ip 10.0.0.0 0.255.255.255 any\n"
+        "ip access-list extended PACKETLOOM\n deny ip 10.0.0.0 0.255.255.255 any\n deny ip any any\n\
+         ipv6 access-list PACKETLOOM-V6\n deny ipv6 any any\n"
     );
 }
 

@@ -51,6 +51,15 @@ fn good_lines_give_exactly_these_rules() {
 }
 
 #[test]
+fn a_file_without_filters_is_refused() {
+    let error = super::verdicts::read(packetloom_classify::formats::Format::ClassBench, "# nothing\n");
+    assert_eq!(
+        error.expect_err("no filter"),
+        "f: no filter; expected lines such as \"@192.0.2.0/24 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF\""
+    );
+}
+
+#[test]
 fn prefixes_are_of_either_family() {
     let expected = Rule {
         addresses: Addresses::V6(p6("2001:db8:8000::/33"), p6("::/0")),

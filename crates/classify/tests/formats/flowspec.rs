@@ -412,6 +412,106 @@ fn commands_of_exabgp() {
 }
 
 #[test]
+fn flows_are_read_wherever_a_configuration_announces_them() {
+    let text = include_str!("faults/02-announce-flow.conf");
+    let reading = read_with(text, Options::default()).expect("a flow");
+    assert_eq!((reading.format, reading.default), (Format::ExaBgp, Some(Action::Permit)));
+    assert_eq!(in_words(&reading.rules.rules), ["deny udp from 0.0.0.0/0 to 198.51.100.7/32 port 53"]);
+    let v4 = "deny gre from 0.0.0.0/0 to 10.0.0.0/8";
+    for (text, expected) in [
+        ("neighbor 1.2.3.4 { announce { ipv4 { flow destination 10.0.0.0/8 protocol gre discard; } } }", v4),
+        (
+            "neighbor 1.2.3.4 { announce { ipv4 { flow route destination 10.0.0.0/8 protocol gre discard; } } }",
+            v4,
+        ),
+        (
+            "neighbor 1.2.3.4\n{\nannounce\n{\nipv4\n{\nflow destination 10.0.0.0/8\n protocol [ gre ]\n discard;\n}\n}\n}",
+            v4,
+        ),
+        (
+            "neighbor 1.2.3.4 { announce { ipv4 { flow { route x { match { destination 10.0.0.0/8; protocol gre; } \
+             then { discard; } } } } } }",
+            v4,
+        ),
+        (
+            "template { neighbor t { announce { ipv4 { flow destination 10.0.0.0/8 protocol gre discard; } } } }",
+            v4,
+        ),
+        (
+            "group g { neighbor 1.2.3.4 { family { ipv4 flow; } } flow { route destination 10.0.0.0/8 protocol gre discard; } }",
+            v4,
+        ),
+        ("neighbor 1.2.3.4 { announce ipv4 { flow destination 10.0.0.0/8 protocol gre discard; } }", v4),
+        ("announce ipv4 flow destination 10.0.0.0/8 protocol gre discard\n", v4),
+        ("neighbor 1.2.3.4 announce ipv4 flow destination 10.0.0.0/8 protocol gre discard\n", v4),
+        // Without addresses a flow is of the family that it is announced for.
+        (
+            "neighbor 1.2.3.4 { announce { ipv6 { flow next-header gre discard; } } }",
+            "deny gre from ::/0 to ::/0",
+        ),
+        ("announce ipv6 flow next-header gre discard\n", "deny gre from ::/0 to ::/0"),
+        (
+            "neighbor 1.2.3.4 { announce { ipv6 { unicast 2001:db8::/32 next-hop self; flow { route { match { protocol gre; } then { discard; } } } } } }",
+            "deny gre from ::/0 to ::/0",
+        ),
+        // Where the word says something else.
+        (
+            "process flow { run ./flow --flow; }\ntemplate { neighbor flow { capability { add-path; } add-path { ipv4 flow; } } }\n\
+             neighbor 1.2.3.4 { inherit flow; description flow; family { ipv4 flow; ipv6 flow-vpn; } api { processes [ flow ]; } \
+             flow { route { match { destination 10.0.0.0/8; protocol gre; } then { discard; } } } }",
+            v4,
+        ),
+    ] {
+        let reading = read_with(text, Options::default()).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(in_words(&reading.rules.rules), [expected], "{text}");
+    }
+    const EXPECTED: &str = "expected flow { route … }, or flow and conditions";
+    for (text, message) in [
+        (
+            "neighbor 1.2.3.4 { announce { ipv4 { flow-vpn rd 1:1 discard; } } }",
+            format!("\"flow-vpn rd 1:1 discard\"; {EXPECTED}"),
+        ),
+        (
+            "neighbor 1.2.3.4 { announce { ipv4 { flows destination 10.0.0.0/8; } } }",
+            format!("\"flows destination 10.0.0.0/8\"; {EXPECTED}"),
+        ),
+        (
+            "neighbor 1.2.3.4 { static { add flow destination 10.0.0.0/8; } }",
+            format!("\"add flow destination 10.0.0.0/8\"; {EXPECTED}"),
+        ),
+        ("neighbor 1.2.3.4 { announce { ipv4 { flow; } } }", format!("\"flow\"; {EXPECTED}")),
+        ("neighbor 1.2.3.4 { flow x { } }", format!("\"flow x\"; {EXPECTED}")),
+        (
+            "neighbor 1.2.3.4 { announce { ipv4 { flow destination 10.0.0.0/8 discard } } }",
+            "\"flow destination 10.0.0.0/8 discard\" without an end; expected ';'".into(),
+        ),
+        (
+            "neighbor 1.2.3.4 { announce { ipv4 { flow destination 2001:db8::/32 discard; } } }",
+            "ipv6 addresses in a flow that is announced for ipv4; expected those of one family".into(),
+        ),
+        (
+            "neighbor 1.2.3.4 { flwo { route x { match { protocol gre; } then { discard; } } } }",
+            "a section \"match\" outside of flow".into(),
+        ),
+    ] {
+        assert_eq!(read_with(text, Options::default()).expect_err(text), format!("f:1: {message}"), "{text}");
+    }
+    let none = "f: no flow; expected a section \"flow { route … }\", \"announce { ipv4 { flow … } }\" or commands \"announce flow route …\"";
+    for text in [
+        "neighbor 1.2.3.4 { local-as 1; family { ipv4 flow; } }",
+        "neighbor 1.2.3.4 { static { route 10.0.0.0/8 next-hop self; } }",
+        "neighbor 1.2.3.4 { flow { } }",
+    ] {
+        assert_eq!(read_with(text, Options::default()).expect_err(text), none, "{text}");
+    }
+    assert_eq!(read(Format::ExaBgp, "announce route 10.0.0.0/8 next-hop self\n").expect_err("no flow"), none);
+    assert_eq!(
+        read(Format::FlowSpec, "# nothing\n").expect_err("no flow"),
+        "f: no flow; expected lines such as \"ipv4 0b0118c00002038106048119 discard\""
+    );
+}
+
+#[test]
 fn what_exabgp_says_and_rules_do_not() {
     for (route, construct) in [
         ("match { source 10.0.0.0/8; } then { rate-limit 9600; }", "rate-limit 9600"),

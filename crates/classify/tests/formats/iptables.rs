@@ -366,6 +366,12 @@ fn bad_lines_are_refused_with_what_was_expected() {
         ),
         ("-A INPUT -m comment --comment \"x -j DROP", "a quote without its end"),
         ("-A INPUT ! ! -s 10.0.0.1 -j DROP", "\"!\" stands twice in a row"),
+        (":x - [0:0] x", "\":x - [0:0] x\"; expected :CHAIN POLICY [PACKETS:BYTES]"),
+        ("-N x y", "\"-N x y\"; expected *TABLE, :CHAIN POLICY, -A CHAIN RULE or COMMIT"),
+        ("-P x ACCEPT y", "\"-P x ACCEPT y\"; expected -P CHAIN POLICY"),
+        ("COMMIT\n-A INPUT -j DROP", "\"-A INPUT -j DROP\" behind COMMIT; expected *TABLE"),
+        ("-A INPUT ! -j DROP", "! before \"-j\"; expected a match such as -s"),
+        ("-A INPUT -p tcp ! -m tcp -j DROP", "! before \"-m\"; expected a match such as -s"),
         ("-A INPUT -j DROP !", "the line ends; expected a match after \"!\""),
         ("-A INPUT drop", "\"drop\"; expected a match or a target"),
         (
@@ -418,7 +424,31 @@ fn a_file_of_several_lists_needs_a_name() {
         with(None, &table("")).unwrap_err(),
         "f: several lists; expected the name of one (--list): INPUT, FORWARD, OUTPUT"
     );
-    assert_eq!(with(None, "*nat\nCOMMIT\n").unwrap_err(), "f: no list of rules");
+    // Without a list, what there is instead.
+    let expected = "expected a table \"*filter\" with a chain such as INPUT";
+    for (text, message) in [
+        ("# nat\n*nat\nCOMMIT\n", format!("f:2: no list of rules: the tables are nat; {expected}")),
+        ("*raw\nCOMMIT\n*nat\nCOMMIT\n", format!("f:1: no list of rules: the tables are raw, nat; {expected}")),
+        (
+            include_str!("faults/09-mangle-only.v4"),
+            format!("f:1: no list of rules: the tables are mangle; {expected}"),
+        ),
+        (
+            "*raw\nCOMMIT\n*filter\nCOMMIT\n",
+            "f:3: the table filter has no chain; expected one such as \":INPUT ACCEPT [0:0]\"".into(),
+        ),
+        (
+            "# nothing\n",
+            "f: no list of rules; expected what iptables-save prints, with a table \"*filter\" and a chain such as INPUT"
+                .into(),
+        ),
+    ] {
+        assert_eq!(with(None, text).unwrap_err(), message, "{text}");
+        assert_eq!(with(Some("INPUT"), text).unwrap_err(), message, "{text}");
+    }
+    // An empty chain with its policy is a list.
+    let empty = with(None, "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n").unwrap();
+    assert_eq!((empty.default, empty.rules.rules.len()), (Some(Action::Permit), 0));
 }
 
 #[test]

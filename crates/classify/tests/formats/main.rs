@@ -3,6 +3,7 @@
 mod changes;
 mod cisco;
 mod classbench;
+mod conversions;
 mod display;
 mod docs;
 mod flowspec;

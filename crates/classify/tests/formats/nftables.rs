@@ -339,6 +339,138 @@ fn verdict_maps_are_rules_one_after_the_other() {
 }
 
 #[test]
+fn a_rule_ends_with_its_verdict_map() {
+    let vmap =
+        |elements: Value| json!({ "vmap": { "key": payload("tcp", "dport"), "data": { "set": elements } } });
+    let (accept, drop, log) = (json!({ "accept": null }), json!({ "drop": null }), json!({ "log": null }));
+    // Port 80 is in no element: the accept behind the map is for nothing, and the policy decides.
+    let reading = read(include_str!("faults/06-vmap-accept.json")).expect("a ruleset");
+    assert_eq!(reading.default, Some(Action::Deny));
+    assert_eq!(
+        verdicts::in_words(&reading.rules.rules),
+        ["deny tcp from any to any port 22", "deny tcp from any to any port 23"]
+    );
+    for (expr, expected) in [
+        // An element that goes on comes to what stands behind the map, and no other packet does.
+        (
+            vec![vmap(json!([[22, { "drop": null }], [23, { "continue": null }]])), accept.clone()],
+            vec!["deny tcp from any to any port 22", "permit tcp from any to any port 23"],
+        ),
+        (
+            vec![
+                vmap(json!([[22, { "continue": null }], [{ "range": [30, 31] }, { "continue": null }]])),
+                is(payload("ip", "saddr"), json!("10.0.0.1")),
+                log.clone(),
+                accept.clone(),
+            ],
+            vec![
+                "permit tcp from 10.0.0.1/32 to 0.0.0.0/0 port 22 log",
+                "permit tcp from 10.0.0.1/32 to 0.0.0.0/0 port 30-31 log",
+            ],
+        ),
+        // A second map looks only at what the first one lets go on.
+        (
+            vec![
+                vmap(json!([[22, { "continue": null }], [23, { "accept": null }]])),
+                json!({ "vmap": { "key": payload("ip", "saddr"), "data": { "set": [["10.0.0.1", { "accept": null }]] } } }),
+                accept.clone(),
+            ],
+            vec!["permit tcp from any to any port 23", "permit tcp from 10.0.0.1/32 to 0.0.0.0/0 port 22"],
+        ),
+        // By name; the third element goes on, the second one goes to another chain and comes back to the next rule.
+        (
+            vec![json!({ "vmap": { "key": payload("tcp", "dport"), "data": "@services" } }), drop.clone()],
+            vec!["permit tcp from any to any port 22", "deny tcp from any to any port 24"],
+        ),
+        (
+            vec![
+                vmap(
+                    json!([[22, { "return": null }], [23, { "goto": { "target": "other" } }], [24, { "jump": { "target": "other" } }]]),
+                ),
+                accept.clone(),
+            ],
+            vec!["deny tcp from any to any port 22", "deny tcp from any to any port 23"],
+        ),
+        // What no packet comes to is not asked for its meaning.
+        (
+            vec![vmap(json!([[22, { "drop": null }]])), json!({ "xt": null }), accept.clone()],
+            vec!["deny tcp from any to any port 22"],
+        ),
+        (
+            vec![is(payload("tcp", "dport"), json!(22)), drop.clone(), accept.clone()],
+            vec!["deny tcp from any to any port 22"],
+        ),
+        // "continue" alone ends nothing.
+        (
+            vec![is(payload("tcp", "dport"), json!(22)), json!({ "continue": null }), drop.clone()],
+            vec!["deny tcp from any to any port 22"],
+        ),
+    ] {
+        assert_eq!(shown(&expr), expected, "{expr:?}");
+    }
+    // What only logs behind a map is like a rule that only logs.
+    let text = filter(&[
+        vec![vmap(json!([[22, { "continue": null }], [23, { "drop": null }]])), log],
+        vec![is(payload("tcp", "dport"), json!(22)), accept],
+    ]);
+    let reading = read(&text).expect("a ruleset");
+    assert_eq!(
+        verdicts::in_words(&reading.rules.rules),
+        ["deny tcp from any to any port 23", "permit tcp from any to any port 22 log"]
+    );
+}
+
+#[test]
+fn what_nft_prints_is_refused_rule_by_rule() {
+    // Rules without statements, or with a counter alone, do nothing.
+    let reading = read(include_str!("faults/06-noexpr.json")).expect("a ruleset");
+    assert_eq!((reading.default, reading.skipped.len()), (Some(Action::Deny), 0));
+    assert_eq!(verdicts::in_words(&reading.rules.rules), ["permit tcp from any to any port 22"]);
+    // A constant among fields.
+    let text = include_str!("faults/06-const-concat.json");
+    let message = "ip t c handle 4: `80` has no equal here";
+    assert_eq!(read(text).unwrap_err(), format!("f:5: {message} (--skip-unsupported leaves it out)"));
+    let reading =
+        read_with(text, Options { skip_unsupported: true, ..Options::default() }).expect("a ruleset");
+    assert_eq!(reading.skipped, [Skipped { line: 5, message: message.into() }]);
+    assert_eq!(verdicts::in_words(&reading.rules.rules), ["permit tcp from 0.0.0.0/0 to 0.0.0.0/0 port 22"]);
+    // What is to be loaded: a flush before everything, and elements apart from their set.
+    let objects = [
+        json!({ "flush": { "ruleset": null } }),
+        json!({ "add": { "set": { "family": "inet", "name": "s", "table": "t", "type": "inet_service" } } }),
+        json!({ "create": { "element": { "family": "inet", "table": "t", "name": "s", "elem": [22, 80] } } }),
+        chain("input", Some(("filter", "drop"))),
+        rule("input", &[is(payload("tcp", "dport"), json!("@s")), json!({ "accept": null })]),
+    ];
+    let reading = read(&ruleset(&objects)).expect("a ruleset");
+    assert_eq!(
+        verdicts::in_words(&reading.rules.rules),
+        ["permit tcp from any to any port 22", "permit tcp from any to any port 80"]
+    );
+    // A set whose only flag is no array.
+    let mut objects = objects.to_vec();
+    objects[1]["add"]["set"]["flags"] = json!("timeout");
+    assert!(
+        read(&ruleset(&objects)).unwrap_err().contains("`@s, whose elements come and go` has no equal here")
+    );
+    // Other families decide over IP packets, too.
+    for family in ["netdev", "bridge"] {
+        let text = ruleset(&[
+            chain("input", Some(("filter", "drop"))),
+            json!({ "chain": { "family": family, "table": "t", "name": "x", "type": "filter", "hook": "ingress", "prio": 0 } }),
+            rule("input", &[json!({ "accept": null })]),
+            json!({ "rule": { "family": family, "table": "t", "chain": "x", "expr": [{ "drop": null }] } }),
+        ]);
+        assert_eq!(
+            read(&text).unwrap_err(),
+            format!(
+                "f:5: a rule of the family {family} has no equal here (--skip-unsupported leaves it out)"
+            )
+        );
+    }
+}
+
+#[test]
 fn what_has_no_equal_is_refused_or_listed() {
     let accept = json!({ "accept": null });
     let log = json!({ "log": null });
@@ -413,6 +545,53 @@ fn what_has_no_equal_is_refused_or_listed() {
         (vec![json!({ "xt": null }), accept.clone()], "`xt` has"),
         (vec![log.clone(), is(meta("nfproto"), json!("ipv4")), accept.clone()], "`log before a match` has"),
         (vec![log.clone(), json!({ "jump": { "target": "other" } })], "`log before jump` has"),
+        // What is not in a listing of one chain, and what nft has no JSON for.
+        (vec![json!({ "jump": { "target": "x" } })], "`jump x, which is not listed` has"),
+        (vec![json!({ "jump": {} })], "`jump without a target` has"),
+        (
+            vec![is(payload("ip", "saddr"), json!("@none")), accept.clone()],
+            "`@none, which is not listed` has",
+        ),
+        (vec![json!("meta mark set 1"), accept.clone()], "`\"meta mark set 1\"` has"),
+        (
+            vec![json!({ "match": { "left": meta("nfproto"), "right": 1 } }), accept.clone()],
+            "`match without op` has",
+        ),
+        (vec![is(json!(5), json!(5)), accept.clone()], "`5` has"),
+        (
+            vec![is(json!({ "concat": [payload("ip", "saddr"), 80] }), json!("@pairs")), accept.clone()],
+            "`80` has",
+        ),
+        (
+            vec![
+                is(json!({ "concat": [payload("ip", "saddr"), payload("tcp", "dport")] }), json!("@blocked")),
+                accept.clone(),
+            ],
+            "`{\"prefix\":{\"addr\":\"10.0.0.0\",\"len\":8}}` has",
+        ),
+        (vec![json!({ "vmap": { "key": meta("l4proto") } })], "`vmap without key or data` has"),
+        (vec![json!({ "vmap": { "key": meta("l4proto"), "data": { "set": [6] } } })], "`vmap of 6` has"),
+        (
+            vec![
+                is(
+                    json!({ "payload": { "tunnel": "vxlan", "protocol": "ip", "field": "saddr" } }),
+                    json!("10.0.0.1"),
+                ),
+                accept.clone(),
+            ],
+            "`ip saddr of tunnel` has",
+        ),
+        // An element that matches only so often.
+        (
+            vec![
+                is(
+                    payload("ip", "saddr"),
+                    json!({ "set": [{ "elem": { "val": "10.0.0.1", "limit": { "rate": 1 } } }] }),
+                ),
+                accept.clone(),
+            ],
+            "`limit` has",
+        ),
         (
             vec![
                 is(meta("iifname"), json!("lo")),
@@ -472,34 +651,27 @@ fn bad_rulesets_are_refused_with_what_was_expected() {
             "f:2: policy \"queue\"; expected accept or drop".into(),
         ),
         (ruleset(&[rule("a", &[drop()])]), "f:2: no chain \"inet t a\"; expected it among the chains".into()),
-        (with(&[json!({ "jump": { "target": "x" } })]), "f:10: no chain \"x\" in table \"t\"".into()),
-        (with(&[json!({ "jump": {} })]), "f:10: \"jump\" without a \"target\"".into()),
-        (with(&[json!("accept")]), "f:10: a statement that is not an object with one name".into()),
-        (with(&[drop(), drop()]), "f:10: \"drop\" behind the verdict; expected nothing".into()),
-        (
-            with(&[json!({ "match": { "left": meta("nfproto"), "right": 1 } }), drop()]),
-            "f:10: a match without \"op\"".into(),
-        ),
-        (
-            with(&[is(payload("ip", "saddr"), json!("@none")), drop()]),
-            "f:10: no set \"none\" in table \"t\"".into(),
-        ),
-        (with(&[is(json!(5), json!(5)), drop()]), "f:10: 5; expected a field of a packet".into()),
-        (
-            with(&[json!({ "vmap": { "key": meta("l4proto") } })]),
-            "f:10: a vmap without \"key\" or \"data\"".into(),
-        ),
         (
             with(&[json!({ "goto": { "target": "input" } })]),
             "f:10: chain \"inet t input\" leads back to itself; expected chains without a loop".into(),
         ),
         (
-            ruleset(&[json!({ "rule": { "family": "inet", "table": "t", "chain": "a" } }), chain("a", None)]),
-            "f:2: a rule without \"expr\"; expected statements".into(),
+            ruleset(&[
+                json!({ "add": { "element": { "family": "inet", "table": "t", "name": "s", "elem": [1] } } }),
+            ]),
+            "f:2: elements of \"inet t s\"; expected the set before them".into(),
         ),
         (
-            ruleset(&[json!({ "add": { "element": {} } })]),
-            "f:2: an element apart from its set; expected them in the set's \"elem\"".into(),
+            ruleset(&[chain("a", None), json!({ "flush": { "ruleset": null } })]),
+            "f:3: \"flush\"; expected a table, a chain, a rule, a set or a map".into(),
+        ),
+        (
+            ruleset(&[json!({ "metainfo": {} })]),
+            "f: no chain; expected one of a table of the family ip, ip6 or inet".into(),
+        ),
+        (
+            ruleset(&[json!({ "chain": { "family": "arp", "table": "t", "name": "x" } })]),
+            "f: no chain of a table of the family ip, ip6 or inet; there are arp t x".into(),
         ),
     ] {
         assert_eq!(read(&text).unwrap_err(), message, "{text}");

@@ -40,7 +40,7 @@ pub(crate) fn written(rules: &[Rule], format: Format, default: Option<Action>) -
     Ok(String::from_utf8(text).expect("UTF-8"))
 }
 
-/// What is done with each header.
+/// What is done with each header. A list without a default denies what no rule matches.
 pub(crate) fn verdicts(rules: &RuleSet, default: Option<Action>, keys: &[Key]) -> Vec<Option<Action>> {
     let linear = Kind::Linear.build(rules);
     keys.iter()
@@ -50,7 +50,10 @@ pub(crate) fn verdicts(rules: &RuleSet, default: Option<Action>, keys: &[Key]) -
                 Key::V4(key) => linear.classify_v4(std::slice::from_ref(key), &mut first),
                 Key::V6(key) => linear.classify_v6(std::slice::from_ref(key), &mut first),
             }
-            if first[0] == NO_RULE { default } else { rules.rules[first[0] as usize].action }
+            match first[0] {
+                NO_RULE => Some(default.unwrap_or(Action::Deny)),
+                position => rules.rules[position as usize].action,
+            }
         })
         .collect()
 }
@@ -61,6 +64,48 @@ pub(crate) fn headers(rules: &[&RuleSet], points: usize, seed: u64) -> Vec<Key> 
     let all = RuleSet { rules: rules.iter().flat_map(|rules| rules.rules.iter().cloned()).collect() };
     let keys = keys::at_the_edges(&all, points, &mut random);
     keys.into_iter().filter_map(possible).collect()
+}
+
+/// `count` headers that packets can have, each of which meets a rule or misses it by a little.
+pub(crate) fn near(rules: &RuleSet, count: usize, random: &mut Random) -> Vec<Key> {
+    let mut near = keys::near_rules(rules, count, random);
+    if near.is_empty() {
+        near = keys::at_the_edges(rules, count.div_ceil(36), random);
+    }
+    near.into_iter().map(made_possible).collect()
+}
+
+/// The header with what its protocol has, and with nothing else.
+fn made_possible(key: Key) -> Key {
+    macro_rules! made {
+        ($key:expr) => {{
+            let fragments = [KeyBits::FIRST_FRAGMENT, KeyBits::LATER_FRAGMENT];
+            let is = |bit: &KeyBits| $key.bits.contains(*bit);
+            let mut bits = fragments.into_iter().find(is).unwrap_or(KeyBits::WHOLE);
+            if bits != KeyBits::LATER_FRAGMENT {
+                if protocol::has_ports($key.protocol) {
+                    bits = bits.with(KeyBits::PORTS);
+                } else if protocol::has_type_and_code($key.protocol) {
+                    bits = bits.with(KeyBits::ICMP);
+                }
+                if $key.protocol == TCP {
+                    bits = bits.with(KeyBits::TCP_FLAGS);
+                }
+            }
+            $key.bits = bits;
+        }};
+    }
+    possible(match key {
+        Key::V4(mut key) => {
+            made!(key);
+            Key::V4(key)
+        }
+        Key::V6(mut key) => {
+            made!(key);
+            Key::V6(key)
+        }
+    })
+    .expect("a header of a packet")
 }
 
 /// The header if a packet can have it: what it knows of the transport header is what its protocol has, and later fragments

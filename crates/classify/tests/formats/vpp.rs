@@ -195,6 +195,92 @@ fn commands_of_a_configuration() {
 }
 
 #[test]
+fn lists_are_replaced_and_deleted_by_their_index() {
+    let rules = |text: &str, list: Option<&str>| {
+        let list = list.map(Into::into);
+        let options = Options { list, format: Some(Format::Vpp), ..Options::default() };
+        read_with(text, options).map(|reading| in_words(&reading.rules.rules))
+    };
+    let none =
+        "f: no list of rules; expected \"set acl-plugin acl …\", or what \"show acl-plugin acl\" prints";
+    assert_eq!(rules(include_str!("faults/10-vpp-delete.vpp"), None), Err(none.into()));
+    assert_eq!(rules("show version\n", None), Err(none.into()));
+    let set = "set acl-plugin acl permit src 10.0.0.0/8\nset acl-plugin acl permit proto 6 tag web\n";
+    assert_eq!(
+        rules(&format!("{set}set acl-plugin acl index 0 deny src 10.0.0.0/8\n"), Some("0")),
+        Ok(vec!["deny any from 10.0.0.0/8 to 0.0.0.0/0".into()])
+    );
+    // What is deleted is gone, and its index is the next one's.
+    let deleted = format!("{set}delete acl-plugin acl index 1\n");
+    assert_eq!(rules(&deleted, None), Ok(vec!["permit any from 10.0.0.0/8 to 0.0.0.0/0".into()]));
+    let again = format!("{deleted}set acl-plugin acl deny proto 17\nset acl-plugin acl deny proto 47\n");
+    assert_eq!(rules(&again, Some("1")), Ok(vec!["deny udp from 0.0.0.0/0 to 0.0.0.0/0".into()]));
+    assert_eq!(rules(&again, Some("2")), Ok(vec!["deny gre from 0.0.0.0/0 to 0.0.0.0/0".into()]));
+    // Tags that are the same name no list.
+    let twice = "set acl-plugin acl permit proto 6 tag a\nset acl-plugin acl deny proto 6 tag a\n";
+    assert_eq!(rules(twice, Some("a")), Err("f: no list \"a\"; expected one of 0, 1".into()));
+    // Behind the prompt, with comments, and with what decides over nothing in a list.
+    let session = "# lists\nvpp# set acl-plugin acl permit proto 6\nset acl-plugin interface eth0 input acl 0\n\
+                   set acl-plugin interface eth0 input acl 0 del\nset acl-plugin session timeout udp idle 30\n\
+                   set acl-plugin l4-match-nonfirst-fragment 1\nset acl-plugin macip acl permit ip 10.0.0.0/8 mac 0:0:0:0:0:0 mask 0\n\
+                   delete acl-plugin macip acl index 0\nclear acl-plugin sessions\nvpp# show acl-plugin acl\nset int state eth0 up\n";
+    assert_eq!(rules(session, None), Ok(vec!["permit tcp from 0.0.0.0/0 to 0.0.0.0/0".into()]));
+    let expected = "expected a command of the ACL plugin, such as \"set acl-plugin acl permit …\" or \"delete acl-plugin acl index N\"";
+    for (line, message) in [
+        (
+            "delete acl-plugin acl index 7",
+            "no list of index 7 before this line; expected the index of one".to_owned(),
+        ),
+        (
+            "set acl-plugin acl index 7 deny",
+            "no list of index 7 before this line; expected the index of one, or none for a new list".into(),
+        ),
+        (
+            "set acl-plugin acl count 1 deny proto 6, permit",
+            "count 1 with 2 rules; expected as many rules, or no count".into(),
+        ),
+        ("delete acl-plugin acl 0", format!("\"delete acl-plugin acl 0\"; {expected}")),
+        ("delete acl-plugin acl index 0 1", format!("\"delete acl-plugin acl index 0 1\"; {expected}")),
+        ("set acl-plugin acls permit", format!("\"set acl-plugin acls permit\"; {expected}")),
+        ("set acl-plug acl permit", format!("\"set acl-plug acl permit\"; {expected}")),
+        ("set acl_plugin acl permit", format!("\"set acl_plugin acl permit\"; {expected}")),
+        ("ste acl-plugin acl permit", format!("\"ste acl-plugin acl permit\"; {expected}")),
+        ("vppctl set acl-plugin acl permit", format!("\"vppctl set acl-plugin acl permit\"; {expected}")),
+        ("acl_add_replace -1 permit", format!("\"acl_add_replace -1 permit\"; {expected}")),
+        ("acl-index 3", format!("\"acl-index 3\"; {expected}")),
+        (
+            "set acl-plugin interface eth0 acl 0",
+            "\"eth0 acl 0\"; expected set acl-plugin interface INTERFACE input|output acl N [del]".into(),
+        ),
+        (
+            "set acl-plugin l4-match-nonfirst-fragment x",
+            "l4-match-nonfirst-fragment \"x\"; expected a number from 0 to 4294967295".into(),
+        ),
+        (
+            "set acl-plugin skip-ipv6-extension-header 60 1",
+            "\"skip-ipv6-extension-header\" has no equal among our rules (--skip-unsupported leaves it out)"
+                .into(),
+        ),
+        (
+            "acl-index 3 count 2 tag {x}\n 0: ipv4 permit src 0.0.0.0/0 dst 0.0.0.0/0 proto 0",
+            "count 2, but 1 rules follow; expected all that VPP prints".into(),
+        ),
+        ("acl-index 0 count 0 tag {x}", "list 0 stands twice; expected each list once".into()),
+    ] {
+        assert_eq!(
+            rules(&format!("set acl-plugin acl permit\n{line}\n"), Some("0")),
+            Err(format!("f:2: {message}")),
+            "{line}"
+        );
+    }
+    let used = "set acl-plugin acl permit\nset acl-plugin interface eth0 output acl 0\ndelete acl-plugin acl index 0\n";
+    assert_eq!(
+        rules(used, None),
+        Err("f:3: list 0 is in use by interface \"eth0\", so VPP does not delete it".into())
+    );
+}
+
+#[test]
 fn many_rules_are_one_line() {
     let rules = vec!["permit src 192.0.2.0/24 dst 198.51.100.0/24 proto 6"; 10_000].join(", ");
     let reading = read(Format::Vpp, format!("set acl-plugin acl {rules}\n")).expect("a list");

@@ -73,7 +73,8 @@ fn write_rules(args: &RulesArgs) -> Done {
     let rules = packetloom_generate::generate_rules(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     generate(&args.text.output, &stop_on_signals()?, |sink| {
         let mut writer = BufWriter::new(sink);
-        match formats::write_rules(&rules, format, &WriteOptions::default(), &mut writer) {
+        let options = WriteOptions { conditions_only: true, ..WriteOptions::default() };
+        match formats::write_rules(&rules, format, &options, &mut writer) {
             Ok(_) => Ok(writer.flush()?),
             Err(formats::WriteError::Io(error)) => Err(error.into()),
             Err(error) => Err(io::Error::other(error).into()),

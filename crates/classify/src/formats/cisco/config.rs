@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::super::text;
+use super::headers::{Header, header};
 
 /// Kinds of access lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub(super) enum Kind {
     Extended,
     /// IPv6.
     V6,
+    /// A list of which the entries say something else than those of the other kinds: role-based, reflexive.
+    Other,
 }
 
 /// An entry of a list.
@@ -61,8 +64,8 @@ enum Block {
     List(usize),
     /// The group of a name.
     Group(String),
-    /// A text that ends with this.
-    Banner(String),
+    /// A text that begins in this line and ends with this.
+    Banner(u32, String),
 }
 
 /// A configuration.
@@ -85,11 +88,22 @@ impl Config {
         self.lists.iter().flatten()
     }
 
+    /// The end of the configuration: a line and what is wrong there, if something is.
+    pub(super) fn end(&self) -> Result<(), (u32, String)> {
+        match &self.block {
+            Block::Banner(line, end) => Err((
+                *line,
+                format!("the banner does not end before the file does; expected {end:?} behind its text"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes a line with the blanks before it. Entries of lists are not understood yet.
     pub(super) fn line(&mut self, line: u32, text: &str) -> Result<(), String> {
         let indented = text.starts_with([' ', '\t']);
         let text = text.trim_ascii();
-        if let Block::Banner(end) = &self.block {
+        if let Block::Banner(_, end) = &self.block {
             if text.contains(end) {
                 self.block = Block::Other;
             }
@@ -109,14 +123,19 @@ impl Config {
                 return self.entry(at, line, &words);
             }
             Block::Group(_) if matches!(words[0], "exit" | "end") => self.block = Block::Other,
-            Block::Group(name) if indented || is_member(words[0]) => {
+            Block::Group(name) if indented || is_member(&words) => {
                 if let Some(group) = self.groups.get_mut(name)
                     && words[0] != "description"
                 {
                     group.members.push((line, words.join(" ").into()));
                 }
             }
-            _ if !indented && decides(&words) => return Err(format!("{text:?} outside of an access list")),
+            Block::List(_) if nearly_decides(&words) => {
+                return Err(format!("{text:?}; expected permit, deny or remark"));
+            }
+            _ if !indented && (decides(&words) || nearly_decides(&words)) => {
+                return Err(format!("{text:?} outside of an access list"));
+            }
             _ if !indented => self.block = Block::Other,
             _ => {}
         }
@@ -125,38 +144,19 @@ impl Config {
 
     /// Takes a line that begins a block, or is one of its own; says whether it is.
     fn begins(&mut self, line: u32, words: &[&str]) -> Result<bool, String> {
-        match *words {
-            ["access-list", number, ref entry @ ..] => {
+        if let ["banner", _, ..] = words {
+            self.banner(line, words);
+            return Ok(true);
+        }
+        match header(words)? {
+            None => return Ok(false),
+            Some(Header::Entry(kind, number, entry)) => {
                 self.block = Block::Other;
-                if let Some(kind) = kind_of(number) {
-                    let at = self.list(line, kind, number)?;
-                    self.entry(at, line, entry)?;
-                }
+                let at = self.list(line, kind, number)?;
+                self.entry(at, line, entry)?;
             }
-            ["no", "access-list", name, ..] => self.remove(false, name),
-            ["no", "ip", "access-list", "standard" | "extended", name] => self.remove(false, name),
-            ["no", "ipv6", "access-list", name] => self.remove(true, name),
-            ["ip", "access-list", "standard", name] | ["Standard", "IP", "access", "list", name] => {
-                self.block = Block::List(self.list(line, Kind::Standard, name)?);
-            }
-            ["ip", "access-list", "extended", name] | ["Extended", "IP", "access", "list", name] => {
-                self.block = Block::List(self.list(line, Kind::Extended, name)?);
-            }
-            ["ipv6", "access-list", name] | ["IPv6", "access", "list", name] => {
-                self.block = Block::List(self.list(line, Kind::V6, name)?);
-            }
-            ["ip", "access-list", name] if !matches!(name, "match-local-traffic" | "persistent") => {
-                return Err(format!(
-                    "{name:?} after \"ip access-list\"; expected standard or extended, and a name"
-                ));
-            }
-            ["object-group", kind, name] => {
-                let kind = match kind {
-                    "network" => GroupKind::Network,
-                    "v6-network" => GroupKind::V6Network,
-                    "service" | "v6-service" => GroupKind::Service,
-                    _ => return Ok(false),
-                };
+            Some(Header::List(kind, name)) => self.block = Block::List(self.list(line, kind, name)?),
+            Some(Header::Group(kind, name)) => {
                 // A group that is there already goes on.
                 let group =
                     self.groups.entry(name.into()).or_insert_with(|| Group { kind, members: Vec::new() });
@@ -165,19 +165,26 @@ impl Config {
                 }
                 self.block = Block::Group(name.into());
             }
-            ["banner", _, ..] => {
-                let message = words[2..].join(" ");
-                // "^C" stands for one character.
-                let end: String = match message.strip_prefix("^C") {
-                    Some(_) => "^C".into(),
-                    None => message.chars().take(1).collect(),
-                };
-                let is_open = !end.is_empty() && !message[end.len()..].contains(&end);
-                self.block = if is_open { Block::Banner(end) } else { Block::Other };
+            Some(Header::NoList(v6, name)) => self.remove(v6, name),
+            Some(Header::NoGroup(name)) => {
+                self.groups.remove(name);
+                self.block = Block::Other;
             }
-            _ => return Ok(false),
+            Some(Header::Other) => self.block = Block::Other,
         }
         Ok(true)
+    }
+
+    /// Takes the line of a banner, whose text may go on in the lines after it.
+    fn banner(&mut self, line: u32, words: &[&str]) {
+        let message = words[2..].join(" ");
+        // "^C" stands for one character.
+        let end: String = match message.strip_prefix("^C") {
+            Some(_) => "^C".into(),
+            None => message.chars().take(1).collect(),
+        };
+        let is_open = !end.is_empty() && !message[end.len()..].contains(&end);
+        self.block = if is_open { Block::Banner(line, end) } else { Block::Other };
     }
 
     /// The position of a list, which may be new.
@@ -208,13 +215,14 @@ impl Config {
     fn entry(&mut self, at: usize, line: u32, words: &[&str]) -> Result<(), String> {
         let Some(list) = &mut self.lists[at] else { return Ok(()) };
         let (sequence, words) = match *words {
-            ["no", number] => {
+            ["no", number] | ["no", "sequence", number] => {
                 let number: u32 = sequence_number(number)?;
                 return match list.entries.remove(&number) {
                     Some(_) => Ok(()),
                     None => Err(format!("no entry {number} to remove")),
                 };
             }
+            ["no", "remark", ..] => return Ok(()),
             ["sequence", number, ref words @ ..] => (Some(sequence_number(number)?), words),
             [number, ref words @ ..] if number.bytes().all(|byte| byte.is_ascii_digit()) => {
                 (Some(sequence_number(number)?), words)
@@ -252,15 +260,6 @@ impl Config {
     }
 }
 
-/// The kind of a numbered list; none where it is not about IP.
-fn kind_of(number: &str) -> Option<Kind> {
-    match number.parse().ok()? {
-        1..=99u32 | 1300..=1999 => Some(Kind::Standard),
-        100..=199 | 2000..=2699 => Some(Kind::Extended),
-        _ => None,
-    }
-}
-
 fn sequence_number(word: &str) -> Result<u32, String> {
     text::number(word, "sequence number", u32::MAX.into())
 }
@@ -269,14 +268,16 @@ fn sequence_number(word: &str) -> Result<u32, String> {
 fn is_entry(words: &[&str]) -> bool {
     match *words {
         ["permit" | "deny" | "remark" | "evaluate" | "dynamic" | "sequence", ..] => true,
-        ["no", number] => number.bytes().all(|byte| byte.is_ascii_digit()),
+        // Whatever else is taken away by its words is refused where the list is read.
+        ["no", "permit" | "deny" | "remark" | "sequence", ..] => true,
+        ["no", number, ..] => number.bytes().all(|byte| byte.is_ascii_digit()),
         [number, ..] => number.bytes().all(|byte| byte.is_ascii_digit()),
         [] => false,
     }
 }
 
 /// Whether words are an entry that decides over packets.
-fn decides(words: &[&str]) -> bool {
+pub(super) fn decides(words: &[&str]) -> bool {
     match *words {
         ["permit" | "deny", ..] => true,
         [number, "permit" | "deny", ..] => number.bytes().all(|byte| byte.is_ascii_digit()),
@@ -284,8 +285,34 @@ fn decides(words: &[&str]) -> bool {
     }
 }
 
-/// Whether a word without blanks before it can begin a member of a group.
-fn is_member(word: &str) -> bool {
+/// Whether words would be an entry that decides over packets but for a typing error or an abbreviation.
+fn nearly_decides(words: &[&str]) -> bool {
+    let word = match *words {
+        ["no" | "sequence", ref rest @ ..] => return !rest.is_empty() && nearly_decides(rest),
+        [number, word, ..] if number.bytes().all(|byte| byte.is_ascii_digit()) => word,
+        [word, _, ..] => word,
+        _ => return false,
+    };
+    let word = word.to_ascii_lowercase();
+    let abbreviates = |whole: &str, len| word.len() >= len && whole.starts_with(&word);
+    !matches!(&*word, "permit" | "deny")
+        && (text::is_near(&word, "permit", 2) || text::is_near(&word, "deny", 1))
+        || abbreviates("permit", 3)
+        || abbreviates("deny", 3)
+}
+
+/// Whether words without blanks before them can be a member of a group, or the end of one.
+fn is_member(words: &[&str]) -> bool {
+    match *words {
+        // "ip" begins many other commands.
+        ["ip", _, ..] | ["no", "ip", ..] => false,
+        ["no", ref rest @ ..] => rest.first().is_some_and(|word| is_member_word(word)),
+        [word, ..] => is_member_word(word),
+        [] => false,
+    }
+}
+
+fn is_member_word(word: &str) -> bool {
     matches!(word, "any" | "description" | "group-object" | "host" | "icmp" | "ip" | "range" | "tcp-udp")
         || super::names::PROTOCOLS.iter().any(|(name, _)| *name == word)
         || word.starts_with(|first: char| first.is_ascii_digit())

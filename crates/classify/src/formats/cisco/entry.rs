@@ -69,7 +69,7 @@ pub(super) fn parse(kind: Kind, text: &str, groups: &mut Groups<'_>) -> Result<M
     };
     match kind {
         Kind::Standard => standard(action, &mut words),
-        Kind::Extended | Kind::V6 => extended(action, kind == Kind::V6, &mut words, groups),
+        Kind::Extended | Kind::V6 | Kind::Other => extended(action, kind == Kind::V6, &mut words, groups),
     }
 }
 

@@ -8,6 +8,7 @@ mod address;
 mod config;
 mod entry;
 mod groups;
+mod headers;
 mod names;
 mod service;
 mod write;
@@ -22,6 +23,7 @@ use super::{Error, Format, Options, Reading};
 use crate::rule::{Action, Rule};
 use config::{Config, Kind, List};
 use groups::Groups;
+use headers::{Header, header};
 
 pub(super) use write::write;
 
@@ -29,19 +31,11 @@ pub(super) use write::write;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 
-/// One of the first lines is one of a configuration.
+/// One of the first lines begins a list or a group, or looks as if it did.
 pub(super) fn recognises(head: &str) -> bool {
-    head.lines().any(|line| {
-        let words: Vec<&str> = line.split_ascii_whitespace().take(5).collect();
-        match *words {
-            ["access-list", number, "permit" | "deny" | "remark", ..] => {
-                number.bytes().all(|b| b.is_ascii_digit())
-            }
-            ["ip", "access-list", "standard" | "extended", _] | ["ipv6", "access-list", _] => true,
-            ["object-group", "network" | "service" | "v6-network", _] => true,
-            ["Standard" | "Extended", "IP", "access", "list", _] | ["IPv6", "access", "list", _] => true,
-            _ => false,
-        }
+    head.lines().filter(|line| !line.starts_with(['#', '!'])).any(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().take(8).collect();
+        matches!(header(&words), Err(_) | Ok(Some(Header::Entry(..) | Header::List(..) | Header::Group(..))))
     })
 }
 
@@ -52,6 +46,7 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
     text::raw_lines(input.file, &mut input.reader, text::MAX_LINE, |line, text| {
         config.line(line, text).map_err(|message| builder.syntax(line, message))
     })?;
+    config.end().map_err(|(line, message)| builder.syntax(line, message))?;
     for list in choose(&config, options, &builder)? {
         entries(list, &config, &mut builder)?;
     }
@@ -65,12 +60,19 @@ fn choose<'c>(config: &'c Config, options: &Options, builder: &Builder<'_>) -> R
     if options.list.is_none() && v4.len() == 1 && v6.len() == 1 {
         return Ok([v4, v6].concat());
     }
-    let at = builder.choose(lists.iter().map(|list| list.name.as_str()))?;
+    let none =
+        "no access list; expected one such as \"ip access-list extended NAME\" or \"access-list 101 …\"";
+    let at = builder.choose(lists.iter().map(|list| list.name.as_str()), none)?;
     Ok(lists.into_iter().skip(at).take(1).collect())
 }
 
 /// Makes rules of the entries of a list.
 fn entries(list: &List, config: &Config, builder: &mut Builder<'_>) -> Result<(), Error> {
+    if list.kind == Kind::Other {
+        let message =
+            format!("access list {} is role-based or reflexive; expected one of another kind", list.name);
+        return Err(builder.syntax(list.line, message));
+    }
     if list.entries.is_empty() {
         // A router takes such a list for one that permits everything.
         return Err(builder.syntax(list.line, format!("access list {} has no entries", list.name)));

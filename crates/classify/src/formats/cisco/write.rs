@@ -14,15 +14,9 @@ const NAMES: [&str; 2] = ["PACKETLOOM", "PACKETLOOM-V6"];
 /// A remark is not longer.
 const MAX_REMARK: usize = 100;
 
-/// Writes a list for IPv4 and one for IPv6, as far as there are rules or a default for them.
+/// Writes a list for IPv4 and one for IPv6: a router forwards all packets of a family that has no list.
 pub(in super::super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
-    for v6 in [false, true] {
-        let concerned = rules.iter().any(|rule| concerns(rule, v6)) || writing.options.default.is_some();
-        if concerned || (rules.is_empty() && !v6) {
-            list(rules, v6, writing)?;
-        }
-    }
-    Ok(())
+    [false, true].into_iter().try_for_each(|v6| list(rules, v6, writing))
 }
 
 /// Whether packets of the family can match.
@@ -38,8 +32,7 @@ fn concerns(rule: &Rule, v6: bool) -> bool {
 fn list(rules: &[Rule], v6: bool, writing: &mut Writing<'_>) -> Result<(), WriteError> {
     let header = if v6 { "ipv6 access-list" } else { "ip access-list extended" };
     writeln!(writing.writer, "{header} {}", NAMES[usize::from(v6)])?;
-    let default = writing.options.default.unwrap_or(Action::Deny);
-    let mut is_empty = true;
+    let default = writing.options.closing();
     let mut remark = None;
     // Whether it was said already what is done with later fragments.
     let mut later_done = false;
@@ -61,7 +54,6 @@ fn list(rules: &[Rule], v6: bool, writing: &mut Writing<'_>) -> Result<(), Write
         if later_done && rule.fragments == Fragments::Later {
             continue;
         }
-        is_empty = false;
         // Rules that were one line have one comment.
         if let Some(comment) = rule.comment.as_deref().filter(|comment| remark != Some(*comment)) {
             writeln!(writing.writer, " remark {}", &comment[..comment.floor_char_boundary(MAX_REMARK)])?;
@@ -72,9 +64,7 @@ fn list(rules: &[Rule], v6: bool, writing: &mut Writing<'_>) -> Result<(), Write
         }
     }
     // Without it an IPv6 list permits neighbour discovery, and a list without entries everything.
-    if writing.options.default.is_some() || v6 || is_empty {
-        writeln!(writing.writer, " {} {} any any", default.name(), every(v6))?;
-    }
+    writeln!(writing.writer, " {} {} any any", default.name(), every(v6))?;
     Ok(())
 }
 

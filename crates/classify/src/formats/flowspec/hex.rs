@@ -38,6 +38,7 @@ pub(in super::super) fn read(input: &mut Input<'_>, options: &Options) -> Result
         let action = match action(&rest) {
             Ok(action) => action,
             Err(fault) => {
+                table.has_any = true;
                 let index = table.builder.leave_out(line, fault)?;
                 while let Ok((nlri, rest)) = nlri::split(bytes) {
                     table.left_out(line, index, Flow::decode(family, nlri).ok());
@@ -58,7 +59,8 @@ pub(in super::super) fn read(input: &mut Input<'_>, options: &Options) -> Result
         }
         Ok(())
     })?;
-    table.finish(Format::FlowSpec)
+    table
+        .finish(Format::FlowSpec, "no flow; expected lines such as \"ipv4 0b0118c00002038106048119 discard\"")
 }
 
 /// The family, the bytes, and the words after them.
@@ -126,7 +128,7 @@ fn community(digits: &str) -> Result<Action, Fault> {
 /// Writes flows in the order of the rules.
 pub(in super::super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
     let rest = write::rest(writing);
-    for Written { flow, rule, .. } in write::flows(rules, rest.as_ref(), writing, false)? {
+    for Written { flow, rule, .. } in write::flows(rules, &rest, writing, false)? {
         let digits: String = flow.encode().iter().map(|byte| format!("{byte:02x}")).collect();
         let action = match rule.action {
             None => "",

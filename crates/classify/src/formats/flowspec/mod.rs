@@ -25,15 +25,18 @@ struct Table<'a> {
     left_out: Vec<(u32, u32, Option<Flow>)>,
     /// Whether some flows may have been withdrawn.
     is_withdrawn: bool,
+    /// Whether the file held a flow, be it one that was left out.
+    has_any: bool,
 }
 
 impl<'a> Table<'a> {
     fn new(builder: Builder<'a>) -> Self {
-        Self { builder, flows: Vec::new(), left_out: Vec::new(), is_withdrawn: false }
+        Self { builder, flows: Vec::new(), left_out: Vec::new(), is_withdrawn: false, has_any: false }
     }
 
     /// Adds a flow, or counts the fault of the line that should hold one.
     fn add(&mut self, template: Rule, flow: Result<Flow, Fault>) -> Result<(), Error> {
+        self.has_any = true;
         let line = template.line;
         let (fault, flow) = match flow {
             Err(fault) => (fault, None),
@@ -58,8 +61,12 @@ impl<'a> Table<'a> {
         self.left_out.push((line, index, flow.filter(Flow::has_order)));
     }
 
-    /// Puts the flows in order and makes rules of them.
-    fn finish(mut self, format: Format) -> Result<Reading, Error> {
+    /// Puts the flows in order and makes rules of them. A file without a flow says nothing, though routers would forward all
+    /// packets; `none` is what is said of it.
+    fn finish(mut self, format: Format, none: &str) -> Result<Reading, Error> {
+        if !self.has_any {
+            return Err(self.builder.no_list(none));
+        }
         self.flows.sort_by(|(a, _), (b, _)| a.order(b));
         let mut left_out = Vec::new();
         for (line, index, flow) in self.left_out {

@@ -25,22 +25,22 @@ pub(super) struct Written<'a> {
     rank: usize,
 }
 
-/// What has to be said of all other packets: forwarding them needs no words.
-pub(super) fn rest(writing: &Writing<'_>) -> Option<Rule> {
-    let default = writing.options.default.filter(|default| *default == Action::Deny);
-    default.map(|default| Rule::any(Some(default)))
+/// The rule for all packets that no other rule matches.
+pub(super) fn rest(writing: &Writing<'_>) -> Rule {
+    Rule::any(Some(writing.options.closing()))
 }
 
-/// The flows of rules, in order of the rules; `rest` is a rule after them for all other packets.
+/// The flows of rules, in order of the rules, and those of `rest`, the rule after them for all other packets, which is never left
+/// out. Routers forward what no flow matches, so to permit it needs no flow; but a file without a flow would say nothing.
 pub(super) fn flows<'a>(
     rules: &'a [Rule],
-    rest: Option<&'a Rule>,
+    rest: &'a Rule,
     writing: &mut Writing<'_>,
     need_action: bool,
 ) -> Result<Vec<Written<'a>>, WriteError> {
     let mut flows = Vec::new();
     let mut seen = HashSet::new();
-    for (index, rule) in rules.iter().chain(rest).enumerate() {
+    for (index, rule) in rules.iter().enumerate() {
         let new = match rule.action {
             None if need_action => Err("where a flow without an action is accepted"),
             Some(Action::Reflect) => decision(rule).map(|_| Vec::new()),
@@ -64,7 +64,20 @@ pub(super) fn flows<'a>(
     for (rank, at) in order.into_iter().enumerate() {
         flows[at].rank = rank;
     }
-    in_order(flows, writing)
+    let mut kept = in_order(flows, writing)?;
+    // The flows of `rest` ask for nothing but two prefixes of length 0, so they stand behind all others.
+    if rest.action == Some(Action::Deny) || kept.is_empty() {
+        let closing = encode(rest).unwrap_or_default();
+        let new: Vec<Flow> =
+            closing.into_iter().filter(|flow| kept.iter().all(|written| written.flow != *flow)).collect();
+        kept.extend(new.into_iter().map(|flow| Written {
+            flow,
+            rule: rest,
+            index: rules.len(),
+            rank: usize::MAX,
+        }));
+    }
+    Ok(kept)
 }
 
 /// The flows but for rules that would overtake one before them which does something else with some packet.
@@ -91,9 +104,8 @@ fn in_order<'a>(flows: Vec<Written<'a>>, writing: &mut Writing<'_>) -> Result<Ve
             flows.extend(rule);
         }
     }
-    let mut is_kept = vec![false; flows.len()];
-    kept.iter().flat_map(|(_, flows)| flows).for_each(|flow| is_kept[flow.rank] = true);
-    Ok(flows.into_iter().filter(|flow| is_kept[flow.rank]).collect())
+    let is_kept: HashSet<usize> = kept.iter().flat_map(|(_, flows)| flows).map(|flow| flow.rank).collect();
+    Ok(flows.into_iter().filter(|flow| is_kept.contains(&flow.rank)).collect())
 }
 
 /// Destination and source, if the rule is for this family.

@@ -142,6 +142,22 @@ impl<'c> Parser<'c> {
 
     /// Takes an option and its values.
     fn option(&mut self, option: &str, words: &mut Words<'_>) -> Result<(), String> {
+        // A "!" before these would mean nothing.
+        const PLAIN: [&str; 10] = [
+            "-m",
+            "--match",
+            "-j",
+            "--jump",
+            "-g",
+            "--goto",
+            "-c",
+            "--set-counters",
+            "--comment",
+            "--reject-with",
+        ];
+        if self.negated && self.unsupported.is_empty() && PLAIN.contains(&option) {
+            return Err(format!("! before {option:?}; expected a match such as -s"));
+        }
         match option {
             "-i" | "--in-interface" | "-o" | "--out-interface" => {
                 let negation = if self.negated { "! " } else { "" };

@@ -94,6 +94,7 @@ fn read(input: &mut Input<'_>, options: &Options, family: Family) -> Result<Read
     text::lines(input.file, &mut input.reader, |number, line| {
         tables.line(number, line).map_err(|message| builder.syntax(number, message))
     })?;
+    tables.end().map_err(|(line, message)| builder.syntax(line, message))?;
     let chains = tables.chains;
     let root = root(&chains, options, &builder)?;
     let policy = chains[root].policy;
@@ -115,7 +116,8 @@ fn root(chains: &[Chain], options: &Options, builder: &Builder<'_>) -> Result<us
         None => all,
     };
     let names = candidates.iter().map(|&index| chains[index].name.as_str());
-    Ok(candidates[builder.choose(names)?])
+    let none = "no list of rules; expected what iptables-save prints, with a table \"*filter\" and a chain such as INPUT";
+    Ok(candidates[builder.choose(names, none)?])
 }
 
 fn is_built_in(chain: &str) -> bool {
@@ -131,6 +133,10 @@ struct Tables {
     /// The table that lines are of, where it is another one.
     other: Option<String>,
     has_filter: bool,
+    /// The tables of the file, each with its line.
+    tables: Vec<(u32, String)>,
+    /// Whether the last table has come to its end.
+    is_committed: bool,
     /// What has no equal outside of the filter table.
     unsupported: Vec<Unsupported>,
 }
@@ -143,20 +149,32 @@ impl Tables {
             by_name: HashMap::new(),
             other: None,
             has_filter: false,
+            tables: Vec::new(),
+            is_committed: false,
             unsupported: Vec::new(),
         }
     }
 
     fn line(&mut self, number: u32, line: &str) -> Result<(), String> {
-        if line.is_empty() || line.starts_with('#') || line == "COMMIT" {
+        if line.is_empty() || line.starts_with('#') {
+            return Ok(());
+        }
+        if line == "COMMIT" {
+            self.is_committed = true;
             return Ok(());
         }
         if let Some(table) = line.strip_prefix('*') {
-            return self.table(table);
+            self.is_committed = false;
+            return self.table(number, table);
+        }
+        if self.is_committed {
+            return Err(format!("{line:?} behind COMMIT; expected *TABLE"));
         }
         if let Some(chain) = line.strip_prefix(':') {
             let mut words = chain.split_ascii_whitespace();
-            let (Some(name), Some(policy)) = (words.next(), words.next()) else {
+            let (Some(name), Some(policy), _, None) =
+                (words.next(), words.next(), words.next(), words.next())
+            else {
                 return Err(format!("{line:?}; expected :CHAIN POLICY [PACKETS:BYTES]"));
             };
             return self.chain(number, name, policy);
@@ -165,20 +183,49 @@ impl Tables {
         let (name, rest) = rest.trim_ascii_start().split_once([' ', '\t']).unwrap_or((rest, ""));
         match command {
             "-A" | "--append" if !name.is_empty() => self.rule(number, name, rest),
-            "-N" | "--new-chain" if !name.is_empty() => self.chain(number, name, "-"),
+            "-N" | "--new-chain" if !name.is_empty() && rest.is_empty() => self.chain(number, name, "-"),
             "-P" | "--policy" if !name.is_empty() => {
-                self.chain(number, name, rest.split_ascii_whitespace().next().unwrap_or_default())
+                // `iptables -S -v` prints counters behind it.
+                let (policy, counters) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
+                if !counters.is_empty() && !counters.starts_with("-c ") {
+                    return Err(format!("{line:?}; expected -P CHAIN POLICY"));
+                }
+                self.chain(number, name, policy)
             }
             _ => Err(format!("{line:?}; expected *TABLE, :CHAIN POLICY, -A CHAIN RULE or COMMIT")),
         }
     }
 
-    fn table(&mut self, table: &str) -> Result<(), String> {
+    fn table(&mut self, line: u32, table: &str) -> Result<(), String> {
+        self.tables.push((line, table.into()));
         self.other = (table != "filter").then(|| table.into());
         if table == "filter" && std::mem::replace(&mut self.has_filter, true) {
             return Err("*filter stands twice; expected the tables of one family".into());
         }
         Ok(())
+    }
+
+    /// The end of the file: a line and what is wrong there, if there is no list.
+    fn end(&self) -> Result<(), (u32, String)> {
+        match self.tables.first() {
+            Some((line, _)) if self.chains.is_empty() && !self.has_filter => {
+                let tables: Vec<&str> = self.tables.iter().map(|(_, table)| table.as_str()).collect();
+                let message = format!(
+                    "no list of rules: the tables are {}; expected a table \"*filter\" with a chain such as INPUT",
+                    tables.join(", ")
+                );
+                Err((*line, message))
+            }
+            _ if self.chains.is_empty() && self.has_filter => {
+                let line =
+                    self.tables.iter().find(|(_, table)| table == "filter").map_or(1, |(line, _)| *line);
+                Err((
+                    line,
+                    "the table filter has no chain; expected one such as \":INPUT ACCEPT [0:0]\"".into(),
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn chain(&mut self, line: u32, name: &str, policy: &str) -> Result<(), String> {

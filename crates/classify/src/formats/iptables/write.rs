@@ -14,8 +14,7 @@ const MAX_COMMENT: usize = 255;
 const CHAIN: &str = "FORWARD";
 
 pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>, family: Family) -> Result<(), WriteError> {
-    // Where nothing is said of packets that no rule matches, they are dropped, as everywhere in Packetloom.
-    let policy = target(writing.options.default.unwrap_or(Action::Deny));
+    let policy = target(writing.options.closing());
     writeln!(writing.writer, "*filter\n:{CHAIN} {policy} [0:0]")?;
     for (index, rule) in rules.iter().enumerate() {
         match lines(rule, family) {

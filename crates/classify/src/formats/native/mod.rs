@@ -71,16 +71,23 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
     Ok(builder.finish(Format::Native, default))
 }
 
-/// Writes rules, one a line, and the default.
+/// Writes rules, one a line, and the default; without one, the list denies what no rule matches, as it did before.
 pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
     for (index, rule) in rules.iter().enumerate() {
         let has_ports = rule.protocol.is_none_or(protocol::has_ports);
         let asks_ports = !(rule.source_ports.is_any() && rule.destination_ports.is_any());
+        let has_type = rule.protocol.is_some_and(protocol::has_type_and_code);
+        let asks_type = rule.icmp_type.is_some() || rule.icmp_code.is_some();
         if rule.action.is_none() {
             writing.inexpressible(index, rule, "where every rule has an action")?;
         } else if asks_ports && !has_ports {
             // ClassBench's filters may ask for what no packet has.
             writing.inexpressible(index, rule, "where ports belong to tcp, udp or sctp")?;
+        } else if (asks_type && !has_type) || (rule.icmp_code.is_some() && rule.icmp_type.is_none()) {
+            let reason = "where a type belongs to icmp or icmpv6, and a code to a type";
+            writing.inexpressible(index, rule, reason)?;
+        } else if rule.tcp_flags.is_some() && rule.protocol != Some(protocol::TCP) {
+            writing.inexpressible(index, rule, "where flags belong to tcp")?;
         } else {
             writeln!(writing.writer, "{rule}")?;
         }

@@ -59,6 +59,10 @@ pub(super) fn fields(left: &Value) -> Result<Vec<Field>, Fault> {
 }
 
 fn field(left: &Value) -> Result<Field, Fault> {
+    if left.as_object().is_none_or(|object| object.len() != 1) {
+        // A constant, for instance.
+        return Err(unsupported(&brief(left)));
+    }
     if let Some(payload) = left.get("payload") {
         return payload_field(payload);
     }
@@ -87,10 +91,8 @@ fn field(left: &Value) -> Result<Field, Fault> {
         };
     }
     // The name of another expression, such as "ct" with its key.
-    let (name, of) = left
-        .as_object()
-        .and_then(|object| object.iter().next())
-        .ok_or_else(|| Fault::Syntax(format!("{}; expected a field of a packet", brief(left))))?;
+    let (name, of) =
+        left.as_object().and_then(|object| object.iter().next()).ok_or_else(|| unsupported(&brief(left)))?;
     let key = of.get("key").and_then(Value::as_str).unwrap_or_default();
     Err(unsupported(format!("{name} {key}").trim_ascii()))
 }
@@ -100,6 +102,11 @@ fn payload_field(payload: &Value) -> Result<Field, Fault> {
     let part = |key| payload.get(key).and_then(Value::as_str).unwrap_or_default();
     if let Some(base) = payload.get("base").and_then(Value::as_str) {
         return Err(unsupported(&format!("@{base}")));
+    }
+    // Something more is said, such as that the header is one inside a tunnel.
+    let is_known = |key: &String| matches!(key.as_str(), "protocol" | "field");
+    if let Some(more) = payload.as_object().and_then(|object| object.keys().find(|key| !is_known(key))) {
+        return Err(unsupported(&format!("{} {} of {more}", part("protocol"), part("field"))));
     }
     Ok(match (part("protocol"), part("field")) {
         ("ip", "saddr") => Field::V4(Source),
@@ -129,7 +136,7 @@ pub(super) fn unsupported(construct: &str) -> Fault {
 }
 
 /// A value as text that is not too long for a message.
-fn brief(value: &Value) -> String {
+pub(super) fn brief(value: &Value) -> String {
     let text = value.to_string();
     text[..text.floor_char_boundary(60)].to_owned()
 }
@@ -195,9 +202,7 @@ impl Field {
     fn range(self, element: &Value) -> Result<(u128, u128), Fault> {
         let expected = || unsupported(&brief(element));
         if let Some(inner) = element.get("elem") {
-            if inner.get("timeout").is_some() || inner.get("expires").is_some() {
-                return Err(unsupported("timeout"));
-            }
+            only_counts(inner)?;
             return self.range(inner.get("val").ok_or_else(expected)?);
         }
         if let Some([low, high]) = element.get("range").and_then(Value::as_array).map(Vec::as_slice) {
@@ -361,7 +366,7 @@ pub(super) fn condition(
     name: &Name,
     ruleset: &mut Ruleset,
 ) -> Result<Vec<Region>, Fault> {
-    let missing = |key: &str| Fault::Syntax(format!("a match without {key:?}"));
+    let missing = |key: &str| unsupported(&format!("match without {key}"));
     let right = object.get("right").ok_or_else(|| missing("right"))?;
     let operator = object.get("op").and_then(Value::as_str).ok_or_else(|| missing("op"))?;
     let list = elements(right, name, ruleset)?;
@@ -385,11 +390,15 @@ pub(super) fn together(fields: &[Field], element: &Value) -> Result<Region, Faul
     if let [field] = fields {
         return field.region(&Set::of([field.range(element)?]));
     }
-    let element = element.get("elem").and_then(|inner| inner.get("val")).unwrap_or(element);
+    let element = match element.get("elem") {
+        Some(inner) => {
+            only_counts(inner)?;
+            inner.get("val").unwrap_or(element)
+        }
+        None => element,
+    };
     let parts = element.get("concat").and_then(Value::as_array).filter(|parts| parts.len() == fields.len());
-    let parts = parts.ok_or_else(|| {
-        Fault::Syntax(format!("{}; expected {} values together", brief(element), fields.len()))
-    })?;
+    let parts = parts.ok_or_else(|| unsupported(&brief(element)))?;
     let mut region = Region::of(Ends::Any);
     for (field, part) in fields.iter().zip(parts) {
         match region.intersection(&field.region(&Set::of([field.range(part)?]))?) {
@@ -398,6 +407,15 @@ pub(super) fn together(fields: &[Field], element: &Value) -> Result<Region, Faul
         }
     }
     Ok(region)
+}
+
+/// Refuses an element that does something when it is found, or that goes by itself: all but counting.
+fn only_counts(element: &Value) -> Result<(), Fault> {
+    let does = |key: &String| !matches!(key.as_str(), "val" | "comment" | "counter" | "last");
+    match element.as_object().and_then(|object| object.keys().find(|key| does(key))) {
+        Some(key) => Err(unsupported(if key == "expires" { "timeout" } else { key })),
+        None => Ok(()),
+    }
 }
 
 /// Whether a value is a set, in place or by name.
@@ -427,7 +445,8 @@ impl Ruleset {
                 Err(unsupported(&format!("@{set}, whose elements come and go")))
             }
             Some(elements) => Ok(&elements.list),
-            None => Err(Fault::Syntax(format!("no set {set:?} in table {table:?}"))),
+            // It is there, but not in a listing of one chain.
+            None => Err(unsupported(&format!("@{set}, which is not listed"))),
         }
     }
 

@@ -5,6 +5,8 @@
 //! - Rules of base chains of other types (`nat`, `route`) have no equal.
 //! - Named sets and verdict maps are taken as they were when they were listed; those whose elements expire have no equal.
 //! - `reject` denies, `log` before a verdict becomes the rule's `log`, `counter` and `continue` change nothing.
+//! - A verdict map decides over the packets that one of its elements matches, and its rule ends there; statements behind it are for
+//!   elements that say `continue`. A packet that no element matches meets the next rule.
 //! - What a header's field needs before it can be looked at is asked for as nft does: `tcp dport` asks for TCP, `icmp type` for
 //!   IPv4 and ICMP.
 //!
@@ -161,7 +163,7 @@ impl Ruleset {
     fn object<'t>(&mut self, object: &'t RawValue) -> Result<Option<&'t RawValue>, String> {
         let (kind, object) = match only(object)? {
             // What is to be loaded stands in a command, as the object itself is the shorter form of.
-            (kind, object) if kind == "add" => only(object)?,
+            (kind, object) if kind == "add" || kind == "create" => only(object)?,
             one => one,
         };
         match kind.as_str() {
@@ -169,25 +171,45 @@ impl Ruleset {
             "rule" => return Ok(Some(object)),
             "set" | "map" => {
                 let mut object = parse(object)?;
+                // One flag stands alone, or in an array of its own.
+                let flags = object.get("flags");
+                let mut flags = flags.and_then(Value::as_array).into_iter().flatten().chain(flags);
                 let expire = object.get("timeout").is_some()
-                    || object.get("flags").and_then(Value::as_array).is_some_and(|flags| {
-                        flags.iter().any(|flag| matches!(flag.as_str(), Some("timeout" | "dynamic")))
-                    });
+                    || flags.any(|flag| matches!(flag.as_str(), Some("timeout" | "dynamic")));
                 let list = match object.get_mut("elem").map(Value::take) {
                     Some(Value::Array(list)) => list,
                     _ => Vec::new(),
                 };
-                self.sets.insert(name(&object, "name")?, Elements { list, expire });
+                let name = name(&object, "name")?;
+                let shown = name.join(" ");
+                if self.sets.insert(name, Elements { list, expire }).is_some() {
+                    return Err(format!("set {shown:?} stands twice"));
+                }
             }
             "element" => {
-                return Err("an element apart from its set; expected them in the set's \"elem\"".into());
+                let mut object = parse(object)?;
+                let name = name(&object, "name")?;
+                let Some(set) = self.sets.get_mut(&name) else {
+                    return Err(format!("elements of {:?}; expected the set before them", name.join(" ")));
+                };
+                match object.get_mut("elem").map(Value::take) {
+                    Some(Value::Array(list)) => set.list.extend(list),
+                    Some(Value::Null) | None => return Err("elements without \"elem\"".into()),
+                    Some(one) => set.list.push(one),
+                }
             }
+            // What is to be loaded often begins with it.
+            "flush" if self.is_empty() && only(object).is_ok_and(|(what, _)| what == "ruleset") => {}
             // Nothing of these decides over a packet, or what does is a statement of a rule.
             "metainfo" | "table" | "flowtable" | "counter" | "quota" | "limit" | "ct helper"
-            | "ct timeout" | "ct expectation" | "synproxy" | "secmark" => {}
+            | "ct timeout" | "ct expectation" | "synproxy" | "secmark" | "tunnel" => {}
             kind => return Err(format!("{kind:?}; expected a table, a chain, a rule, a set or a map")),
         }
         Ok(None)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.chains.is_empty() && self.sets.is_empty()
     }
 
     fn chain(&mut self, object: &Value) -> Result<(), String> {
@@ -223,8 +245,14 @@ impl Ruleset {
         let Some(&chain) = self.chain_names.get(&name) else {
             return Err(format!("no chain {:?}; expected it among the chains", name.join(" ")));
         };
-        // Nobody asks for the rules of another kind of packets.
-        let Some(everything) = self.bases[chain].everything.clone() else { return Ok(()) };
+        let Some(everything) = self.bases[chain].everything.clone() else {
+            // ARP is another kind of packets; the other families decide over IP packets as well.
+            if name[0] != "arp" {
+                let construct = format!("a rule of the family {} has no equal here", name[0]);
+                elsewhere.push((chain, Unsupported::new(line, construct)));
+            }
+            return Ok(());
+        };
         if let Some(kind) = self.bases[chain].kind.as_deref().filter(|kind| *kind != "filter") {
             let construct = format!("a rule of a chain of type {kind} has no equal here");
             elsewhere.push((chain, Unsupported::new(line, construct).within(vec![everything])));
@@ -253,6 +281,12 @@ impl Ruleset {
             None => all,
         };
         let names = candidates.iter().map(|&index| self.chains[index].name.as_str());
-        Ok(candidates[builder.choose(names)?])
+        let none = if self.chains.is_empty() {
+            "no chain; expected one of a table of the family ip, ip6 or inet".to_owned()
+        } else {
+            let others: Vec<&str> = self.chains.iter().take(20).map(|chain| chain.name.as_str()).collect();
+            format!("no chain of a table of the family ip, ip6 or inet; there are {}", others.join(", "))
+        };
+        Ok(candidates[builder.choose(names, &none)?])
     }
 }

@@ -19,6 +19,13 @@ enum Does {
     Verdict(Verdict),
 }
 
+/// What a rule does to some packets, and whether it logs them before.
+struct Decision {
+    regions: Vec<Region>,
+    does: Does,
+    log: bool,
+}
+
 /// What the statements of a rule have said so far.
 struct Statements<'r> {
     ruleset: &'r mut Ruleset,
@@ -27,7 +34,8 @@ struct Statements<'r> {
     /// Conditions on a header without the protocol that has it: another condition must ask for that, before or after.
     bare: Vec<(Vec<Field>, Vec<Region>)>,
     log: bool,
-    does: Vec<(Vec<Region>, Does)>,
+    does: Vec<Decision>,
+    /// Whether no packet comes to the statements that follow.
     ended: bool,
     unsupported: Vec<String>,
 }
@@ -40,8 +48,12 @@ pub(super) fn entries(
     everything: Region,
     ruleset: &mut Ruleset,
 ) -> Result<Vec<Entry>, String> {
-    let statements =
-        rule.get("expr").and_then(Value::as_array).ok_or("a rule without \"expr\"; expected statements")?;
+    // A rule without statements does nothing.
+    let statements = match rule.get("expr") {
+        None | Some(Value::Null) => &[][..],
+        Some(Value::Array(statements)) => statements,
+        Some(one) => std::slice::from_ref(one),
+    };
     let mut parser = Statements {
         ruleset,
         name,
@@ -81,18 +93,16 @@ pub(super) fn entries(
         let regions = at_most.unwrap_or_else(|| vec![everything]);
         return Ok(vec![Entry::Unsupported(unsupported.within(regions))]);
     }
-    let (log, regions) = (parser.log, parser.regions);
-    if parser.does.is_empty() && log && !regions.is_empty() {
-        return Ok(vec![Entry::Log { line, regions }]);
-    }
+    let only_logs = parser.log && !parser.ended && !parser.regions.is_empty();
+    let only_logs = only_logs.then_some(Entry::Log { line, regions: parser.regions });
     let comment = rule.get("comment").and_then(Value::as_str).and_then(text::comment);
-    let entry = |(regions, does): (Vec<Region>, Does)| match does {
+    let entry = |Decision { regions, does, log }: Decision| match does {
         Does::Verdict(verdict) if !regions.is_empty() => {
             Some(Entry::Rule(ChainRule { line, regions, verdict, log, comment: comment.clone() }))
         }
         _ => None,
     };
-    Ok(parser.does.into_iter().filter_map(entry).collect())
+    Ok(parser.does.into_iter().filter_map(entry).chain(only_logs).collect())
 }
 
 /// What a rule with statements that have no equal may do.
@@ -127,17 +137,18 @@ fn effect(statements: &[Value], name: &Name, ruleset: &Ruleset) -> Effect {
 
 impl Statements<'_> {
     fn statement(&mut self, statement: &Value) -> Result<(), Fault> {
+        if self.ended {
+            return Ok(());
+        }
         let one =
             statement.as_object().filter(|object| object.len() == 1).and_then(|object| object.iter().next());
         let Some((kind, of)) = one else {
-            return Err(Fault::Syntax("a statement that is not an object with one name".into()));
+            // nft prints statements that it has no JSON for as text.
+            return Err(expression::unsupported(&expression::brief(statement)));
         };
-        if self.ended {
-            return Err(Fault::Syntax(format!("{kind:?} behind the verdict; expected nothing")));
-        }
         match kind.as_str() {
             "match" => self.condition(of),
-            "counter" => Ok(()),
+            "counter" | "continue" | "last" => Ok(()),
             "log" => {
                 self.log = true;
                 Ok(())
@@ -151,7 +162,7 @@ impl Statements<'_> {
                     return Err(expression::unsupported(&format!("log before {kind}")));
                 }
                 self.ended = true;
-                self.does.push((self.regions.clone(), does));
+                self.does.push(Decision { regions: self.regions.clone(), does, log: self.log });
                 Ok(())
             }
         }
@@ -160,10 +171,14 @@ impl Statements<'_> {
     fn verdict(&self, kind: &str, of: &Value) -> Result<Does, Fault> {
         let target = || {
             let target = of.get("target").and_then(Value::as_str);
-            let target = target.ok_or_else(|| Fault::Syntax(format!("{kind:?} without a \"target\"")))?;
+            let target =
+                target.ok_or_else(|| expression::unsupported(&format!("{kind} without a target")))?;
             let [family, table, _] = self.name;
             let chain = self.ruleset.chain_names.get(&[family.clone(), table.clone(), target.to_owned()]);
-            chain.copied().ok_or_else(|| Fault::Syntax(format!("no chain {target:?} in table {table:?}")))
+            // It is there, but not in a listing of one chain or of one table.
+            chain
+                .copied()
+                .ok_or_else(|| expression::unsupported(&format!("{kind} {target}, which is not listed")))
         };
         Ok(match kind {
             "accept" => Does::Verdict(Verdict::Decide(Action::Permit)),
@@ -228,33 +243,39 @@ impl Statements<'_> {
         Ok(left)
     }
 
-    /// A verdict map: each element is a match with a verdict of its own.
+    /// A verdict map: each element is a match with a verdict of its own. A packet that none matches ends with the rule, and so does
+    /// one whose verdict decides, jumps or returns; only those of `continue` come to the statements behind the map.
     fn lookup(&mut self, of: &Value) -> Result<(), Fault> {
         if self.log {
             return Err(expression::unsupported("log before vmap"));
         }
         self.settle()?;
-        let missing = || Fault::Syntax("a vmap without \"key\" or \"data\"".into());
+        let missing = || expression::unsupported("vmap without key or data");
         let (key, data) = of.get("key").zip(of.get("data")).ok_or_else(missing)?;
         let fields = expression::fields(key)?;
         let elements = expression::elements(data, self.name, self.ruleset)?.to_vec();
         self.ruleset.count(elements.len())?;
-        let before = self.regions.clone();
+        let before = std::mem::take(&mut self.regions);
+        let mut goes_on = Vec::new();
         for element in &elements {
-            let Some([key, verdict]) = element.as_array().map(Vec::as_slice) else {
-                return Err(Fault::Syntax("an element of a vmap that is not a pair".into()));
-            };
-            let Some((kind, of)) = verdict.as_object().and_then(|object| object.iter().next()) else {
-                return Err(Fault::Syntax("an element of a vmap without a verdict".into()));
+            let pair = element.as_array().map(Vec::as_slice);
+            let verdict = pair.and_then(|pair| pair.get(1)).and_then(Value::as_object);
+            let (Some([key, _]), Some((kind, of))) =
+                (pair, verdict.and_then(|verdict| verdict.iter().next()))
+            else {
+                return Err(expression::unsupported(&format!("vmap of {}", expression::brief(element))));
             };
             let does = self.verdict(kind, of)?;
             self.regions.clone_from(&before);
             self.narrow(&fields, &[expression::together(&fields, key)?])?;
             let regions = std::mem::take(&mut self.regions);
-            self.does.push((regions, does));
+            match does {
+                Does::Nothing => goes_on.extend(regions),
+                does => self.does.push(Decision { regions, does, log: false }),
+            }
         }
-        self.regions = before;
-        self.ended = true;
+        self.ended = goes_on.is_empty();
+        self.regions = goes_on;
         Ok(())
     }
 }

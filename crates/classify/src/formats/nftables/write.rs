@@ -11,8 +11,7 @@ use crate::rule::{Action, Addresses, Fragments, PortRange, Rule};
 const MAX_COMMENT: usize = 128;
 
 pub(in crate::formats) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
-    // Where nothing is said of packets that no rule matches, they are dropped, as everywhere in Packetloom.
-    let policy = verdict(writing.options.default.unwrap_or(Action::Deny));
+    let policy = verdict(writing.options.closing());
     let table = json!({ "table": { "family": "inet", "name": "packetloom" } });
     let chain = json!({ "chain": {
         "family": "inet", "table": "packetloom", "name": "forward",
@@ -51,8 +50,8 @@ fn verdict(action: Action) -> &'static str {
 /// The rule, or its IPv4 and its IPv6 half where the two families say it in different words.
 fn halves(rule: &Rule) -> Vec<Rule> {
     use crate::rule::{Prefix4, Prefix6};
-    let differs =
-        rule.fragments != Fragments::All || rule.icmp_type.is_some() || rule.protocol.is_some_and(is_walked);
+    let asks_icmp = rule.icmp_type.is_some() || rule.icmp_code.is_some();
+    let differs = rule.fragments != Fragments::All || asks_icmp || rule.protocol.is_some_and(is_walked);
     if rule.addresses != Addresses::Any || !differs {
         return vec![rule.clone()];
     }

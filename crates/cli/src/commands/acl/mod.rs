@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use packetloom_classify::formats::{self, Headers, Options, Reading, Skipped, WriteError, WriteOptions};
+use packetloom_classify::formats::{
+    self, Format, Headers, Options, Reading, Skipped, WriteError, WriteOptions,
+};
 use packetloom_classify::{Action, Classifier, Gaps, Kind, NO_RULE, RuleSet};
 use packetloom_device::Device;
 use packetloom_engine::offload;
@@ -30,7 +32,16 @@ const DEVICE_BATCH: usize = 1 << 18;
 /// Reads a rule file.
 fn read(path: &Path, options: &Options) -> Result<Reading, Failure> {
     let mut reader = open_text(path)?;
-    formats::read_rules(&path.display().to_string(), &mut *reader, options).map_err(Failure::rules)
+    let file = path.display().to_string();
+    let reading = formats::read_rules(&file, &mut *reader, options).map_err(Failure::rules)?;
+    let Reading { rules, default, skipped, format, .. } = &reading;
+    // Only our own format has lists that say nothing at all; files of others are refused.
+    if *format == Format::Native && rules.rules.is_empty() && default.is_none() && skipped.is_empty() {
+        talk::say(&format!(
+            "packetloom: warning: {file}: no rules and no default; expected some, as every packet is denied\n"
+        ));
+    }
+    Ok(reading)
 }
 
 /// Reads a rule file without looking at ClassBench's flags.
@@ -202,11 +213,18 @@ pub(crate) fn convert(args: ConvertArgs) -> Done {
     };
     let Reading { mut rules, default, skipped, .. } = read(&args.rules, &options)?;
     state_actions(&mut rules, args.rule_action);
-    let options = WriteOptions { default, skip_unsupported: args.reading.skip_unsupported };
+    let options = WriteOptions {
+        default,
+        skip_unsupported: args.reading.skip_unsupported,
+        conditions_only: args.conditions_only,
+    };
     let mut sink = Sink { output: Output::create(&args.output)?, stop: stop_on_signals()? };
     let unsaid =
         formats::write_rules(&rules.rules, args.to, &options, &mut sink).map_err(|error| match error {
             WriteError::Io(source) => packetloom_io::Error::io(sink.output.name(), source).into(),
+            error @ WriteError::Default { .. } => {
+                Failure::Config(format!("{}: {error}", args.rules.display()))
+            }
             error => Failure::Config(format!(
                 "{}: {error} (--skip-unsupported leaves it out)",
                 args.rules.display()

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! flow { route NAME { match { CONDITION; … } then { ACTION; … } } … }
+//! announce { ipv4|ipv6 { flow [route] CONDITION … ACTION …; } }
 //! announce flow route { match { CONDITION; … } then { ACTION; … } }
 //! announce flow route CONDITION … ACTION …
 //! ```
 //!
-//! A condition is a word and a value, or values in brackets, of which one must hold: `destination-port [ =80 >8080&<8088 ]`. All
-//! other sections of a configuration, and other commands, are passed over.
+//! A condition is a word and a value, or values in brackets, of which one must hold: `destination-port [ =80 >8080&<8088 ]`. Flows
+//! may stand in any section. Sections in which "flow" is the name of a family or of a process are passed over, and other commands
+//! and statements, too; those that speak of a flow in another way are refused.
 
 mod route;
 mod values;
@@ -17,6 +19,7 @@ use super::super::builder::Builder;
 use super::super::text::{self, Input};
 use super::super::{Error, Format, Options, Reading};
 use super::Table;
+use super::nlri::Family;
 use route::{Route, bracketed};
 
 pub(in super::super) use write::write;
@@ -25,13 +28,15 @@ pub(in super::super) use write::write;
 pub(in super::super) fn recognises(head: &str) -> bool {
     let line = text::first_line(head).replace('{', " { ");
     let words: Vec<_> = line.split_ascii_whitespace().collect();
-    match *words {
-        ["flow", "{" | "route", ..] | ["flow"] => true,
-        ["announce" | "withdraw", "flow", ..] => true,
-        ["neighbor", _, ref rest @ ..] if rest.contains(&"flow") => true,
-        ["neighbor" | "template" | "group" | "process", ..] => head.contains("flow"),
-        _ => false,
-    }
+    matches!(
+        *words,
+        ["flow", "{" | "route", ..]
+            | ["flow"]
+            | ["announce" | "withdraw", "flow", ..]
+            | ["announce" | "withdraw", "ipv4" | "ipv6", "flow", ..]
+            | ["neighbor", _, ..]
+            | ["template" | "group" | "process", ..]
+    )
 }
 
 /// Reads flows.
@@ -51,7 +56,8 @@ pub(in super::super) fn read(input: &mut Input<'_>, options: &Options) -> Result
     if !parser.sections.is_empty() {
         return Err(parser.table.builder.syntax(last, "the file ends within a section; expected '}'"));
     }
-    parser.table.finish(Format::ExaBgp)
+    let none = "no flow; expected a section \"flow { route … }\", \"announce { ipv4 { flow … } }\" or commands \"announce flow route …\"";
+    parser.table.finish(Format::ExaBgp, none)
 }
 
 /// Where the text stands.
@@ -59,6 +65,10 @@ pub(in super::super) fn read(input: &mut Input<'_>, options: &Options) -> Result
 enum Section {
     /// What is passed over, but for flows in it.
     Other,
+    /// What is announced of a family.
+    Of(Family),
+    /// What is passed over as a whole: the word "flow" means something else there.
+    Silent,
     Flow,
     Route,
     Match,
@@ -114,15 +124,13 @@ impl Parser<'_> {
         self.word(line, &mut word)?;
         // A command ends with its line; what stands in a configuration goes on.
         let is_command = match self.words.first().map(String::as_str) {
-            Some("announce" | "withdraw") => true,
-            Some("flow") => self.words.len() > 1,
+            Some("announce" | "withdraw" | "flow") => self.words.len() > 1,
             Some("neighbor") => {
                 self.words.iter().any(|word| matches!(word.as_str(), "announce" | "withdraw"))
             }
             _ => false,
         };
-        let outside = self.sections.iter().all(|section| *section == Section::Other);
-        if is_command && outside { self.statement(line, End::Line) } else { Ok(()) }
+        if is_command && self.sections.is_empty() { self.statement(line, End::Line) } else { Ok(()) }
     }
 
     fn word(&mut self, line: u32, word: &mut String) -> Result<(), Error> {
@@ -147,12 +155,14 @@ impl Parser<'_> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let section = self.sections.last().copied().unwrap_or(Section::Other);
         let result = match (section, end) {
-            (Section::Other, End::Close) => Ok(()),
+            (Section::Silent, End::Open) => self.push(Section::Silent),
+            (Section::Silent, _) => Ok(()),
+            (Section::Other | Section::Of(_), End::Close) if !speaks_of_flows(&words) => Ok(()),
             (_, End::Close) if !words.is_empty() => {
                 Err(format!("{:?} without an end; expected ';'", words.join(" ")))
             }
             (_, End::Close) => Ok(()),
-            (Section::Other, _) => self.other(line, &words, end),
+            (Section::Other | Section::Of(_), _) => self.other(line, &words, end),
             (Section::Flow, _) => self.flow(line, &words, end),
             (section, End::Open) => self.open(section, &words),
             _ if words.is_empty() => Ok(()),
@@ -166,7 +176,8 @@ impl Parser<'_> {
                 Some(_) => Ok(()),
             };
         }
-        if let (End::Line | End::Semicolon, Section::Other | Section::Flow) = (end, section) {
+        if let (End::Line | End::Semicolon, Section::Other | Section::Of(_) | Section::Flow) = (end, section)
+        {
             return self.finish_route();
         }
         Ok(())
@@ -182,40 +193,84 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// A statement outside of flows, which may be a command.
+    /// A statement outside of flows, which may be a command or a section.
     fn other(&mut self, line: u32, words: &[&str], end: End) -> Result<(), String> {
-        let start = words.iter().position(|word| matches!(*word, "announce" | "withdraw")).unwrap_or(0);
-        let command = match &words[start..] {
-            ["announce", "flow", "route", rest @ ..] => Some((None, rest)),
-            ["flow", "route", rest @ ..] => Some((None, rest)),
-            ["withdraw", "flow", "route", rest @ ..] => Some((Some("withdraw"), rest)),
-            ["flow"] if end == End::Open => return self.push(Section::Flow),
+        // A command may name the neighbours that it is for.
+        let start = match words.first() {
+            Some(&"neighbor") => words.iter().position(|word| matches!(*word, "announce" | "withdraw")),
             _ => None,
         };
-        let Some((unsupported, rest)) = command else {
-            return if end == End::Open { self.push(Section::Other) } else { Ok(()) };
+        let words = &words[start.unwrap_or(0)..];
+        let (is_withdrawn, rest) = match words {
+            ["announce", rest @ ..] => (false, rest),
+            ["withdraw", rest @ ..] => (true, rest),
+            words => (false, words),
         };
-        self.begin(line, rest, end)?;
-        if let (Some(what), Some(route)) = (unsupported, &mut self.route) {
-            route.unsupported(line, what);
+        let (family, rest) = match rest {
+            ["ipv4", rest @ ..] => (Some(Family::V4), rest),
+            ["ipv6", rest @ ..] => (Some(Family::V6), rest),
+            rest => (self.family(), rest),
+        };
+        let ["flow", rest @ ..] = rest else {
+            if speaks_of_flows(words) {
+                return Err(format!(
+                    "{:?}; expected flow {{ route … }}, or flow and conditions",
+                    words.join(" ")
+                ));
+            }
+            return match (end, words, family) {
+                (End::Open, ["match" | "then" | "scope"], _) => {
+                    Err(format!("a section {:?} outside of flow", words.join(" ")))
+                }
+                (
+                    End::Open,
+                    ["family" | "add-path" | "nexthop" | "capability" | "api" | "process", ..],
+                    _,
+                ) => self.push(Section::Silent),
+                (End::Open, [.., "ipv4" | "ipv6"], Some(family)) => self.push(Section::Of(family)),
+                (End::Open, ..) => self.push(Section::Other),
+                _ => Ok(()),
+            };
+        };
+        match (rest, end) {
+            ([], End::Open) => return self.push(Section::Flow),
+            (["route", rest @ ..], _) => self.begin(line, rest, end, family)?,
+            ([_, ..], End::Line | End::Semicolon) => self.begin(line, rest, end, family)?,
+            _ => {
+                return Err(format!(
+                    "{:?}; expected flow {{ route … }}, or flow and conditions",
+                    words.join(" ")
+                ));
+            }
+        }
+        if let (true, Some(route)) = (is_withdrawn, &mut self.route) {
+            route.unsupported(line, "withdraw");
             self.table.is_withdrawn = true;
         }
         Ok(())
     }
 
+    /// The family of what is announced here, if a section says it.
+    fn family(&self) -> Option<Family> {
+        self.sections.iter().rev().find_map(|section| match section {
+            Section::Of(family) => Some(*family),
+            _ => None,
+        })
+    }
+
     /// A statement of a section of flows.
     fn flow(&mut self, line: u32, words: &[&str], end: End) -> Result<(), String> {
         match words {
-            ["route", rest @ ..] => self.begin(line, rest, end),
+            ["route", rest @ ..] => self.begin(line, rest, end, self.family()),
             [] if end != End::Open => Ok(()),
             _ => Err(format!("{:?}; expected route", words.join(" "))),
         }
     }
 
     /// Begins a route, which may be all there.
-    fn begin(&mut self, line: u32, words: &[&str], end: End) -> Result<(), String> {
+    fn begin(&mut self, line: u32, words: &[&str], end: End, family: Option<Family>) -> Result<(), String> {
         if end != End::Open {
-            let mut route = Route::new(line, None);
+            let mut route = Route::new(line, None, family);
             route.flat(line, words)?;
             self.route = Some(route);
             return Ok(());
@@ -225,7 +280,7 @@ impl Parser<'_> {
             [name] => Some(*name),
             _ => return Err(format!("{:?} before '{{'; expected a name or nothing", words.join(" "))),
         };
-        self.route = Some(Route::new(line, name));
+        self.route = Some(Route::new(line, name, family));
         self.push(Section::Route)
     }
 
@@ -270,4 +325,18 @@ impl Parser<'_> {
             }
         }
     }
+}
+
+/// Whether a statement speaks of flows, unless it is a text, a name or a command of something else.
+fn speaks_of_flows(words: &[&str]) -> bool {
+    let is_name = matches!(
+        *words,
+        ["description" | "run" | "inherit" | "host-name" | "domain-name", ..]
+            | ["neighbor" | "template" | "group" | "process", _]
+    );
+    let is_flow = |word: &str| {
+        let word = word.to_ascii_lowercase();
+        matches!(&*word, "flow" | "flows" | "flow-vpn" | "flowspec" | "flow-spec" | "flow-route")
+    };
+    !is_name && words.iter().any(|word| is_flow(word))
 }

@@ -28,6 +28,8 @@ const ATTRIBUTES: &[&str] = &["community", "large-community", "next-hop"];
 /// A flow in the making.
 pub(super) struct Route {
     template: Rule,
+    /// The family that it is announced for, where that is said.
+    family: Option<Family>,
     destination: Option<(Family, Pattern)>,
     source: Option<(Family, Pattern)>,
     terms: BTreeMap<u8, Vec<(u8, u16)>>,
@@ -36,8 +38,9 @@ pub(super) struct Route {
 }
 
 impl Route {
-    pub(super) fn new(line: u32, name: Option<&str>) -> Self {
+    pub(super) fn new(line: u32, name: Option<&str>, family: Option<Family>) -> Self {
         Self {
+            family,
             // What says nothing else is forwarded. A name of ours is one word.
             template: Rule {
                 line,
@@ -158,8 +161,16 @@ impl Route {
                 let message = "one address is IPv4 and the other IPv6; expected both of one family";
                 return (self.template, Err(Fault::Syntax(message.into())));
             }
-            [one, other] => one.or(other).unwrap_or(Family::V4),
+            [one, other] => one.or(other).or(self.family).unwrap_or(Family::V4),
         };
+        if let Some(announced) = self.family.filter(|announced| *announced != family) {
+            let message = format!(
+                "{} addresses in a flow that is announced for {}; expected those of one family",
+                family.name(),
+                announced.name()
+            );
+            return (self.template, Err(Fault::Syntax(message)));
+        }
         let mut nlri = Vec::new();
         for (kind, end) in [(DESTINATION, self.destination), (SOURCE, self.source)] {
             if let Some((_, pattern)) = end {

@@ -13,7 +13,7 @@ use crate::rule::{Action, Rule};
 /// Writes a section of flows, in the order of the rules.
 pub(in super::super::super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
     let rest = rest(writing);
-    let flows = flows(rules, rest.as_ref(), writing, true)?;
+    let flows = flows(rules, &rest, writing, true)?;
     writeln!(writing.writer, "flow {{")?;
     for (index, Written { flow, rule, .. }) in flows.iter().enumerate() {
         let action = match rule.action {
