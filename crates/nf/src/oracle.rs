@@ -188,7 +188,11 @@ impl Layer2<'_> {
         if is_isl {
             self.basic = false;
             self.has(at + 26)?;
-            return if self.byte(at + 5)? < 16 { self.ethernet(at + 26) } else { Err(Reject::UnknownFraming) };
+            return if self.byte(at + 5)? < 16 {
+                self.ethernet(at + 26)
+            } else {
+                Err(Reject::UnknownFraming)
+            };
         }
         self.ethertype(at + 14, ethertype)
     }
@@ -311,7 +315,11 @@ impl Layer2<'_> {
             });
         }
         let not_ip = [0x00, 0x02, 0x04, 0x42, 0x82, 0xe0, 0xf0, 0xf4, 0xf8, 0xfc];
-        Err(if not_ip.contains(&to) && not_ip.contains(&from) { Reject::NotIp } else { Reject::UnknownFraming })
+        Err(if not_ip.contains(&to) && not_ip.contains(&from) {
+            Reject::NotIp
+        } else {
+            Reject::UnknownFraming
+        })
     }
 
     fn snap(&mut self, at: usize) -> Step {
@@ -339,8 +347,7 @@ impl Layer2<'_> {
 
     fn ppp(&mut self, at: usize) -> Step {
         let first = self.byte(at)?;
-        let (protocol, bytes) =
-            if first % 2 == 1 { (u16::from(first), 1) } else { (self.number(at)?, 2) };
+        let (protocol, bytes) = if first % 2 == 1 { (u16::from(first), 1) } else { (self.number(at)?, 2) };
         self.basic &= bytes == 2 && [0x21, 0x57].contains(&protocol);
         let at = at + bytes;
         match protocol {
@@ -354,8 +361,8 @@ impl Layer2<'_> {
                 }
                 self.ethernet(at + 2)
             }
-            0x8021 | 0x8023 | 0x8029 | 0x802b | 0x8031 | 0x8053 | 0x8057 | 0x80fd | 0x8207 | 0x8281 | 0xc021
-            | 0xc023 | 0xc025 | 0xc02b | 0xc02d | 0xc223 | 0xc227 => {
+            0x8021 | 0x8023 | 0x8029 | 0x802b | 0x8031 | 0x8053 | 0x8057 | 0x80fd | 0x8207 | 0x8281
+            | 0xc021 | 0xc023 | 0xc025 | 0xc02b | 0xc02d | 0xc223 | 0xc227 => {
                 // Code 8 sends a packet back that may be one of IP.
                 let code = self.frame.get(at).copied().unwrap_or(0);
                 let rejected = self.frame.get(at + 4).copied().unwrap_or(0x80);
@@ -432,15 +439,15 @@ impl Layer2<'_> {
             0x0800 => next.is_some_and(|byte| byte / 16 == 4),
             0x86dd => next.is_some_and(|byte| byte / 16 == 6),
             0..=0x5ff => next.is_some_and(|byte| [0xaa, 0xab, 0x06, 0x07].contains(&byte)),
-            0x22f3 | 0x6558 | 0x8100 | 0x8847 | 0x8848 | 0x8864 | 0x8870 | 0x88a8 | 0x88e5 | 0x88e7 | 0x8903
-            | 0x8909 | 0x8926 | 0x892f | 0x893f | 0x894f | 0x9100 | 0x9200 | 0x9300 | 0xdada => true,
+            0x22f3 | 0x6558 | 0x8100 | 0x8847 | 0x8848 | 0x8864 | 0x8870 | 0x88a8 | 0x88e5 | 0x88e7
+            | 0x8903 | 0x8909 | 0x8926 | 0x892f | 0x893f | 0x894f | 0x9100 | 0x9200 | 0x9300 | 0xdada => true,
             _ => false,
         }
     }
 }
 
 /// EtherTypes of what does not carry IP.
-const NOT_IP: [u16; 35] = [
+const NOT_IP: [u16; 36] = [
     0x0806, // ARP
     0x0842, // wake-on-LAN
     0x22ea, // MSRP
@@ -474,6 +481,7 @@ const NOT_IP: [u16; 35] = [
     0x88f7, // PTP
     0x88fb, // supervision of PRP
     0x8902, // CFM
+    0x890d, // 802.11's own, such as TDLS
     0x8914, // FIP
     0x9000, // loopback test
 ];

@@ -106,7 +106,9 @@ impl OnLink {
         let (last, mut rest) = match &self.middle {
             &Middle::Framings((_, innermost), ref outer) => {
                 let version = packet[0] >> 4;
-                outer.iter().fold(innermost(version, &packet), |(ethertype, rest), (_, wrap)| wrap(ethertype, &rest))
+                outer
+                    .iter()
+                    .fold(innermost(version, &packet), |(ethertype, rest), (_, wrap)| wrap(ethertype, &rest))
             }
             Middle::None => (self.other.unwrap_or(ip), packet.clone()),
             &Middle::Mpls(ethertype, labels) => {
@@ -128,7 +130,8 @@ impl OnLink {
             let tag = [[0, 1], ethertype.to_be_bytes()].concat();
             (ethertype, rest) = (tpid, [tag, rest].concat());
         }
-        if [113, 276].contains(&self.link) && ethertype < 0x600 && matches!(self.middle, Middle::Framings(..)) {
+        if [113, 276].contains(&self.link) && ethertype < 0x600 && matches!(self.middle, Middle::Framings(..))
+        {
             ethertype = 4;
         }
         let frame = match self.link {
@@ -284,7 +287,8 @@ fn damage() -> impl Strategy<Value = Vec<Damage>> {
         (
             any::<prop::sample::Index>(),
             prop::sample::select(vec![
-                0, 1, 2, 3, 4, 5, 6, 7, 8, 0x10, 0x21, 0x45, 0x47, 0x57, 0x60, 0x81, 0x86, 0x88, 0x89, 0xaa, 0xdd, 0xff
+                0, 1, 2, 3, 4, 5, 6, 7, 8, 0x10, 0x21, 0x45, 0x47, 0x57, 0x60, 0x81, 0x86, 0x88, 0x89, 0xaa,
+                0xdd, 0xff
             ])
         )
             .prop_map(|(at, value)| Damage::SetLink(at, value)),
@@ -300,8 +304,8 @@ fn damage() -> impl Strategy<Value = Vec<Damage>> {
 /// An EtherType or a few bytes that stand in headers.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let ethertypes = vec![
-        0x0800, 0x86dd, 0x8100, 0x88a8, 0x9300, 0x8847, 0x8864, 0x8870, 0x8926, 0x893f, 0x88e7, 0xdada, 0x8909, 0x6558,
-        0x892f, 0x22f3, 0x8903, 0x894f, 0x88e5, 0x0806, 0x8906, 0x809b, 60, 0x05ff,
+        0x0800, 0x86dd, 0x8100, 0x88a8, 0x9300, 0x8847, 0x8864, 0x8870, 0x8926, 0x893f, 0x88e7, 0xdada,
+        0x8909, 0x6558, 0x892f, 0x22f3, 0x8903, 0x894f, 0x88e5, 0x0806, 0x8906, 0x809b, 60, 0x05ff,
     ];
     let bytes: Vec<&[u8]> = vec![
         &[0, 1],
@@ -455,7 +459,8 @@ fn cut_frames_are_read_alike_at_every_byte() {
                     options: vec![(0, 0), (51, 1), (60, 1)],
                     ..Packet::new(address, address, transport)
                 };
-                let framings = SURE.iter().chain(GUESSED).map(|&outer| Middle::Framings(INNERMOST[0], vec![outer]));
+                let framings =
+                    SURE.iter().chain(GUESSED).map(|&outer| Middle::Framings(INNERMOST[0], vec![outer]));
                 let innermost = INNERMOST.iter().chain(INNERMOST_GUESSED);
                 let innermost = innermost.map(|&innermost| Middle::Framings(innermost, Vec::new()));
                 for middle in [Middle::None, Middle::Mpls(0x8847, 2), Middle::Pppoe(0x21)]

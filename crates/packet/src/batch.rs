@@ -472,17 +472,17 @@ impl Batch {
             let Some(frame) = frames.get(at) else { break };
             *is_common = false;
             let bytes = bytes_of(arena, frame);
-            let found = match dissect_basic(frame.link, bytes, frame.wire_len) {
-                Err(Reject::UnknownFraming) => {
-                    let found = dissect_other(frame.link, bytes, frame.wire_len);
-                    other_framings.extend(found.is_ok().then_some(at as u32));
-                    found
-                }
-                found => found,
-            };
-            parsed.push(match found {
+            parsed.push(match dissect_basic(frame.link, bytes, frame.wire_len) {
                 Ok(Headers { key: Key::V4(key), ip_bytes }) => Parsed::V4(v4.push(key, at as u32, ip_bytes)),
                 Ok(Headers { key: Key::V6(key), ip_bytes }) => Parsed::V6(v6.push(key, at as u32, ip_bytes)),
+                Err(Reject::UnknownFraming) => {
+                    let found = parse_other(frame, bytes, at as u32, (v4, v6));
+                    match found {
+                        Parsed::Rejected(_) => rejected = true,
+                        _ => other_framings.push(at as u32),
+                    }
+                    found
+                }
                 Err(reject) => {
                     rejected = true;
                     Parsed::Rejected(reject)
@@ -628,6 +628,22 @@ fn parse_common(arena: &[u8], frames: &[FrameRef], group: &mut Group) -> usize {
         (*key, *bytes) = found;
     }
     frames.len().min(GROUP)
+}
+
+/// Walks the headers of a frame that is in no basic framing, and fills in its key.
+#[cold]
+#[inline(never)]
+fn parse_other(
+    frame: &FrameRef,
+    bytes: &[u8],
+    at: u32,
+    (v4, v6): (&mut Keys<MatchKey4>, &mut Keys<MatchKey6>),
+) -> Parsed {
+    match dissect_other(frame.link, bytes, frame.wire_len) {
+        Ok(Headers { key: Key::V4(key), ip_bytes }) => Parsed::V4(v4.push(key, at, ip_bytes)),
+        Ok(Headers { key: Key::V6(key), ip_bytes }) => Parsed::V6(v6.push(key, at, ip_bytes)),
+        Err(reject) => Parsed::Rejected(reject),
+    }
 }
 
 /// Copies a short frame with all of its cache line, and writes what is to be rewritten. It is one of the [common](common()) ones.

@@ -267,11 +267,7 @@ fn shape() -> impl Strategy<Value = Shape> {
     let upper = (any::<bool>(), select(&KINDS), fragment, proptest::collection::vec(option, 0..5), payload);
     let rest = (any::<bool>(), 0usize..9, prop_oneof![Just(0), any::<u8>()], any::<u8>());
     (any::<Index>(), upper, rest).prop_map(
-        |(
-            carrier,
-            (is_v6, kind, mut fragment, options, payload),
-            (is_offloaded, padding, damage, class),
-        )| {
+        |(carrier, (is_v6, kind, mut fragment, options, payload), (is_offloaded, padding, damage, class))| {
             if !is_v6 && fragment == Fragment::Atomic {
                 fragment = Fragment::Whole;
             }

@@ -715,11 +715,14 @@ fn keys_of_a_chain_file_have_defaults_and_limits() {
             "records to /chains/flows.json"
         ]
     );
+    let meter = prepare("{ framings = \"all\" }").unwrap();
+    assert_eq!(meter.describe().last().map(String::as_str), Some("packets in all framings"));
     for (output, path) in [("-", "-"), ("/tmp/flows", "/tmp/flows"), ("a/../b", "/chains/a/../b")] {
         let meter = prepare(&format!("{{ output = {output:?} }}")).unwrap();
         assert_eq!(meter.records_path(), Some(path.as_ref()));
     }
     for (keys, message) in [
+        ("{ framings = \"some\" }", "unknown variant `some`, expected `basic` or `all`"),
         ("{ max_flows = 0 }", "0; expected a number from 1 to 2147483648"),
         ("{ max_flows = 4294967296 }", "4294967296; expected a number from 1 to 2147483648"),
         ("{ idle_timeout = 30 }", "invalid type: integer `30`, expected a time in quotes, such as \"30s\""),
@@ -729,7 +732,7 @@ fn keys_of_a_chain_file_have_defaults_and_limits() {
         ),
         (
             "{ idle = \"30s\" }",
-            "unknown field `idle`, expected one of `idle_timeout`, `active_timeout`, `max_flows`, `output`",
+            "unknown field `idle`, expected one of `idle_timeout`, `active_timeout`, `max_flows`, `framings`, `output`",
         ),
     ] {
         assert_eq!(prepare(keys).err().as_deref(), Some(message), "{keys}");

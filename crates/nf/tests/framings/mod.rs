@@ -76,7 +76,9 @@ pub(crate) const GUESSED: &[(&str, Wrap)] = &[
     ("control word", |t, r| with(0x8847, [&LABELS, &[0; 4][..], &ethernet(2, t, r)].concat())),
     ("no control word", |t, r| with(0x8847, [&LABELS[..], &ethernet(2, t, r)].concat())),
     ("no control word, another nibble", |t, r| with(0x8848, [&LABELS[..], &ethernet(0xa2, t, r)].concat())),
-    ("no control word, that of a channel", |t, r| with(0x8848, [&LABELS[..], &ethernet(0x12, t, r)].concat())),
+    ("no control word, that of a channel", |t, r| {
+        with(0x8848, [&LABELS[..], &ethernet(0x12, t, r)].concat())
+    }),
     ("NSH, control word", |t, r| nsh(5, &[&LABELS, &[0; 4][..], &ethernet(2, t, r)].concat())),
     ("bridged SNAP, padded", |t, r| {
         llc([&[0xaa, 0xaa, 3, 0, 0x80, 0xc2, 0, 7, 0, 0][..], &ethernet(2, t, r)].concat())
@@ -97,9 +99,8 @@ pub(crate) const INNERMOST: &[(&str, Wrap4Or6)] = &[
 ];
 
 /// The same where there are two readings.
-pub(crate) const INNERMOST_GUESSED: &[(&str, Wrap4Or6)] = &[("channel", |version, r| {
-    with(0x8847, [&LABELS, &[0x10, 0, 0, short(version)][..], r].concat())
-})];
+pub(crate) const INNERMOST_GUESSED: &[(&str, Wrap4Or6)] =
+    &[("channel", |version, r| with(0x8847, [&LABELS, &[0x10, 0, 0, short(version)][..], r].concat()))];
 
 /// The PPP protocol number of one byte.
 fn short(version: u8) -> u8 {

@@ -6,7 +6,8 @@
 //! ([`Reject::UnknownFraming`]), which a chain with an access list drops unless told otherwise.
 //!
 //! At most [`MAX_HEADERS`] headers are stepped over, Ethernet's among them, beside VLAN tags and MPLS labels, whose number only the
-//! frame's end limits. PPPoE and PPP are one header, and so are LLC and SNAP; the control word of a pseudowire is none. A length field of IEEE 802.3 is not looked at: receivers do not look at it either.
+//! frame's end limits. PPPoE and PPP are one header, and so are LLC and SNAP; the control word of a pseudowire is none. A length field
+//! of IEEE 802.3 is not looked at: receivers do not look at it either.
 //!
 //! What MPLS and bridged frames carry is not always written in the frame. Then there are two readings, and IP is taken only where one
 //! of them finds it and the other one finds the same or leads nowhere. A frame is guessed at only once, so a hostile one costs two walks at most.
@@ -69,8 +70,8 @@ pub(crate) const fn is_never_ip(ethertype: u16) -> bool {
         | 0x887b | 0x888e | 0x8892 | 0x88a2 | 0x88b8 | 0x88b9 | 0x88ba
         // 802.1X pre-authentication, LLDP, HomePlug AV, MRP of IEC 62439-2, E-LMI.
         | 0x88c7 | 0x88cc | 0x88e1 | 0x88e3 | 0x88ee
-        // MVRP, MMRP, PTP, PRP's supervision, CFM and Y.1731, FIP, loopback test.
-        | 0x88f5 | 0x88f6 | 0x88f7 | 0x88fb | 0x8902 | 0x8914 | 0x9000
+        // MVRP, MMRP, PTP, PRP's supervision, CFM and Y.1731, 802.11's own (TDLS), FIP, loopback test.
+        | 0x88f5 | 0x88f6 | 0x88f7 | 0x88fb | 0x8902 | 0x890d | 0x8914 | 0x9000
     )
 }
 
@@ -85,10 +86,7 @@ const fn is_never_ip_snap(organisation: u32, protocol: u16) -> bool {
     match organisation {
         // Cisco: PAgP, PVST+, VLAN bridge, UDLD, CDP, CGMP, VTP, DTP, UplinkFast.
         0x00_000c => {
-            matches!(
-                protocol,
-                0x0104 | 0x010b | 0x010c | 0x0111 | 0x2000 | 0x2001 | 0x2003 | 0x2004 | 0x200a
-            )
+            matches!(protocol, 0x0104 | 0x010b | 0x010c | 0x0111 | 0x2000 | 0x2001 | 0x2003 | 0x2004 | 0x200a)
         }
         // Spanning tree in a bridged frame (RFC 2684).
         0x00_80c2 => protocol == 0x000e,
@@ -462,7 +460,9 @@ impl<'a> Walk<'a> {
             return Reading::Nowhere;
         }
         match (Walk { rest, headers: self.headers, may_guess: false }).follow(next) {
-            Ok(packet) if matches!(packet.first().map(|first| first >> 4), Some(4 | 6)) => Reading::Ip(packet),
+            Ok(packet) if matches!(packet.first().map(|first| first >> 4), Some(4 | 6)) => {
+                Reading::Ip(packet)
+            }
             _ => Reading::Doubt,
         }
     }

@@ -84,7 +84,9 @@ pub fn defines() -> Vec<(String, String)> {
 
 /// Whether kernels know that a frame, which is in no basic framing, does not carry IP.
 pub(super) fn is_never_ip(link: LinkType, data: &[u8]) -> bool {
-    let Some(header) = Ethernet::new_checked(data).filter(|_| link == LinkType::ETHERNET) else { return false };
+    let Some(header) = Ethernet::new_checked(data).filter(|_| link == LinkType::ETHERNET) else {
+        return false;
+    };
     let (mut ethertype, mut rest) = (header.ethertype(), &data[Ethernet::LEN..]);
     while let Some(tag) = VlanTag::new_checked(rest).filter(|_| ethernet::is_vlan(ethertype)) {
         (ethertype, rest) = (tag.ethertype(), &rest[VlanTag::LEN..]);

@@ -117,13 +117,21 @@ fn what_never_carries_ip_is_not_ip() {
         ("PPPoE discovery", e, [ethernet(0x8863), pppoe(0x0021)].concat()),
         ("PPPoE with LCP", e, [ethernet(0x8864), pppoe(0xc021)].concat()),
         ("PPPoE with IPCP", e, [ethernet(0x8864), pppoe(0x8021)].concat()),
-        ("LCP that rejects IPV6CP", e, [ethernet(0x8864), pppoe(0xc021), vec![8, 1, 0, 20, 0x80, 0x57]].concat()),
+        (
+            "LCP that rejects IPV6CP",
+            e,
+            [ethernet(0x8864), pppoe(0xc021), vec![8, 1, 0, 20, 0x80, 0x57]].concat(),
+        ),
         ("spanning tree", e, llc(&[0x42, 0x42, 3])),
         ("spanning tree in a VLAN", e, [ethernet(0x8100), tag(60), vec![0x42, 0x42, 3]].concat()),
         ("PVST+", e, llc(&[0xaa, 0xaa, 3, 0, 0, 0x0c, 1, 0x0b])),
         ("CDP", e, llc(&[0xaa, 0xaa, 3, 0, 0, 0x0c, 0x20, 0])),
         ("ARP in LLC/SNAP", e, llc(&[0xaa, 0xaa, 3, 0, 0, 0, 8, 6])),
-        ("AppleTalk in SNAP", e, llc(&[0xaa, 0xaa, 3, 8, 0, 7, 0x80, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])),
+        (
+            "AppleTalk in SNAP",
+            e,
+            llc(&[0xaa, 0xaa, 3, 8, 0, 7, 0x80, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
+        ),
         ("IS-IS", e, llc(&[0xfe, 0xfe, 3, 0x83])),
         ("NetBIOS", e, llc(&[0xf0, 0xf1, 0x01, 0x02])),
         ("XID of the null SAP", e, llc(&[0, 1, 0xaf])),
@@ -135,7 +143,9 @@ fn what_never_carries_ip_is_not_ip() {
         ("NULL with AppleTalk", LinkType::NULL, vec![16, 0, 0, 0]),
         ("ARP in an I-Tag", e, [ethernet(0x88e7), vec![0; 4], ethernet(0x0806)].concat()),
     ];
-    for ethertype in [0x0806, 0x0842, 0x22ea, 0x6003, 0x8035, 0x8137, 0x8809, 0x888e, 0x8892, 0x88cc, 0x88f7, 0x9000] {
+    for ethertype in
+        [0x0806, 0x0842, 0x22ea, 0x6003, 0x8035, 0x8137, 0x8809, 0x888e, 0x8892, 0x88cc, 0x88f7, 0x9000]
+    {
         headers.push(("an EtherType", e, ethernet(ethertype)));
     }
     check_all(headers, Reject::NotIp);
@@ -202,7 +212,7 @@ fn the_number_of_headers_is_limited() {
     assert_eq!(walk(most + 1), Err(Reject::UnknownFraming));
     // An end of each kind, before the limit and behind it.
     assert_eq!(dissect(LinkType::ETHERNET, &tags(most), WIRE), Err(Reject::LinkTruncated));
-    let long = [ethernet(0x894f), vec![0x0f, 0xc2, 2, 4, 0, 0, 0, 0].repeat(100)].concat();
+    let long = [ethernet(0x894f), [0x0f, 0xc2, 2, 4, 0, 0, 0, 0].repeat(100)].concat();
     assert_eq!(dissect(LinkType::ETHERNET, &long, WIRE), Err(Reject::UnknownFraming));
 }
 
@@ -222,7 +232,8 @@ fn of_two_readings_that_both_find_ip_neither_is_taken() {
     assert_eq!(dissect(LinkType::ETHERNET, &frame, WIRE), Err(Reject::UnknownFraming));
 
     // A frame is guessed at once.
-    let nested = [ethernet(0x8847), label(true), ethernet(0x8847), label(true), ethernet(IPV4), packet].concat();
+    let nested =
+        [ethernet(0x8847), label(true), ethernet(0x8847), label(true), ethernet(IPV4), packet].concat();
     assert_eq!(dissect(LinkType::ETHERNET, &nested, WIRE), Err(Reject::UnknownFraming));
 }
 

@@ -267,7 +267,11 @@ pub(crate) fn framings(is_v6: bool) -> Vec<(&'static str, LinkType, Vec<u8>)> {
         ("SLL, LLC", LinkType::SLL, of(&[sll(4), snap([0; 3], ip)])),
         ("SLL2, LLC", LinkType::SLL2, of(&[sll2(4), snap([0; 3], ip)])),
         ("SLL, VN-Tag", LinkType::SLL, of(&[sll(0x8926), with(&[0, 1, 0, 2], ip)])),
-        ("much", e, of(&[a(0x88e7), vec![0; 4], a(0x893f), with(&[0; 6], 0x8100), tag(60), snap([0; 3], ip)])),
+        (
+            "much",
+            e,
+            of(&[a(0x88e7), vec![0; 4], a(0x893f), with(&[0; 6], 0x8100), tag(60), snap([0; 3], ip)]),
+        ),
     ]
 }
 
