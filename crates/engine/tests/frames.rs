@@ -115,7 +115,9 @@ fn frames(random: &mut Random, count: usize) -> Vec<(Vec<u8>, LinkType)> {
             };
             let mut frame = packetloom_generate::frame(&key);
             let mut link = LinkType::ETHERNET;
-            match below(random, 10) {
+            // Few: software must look at most of them.
+            let kind = if below(random, 64) == 0 { 8 + below(random, 2) } else { below(random, 8) };
+            match kind {
                 8 => {
                     // LLC/SNAP, an HSR tag, or a type of nobody: software must look.
                     let header: &[u8] = match below(random, 3) {

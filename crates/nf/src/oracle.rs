@@ -361,12 +361,11 @@ impl Layer2<'_> {
                 }
                 self.ethernet(at + 2)
             }
-            0x8021 | 0x8023 | 0x8029 | 0x802b | 0x8031 | 0x8053 | 0x8057 | 0x80fd | 0x8207 | 0x8281
-            | 0xc021 | 0xc023 | 0xc025 | 0xc02b | 0xc02d | 0xc223 | 0xc227 => {
+            _ if CONTROL.contains(&protocol) => {
                 // Code 8 sends a packet back that may be one of IP.
-                let code = self.frame.get(at).copied().unwrap_or(0);
-                let rejected = self.frame.get(at + 4).copied().unwrap_or(0x80);
-                Err(if code == 8 && rejected < 0x80 { Reject::UnknownFraming } else { Reject::NotIp })
+                let is_rejection = self.byte(at) == Ok(8);
+                let is_other = self.number(at + 4).is_ok_and(|protocol| !CONTROL.contains(&protocol));
+                Err(if is_rejection && is_other { Reject::UnknownFraming } else { Reject::NotIp })
             }
             _ => Err(Reject::UnknownFraming),
         }
@@ -445,6 +444,12 @@ impl Layer2<'_> {
         }
     }
 }
+
+/// PPP protocols that control links and networks.
+const CONTROL: [u16; 17] = [
+    0x8021, 0x8023, 0x8029, 0x802b, 0x8031, 0x8053, 0x8057, 0x80fd, 0x8207, 0x8281, 0xc021, 0xc023, 0xc025,
+    0xc02b, 0xc02d, 0xc223, 0xc227,
+];
 
 /// EtherTypes of what does not carry IP.
 const NOT_IP: [u16; 36] = [

@@ -391,8 +391,13 @@ impl<'a> Walk<'a> {
                 _ => Err(Reject::UnknownFraming),
             },
             _ if is_never_ip_ppp(protocol) => {
-                // A rejected protocol's number stands before the packet that is sent back: only one of a control protocol is never IP.
-                let is_sent_back = matches!(self.rest, [PROTOCOL_REJECT, _, _, _, 0..0x80, ..]);
+                // The packet that a rejection sends back has its protocol's number before it.
+                let is_sent_back = match *self.rest {
+                    [PROTOCOL_REJECT, _, _, _, high, low, ..] => {
+                        !is_never_ip_ppp(u16::from_be_bytes([high, low]))
+                    }
+                    _ => false,
+                };
                 Err(if is_sent_back { Reject::UnknownFraming } else { Reject::NotIp })
             }
             _ => Err(Reject::UnknownFraming),
