@@ -166,7 +166,7 @@ fn ip_in_every_framing_meets_the_rules() {
     );
     if has_tshark() {
         let found = with_ip(&capture);
-        // Where it looks into pseudowires and the tag 0x9300 it has to be told to.
+        // It does not look into pseudowires, EDSA and the tag 0x9300 unless it is told to.
         println!("tshark finds IP in {} of {all}", found.len());
         assert!(found.len() * 2 > all);
         for (name, number) in names.iter().zip(1..) {
@@ -491,7 +491,7 @@ fn no_number_of_any_kind_has_ip_pass() {
         run("mutations", 1, mutations(200_000, &mut Random(seed)));
     }
     println!("all: {} frames, tshark finds IP in {}; passed {}", sums[0], sums[1], sums[2]);
-    assert!(sums[1] > 1_000_000 && sums[2] > 100_000, "{sums:?}");
+    assert!(sums[1] > 500_000 && sums[2] > 100_000, "{sums:?}");
 }
 
 #[test]
