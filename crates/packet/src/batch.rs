@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::dissect::{COMMON, common, dissect_basic, dissect_other};
+use crate::dissect::{COMMON, common, dissect_and_tell};
 use crate::prefetch::{prefetch_at, prefetch_l2_at};
 use crate::rewrite::{self, Changes};
 use crate::{
@@ -92,7 +92,7 @@ pub struct Batch {
     rewritten: Vec<Changes>,
     /// Whether all frames that are parsed are of the most common ones.
     is_common: bool,
-    /// Frames, in order, whose IP header stands in a framing that is not [basic](crate::dissect::is_basic()).
+    /// Frames, in order, whose IP header, whole or not, stands in a framing that is not [basic](crate::dissect::is_basic()).
     other_framings: Vec<u32>,
     capacity: usize,
 }
@@ -472,17 +472,10 @@ impl Batch {
             let Some(frame) = frames.get(at) else { break };
             *is_common = false;
             let bytes = bytes_of(arena, frame);
-            parsed.push(match dissect_basic(frame.link, bytes, frame.wire_len) {
+            let is_other = || other_framings.push(at as u32);
+            parsed.push(match dissect_and_tell(frame.link, bytes, frame.wire_len, is_other) {
                 Ok(Headers { key: Key::V4(key), ip_bytes }) => Parsed::V4(v4.push(key, at as u32, ip_bytes)),
                 Ok(Headers { key: Key::V6(key), ip_bytes }) => Parsed::V6(v6.push(key, at as u32, ip_bytes)),
-                Err(Reject::UnknownFraming) => {
-                    let found = parse_other(frame, bytes, at as u32, (v4, v6));
-                    match found {
-                        Parsed::Rejected(_) => rejected = true,
-                        _ => other_framings.push(at as u32),
-                    }
-                    found
-                }
                 Err(reject) => {
                     rejected = true;
                     Parsed::Rejected(reject)
@@ -569,7 +562,7 @@ impl Batch {
         self.is_common && self.v4.keys.len() == self.frames.len()
     }
 
-    /// The frames, in order, whose IP header was found in a framing that is not [basic](crate::dissect::is_basic()).
+    /// The frames, in order, whose IP header, whole or not, stands in a framing that is not [basic](crate::dissect::is_basic()).
     #[inline]
     pub fn other_framings(&self) -> &[u32] {
         &self.other_framings
@@ -628,22 +621,6 @@ fn parse_common(arena: &[u8], frames: &[FrameRef], group: &mut Group) -> usize {
         (*key, *bytes) = found;
     }
     frames.len().min(GROUP)
-}
-
-/// Walks the headers of a frame that is in no basic framing, and fills in its key.
-#[cold]
-#[inline(never)]
-fn parse_other(
-    frame: &FrameRef,
-    bytes: &[u8],
-    at: u32,
-    (v4, v6): (&mut Keys<MatchKey4>, &mut Keys<MatchKey6>),
-) -> Parsed {
-    match dissect_other(frame.link, bytes, frame.wire_len) {
-        Ok(Headers { key: Key::V4(key), ip_bytes }) => Parsed::V4(v4.push(key, at, ip_bytes)),
-        Ok(Headers { key: Key::V6(key), ip_bytes }) => Parsed::V6(v6.push(key, at, ip_bytes)),
-        Err(reject) => Parsed::Rejected(reject),
-    }
 }
 
 /// Copies a short frame with all of its cache line, and writes what is to be rewritten. It is one of the [common](common()) ones.

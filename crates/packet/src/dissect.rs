@@ -49,10 +49,39 @@ pub struct Headers {
 /// The reason why the frame has no match key.
 #[inline]
 pub fn dissect(link: LinkType, data: &[u8], wire_len: u32) -> Result<Headers, Reject> {
-    match dissect_basic(link, data, wire_len) {
-        Err(Reject::UnknownFraming) => dissect_other(link, data, wire_len),
-        found => found,
+    dissect_and_tell(link, data, wire_len, || {})
+}
+
+/// The same; tells where the frame is in no basic framing, and IP was found in it.
+// With one call of each walk over IP, so that all are inlined: another would cost the frames in basic framings a dozen instructions.
+#[inline]
+pub(crate) fn dissect_and_tell(
+    link: LinkType,
+    data: &[u8],
+    wire_len: u32,
+    is_other: impl FnOnce(),
+) -> Result<Headers, Reject> {
+    let packet = match basic_network_layer(link, data) {
+        Ok(packet) => packet,
+        Err(Reject::UnknownFraming) => unwrap_and_tell(link, data, is_other)?,
+        Err(reject) => return Err(reject),
+    };
+    // Bytes before the IP header are at most data.len(), so no subtraction below can wrap but the saturating one.
+    let wire_len = wire_len.saturating_sub((data.len() - packet.len()) as u32);
+    match packet.first().ok_or(Reject::LinkTruncated)? >> 4 {
+        4 => ipv4(packet, wire_len),
+        6 => ipv6(packet, wire_len),
+        _ => Err(Reject::IpMalformed),
     }
+}
+
+/// The captured bytes from the IP header on of a frame in another framing; tells where there is one.
+#[cold]
+#[inline(never)]
+fn unwrap_and_tell(link: LinkType, data: &[u8], is_other: impl FnOnce()) -> Result<&[u8], Reject> {
+    let packet = framing::unwrap(link, data)?;
+    is_other();
+    Ok(packet)
 }
 
 /// Whether a frame is in a basic framing, as far as its captured bytes tell: Ethernet II, VLAN tags of the four usual types, MPLS with IP in it, PPPoE
@@ -66,31 +95,6 @@ pub fn is_basic(link: LinkType, data: &[u8]) -> bool {
 /// Whether kernels leave the judgement of a frame to software since they do not know its framing.
 pub fn is_beyond_kernels(link: LinkType, data: &[u8]) -> bool {
     !is_basic(link, data) && !kernel::is_never_ip(link, data)
-}
-
-/// The same for basic framings alone: [`Reject::UnknownFraming`] where [`dissect_other`] must look.
-#[inline]
-pub(crate) fn dissect_basic(link: LinkType, data: &[u8], wire_len: u32) -> Result<Headers, Reject> {
-    from_network_layer(basic_network_layer(link, data)?, data, wire_len)
-}
-
-/// The same for frames that are in no basic framing.
-#[cold]
-#[inline(never)]
-pub(crate) fn dissect_other(link: LinkType, data: &[u8], wire_len: u32) -> Result<Headers, Reject> {
-    from_network_layer(framing::unwrap(link, data)?, data, wire_len)
-}
-
-/// The headers of a packet, the last bytes of a frame.
-#[inline]
-fn from_network_layer(packet: &[u8], data: &[u8], wire_len: u32) -> Result<Headers, Reject> {
-    // Bytes before the IP header are at most data.len(), so no subtraction below can wrap but the saturating one.
-    let wire_len = wire_len.saturating_sub((data.len() - packet.len()) as u32);
-    match packet.first().ok_or(Reject::LinkTruncated)? >> 4 {
-        4 => ipv4(packet, wire_len),
-        6 => ipv6(packet, wire_len),
-        _ => Err(Reject::IpMalformed),
-    }
 }
 
 /// Bytes of the headers of the most common frames: Ethernet's, IPv4's, and TCP's up to its checksum.
