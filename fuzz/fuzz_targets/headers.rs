@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libfuzzer_sys::fuzz_target;
 use packetloom_nf::oracle::{OracleIp, OraclePacket};
+use packetloom_packet::dissect::is_basic;
 use packetloom_packet::key::join;
 use packetloom_packet::rewrite::dscp;
 use packetloom_packet::{Dscp, Headers, Key, KeyBits, LinkType, Reject, dissect};
@@ -56,7 +57,8 @@ fuzz_target!(|input: &[u8]| {
     let [link, high, low, frame @ ..] = input else { return };
     let link = LinkType(LINKS[usize::from(*link) % LINKS.len()]);
     let wire_len = u32::from(u16::from_be_bytes([*high, *low])) * 2;
-    let oracle = OraclePacket::new(0, link, frame, wire_len).ip;
+    let OraclePacket { ip: oracle, other_framing, .. } = OraclePacket::new(0, link, frame, wire_len);
+    assert!(oracle.is_err() || other_framing != is_basic(link, frame));
     let oracle = oracle.map(|ip| OracleIp { identifier: None, quoted: None, ..ip });
     assert_eq!(as_oracle(dissect(link, frame, wire_len), dscp(link, frame)), oracle);
 });

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use libfuzzer_sys::fuzz_target;
 use packetloom_nf::oracle::OraclePacket;
 use packetloom_packet::rewrite::{apply, mark};
-use packetloom_packet::{Address, Dscp, End, LinkType, Rewrite};
+use packetloom_packet::{Address, Dscp, End, LinkType, Reject, Rewrite};
 
 // A byte that chooses the link type, one for what is rewritten, two for the length on the wire, the frame.
 fuzz_target!(|input: &[u8]| {
@@ -45,5 +45,9 @@ fuzz_target!(|input: &[u8]| {
         assert!(is_marked);
         packet.dscp = dscp.number();
     }
-    assert_eq!(OraclePacket::new(0, link, &rewritten, wire_len).ip, expected);
+    let found = OraclePacket::new(0, link, &rewritten, wire_len).ip;
+    // In Ethernet that is bridged in SNAP without padding, a traffic class of 0x55 can be taken for a header where padding is expected: then
+    // there are two readings.
+    let is_bridged = frame.windows(4).any(|bytes| bytes == [0, 0x80, 0xc2, 0]);
+    assert!(found == expected || is_bridged && found == Err(Reject::UnknownFraming));
 });

@@ -55,6 +55,7 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         idle_timeout: "1s".parse().expect("a time"),
         active_timeout: "5s".parse().expect("a time"),
         max_flows: meter::Config::default_max_flows(),
+        framings: Default::default(),
         output: None,
     };
     let context = Context { folder: Path::new(""), ignore_flags: false };

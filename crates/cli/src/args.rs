@@ -173,6 +173,10 @@ pub(crate) struct MeterArgs {
     /// Flows held at a time; when there are more, the oldest is exported
     #[arg(long, value_name = "N", default_value_t = packetloom_nf::meter::Config::default_max_flows())]
     pub(crate) max_flows: MaxFlows,
+    /// Count packets in all framings in which IP is found, such as LLC/SNAP or pseudowires, not only in Ethernet II, VLAN tags, MPLS, PPPoE,
+    /// cooked, loopback and raw captures
+    #[arg(long)]
+    pub(crate) all_framings: bool,
     /// Worker threads, 1 to 256
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<Workers>,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use packetloom_device::{Argument, Cache, Device, Entry, Error, Id, Loaded, Parameter, Program};
 use packetloom_packet::dissect::{
-    HEADERS_BEYOND, HEADERS_REJECTED, HEADERS_V4, HEADERS_V6, KERNEL, defines, dissect,
+    HEADERS_BEYOND, HEADERS_REJECTED, HEADERS_V4, HEADERS_V6, KERNEL, defines, dissect, is_beyond_kernels,
 };
 use packetloom_packet::{Headers, Key, KeyBits, LinkType, Reject};
 
@@ -212,13 +212,14 @@ struct Expected {
     /// The end of the IP header of a rejected frame. The kernel reads it as a whole, and may answer a slice that ends in
     /// it by HEADERS_BEYOND although its first bytes would tell.
     header: usize,
-    /// A rejected frame may have one byte that says only in which way the next step fails.
+    /// A rejected frame may have one byte that says only in which way the next step fails, and a later fragment one that says only what
+    /// is known by then.
     may_fail_either_way: bool,
 }
 
 impl Expected {
     fn of(link: LinkType, frame: &[u8], changes: &[u8]) -> Self {
-        if has_no_length(link, frame) {
+        if is_beyond_kernels(link, frame) || has_no_length(link, frame) {
             let mut said = [0; WORDS];
             said[0] = HEADERS_BEYOND;
             return Self { said, least: 0, header: 0, may_fail_either_way: false };
@@ -228,8 +229,15 @@ impl Expected {
             Some(begin) if said.is_err() => begin + if frame[begin] >> 4 == 4 { 20 } else { 40 },
             _ => 0,
         };
-        let may_fail_either_way =
-            matches!(said, Err(Reject::LinkTruncated | Reject::NotIp | Reject::ExtensionChain));
+        let may_fail_either_way = match &said {
+            Err(reject) => {
+                matches!(reject, Reject::LinkTruncated | Reject::NotIp | Reject::ExtensionChain)
+            }
+            // The first byte of an offset may tell that it is not 0.
+            Ok(headers) => {
+                matches!(headers.key, Key::V6(key) if key.bits.contains(KeyBits::LATER_FRAGMENT))
+            }
+        };
         Self { said: words(&said), least: depends_up_to(link, frame, changes), header, may_fail_either_way }
     }
 }
@@ -329,8 +337,16 @@ fn frames() -> Vec<(LinkType, Vec<u8>)> {
         let packets = packets().into_iter().chain(odd);
         frames.extend(packets.map(|packet| (link, [&header[..], &packet].concat())));
     }
+    // Software must look at those of other framings.
+    for (number, (_, link, header)) in [framings(false), framings(true)].concat().into_iter().enumerate() {
+        let packets = packets().into_iter().skip(number % 2).step_by(5);
+        frames.extend(packets.map(|packet| (link, [&header[..], &packet].concat())));
+    }
     frames.push((LinkType(2), ethernet(IPV4)));
     frames.push((LinkType::NONE, ethernet(IPV4)));
+    frames.push((LinkType::ETHERNET, [ethernet(0x8100), tag(0x88cc), vec![0; 46]].concat()));
+    frames.push((LinkType::ETHERNET, [ethernet(0x88e5), vec![0; 46]].concat()));
+    frames.push((LinkType::SLL, [sll(0x0806), vec![0; 46]].concat()));
     frames.push((LinkType::ETHERNET, [ethernet(0x0806), vec![0; 46]].concat()));
     frames.push((LinkType::ETHERNET, [ethernet(0x8847), label(false).repeat(20)].concat()));
     frames.push((LinkType::ETHERNET, [ethernet(0x8100), tag(0x8100).repeat(70)].concat()));
@@ -366,8 +382,9 @@ fn whole_frames_cut_anywhere_are_answered_as_by_software() {
     for (id, walk) in walks() {
         let counts = check(id, &walk, &cases, &[]);
         let kinds: Vec<_> = counts.whole.keys().copied().collect();
-        // All there are, but for the one of meters.
-        let rejects = Reject::ALL.into_iter().filter(|&reject| reject != Reject::Protocol);
+        // All there are, but for those of meters and of framings that software knows.
+        let others = [Reject::Protocol, Reject::UnknownFraming, Reject::OtherFraming];
+        let rejects = Reject::ALL.into_iter().filter(|reject| !others.contains(reject));
         let rejects = rejects.map(|reject| (HEADERS_REJECTED, reject.number()));
         assert_eq!(
             kinds,

@@ -28,7 +28,7 @@ use std::str::FromStr;
 use packetloom_device::Id;
 use packetloom_nf::registry::{FUNCTIONS, Registration};
 use packetloom_nf::units::{Bounded, Span, quoted};
-use packetloom_nf::{Context, Prepared, flows};
+use packetloom_nf::{Config, Context, Prepared, acl, flows};
 use packetloom_packet::batch::Policy;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
@@ -96,8 +96,11 @@ pub struct Run {
     pub max_latency: Option<Span>,
     /// How long a batch may be away before the device counts as one that hangs; 2 s for GPUs unless given.
     pub device_timeout: Option<Span>,
-    /// What happens to frames that are not IP, such as ARP.
+    /// What happens to frames of protocols that are known not to carry IP, such as ARP.
     pub non_ip: PolicyAction,
+    /// What happens to frames that may carry IP in a framing that is not known; unless given, a chain with an acl drops them, and others let
+    /// them pass.
+    pub unknown_framing: Option<PolicyAction>,
     /// What happens to frames whose headers cannot be parsed.
     pub malformed: PolicyAction,
     /// The file for the summary, as JSON; "-" is standard output.
@@ -113,6 +116,7 @@ impl Default for Run {
             max_latency: None,
             device_timeout: None,
             non_ip: PolicyAction::Pass,
+            unknown_framing: None,
             malformed: PolicyAction::Drop,
             summary: None,
         }
@@ -120,10 +124,11 @@ impl Default for Run {
 }
 
 impl Run {
-    /// The policy for frames without a match key.
+    /// The policy for frames without a match key; of a [`Chain`], which knows whether it has an acl.
     pub fn policy(&self) -> Policy {
         Policy {
             pass_non_ip: self.non_ip == PolicyAction::Pass,
+            pass_unknown_framing: self.unknown_framing != Some(PolicyAction::Drop),
             pass_malformed: self.malformed == PolicyAction::Pass,
         }
     }
@@ -285,18 +290,22 @@ impl File<'_> {
 }
 
 impl Chain {
-    /// A chain of functions that are ready to run, over flows that are defined by name.
+    /// A chain of functions that are ready to run, over flows that are defined by name. The policy for unknown framings is settled here
+    /// where the settings do not say it.
     ///
     /// # Errors
     ///
     /// The function whose flow definition is not there or does not suit it, and why.
     pub fn new(
-        settings: Settings,
+        mut settings: Settings,
         functions: Vec<Box<dyn Prepared>>,
         flows: &BTreeMap<String, flows::Definition>,
     ) -> Result<Self, (usize, String)> {
         let layout = Layout::new(&functions, flows)
             .map_err(|(function, why)| (function, format!("{}: {why}", functions[function].name())))?;
+        let has_acl = functions.iter().any(|function| function.name() == <acl::Config as Config>::NAME);
+        let default = if has_acl { PolicyAction::Drop } else { PolicyAction::Pass };
+        settings.run.unknown_framing.get_or_insert(default);
         Ok(Self { settings, functions, layout, flows: flows.clone() })
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use packetloom_nf::flows::By;
 
 use crate::Chain;
-use crate::chain::{Device, Run};
+use crate::chain::{Device, PolicyAction, Run};
 use crate::executor;
 use crate::layout::Used;
 use crate::offload::frames::MAX_ACLS;
@@ -116,8 +116,10 @@ impl fmt::Display for Plan {
             path.as_ref().map_or_else(|| none.into(), |path| path.display().to_string())
         };
         writeln!(f, "source    {}", path(&settings.source, "to be given with -r"))?;
-        let (non_ip, malformed) = (settings.run.non_ip.name(), settings.run.malformed.name());
-        writeln!(f, "policy    non-IP: {non_ip}, malformed: {malformed}")?;
+        let Run { non_ip, unknown_framing, malformed, .. } = &settings.run;
+        let unknown = unknown_framing.unwrap_or(PolicyAction::Pass);
+        let (non_ip, unknown, malformed) = (non_ip.name(), unknown.name(), malformed.name());
+        writeln!(f, "policy    non-IP: {non_ip}, unknown framing: {unknown}, malformed: {malformed}")?;
         for (index, function) in self.chain.functions.iter().enumerate() {
             for (line, text) in function.describe().iter().enumerate() {
                 let head =

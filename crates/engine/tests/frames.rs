@@ -116,7 +116,19 @@ fn frames(random: &mut Random, count: usize) -> Vec<(Vec<u8>, LinkType)> {
             };
             let mut frame = packetloom_generate::frame(&key);
             let mut link = LinkType::ETHERNET;
-            match below(random, 8) {
+            // Few: software must look at most of them.
+            let kind = if below(random, 64) == 0 { 8 + below(random, 2) } else { below(random, 8) };
+            match kind {
+                8 => {
+                    // LLC/SNAP, an HSR tag, or a type of nobody: software must look.
+                    let header: &[u8] = match below(random, 3) {
+                        0 => &[0, 60, 0xaa, 0xaa, 3, 0, 0, 0],
+                        1 => &[0x89, 0x2f, 0, 60, 0, 1],
+                        _ => &[0xff, 0xfe],
+                    };
+                    frame.splice(12..12, header.iter().copied());
+                }
+                9 => frame[12..14].copy_from_slice(&[[8, 6], [0x88, 0xcc]][below(random, 2) as usize]),
                 0 => {
                     let at = below(random, frame.len() as u32) as usize;
                     frame[at] = random.next_u32() as u8;
@@ -169,7 +181,7 @@ impl List {
     }
 }
 
-const POLICY: Policy = Policy { pass_non_ip: true, pass_malformed: false };
+const POLICY: Policy = Policy { pass_unknown_framing: false, pass_malformed: false, ..Policy::PASS };
 
 /// Verdict, positions of all ACLs and IP bytes, one frame after the other.
 fn expected(lists: &[List], (frame, link): &(Vec<u8>, LinkType)) -> (Verdict, Vec<u32>, u32) {

@@ -12,6 +12,8 @@ pub struct OraclePacket {
     pub nanos: u64,
     /// What its headers said, or why they could not be read.
     pub ip: Result<OracleIp, Reject>,
+    /// Whether layer 2 has anything but the basic framings: those that a meter always counts.
+    pub other_framing: bool,
 }
 
 /// The outermost IP header and what follows it.
@@ -64,9 +66,9 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
 impl OraclePacket {
     /// Reads a frame's headers.
     pub fn new(nanos: u64, link: LinkType, frame: &[u8], wire_len: u32) -> Self {
-        let ip = layer2(link.0, frame)
-            .and_then(|before| layer3(&frame[before..], wire_len as usize, before, true));
-        Self { nanos, ip }
+        let mut layer2 = Layer2 { frame, headers: 0, basic: true, guessing: false };
+        let ip = layer2.start(link.0).and_then(|at| layer3(&frame[at..], wire_len as usize, at, true));
+        Self { nanos, ip, other_framing: !layer2.basic }
     }
 
     /// The packet as a log names it.
@@ -91,52 +93,404 @@ impl OraclePacket {
     }
 }
 
-/// The number of bytes before the IP header.
-fn layer2(link: u16, frame: &[u8]) -> Result<usize, Reject> {
-    let cut = Reject::LinkTruncated;
-    let mut bytes = Bytes(frame);
-    let mut ethertype = match link {
-        1 => u16_at(bytes.take(14).ok_or(cut)?, 12),
-        113 => u16_at(bytes.take(16).ok_or(cut)?, 14),
-        276 => u16_at(bytes.take(20).ok_or(cut)?, 0),
-        0 | 108 => {
-            let family = bytes.take(4).ok_or(cut)?;
-            let swapped = link == 0 && family[2] == 0 && family[3] == 0;
-            let small = if swapped {
-                u32::from(family[0]) + 256 * u32::from(family[1])
-            } else if family[0] == 0 && family[1] == 0 {
-                u32::from(u16_at(family, 2))
-            } else {
-                u32::MAX
-            };
-            return if [2, 10, 24, 28, 30].contains(&small) { Ok(4) } else { Err(Reject::NotIp) };
-        }
-        12 | 14 | 101 | 228 | 229 => return Ok(0),
-        65535 => return Err(Reject::UndefinedInterface),
-        _ => return Err(Reject::LinkType),
-    };
-    while [0x8100, 0x88a8, 0x9100, 0x9200].contains(&ethertype) {
-        ethertype = u16_at(bytes.take(4).ok_or(cut)?, 2);
-    }
-    match ethertype {
-        0x0800 | 0x86dd => {}
-        0x8847 | 0x8848 => {
-            while bytes.take(4).ok_or(cut)?[2] % 2 == 0 {}
-            let nibble = bytes.0.first().ok_or(cut)? / 16;
-            if nibble != 4 && nibble != 6 {
-                return Err(Reject::NotIp);
-            }
-        }
-        0x8864 => {
-            let ppp = u16_at(bytes.take(8).ok_or(cut)?, 6);
-            if ppp != 0x0021 && ppp != 0x0057 {
-                return Err(Reject::NotIp);
-            }
-        }
-        _ => return Err(Reject::NotIp),
-    }
-    Ok(frame.len() - bytes.0.len())
+/// The walk over layer 2. Its steps say how many bytes of the frame stand before the IP header.
+struct Layer2<'a> {
+    frame: &'a [u8],
+    /// Headers that were stepped over, as they are limited.
+    headers: usize,
+    /// Whether all steps were those of the basic framings.
+    basic: bool,
+    /// Whether this is one of two readings.
+    guessing: bool,
 }
+
+type Step = Result<usize, Reject>;
+
+impl Layer2<'_> {
+    fn byte(&self, at: usize) -> Result<u8, Reject> {
+        self.frame.get(at).copied().ok_or(Reject::LinkTruncated)
+    }
+
+    fn number(&self, at: usize) -> Result<u16, Reject> {
+        Ok(u16::from(self.byte(at)?) * 256 + u16::from(self.byte(at + 1)?))
+    }
+
+    /// That the frame has so many bytes.
+    fn has(&self, bytes: usize) -> Result<(), Reject> {
+        if self.frame.len() < bytes { Err(Reject::LinkTruncated) } else { Ok(()) }
+    }
+
+    fn one_more(&mut self) -> Result<(), Reject> {
+        self.headers += 1;
+        if self.headers == 17 { Err(Reject::UnknownFraming) } else { Ok(()) }
+    }
+
+    fn start(&mut self, link: u16) -> Step {
+        match link {
+            1 => self.ethernet(0),
+            113 => {
+                self.has(16)?;
+                self.cooked(16, self.number(2)?, self.number(14)?)
+            }
+            276 => {
+                self.has(20)?;
+                self.cooked(20, self.number(8)?, self.number(0)?)
+            }
+            0 | 108 => {
+                self.has(4)?;
+                let (high, low) = (self.number(0)?, self.number(2)?);
+                let family = match (high, low) {
+                    (swapped, 0) if link == 0 => swapped.swap_bytes(),
+                    (0, family) => family,
+                    _ => 0,
+                };
+                match family {
+                    2 | 10 | 24 | 28 | 30 => Ok(4),
+                    7 | 16 | 23 => self.other(Reject::NotIp),
+                    _ => self.other(Reject::UnknownFraming),
+                }
+            }
+            12 | 14 | 101 | 228 | 229 => Ok(0),
+            65535 => Err(Reject::UndefinedInterface),
+            _ => Err(Reject::LinkType),
+        }
+    }
+
+    /// Ends at something that is not of the basic framings.
+    fn other(&mut self, reject: Reject) -> Step {
+        self.basic = false;
+        Err(reject)
+    }
+
+    fn cooked(&mut self, at: usize, hardware: u16, protocol: u16) -> Step {
+        let end = match protocol {
+            1 => self.other(Reject::NotIp),
+            4 => {
+                self.basic = false;
+                self.llc(at)
+            }
+            0..=0x5ff => self.other(Reject::UnknownFraming),
+            _ => self.ethertype(at, protocol),
+        };
+        // Frame Relay, 802.11, Prism, radiotap, netlink: the protocol is something else.
+        if [770, 801, 802, 803, 824].contains(&hardware) && !self.basic {
+            return Err(Reject::UnknownFraming);
+        }
+        end
+    }
+
+    fn ethernet(&mut self, at: usize) -> Step {
+        self.one_more()?;
+        self.has(at + 14)?;
+        let ethertype = self.number(at + 12)?;
+        let is_isl = ethertype < 0x600
+            && (self.frame[at..].starts_with(&[1, 0, 12, 0, 0])
+                || self.frame[at..].starts_with(&[3, 0, 12, 0, 0]));
+        if is_isl {
+            self.basic = false;
+            self.has(at + 26)?;
+            return if self.byte(at + 5)? < 16 {
+                self.ethernet(at + 26)
+            } else {
+                Err(Reject::UnknownFraming)
+            };
+        }
+        self.ethertype(at + 14, ethertype)
+    }
+
+    /// A header of so many bytes with an EtherType at its end.
+    fn tag(&mut self, at: usize, bytes: usize) -> Step {
+        self.basic = false;
+        self.one_more()?;
+        self.has(at + bytes)?;
+        self.ethertype(at + bytes, self.number(at + bytes - 2)?)
+    }
+
+    /// A header of so many bytes with an Ethernet frame behind it.
+    fn tunnel(&mut self, at: usize, bytes: usize) -> Step {
+        self.basic = false;
+        self.one_more()?;
+        self.has(at + bytes)?;
+        self.ethernet(at + bytes)
+    }
+
+    fn ethertype(&mut self, mut at: usize, mut ethertype: u16) -> Step {
+        while [0x8100, 0x88a8, 0x9100, 0x9200, 0x9300].contains(&ethertype) {
+            self.basic &= ethertype != 0x9300;
+            self.has(at + 4)?;
+            ethertype = self.number(at + 2)?;
+            at += 4;
+        }
+        match ethertype {
+            0x0800 | 0x86dd => Ok(at),
+            0x8847 | 0x8848 => self.labels(at),
+            0x8864 => {
+                self.one_more()?;
+                self.has(at + 8)?;
+                self.ppp(at + 6)
+            }
+            0..=0x05ff | 0x8870 => {
+                self.basic = false;
+                self.llc(at)
+            }
+            0x8926 | 0x892f => self.tag(at, 6),
+            0x893f | 0xdada => self.tag(at, 8),
+            0x8909 => {
+                self.basic = false;
+                self.one_more()?;
+                self.has(at + 6)?;
+                if self.number(at)? != 0x0101 {
+                    return Err(Reject::UnknownFraming);
+                }
+                self.has(at + 8)?;
+                self.ethertype(at + 8, self.number(at + 6)?)
+            }
+            0x6558 => {
+                self.basic = false;
+                self.ethernet(at)
+            }
+            0x88e7 => self.tunnel(at, 4),
+            0x8903 => self.tunnel(at, 2),
+            0x22f3 => {
+                self.basic = false;
+                self.one_more()?;
+                self.has(at + 6)?;
+                let options = self.number(at)? / 64 % 32;
+                self.has(at + 6 + 4 * usize::from(options))?;
+                self.ethernet(at + 6 + 4 * usize::from(options))
+            }
+            0x894f => self.service(at),
+            0x8906 => {
+                self.basic = false;
+                self.has(at + 23)?;
+                let is_fibre_channel_ip = self.byte(at + 14)? / 16 == 5 || self.byte(at + 22)? == 5;
+                Err(if is_fibre_channel_ip { Reject::UnknownFraming } else { Reject::NotIp })
+            }
+            0x809b => {
+                self.basic = false;
+                self.has(at + 13)?;
+                Err(if self.byte(at + 12)? == 22 { Reject::UnknownFraming } else { Reject::NotIp })
+            }
+            _ if NOT_IP.contains(&ethertype) => self.other(Reject::NotIp),
+            _ => self.other(Reject::UnknownFraming),
+        }
+    }
+
+    fn service(&mut self, at: usize) -> Step {
+        self.basic = false;
+        self.one_more()?;
+        self.has(at + 4)?;
+        let words = usize::from(self.byte(at + 1)? % 64);
+        if self.byte(at)? >= 64 || words < 2 {
+            return Err(Reject::UnknownFraming);
+        }
+        self.has(at + 4 * words)?;
+        match self.byte(at + 3)? {
+            1 | 2 => Ok(at + 4 * words),
+            3 => self.ethernet(at + 4 * words),
+            4 => self.service(at + 4 * words),
+            5 => self.labels(at + 4 * words),
+            _ => Err(Reject::UnknownFraming),
+        }
+    }
+
+    fn llc(&mut self, at: usize) -> Step {
+        self.one_more()?;
+        self.has(at + 3)?;
+        let (to, from, control) = (self.byte(at)?, self.byte(at + 1)?, self.byte(at + 2)?);
+        if (to, from) == (0xff, 0xff) {
+            return Err(Reject::NotIp);
+        }
+        // The lowest bits say group and response.
+        let (to, from, carries) = (to - to % 2, from - from % 2, control == 0x03 || control == 0x13);
+        if carries && (to, from) == (0xaa, 0xaa) {
+            return self.snap(at + 3);
+        }
+        if carries && to == 0x06 {
+            return Ok(at + 3);
+        }
+        if carries && (to, from) == (0xfe, 0xfe) {
+            return Err(match self.byte(at + 3)? {
+                0x82 | 0x83 => Reject::NotIp,
+                _ => Reject::UnknownFraming,
+            });
+        }
+        let not_ip = [0x00, 0x02, 0x04, 0x42, 0x82, 0xe0, 0xf0, 0xf4, 0xf8, 0xfc];
+        Err(if not_ip.contains(&to) && not_ip.contains(&from) {
+            Reject::NotIp
+        } else {
+            Reject::UnknownFraming
+        })
+    }
+
+    fn snap(&mut self, at: usize) -> Step {
+        self.has(at + 5)?;
+        let protocol = self.number(at + 3)?;
+        match (&self.frame[at..at + 3], protocol) {
+            ([0, 0, 0] | [0, 0, 0xf8] | [8, 0, 7], 0x600..) => self.ethertype(at + 5, protocol),
+            ([0, 0x80, 0xc2], 1 | 7) => self.either(
+                |walk| walk.is_ethernet_to_ip(at + 7).then(|| walk.ethernet(at + 7)),
+                |walk| walk.is_ethernet_to_ip(at + 5).then(|| walk.ethernet(at + 5)),
+            ),
+            ([0, 0x80, 0xc2], 0x000e)
+            | ([0, 0, 0x81], 0x01a1 | 0x01a2)
+            | ([0, 0xe0, 0x2b], 0x00bb)
+            | ([0, 0xe0, 0x52], 0x2000) => Err(Reject::NotIp),
+            ([0, 0, 0x0c], protocol)
+                if [0x104, 0x10b, 0x10c, 0x111, 0x2000, 0x2001, 0x2003, 0x2004, 0x200a]
+                    .contains(&protocol) =>
+            {
+                Err(Reject::NotIp)
+            }
+            _ => Err(Reject::UnknownFraming),
+        }
+    }
+
+    fn ppp(&mut self, at: usize) -> Step {
+        let first = self.byte(at)?;
+        let (protocol, bytes) = if first % 2 == 1 { (u16::from(first), 1) } else { (self.number(at)?, 2) };
+        self.basic &= bytes == 2 && [0x21, 0x57].contains(&protocol);
+        let at = at + bytes;
+        match protocol {
+            0x0021 | 0x0057 => Ok(at),
+            0x0281 | 0x0283 => self.labels(at),
+            0x0031 => {
+                self.has(at + 2)?;
+                let has_number = self.byte(at)? & 0x40 != 0;
+                if has_number || self.byte(at + 1)? != 1 {
+                    return Err(Reject::UnknownFraming);
+                }
+                self.ethernet(at + 2)
+            }
+            _ if CONTROL.contains(&protocol) => {
+                // Code 8 sends a packet back that may be one of IP.
+                let is_rejection = self.byte(at) == Ok(8);
+                let is_other = self.number(at + 4).is_ok_and(|protocol| !CONTROL.contains(&protocol));
+                Err(if is_rejection && is_other { Reject::UnknownFraming } else { Reject::NotIp })
+            }
+            _ => Err(Reject::UnknownFraming),
+        }
+    }
+
+    fn labels(&mut self, mut at: usize) -> Step {
+        loop {
+            self.has(at + 4)?;
+            at += 4;
+            if self.byte(at - 2)? % 2 == 1 {
+                break;
+            }
+        }
+        let first = self.byte(at)?;
+        match first / 16 {
+            4 | 6 => Ok(at),
+            0 => self.either(
+                |walk| walk.is_ethernet_to_ip(at + 4).then(|| walk.ethernet(at + 4)),
+                |walk| walk.is_ethernet_to_ip(at).then(|| walk.ethernet(at)),
+            ),
+            _ => self.either(
+                |walk| walk.channel(at).map(|version| walk.version(at + 4, version)),
+                |walk| walk.is_ethernet_to_ip(at).then(|| walk.ethernet(at)),
+            ),
+        }
+    }
+
+    /// The IP version of an associated channel.
+    fn channel(&self, at: usize) -> Option<u8> {
+        let version = match self.frame.get(at..at + 4)? {
+            [0x10, 0, 0, 0x21] => 4,
+            [0x10, 0, 0, 0x57] => 6,
+            _ => return None,
+        };
+        (self.frame.get(at + 4)? / 16 == version).then_some(version)
+    }
+
+    fn version(&self, at: usize, version: u8) -> Step {
+        if self.byte(at)? / 16 == version { Ok(at) } else { Err(Reject::UnknownFraming) }
+    }
+
+    /// Two readings: IP is where both find it, or where one finds it and the other one is none of a frame that might carry it.
+    fn either(
+        &mut self,
+        first: impl Fn(&mut Self) -> Option<Step>,
+        second: impl Fn(&mut Self) -> Option<Step>,
+    ) -> Step {
+        self.basic = false;
+        if self.guessing {
+            return Err(Reject::UnknownFraming);
+        }
+        let again = || Layer2 { frame: self.frame, headers: self.headers, basic: false, guessing: true };
+        match (first(&mut again()), second(&mut again())) {
+            (Some(Ok(at)), Some(Ok(other))) if at != other => Err(Reject::UnknownFraming),
+            (Some(Ok(at)), None | Some(Ok(_))) | (None, Some(Ok(at))) => {
+                let version = self.byte(at).unwrap_or(0) / 16;
+                if version == 4 || version == 6 { Ok(at) } else { Err(Reject::UnknownFraming) }
+            }
+            _ => Err(Reject::UnknownFraming),
+        }
+    }
+
+    /// Whether the bytes there look like an Ethernet header before IP, or before a header that has a place in the walk.
+    fn is_ethernet_to_ip(&self, at: usize) -> bool {
+        if self.frame.len() < at + 14 {
+            return false;
+        }
+        let next = self.frame.get(at + 14).copied();
+        match u16_at(self.frame, at + 12) {
+            0x0800 => next.is_some_and(|byte| byte / 16 == 4),
+            0x86dd => next.is_some_and(|byte| byte / 16 == 6),
+            0..=0x5ff => next.is_some_and(|byte| [0xaa, 0xab, 0x06, 0x07].contains(&byte)),
+            0x22f3 | 0x6558 | 0x8100 | 0x8847 | 0x8848 | 0x8864 | 0x8870 | 0x88a8 | 0x88e5 | 0x88e7
+            | 0x8903 | 0x8909 | 0x8926 | 0x892f | 0x893f | 0x894f | 0x9100 | 0x9200 | 0x9300 | 0xdada => true,
+            _ => false,
+        }
+    }
+}
+
+/// PPP protocols that control links and networks.
+const CONTROL: [u16; 17] = [
+    0x8021, 0x8023, 0x8029, 0x802b, 0x8031, 0x8053, 0x8057, 0x80fd, 0x8207, 0x8281, 0xc021, 0xc023, 0xc025,
+    0xc02b, 0xc02d, 0xc223, 0xc227,
+];
+
+/// EtherTypes of what does not carry IP.
+const NOT_IP: [u16; 36] = [
+    0x0806, // ARP
+    0x0842, // wake-on-LAN
+    0x22ea, // MSRP
+    0x22f4, // L2-IS-IS
+    0x6001, // MOP dump and load
+    0x6002, // MOP remote console
+    0x6003, // DECnet phase IV
+    0x6004, // LAT
+    0x6005, // DEC diagnostics
+    0x6007, // LAVC
+    0x8035, // RARP
+    0x80f3, // AppleTalk's ARP
+    0x8137, // IPX
+    0x8138, // IPX
+    0x8809, // slow protocols
+    0x8863, // PPPoE discovery
+    0x887b, // HomePlug
+    0x888e, // 802.1X
+    0x8892, // PROFINET
+    0x88a2, // ATA over Ethernet
+    0x88b8, // GOOSE
+    0x88b9, // GSE management
+    0x88ba, // sampled values
+    0x88c7, // 802.1X pre-authentication
+    0x88cc, // LLDP
+    0x88e1, // HomePlug AV
+    0x88e3, // MRP
+    0x88ee, // E-LMI
+    0x88f5, // MVRP
+    0x88f6, // MMRP
+    0x88f7, // PTP
+    0x88fb, // supervision of PRP
+    0x8902, // CFM
+    0x890d, // 802.11's own, such as TDLS
+    0x8914, // FIP
+    0x9000, // loopback test
+];
 
 /// `quotes` where a packet that is quoted is wanted, too.
 fn layer3(packet: &[u8], wire_len: usize, before: usize, quotes: bool) -> Result<OracleIp, Reject> {

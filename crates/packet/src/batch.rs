@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::dissect::{COMMON, common};
+use crate::dissect::{COMMON, common, dissect_and_tell};
 use crate::prefetch::{prefetch_at, prefetch_l2_at};
 use crate::rewrite::{self, Changes};
 use crate::{
     Address, DropReason, Dscp, End, Headers, Key, LinkType, MatchKey4, MatchKey6, Reject, Rewrite, Timestamp,
-    Verdict, dissect,
+    Verdict,
 };
 
 /// Memory that holds frames: a mapped file, a read buffer, later a ring shared with a device.
@@ -92,6 +92,8 @@ pub struct Batch {
     rewritten: Vec<Changes>,
     /// Whether all frames that are parsed are of the most common ones.
     is_common: bool,
+    /// Frames, in order, whose IP header, whole or not, stands in a framing that is not [basic](crate::dissect::is_basic()).
+    other_framings: Vec<u32>,
     capacity: usize,
 }
 
@@ -228,6 +230,7 @@ impl Batch {
             v6: Keys::default(),
             rewritten: Vec::new(),
             is_common: true,
+            other_framings: Vec::new(),
             capacity,
         }
     }
@@ -242,6 +245,7 @@ impl Batch {
         self.v6.clear();
         self.rewritten.clear();
         self.is_common = true;
+        self.other_framings.clear();
     }
 
     /// Appends a frame. Its bytes must lie within the arena; what does not is cut off at the arena's end.
@@ -264,6 +268,9 @@ impl Batch {
     pub fn push_from(&mut self, other: &Self, index: usize) {
         let frame = self.frames.len() as u32;
         self.is_common &= other.is_common;
+        if other.is_other_framing(index) {
+            self.other_framings.push(frame);
+        }
         self.frames.push(other.frames[index]);
         self.verdicts.push(other.verdicts[index]);
         self.parsed.push(match other.parsed[index] {
@@ -447,7 +454,7 @@ impl Batch {
     pub fn parse(&mut self, policy: Policy) {
         let arena = self.arena.clone();
         let arena = (*arena).as_ref();
-        let Self { frames, parsed, verdicts, v4, v6, is_common, .. } = self;
+        let Self { frames, parsed, verdicts, v4, v6, is_common, other_framings, .. } = self;
         let begin = parsed.len();
         let (mut at, mut rejected) = (begin, false);
         let mut group = Group { keys: [MatchKey4::default(); GROUP], bytes: [0; GROUP] };
@@ -464,7 +471,9 @@ impl Batch {
             }
             let Some(frame) = frames.get(at) else { break };
             *is_common = false;
-            parsed.push(match dissect(frame.link, bytes_of(arena, frame), frame.wire_len) {
+            let bytes = bytes_of(arena, frame);
+            let is_other = || other_framings.push(at as u32);
+            parsed.push(match dissect_and_tell(frame.link, bytes, frame.wire_len, is_other) {
                 Ok(Headers { key: Key::V4(key), ip_bytes }) => Parsed::V4(v4.push(key, at as u32, ip_bytes)),
                 Ok(Headers { key: Key::V6(key), ip_bytes }) => Parsed::V6(v6.push(key, at as u32, ip_bytes)),
                 Err(reject) => {
@@ -553,6 +562,18 @@ impl Batch {
         self.is_common && self.v4.keys.len() == self.frames.len()
     }
 
+    /// The frames, in order, whose IP header, whole or not, stands in a framing that is not [basic](crate::dissect::is_basic()).
+    #[inline]
+    pub fn other_framings(&self) -> &[u32] {
+        &self.other_framings
+    }
+
+    /// Whether a frame is one of [`Batch::other_framings`].
+    #[inline]
+    pub fn is_other_framing(&self, index: usize) -> bool {
+        !self.other_framings.is_empty() && self.other_framings.binary_search(&(index as u32)).is_ok()
+    }
+
     /// The IPv4 packets' keys.
     pub fn v4(&self) -> &Keys<MatchKey4> {
         &self.v4
@@ -626,22 +647,27 @@ fn bytes_of<'a>(arena: &'a [u8], frame: &FrameRef) -> &'a [u8] {
 /// What happens to frames that have no match key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Frames that carry something else than IP pass (ARP, for one).
+    /// Frames of protocols that are known not to carry IP pass (ARP, for one).
     pub pass_non_ip: bool,
+    /// Frames that may carry IP in a framing that is not known pass.
+    pub pass_unknown_framing: bool,
     /// Frames whose headers cannot be parsed pass.
     pub pass_malformed: bool,
 }
 
 impl Policy {
     /// Everything passes.
-    pub const PASS: Self = Self { pass_non_ip: true, pass_malformed: true };
+    pub const PASS: Self = Self { pass_non_ip: true, pass_unknown_framing: true, pass_malformed: true };
 
     /// The verdict on a frame that was rejected.
     pub const fn verdict(self, reject: Reject) -> Verdict {
-        match (reject.is_non_ip(), self.pass_non_ip, self.pass_malformed) {
-            (true, false, _) => Verdict::Drop(DropReason::NonIp),
-            (false, _, false) => Verdict::Drop(DropReason::Malformed),
-            _ => Verdict::Pass,
-        }
+        let (passes, reason) = if reject.is_non_ip() {
+            (self.pass_non_ip, DropReason::NonIp)
+        } else if reject.is_unknown_framing() {
+            (self.pass_unknown_framing, DropReason::UnknownFraming)
+        } else {
+            (self.pass_malformed, DropReason::Malformed)
+        };
+        if passes { Verdict::Pass } else { Verdict::Drop(reason) }
     }
 }

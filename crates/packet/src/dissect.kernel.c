@@ -3,7 +3,8 @@
  * types, to be put before the text of a kernel.
  *
  * Two ends matter. Where the frame ends, or its IP packet, the software's walk ends too, and tells why: each step asks
- * for that end first. Only then it asks for the bytes that it reads; where one is not here, the software must look.
+ * for that end first. Only then it asks for the bytes that it reads; where one is not here, the software must look. So it must where
+ * the framing is not one of the basic ones, and may carry IP.
  *
  * Loops end because each round reads a byte that comes after those of the round before, and there are `have`.
  *
@@ -98,16 +99,16 @@ FUNCTION u32 headers_tagged(LOCAL const u8 *frame, u32 have, u32 len, u32 at, u3
     if (stop) {
       return stop;
     }
-    return frame[at] >> 4 == 4 || frame[at] >> 4 == 6 ? at : HEADERS_STOP | REJECT_NOT_IP;
+    return frame[at] >> 4 == 4 || frame[at] >> 4 == 6 ? at : HEADERS_STOP_BEYOND;
   }
   if (ethertype == ETHERTYPE_PPPOE_SESSION) {
     stop = headers_stop(have, len, at, 8, 8, REJECT_LINK_TRUNCATED);
     if (stop) {
       return stop;
     }
-    return HEADERS_IS_PPP_IP(headers_be16(frame, at + 6)) ? at + 8 : HEADERS_STOP | REJECT_NOT_IP;
+    return HEADERS_IS_PPP_IP(headers_be16(frame, at + 6)) ? at + 8 : HEADERS_STOP_BEYOND;
   }
-  return HEADERS_STOP | REJECT_NOT_IP;
+  return HEADERS_IS_NEVER_IP(ethertype) ? HEADERS_STOP | REJECT_NOT_IP : HEADERS_STOP_BEYOND;
 }
 
 /* Where the outermost IP header begins, or what stops the walk. */
@@ -152,9 +153,11 @@ FUNCTION u32 headers_network(LOCAL const u8 *frame, u32 have, u32 len, u32 link)
     if (link == LINK_NULL && (family & 0xffff) == 0) {
       family = family >> 24 | (family >> 8 & 0xff00);
     }
-    return HEADERS_IS_FAMILY_IP(family) ? bytes : HEADERS_STOP | REJECT_NOT_IP;
+    return HEADERS_IS_FAMILY_IP(family) ? bytes : HEADERS_STOP_BEYOND;
   }
-  return headers_tagged(frame, have, len, bytes, headers_be16(frame, ethertype_at));
+  u32 network = headers_tagged(frame, have, len, bytes, headers_be16(frame, ethertype_at));
+  /* In cooked captures not every interface has EtherTypes. */
+  return network == (HEADERS_STOP | REJECT_NOT_IP) && link != LINK_ETHERNET ? HEADERS_STOP_BEYOND : network;
 }
 
 /* Adds what the transport header at `at` says; the IP packet's captured bytes end at `end`. */

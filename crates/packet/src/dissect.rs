@@ -2,6 +2,8 @@
 //!
 //! Only the outermost IP header counts: tunnels are packets of the tunnel's protocol. No checksum is verified.
 //! Lengths are believed as far as the bytes were captured.
+//!
+//! Frames in basic framings, nearly all there are, take a short walk over layer 2; `framing.rs` is the walk for all others.
 
 use crate::key::{KeyBits, MatchKey4, MatchKey6};
 use crate::wire::ethernet::{self, Ethernet, MplsLabel, PppoeSession, VlanTag};
@@ -12,9 +14,11 @@ use crate::wire::{be16, be32, be64};
 use crate::{LinkType, Reject, protocol};
 
 mod connection;
+mod framing;
 mod kernel;
 
 pub use connection::{Connection, Message, Role};
+pub use framing::MAX_HEADERS;
 pub use kernel::{HEADERS_BEYOND, HEADERS_REJECTED, HEADERS_V4, HEADERS_V6, KERNEL, defines};
 
 /// The match key of an IP packet.
@@ -45,14 +49,52 @@ pub struct Headers {
 /// The reason why the frame has no match key.
 #[inline]
 pub fn dissect(link: LinkType, data: &[u8], wire_len: u32) -> Result<Headers, Reject> {
+    dissect_and_tell(link, data, wire_len, || {})
+}
+
+/// The same; tells where the frame is in no basic framing, and IP was found in it.
+// With one call of each walk over IP, so that all are inlined: another would cost the frames in basic framings a dozen instructions.
+#[inline]
+pub(crate) fn dissect_and_tell(
+    link: LinkType,
+    data: &[u8],
+    wire_len: u32,
+    is_other: impl FnOnce(),
+) -> Result<Headers, Reject> {
+    let packet = match basic_network_layer(link, data) {
+        Ok(packet) => packet,
+        Err(Reject::UnknownFraming) => unwrap_and_tell(link, data, is_other)?,
+        Err(reject) => return Err(reject),
+    };
     // Bytes before the IP header are at most data.len(), so no subtraction below can wrap but the saturating one.
-    let packet = network_layer(link, data)?;
     let wire_len = wire_len.saturating_sub((data.len() - packet.len()) as u32);
     match packet.first().ok_or(Reject::LinkTruncated)? >> 4 {
         4 => ipv4(packet, wire_len),
         6 => ipv6(packet, wire_len),
         _ => Err(Reject::IpMalformed),
     }
+}
+
+/// The captured bytes from the IP header on of a frame in another framing; tells where there is one.
+#[cold]
+#[inline(never)]
+fn unwrap_and_tell(link: LinkType, data: &[u8], is_other: impl FnOnce()) -> Result<&[u8], Reject> {
+    let packet = framing::unwrap(link, data)?;
+    is_other();
+    Ok(packet)
+}
+
+/// Whether a frame is in a basic framing, as far as its captured bytes tell: Ethernet II, VLAN tags of the four usual types, MPLS with IP in it, PPPoE
+/// with an uncompressed protocol number, Linux cooked, BSD loopback and raw IP.
+///
+/// A meter counts these alone unless it is told to count all. Frames of other framings that carry IP have match keys, too.
+pub fn is_basic(link: LinkType, data: &[u8]) -> bool {
+    basic_network_layer(link, data) != Err(Reject::UnknownFraming)
+}
+
+/// Whether kernels leave the judgement of a frame to software since they do not know its framing.
+pub fn is_beyond_kernels(link: LinkType, data: &[u8]) -> bool {
+    !is_basic(link, data) && !kernel::is_never_ip(link, data)
 }
 
 /// Bytes of the headers of the most common frames: Ethernet's, IPv4's, and TCP's up to its checksum.
@@ -85,6 +127,14 @@ pub(crate) fn common(link: LinkType, frame: &[u8; COMMON]) -> Option<(MatchKey4,
 
 /// The captured bytes from the outermost IP header on.
 pub(crate) fn network_layer(link: LinkType, data: &[u8]) -> Result<&[u8], Reject> {
+    match basic_network_layer(link, data) {
+        Err(Reject::UnknownFraming) => framing::unwrap(link, data),
+        found => found,
+    }
+}
+
+/// The same for basic framings alone.
+fn basic_network_layer(link: LinkType, data: &[u8]) -> Result<&[u8], Reject> {
     let (ethertype, len) = match link {
         LinkType::ETHERNET => {
             (Ethernet::new_checked(data).ok_or(Reject::LinkTruncated)?.ethertype(), Ethernet::LEN)
@@ -99,7 +149,7 @@ pub(crate) fn network_layer(link: LinkType, data: &[u8]) -> Result<&[u8], Reject
             return if header.carries_ip(link == LinkType::LOOP) {
                 Ok(&data[Loopback::LEN..])
             } else {
-                Err(Reject::NotIp)
+                Err(Reject::UnknownFraming)
             };
         }
         LinkType::NONE => return Err(Reject::UndefinedInterface),
@@ -131,14 +181,16 @@ fn tagged(mut ethertype: u16, mut rest: &[u8]) -> Result<&[u8], Reject> {
             // MPLS does not say what it carries (RFC 4928 section 3): the first nibble must look like IP.
             match rest.first().ok_or(Reject::LinkTruncated)? >> 4 {
                 4 | 6 => Ok(rest),
-                _ => Err(Reject::NotIp),
+                // Perhaps a pseudowire.
+                _ => Err(Reject::UnknownFraming),
             }
         }
         ethernet::TYPE_PPPOE_SESSION => {
             let session = PppoeSession::new_checked(rest).ok_or(Reject::LinkTruncated)?;
-            if session.carries_ip() { Ok(&rest[PppoeSession::LEN..]) } else { Err(Reject::NotIp) }
+            let carries_ip = session.carries_ip();
+            if carries_ip { Ok(&rest[PppoeSession::LEN..]) } else { Err(Reject::UnknownFraming) }
         }
-        _ => Err(Reject::NotIp),
+        _ => Err(Reject::UnknownFraming),
     }
 }
 

@@ -2,7 +2,7 @@
 
 macro_rules! rejects {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Why a frame was not counted by a meter. All but [`Reject::Protocol`] also mean that the frame has
+        /// Why a frame was not counted by a meter. All but [`Reject::Protocol`] and [`Reject::OtherFraming`] also mean that the frame has
         /// no match key, so that a chain's policy for such frames decides.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
@@ -44,12 +44,21 @@ rejects! {
     TransportTruncated = "transport_truncated",
     /// IP, but a protocol that is not metered.
     Protocol = "protocol",
+    /// Layer 2 is nothing that the walk over headers knows: it may carry IP.
+    UnknownFraming = "unknown_framing",
+    /// IP, but in a framing that is not metered.
+    OtherFraming = "other_framing",
 }
 
 impl Reject {
-    /// Whether the frame is simply something else than IP, and not a broken packet.
+    /// Whether the frame is of a protocol that is known not to carry IP.
     pub const fn is_non_ip(self) -> bool {
-        matches!(self, Self::LinkType | Self::NotIp)
+        matches!(self, Self::NotIp)
+    }
+
+    /// Whether the frame may carry IP in a framing that is not known.
+    pub const fn is_unknown_framing(self) -> bool {
+        matches!(self, Self::LinkType | Self::UnknownFraming)
     }
 }
 

@@ -40,6 +40,8 @@ drop_reasons! {
     Scan = "scan",
     /// It belongs to no connection, and could not open one.
     InvalidConnection = "invalid_connection",
+    /// The chain's policy drops frames that may carry IP in a framing that is not known.
+    UnknownFraming = "unknown_framing",
 }
 
 /// What a chain decides about one packet.

@@ -181,7 +181,7 @@ fn reset_forgets_everything_but_the_capacity() {
 #[test]
 fn push_from_keeps_keys_bytes_and_verdicts() {
     let mut batch = filled(&packets());
-    batch.parse(Policy { pass_non_ip: true, pass_malformed: false });
+    batch.parse(Policy { pass_malformed: false, ..Policy::PASS });
     let (verdicts, v4, _) = batch.judge();
     let second_v4 = v4.frames[1] as usize;
     verdicts[second_v4] = Verdict::Drop(DropReason::AclRule);
@@ -339,17 +339,22 @@ fn a_loop_over_frames_may_judge_by_itself() {
 }
 
 #[test]
-fn the_policy_tells_non_ip_from_malformed() {
-    let non_ip = [Reject::LinkType, Reject::NotIp];
+fn the_policy_tells_non_ip_and_unknown_framings_from_malformed() {
+    let unknown = [Reject::LinkType, Reject::UnknownFraming];
     for reject in Reject::ALL {
-        assert_eq!(reject.is_non_ip(), non_ip.contains(&reject), "{reject:?}");
-        for (pass_non_ip, pass_malformed) in [(false, false), (false, true), (true, false), (true, true)] {
-            let expected = match (reject.is_non_ip(), pass_non_ip, pass_malformed) {
-                (true, true, _) | (false, _, true) => Verdict::Pass,
-                (true, false, _) => Verdict::Drop(DropReason::NonIp),
-                (false, _, false) => Verdict::Drop(DropReason::Malformed),
+        assert_eq!(reject.is_non_ip(), reject == Reject::NotIp, "{reject:?}");
+        assert_eq!(reject.is_unknown_framing(), unknown.contains(&reject), "{reject:?}");
+        for bits in 0..8 {
+            let [pass_non_ip, pass_unknown_framing, pass_malformed] = [1, 2, 4].map(|bit| bits & bit != 0);
+            let (passes, reason) = match reject {
+                Reject::NotIp => (pass_non_ip, DropReason::NonIp),
+                Reject::LinkType | Reject::UnknownFraming => {
+                    (pass_unknown_framing, DropReason::UnknownFraming)
+                }
+                _ => (pass_malformed, DropReason::Malformed),
             };
-            let policy = Policy { pass_non_ip, pass_malformed };
+            let expected = if passes { Verdict::Pass } else { Verdict::Drop(reason) };
+            let policy = Policy { pass_non_ip, pass_unknown_framing, pass_malformed };
             assert_eq!(policy.verdict(reject), expected, "{policy:?}, {reject:?}");
         }
         assert_eq!(Policy::PASS.verdict(reject), Verdict::Pass);
@@ -371,13 +376,40 @@ fn the_policy_reaches_the_verdicts() {
     let (non_ip, malformed) = (Verdict::Drop(DropReason::NonIp), Verdict::Drop(DropReason::Malformed));
     assert_eq!(verdicts(Policy::PASS), [Verdict::Pass; 3]);
     assert_eq!(
-        verdicts(Policy { pass_non_ip: false, pass_malformed: true }),
+        verdicts(Policy { pass_non_ip: false, ..Policy::PASS }),
         [non_ip, Verdict::Pass, Verdict::Pass]
     );
     assert_eq!(
-        verdicts(Policy { pass_non_ip: false, pass_malformed: false }),
+        verdicts(Policy { pass_non_ip: false, pass_malformed: false, ..Policy::PASS }),
         [non_ip, malformed, Verdict::Pass]
     );
+}
+
+#[test]
+fn a_batch_knows_which_frames_are_in_other_framings() {
+    let packet = Ipv4::of(UDP).packet(&udp(1, 2));
+    let snap = [ethernet(40), vec![0xaa, 0xaa, 3, 0, 0, 0, 8, 0], packet.clone()].concat();
+    let plain = [ethernet(IPV4), packet].concat();
+    let unknown = [ethernet(0xfffe), vec![0; 40]].concat();
+    let (arena, mut frames) = arena(&[plain.clone(), snap.clone(), unknown, plain, snap]);
+    frames.iter_mut().for_each(|frame| frame.link = LinkType::ETHERNET);
+    let mut batch = Batch::new(5);
+    for _ in 0..2 {
+        batch.reset(arena.clone());
+        assert!(batch.other_framings().is_empty());
+        // In two parts.
+        frames[..2].iter().for_each(|frame| batch.push(*frame));
+        batch.parse(Policy::PASS);
+        frames[2..].iter().for_each(|frame| batch.push(*frame));
+        batch.parse(Policy::PASS);
+        assert_eq!(batch.other_framings(), [1, 4]);
+        assert_eq!(batch.parsed()[2], Parsed::Rejected(Reject::UnknownFraming));
+    }
+    assert_eq!([0, 1, 2, 3, 4].map(|at| batch.is_other_framing(at)), [false, true, false, false, true]);
+    let mut part = Batch::new(5);
+    part.reset(arena);
+    [4, 3, 1].into_iter().for_each(|at| part.push_from(&batch, at));
+    assert_eq!(part.other_framings(), [0, 2]);
 }
 
 #[test]
@@ -414,12 +446,16 @@ fn rejects_are_counted_and_merged() {
 
 #[test]
 fn names_are_distinct() {
-    let mut names: Vec<_> = Reject::ALL.iter().map(|reject| reject.name()).collect();
-    names.extend(DropReason::ALL.iter().map(|reason| reason.name()));
-    let count = names.len();
-    names.sort_unstable();
-    names.dedup();
-    assert_eq!(names.len(), count);
+    // Both have an unknown framing: a frame that is rejected for it may be dropped for it.
+    for mut names in [
+        Reject::ALL.iter().map(|reject| reject.name()).collect::<Vec<_>>(),
+        DropReason::ALL.iter().map(|reason| reason.name()).collect(),
+    ] {
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
 }
 
 #[test]

@@ -132,6 +132,7 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
             idle_timeout: args.timeouts.idle_timeout,
             active_timeout: args.timeouts.active_timeout,
             max_flows: packetloom_nf::meter::Config::default_max_flows(),
+            framings: Default::default(),
             output: None,
         },
         run: Run { batch: args.batch, workers: args.workers, ..Run::default() },

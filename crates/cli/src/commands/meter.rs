@@ -20,11 +20,13 @@ pub(crate) fn run(args: MeterArgs) -> Done {
         idle_timeout: args.timeouts.idle_timeout,
         active_timeout: args.timeouts.active_timeout,
         max_flows: args.max_flows,
+        framings: if args.all_framings { meter::Framings::All } else { meter::Framings::Basic },
         output: Some(args.output),
     };
     let run = Run {
         workers: args.workers.unwrap_or(Run::default().workers),
         non_ip: PolicyAction::Pass,
+        unknown_framing: Some(PolicyAction::Pass),
         malformed: PolicyAction::Pass,
         ..Run::default()
     };

@@ -5,7 +5,7 @@
  * acl<number>_v4_... and acl<number>_v6_.... Lanes take a frame each; nothing is shared between warps but what was there before.
  *
  * Defined by the host: ACLS(ACL), an ACL(number) for each; SLICE, the bytes of a frame that are looked at, a multiple of 16;
- * NON_IP(reject), whether a frame that was rejected is not IP; verdicts' codes: VERDICT_NON_IP, VERDICT_MALFORMED, VERDICT_RULE,
+ * VERDICT_OF(reject), the policy's verdict on a frame that was rejected; verdicts' codes: VERDICT_RULE,
  * VERDICT_DEFAULT_<number>, VERDICT_BEYOND where software must look at the frame; 0 lets a packet pass. Bits of places and answers:
  * OFFSET_BITS, LINK_BITS, POSITION_BITS, LAP_BIT. TOLD_APART, words from what is told of one batch to the next.
  */
@@ -176,7 +176,7 @@ FUNCTION void judge_frames(LOCAL Group *group, GLOBAL const u8 *frames, u64 byte
   if (headers.kind == HEADERS_BEYOND) {
     verdict = VERDICT_BEYOND;
   } else if (headers.kind == HEADERS_REJECTED) {
-    verdict = NON_IP(headers.reject) ? VERDICT_NON_IP : VERDICT_MALFORMED;
+    verdict = VERDICT_OF(headers.reject);
   }
   u32 is_ip = headers.kind == HEADERS_V4 || headers.kind == HEADERS_V6;
   u32 rejected = verdict;

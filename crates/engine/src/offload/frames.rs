@@ -10,7 +10,7 @@ use packetloom_device::{Argument, Device, Entry, Id, Loaded, Memory, Parameter, 
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{DropReason, LinkType, MatchKey4, MatchKey6, Verdict, dissect};
 
-use super::{Error, policy_defines, target};
+use super::{Error, policy_define, target};
 
 /// The kernel's text, behind those of what it is made of.
 const FRAMES: &str = include_str!("frames.kernel.c");
@@ -303,7 +303,7 @@ impl Frames {
         source += "#line 1 \"frames.kernel.c\"\n";
         source += FRAMES;
         let each: Vec<_> = (0..acls.len()).map(|number| format!("ACL({number})")).collect();
-        defines.extend(policy_defines(options.policy));
+        defines.push(policy_define(options.policy));
         defines.extend([
             ("ACLS(ACL)".into(), each.join(" ")),
             ("ACL_COUNT".into(), format!("{}u", acls.len())),

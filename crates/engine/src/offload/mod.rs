@@ -113,16 +113,13 @@ fn is_gpu(device: &Device) -> bool {
     device.description().lanes > 1 && device.description().id != Id::Host
 }
 
-/// What becomes of frames without a match key, as kernels are told it.
-fn policy_defines(policy: Policy) -> [(String, String); 3] {
-    let non_ip = Reject::ALL.into_iter().filter(|reject| reject.is_non_ip());
-    let non_ip: Vec<_> = non_ip.map(|reject| format!("(reject) == {}u", reject.number())).collect();
-    let verdict = |reject| format!("{}u", policy.verdict(reject).code());
-    [
-        ("NON_IP(reject)".into(), format!("({})", non_ip.join(" || "))),
-        ("VERDICT_NON_IP".into(), verdict(Reject::NotIp)),
-        ("VERDICT_MALFORMED".into(), verdict(Reject::IpMalformed)),
-    ]
+/// What becomes of frames without a match key, as kernels are told it: a verdict's number for that of a reason.
+fn policy_define(policy: Policy) -> (String, String) {
+    let verdict = |text, reject: Reject| {
+        format!("(reject) == {}u ? {}u : {text}", reject.number(), policy.verdict(reject).code())
+    };
+    let malformed = format!("{}u", policy.verdict(Reject::IpMalformed).code());
+    ("VERDICT_OF(reject)".into(), format!("({})", Reject::ALL.into_iter().fold(malformed, verdict)))
 }
 
 /// What suits a device.

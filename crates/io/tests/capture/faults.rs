@@ -71,7 +71,7 @@ fn a_frame_without_a_link_type_is_not_written() {
     let mut reader = CaptureReader::open(&file("badif.pcapng"), &Stop::default()).expect("a capture");
     let mut batch = Batch::new(100);
     assert!(reader.fill(&mut batch).expect("no error"));
-    batch.parse(Policy { pass_non_ip: true, pass_malformed: false });
+    batch.parse(Policy { pass_non_ip: true, pass_unknown_framing: true, pass_malformed: false });
     let mut writer = CaptureWriter::create(&path, Resolution::Nanos).expect("made");
     writer.write_passed(&batch).expect("only the other one passes");
     for index in [0, 1] {

@@ -205,7 +205,11 @@ fn captured() -> impl Strategy<Value = Captured> {
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
-    any::<[bool; 2]>().prop_map(|[pass_non_ip, pass_malformed]| Policy { pass_non_ip, pass_malformed })
+    any::<[bool; 3]>().prop_map(|[pass_non_ip, pass_unknown_framing, pass_malformed]| Policy {
+        pass_non_ip,
+        pass_unknown_framing,
+        pass_malformed,
+    })
 }
 
 /// Frames, and which of them an earlier function dropped.
@@ -358,7 +362,7 @@ fn frames_without_a_key_and_packets_dropped_before_are_not_counted() {
         function.report().json(),
         json!({ "rules": 1, "rules_hit": 0, "default_packets": 1, "default_bytes": 28, "hits": [] })
     );
-    let strict = Policy { pass_non_ip: false, pass_malformed: false };
+    let strict = Policy { pass_non_ip: false, pass_unknown_framing: false, pass_malformed: false };
     let found = by_batches(&mut *function, &frames, 5, strict, &[false; 5]);
     let [malformed, non_ip] = [DropReason::Malformed, DropReason::NonIp].map(Verdict::Drop);
     assert_eq!(found, [Verdict::Pass, malformed, non_ip, BY_DEFAULT, BY_DEFAULT]);

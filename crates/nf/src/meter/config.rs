@@ -23,8 +23,22 @@ pub struct Config {
     /// Flows held at a time, over all workers, 128 bytes each; when there are more, the oldest is exported.
     #[serde(default = "Config::default_max_flows")]
     pub max_flows: MaxFlows,
+    /// The framings whose packets are counted: "basic" or "all".
+    #[serde(default)]
+    pub framings: Framings,
     /// The file for the records, as JSON lines; "-" is standard output. Without it they are only counted.
     pub output: Option<PathBuf>,
+}
+
+/// Framings whose packets a meter counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Framings {
+    /// The basic ones: Ethernet II, VLAN tags, MPLS, PPPoE, Linux cooked, BSD loopback and raw IP.
+    #[default]
+    Basic,
+    /// All in which IP is found.
+    All,
 }
 
 impl Config {
@@ -53,6 +67,7 @@ impl crate::Config for Config {
             idle: self.idle_timeout,
             active: self.active_timeout,
             max_flows: self.max_flows.get(),
+            framings: self.framings,
             output,
         }))
     }

@@ -11,7 +11,7 @@ use packetloom_packet::{
 };
 use packetloom_table::{EntryId, FlowTable};
 
-use super::MeterReport;
+use super::{Framings, MeterReport};
 use crate::units::Span;
 use crate::{Function, Records, Report};
 
@@ -25,6 +25,7 @@ const SWEEP_MIN: usize = 16_384;
 pub(super) struct MeterCpu {
     idle: Option<u64>,
     active: Option<u64>,
+    framings: Framings,
     table: FlowTable<Flow>,
     report: MeterReport,
     group: Vec<Packet>,
@@ -140,12 +141,13 @@ impl MeterKey for MatchKey6 {
 }
 
 impl MeterCpu {
-    pub(super) fn new(idle: Span, active: Span, max_flows: usize) -> Self {
+    pub(super) fn new(idle: Span, active: Span, max_flows: usize, framings: Framings) -> Self {
         // A seed that senders cannot know; no result depends on it.
         let seed = RandomState::new().hash_one(0u64);
         Self {
             idle: idle.limit(),
             active: active.limit(),
+            framings,
             table: FlowTable::new(max_flows, seed),
             report: MeterReport::default(),
             group: Vec::with_capacity(GROUP),
@@ -154,7 +156,13 @@ impl MeterCpu {
         }
     }
 
-    fn process_keys<K: MeterKey>(&mut self, batch: &Batch, keys: &Keys<K>, records: &mut Records<'_>) {
+    /// `ALL` where no packet is left out for its framing, as in most batches.
+    fn process_keys<const ALL: bool, K: MeterKey>(
+        &mut self,
+        batch: &Batch,
+        keys: &Keys<K>,
+        records: &mut Records<'_>,
+    ) {
         let mut packets = keys.keys.iter().zip(&keys.frames).zip(&keys.bytes);
         loop {
             self.group.clear();
@@ -163,6 +171,10 @@ impl MeterCpu {
                     continue;
                 }
                 self.report.frames += 1;
+                if !ALL && batch.is_other_framing(frame as usize) {
+                    self.report.not_counted.add(Reject::OtherFraming);
+                    continue;
+                }
                 let (protocol, tcp_flags) = key.protocol_and_flags();
                 if !protocol::is_metered(protocol) {
                     self.report.not_counted.add(Reject::Protocol);
@@ -241,8 +253,13 @@ impl Function for MeterCpu {
                 self.report.not_counted.add(*reject);
             }
         }
-        self.process_keys(batch, batch.v4(), records);
-        self.process_keys(batch, batch.v6(), records);
+        if self.framings == Framings::All || batch.other_framings().is_empty() {
+            self.process_keys::<true, _>(batch, batch.v4(), records);
+            self.process_keys::<true, _>(batch, batch.v6(), records);
+        } else {
+            self.process_keys::<false, _>(batch, batch.v4(), records);
+            self.process_keys::<false, _>(batch, batch.v6(), records);
+        }
     }
 
     fn expire(&mut self, now: Timestamp, packets: usize, records: &mut Records<'_>) {

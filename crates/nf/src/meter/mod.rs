@@ -2,7 +2,8 @@
 //!
 //! A flow is an IP version, a protocol and an unordered pair of (address, port). A record's source is the sender of its
 //! first packet; packets the other way count as reverse. Only TCP, UDP, SCTP, ICMP and ICMPv6 are metered; ports are 0 for
-//! ICMP and for fragments other than the first.
+//! ICMP and for fragments other than the first. Packets in framings that are not basic ([`Framings`]) are left out unless asked for,
+//! and counted as such.
 //!
 //! A record ends, judged when the flow's next packet comes, when the time since its latest packet has reached the idle
 //! timeout or the time since its first packet the active timeout. Time comes from the packets; time that runs backwards
@@ -25,7 +26,7 @@ use packetloom_packet::reject::RejectCounts;
 use packetloom_packet::{EndReason, FlowRecord};
 use serde_json::json;
 
-pub use config::Config;
+pub use config::{Config, Framings};
 
 use crate::units::Span;
 use crate::{Form, Function, Oracle, Prepared, Report, Standalone, is_equal};
@@ -36,6 +37,7 @@ pub struct Meter {
     idle: Span,
     active: Span,
     max_flows: usize,
+    framings: Framings,
     output: Option<PathBuf>,
 }
 
@@ -50,7 +52,7 @@ impl Prepared for Meter {
 
     fn describe(&self) -> Vec<String> {
         let limit = |span: Span| if span.limit().is_some() { span.to_string() } else { "none".into() };
-        vec![
+        let mut lines = vec![
             "flow: IP version, protocol, unordered pair of (address, port)".into(),
             format!("timeouts: idle {}, active {}", limit(self.idle), limit(self.active)),
             format!("at most {} flows, then the oldest is exported", self.max_flows),
@@ -58,7 +60,11 @@ impl Prepared for Meter {
                 Some(path) => format!("records to {}", path.display()),
                 None => "records are counted only".into(),
             },
-        ]
+        ];
+        if self.framings == Framings::All {
+            lines.push("packets in all framings".into());
+        }
+        lines
     }
 
     fn is_per_flow(&self) -> bool {
@@ -77,11 +83,11 @@ impl Prepared for Meter {
 impl Standalone for Meter {
     fn function(&self, workers: usize) -> Box<dyn Function> {
         let share = self.max_flows.div_ceil(workers.max(1));
-        Box::new(cpu::MeterCpu::new(self.idle, self.active, share))
+        Box::new(cpu::MeterCpu::new(self.idle, self.active, share, self.framings))
     }
 
     fn oracle(&self) -> Box<dyn Oracle> {
-        Box::new(oracle::MeterOracle::new(self.idle, self.active, self.max_flows))
+        Box::new(oracle::MeterOracle::new(self.idle, self.active, self.max_flows, self.framings))
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use packetloom_packet::{EndReason, FlowRecord, HalfFlow, Reject, Timestamp, Verdict};
 
-use super::MeterReport;
+use super::{Framings, MeterReport};
 use crate::oracle::OraclePacket;
 use crate::units::Span;
 use crate::{Oracle, Records, Report};
@@ -16,6 +16,7 @@ pub(super) struct MeterOracle {
     idle: Option<u64>,
     active: Option<u64>,
     max_flows: usize,
+    framings: Framings,
     /// By protocol and endpoints, the lower one first; with the number of the flow's creation.
     flows: BTreeMap<(u8, Endpoint, Endpoint), (u64, FlowRecord)>,
     created: u64,
@@ -23,11 +24,12 @@ pub(super) struct MeterOracle {
 }
 
 impl MeterOracle {
-    pub(super) fn new(idle: Span, active: Span, max_flows: usize) -> Self {
+    pub(super) fn new(idle: Span, active: Span, max_flows: usize, framings: Framings) -> Self {
         Self {
             idle: idle.limit(),
             active: active.limit(),
             max_flows,
+            framings,
             flows: BTreeMap::new(),
             created: 0,
             report: MeterReport::default(),
@@ -58,6 +60,10 @@ impl Oracle for MeterOracle {
     fn step(&mut self, packet: &OraclePacket, records: &mut Records<'_>) -> Verdict {
         self.report.frames += 1;
         let ip = match &packet.ip {
+            Ok(_) if packet.other_framing && self.framings == Framings::Basic => {
+                self.report.not_counted.add(Reject::OtherFraming);
+                return Verdict::Pass;
+            }
             Ok(ip) if [1, 6, 17, 58, 132].contains(&ip.protocol) => ip,
             Ok(_) => {
                 self.report.not_counted.add(Reject::Protocol);

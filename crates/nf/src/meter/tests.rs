@@ -9,7 +9,7 @@ use packetloom_packet::{Batch, DropReason, EndReason, FlowRecord, HalfFlow, Link
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{Meter, MeterReport};
+use super::{Framings, Meter, MeterReport};
 use crate::batch::{Captured, fill};
 use crate::frames::{Fragment, Packet, Transport, ethernet};
 use crate::registry::Registration;
@@ -20,7 +20,7 @@ const SECOND: u64 = 1_000_000_000;
 /// A meter with timeouts in nanoseconds, 0 for none.
 fn meter(idle: u64, active: u64, max_flows: usize) -> Meter {
     let span = |nanos: u64| format!("{nanos}ns").parse().expect("a span");
-    Meter { idle: span(idle), active: span(active), max_flows, output: None }
+    Meter { idle: span(idle), active: span(active), max_flows, framings: Framings::Basic, output: None }
 }
 
 fn report_of(report: &dyn Report) -> MeterReport {
@@ -453,7 +453,7 @@ fn packets_dropped_before_are_not_seen() {
     let mut batch = Batch::new(5);
     fill(&mut batch, &frames);
     // The policy drops what is not IP; an earlier function the first packet.
-    batch.parse(Policy { pass_non_ip: false, pass_malformed: true });
+    batch.parse(Policy { pass_non_ip: false, ..Policy::PASS });
     batch.judge().0[0] = Verdict::Drop(DropReason::AclRule);
     let mut records = Vec::new();
     function.process(&mut batch, &mut |record| records.push(*record));
@@ -475,12 +475,38 @@ fn packets_dropped_before_are_not_seen() {
                 "extension_chain": 0,
                 "transport_truncated": 0,
                 "protocol": 0,
+                "unknown_framing": 0,
+                "other_framing": 0,
             },
             "biflows": 2,
             "uniflows": 2,
             "ended": { "idle_timeout": 0, "active_timeout": 0, "forced_end": 2, "lack_of_resources": 0 },
         })
     );
+}
+
+#[test]
+fn other_framings_are_counted_where_they_are_asked_for() {
+    let plain = udp(1, (A, 1), (B, 2));
+    let in_snap = |frame: &Captured| {
+        let mut frame = frame.clone();
+        frame.bytes.splice(12..12, [0, 40, 0xaa, 0xaa, 3, 0, 0, 0]);
+        frame
+    };
+    let unknown = Captured { nanos: 4, link: LinkType::ETHERNET, bytes: ethernet(0xfffe, &[0; 28]) };
+    let frames = [plain.clone(), in_snap(&plain), plain.clone(), in_snap(&plain), unknown, plain];
+    for (framings, packets, left_out) in [(Framings::Basic, 3, 2), (Framings::All, 5, 0)] {
+        let meter = Meter { framings, ..meter(0, 0, 9) };
+        for size in [1, 4, 6] {
+            let outcome = by_batches(&meter, &frames, size);
+            assert_eq!(outcome, one_by_one(&meter, &frames));
+            assert_eq!(outcome.records[0].forward.packets, packets);
+            let report = outcome.report.json();
+            assert_eq!((&report["frames"], &report["counted_packets"]), (&json!(6), &json!(packets)));
+            assert_eq!(report["not_counted"]["other_framing"], json!(left_out));
+            assert_eq!(report["not_counted"]["unknown_framing"], json!(1));
+        }
+    }
 }
 
 #[test]
@@ -690,11 +716,14 @@ fn keys_of_a_chain_file_have_defaults_and_limits() {
             "records to /chains/flows.json"
         ]
     );
+    let meter = prepare("{ framings = \"all\" }").unwrap();
+    assert_eq!(meter.describe().last().map(String::as_str), Some("packets in all framings"));
     for (output, path) in [("-", "-"), ("/tmp/flows", "/tmp/flows"), ("a/../b", "/chains/a/../b")] {
         let meter = prepare(&format!("{{ output = {output:?} }}")).unwrap();
         assert_eq!(meter.records_path(), Some(path.as_ref()));
     }
     for (keys, message) in [
+        ("{ framings = \"some\" }", "unknown variant `some`, expected `basic` or `all`"),
         ("{ max_flows = 0 }", "0; expected a number from 1 to 2147483648"),
         ("{ max_flows = 4294967296 }", "4294967296; expected a number from 1 to 2147483648"),
         ("{ idle_timeout = 30 }", "invalid type: integer `30`, expected a time in quotes, such as \"30s\""),
@@ -704,7 +733,7 @@ fn keys_of_a_chain_file_have_defaults_and_limits() {
         ),
         (
             "{ idle = \"30s\" }",
-            "unknown field `idle`, expected one of `idle_timeout`, `active_timeout`, `max_flows`, `output`",
+            "unknown field `idle`, expected one of `idle_timeout`, `active_timeout`, `max_flows`, `framings`, `output`",
         ),
     ] {
         assert_eq!(prepare(keys).err().as_deref(), Some(message), "{keys}");

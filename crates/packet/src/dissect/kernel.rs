@@ -1,6 +1,7 @@
 //! The walk over headers as text for kernels.
 
-use crate::wire::ethernet::{self, PppoeSession};
+use super::framing;
+use crate::wire::ethernet::{self, Ethernet, PppoeSession, VlanTag};
 use crate::wire::ip::Extension;
 use crate::wire::link::Loopback;
 use crate::{KeyBits, LinkType, Reject, protocol};
@@ -10,7 +11,8 @@ use crate::{KeyBits, LinkType, Reject, protocol};
 ///
 /// `dissect(frame, have, len, link)` walks over the first `have` bytes of a frame of which `len` were captured. Its
 /// answer is that of [`dissect()`](super::dissect()) for all that was captured; or [`HEADERS_BEYOND`], where a byte that
-/// matters is not among the first, or the IP packet does not say its length.
+/// matters is not among the first, the IP packet does not say its length, or the framing is one that only software knows: none of
+/// the [basic](super::is_basic()) ones, nor an EtherType that never carries IP.
 pub const KERNEL: &str = include_str!("../dissect.kernel.c");
 
 /// In place of an IP version: the frame has no match key.
@@ -70,6 +72,7 @@ pub fn defines() -> Vec<(String, String)> {
     };
     let protocols = |is_one: fn(u8) -> bool| (0..=u8::MAX).filter(move |&number| is_one(number));
     let questions = [
+        one_of("HEADERS_IS_NEVER_IP", (0..=u16::MAX).filter(|&number| framing::is_never_ip(number))),
         one_of("HEADERS_IS_VLAN", (0..=u16::MAX).filter(|&number| ethernet::is_vlan(number))),
         one_of("HEADERS_IS_PPP_IP", (0..=u16::MAX).filter(is_ppp_ip)),
         one_of("HEADERS_IS_FAMILY_IP", (0..=u16::MAX).filter(is_family_ip)),
@@ -78,6 +81,18 @@ pub fn defines() -> Vec<(String, String)> {
         one_of("HEADERS_HAS_TYPE_AND_CODE", protocols(protocol::has_type_and_code)),
     ];
     numbers.chain(Reject::ALL.map(reject)).chain(questions).collect()
+}
+
+/// Whether kernels know that a frame, which is in no basic framing, does not carry IP.
+pub(super) fn is_never_ip(link: LinkType, data: &[u8]) -> bool {
+    let Some(header) = Ethernet::new_checked(data).filter(|_| link == LinkType::ETHERNET) else {
+        return false;
+    };
+    let (mut ethertype, mut rest) = (header.ethertype(), &data[Ethernet::LEN..]);
+    while let Some(tag) = VlanTag::new_checked(rest).filter(|_| ethernet::is_vlan(ethertype)) {
+        (ethertype, rest) = (tag.ethertype(), &rest[VlanTag::LEN..]);
+    }
+    framing::is_never_ip(ethertype)
 }
 
 /// A macro that tells whether a number is one of these.

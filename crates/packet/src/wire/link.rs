@@ -15,14 +15,18 @@ impl<'a> Loopback<'a> {
         prefix(data).map(Self)
     }
 
-    /// Whether the family is AF_INET or one of the numbers BSDs, macOS and Linux give AF_INET6.
+    /// The address family.
     ///
     /// `network_order` for LINKTYPE_LOOP; LINKTYPE_NULL has the byte order of the host that captured, and a
     /// family is a small number, so the order that makes it small is the right one.
-    pub fn carries_ip(self, network_order: bool) -> bool {
+    pub fn family(self, network_order: bool) -> u32 {
         let little = u32::from_le_bytes(*self.0);
-        let family = if !network_order && little < 0x1_0000 { little } else { be32!(self.0, 0) };
-        matches!(family, 2 | 10 | 24 | 28 | 30)
+        if !network_order && little < 0x1_0000 { little } else { be32!(self.0, 0) }
+    }
+
+    /// Whether the [family](Self::family) is AF_INET or one of the numbers BSDs, macOS and Linux give AF_INET6.
+    pub fn carries_ip(self, network_order: bool) -> bool {
+        matches!(self.family(network_order), 2 | 10 | 24 | 28 | 30)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Everything below IP.
 
+use packetloom_packet::dissect::{MAX_HEADERS, is_basic};
 use packetloom_packet::{Headers, KeyBits, LinkType, Reject, dissect};
 
 use crate::support::*;
@@ -68,37 +69,172 @@ fn a_cut_within_layer_2_is_told() {
 }
 
 #[test]
-fn other_payloads_are_not_ip() {
-    let v4 = Ipv4::of(UDP).packet(&udp(1, 2));
-    let headers = [
-        ("ARP", LinkType::ETHERNET, ethernet(0x0806)),
-        ("an 802.3 length", LinkType::ETHERNET, ethernet(0x0040)),
-        ("a type that is IPv4's with its bytes swapped", LinkType::ETHERNET, ethernet(0x0008)),
-        ("ARP in a VLAN", LinkType::ETHERNET, [ethernet(0x8100), tag(0x0806)].concat()),
-        ("PPPoE discovery", LinkType::ETHERNET, [ethernet(0x8863), pppoe(0x0021)].concat()),
-        ("PPPoE with LCP", LinkType::ETHERNET, [ethernet(0x8864), pppoe(0xc021)].concat()),
-        ("PPPoE with IPCP", LinkType::ETHERNET, [ethernet(0x8864), pppoe(0x8021)].concat()),
+fn ip_is_found_in_every_other_framing() {
+    let v4 = Ipv4::of(UDP).packet(&udp(1000, 53));
+    let v6 = Ipv6::of(UDP).packet(&udp(1000, 53));
+    let bits = [KeyBits::PORTS, KeyBits::WHOLE];
+    for (is_v6, packet, headers) in [
+        (false, &v4, Headers { key: key4(UDP, (1000, 53), 0, &bits), ip_bytes: 32 }),
+        (true, &v6, Headers { key: key6(UDP, (1000, 53), 0, &bits), ip_bytes: 52 }),
+    ] {
+        for (name, link, header) in framings(is_v6) {
+            // Behind the packet there may be a trailer, such as PRP's.
+            for trailer in [0, 6] {
+                let frame = [&header[..], packet, &vec![0x88; trailer]].concat();
+                assert_eq!(dissect(link, &frame, WIRE), Ok(headers), "{name}");
+                assert!(!is_basic(link, &frame), "{name}");
+            }
+            for cut in 0..=header.len() {
+                let cut_at = dissect(link, &header[..cut], WIRE);
+                let expected = [Err(Reject::LinkTruncated), Err(Reject::UnknownFraming)];
+                assert!(expected.contains(&cut_at), "{name} cut at {cut}: {cut_at:?}");
+            }
+        }
+    }
+    for (name, link, header) in carriers() {
+        assert!(is_basic(link, &[&header[..], &v4].concat()), "{name}");
+    }
+}
+
+/// A header's name, the link type, and its bytes.
+type Named = (&'static str, LinkType, Vec<u8>);
+
+fn check_all(headers: Vec<Named>, expected: Reject) {
+    for packet in [Ipv4::of(UDP).packet(&udp(1, 2)), Ipv6::of(UDP).packet(&udp(1, 2))] {
+        for (name, link, header) in &headers {
+            let frame = [&header[..], &packet].concat();
+            assert_eq!(dissect(*link, &frame, WIRE), Err(expected), "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_never_carries_ip_is_not_ip() {
+    let e = LinkType::ETHERNET;
+    let llc = |bytes: &[u8]| [&ethernet(60), bytes].concat();
+    let mut headers = vec![
+        ("ARP in a VLAN", e, [ethernet(0x8100), tag(0x0806)].concat()),
+        ("PPPoE discovery", e, [ethernet(0x8863), pppoe(0x0021)].concat()),
+        ("PPPoE with LCP", e, [ethernet(0x8864), pppoe(0xc021)].concat()),
+        ("PPPoE with IPCP", e, [ethernet(0x8864), pppoe(0x8021)].concat()),
         (
-            "a VLAN tag inside PPPoE",
-            LinkType::ETHERNET,
-            [ethernet(0x8864), pppoe(0x8100), tag(IPV4)].concat(),
+            "LCP that rejects IPV6CP",
+            e,
+            [ethernet(0x8864), pppoe(0xc021), vec![8, 1, 0, 20, 0x80, 0x57]].concat(),
         ),
+        ("spanning tree", e, llc(&[0x42, 0x42, 3])),
+        ("spanning tree in a VLAN", e, [ethernet(0x8100), tag(60), vec![0x42, 0x42, 3]].concat()),
+        ("PVST+", e, llc(&[0xaa, 0xaa, 3, 0, 0, 0x0c, 1, 0x0b])),
+        ("CDP", e, llc(&[0xaa, 0xaa, 3, 0, 0, 0x0c, 0x20, 0])),
+        ("ARP in LLC/SNAP", e, llc(&[0xaa, 0xaa, 3, 0, 0, 0, 8, 6])),
         (
-            "MPLS with a control word",
-            LinkType::ETHERNET,
-            [ethernet(0x8847), label(true), vec![0; 4]].concat(),
+            "AppleTalk in SNAP",
+            e,
+            llc(&[0xaa, 0xaa, 3, 8, 0, 7, 0x80, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
         ),
-        ("MPLS with nibble 5", LinkType::ETHERNET, [ethernet(0x8847), label(true), vec![0x50; 4]].concat()),
+        ("IS-IS", e, llc(&[0xfe, 0xfe, 3, 0x83])),
+        ("NetBIOS", e, llc(&[0xf0, 0xf1, 0x01, 0x02])),
+        ("XID of the null SAP", e, llc(&[0, 1, 0xaf])),
+        ("IPX in 802.3", e, llc(&[0xff, 0xff, 0, 30])),
+        ("IPX in SLL", LinkType::SLL, sll(1)),
+        ("FCoE", e, [ethernet(0x8906), vec![0; 14], vec![6, 0, 0, 0, 0, 0, 0, 0, 8]].concat()),
         ("SLL with ARP", LinkType::SLL, sll(0x0806)),
         ("SLL2 with ARP", LinkType::SLL2, sll2(0x0806)),
-        ("NULL with no family", LinkType::NULL, vec![0; 4]),
         ("NULL with AppleTalk", LinkType::NULL, vec![16, 0, 0, 0]),
+        ("ARP in an I-Tag", e, [ethernet(0x88e7), vec![0; 4], ethernet(0x0806)].concat()),
+    ];
+    for ethertype in
+        [0x0806, 0x0842, 0x22ea, 0x6003, 0x8035, 0x8137, 0x8809, 0x888e, 0x8892, 0x88cc, 0x88f7, 0x9000]
+    {
+        headers.push(("an EtherType", e, ethernet(ethertype)));
+    }
+    check_all(headers, Reject::NotIp);
+}
+
+#[test]
+fn what_may_carry_ip_is_an_unknown_framing() {
+    let e = LinkType::ETHERNET;
+    let llc = |bytes: &[u8]| [&ethernet(60), bytes].concat();
+    let mpls = |rest: &[u8]| [ethernet(0x8847), label(true), rest.to_vec()].concat();
+    let of_802_11 = {
+        let mut header = sll(0x0806);
+        header[2..4].copy_from_slice(&803u16.to_be_bytes());
+        header
+    };
+    let headers = vec![
+        ("no LLC", e, ethernet(60)),
+        ("a type that is IPv4's with its bytes swapped", e, ethernet(0x0008)),
+        ("a type of nobody", e, ethernet(0xfffe)),
+        ("MACsec", e, ethernet(0x88e5)),
+        ("TIPC", e, ethernet(0x88ca)),
+        ("EtherCAT", e, ethernet(0x88a4)),
+        ("FCoE with IP", e, [ethernet(0x8906), vec![0; 14], vec![6, 0, 0, 0, 0, 0, 0, 0, 5]].concat()),
+        ("a VLAN tag inside PPPoE", e, [ethernet(0x8864), pppoe(0x8100), tag(IPV4)].concat()),
+        ("PPPoE with compressed TCP", e, [ethernet(0x8864), pppoe(0x002d)].concat()),
+        ("LCP that rejects IP", e, [ethernet(0x8864), pppoe(0xc021), vec![8, 1, 0, 40, 0, 0x21]].concat()),
+        ("SNAP in numbered frames", e, llc(&[0xaa, 0xaa, 0, 0, 0, 0, 0, 8, 0])),
+        ("SNAP to another SAP", e, llc(&[0xaa, 0x42, 3, 0, 0, 0, 8, 0])),
+        ("SNAP of nobody", e, llc(&[0xaa, 0xaa, 3, 0x12, 0x34, 0x56, 8, 0])),
+        ("a length in SNAP", e, llc(&[0xaa, 0xaa, 3, 0, 0, 0, 0, 60])),
+        ("CLNP", e, llc(&[0xfe, 0xfe, 3, 0x81])),
+        ("ISL with something else than Ethernet", e, {
+            let mut header = framings(false).into_iter().find(|framing| framing.0 == "ISL").expect("ISL").2;
+            header[5] = 0x10;
+            header
+        }),
+        ("NSH of another version", e, [ethernet(0x894f), vec![0x4f, 0xc2, 2, 1, 0, 0, 0, 0]].concat()),
+        ("NSH without room", e, [ethernet(0x894f), vec![0x0f, 0xc1, 2, 1, 0, 0, 0, 0]].concat()),
+        ("NSH with something else", e, [ethernet(0x894f), vec![0x0f, 0xc2, 2, 6, 0, 0, 0, 0]].concat()),
+        ("metadata of another version", e, [ethernet(0x8909), vec![2, 1, 0, 1, 0, 7, 8, 0]].concat()),
+        ("MPLS with a control word and nothing else", e, mpls(&[0; 4])),
+        ("MPLS with nibble 5", e, mpls(&[0x50; 4])),
+        ("ARP in a pseudowire", e, mpls(&ethernet(0x0806))),
+        ("ARP in a pseudowire with a control word", e, mpls(&[vec![0; 4], ethernet(0x0806)].concat())),
+        ("another channel", e, mpls(&[0x10, 0, 0, 7])),
+        ("SLL, 802.11", LinkType::SLL, of_802_11),
+        ("SLL, PPP", LinkType::SLL, sll(7)),
+        ("NULL with no family", LinkType::NULL, vec![0; 4]),
         ("NULL with two families", LinkType::NULL, vec![2, 0, 2, 0]),
         ("LOOP in the other byte order", LinkType::LOOP, vec![2, 0, 0, 0]),
     ];
-    for (name, link, header) in headers {
-        assert_eq!(dissect(link, &[header, v4.clone()].concat(), WIRE), Err(Reject::NotIp), "{name}");
-    }
+    check_all(headers, Reject::UnknownFraming);
+}
+
+#[test]
+fn the_number_of_headers_is_limited() {
+    let e_tag = |ethertype: u16| [&[0; 6][..], &ethertype.to_be_bytes()].concat();
+    let tags = |count: usize| [ethernet(0x893f), e_tag(0x893f).repeat(count - 1), e_tag(0x9300)].concat();
+    let packet = [tag(0x8100).repeat(50), tag(IPV4), Ipv4::of(UDP).packet(&udp(1, 2))].concat();
+    let walk = |count| dissect(LinkType::ETHERNET, &[tags(count), packet.clone()].concat(), WIRE);
+    // Ethernet's is one of them; VLAN tags are none.
+    let most = MAX_HEADERS as usize - 1;
+    assert!(walk(most).is_ok());
+    assert_eq!(walk(most + 1), Err(Reject::UnknownFraming));
+    // An end of each kind, before the limit and behind it.
+    assert_eq!(dissect(LinkType::ETHERNET, &tags(most), WIRE), Err(Reject::LinkTruncated));
+    let long = [ethernet(0x894f), [0x0f, 0xc2, 2, 4, 0, 0, 0, 0].repeat(100)].concat();
+    assert_eq!(dissect(LinkType::ETHERNET, &long, WIRE), Err(Reject::UnknownFraming));
+}
+
+#[test]
+fn of_two_readings_that_both_find_ip_neither_is_taken() {
+    let packet = Ipv4::of(UDP).packet(&udp(1, 2));
+    // With a control word the source address is 08:00:45 in its last half: a packet of its own without one.
+    let mut frame = [ethernet(0x8847), label(true), vec![0; 4], ethernet(IPV4), packet.clone()].concat();
+    assert!(dissect(LinkType::ETHERNET, &frame, WIRE).is_ok());
+    frame[14 + 4 + 12..14 + 4 + 15].copy_from_slice(&[8, 0, 0x45]);
+    assert_eq!(dissect(LinkType::ETHERNET, &frame, WIRE), Err(Reject::UnknownFraming));
+    // Where it cannot be IP, it is by chance.
+    frame[14 + 4 + 14] = 0x75;
+    assert!(dissect(LinkType::ETHERNET, &frame, WIRE).is_ok());
+    // A header that may lead to IP is no chance.
+    frame[14 + 4 + 12..14 + 4 + 14].copy_from_slice(&0x88e5u16.to_be_bytes());
+    assert_eq!(dissect(LinkType::ETHERNET, &frame, WIRE), Err(Reject::UnknownFraming));
+
+    // A frame is guessed at once.
+    let nested =
+        [ethernet(0x8847), label(true), ethernet(0x8847), label(true), ethernet(IPV4), packet].concat();
+    assert_eq!(dissect(LinkType::ETHERNET, &nested, WIRE), Err(Reject::UnknownFraming));
 }
 
 #[test]

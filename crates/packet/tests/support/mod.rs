@@ -201,6 +201,85 @@ pub(crate) fn carriers() -> Vec<(&'static str, LinkType, Vec<u8>)> {
     ]
 }
 
+/// Headers of the other framings that carry IP of a version: a name, the link type, the bytes.
+pub(crate) fn framings(is_v6: bool) -> Vec<(&'static str, LinkType, Vec<u8>)> {
+    let ip = if is_v6 { IPV6 } else { IPV4 };
+    let (e, a) = (LinkType::ETHERNET, ethernet);
+    let with = |bytes: &[u8], ethertype: u16| [bytes, &ethertype.to_be_bytes()].concat();
+    let snap = |organisation: [u8; 3], protocol: u16| {
+        with(&[&[0xaa, 0xaa, 3][..], &organisation].concat(), protocol)
+    };
+    let of = |headers: &[Vec<u8>]| headers.concat();
+    let inner = || a(ip);
+    let other_mac = || [&[0xa4, 0x11, 0x22, 0x33, 0x44, 0x55], &inner()[6..]].concat();
+    let next = if is_v6 { 2 } else { 1 };
+    let nsh = |next| vec![0x0f, 0xc2, 2, next, 0, 0, 10, 255];
+    let short = vec![if is_v6 { 0x57 } else { 0x21 }];
+    let session = || vec![0x11, 0, 0, 7, 0, 99];
+    let channel = vec![0x10, 0, 0, short[0]];
+    vec![
+        ("LLC/SNAP", e, of(&[a(60), snap([0; 3], ip)])),
+        ("LLC/SNAP, a length of no length", e, of(&[a(0x05ff), snap([0; 3], ip)])),
+        ("LLC/SNAP, 802.1H", e, of(&[a(60), snap([0, 0, 0xf8], ip)])),
+        ("LLC/SNAP, Apple", e, of(&[a(60), snap([8, 0, 7], ip)])),
+        ("LLC/SNAP, group, response, final", e, of(&[a(60), with(&[0xab, 0xab, 0x13, 0, 0, 0], ip)])),
+        ("LLC/SNAP in a VLAN", e, of(&[a(0x8100), tag(60), snap([0; 3], ip)])),
+        ("a VLAN in LLC/SNAP", e, of(&[a(60), snap([0; 3], 0x8100), tag(ip)])),
+        ("LLC of IP", e, of(&[a(60), vec![6, 6, 3]])),
+        ("jumbo LLC", e, of(&[a(0x8870), snap([0; 3], ip)])),
+        ("bridged in SNAP, padded", e, of(&[a(60), snap([0, 0x80, 0xc2], 7), vec![0, 0], inner()])),
+        ("bridged in SNAP", e, of(&[a(60), snap([0, 0x80, 0xc2], 1), inner()])),
+        ("tag 0x9300", e, of(&[a(0x9300), tag(ip)])),
+        ("tag 0x9300 between VLAN tags", e, of(&[a(0x8100), tag(0x9300), tag(0x88a8), tag(ip)])),
+        ("VN-Tag", e, of(&[a(0x8926), with(&[0, 1, 0, 2], ip)])),
+        ("E-Tag", e, of(&[a(0x893f), with(&[0, 1, 0, 2, 0, 3], ip)])),
+        ("I-Tag", e, of(&[a(0x88e7), vec![0, 0, 0, 9], inner()])),
+        ("EDSA", e, of(&[a(0xdada), with(&[0, 0, 0x40, 0, 0, 1], ip)])),
+        ("Cisco MetaData", e, of(&[a(0x8909), with(&[1, 1, 0, 1, 0, 7], ip)])),
+        ("bridging", e, of(&[a(0x6558), inner()])),
+        ("HSR", e, of(&[a(0x892f), with(&[0, 60, 0, 1], ip)])),
+        ("TRILL", e, of(&[a(0x22f3), vec![0, 1, 0, 2, 0, 3], inner()])),
+        ("TRILL, options", e, of(&[a(0x22f3), vec![0, 0x81, 0, 2, 0, 3, 1, 2, 3, 4, 5, 6, 7, 8], inner()])),
+        ("FabricPath", e, of(&[a(0x8903), vec![0, 0x60], inner()])),
+        (
+            "ISL",
+            e,
+            of(&[
+                vec![1, 0, 0x0c, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 80, 0xaa, 0xaa, 3, 0, 0, 0x0c],
+                vec![1, 0x11, 0, 0, 0, 0],
+                inner(),
+            ]),
+        ),
+        ("NSH", e, of(&[a(0x894f), nsh(next)])),
+        ("NSH, metadata", e, of(&[a(0x894f), vec![0x0f, 0xc6, 1, next, 0, 0, 10, 255], vec![7; 16]])),
+        ("NSH, Ethernet", e, of(&[a(0x894f), nsh(3), inner()])),
+        ("NSH in NSH", e, of(&[a(0x894f), nsh(4), nsh(next)])),
+        ("NSH, MPLS", e, of(&[a(0x894f), nsh(5), label(false), label(true)])),
+        ("pseudowire, control word", e, of(&[a(0x8847), label(true), vec![0, 0, 0, 7], inner()])),
+        ("pseudowire", e, of(&[a(0x8847), label(false), label(true), inner()])),
+        ("pseudowire, another address", e, of(&[a(0x8848), label(true), other_mac()])),
+        ("pseudowire of a VLAN", e, of(&[a(0x8847), label(true), vec![0; 4], a(0x8100), tag(ip)])),
+        ("pseudowire of a VLAN, no control word", e, of(&[a(0x8847), label(true), a(0x8100), tag(ip)])),
+        ("associated channel", e, of(&[a(0x8847), label(true), channel])),
+        ("PPPoE, compressed", e, of(&[a(0x8864), session(), short])),
+        ("PPPoE, MPLS", e, of(&[a(0x8864), pppoe(0x0281), label(true)])),
+        ("PPPoE, bridged", e, of(&[a(0x8864), pppoe(0x0031), vec![0, 1], inner()])),
+        ("SLL, LLC", LinkType::SLL, of(&[sll(4), snap([0; 3], ip)])),
+        ("SLL2, LLC", LinkType::SLL2, of(&[sll2(4), snap([0; 3], ip)])),
+        ("SLL, VN-Tag", LinkType::SLL, of(&[sll(0x8926), with(&[0, 1, 0, 2], ip)])),
+        (
+            "much",
+            e,
+            of(&[a(0x88e7), vec![0; 4], a(0x893f), with(&[0; 6], 0x8100), tag(60), snap([0; 3], ip)]),
+        ),
+    ]
+}
+
+/// All of [`carriers`] and [`framings`].
+pub(crate) fn all_carriers() -> Vec<(&'static str, LinkType, Vec<u8>)> {
+    [carriers(), framings(false), framings(true)].concat()
+}
+
 /// Packets of every shape.
 pub(crate) fn packets() -> Vec<Vec<u8>> {
     let options: &[u8] = &[1; 12];

@@ -3,8 +3,8 @@
  *
  * Before this text stands that of dissect.kernel.c. Lanes take a packet each; nothing is shared between warps.
  *
- * Defined by the host: SLICE, the bytes of a frame that are looked at, a multiple of 16; what frames.kernel.c calls NON_IP(reject),
- * VERDICT_NON_IP and VERDICT_MALFORMED; RECORD_..., ANSWER_ENDS and ANSWER_MARKED, bits of records and answers; PROTOCOL_...; WRITTEN and BY_HOST, bits of what
+ * Defined by the host: SLICE, the bytes of a frame that are looked at, a multiple of 16; what frames.kernel.c calls
+ * VERDICT_OF(reject); RECORD_..., ANSWER_ENDS and ANSWER_MARKED, bits of records and answers; PROTOCOL_...; WRITTEN and BY_HOST, bits of what
  * the host is told of a packet beside its verdict.
  */
 
@@ -101,7 +101,7 @@ KERNEL void read_headers(GLOBAL const u8 *frames, GLOBAL const u16 *lens, GLOBAL
       is_beyond = headers.kind == HEADERS_BEYOND;
       is_v6 = headers.kind == HEADERS_V6;
       u32x4 head = four(0, 0, 0, 0);
-      u32x4 tail = four(0, 0, 0, (NON_IP(headers.reject) ? VERDICT_NON_IP : VERDICT_MALFORMED) << RECORD_VERDICT);
+      u32x4 tail = four(0, 0, 0, VERDICT_OF(headers.reject) << RECORD_VERDICT);
       if (is_v6 || headers.kind == HEADERS_V4) {
         head = four(is_v6 ? 0 : headers.source[0], is_v6 ? 0 : headers.destination[0], headers.ports, headers.rest);
         tail = four((u32)now, (u32)(now >> 32), headers.ip_bytes, RECORD_TAKES_PART | (is_v6 ? RECORD_IS_V6 : 0));

@@ -15,7 +15,7 @@ use packetloom_packet::{Headers, LinkType, Timestamp, Verdict, dissect, protocol
 use super::records::{self, Answer, ENDS, IS_V6, MARKED, Needs, Record, TAKES_PART, VERDICT, Wide};
 use super::{Buffers, Dealt, Stateful};
 use crate::offload::frames::Slice;
-use crate::offload::{Error, is_gpu, policy_defines};
+use crate::offload::{Error, is_gpu, policy_define};
 
 const HEADERS: &str = include_str!("headers.kernel.c");
 
@@ -157,7 +157,7 @@ impl Port {
         };
         let number = |name: &str, value: u32| (name.to_owned(), format!("{value}u"));
         let mut defines = dissect::defines();
-        defines.extend(policy_defines(policy));
+        defines.push(policy_define(policy));
         defines.extend([
             number("SLICE", slice.bytes() as u32),
             number("VERDICT_PASS", Verdict::Pass.code().into()),
