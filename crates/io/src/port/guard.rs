@@ -6,6 +6,7 @@
 use rustix::io::Errno;
 use rustix::net::netlink::NETFILTER;
 
+use super::Link;
 use super::netlink::{ACK, CREATE, ERROR, EXCLUSIVE, Netlink, REQUEST, Request};
 use crate::Error;
 
@@ -63,9 +64,11 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::NotPermitted`]: CAP_NET_ADMIN is needed. [`Error::Guard`]: another process guards the interface, or the kernel lacks
-    /// something that the text names.
+    /// [`Error::NoInterface`]: there is none of this name. [`Error::NotPermitted`]: CAP_NET_ADMIN is needed. [`Error::Guard`]: another
+    /// process guards the interface, or the kernel lacks something that the text names.
     pub fn install(interface: &str) -> Result<Self, Error> {
+        // Since Linux 6.16 a chain may name an interface that is still to come.
+        Link::by_name(interface)?;
         let socket =
             Netlink::open(Some(NETFILTER), 0).map_err(|source| match Errno::from_io_error(&source) {
                 Some(error) => explain(interface, Step::Begin, error),
@@ -175,7 +178,7 @@ fn explain(interface: &str, step: Step, error: Errno) -> Error {
             "the kernel has no ingress hook for packet filters (CONFIG_NETFILTER_INGRESS)".into()
         }
         (Step::Chain, Errno::NOENT) => {
-            "no such interface, or nf_tables of this kernel has no chains of type \"filter\" in the family \"netdev\"".into()
+            "nf_tables of this kernel has no chains of type \"filter\" in the family \"netdev\", or the interface was removed".into()
         }
         (_, error) => error.to_string(),
     };

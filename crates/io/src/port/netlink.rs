@@ -146,7 +146,6 @@ pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
 }
 
 /// A netlink socket.
-#[derive(Debug)]
 pub(super) struct Netlink {
     socket: OwnedFd,
     buffer: Vec<u8>,
@@ -190,6 +189,12 @@ impl Netlink {
         let (message, rest) = split_message(&self.buffer[self.unread.clone()]).ok_or(Errno::PROTO)?;
         self.unread.start = self.unread.end - rest.len();
         Ok(message)
+    }
+}
+
+impl std::fmt::Debug for Netlink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Netlink").field("socket", &self.socket).finish_non_exhaustive()
     }
 }
 

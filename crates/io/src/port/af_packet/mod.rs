@@ -33,6 +33,8 @@ const LINK_HEADERS: usize = 32;
 const SMALLEST_SLOT: usize = 2_048;
 /// Where slots for the MTU would be larger than this, there is one ring for all frames.
 const LARGEST_SLOT: usize = 1 << 14;
+/// Frames after which the kernel's counts are taken, long before their 32 bits are full.
+const COUNTED: u64 = 1 << 24;
 /// Bytes under way that the sending socket may hold.
 const SEND_BUFFER: usize = 4 << 20;
 
@@ -184,6 +186,8 @@ pub struct Port {
     giants: Option<Ring>,
     sender: Sender,
     statistics: Statistics,
+    /// Frames that were received when the kernel's counts were taken.
+    counted: u64,
     // Dropped last: while the port is being closed, packets are lost rather than handled twice.
     guard: Option<Guard>,
 }
@@ -227,6 +231,7 @@ impl Port {
             giants: rings.giants.map(|ring| ring.open().map_err(failed)).transpose()?,
             sender: Sender::open().map_err(failed)?,
             statistics: Statistics::default(),
+            counted: 0,
             guard,
         };
         port.bind(&link)?;
@@ -273,6 +278,10 @@ impl Port {
                 None => break true,
             }
         };
+        if self.statistics.received - self.counted >= COUNTED {
+            // Where it fails, the next one who asks for the counts is told.
+            let _ = self.statistics();
+        }
         Received { frames, is_more_left }
     }
 
@@ -341,6 +350,7 @@ impl Port {
     ///
     /// [`Error::Interface`]: the kernel does not tell.
     pub fn statistics(&mut self) -> Result<Statistics, Error> {
+        self.counted = self.statistics.received;
         for ring in std::iter::once(&self.frames).chain(&self.giants) {
             let (arrived, dropped) = socket::take_statistics(ring)
                 .map_err(|error| failed(&self.interface, "count its packets", error))?;

@@ -198,7 +198,7 @@ impl Ring {
         let (tci, tpid): (u16, u16) = (field!(tp_vlan_tci), field!(tp_vlan_tpid));
         // SAFETY: as above; the address follows the header.
         let packet_type: u8 = unsafe { self.read(ADDRESS + mem::offset_of!(libc::sockaddr_ll, sll_pkttype)) };
-        let tag = (status & libc::TP_STATUS_VLAN_VALID != 0).then(|| Tag {
+        let tag = (status & libc::TP_STATUS_VLAN_VALID != 0).then_some(Tag {
             tci,
             tpid: if status & libc::TP_STATUS_VLAN_TPID_VALID != 0 { tpid } else { TPID_8021Q },
         });

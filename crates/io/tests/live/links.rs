@@ -1,0 +1,153 @@
+//! Links that go down, come up, are removed and added again, while a forwarder runs.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use packetloom_io::port::{
+    Link, LinkEvent, LinkMonitor, Mode, Offload, Options, Outgoing, Port, PortState, Stop, wait,
+};
+
+use crate::ends::echo;
+use crate::forwarder::Forwarder;
+use crate::frames::{self, Monitor};
+use crate::net::{Net, SERVER};
+
+/// Tries until an answer comes.
+fn comes_back(net: &Net) {
+    let begin = Instant::now();
+    while echo(net, SERVER[0], 7_000, &[100]).is_err() {
+        assert!(begin.elapsed() < Duration::from_secs(5), "no answer");
+    }
+}
+
+#[test]
+fn a_forwarder_goes_on_after_its_port_was_down() {
+    let Some(net) = Net::new() else { return };
+    let forwarder = Forwarder::start(&net);
+    comes_back(&net);
+    net.product.ip("link set pa down").expect("down");
+    assert_eq!(echo(&net, SERVER[0], 7_000, &[100]), Err(100));
+    net.product.ip("link set pa up").expect("up");
+    comes_back(&net);
+    // The peer of the other one.
+    net.server.ip("link set s0 down").expect("down");
+    std::thread::sleep(Duration::from_millis(100));
+    net.server.ip("link set s0 up").expect("up");
+    comes_back(&net);
+    let [a, b] = forwarder.stop().states;
+    assert_eq!(a, [PortState::Down, PortState::Up]);
+    assert_eq!(b, [PortState::NoCarrier, PortState::Up]);
+}
+
+#[test]
+fn a_forwarder_goes_on_with_an_interface_that_was_made_again() {
+    let Some(net) = Net::new() else { return };
+    let forwarder = Forwarder::start(&net);
+    comes_back(&net);
+    for _ in 0..3 {
+        net.product.ip("link del pa").expect("removed");
+        std::thread::sleep(Duration::from_millis(50));
+        net.connect_a().expect("made again");
+        comes_back(&net);
+    }
+    // It is guarded as before: the kernel does not see what comes.
+    assert_eq!(forwarder.stop().states[0].iter().filter(|&&state| state == PortState::Gone).count(), 3);
+}
+
+#[test]
+fn sending_says_why_it_stops() {
+    let Some(net) = Net::new() else { return };
+    let mut port = net.product.run(|| Port::open(&Options::new("pa", Mode::Monitor)).expect("a port"));
+    let mut monitor = net.product.run(|| LinkMonitor::open().expect("a monitor"));
+    let frame = frames::udp(&net, &[1; 20]);
+    let outgoing = [Outgoing { bytes: &frame, offload: Offload::NONE }; 3];
+    let mut stopped = |port: &mut Port| {
+        let sent = port.send(&outgoing).expect("sent");
+        let begin = Instant::now();
+        let mut state = None;
+        while state.is_none() && begin.elapsed() < Duration::from_secs(2) {
+            while let Some(event) = monitor.next_event().expect("an event") {
+                state = port.update(&event).expect("told").or(state);
+            }
+            wait(&[port], &[monitor.as_fd()], Some(Duration::from_millis(20))).expect("waited");
+        }
+        assert_eq!(port.state(), state.unwrap_or(PortState::Up));
+        (sent.taken, sent.stopped, port.state())
+    };
+    net.client.ip("link set c0 down").expect("down");
+    assert_eq!(stopped(&mut port), (0, Some(Stop::Busy), PortState::NoCarrier));
+    net.product.ip("link set pa down").expect("down");
+    assert_eq!(stopped(&mut port), (0, Some(Stop::Down), PortState::Down));
+    net.product.ip("link set pa up").expect("up");
+    net.client.ip("link set c0 up").expect("up");
+    assert_eq!(stopped(&mut port), (3, None, PortState::Up));
+    net.product.ip("link del pa").expect("removed");
+    assert_eq!(stopped(&mut port), (0, Some(Stop::Gone), PortState::Gone));
+    let statistics = port.statistics().expect("still counted");
+    assert_eq!((statistics.sent, statistics.stops), (3, 3));
+    net.connect_a().expect("made again");
+    let begin = Instant::now();
+    while port.state() != PortState::Up && begin.elapsed() < Duration::from_secs(2) {
+        while let Some(event) = monitor.next_event().expect("an event") {
+            port.update(&event).expect("told");
+        }
+    }
+    let sent = port.send(&outgoing).expect("sent");
+    assert_eq!((sent.taken, sent.stopped), (3, None));
+}
+
+/// The error of a link that goes down is told once; after that, waiting is waiting again.
+#[test]
+fn waiting_for_a_port_that_is_down_does_not_spin() {
+    let Some(net) = Net::new() else { return };
+    let receiver = net.product.run(|| Monitor::open("pa"));
+    net.product.ip("link set pa down").expect("down");
+    let mut times = Vec::new();
+    for _ in 0..4 {
+        let begin = Instant::now();
+        wait(&[&receiver.port], &[], Some(Duration::from_millis(50))).expect("waited");
+        times.push(begin.elapsed());
+    }
+    let long = times.iter().filter(|time| **time >= Duration::from_millis(50)).count();
+    assert!(long >= 2, "{times:?}");
+    // A port can be opened while its link is down, and receives once it is up.
+    let mut late = net.product.run(|| Monitor::open("pa"));
+    assert_eq!(late.port.state(), PortState::Down);
+    net.product.ip("link set pa up").expect("up");
+    let mut client = net.client.run(|| Monitor::open("c0"));
+    client.send_numbered(&[frames::udp(&net, &[1; 20])]);
+    late.collect(frames::is_ours, 1);
+}
+
+#[test]
+fn events_name_links_and_what_became_of_them() {
+    let Some(net) = Net::new() else { return };
+    let mut monitor = net.product.run(|| LinkMonitor::open().expect("a monitor"));
+    assert_eq!(monitor.next_event().expect("none yet"), None);
+    net.product.ip("link add name x0 mtu 1400 type veth peer name x1").expect("made");
+    net.product.ip("link set x0 name x2").expect("renamed");
+    net.product.ip("link set x2 up").expect("up");
+    net.product.ip("link set x1 up").expect("up");
+    let link = net.product.run(|| Link::by_name("x2").expect("there"));
+    assert_eq!((link.mtu, link.hardware), (1_400, 1));
+    net.product.ip("link del x2").expect("removed");
+    let mut events = Vec::new();
+    let begin = Instant::now();
+    while !matches!(events.last(), Some(LinkEvent::Removed(gone)) if *gone == Link { is_up: gone.is_up, has_carrier: gone.has_carrier, ..link.clone() })
+    {
+        match monitor.next_event().expect("an event") {
+            Some(event) => events.push(event),
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+        assert!(begin.elapsed() < Duration::from_secs(2), "{events:?}");
+    }
+    let of_x: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            LinkEvent::Changed(changed) if changed.index == link.index => Some(changed.clone()),
+            _ => None,
+        })
+        .collect();
+    assert!(of_x.iter().any(|link| link.name == "x0" && !link.is_up));
+    assert!(of_x.iter().any(|link| link.name == "x2" && link.is_up && link.has_carrier));
+}
