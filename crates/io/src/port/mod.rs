@@ -48,11 +48,7 @@ const FEW: usize = 16;
 /// [`Error::Wait`]: the system refuses, for lack of memory perhaps.
 pub fn wait(ports: &[&Port], others: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool, Error> {
     let mut fds = ports.iter().flat_map(|port| port.fds()).chain(others.iter().copied());
-    let count = fds.clone().count();
-    let Some(first) = fds.clone().next() else {
-        std::thread::sleep(timeout.unwrap_or_default());
-        return Ok(false);
-    };
+    let (first, count) = (fds.clone().next(), fds.clone().count());
     let timeout = timeout.map(|timeout| Timespec {
         tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
@@ -60,12 +56,16 @@ pub fn wait(ports: &[&Port], others: &[BorrowedFd<'_>], timeout: Option<Duration
     let of = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
     let mut few: [PollFd<'_>; FEW];
     let mut many: Vec<PollFd<'_>>;
-    let polled = if count <= FEW {
-        few = array::from_fn(|_| of(fds.next().unwrap_or(first)));
-        &mut few[..count]
-    } else {
-        many = fds.map(of).collect();
-        &mut many
+    let polled: &mut [PollFd<'_>] = match first {
+        None => &mut [],
+        Some(first) if count <= FEW => {
+            few = array::from_fn(|_| of(fds.next().unwrap_or(first)));
+            &mut few[..count]
+        }
+        Some(_) => {
+            many = fds.map(of).collect();
+            &mut many
+        }
     };
     let ready = match rustix::event::poll(polled, timeout.as_ref()) {
         Ok(ready) => ready > 0,

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use crate::net::Net;
 
 /// Whoever waits longer than this has lost something.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What takes longer than this only trickles.
+const DEADLINE: Duration = Duration::from_secs(30);
 const CHUNK: usize = 1 << 16;
 
 /// An address and a port.
@@ -25,16 +27,18 @@ fn pattern(offset: usize, bytes: &mut [u8]) {
 }
 
 fn write(stream: &mut TcpStream, len: usize) {
-    let mut chunk = vec![0; CHUNK];
+    let (mut chunk, begin) = (vec![0; CHUNK], Instant::now());
     for offset in (0..len).step_by(CHUNK) {
+        assert!(begin.elapsed() < DEADLINE, "{offset} of {len} bytes written");
         pattern(offset, &mut chunk);
         stream.write_all(&chunk[..CHUNK.min(len - offset)]).expect("written");
     }
 }
 
 fn read(stream: &mut TcpStream, len: usize) {
-    let (mut chunk, mut expected) = (vec![0; CHUNK], vec![0; CHUNK]);
+    let (mut chunk, mut expected, begin) = (vec![0; CHUNK], vec![0; CHUNK], Instant::now());
     for offset in (0..len).step_by(CHUNK) {
+        assert!(begin.elapsed() < DEADLINE, "{offset} of {len} bytes read");
         let part = CHUNK.min(len - offset);
         stream.read_exact(&mut chunk[..part]).expect("read");
         pattern(offset, &mut expected);

@@ -1,7 +1,7 @@
 //! The kernel is kept from handling what a port forwards: every packet arrives once, and what was dropped does not arrive.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use packetloom_io::Error;
@@ -119,6 +119,16 @@ fn the_kernel_forwards_again_when_the_guard_goes() {
     assert!(routed.flood().into_iter().all(|count| count == 1), "everything is forwarded");
 }
 
+/// A process that is killed when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// The name of a variable that makes [`child_that_guards`] guard.
 const CHILD: &str = "PACKETLOOM_LIVE_GUARD";
 
@@ -136,20 +146,19 @@ fn child_that_guards() {
 #[test]
 fn the_kernel_forwards_again_when_the_process_is_killed() {
     let Some(mut routed) = Routed::new() else { return };
-    let mut child = Command::new("ip")
+    let child = Command::new("ip")
         .args(["netns", "exec", routed.net.product.name()])
         .arg(std::env::current_exe().expect("this program"))
         .args(["--exact", "guard::child_that_guards", "--nocapture"])
         .env(CHILD, "1")
         .stdout(Stdio::piped())
-        .spawn()
-        .expect("started");
-    let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        .spawn();
+    let mut child = Killed(child.expect("started"));
+    let lines = BufReader::new(child.0.stdout.take().expect("piped")).lines();
     assert!(lines.map_while(Result::ok).any(|line| line.contains("guarded")), "the child guards");
     assert!(routed.flood().into_iter().all(|count| count == 0), "nothing is forwarded");
     // ip has become the child: this is SIGKILL for it.
-    child.kill().expect("killed");
-    child.wait().expect("gone");
+    drop(child);
     assert!(routed.flood().into_iter().all(|count| count == 1), "everything is forwarded");
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,6 +13,11 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 /// Addresses of the client and the server.
 pub(crate) const CLIENT: [&str; 2] = ["10.9.0.1", "fd09::1"];
 pub(crate) const SERVER: [&str; 2] = ["10.9.0.2", "fd09::2"];
+
+/// Where `ip` keeps namespaces.
+const NAMES: &str = "/var/run/netns";
+/// What the names of all namespaces begin with, before the number of the process that made them.
+const PREFIX: &str = "packetloom-test-";
 
 /// Runs `ip` with these words.
 pub(crate) fn ip(words: &str) -> Result<(), String> {
@@ -30,7 +36,7 @@ pub(crate) fn run(program: &str, words: &str) -> Result<(), String> {
 
 /// Moves the calling thread into a namespace.
 fn enter(name: &str) {
-    let file = File::open(format!("/var/run/netns/{name}")).expect("the namespace");
+    let file = File::open(format!("{NAMES}/{name}")).expect("the namespace");
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("entered");
 }
 
@@ -41,7 +47,7 @@ pub(crate) struct Namespace(String);
 impl Namespace {
     fn new(role: &str) -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("pl{}-{}-{role}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{PREFIX}{}-{}-{role}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         ip(&format!("netns add {name}"))?;
         let namespace = Self(name);
         namespace.ip("link set lo up")?;
@@ -111,6 +117,17 @@ impl Drop for Namespace {
     }
 }
 
+/// Removes what processes that were killed have left behind.
+fn remove_stale() {
+    let Ok(names) = fs::read_dir(NAMES) else { return };
+    for name in names.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+        let process = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
 /// A client and a server with the product between them: c0 - pa (product) pb - s0. All are in one subnet.
 #[derive(Debug)]
 pub(crate) struct Net {
@@ -140,6 +157,7 @@ impl Net {
         // What tests use beside ip.
         run("ping", "-V")?;
         run("ethtool", "--version")?;
+        remove_stale();
         let net = Self {
             client: Namespace::new("client")?,
             product: Namespace::new("product")?,
