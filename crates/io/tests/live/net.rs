@@ -92,12 +92,17 @@ impl Namespace {
         self.run(|| fs::write(format!("/proc/sys/net/{setting}"), value).expect("written"));
     }
 
+    /// What `ip` says about an interface in it.
+    pub(crate) fn show(&self, interface: &str) -> String {
+        let output = Command::new("ip").args(["-n", &self.0, "-d", "-o", "link", "show", interface]).output();
+        String::from_utf8(output.expect("ip").stdout).expect("text")
+    }
+
     /// The MAC address of an interface in it.
     pub(crate) fn mac(&self, interface: &str) -> [u8; 6] {
-        let output = Command::new("ip").args(["-n", &self.0, "-o", "link", "show", interface]).output();
-        let output = String::from_utf8(output.expect("ip").stdout).expect("text");
-        let text =
-            output.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next()).expect("an address");
+        let text = self.show(interface);
+        let text = text.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next());
+        let text = text.expect("an address");
         let mut mac = [0; 6];
         for (byte, text) in mac.iter_mut().zip(text.split(':')) {
             *byte = u8::from_str_radix(text, 16).expect("hexadecimal");

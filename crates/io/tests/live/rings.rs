@@ -147,6 +147,26 @@ fn a_monitor_cuts_frames_and_says_how_long_they_were() {
     }
 }
 
+/// Frames for others are received as long as the port is open; on a virtual link they come anyway, so the interface is asked.
+#[test]
+fn an_interface_is_promiscuous_as_long_as_its_port_is_open() {
+    let Some(net) = Net::new() else { return };
+    let promiscuity = || {
+        let text = net.product.show("pa");
+        let count = text.split("promiscuity ").nth(1).and_then(|rest| rest.split(' ').next());
+        count.and_then(|count| count.parse::<u32>().ok()).expect("a number")
+    };
+    assert_eq!(promiscuity(), 0);
+    let mut options = Options::new("pa", Mode::Monitor);
+    let port = net.product.run(|| Port::open(&options).expect("a port"));
+    assert_eq!(promiscuity(), 1);
+    drop(port);
+    assert_eq!(promiscuity(), 0);
+    options.promiscuous = false;
+    let _port = net.product.run(|| Port::open(&options).expect("a port"));
+    assert_eq!(promiscuity(), 0);
+}
+
 /// What a machine sends itself is not received: neither past the queueing discipline, nor through it, nor by the kernel.
 #[test]
 fn own_frames_are_not_received() {

@@ -57,11 +57,11 @@ pub struct Options {
     pub number: u16,
     /// What is done with its frames.
     pub mode: Mode,
-    /// Bytes of memory for frames of up to the MTU that were not received yet; a frame takes 2 KiB at an MTU of 1,500.
+    /// Bytes of memory in which frames of up to the MTU wait to be received; each takes 2 KiB at an MTU of 1,500.
     pub ring_bytes: usize,
-    /// Bytes of memory for longer frames that were not received yet; a frame takes 64 KiB.
+    /// Bytes of memory in which longer frames wait to be received; each takes 64 KiB. Without effect where `snap` is given.
     pub giants_bytes: usize,
-    /// Bytes that are captured of each frame, at most. Only monitors may cut frames.
+    /// Bytes that are captured of each frame, at most; `None`: all. Only monitors may cut frames.
     pub snap: Option<u32>,
     /// Whether frames for others are received.
     pub promiscuous: bool,
@@ -154,7 +154,7 @@ pub struct Statistics {
     pub received_bytes: u64,
     /// Frames that this machine sent, which are not received.
     pub outgoing: u64,
-    /// Frames longer than 64 KiB, which cannot be received whole: skipped inline, cut and received by a monitor.
+    /// Frames longer than 64 KiB, which cannot be received whole and are skipped. A monitor receives them cut, and does not count them here.
     pub oversized: u64,
     /// Frames that do not lie where the kernel says; none are expected.
     pub unsound: u64,
@@ -265,7 +265,8 @@ impl Port {
         let mut filler = buffer.filler();
         let mut frames = 0;
         let is_more_left = loop {
-            let Some(is_giant) = self.oldest() else { break false };
+            let giant = || self.giants.as_ref().and_then(Ring::head_time);
+            let Some(is_giant) = is_giant_next(|| self.frames.head_time(), giant) else { break false };
             let Self { giants, frames: ring, statistics, mode, snap, link, number, .. } = self;
             let ring = match giants {
                 Some(giants) if is_giant => giants,
@@ -285,22 +286,6 @@ impl Port {
         Received { frames, is_more_left }
     }
 
-    /// Whether the oldest frame is in the ring of giants; `None` where there is none.
-    #[inline]
-    fn oldest(&self) -> Option<bool> {
-        let first = self.frames.head_time();
-        let Some(giants) = &self.giants else { return first.map(|_| false) };
-        let giant = giants.head_time();
-        match (first, giant) {
-            (None, None) => None,
-            (Some(_), None) => Some(false),
-            (Some(first), Some(giant)) => Some(giant < first),
-            // Something may have come to the first ring between the two looks, before the giant did: look again, now that the giant is
-            // known to be there.
-            (None, Some(giant)) => Some(self.frames.head_time().is_none_or(|first| giant < first)),
-        }
-    }
-
     /// Sends frames in their order, as many as are taken, without waiting.
     ///
     /// The rest is the caller's: a few more tries, then they are dropped and counted. Frames that cannot be sent at all are passed over and
@@ -308,7 +293,7 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// [`Error::Interface`]: the system says something that is not expected; no frame was taken by the call that failed.
+    /// [`Error::Interface`]: the system says something that is not expected; no frame was taken.
     pub fn send(&mut self, frames: &[Outgoing<'_>]) -> Result<Sent, Error> {
         let mut taken = 0;
         while taken < frames.len() {
@@ -334,6 +319,8 @@ impl Port {
                         Errno::NOBUFS | Errno::AGAIN => Stop::Busy,
                         Errno::NETDOWN => Stop::Down,
                         Errno::NXIO | Errno::NODEV => Stop::Gone,
+                        // The next call says it again, with nothing taken before.
+                        _ if taken > 0 => Stop::Busy,
                         error => return Err(failed(&self.interface, "send to it", error.into())),
                     };
                     self.statistics.stops += 1;
@@ -437,8 +424,10 @@ impl Port {
         self.index
     }
 
-    /// Bytes of the longest packet that its interface takes, without the link header; those of two ports that forward to each other should
-    /// be equal. By the last event it was told.
+    /// Bytes of the longest packet that its interface takes, without the link header, by the last event it was told.
+    ///
+    /// Two ports that forward to each other should have the same. The kernel has room for one 802.1Q tag on top of it when it sends, and for
+    /// no other: where frames of the full length carry an 802.1ad tag or two tags, the MTU must be 4 or 8 bytes larger.
     pub fn mtu(&self) -> u32 {
         self.mtu
     }
@@ -456,6 +445,21 @@ impl Port {
     /// What to wait for to become readable: see [`wait`](super::wait()), which also takes errors.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> + Clone {
         std::iter::once(self.frames.as_fd()).chain(self.giants.as_ref().map(Ring::as_fd))
+    }
+}
+
+/// Whether the oldest frame is in the ring of giants, by looks at the times of the oldest frames of both rings; `None` where there is none.
+#[inline]
+fn is_giant_next(
+    mut frame: impl FnMut() -> Option<u64>,
+    giant: impl FnOnce() -> Option<u64>,
+) -> Option<bool> {
+    match (frame(), giant()) {
+        (None, None) => None,
+        (Some(_), None) => Some(false),
+        (Some(frame), Some(giant)) => Some(giant < frame),
+        // A frame may have come between the two looks, before the giant did: look again, now that the giant is known to be there.
+        (None, Some(giant)) => Some(frame().is_none_or(|frame| giant < frame)),
     }
 }
 
@@ -659,6 +663,22 @@ mod tests {
         // Where each frame may be a giant, there is one ring.
         let rings = Rings::of(&Options::new("lo", Mode::Monitor), &link(65_536, 772));
         assert!(rings.giants.is_none() && frame_size(rings.frames.slot) >= 65_536 + 14);
+    }
+
+    #[test]
+    fn the_oldest_frame_is_next_whenever_it_comes() {
+        let looks = |first: Option<u64>, giant: Option<u64>, second: Option<u64>| {
+            let mut looks = [first, second].into_iter();
+            is_giant_next(|| looks.next().expect("two looks at most"), || giant)
+        };
+        assert_eq!(looks(None, None, None), None);
+        assert_eq!(looks(Some(2), None, None), Some(false));
+        assert_eq!(looks(Some(2), Some(1), None), Some(true));
+        assert_eq!(looks(Some(1), Some(2), None), Some(false));
+        assert_eq!(looks(None, Some(2), None), Some(true));
+        // Between the looks a frame came, and then a giant; or the other way round.
+        assert_eq!(looks(None, Some(2), Some(1)), Some(false));
+        assert_eq!(looks(None, Some(2), Some(3)), Some(true));
     }
 
     #[test]
