@@ -1,13 +1,4 @@
-//! Finishes transport checksums that a sender left partial (RFC 1071; `CHECKSUM_PARTIAL` in the kernel).
-//!
-//! A partial checksum field holds the folded, not inverted sum over the pseudo header. An incremental update of it gives garbage, so before
-//! a function's rewrite of addresses or ports is written:
-//!
-//! - a frame goes through [`complete_checksum`] and the rewrite may update the sum, or
-//! - the rewrite is written, and [`restart_partial`] then puts the sum over the new pseudo header in the field. Giants need this one: who
-//!   cuts them into segments starts from a partial sum. It is also the cheaper one, as it reads headers only.
-//!
-//! Before a frame is written to a capture, or leaves without its [`Offload`], it goes through [`complete_checksum`].
+//! Finishes transport checksums that a sender left partial (RFC 1071; `CHECKSUM_PARTIAL` in the kernel). When to do which is said in the [parent module](super).
 
 use packetloom_packet::protocol;
 use packetloom_packet::wire::ethernet::{self, Ethernet, VlanTag};

@@ -40,21 +40,26 @@ const INGRESS: u32 = 0;
 const FIRST: i32 = i32::MIN;
 const DROP: u32 = 0;
 
-/// What each message of the batch asks for; also its sequence number.
+/// What each message of a batch asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum Step {
-    Begin = 1,
+    Begin,
     Delete,
     Table,
     Chain,
     End,
 }
 
+/// Sequence numbers of a batch: answers to an earlier one may still come.
+const STEPS: u32 = 8;
+
 /// Drops all packets that arrive at an interface before the kernel handles them, as long as it lives. Packet sockets still see them.
 #[derive(Debug)]
 pub struct Guard {
     interface: String,
+    /// Batches that were sent.
+    batches: u32,
     /// The table goes when this is closed.
     socket: Netlink,
 }
@@ -74,8 +79,8 @@ impl Guard {
                 Some(error) => explain(interface, Step::Begin, error),
                 None => Error::Interface { interface: interface.into(), action: "guard it", source },
             })?;
-        let mut guard = Self { interface: interface.into(), socket };
-        guard.run(false)?;
+        let mut guard = Self { interface: interface.into(), batches: 0, socket };
+        guard.run(false).map_err(|(step, error)| explain(interface, step, error))?;
         Ok(guard)
     }
 
@@ -85,7 +90,12 @@ impl Guard {
     ///
     /// As [`Guard::install`].
     pub fn renew(&mut self) -> Result<(), Error> {
-        self.run(true)
+        let result = match self.run(true) {
+            // Somebody has removed it.
+            Err((Step::Delete, Errno::NOENT)) => self.run(false),
+            result => result,
+        };
+        result.map_err(|(step, error)| explain(&self.interface, step, error))
     }
 
     /// The interface it guards.
@@ -93,18 +103,20 @@ impl Guard {
         &self.interface
     }
 
-    fn run(&mut self, replaces: bool) -> Result<(), Error> {
-        let failed = |step, error| explain(&self.interface, step, error);
-        self.socket.send(&batch(&self.interface, replaces)).map_err(|error| failed(Step::Begin, error))?;
+    /// Sends a batch and waits until all of it is done, or the first step that is refused.
+    fn run(&mut self, replaces: bool) -> Result<(), (Step, Errno)> {
+        let first = self.batches.wrapping_mul(STEPS);
+        self.batches = self.batches.wrapping_add(1);
+        let failed = |error| (Step::Begin, error);
+        self.socket.send(&batch(&self.interface, first, replaces)).map_err(failed)?;
         loop {
-            let answer = self.socket.receive().map_err(|error| failed(Step::Begin, error))?;
-            if answer.kind != ERROR {
-                continue;
-            }
-            let step =
-                [Step::Delete, Step::Table, Step::Chain].into_iter().find(|&s| s as u32 == answer.sequence);
-            let step = step.unwrap_or(Step::Begin);
-            answer.error().map_err(|error| failed(step, error))?;
+            let answer = self.socket.receive().map_err(failed)?;
+            let number = answer.sequence.wrapping_sub(first);
+            let step = [Step::Begin, Step::Delete, Step::Table, Step::Chain, Step::End]
+                .into_iter()
+                .find(|&step| step as u32 == number);
+            let Some(step) = step.filter(|_| answer.kind == ERROR) else { continue };
+            answer.error().map_err(|error| (step, error))?;
             if step == Step::Chain {
                 return Ok(());
             }
@@ -117,26 +129,27 @@ fn table(interface: &str) -> String {
     format!("packetloom-{interface}")
 }
 
-/// The messages that make the table and its chain, after the deletion of those there are.
-fn batch(interface: &str, replaces: bool) -> Request {
+/// The messages that make the table and its chain, after the deletion of those there are; numbered from `first` on.
+fn batch(interface: &str, first: u32, replaces: bool) -> Request {
+    let number = |step| first.wrapping_add(step as u32);
     let name = table(interface);
     let header = |family: u8, id: u16| {
         let [high, low] = id.to_be_bytes();
         [family, 0, high, low]
     };
     let mut batch = Request::default();
-    batch.message(BATCH_BEGIN, REQUEST, Step::Begin as u32, &header(0, NF_TABLES), |_| {});
+    batch.message(BATCH_BEGIN, REQUEST, number(Step::Begin), &header(0, NF_TABLES), |_| {});
     if replaces {
-        batch.message(DELETE_TABLE, REQUEST | ACK, Step::Delete as u32, &header(NETDEV, 0), |attributes| {
+        batch.message(DELETE_TABLE, REQUEST | ACK, number(Step::Delete), &header(NETDEV, 0), |attributes| {
             attributes.string(TABLE_NAME, &name);
         });
     }
     let make = REQUEST | ACK | CREATE | EXCLUSIVE;
-    batch.message(NEW_TABLE, make, Step::Table as u32, &header(NETDEV, 0), |attributes| {
+    batch.message(NEW_TABLE, make, number(Step::Table), &header(NETDEV, 0), |attributes| {
         attributes.string(TABLE_NAME, &name);
         attributes.put(TABLE_FLAGS, &OWNER.to_be_bytes());
     });
-    batch.message(NEW_CHAIN, make, Step::Chain as u32, &header(NETDEV, 0), |attributes| {
+    batch.message(NEW_CHAIN, make, number(Step::Chain), &header(NETDEV, 0), |attributes| {
         attributes.string(CHAIN_TABLE, &name);
         attributes.string(CHAIN_NAME, "ingress");
         attributes.nested(CHAIN_HOOK, |hook| {
@@ -147,7 +160,7 @@ fn batch(interface: &str, replaces: bool) -> Request {
         attributes.put(CHAIN_POLICY, &DROP.to_be_bytes());
         attributes.string(CHAIN_TYPE, "filter");
     });
-    batch.message(BATCH_END, REQUEST, Step::End as u32, &header(0, NF_TABLES), |_| {});
+    batch.message(BATCH_END, REQUEST, number(Step::End), &header(0, NF_TABLES), |_| {});
     batch
 }
 
@@ -194,7 +207,7 @@ mod tests {
     /// `add table netdev packetloom-eth0 { flags owner; chain ingress { type filter hook ingress device "eth0" priority ...; policy drop; } }`.
     #[test]
     fn the_batch_makes_a_table_with_an_owner_and_a_chain_that_drops() {
-        let request = batch("eth0", true);
+        let request = batch("eth0", 16, true);
         let mut rest = request.bytes();
         let mut messages = Vec::new();
         while let Some((message, after)) = split_message(rest) {
@@ -212,7 +225,8 @@ mod tests {
         assert_eq!((chain[3], chain[4]), ((5, &[0; 4][..]), (7, &b"filter\0"[..])));
         let hook: Vec<_> = attributes(chain[2].1).collect();
         assert_eq!(hook, [(1, &[0; 4][..]), (2, &[0x80, 0, 0, 0][..]), (3, &b"eth0\0"[..])]);
-        assert_eq!(split_message(batch("eth0", false).bytes()).map(|(m, _)| m.sequence), Some(1));
+        let numbers: Vec<_> = messages.iter().map(|message| message.sequence).collect();
+        assert_eq!(numbers, [16, 17, 18, 19, 20]);
     }
 
     #[test]

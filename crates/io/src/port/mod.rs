@@ -2,14 +2,24 @@
 //!
 //! A [`Port`] is an interface in use, either monitored or inline. Frames are copied from its ring, which the kernel writes to, into a
 //! [`ReceiveBuffer`], which makes batches of the frames of one or several ports. Beside each frame stands its [`Offload`]: what its sender
-//! has left to be done. It must go with the frame to [`Port::send`]; before a frame is rewritten or written to a capture,
-//! [`complete_checksum`] finishes its checksum.
+//! has left to be done. It must go with the frame to [`Port::send`].
 //!
 //! A loop over two ports:
 //!
 //! 1. [`Port::receive`] takes what is there; [`ReceiveBuffer::deliver`] makes a batch of it.
 //! 2. [`Port::send`] of the other port sends what passes.
 //! 3. Where nothing came, [`wait`] for it, and for a [`LinkMonitor`], whose events go to [`Port::update`].
+//!
+//! # Partial checksums
+//!
+//! The checksum field of a frame whose [`Offload::needs_checksum`] holds the folded, not inverted sum over the pseudo header. An incremental
+//! update of it gives garbage. So where a function rewrites addresses or ports, one of these is done:
+//!
+//! - [`complete_checksum`], then the rewrite, which updates the checksum as that of any frame; or
+//! - the rewrite, whatever it does to the field, then [`restart_partial`], which puts the sum over the new pseudo header there. It reads
+//!   headers only, so it costs less. Giants need it: who cuts them into segments starts from a partial sum.
+//!
+//! A frame that is written to a capture, or leaves without its offload, goes through [`complete_checksum`].
 //!
 //! Everything happens in the network namespace of the thread that opens a port.
 
@@ -47,6 +57,7 @@ const FEW: usize = 16;
 ///
 /// [`Error::Wait`]: the system refuses, for lack of memory perhaps.
 pub fn wait(ports: &[&Port], others: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool, Error> {
+    let own = ports.iter().map(|port| port.fds().count()).sum();
     let mut fds = ports.iter().flat_map(|port| port.fds()).chain(others.iter().copied());
     let (first, count) = (fds.clone().next(), fds.clone().count());
     let timeout = timeout.map(|timeout| Timespec {
@@ -72,8 +83,9 @@ pub fn wait(ports: &[&Port], others: &[BorrowedFd<'_>], timeout: Option<Duration
         Err(Errno::INTR) => false,
         Err(error) => return Err(Error::Wait { source: error.into() }),
     };
-    for fd in polled {
-        // The error of a link that went down is reported until it is taken; what there is to know comes by link events.
+    // The error of a link that went down is reported until it is taken; what there is to know comes by link events. Errors of others are
+    // theirs to see.
+    for fd in &polled[..own] {
         if fd.revents().contains(PollFlags::ERR) {
             let _ = rustix::net::sockopt::socket_error(fd.as_fd());
         }

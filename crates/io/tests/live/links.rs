@@ -8,7 +8,7 @@ use packetloom_io::port::{
 };
 
 use crate::ends::echo;
-use crate::forwarder::Forwarder;
+use crate::forwarder::{Forwarder, options};
 use crate::frames::{self, Monitor};
 use crate::net::{Net, SERVER};
 
@@ -52,6 +52,30 @@ fn a_forwarder_goes_on_with_an_interface_that_was_made_again() {
     }
     // It is guarded as before: the kernel does not see what comes.
     assert_eq!(forwarder.stop().states[0].iter().filter(|&&state| state == PortState::Gone).count(), 3);
+}
+
+/// Events may be told late: about an interface that is there no more, for one.
+#[test]
+fn late_events_are_no_errors() {
+    let Some(net) = Net::new() else { return };
+    let mut port = net.product.run(|| Port::open(&options(0)).expect("a port"));
+    let mut monitor = net.product.run(|| LinkMonitor::open().expect("a monitor"));
+    for _ in 0..3 {
+        net.product.ip("link del pa").expect("removed");
+        net.connect_a().expect("made again");
+    }
+    let states = net.product.run(|| {
+        let mut states = Vec::new();
+        while let Some(event) = monitor.next_event().expect("an event") {
+            states.extend(port.update(&event).expect("told"));
+        }
+        states
+    });
+    assert!(states.contains(&PortState::Gone), "{states:?}");
+    assert_eq!(port.state(), PortState::Up, "{states:?}");
+    let frame = frames::udp(&net, &[1; 20]);
+    let sent = port.send(&[Outgoing { bytes: &frame, offload: Offload::NONE }]).expect("sent");
+    assert_eq!(sent.taken, 1);
 }
 
 #[test]
@@ -117,6 +141,39 @@ fn waiting_for_a_port_that_is_down_does_not_spin() {
     let mut client = net.client.run(|| Monitor::open("c0"));
     client.send_numbered(&[frames::udp(&net, &[1; 20])]);
     late.collect(frames::is_ours, 1);
+}
+
+/// Who does not listen for long is told that events were lost, also after waiting, and asks for what is now.
+#[test]
+fn lost_events_are_told() {
+    let Some(net) = Net::new() else { return };
+    let mut port = net.product.run(|| Port::open(&Options::new("pa", Mode::Monitor)).expect("a port"));
+    let mut monitor = net.product.run(|| LinkMonitor::open().expect("a monitor"));
+    let flood = || {
+        for mtu in 1_300..1_700 {
+            net.product.ip(&format!("link set pb mtu {mtu}")).expect("set");
+        }
+    };
+    let is_lost = |monitor: &mut LinkMonitor, port: &mut Port| {
+        let (mut is_lost, mut states) = (false, Vec::new());
+        while let Some(event) = monitor.next_event().expect("an event") {
+            is_lost |= event == LinkEvent::Lost;
+            states.extend(net.product.run(|| port.update(&event)).expect("told"));
+        }
+        (is_lost, states)
+    };
+    flood();
+    net.product.ip("link set pa down").expect("down");
+    assert!(wait(&[&port], &[monitor.as_fd()], Some(Duration::from_secs(1))).expect("waited"));
+    assert_eq!(is_lost(&mut monitor, &mut port), (true, vec![PortState::Down]));
+    // Another interface of the name, and one that is gone.
+    flood();
+    net.product.ip("link del pa").expect("removed");
+    net.connect_a().expect("made again");
+    assert_eq!(is_lost(&mut monitor, &mut port), (true, vec![PortState::Up]));
+    flood();
+    net.product.ip("link del pa").expect("removed");
+    assert_eq!(is_lost(&mut monitor, &mut port), (true, vec![PortState::Gone]));
 }
 
 #[test]

@@ -381,9 +381,17 @@ impl Port {
         Ok((before != (self.state, self.index)).then_some(self.state))
     }
 
-    /// Goes on with another interface of the same name.
+    /// Goes on with another interface of the same name. That it was removed meanwhile is no error: there will be an event.
     fn reopen(&mut self, link: &Link) -> Result<(), Error> {
         self.state = PortState::Gone;
+        self.use_link(link).or_else(|error| match Link::by_name(&self.interface) {
+            Ok(present) if present.index == link.index => Err(error),
+            Err(other) if !matches!(other, Error::NoInterface { .. }) => Err(other),
+            _ => Ok(()),
+        })
+    }
+
+    fn use_link(&mut self, link: &Link) -> Result<(), Error> {
         let link_type = link_type(link, self.mode)?;
         if link_type != self.link {
             let expected = "the same as that of the interface that had this name before";
