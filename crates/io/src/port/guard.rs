@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::net::netlink::NETFILTER;
 
 use super::Link;
-use super::netlink::{ACK, CREATE, ERROR, EXCLUSIVE, Netlink, REQUEST, Request};
+use super::netlink::{ACK, Attributes, CREATE, ERROR, EXCLUSIVE, Netlink, REQUEST, Request};
 use crate::Error;
 
 /// `NFNL_SUBSYS_NFTABLES`.
@@ -60,7 +60,7 @@ pub struct Guard {
     interface: String,
     /// Batches that were sent.
     batches: u32,
-    /// The table goes when this is closed.
+    /// The table belongs to this.
     socket: Netlink,
 }
 
@@ -80,7 +80,7 @@ impl Guard {
                 None => Error::Interface { interface: interface.into(), action: "guard it", source },
             })?;
         let mut guard = Self { interface: interface.into(), batches: 0, socket };
-        guard.run(false).map_err(|(step, error)| explain(interface, step, error))?;
+        guard.run(&[Step::Table, Step::Chain]).map_err(|(step, error)| explain(interface, step, error))?;
         Ok(guard)
     }
 
@@ -90,9 +90,9 @@ impl Guard {
     ///
     /// As [`Guard::install`].
     pub fn renew(&mut self) -> Result<(), Error> {
-        let result = match self.run(true) {
+        let result = match self.run(&[Step::Delete, Step::Table, Step::Chain]) {
             // Somebody has removed it.
-            Err((Step::Delete, Errno::NOENT)) => self.run(false),
+            Err((Step::Delete, Errno::NOENT)) => self.run(&[Step::Table, Step::Chain]),
             result => result,
         };
         result.map_err(|(step, error)| explain(&self.interface, step, error))
@@ -104,11 +104,11 @@ impl Guard {
     }
 
     /// Sends a batch and waits until all of it is done, or the first step that is refused.
-    fn run(&mut self, replaces: bool) -> Result<(), (Step, Errno)> {
+    fn run(&mut self, steps: &[Step]) -> Result<(), (Step, Errno)> {
         let first = self.batches.wrapping_mul(STEPS);
         self.batches = self.batches.wrapping_add(1);
         let failed = |error| (Step::Begin, error);
-        self.socket.send(&batch(&self.interface, first, replaces)).map_err(failed)?;
+        self.socket.send(&batch(&self.interface, first, steps)).map_err(failed)?;
         loop {
             let answer = self.socket.receive().map_err(failed)?;
             let number = answer.sequence.wrapping_sub(first);
@@ -124,43 +124,53 @@ impl Guard {
     }
 }
 
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // The table goes when its socket is closed, but a process that is just being started elsewhere in this one may still hold that.
+        let _ = self.socket.send(&batch(&self.interface, 0, &[Step::Delete]));
+    }
+}
+
 /// The table's name: two processes cannot guard one interface.
 fn table(interface: &str) -> String {
     format!("packetloom-{interface}")
 }
 
-/// The messages that make the table and its chain, after the deletion of those there are; numbered from `first` on.
-fn batch(interface: &str, first: u32, replaces: bool) -> Request {
-    let number = |step| first.wrapping_add(step as u32);
-    let name = table(interface);
-    let header = |family: u8, id: u16| {
-        let [high, low] = id.to_be_bytes();
-        [family, 0, high, low]
-    };
-    let mut batch = Request::default();
-    batch.message(BATCH_BEGIN, REQUEST, number(Step::Begin), &header(0, NF_TABLES), |_| {});
-    if replaces {
-        batch.message(DELETE_TABLE, REQUEST | ACK, number(Step::Delete), &header(NETDEV, 0), |attributes| {
-            attributes.string(TABLE_NAME, &name);
-        });
-    }
+/// The messages for these steps, which take effect together; numbered from `first` on.
+fn batch(interface: &str, first: u32, steps: &[Step]) -> Request {
     let make = REQUEST | ACK | CREATE | EXCLUSIVE;
-    batch.message(NEW_TABLE, make, number(Step::Table), &header(NETDEV, 0), |attributes| {
-        attributes.string(TABLE_NAME, &name);
-        attributes.put(TABLE_FLAGS, &OWNER.to_be_bytes());
-    });
-    batch.message(NEW_CHAIN, make, number(Step::Chain), &header(NETDEV, 0), |attributes| {
-        attributes.string(CHAIN_TABLE, &name);
-        attributes.string(CHAIN_NAME, "ingress");
-        attributes.nested(CHAIN_HOOK, |hook| {
-            hook.put(HOOK_NUMBER, &INGRESS.to_be_bytes());
-            hook.put(HOOK_PRIORITY, &FIRST.to_be_bytes());
-            hook.string(HOOK_DEVICE, interface);
-        });
-        attributes.put(CHAIN_POLICY, &DROP.to_be_bytes());
-        attributes.string(CHAIN_TYPE, "filter");
-    });
-    batch.message(BATCH_END, REQUEST, number(Step::End), &header(0, NF_TABLES), |_| {});
+    let name = table(interface);
+    let mut batch = Request::default();
+    let mut message =
+        |step: Step, kind, flags, [family, subsystem]: [u8; 2], attributes: &dyn Fn(&mut Attributes<'_>)| {
+            let number = first.wrapping_add(step as u32);
+            batch.message(kind, flags, number, &[family, 0, 0, subsystem], attributes);
+        };
+    message(Step::Begin, BATCH_BEGIN, REQUEST, [0, NF_TABLES as u8], &|_| {});
+    for &step in steps {
+        match step {
+            Step::Delete => message(step, DELETE_TABLE, REQUEST | ACK, [NETDEV, 0], &|table| {
+                table.string(TABLE_NAME, &name);
+            }),
+            Step::Table => message(step, NEW_TABLE, make, [NETDEV, 0], &|table| {
+                table.string(TABLE_NAME, &name);
+                table.put(TABLE_FLAGS, &OWNER.to_be_bytes());
+            }),
+            Step::Chain => message(step, NEW_CHAIN, make, [NETDEV, 0], &|chain| {
+                chain.string(CHAIN_TABLE, &name);
+                chain.string(CHAIN_NAME, "ingress");
+                chain.nested(CHAIN_HOOK, |hook| {
+                    hook.put(HOOK_NUMBER, &INGRESS.to_be_bytes());
+                    hook.put(HOOK_PRIORITY, &FIRST.to_be_bytes());
+                    hook.string(HOOK_DEVICE, interface);
+                });
+                chain.put(CHAIN_POLICY, &DROP.to_be_bytes());
+                chain.string(CHAIN_TYPE, "filter");
+            }),
+            Step::Begin | Step::End => {}
+        }
+    }
+    message(Step::End, BATCH_END, REQUEST, [0, NF_TABLES as u8], &|_| {});
     batch
 }
 
@@ -207,7 +217,7 @@ mod tests {
     /// `add table netdev packetloom-eth0 { flags owner; chain ingress { type filter hook ingress device "eth0" priority ...; policy drop; } }`.
     #[test]
     fn the_batch_makes_a_table_with_an_owner_and_a_chain_that_drops() {
-        let request = batch("eth0", 16, true);
+        let request = batch("eth0", 16, &[Step::Delete, Step::Table, Step::Chain]);
         let mut rest = request.bytes();
         let mut messages = Vec::new();
         while let Some((message, after)) = split_message(rest) {

@@ -9,12 +9,14 @@ use crate::net::Net;
 
 /// Whoever waits longer than this has lost something.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A datagram takes less than this.
+const ANSWER: Duration = Duration::from_secs(1);
 /// What takes longer than this only trickles.
 const DEADLINE: Duration = Duration::from_secs(30);
 const CHUNK: usize = 1 << 16;
 
 /// An address and a port.
-pub(crate) fn at(address: &str, port: u16) -> SocketAddr {
+fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().expect("an address"), port)
 }
 
@@ -48,9 +50,10 @@ fn read(stream: &mut TcpStream, len: usize) {
 
 /// Sends `len` bytes from the client to `address`, where the server listens on all addresses, and as many back. Returns the rates of both in
 /// Gb/s.
-pub(crate) fn transfer(net: &Net, address: &str, port: u16, len: usize) -> [f64; 2] {
+pub(crate) fn transfer(net: &Net, address: &str, len: usize) -> [f64; 2] {
     let any = if address.contains(':') { "::" } else { "0.0.0.0" };
-    let listener = net.server.run(|| TcpListener::bind(at(any, port)).expect("bound"));
+    let listener = net.server.run(|| TcpListener::bind(at(any, 0)).expect("bound"));
+    let port = listener.local_addr().expect("bound").port();
     thread::scope(|scope| {
         let server = scope.spawn(|| {
             let (mut stream, _) = listener.accept().expect("a connection");
@@ -87,12 +90,13 @@ pub(crate) fn transfer(net: &Net, address: &str, port: u16, len: usize) -> [f64;
 }
 
 /// Sends datagrams of these lengths to an echo server at `address` and back; `Err` says for which no answer came.
-pub(crate) fn echo(net: &Net, address: &str, port: u16, lens: &[usize]) -> Result<(), usize> {
+pub(crate) fn echo(net: &Net, address: &str, lens: &[usize]) -> Result<(), usize> {
     let any = if address.contains(':') { "::" } else { "0.0.0.0" };
-    let server = net.server.run(|| UdpSocket::bind(at(any, port)).expect("bound"));
+    let server = net.server.run(|| UdpSocket::bind(at(any, 0)).expect("bound"));
+    let port = server.local_addr().expect("bound").port();
     let client = net.client.run(|| UdpSocket::bind(at(any, 0)).expect("bound"));
-    server.set_read_timeout(Some(Duration::from_millis(500))).expect("set");
-    client.set_read_timeout(Some(Duration::from_millis(500))).expect("set");
+    server.set_read_timeout(Some(ANSWER)).expect("set");
+    client.set_read_timeout(Some(ANSWER)).expect("set");
     client.connect(at(address, port)).expect("connected");
     let (mut sent, mut got) = (vec![0; CHUNK], vec![0; CHUNK]);
     for (round, &len) in lens.iter().enumerate() {
