@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// An input or output that failed; the text names the file.
+/// An input or output that failed; the text names the file or the interface.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -64,6 +64,64 @@ pub enum Error {
         first: u16,
         /// Link type of the frame that does not fit.
         other: u16,
+    },
+    /// There is no network interface of this name.
+    #[error("interface \"{interface}\" does not exist; present: {present}")]
+    NoInterface {
+        /// The name that was asked for.
+        interface: String,
+        /// The names there are.
+        present: String,
+    },
+    /// The process may not do something with an interface.
+    #[error("{interface}: not permitted to {action}; run as root, or give the process {capability}")]
+    NotPermitted {
+        /// The interface.
+        interface: String,
+        /// What was to be done.
+        action: &'static str,
+        /// The capability that it takes (capabilities(7)).
+        capability: &'static str,
+    },
+    /// A system call on an interface failed.
+    #[error("{interface}: cannot {action}: {source}")]
+    Interface {
+        /// The interface.
+        interface: String,
+        /// What was to be done.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An interface whose frames begin with an unknown header.
+    #[error("{interface}: hardware type {hardware}; expected {expected}")]
+    HardwareType {
+        /// The interface.
+        interface: String,
+        /// Its hardware type (`ARPHRD_*`).
+        hardware: u16,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// The kernel could not be kept from handling the packets of an interface too.
+    #[error("{interface}: cannot keep the kernel from handling its packets: {reason}")]
+    Guard {
+        /// The interface.
+        interface: String,
+        /// What is in the way, or missing.
+        reason: String,
+    },
+    /// The kernel does not tell about network interfaces.
+    #[error("cannot ask for network interfaces: {source}")]
+    Links {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Waiting for packets failed.
+    #[error("cannot wait for packets: {source}")]
+    Wait {
+        /// What the system said.
+        source: io::Error,
     },
 }
 

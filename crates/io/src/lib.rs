@@ -1,8 +1,9 @@
-//! Where packets come from and go to: capture files and streams.
+//! Where packets come from and go to: capture files, streams and network interfaces.
 //!
 //! - [`capture`]: pcap and pcapng, read into batches and written.
 //! - [`input`]: files and standard input, mapped where possible, decompressed by content.
 //! - [`output`]: files that appear under their name only when they are whole.
+//! - [`port`]: network interfaces, whose frames are received and sent (Linux).
 
 pub mod capture;
 mod decompress;
@@ -10,5 +11,7 @@ mod error;
 pub mod input;
 mod map;
 pub mod output;
+#[cfg(target_os = "linux")]
+pub mod port;
 
 pub use error::Error;
