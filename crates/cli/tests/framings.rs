@@ -14,8 +14,9 @@ use std::path::Path;
 use std::process::Command;
 
 use framings::{GUESSED, INNERMOST, INNERMOST_GUESSED, SURE};
+use packetloom_testing::corpus;
 use serde_json::Value;
-use support::{corpus, json, packetloom, packets, succeed};
+use support::{json, packetloom, packets, succeed};
 
 /// Whether tshark can be started.
 fn has_tshark() -> bool {
@@ -343,8 +344,7 @@ fn numbered(make: impl Fn(u16, u8, &[u8]) -> Vec<u8>) -> Vec<Vec<u8>> {
 
 #[test]
 fn no_number_of_any_kind_has_ip_pass() {
-    if std::env::var_os("PACKETLOOM_SWEEPS").is_none() {
-        eprintln!("skipped: PACKETLOOM_SWEEPS is not set");
+    if !packetloom_testing::sweep("frames with every number of a kind") {
         return;
     }
     if !has_tshark() {

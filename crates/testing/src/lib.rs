@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `PACKETLOOM_SWEEPS=1` | long sweeps run, too: large inputs, many seeds, every device of the machine |
 //! | `PACKETLOOM_CORPUS=FOLDER` | tests with real captures and rule sets run; every file that they name has to be there |
+//! | `PACKETLOOM_LIVE=1` | tests in network namespaces fail where they may not make them; otherwise they are skipped there |
 //! | `PACKETLOOM_TEST_DEVICES=ID,…` | tests on devices run on these alone; each has to be there |
 //!
 //! A test that does not run says so on standard error (`cargo test -- --nocapture`).
@@ -14,7 +15,7 @@ use packetloom_device::Id;
 
 /// True where long sweeps run.
 pub fn sweeps() -> bool {
-    std::env::var_os("PACKETLOOM_SWEEPS").is_some_and(|value| !value.is_empty() && value != "0")
+    is_set("PACKETLOOM_SWEEPS")
 }
 
 /// True where long sweeps run; otherwise says that `what` does not.
@@ -29,6 +30,15 @@ pub fn sweep(what: &str) -> bool {
 /// `long` where long sweeps run, else `short`: how much of something a test does.
 pub fn amount<T>(short: T, long: T) -> T {
     if sweeps() { long } else { short }
+}
+
+/// True where tests in network namespaces have to run.
+pub fn live() -> bool {
+    is_set("PACKETLOOM_LIVE")
+}
+
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0")
 }
 
 /// A folder of the test data that are not part of the repository. None without `PACKETLOOM_CORPUS`; the test says then that it does not

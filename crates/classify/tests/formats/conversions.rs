@@ -146,7 +146,7 @@ fn compare(rules: &[Rule], default: Option<Action>, format: Format, seed: u64) -
 
 #[test]
 fn no_verdict_changes_in_any_format() {
-    let is_long = std::env::var("PACKETLOOM_SWEEPS").is_ok_and(|value| value == "1");
+    let is_long = packetloom_testing::sweeps();
     let lists = LISTS[usize::from(is_long)];
     println!("{lists} lists of {PACKETS} packets each, to and from every format");
     let (mut whole, mut parts) = ([0u64; 16], [0u64; 16]);

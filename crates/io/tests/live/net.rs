@@ -148,7 +148,7 @@ impl Net {
         let why_not = WHY_NOT.get_or_init(|| Self::build().err());
         match why_not {
             None => Some(Self::build().expect("a second network")),
-            Some(reason) if std::env::var_os("PACKETLOOM_LIVE").is_some_and(|value| value == "1") => {
+            Some(reason) if packetloom_testing::live() => {
                 panic!("PACKETLOOM_LIVE=1, but network namespaces cannot be made: {reason}")
             }
             Some(reason) => {

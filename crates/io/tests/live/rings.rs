@@ -316,8 +316,7 @@ fn errors_say_what_to_do() {
 /// How many 64-byte frames a forwarder that spins carries from a sender that never waits.
 #[test]
 fn throughput_of_small_frames() {
-    if std::env::var_os("PACKETLOOM_SWEEPS").is_none_or(|value| value != "1") {
-        eprintln!("skipped: measures for some seconds; set PACKETLOOM_SWEEPS=1");
+    if !packetloom_testing::sweep("throughput between namespaces") {
         return;
     }
     let Some(net) = Net::new() else { return };
