@@ -271,10 +271,10 @@ fn the_log_is_an_output_like_others() {
     let output = run_with("log = \"-\"", &[]);
     assert!(output.status.success() && output.stdout.starts_with(b"{\"frame\":1,"), "{}", stderr(&output));
     let output = run_with("log = \"-\"", &["--json"]);
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(78));
     let message = "packetloom: more than one output to standard output; expected a file for each\n";
     assert_eq!(stderr(&output), message);
-    assert_eq!(run_with("log = \"passed\"", &[]).status.code(), Some(2));
+    assert_eq!(run_with("log = \"passed\"", &[]).status.code(), Some(78));
     // A full disk fails the run, and nothing appears.
     fs::remove_file(at("passed")).expect("packets of the first run");
     let output = run_with("log = \"/dev/full\"", &[]);

@@ -325,6 +325,9 @@ fn packets_without_room_are_judged_by_the_rules_alone() {
 /// that begin anew, a definition that comes twice.
 #[test]
 fn devices_know_connections() {
+    if !packetloom_testing::sweep("connections on devices") {
+        return;
+    }
     let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
     let counter = function("counter", "flows = \"connection\"\n");
     let short = function("counter", "flows = \"short\"\n");

@@ -494,12 +494,18 @@ fn on_device() -> impl Strategy<Value = String> {
 
 #[test]
 fn devices_run_any_chain() {
+    if !packetloom_testing::sweep("random chains on devices") {
+        return;
+    }
     run_any_chain(&devices());
 }
 
 /// Many packets of few flows, as most chains get here, are judged by all teams of a group together.
 #[test]
 fn teams_of_a_group_run_any_chain() {
+    if !packetloom_testing::sweep("random chains on hosts with teams") {
+        return;
+    }
     run_any_chain(&hosts_with_teams());
 }
 
@@ -587,6 +593,9 @@ fn devices_find_rules() {
 /// Flows with a large share of all packets, that limits let pass and do not, with packets of others between and times of silence.
 #[test]
 fn devices_take_elephants() {
+    if !packetloom_testing::sweep("elephants on devices") {
+        return;
+    }
     let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
     let unlimited = "rate = \"100Gbit/s\"\nburst = \"1GB\"\n";
     let in_bytes = "rate = \"1Mbit/s\"\nburst = \"100kB\"\n";
@@ -619,6 +628,9 @@ fn devices_take_elephants() {
 /// Elephants of packets that are all as long, of which a limiter drops some, before and behind functions that are told how many, not which.
 #[test]
 fn devices_take_elephants_that_are_limited() {
+    if !packetloom_testing::sweep("limited elephants on devices") {
+        return;
+    }
     let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
     let key = Key::V4(MatchKey4 {
         source: 0x0a00_0001,
@@ -763,6 +775,9 @@ max_flows = 10000
 /// other, at other times or all at one.
 #[test]
 fn devices_find_scans() {
+    if !packetloom_testing::sweep("scans on devices") {
+        return;
+    }
     let scan = |keys: &str| format!("[[chain]]\nnf = \"scan\"\n{keys}");
     let fan_out = scan("method = \"fan-out\"\nthreshold = 12\nblock_for = \"20ms\"\naction = \"drop\"\n");
     let tcp = scan(

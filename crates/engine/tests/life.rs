@@ -593,6 +593,9 @@ const ORACLE: &str = "device = \"oracle\"";
 /// Chains that come one after the other where a device keeps their state.
 #[test]
 fn reloads_on_devices_give_what_the_oracle_gives() {
+    if !packetloom_testing::sweep("reloads on devices") {
+        return;
+    }
     let mut runner = TestRunner::deterministic();
     let first = format!("[[chain]]\nnf = \"counter\"\n{OUTPUTS}");
     for turn in 0..4 {
@@ -627,6 +630,9 @@ fn reloads_on_devices_give_what_the_oracle_gives() {
 /// Who saves and who restores, devices or others, makes no difference.
 #[test]
 fn what_devices_save_and_restore_goes_on() {
+    if !packetloom_testing::sweep("saved state on devices") {
+        return;
+    }
     let mut runner = TestRunner::deterministic();
     for turn in 0..3 {
         let chain = (definitions(), prop::collection::vec(on_device(), 1..5), 0u64..2_000, any::<u64>());
@@ -671,6 +677,9 @@ fn what_devices_save_and_restore_goes_on() {
 /// Whatever words a kernel finds, nothing breaks, and cores find the same.
 #[test]
 fn any_words_can_be_restored_on_devices() {
+    if !packetloom_testing::sweep("restored state on devices") {
+        return;
+    }
     let mut runner = TestRunner::deterministic();
     for turn in 0..3 {
         let parts =

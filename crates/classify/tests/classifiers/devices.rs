@@ -356,6 +356,9 @@ fn generated_sets_agree_on_accelerators() {
 
 #[test]
 fn generated_sets_agree_on_the_host() {
+    if !packetloom_testing::sweep("generated rule sets on the host") {
+        return;
+    }
     let check = |rules: RuleSet, keys: &[Key]| {
         host().iter().for_each(|device| agree(device, &rules, keys, BOTH));
     };
