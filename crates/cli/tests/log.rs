@@ -272,8 +272,8 @@ fn the_log_is_an_output_like_others() {
     assert!(output.status.success() && output.stdout.starts_with(b"{\"frame\":1,"), "{}", stderr(&output));
     let output = run_with("log = \"-\"", &["--json"]);
     assert_eq!(output.status.code(), Some(78));
-    let message = "packetloom: more than one output to standard output; expected a file for each\n";
-    assert_eq!(stderr(&output), message);
+    let said = stderr(&output);
+    assert!(said.contains("more than one output to standard output") && said.contains("--json"), "{said}");
     assert_eq!(run_with("log = \"passed\"", &[]).status.code(), Some(78));
     // A full disk fails the run, and nothing appears.
     fs::remove_file(at("passed")).expect("packets of the first run");
