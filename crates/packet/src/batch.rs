@@ -286,6 +286,37 @@ impl Batch {
         });
     }
 
+    /// Takes some frames of a parsed batch in place of those before, with what their headers said; `indices` are their places there, in
+    /// order. As with [`Batch::push_from`], rewrites stay behind: [`Batch::merge`] brings them back.
+    pub fn gather(&mut self, whole: &Self, indices: &[u32]) {
+        self.reset(whole.arena.clone());
+        if !whole.is_common() {
+            indices.iter().for_each(|&index| self.push_from(whole, index as usize));
+            return;
+        }
+        // Each has its key at its own place, here and there.
+        let count = indices.len() as u32;
+        let places = || indices.iter().map(|&index| index as usize);
+        self.frames.extend(places().map(|index| whole.frames[index]));
+        self.verdicts.extend(places().map(|index| whole.verdicts[index]));
+        self.parsed.extend((0..count).map(Parsed::V4));
+        self.v4.keys.extend(places().map(|index| whole.v4.keys[index]));
+        self.v4.frames.extend(0..count);
+        self.v4.bytes.extend(places().map(|index| whole.v4.bytes[index]));
+    }
+
+    /// Takes verdicts and rewrites back from a batch that [gathered](Batch::gather) the frames with these places.
+    pub fn merge(&mut self, share: &Self, indices: &[u32]) {
+        for (&index, &verdict) in indices.iter().zip(&share.verdicts) {
+            self.verdicts[index as usize] = verdict;
+        }
+        if share.has_rewrites() {
+            for (number, &index) in indices.iter().enumerate() {
+                self.rewrite_from(index as usize, share, number);
+            }
+        }
+    }
+
     /// Gives one end of a packet another address, and perhaps another port: in its key, so that later functions see it, and in the
     /// frame when it is written out. Whether that can be: not where the frame has no key, nor where
     /// [`rewrite::apply`](crate::rewrite::apply()) would not apply it.
@@ -460,10 +491,10 @@ impl Batch {
         let mut group = Group { keys: [MatchKey4::default(); GROUP], bytes: [0; GROUP] };
         loop {
             let found = parse_common(arena, &frames[at..], &mut group);
-            let keys = v4.keys.len() as u32..;
-            parsed.extend(keys.take(found).map(Parsed::V4));
+            let key = v4.keys.len() as u32;
+            parsed.extend((key..key + found as u32).map(Parsed::V4));
             v4.keys.extend_from_slice(&group.keys[..found]);
-            v4.frames.extend((at as u32..).take(found));
+            v4.frames.extend(at as u32..(at + found) as u32);
             v4.bytes.extend_from_slice(&group.bytes[..found]);
             at += found;
             if found == GROUP {

@@ -93,6 +93,25 @@ pub struct VerdictCounts {
 }
 
 impl VerdictCounts {
+    /// Counts the packets of a batch.
+    pub fn of(verdicts: &[Verdict]) -> Self {
+        let passed = verdicts.iter().filter(|verdict| verdict.is_pass()).count();
+        let mut counts = Self { passed: passed as u64, ..Self::default() };
+        if passed < verdicts.len() {
+            let dropped = verdicts.iter().filter(|verdict| !verdict.is_pass());
+            dropped.for_each(|&verdict| counts.add(verdict));
+        }
+        counts
+    }
+
+    /// Adds other counts to these.
+    pub fn merge(&mut self, other: &Self) {
+        self.passed += other.passed;
+        for (mine, theirs) in self.dropped.iter_mut().zip(other.dropped) {
+            *mine += theirs;
+        }
+    }
+
     /// Counts one packet.
     pub fn add(&mut self, verdict: Verdict) {
         match verdict {

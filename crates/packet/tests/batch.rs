@@ -412,6 +412,60 @@ fn a_batch_knows_which_frames_are_in_other_framings() {
     assert_eq!(part.other_framings(), [0, 2]);
 }
 
+/// Shares of a batch have what its frames have, and bring their verdicts and rewrites back: where all frames are common, and where not.
+#[test]
+fn shares_are_gathered_and_merged() {
+    let common: Vec<_> = (0..40)
+        .map(|number| {
+            [ethernet(IPV4), Ipv4::of(UDP).packet(&[udp(number, 53), vec![0; 40]].concat())].concat()
+        })
+        .collect();
+    for packets in [packets(), common] {
+        let is_common = packets.len() == 40;
+        let (arena, mut frames) = arena(&packets);
+        if is_common {
+            frames.iter_mut().for_each(|frame| frame.link = LinkType::ETHERNET);
+        }
+        let mut whole = Batch::new(frames.len());
+        whole.reset(arena);
+        whole.extend(frames);
+        whole.parse(Policy::PASS);
+        assert_eq!(whole.is_common(), is_common);
+        let indices = |share: usize| (0..whole.len() as u32).filter(move |&at| at as usize % 3 == share);
+        let indices = [0, 1, 2].map(|share| indices(share).collect::<Vec<_>>());
+        let mut shares = [(); 3].map(|()| Batch::new(0));
+        for (share, indices) in shares.iter_mut().zip(&indices) {
+            let mut expected = Batch::new(0);
+            expected.reset(whole.arena().clone());
+            indices.iter().for_each(|&at| expected.push_from(&whole, at as usize));
+            share.gather(&whole, indices);
+            assert_eq!(share.frames(), expected.frames());
+            assert_eq!((share.parsed(), share.verdicts()), (expected.parsed(), expected.verdicts()));
+            let keys = |batch: &Batch| (batch.v4().keys.clone(), batch.v6().keys.clone());
+            assert_eq!((keys(share), share.is_common()), (keys(&expected), expected.is_common()));
+            assert_eq!(
+                (&share.v4().frames, &share.v4().bytes),
+                (&expected.v4().frames, &expected.v4().bytes)
+            );
+        }
+        // The last frame of each share is dropped, the first one is marked where it can be.
+        let dropped = Verdict::Drop(DropReason::RateLimit);
+        for share in &mut shares {
+            let last = share.len() - 1;
+            share.judge().0[last] = dropped;
+            share.mark(0, Dscp::new(46).expect("six bits"));
+        }
+        for (share, indices) in shares.iter().zip(&indices) {
+            whole.merge(share, indices);
+        }
+        for (at, verdict) in whole.verdicts().iter().enumerate() {
+            assert_eq!(*verdict == dropped, at + 3 >= whole.len(), "frame {at}");
+            let has_key = !matches!(whole.parsed()[at], Parsed::Rejected(_));
+            assert_eq!(whole.marked(at).is_some(), at < 3 && has_key, "frame {at}");
+        }
+    }
+}
+
 #[test]
 fn every_packet_is_in_one_counter() {
     let mut counts = VerdictCounts::default();
