@@ -32,8 +32,20 @@ pub(crate) struct Stream {
     pub(crate) reader: Box<dyn Read + Send>,
     /// Whether a decompressor stands between the file and the reader: its complaints mean a broken tail.
     pub(crate) compressed: bool,
-    /// Whether somebody sends the bytes while we read: a pipe, a socket, a terminal, and not a file or anything compressed.
-    pub(crate) live: bool,
+    /// Who sends the bytes while we read: by a pipe, a socket, a terminal; none of a file, and of anything compressed.
+    pub(crate) live: Option<Sender>,
+}
+
+/// Whoever sends bytes while they are read.
+pub(crate) struct Sender(File);
+
+impl Sender {
+    /// Whether there is something to be read, if only the end.
+    pub(crate) fn has_sent(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // A descriptor that cannot be polled can still be read.
+        !matches!(poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&now)), Ok(0))
+    }
 }
 
 /// The name of an input in messages.
@@ -52,8 +64,7 @@ pub(crate) fn open(path: &Path, stop: &Stop) -> Result<Input, Error> {
     if is_standard(path) {
         // Not io::stdin(): waiting for a descriptor says nothing about what a buffer before it holds.
         let inner = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(fail)?);
-        let live = !inner.metadata().map_err(fail)?.is_file();
-        return stream(Interruptible { inner, stop: stop.clone() }, live).map(Input::Stream).map_err(fail);
+        return interruptible(inner, stop).map(Input::Stream).map_err(fail);
     }
     let mut file = File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
@@ -61,15 +72,12 @@ pub(crate) fn open(path: &Path, stop: &Stop) -> Result<Input, Error> {
         return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
     }
     if !metadata.is_file() || metadata.len() == 0 {
-        let live = !metadata.is_file();
-        return stream(Interruptible { inner: file, stop: stop.clone() }, live)
-            .map(Input::Stream)
-            .map_err(fail);
+        return interruptible(file, stop).map(Input::Stream).map_err(fail);
     }
     let mut head = Vec::new();
     file.by_ref().take(XZ.len() as u64).read_to_end(&mut head).map_err(fail)?;
     if Compression::of(&head) != Compression::None {
-        return stream(Cursor::new(head).chain(file), false).map(Input::Stream).map_err(fail);
+        return stream(Cursor::new(head).chain(file), None).map(Input::Stream).map_err(fail);
     }
     Map::new(&file).map(|map| Input::Mapped(Arc::new(map))).map_err(fail)
 }
@@ -82,13 +90,13 @@ pub(crate) fn open(path: &Path, stop: &Stop) -> Result<Input, Error> {
 pub fn open_text(path: &Path) -> Result<Box<dyn BufRead + Send>, Error> {
     let fail = |source| Error::io(display_name(path), source);
     let stream = if is_standard(path) {
-        stream(io::stdin(), false)
+        stream(io::stdin(), None)
     } else {
         let file = File::open(path).map_err(fail)?;
         if file.metadata().map_err(fail)?.is_dir() {
             return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
         }
-        stream(file, false)
+        stream(file, None)
     };
     Ok(Box::new(BufReader::with_capacity(1 << 16, stream.map_err(fail)?.reader)))
 }
@@ -112,8 +120,14 @@ impl Compression {
     }
 }
 
+/// Reads what may come from somebody who is sending.
+fn interruptible(inner: File, stop: &Stop) -> io::Result<Stream> {
+    let live = if inner.metadata()?.is_file() { None } else { Some(Sender(inner.try_clone()?)) };
+    stream(Interruptible { inner, stop: stop.clone() }, live)
+}
+
 /// Looks at the first bytes and puts a decompressor in between where they ask for one.
-pub(crate) fn stream(mut reader: impl Read + Send + 'static, live: bool) -> io::Result<Stream> {
+pub(crate) fn stream(mut reader: impl Read + Send + 'static, live: Option<Sender>) -> io::Result<Stream> {
     let mut head = Vec::new();
     reader.by_ref().take(XZ.len() as u64).read_to_end(&mut head)?;
     let compression = Compression::of(&head);
@@ -121,11 +135,9 @@ pub(crate) fn stream(mut reader: impl Read + Send + 'static, live: bool) -> io::
     Ok(match compression {
         Compression::None => Stream { reader: Box::new(whole), compressed: false, live },
         Compression::Gzip => {
-            Stream { reader: Box::new(Decompressor::gzip(whole)), compressed: true, live: false }
+            Stream { reader: Box::new(Decompressor::gzip(whole)), compressed: true, live: None }
         }
-        Compression::Xz => {
-            Stream { reader: Box::new(Decompressor::xz(whole)), compressed: true, live: false }
-        }
+        Compression::Xz => Stream { reader: Box::new(Decompressor::xz(whole)), compressed: true, live: None },
     })
 }
 

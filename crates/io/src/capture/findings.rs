@@ -153,7 +153,7 @@ impl Findings {
         };
         let supported = LinkType::SUPPORTED.iter().map(|link| named(link.0.into())).collect();
         format!(
-            "{} of {types} cannot be parsed and count as unsupported_link_type, for which a chain's non_ip policy holds; supported: {}",
+            "{} of {types} cannot be parsed and count as unsupported_link_type, for which a chain's unknown_framing policy holds; supported: {}",
             count(total, "frame", "frames"),
             list(supported)
         )

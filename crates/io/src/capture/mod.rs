@@ -8,7 +8,9 @@ mod writer;
 
 pub use findings::{Findings, Overlong, Undefined};
 pub use reader::{CaptureReader, Truncation};
-pub use writer::CaptureWriter;
+pub use writer::{CaptureWriter, EncodedFrames};
+
+pub use crate::map::Paging;
 
 use packetloom_packet::FrameRef;
 

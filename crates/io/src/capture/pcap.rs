@@ -1,6 +1,6 @@
 //! Classic pcap (draft-ietf-opsawg-pcap), with the nanosecond magic and Kuznetzov's longer record header.
 
-use packetloom_packet::{FrameRef, LinkType, Timestamp};
+use packetloom_packet::{Batch, FrameRef, LinkType, Timestamp, prefetch_at};
 
 use super::findings::{Fault, Findings};
 use super::{Order, Resolution, Step};
@@ -29,6 +29,15 @@ pub(super) struct Decoder {
     /// Whether frames of it can be parsed; if not, how many there were.
     is_supported: bool,
     unsupported: u64,
+}
+
+/// Bytes from a record to those that are asked for: what processors ask for by themselves ends with each page.
+const AHEAD: usize = 2048;
+
+/// Frames that were taken at once, and the bytes of their records.
+struct Taken {
+    frames: u64,
+    bytes: usize,
 }
 
 impl Decoder {
@@ -75,32 +84,58 @@ impl Decoder {
         findings
     }
 
-    #[inline]
-    pub(super) fn step(&mut self, bytes: &[u8]) -> Step {
-        let Some(header) = bytes.first_chunk::<16>().filter(|_| bytes.len() >= self.record_header) else {
-            return Step::NeedMore;
+    /// Appends the frames from `position` on that are whole to a batch, as many as it has room for; returns the bytes of their records.
+    /// What comes next then is no whole frame, or has no room: see [`Decoder::step`].
+    pub(super) fn frames(&mut self, bytes: &[u8], position: usize, batch: &mut Batch) -> usize {
+        let taken = match self.order {
+            Order::Little => self.take::<true>(bytes, position, batch),
+            Order::Big => self.take::<false>(bytes, position, batch),
         };
-        let field = |at| self.order.u32(header, at);
-        let captured = field(8);
-        if captured > MAX_CAPTURED {
-            return Step::Broken(Fault::Captured(captured, MAX_CAPTURED));
-        }
-        let len = self.record_header + captured as usize;
-        if bytes.len() < len {
-            return Step::NeedMore;
-        }
         if !self.is_supported {
-            self.unsupported += 1;
+            self.unsupported += taken.frames;
         }
-        let time = u64::from(field(0)) * 1_000_000_000 + u64::from(field(4)) * self.nanos_per_tick;
-        let frame = FrameRef {
-            offset: self.record_header as u64,
-            time: Timestamp::from_nanos(time),
-            len: captured,
-            wire_len: field(12),
-            link: self.link,
-            port: 0,
-        };
-        Step::Frame(frame, len)
+        taken.bytes
+    }
+
+    fn take<const LITTLE: bool>(&self, bytes: &[u8], position: usize, batch: &mut Batch) -> Taken {
+        let Self { nanos_per_tick, record_header, link, .. } = *self;
+        let order = if LITTLE { Order::Little } else { Order::Big };
+        let before = batch.len();
+        let room = batch.capacity().saturating_sub(before);
+        let mut at = position;
+        let frames = std::iter::from_fn(|| {
+            let header: &[u8; 16] = bytes.get(at..)?.first_chunk()?;
+            let field = |at| order.u32(header, at);
+            let captured = field(8);
+            let begin = at + record_header;
+            let end = begin + captured as usize;
+            if captured > MAX_CAPTURED || end > bytes.len() {
+                return None;
+            }
+            at = end;
+            prefetch_at(bytes, begin + AHEAD);
+            Some(FrameRef {
+                offset: begin as u64,
+                time: Timestamp::from_nanos(
+                    u64::from(field(0)) * 1_000_000_000 + u64::from(field(4)) * nanos_per_tick,
+                ),
+                len: captured,
+                wire_len: field(12),
+                link,
+                port: 0,
+            })
+        });
+        batch.extend(frames.take(room));
+        Taken { frames: (batch.len() - before) as u64, bytes: at - position }
+    }
+
+    /// Says what stands at the start of bytes that do not begin with a whole frame.
+    pub(super) fn step(&self, bytes: &[u8]) -> Step {
+        match bytes.first_chunk::<16>().map(|header| self.order.u32(header, 8)) {
+            Some(captured) if captured > MAX_CAPTURED => {
+                Step::Broken(Fault::Captured(captured, MAX_CAPTURED))
+            }
+            _ => Step::NeedMore,
+        }
     }
 }

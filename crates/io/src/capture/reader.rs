@@ -11,7 +11,7 @@ use packetloom_packet::{Batch, FrameRef};
 use super::{Decoder, Findings, HEADER_LEN, Resolution, Step, pcap, pcapng};
 use crate::Error;
 use crate::input::{self, Input, Stop, Stream};
-use crate::map::Map;
+use crate::map::{Map, Paging};
 
 /// Bytes of a stream that are read ahead.
 const CHUNK: usize = 1 << 18;
@@ -40,6 +40,8 @@ pub struct CaptureReader {
     skip_start: u64,
     truncation: Option<Truncation>,
     done: bool,
+    /// Whether all that had come was handed out.
+    is_drained: bool,
     stop: Stop,
 }
 
@@ -139,7 +141,7 @@ impl CaptureReader {
     ///
     /// As [`CaptureReader::open`].
     pub fn from_reader(name: &str, reader: impl Read + Send + 'static, stop: &Stop) -> Result<Self, Error> {
-        let stream = input::stream(reader, false).map_err(|e| Error::io(name, e))?;
+        let stream = input::stream(reader, None).map_err(|e| Error::io(name, e))?;
         Self::new(name.into(), Window::stream(stream), stop.clone())
     }
 
@@ -188,6 +190,7 @@ impl CaptureReader {
             skip_start: 0,
             truncation: None,
             done: stopped,
+            is_drained: true,
             stop,
         };
         reader.first_block()?;
@@ -233,8 +236,15 @@ impl CaptureReader {
             batch.reset(empty_arena());
             return Ok(false);
         }
-        batch.reset(self.window.arena(self.position));
+        batch.reset(self.window.arena());
+        self.is_drained = false;
         while !batch.is_full() {
+            if let (Decoder::Pcap(decoder), 0) = (&mut self.decoder, self.skip) {
+                self.position += decoder.frames(self.window.bytes(), self.position, batch);
+                if batch.is_full() {
+                    break;
+                }
+            }
             if self.skip > 0 {
                 let step =
                     (self.window.len() - self.position).min(usize::try_from(self.skip).unwrap_or(usize::MAX));
@@ -256,7 +266,10 @@ impl CaptureReader {
                     self.skip = len;
                     self.skip_start = self.position();
                 }
-                Step::NeedMore if !batch.is_empty() && matches!(self.window, Window::Stream(_)) => break,
+                Step::NeedMore if !batch.is_empty() && matches!(self.window, Window::Stream(_)) => {
+                    self.is_drained = true;
+                    break;
+                }
                 Step::NeedMore => {
                     // The batch must not hold the chunk that is to be used again.
                     if batch.is_empty() {
@@ -267,7 +280,7 @@ impl CaptureReader {
                         break;
                     }
                     if batch.is_empty() {
-                        batch.reset(self.window.arena(self.position));
+                        batch.reset(self.window.arena());
                     }
                 }
                 Step::Broken(fault) => {
@@ -317,6 +330,14 @@ impl CaptureReader {
         self.truncation.get_or_insert_with(|| Truncation { offset, reason: reason.into() });
     }
 
+    /// Pages of a mapped capture that are best brought in before the next batch, by this thread or another one.
+    pub fn paging(&mut self) -> Option<Paging> {
+        match &mut self.window {
+            Window::Mapped { map, present } => map.paging(self.position, present),
+            Window::Memory(_) | Window::Stream(_) => None,
+        }
+    }
+
     /// How finely the timestamps read so far are divided.
     pub fn resolution(&self) -> Resolution {
         self.decoder.resolution()
@@ -352,7 +373,17 @@ impl CaptureReader {
 
     /// Whether frames come as somebody sends them, so that waiting for more may take for ever: from a pipe, say.
     pub fn is_live(&self) -> bool {
-        matches!(&self.window, Window::Stream(chunks) if chunks.stream.live)
+        matches!(&self.window, Window::Stream(chunks) if chunks.stream.live.is_some())
+    }
+
+    /// Whether [`CaptureReader::fill`] would wait for somebody to send more.
+    pub fn would_wait(&self) -> bool {
+        match &self.window {
+            Window::Stream(Chunks { stream: Stream { live: Some(sender), .. }, .. }) => {
+                self.is_drained && !self.done && !sender.has_sent()
+            }
+            _ => false,
+        }
     }
 }
 
@@ -396,13 +427,10 @@ impl Window {
         self.bytes().len()
     }
 
-    /// The memory to which a batch's offsets refer; pages soon to be read are brought in.
-    fn arena(&mut self, position: usize) -> packetloom_packet::Arena {
+    /// The memory to which a batch's offsets refer.
+    fn arena(&self) -> packetloom_packet::Arena {
         match self {
-            Self::Mapped { map, present } => {
-                *present = map.read_ahead(position, *present);
-                map.clone()
-            }
+            Self::Mapped { map, .. } => map.clone(),
             Self::Memory(bytes) => bytes.clone(),
             Self::Stream(chunks) => chunks.current.clone(),
         }

@@ -12,9 +12,82 @@ use crate::output::Output;
 /// The snapshot length written into file headers: the largest that capture programs accept.
 const SNAP: u32 = 262_144;
 
+/// Bytes of a record's header.
+const HEADER: usize = 16;
+
 /// As much of a frame as is written.
 fn within_snap(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len().min(SNAP as usize)]
+}
+
+/// Frames as the records of a pcap file, put together apart from the file: by several threads, say, of which one appends them.
+#[derive(Debug, Default)]
+pub struct EncodedFrames {
+    records: Vec<u8>,
+    /// That of all of them.
+    link: Option<LinkType>,
+    /// That of the first frame which has another one, or none: it and what comes after are left out.
+    other: Option<LinkType>,
+}
+
+impl EncodedFrames {
+    /// Takes the frames of a batch whose verdict is to pass, with their rewrites, in place of those before.
+    pub fn encode_passed(&mut self, batch: &Batch, resolution: Resolution) {
+        self.clear();
+        // At most, so that the buffer grows once.
+        let most = |frame: &FrameRef| HEADER + (frame.len as usize).min(SNAP as usize);
+        self.records.reserve(batch.frames().iter().map(most).sum());
+        let frames = batch.verdicts().iter().zip(batch.frames()).enumerate();
+        for (index, (_, frame)) in frames.filter(|(_, (verdict, _))| verdict.is_pass()) {
+            let is_encoded = self.push(frame, batch.bytes(index), resolution, |bytes| {
+                if batch.is_rewritten(index) {
+                    batch.apply_rewrites(index, bytes);
+                }
+            });
+            if !is_encoded {
+                break;
+            }
+        }
+    }
+
+    /// Forgets the frames; allocations are kept.
+    pub fn clear(&mut self) {
+        self.records.clear();
+        self.link = None;
+        self.other = None;
+    }
+
+    /// Appends a frame whose bytes are changed then; `false` where its link type is not that of the others.
+    fn push(
+        &mut self,
+        frame: &FrameRef,
+        bytes: &[u8],
+        resolution: Resolution,
+        change: impl FnOnce(&mut [u8]),
+    ) -> bool {
+        if frame.link == LinkType::NONE || *self.link.get_or_insert(frame.link) != frame.link {
+            self.other = Some(frame.link);
+            return false;
+        }
+        let bytes = within_snap(bytes);
+        let nanos = frame.time.as_nanos();
+        let seconds = u32::try_from(nanos / 1_000_000_000).unwrap_or(u32::MAX);
+        let fraction = (nanos % 1_000_000_000) as u32;
+        let fraction = match resolution {
+            Resolution::Micros => fraction / 1_000,
+            Resolution::Nanos => fraction,
+        };
+        let mut header = [0; HEADER];
+        header[0..4].copy_from_slice(&seconds.to_le_bytes());
+        header[4..8].copy_from_slice(&fraction.to_le_bytes());
+        header[8..12].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+        header[12..16].copy_from_slice(&frame.wire_len.to_le_bytes());
+        self.records.extend_from_slice(&header);
+        let at = self.records.len();
+        self.records.extend_from_slice(bytes);
+        change(&mut self.records[at..]);
+        true
+    }
 }
 
 /// A pcap file being written: little-endian, one link type.
@@ -23,8 +96,8 @@ pub struct CaptureWriter {
     output: Output,
     link: Option<LinkType>,
     resolution: Resolution,
-    /// A frame that is rewritten; kept for the next one.
-    rewritten: Vec<u8>,
+    /// Frames on their way; kept for the next ones.
+    frames: EncodedFrames,
 }
 
 impl CaptureWriter {
@@ -34,7 +107,12 @@ impl CaptureWriter {
     ///
     /// [`Error::Io`] where the file cannot be made.
     pub fn create(path: &Path, resolution: Resolution) -> Result<Self, Error> {
-        Ok(Self { output: Output::create(path)?, link: None, resolution, rewritten: Vec::new() })
+        Ok(Self { output: Output::create(path)?, link: None, resolution, frames: EncodedFrames::default() })
+    }
+
+    /// How finely the file's timestamps are divided.
+    pub fn resolution(&self) -> Resolution {
+        self.resolution
     }
 
     fn header(&mut self, link: LinkType) -> Result<(), Error> {
@@ -59,35 +137,12 @@ impl CaptureWriter {
     ///
     /// [`Error::MixedLinkTypes`], [`Error::NoLinkType`] for a frame of [`LinkType::NONE`], or [`Error::Io`].
     pub fn write(&mut self, frame: &FrameRef, bytes: &[u8]) -> Result<(), Error> {
-        if frame.link == LinkType::NONE {
-            return Err(Error::NoLinkType { path: self.output.name().into() });
-        }
-        match self.link {
-            None => self.header(frame.link)?,
-            Some(link) if link != frame.link => {
-                return Err(Error::MixedLinkTypes {
-                    path: self.output.name().into(),
-                    first: link.0,
-                    other: frame.link.0,
-                });
-            }
-            Some(_) => {}
-        }
-        let bytes = within_snap(bytes);
-        let nanos = frame.time.as_nanos();
-        let seconds = u32::try_from(nanos / 1_000_000_000).unwrap_or(u32::MAX);
-        let fraction = (nanos % 1_000_000_000) as u32;
-        let fraction = match self.resolution {
-            Resolution::Micros => fraction / 1_000,
-            Resolution::Nanos => fraction,
-        };
-        let mut record = [0; 16];
-        record[0..4].copy_from_slice(&seconds.to_le_bytes());
-        record[4..8].copy_from_slice(&fraction.to_le_bytes());
-        record[8..12].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
-        record[12..16].copy_from_slice(&frame.wire_len.to_le_bytes());
-        self.output.write(&record)?;
-        self.output.write(bytes)
+        let mut frames = mem::take(&mut self.frames);
+        frames.clear();
+        frames.push(frame, bytes, self.resolution, |_| {});
+        let result = self.append(&frames);
+        self.frames = frames;
+        result
     }
 
     /// Appends the frames of a batch whose verdict is to pass, with their rewrites.
@@ -96,21 +151,37 @@ impl CaptureWriter {
     ///
     /// As [`CaptureWriter::write`].
     pub fn write_passed(&mut self, batch: &Batch) -> Result<(), Error> {
-        let frames = batch.verdicts().iter().zip(batch.frames()).enumerate();
-        for (index, (_, frame)) in frames.filter(|(_, (verdict, _))| verdict.is_pass()) {
-            if !batch.is_rewritten(index) {
-                self.write(frame, batch.bytes(index))?;
-                continue;
-            }
-            let mut bytes = mem::take(&mut self.rewritten);
-            bytes.clear();
-            bytes.extend_from_slice(within_snap(batch.bytes(index)));
-            batch.apply_rewrites(index, &mut bytes);
-            let result = self.write(frame, &bytes);
-            self.rewritten = bytes;
-            result?;
+        let mut frames = mem::take(&mut self.frames);
+        frames.encode_passed(batch, self.resolution);
+        let result = self.append(&frames);
+        self.frames = frames;
+        result
+    }
+
+    /// Appends frames that were encoded with this file's [resolution](Self::resolution).
+    ///
+    /// # Errors
+    ///
+    /// As [`CaptureWriter::write`].
+    pub fn append(&mut self, frames: &EncodedFrames) -> Result<(), Error> {
+        let path = || self.output.name().into();
+        let wrong = |first: LinkType, other: LinkType| match other {
+            LinkType::NONE => Error::NoLinkType { path: path() },
+            other => Error::MixedLinkTypes { path: path(), first: first.0, other: other.0 },
+        };
+        if let (Some(first), Some(link)) = (self.link, frames.link)
+            && first != link
+        {
+            return Err(wrong(first, link));
         }
-        Ok(())
+        let failed = frames.other.map(|other| wrong(frames.link.unwrap_or(other), other));
+        if let Some(link) = frames.link {
+            if self.link.is_none() {
+                self.header(link)?;
+            }
+            self.output.write(&frames.records)?;
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// Hands everything so far to the system, for readers that follow the output.
