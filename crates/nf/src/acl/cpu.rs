@@ -33,21 +33,30 @@ pub(super) struct AclCpu<F> {
     judge: Judge,
 }
 
-/// Keys of the packets that still pass, gathered so that the classifier sees no others.
+/// The packets that still pass, so that the classifier sees no others, and what it finds.
 pub(super) struct Passing<K> {
-    pub(super) keys: Vec<K>,
-    /// Where each stands among the batch's keys.
-    pub(super) at: Vec<u32>,
+    /// Whether these are all keys of the batch: then they stay where they are.
+    is_all: bool,
+    /// The keys, if they are not all.
+    keys: Vec<K>,
+    /// Where each stands among the batch's keys, if they are not all.
+    at: Vec<u32>,
+    /// The position of the first rule of each that matches.
     pub(super) first: Vec<u32>,
 }
 
 impl<K: Copy> Passing<K> {
     pub(super) fn new() -> Self {
-        Self { keys: Vec::new(), at: Vec::new(), first: Vec::new() }
+        Self { is_all: true, keys: Vec::new(), at: Vec::new(), first: Vec::new() }
     }
 
     /// Takes those of the frames `within`.
     pub(super) fn gather(&mut self, keys: &Keys<K>, verdicts: &[Verdict], within: Range<usize>) {
+        self.is_all = within == (0..verdicts.len()) && verdicts.iter().fold(true, |all, v| all & v.is_pass());
+        if self.is_all {
+            self.first.resize(keys.keys.len(), NO_RULE);
+            return;
+        }
         self.keys.clear();
         self.at.clear();
         // Keys are in order of their frames.
@@ -61,6 +70,39 @@ impl<K: Copy> Passing<K> {
             }
         }
         self.first.resize(self.keys.len(), NO_RULE);
+    }
+
+    /// Their keys, of those that they were gathered from, and a place for what is found.
+    pub(super) fn classify<'a>(&'a mut self, keys: &'a Keys<K>) -> (&'a [K], &'a mut [u32]) {
+        (if self.is_all { &keys.keys } else { &self.keys }, &mut self.first)
+    }
+}
+
+impl<K> Passing<K> {
+    /// Puts the position of each packet's rule where its key is.
+    pub(super) fn scatter(&self, first: &mut [u32]) {
+        if self.is_all {
+            first.copy_from_slice(&self.first);
+            return;
+        }
+        for (&at, &rule) in self.at.iter().zip(&self.first) {
+            first[at as usize] = rule;
+        }
+    }
+
+    /// Calls `each` with the frame of each packet, its IP bytes, and the position of its rule, in order.
+    #[inline]
+    pub(super) fn for_each(&self, keys: &Keys<K>, mut each: impl FnMut(u32, u32, u32)) {
+        if self.is_all {
+            let packets = keys.frames.iter().zip(&keys.bytes).zip(&self.first);
+            packets.for_each(|((&frame, &bytes), &first)| each(frame, bytes, first));
+            return;
+        }
+        // Slices of one length, so that each index is checked once.
+        let (frames, bytes) = (&keys.frames[..keys.keys.len()], &keys.bytes[..keys.keys.len()]);
+        for (&at, &first) in self.at.iter().zip(&self.first) {
+            each(frames[at as usize], bytes[at as usize], first);
+        }
     }
 }
 
@@ -86,9 +128,11 @@ impl Finder for Fixed {
     ) {
         let all = 0..verdicts.len();
         self.v4.gather(v4, verdicts, all.clone());
-        self.classifier.classify_v4(&self.v4.keys, &mut self.v4.first);
+        let (passing, first) = self.v4.classify(v4);
+        self.classifier.classify_v4(passing, first);
         self.v6.gather(v6, verdicts, all);
-        self.classifier.classify_v6(&self.v6.keys, &mut self.v6.first);
+        let (passing, first) = self.v6.classify(v6);
+        self.classifier.classify_v6(passing, first);
         found(&self.v4, &self.v6, verdicts);
     }
 }

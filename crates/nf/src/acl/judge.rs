@@ -40,21 +40,19 @@ impl Judge {
     ) {
         let AclReport { list, counters, .. } = &mut self.report;
         let default = list.rules.rules.len();
-        // Slices of one length, so that each index is checked once.
-        let (frames, bytes) = (&keys.frames[..keys.keys.len()], &keys.bytes[..keys.keys.len()]);
+        let logged = &mut self.logged;
         let rules = &list.verdicts[..=default];
         let counters = if COUNTERS { &mut counters[..=default] } else { &mut counters[..] };
-        for (&at, &first) in passing.at.iter().zip(&passing.first) {
-            let (at, position) = (at as usize, default.min(first as usize));
-            let frame = frames[at];
+        passing.for_each(keys, |frame, bytes, first| {
+            let position = default.min(first as usize);
             verdicts[frame as usize] = rules[position];
             if COUNTERS {
-                counters[position].add(bytes[at]);
+                counters[position].add(bytes);
             }
             if LOG && list.logs[position] {
-                self.logged.push(Logged { frame, rule: first });
+                logged.push(Logged { frame, rule: first });
             }
-        }
+        });
         if !COUNTERS {
             let by_default = passing.first.iter().filter(|&&first| first == NO_RULE).count();
             counters[0].packets += by_default as u64;

@@ -96,8 +96,10 @@ impl Finder for Changing {
             self.v4.gather(v4, verdicts, from..to);
             self.v6.gather(v6, verdicts, from..to);
             let view = self.reader.view();
-            view.classify_v4(&self.v4.keys, &mut self.v4.first);
-            view.classify_v6(&self.v6.keys, &mut self.v6.first);
+            let (passing, first) = self.v4.classify(v4);
+            view.classify_v4(passing, first);
+            let (passing, first) = self.v6.classify(v6);
+            view.classify_v6(passing, first);
             // The list has the rules by their serial numbers.
             for first in self.v4.first.iter_mut().chain(&mut self.v6.first) {
                 *first = view.serial(*first).map_or(NO_RULE, |serial| serial as u32);

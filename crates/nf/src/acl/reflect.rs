@@ -7,7 +7,7 @@ use std::sync::Arc;
 use packetloom_classify::NO_RULE;
 use packetloom_packet::{Batch, Role, Verdict};
 
-use super::cpu::{Finder, Fixed, Passing};
+use super::cpu::{Finder, Fixed};
 use super::judge::Judge;
 use super::{Acl, Admits, Admitted, List, live, oracle};
 use crate::connections::{self, Arrival, Class, Connection, Signal, Tracker};
@@ -73,13 +73,6 @@ impl<F> AclReflect<F> {
     }
 }
 
-/// Puts what was found of the packets that pass where their keys are.
-fn scatter<K>(found: &Passing<K>, first: &mut [u32]) {
-    for (&at, &rule) in found.at.iter().zip(&found.first) {
-        first[at as usize] = rule;
-    }
-}
-
 impl<F: Finder> FlowFunction for AclReflect<F> {
     fn move_to(&mut self, at: StateAt) {
         self.at = at;
@@ -95,8 +88,8 @@ impl<F: Finder> FlowFunction for AclReflect<F> {
         first_v4.resize(v4.keys.len(), NO_RULE);
         first_v6.resize(v6.keys.len(), NO_RULE);
         finder.find(verdicts, (v4, v6), |found_v4, found_v6, _| {
-            scatter(found_v4, first_v4);
-            scatter(found_v6, first_v6);
+            found_v4.scatter(first_v4);
+            found_v6.scatter(first_v6);
         });
         let first = |at: KeyAt| match at {
             KeyAt::V4(at) => first_v4[at],
