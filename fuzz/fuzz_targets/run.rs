@@ -9,7 +9,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use packetloom_classify::formats::{Options, read_rules};
 use packetloom_engine::chain::{Device, Run, Settings};
-use packetloom_engine::executor::{Io, Life};
+use packetloom_engine::run::{Io, Life};
 use packetloom_engine::{Chain, Outputs, Plan};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use packetloom_engine::executor::{Io, Life, Saving};
+use packetloom_engine::run::{Io, Life, Saving};
 use packetloom_engine::{Chain, Outputs, Plan, State, run};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;

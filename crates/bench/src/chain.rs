@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use memmap2::MmapMut;
 use packetloom_device::{Argument, Device, Memory, Queue, host_memory};
 use packetloom_engine::Plan;
-use packetloom_engine::executor::{Shared, Worker};
 use packetloom_engine::layout::Used;
 use packetloom_engine::offload::stateful::records::{self, Answer, Wide};
 use packetloom_engine::offload::stateful::{self, Buffers, Dealt, Stateful};
+use packetloom_engine::pipeline::{Shared, Worker};
 use packetloom_io::input::Stop;
 use packetloom_nf::flows::{By, Counts, V4, key_words};
 use packetloom_packet::{

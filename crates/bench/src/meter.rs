@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use packetloom_engine::chain::{Device, PolicyAction, Run, Settings};
-use packetloom_engine::executor::{Io, Life};
+use packetloom_engine::run::{Io, Life};
 use packetloom_engine::{Chain, Outputs, Plan};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;

@@ -4,24 +4,26 @@
 //! - [`schema`]: the chain file's JSON schema.
 //! - [`layout`]: which functions share the entries of a flow definition.
 //! - [`plan`]: what will run where, and what holds with several workers.
-//! - [`executor`]: the runs themselves: the oracle, one worker, several.
+//! - [`pipeline`]: what one core does with a chain.
+//! - [`mod@run`]: the runs themselves: one worker, several, a device, the oracle.
 //! - [`offload`]: rules on a device.
 //! - [`outcome`]: what a run counted.
 //! - [`state`]: state of flows apart from a run: handed on, saved, restored.
 
 pub mod chain;
 mod error;
-pub mod executor;
 pub mod layout;
 pub mod offload;
 pub mod outcome;
+pub mod pipeline;
 pub mod plan;
+pub mod run;
 pub mod schema;
 pub mod state;
 
 pub use chain::Chain;
 pub use error::{ConfigError, Error};
-pub use executor::{Outputs, run};
 pub use outcome::Outcome;
 pub use plan::Plan;
+pub use run::{Outputs, run};
 pub use state::State;

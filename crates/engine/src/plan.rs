@@ -6,10 +6,10 @@ use packetloom_nf::flows::By;
 
 use crate::Chain;
 use crate::chain::{Device, PolicyAction, Run};
-use crate::executor;
 use crate::layout::Used;
 use crate::offload::frames::MAX_ACLS;
 use crate::offload::stateful;
+use crate::run;
 
 /// A chain with the decisions that running it needs.
 #[derive(Debug)]
@@ -158,7 +158,7 @@ impl fmt::Display for Plan {
                     text += &format!(
                         "; {name} (by {by}) is shared by them: totals are exact, packets that came less than {} ms apart may take effect \
                          in another order",
-                        executor::APART / 1_000_000
+                        run::APART / 1_000_000
                     );
                 }
                 text

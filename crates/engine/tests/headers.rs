@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use packetloom_device::Device;
 use packetloom_engine::Plan;
-use packetloom_engine::executor::{Shared, Worker};
 use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::stateful::headers::{Lane, Outcome, Port, Slots};
 use packetloom_engine::offload::stateful::{Stateful, offloadable};
+use packetloom_engine::pipeline::{Shared, Worker};
 use packetloom_packet::{
     Batch, FrameRef, Key, KeyBits, LinkType, MatchKey4, MatchKey6, Timestamp, Verdict, dissect, protocol,
 };

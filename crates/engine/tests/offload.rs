@@ -12,8 +12,8 @@ use std::time::Duration;
 use packetloom_device::faults::{Call, Chances, Faults};
 use packetloom_device::{Argument, Cache, Device, Entry, Id, Parameter, Program};
 use packetloom_engine::chain::Chain;
-use packetloom_engine::executor::{Io, Life};
 use packetloom_engine::offload::standby::LANES;
+use packetloom_engine::run::{Io, Life};
 use packetloom_engine::{Outputs, Plan, run};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
@@ -326,9 +326,9 @@ fn faults_of_a_gpu() {
     let id = device.description().id;
     let capture = traffic(200_000, 200_000 / 20 + 1, 14);
     let (expected, _, _) = results(ACL, &capture, How::default());
-    let run = |settings: &str, call: &mut dyn FnMut()| {
+    let run = |settings: &str, call: &mut (dyn FnMut() + Send)| {
         let settings = format!("device = \"{settings}\"\nmax_latency = \"1us\"\ndevice_timeout = \"500ms\"");
-        let at: Option<(u64, Box<dyn FnMut()>)> = Some((50_000, Box::new(call)));
+        let at: Option<(u64, Box<dyn FnMut() + Send>)> = Some((50_000, Box::new(call)));
         let how = How { settings: &settings, device: Some(device.clone()), at, ..How::default() };
         let (found, shares, notices) = results(ACL, &capture, how);
         assert!(found == expected, "{id}: {notices:?}");

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use packetloom_device::{Device, Queue};
-use packetloom_engine::executor::{Shared, Worker};
 use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::stateful::Stateful;
 use packetloom_engine::offload::stateful::headers::{Lane, Outcome, Port, Slots};
+use packetloom_engine::pipeline::{Shared, Worker};
 use packetloom_engine::{Plan, offload};
 use packetloom_io::input::Stop;
 use packetloom_nf::flows::By;

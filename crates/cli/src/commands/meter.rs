@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use packetloom_engine::chain::{PolicyAction, Run, Settings};
-use packetloom_engine::executor::Life;
+use packetloom_engine::run::Life;
 use packetloom_engine::{Chain, Outcome, Plan};
 use packetloom_nf::{Config, Context, meter};
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use packetloom_engine::executor::{Io, Life};
+use packetloom_engine::run::{Io, Life};
 use packetloom_engine::{Outcome, Outputs, Plan};
 use packetloom_io::capture::{CaptureReader, CaptureWriter};
 use packetloom_io::input::Stop;

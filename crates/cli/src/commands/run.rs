@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use packetloom_engine::executor::{Life, Saving};
+use packetloom_engine::run::{Life, Saving};
 use packetloom_engine::{Chain, Outcome, Plan, State};
 use packetloom_io::output::Output;
 use signal_hook::consts::SIGHUP;

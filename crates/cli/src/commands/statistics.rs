@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use packetloom_engine::executor::{Snapshot, Statistics};
+use packetloom_engine::run::{Snapshot, Statistics};
 use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::{Handle, Signals};
 

@@ -4,8 +4,8 @@
 
 use packetloom_device::{Cache, Device, Id};
 use packetloom_engine::chain::Chain;
-use packetloom_engine::executor::{Io, Life, Saving};
 use packetloom_engine::outcome::Shares;
+use packetloom_engine::run::{Io, Life, Saving};
 use packetloom_engine::{Outcome, Outputs, Plan, State, run};
 use packetloom_generate::TrafficOptions;
 use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
@@ -70,7 +70,7 @@ pub struct How<'a> {
     /// Functions that no chain file knows, each with the place in the chain at which it is put in.
     pub functions: Vec<(usize, Box<dyn Prepared>)>,
     /// Called when so many packets were read.
-    pub at: Option<(u64, Box<dyn FnMut() + 'a>)>,
+    pub at: Option<(u64, Box<dyn FnMut() + Send + 'a>)>,
     /// Packets after which the run ends.
     pub limit: Option<u64>,
     /// State that it begins with.

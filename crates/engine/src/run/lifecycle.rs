@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use packetloom_nf::flows::Counts;
 use packetloom_nf::{Prepared, Report};
 
-use super::{Intake, Outlet, Statistics};
+use super::{Outlet, Position, Statistics};
 use crate::outcome::{Reloads, Replaced, TopFlows};
 use crate::state::places_of_state;
 use crate::{Chain, Error, Plan, State};
@@ -50,7 +50,7 @@ pub struct Saving<'a> {
 }
 
 /// Where a run stands in its life.
-pub(super) struct Course<'p, 'a> {
+pub(super) struct Lifecycle<'p, 'a> {
     first: &'p Plan,
     /// The plan that came after it.
     latest: Option<Plan>,
@@ -75,7 +75,7 @@ enum Due {
 }
 
 /// How one chain follows another.
-pub(super) struct Succession {
+pub(super) struct ChainSwap {
     /// For each function the one of the old chain that goes on as it.
     pub(super) goes_on: Vec<Option<usize>>,
     /// Functions of the old chain that are done, by their place there, and what they are called.
@@ -103,10 +103,10 @@ pub(super) trait Runner: Sized {
     ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error>;
 
     /// Goes on with the next chain.
-    fn succeed(&mut self, plan: &Plan, succession: Succession) -> Result<(), Error>;
+    fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error>;
 }
 
-impl<'p, 'a> Course<'p, 'a> {
+impl<'p, 'a> Lifecycle<'p, 'a> {
     pub(super) fn new(first: &'p Plan, life: Life<'a>, notice: &'a mut dyn FnMut(&str)) -> Self {
         Self {
             first,
@@ -135,6 +135,11 @@ impl<'p, 'a> Course<'p, 'a> {
         self.notice
     }
 
+    /// Set from outside where the chain is to become another one.
+    pub(super) fn reload_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.life.reload)
+    }
+
     /// What the run begins with.
     pub(super) fn restored(&mut self) -> Option<State> {
         self.life.restore.take()
@@ -149,7 +154,7 @@ impl<'p, 'a> Course<'p, 'a> {
     }
 
     /// Packets of the run after which there is something to be done.
-    fn until(&self) -> Option<u64> {
+    pub(super) fn until(&self) -> Option<u64> {
         self.life.reload_at.get(self.met).copied()
     }
 
@@ -180,39 +185,35 @@ impl<'p, 'a> Course<'p, 'a> {
         }
     }
 
-    /// Does all that is to be done before the next batch.
+    /// Does all that is to be done before the next batch; packets that this one may not go beyond.
     pub(super) fn between_batches(
         &mut self,
-        intake: &mut Intake<'_>,
+        at: Position,
         runner: &mut impl Runner,
         outlet: &mut Outlet<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<u64>, Error> {
         loop {
-            match self.due(intake.received) {
+            match self.due(at.received) {
                 Due::Nothing => break,
-                Due::Reload(plan) => self.reload(*plan, intake.received, runner, outlet)?,
+                Due::Reload(plan) => self.reload(*plan, at.received, runner, outlet)?,
                 Due::Save => {
                     let state = runner.save(self.chain())?;
-                    self.save(&intake.date(state));
+                    self.save(&at.date(state));
                     self.saved = Instant::now();
                     break;
                 }
             }
         }
-        intake.until = self.until();
-        Ok(())
+        Ok(self.until())
     }
 
     /// The state at the end, where it is wanted.
-    pub(super) fn last_state(
-        &self,
-        intake: &Intake<'_>,
-        runner: &mut impl Runner,
-    ) -> Result<Option<State>, Error> {
-        self.saves().then(|| Ok(intake.date(runner.save(self.chain())?))).transpose()
+    pub(super) fn last_state(&self, at: Position, runner: &mut impl Runner) -> Result<Option<State>, Error> {
+        self.saves().then(|| Ok(at.date(runner.save(self.chain())?))).transpose()
     }
 
-    fn is_save_due(&self) -> bool {
+    /// Whether the state is to be saved now, as it is from time to time.
+    pub(super) fn is_save_due(&self) -> bool {
         let every = self.life.save.as_ref().and_then(|saving| saving.every);
         every.is_some_and(|every| self.saved.elapsed() >= every)
     }
@@ -239,9 +240,9 @@ impl<'p, 'a> Course<'p, 'a> {
         outlet: &mut Outlet<'_>,
     ) -> Result<(), Error> {
         let state = runner.save(self.chain())?;
-        let Some((succession, before)) = self.follow(plan, state) else { return Ok(()) };
+        let Some((swap, before)) = self.follow(plan, state) else { return Ok(()) };
         let before = before.as_ref().unwrap_or(self.first).chain();
-        let leaving: Vec<_> = succession.leaving.iter().map(|&(function, _)| function).collect();
+        let leaving: Vec<_> = swap.leaving.iter().map(|&(function, _)| function).collect();
         loop {
             let more = runner.drain(&leaving)?;
             runner.write_records(outlet)?;
@@ -254,16 +255,16 @@ impl<'p, 'a> Course<'p, 'a> {
         for (&function, report) in leaving.iter().zip(&mut reports) {
             outlet.finish_log(function, &mut **report)?;
         }
-        let names = succession.leaving.iter().map(|&(_, nf)| nf);
+        let names = swap.leaving.iter().map(|&(_, nf)| nf);
         let replaced = names.zip(reports).map(|(nf, report)| Replaced { nf, packets, report });
         self.replaced.extend(replaced);
-        outlet.follow(self.plan(), &succession.goes_on);
+        outlet.follow(self.plan(), &swap.goes_on);
         self.reloads.done += 1;
-        runner.succeed(self.plan(), succession)
+        runner.swap(self.plan(), swap)
     }
 
     /// Makes a plan the latest; also returns the one that was, if it was not the first. None where it cannot be.
-    fn follow(&mut self, mut plan: Plan, state: State) -> Option<(Succession, Option<Plan>)> {
+    fn follow(&mut self, mut plan: Plan, state: State) -> Option<(ChainSwap, Option<Plan>)> {
         let old = &self.chain().functions;
         let places = by_place(old);
         let mut goes_on = vec![None; plan.chain.functions.len()];
@@ -288,7 +289,7 @@ impl<'p, 'a> Course<'p, 'a> {
                 left_out.iter().for_each(|what| (self.notice)(what));
                 self.gone.extend(gone);
                 let before = self.latest.replace(plan);
-                Some((Succession { goes_on, leaving, state }, before))
+                Some((ChainSwap { goes_on, leaving, state }, before))
             }
             Err(why) => {
                 self.refuse(&why);

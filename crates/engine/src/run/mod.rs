@@ -1,53 +1,44 @@
 //! Runs a plan: source to batches, batches through the chain, what passes to the sink.
 //!
-//! - `single`: one worker, in the thread that reads.
-//! - `workers`: several, packets spread by flow, merged again in order of arrival.
+//! - `workers`: one worker or several; any of them does what is to be done next.
 //! - `device`: one worker that feeds a device.
 //! - `stateful`: one worker that feeds a device which keeps state for flows.
 //! - `oracle`: packet by packet through the slow forms.
 //! - [`Life`]: what happens to a run between two batches.
 //! - [`Statistics`]: what a run has counted so far.
-//! - [`Worker`]: one worker, for whoever has batches of their own; [`Shared`]: what several of them share.
 
+mod bell;
 mod device;
-mod life;
+mod lifecycle;
 mod logs;
 mod oracle;
-mod shared;
-mod single;
+mod reader;
+mod slot;
 mod stateful;
 mod statistics;
-mod worker;
 mod workers;
-
-pub use self::life::{Life, Load, Save, Saving};
-pub use self::shared::Shared;
-pub use self::statistics::{Snapshot, Statistics};
-pub use self::worker::{Counted, Worker};
-pub(crate) use self::workers::APART;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use packetloom_export::json;
 use packetloom_io::capture::{CaptureReader, CaptureWriter};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
-use packetloom_nf::flows::Counts;
-use packetloom_nf::{Logged, Prepared, Report};
 use packetloom_packet::verdict::VerdictCounts;
-use packetloom_packet::{Batch, FlowRecord, LinkType, Timestamp};
+use packetloom_packet::{Batch, Timestamp};
 
-use self::life::Course;
+use self::lifecycle::Lifecycle;
+pub use self::lifecycle::{Life, Load, Save, Saving};
 use self::logs::Logs;
+pub(crate) use self::reader::APART;
+use self::slot::Work;
+pub use self::statistics::{Snapshot, Statistics};
 use crate::chain::Device;
-use crate::outcome::{Outcome, TopFlows};
+use crate::outcome::Outcome;
+use crate::pipeline::{Pipeline, WorkerReport, last_time};
 use crate::{Error, Plan, State, offload};
-
-/// On a live source packets may come out of order by as much before a sweep shows: a packet this late finds its flow.
-const REORDER_NANOS: u64 = 1_000_000_000;
 
 /// Bytes of encoded records gathered before they are written.
 const ENCODED: usize = 1 << 16;
@@ -63,7 +54,7 @@ pub struct Io<'a> {
     /// Set to end the run early: what was read is finished.
     pub stop: Stop,
     /// Called after each batch with the bytes and packets read so far.
-    pub progress: &'a mut dyn FnMut(u64, u64),
+    pub progress: &'a mut (dyn FnMut(u64, u64) + Send),
     /// Called with what the user should know at once: that a device failed, that it is back.
     pub notice: &'a mut dyn FnMut(&str),
     /// A device in place of the one that the chain names.
@@ -157,13 +148,14 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     let start = Instant::now();
     let chain = plan.chain();
     let settings = &chain.settings.run;
-    let paths = life::paths(plan);
+    let paths = lifecycle::paths(plan);
     let mut intake = Intake {
         source: io.source,
         limit: io.limit,
         stop: io.stop,
         progress: io.progress,
         received: 0,
+        leaves_paging: false,
         until: None,
         time: None,
     };
@@ -185,26 +177,25 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         (Some(placement), None) => placement.open().map_err(offload::Error::from)?,
     };
     let mut shares = None;
-    let mut course = Course::new(plan, io.life, io.notice);
-    let Remains { mut reports, top_flows, flows, state } = match (placed, plan.workers()) {
-        _ if settings.device == Device::Oracle => oracle::run(&mut course, &mut intake, &mut outlet)?,
-        (Some(device), _) if plan.offloaded() > 0 => {
+    let mut lifecycle = Lifecycle::new(plan, io.life, io.notice);
+    let WorkerReport { mut reports, top_flows, flows, state } = match placed {
+        _ if settings.device == Device::Oracle => oracle::run(&mut lifecycle, &mut intake, &mut outlet)?,
+        Some(device) if plan.offloaded() > 0 => {
             let on = device::Use { device: &device, functions: plan.offloaded(), is_auto };
-            let (remains, judged) = device::run(chain, on, &mut intake, &mut outlet, course.notice())?;
+            let (remains, judged) = device::run(chain, on, &mut intake, &mut outlet, lifecycle.notice())?;
             shares = Some(judged);
             remains
         }
-        (Some(device), _) if plan.stateful() > 0 => {
-            let (remains, judged) = stateful::run(&mut course, &device, &mut intake, &mut outlet)?;
+        Some(device) if plan.stateful() > 0 => {
+            let (remains, judged) = stateful::run(&mut lifecycle, &device, &mut intake, &mut outlet)?;
             shares = Some(judged);
             remains
         }
-        (_, 1) => single::run(&mut course, &mut intake, &mut outlet)?,
-        _ => workers::run(&mut course, &mut intake, &mut outlet)?,
+        _ => workers::run(&mut lifecycle, &mut intake, &mut outlet)?,
     };
     outlet.finish_logs(&mut reports)?;
     outlet.outputs.flush()?;
-    let chain = course.chain();
+    let chain = lifecycle.chain();
     let names = chain.layout.definitions.iter().map(|used| used.name.clone());
     let mut outcome = Outcome {
         verdicts: outlet.verdicts,
@@ -217,38 +208,15 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         stopped: intake.stop.load(Ordering::Relaxed),
         elapsed: start.elapsed(),
         shares,
-        reloads: course.reloads,
-        replaced: course.replaced,
+        reloads: lifecycle.reloads,
+        replaced: lifecycle.replaced,
         state,
     };
-    outcome.top_flows.merge(&course.top_flows);
-    for (name, counts) in course.gone {
+    outcome.top_flows.merge(&lifecycle.top_flows);
+    for (name, counts) in lifecycle.gone {
         outcome.add_counts(name, counts);
     }
     Ok(outcome)
-}
-
-/// What a run, or a worker of it, leaves behind.
-struct Remains {
-    reports: Vec<Box<dyn Report>>,
-    top_flows: TopFlows,
-    /// What the tables of each flow definition counted.
-    flows: Vec<Counts>,
-    /// The state of flows, where it is wanted.
-    state: Option<State>,
-}
-
-impl Remains {
-    /// Adds what another worker counted.
-    fn merge(&mut self, other: &Self) {
-        for (report, other) in self.reports.iter_mut().zip(&other.reports) {
-            report.merge(&**other);
-        }
-        self.top_flows.merge(&other.top_flows);
-        for (counts, &other) in self.flows.iter_mut().zip(&other.flows) {
-            *counts = *counts + other;
-        }
-    }
 }
 
 /// Where batches come from.
@@ -256,8 +224,10 @@ struct Intake<'a> {
     source: CaptureReader,
     limit: Option<u64>,
     stop: Stop,
-    progress: &'a mut dyn FnMut(u64, u64),
+    progress: &'a mut (dyn FnMut(u64, u64) + Send),
     received: u64,
+    /// Whether another thread may bring in the pages of a mapped capture.
+    leaves_paging: bool,
     /// Packets that no batch goes beyond.
     until: Option<u64>,
     /// The time of the last packet, in nanoseconds.
@@ -276,6 +246,11 @@ impl Intake<'_> {
             let left = usize::try_from(until - self.received).unwrap_or(room);
             batch.set_capacity(batch.capacity().min(left));
         }
+        if !self.leaves_paging
+            && let Some(paging) = self.source.paging()
+        {
+            paging.run();
+        }
         let has_more = self.source.fill(batch)?;
         batch.set_capacity(room);
         if !has_more {
@@ -287,8 +262,24 @@ impl Intake<'_> {
         Ok(true)
     }
 
+    /// How far it has come.
+    fn position(&self) -> Position {
+        Position { received: self.received, time: self.time }
+    }
+}
+
+/// How far the source has come.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    /// Packets that were read.
+    received: u64,
+    /// The time of the last packet, in nanoseconds.
+    time: Option<u64>,
+}
+
+impl Position {
     /// State with what is known of the packets that led to it.
-    fn date(&self, mut state: State) -> State {
+    fn date(self, mut state: State) -> State {
         state.sort();
         State { packets: self.received, time: self.time, ..state }
     }
@@ -310,18 +301,78 @@ struct Outlet<'a> {
 }
 
 impl Outlet<'_> {
+    /// Takes what came of a batch.
+    fn take(&mut self, work: &mut Work) -> Result<(), Error> {
+        let Work { batch, effects, counts, wire_bytes, passed, .. } = work;
+        for (function, logged) in effects.logged.iter_mut().enumerate() {
+            self.log_batch(function, logged, batch)?;
+        }
+        self.verdicts.merge(counts);
+        self.wire_bytes += *wire_bytes;
+        self.publish_statistics();
+        self.write_passed(|sink| sink.append(passed))?;
+        for (function, lines) in effects.records.iter_mut().enumerate() {
+            if !lines.is_empty() {
+                self.write_records(function, lines)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what came of a batch that one worker has judged.
+    fn finish(&mut self, pipeline: &mut Pipeline, batch: &Batch) -> Result<(), Error> {
+        for (index, logged) in pipeline.logged().enumerate() {
+            self.log_batch(index, logged, batch)?;
+        }
+        self.deliver(batch)?;
+        let live = self.live;
+        let mut lines = pipeline.encoded().enumerate();
+        lines.try_for_each(|(index, lines)| match lines.len() >= ENCODED || live {
+            true => self.write_records(index, lines),
+            false => Ok(()),
+        })
+    }
+
+    /// Writes all that a worker still holds.
+    fn drain(&mut self, pipeline: &mut Pipeline) -> Result<(), Error> {
+        loop {
+            let more = pipeline.drain();
+            self.write_pending(pipeline)?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes the records that a worker has encoded.
+    fn write_pending(&mut self, pipeline: &mut Pipeline) -> Result<(), Error> {
+        let mut lines = pipeline.encoded().enumerate();
+        lines.try_for_each(|(function, lines)| self.write_records(function, lines))
+    }
+
     /// Counts a batch's verdicts and writes the frames that pass.
     fn deliver(&mut self, batch: &Batch) -> Result<(), Error> {
-        for (&verdict, frame) in batch.verdicts().iter().zip(batch.frames()) {
-            self.verdicts.add(verdict);
-            self.wire_bytes += u64::from(frame.wire_len);
-        }
+        self.verdicts.merge(&VerdictCounts::of(batch.verdicts()));
+        self.wire_bytes += batch.frames().iter().map(|frame| u64::from(frame.wire_len)).sum::<u64>();
+        self.publish_statistics();
+        self.write_passed(|sink| sink.write_passed(batch))
+    }
+
+    /// Shows what was counted so far to whoever asks.
+    fn publish_statistics(&self) {
         self.statistics.set(Snapshot { verdicts: self.verdicts, wire_bytes: self.wire_bytes });
+    }
+
+    /// Writes frames that pass, if they are wanted.
+    fn write_passed(
+        &mut self,
+        write: impl FnOnce(&mut CaptureWriter) -> Result<(), packetloom_io::Error>,
+    ) -> Result<(), Error> {
         let live = self.live;
         Ok(self.outputs.with(
             |outputs| &mut outputs.sink,
             |sink| {
-                sink.write_passed(batch)?;
+                write(sink)?;
                 if live { sink.flush() } else { Ok(()) }
             },
         )?)
@@ -333,7 +384,7 @@ impl Outlet<'_> {
             let number = self.paths.iter().position(|of| path.is_some() && *of == path)?;
             (number < self.outputs.records.len()).then_some(number)
         };
-        life::paths(plan).into_iter().map(number).collect()
+        lifecycle::paths(plan).into_iter().map(number).collect()
     }
 
     /// Writes a function's encoded records and forgets them.
@@ -350,60 +401,5 @@ impl Outlet<'_> {
         }
         encoded.clear();
         Ok(())
-    }
-
-    /// Writes the encoded records of every function and forgets them.
-    fn write_all_records(&mut self, encoded: &mut [String]) -> Result<(), Error> {
-        encoded.iter_mut().enumerate().try_for_each(|(function, lines)| self.write_records(function, lines))
-    }
-}
-
-/// What comes out of a function beside verdicts, on its way out.
-struct Encoder {
-    /// Whether records are written at all.
-    wanted: bool,
-    lines: String,
-    top_flows: TopFlows,
-    /// Packets of the last batch that are to be logged.
-    logged: Vec<Logged>,
-}
-
-impl Encoder {
-    fn new(function: &dyn Prepared) -> Self {
-        Self {
-            wanted: function.records_path().is_some(),
-            lines: String::new(),
-            top_flows: TopFlows::default(),
-            logged: Vec::new(),
-        }
-    }
-
-    fn record(&mut self, record: &FlowRecord) {
-        self.top_flows.add(record);
-        if self.wanted {
-            json::write_record(&mut self.lines, record);
-        }
-    }
-}
-
-/// The time of a batch's last frame whose time can be trusted: where its interface is undefined, so is the unit.
-fn last_time(batch: &Batch) -> Option<Timestamp> {
-    batch.frames().iter().rev().find(|frame| frame.link != LinkType::NONE).map(|frame| frame.time)
-}
-
-/// How far time has come on a live source, so that idle state can expire.
-#[derive(Clone, Copy, Debug)]
-struct Expiry {
-    /// The last packet's time, less what order may be off by.
-    now: Timestamp,
-    /// Packets since the last time.
-    packets: usize,
-}
-
-impl Expiry {
-    fn after(batch: &Batch) -> Option<Self> {
-        let last = last_time(batch)?.as_nanos();
-        let now = Timestamp::from_nanos(last.saturating_sub(REORDER_NANOS));
-        Some(Self { now, packets: batch.len() })
     }
 }

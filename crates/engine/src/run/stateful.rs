@@ -15,15 +15,15 @@ use packetloom_nf::units::Span;
 use packetloom_nf::{Found, Report};
 use packetloom_packet::Batch;
 
-use super::life::{self, Course, Succession};
-use super::single::Stages;
-use super::{ENCODED, Expiry, Intake, Outlet, Remains};
+use super::lifecycle::{self, ChainSwap, Lifecycle};
+use super::{Intake, Outlet};
 use crate::chain::Run;
 use crate::offload::pace::Pace;
 use crate::offload::stateful::records::{self, Answer, Record, Wide};
 use crate::offload::stateful::{self, Buffers, Dealt, Stateful};
 use crate::offload::{self, standby};
 use crate::outcome::{Shares, TopFlows};
+use crate::pipeline::{Expiry, Pipeline, WorkerReport};
 use crate::{Chain, Error, Plan, State};
 
 /// Packets of a batch at most: for GPUs, and for devices that are cores.
@@ -34,18 +34,18 @@ const COPY_AFTER: Duration = Duration::from_secs(1);
 const COPY_SHARE: u32 = 20;
 
 pub(super) fn run(
-    course: &mut Course<'_, '_>,
+    lifecycle: &mut Lifecycle<'_, '_>,
     device: &Device,
     intake: &mut Intake<'_>,
     outlet: &mut Outlet<'_>,
-) -> Result<(Remains, Shares), Error> {
-    let restored = course.restored().unwrap_or_default();
-    let mut runner = Runner::new(course.plan(), device.clone(), intake.source.is_live());
-    runner.begin(course.plan(), restored)?;
-    let judged = runner.judge_all(course, intake, outlet);
-    runner.tell(course);
+) -> Result<(WorkerReport, Shares), Error> {
+    let restored = lifecycle.restored().unwrap_or_default();
+    let mut runner = Runner::new(lifecycle.plan(), device.clone(), intake.source.is_live());
+    runner.begin(lifecycle.plan(), restored)?;
+    let judged = runner.judge_all(lifecycle, intake, outlet);
+    runner.tell(lifecycle);
     judged?;
-    let state = course.last_state(intake, &mut runner)?;
+    let state = lifecycle.last_state(intake.position(), &mut runner)?;
     runner.end(outlet, state)
 }
 
@@ -176,7 +176,7 @@ impl There {
     }
 
     /// Writes what was found into the batch, and has access lists take note of what their rules decided.
-    fn take(&mut self, batch: &mut Batch, stages: &mut Stages) {
+    fn take(&mut self, batch: &mut Batch, stages: &mut Pipeline) {
         self.answers.resize(batch.len(), Answer::default());
         self.memory.answers.read(0, bytemuck::cast_slice_mut(&mut self.answers));
         let (verdicts, _, _) = batch.judge();
@@ -237,7 +237,7 @@ struct Runner {
     pace: Pace,
     /// How long a batch may be away.
     limit: Duration,
-    stages: Stages,
+    stages: Pipeline,
     live: bool,
     shares: Shares,
     /// What the user should know.
@@ -258,7 +258,7 @@ impl Runner {
             functions: 0,
             batch,
             pace: Pace::new(batch as usize, latency),
-            stages: Stages::alone(&plan.chain, batch as usize),
+            stages: Pipeline::alone(&plan.chain, batch as usize),
             live,
             shares: Shares::default(),
             notices: Vec::new(),
@@ -285,21 +285,21 @@ impl Runner {
 
     fn judge_all(
         &mut self,
-        course: &mut Course<'_, '_>,
+        lifecycle: &mut Lifecycle<'_, '_>,
         intake: &mut Intake<'_>,
         outlet: &mut Outlet<'_>,
     ) -> Result<(), Error> {
         // With when it was read.
         let mut away: Option<(Batch, Instant)> = None;
         let mut spare = Some(Batch::new(self.batch as usize));
-        course.between_batches(intake, self, outlet)?;
+        intake.until = lifecycle.between_batches(intake.position(), self, outlet)?;
         let mut begun = 0;
         loop {
-            if course.is_due(intake.received, begun) {
+            if lifecycle.is_due(intake.received, begun) {
                 if let Some(last) = away.take() {
                     spare = Some(self.end_batch(last, outlet)?);
                 }
-                course.between_batches(intake, self, outlet)?;
+                intake.until = lifecycle.between_batches(intake.position(), self, outlet)?;
                 begun = intake.received;
             }
             let mut next = spare.take().unwrap_or_else(|| Batch::new(self.batch as usize));
@@ -307,7 +307,7 @@ impl Runner {
             let has_next = intake.fill(&mut next)?;
             let read = Instant::now();
             if has_next {
-                next.parse(course.chain().settings.run.policy());
+                next.parse(lifecycle.chain().settings.run.policy());
             }
             let mut done = away.take();
             if let Some((done, read)) = &mut done {
@@ -317,7 +317,7 @@ impl Runner {
                 self.send(&next);
                 away = Some((next, read));
             }
-            self.tell(course);
+            self.tell(lifecycle);
             if let Some((mut done, _)) = done {
                 self.deliver(&mut done, outlet)?;
                 spare = Some(done);
@@ -327,7 +327,7 @@ impl Runner {
                 && let Some(last) = away.take()
             {
                 spare = Some(self.end_batch(last, outlet)?);
-                self.tell(course);
+                self.tell(lifecycle);
             }
             if !has_next && away.is_none() {
                 break;
@@ -420,40 +420,26 @@ impl Runner {
     }
 
     /// Tells the user what there is to be told.
-    fn tell(&mut self, course: &mut Course<'_, '_>) {
-        self.notices.drain(..).for_each(|text| course.notice()(&text));
+    fn tell(&mut self, lifecycle: &mut Lifecycle<'_, '_>) {
+        self.notices.drain(..).for_each(|text| lifecycle.notice()(&text));
     }
 
     /// The functions that are not the device's, and all that comes after.
     fn deliver(&mut self, batch: &mut Batch, outlet: &mut Outlet<'_>) -> Result<(), Error> {
         let expiry = if self.live { Expiry::after(batch) } else { None };
         self.stages.process(self.functions..self.stages.len(), batch, expiry)?;
-        for (index, logged) in self.stages.logged().enumerate() {
-            outlet.log_batch(index, logged, batch)?;
-        }
-        outlet.deliver(batch)?;
-        for (index, lines) in self.stages.encoded().enumerate() {
-            if lines.len() >= ENCODED || self.live {
-                outlet.write_records(index, lines)?;
-            }
-        }
+        outlet.finish(&mut self.stages, batch)?;
         batch.reset(packetloom_packet::batch::empty_arena());
         Ok(())
     }
 
-    fn end(mut self, outlet: &mut Outlet<'_>, state: Option<State>) -> Result<(Remains, Shares), Error> {
-        loop {
-            let more = self.stages.drain();
-            self.stages.write_records(outlet)?;
-            if !more {
-                break;
-            }
-        }
-        Ok((Remains { state, ..self.stages.report() }, self.shares))
+    fn end(mut self, outlet: &mut Outlet<'_>, state: Option<State>) -> Result<(WorkerReport, Shares), Error> {
+        outlet.drain(&mut self.stages)?;
+        Ok((WorkerReport { state, ..self.stages.report() }, self.shares))
     }
 }
 
-impl life::Runner for Runner {
+impl lifecycle::Runner for Runner {
     fn save(&mut self, chain: &Chain) -> Result<State, Error> {
         self.read();
         let mut held = self.stages.save(chain);
@@ -469,10 +455,10 @@ impl life::Runner for Runner {
     }
 
     fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
-        self.stages.write_records(outlet)
+        outlet.write_pending(&mut self.stages)
     }
 
-    /// After [`life::Runner::save`], with no batch in between.
+    /// After [`lifecycle::Runner::save`], with no batch in between.
     fn reports(
         &mut self,
         _chain: &Chain,
@@ -482,9 +468,9 @@ impl life::Runner for Runner {
         Ok(self.stages.reports(leaving.iter().copied()))
     }
 
-    fn succeed(&mut self, plan: &Plan, succession: Succession) -> Result<(), Error> {
-        let Succession { goes_on, state, .. } = succession;
-        self.stages.succeed(Stages::alone(plan.chain(), self.batch as usize), &goes_on);
+    fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error> {
+        let ChainSwap { goes_on, state, .. } = swap;
+        self.stages.succeed(Pipeline::alone(plan.chain(), self.batch as usize), &goes_on);
         if let Err(error) = self.begin(plan, state) {
             self.lose(&error, "");
         }

@@ -1,24 +1,34 @@
-//! One worker, in the thread that reads.
+//! What one core does with a chain: it takes parsed batches through the functions, which leave verdicts in them, and collects what
+//! else comes of it: flow records, encoded, and packets that are to be logged.
+//!
+//! [`Worker`] is this for whoever has batches of their own; [`Shared`] is what the workers of a chain share.
+
+mod shared;
+mod worker;
 
 use std::ops::Range;
 
+use packetloom_export::json;
 use packetloom_nf::flows::{Counts, FlowFunction};
-use packetloom_nf::{Form, Found, Function, Logged, Report};
-use packetloom_packet::{Batch, Verdict};
+use packetloom_nf::{Form, Found, Function, Logged, Prepared, Report};
+use packetloom_packet::{Batch, FlowRecord, LinkType, Timestamp, Verdict};
 
-use super::life::{Course, Runner, Succession};
-use super::shared::{Shared, Tables};
-use super::{ENCODED, Encoder, Expiry, Intake, Outlet, Remains};
+pub use self::shared::Shared;
+use self::shared::Tables;
+pub use self::worker::{Counted, Worker};
 use crate::layout::Parts;
 use crate::offload::stateful;
 use crate::outcome::TopFlows;
-use crate::{Chain, Error, Plan, State};
+use crate::{Chain, Error, State};
+
+/// How late a packet of a live source may come, in nanoseconds, and still find its flow: idle state is kept for so much longer.
+const REORDER_NANOS: u64 = 1_000_000_000;
 
 /// Records handed out at a time at the end: about as many as fill the buffer of encoded ones.
 const DRAINED: usize = 256;
 
 /// A chain's functions with the state of one worker.
-pub(super) struct Stages {
+pub(crate) struct Pipeline {
     stages: Vec<Stage>,
     /// The tables of the chain's flow definitions.
     tables: Vec<Tables>,
@@ -39,14 +49,14 @@ enum Fast {
     PerFlow(Box<dyn FlowFunction>, Parts),
 }
 
-impl Stages {
+impl Pipeline {
     /// Those of the only worker, for batches of up to `batch` packets.
-    pub(super) fn alone(chain: &Chain, batch: usize) -> Self {
+    pub(crate) fn alone(chain: &Chain, batch: usize) -> Self {
         Self::new(chain, &Shared::nothing(chain, batch), 0)
     }
 
     /// Those of a worker.
-    pub(super) fn new(chain: &Chain, shared: &Shared, worker: usize) -> Self {
+    pub(crate) fn new(chain: &Chain, shared: &Shared, worker: usize) -> Self {
         let tables = shared.tables_of(chain, worker);
         let mut before = None;
         let stages = chain.functions.iter().zip(&chain.layout.parts).map(|(function, parts)| {
@@ -68,7 +78,7 @@ impl Stages {
     }
 
     /// Puts in the state of flows of a chain with the same layout, where no other worker shares their tables.
-    pub(super) fn restore(&mut self, state: &State) {
+    pub(crate) fn restore(&mut self, state: &State) {
         for (held, tables) in state.definitions.iter().zip(&mut self.tables) {
             if let Some(flows) = tables.own() {
                 let [v4, v6] = &held.entries;
@@ -78,13 +88,13 @@ impl Stages {
     }
 
     /// The flows of each definition of this worker alone, and what its tables counted.
-    pub(super) fn save(&self, chain: &Chain) -> Vec<([Vec<u64>; 2], Counts)> {
+    pub(crate) fn save(&self, chain: &Chain) -> Vec<([Vec<u64>; 2], Counts)> {
         let used = chain.layout.definitions.iter().zip(&self.tables);
         used.map(|(used, tables)| (tables.flows().save(used.words()), tables.flows().counts())).collect()
     }
 
     /// Goes on as those of the chain that follows; functions that go on are taken out of these.
-    pub(super) fn succeed(&mut self, mut next: Self, goes_on: &[Option<usize>]) {
+    pub(crate) fn succeed(&mut self, mut next: Self, goes_on: &[Option<usize>]) {
         let mut old: Vec<_> = self.stages.drain(..).map(Some).collect();
         for (stage, before) in next.stages.iter_mut().zip(goes_on) {
             let Some(mut before) = before.and_then(|before| old[before].take()) else { continue };
@@ -100,18 +110,18 @@ impl Stages {
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.stages.len()
     }
 
     /// Takes the flows of a batch's packets as they came, whatever is rewritten later: before they meet the first of the
     /// functions that are here.
-    pub(super) fn arrive(&mut self, batch: &Batch) {
+    pub(crate) fn arrive(&mut self, batch: &Batch) {
         self.tables.iter_mut().for_each(|tables| tables.arrive(batch));
     }
 
     /// Takes over what a device kept for the first functions.
-    pub(super) fn take_over(&mut self, state: &stateful::State) {
+    pub(crate) fn take_over(&mut self, state: &stateful::State) {
         for (definition, flows) in self.tables.iter_mut().filter_map(Tables::own).enumerate() {
             state.put_into(definition, flows);
         }
@@ -122,11 +132,20 @@ impl Stages {
         }
     }
 
+    /// Takes a parsed batch through the chain.
+    ///
+    /// # Errors
+    /// Another worker failed that shares tables with this one.
+    pub(crate) fn judge(&mut self, batch: &mut Batch, expiry: Option<Expiry>) -> Result<(), Error> {
+        self.arrive(batch);
+        self.process(0..self.stages.len(), batch, expiry)
+    }
+
     /// Takes a parsed batch through some of the chain.
     ///
     /// # Errors
     /// Another worker failed that shares tables with this one.
-    pub(super) fn process(
+    pub(crate) fn process(
         &mut self,
         part: Range<usize>,
         batch: &mut Batch,
@@ -166,7 +185,7 @@ impl Stages {
 
     /// Takes some frames of a batch, in a batch of their own, through standalone functions of the chain; `frames` are their places
     /// in the whole one.
-    pub(super) fn process_aside(&mut self, part: Range<usize>, aside: &mut Batch, frames: &[u32]) {
+    pub(crate) fn process_aside(&mut self, part: Range<usize>, aside: &mut Batch, frames: &[u32]) {
         let mut logged = Vec::new();
         for Stage { function, encoder, .. } in &mut self.stages[part] {
             let Fast::Standalone(function) = function else { continue };
@@ -178,7 +197,7 @@ impl Stages {
     }
 
     /// Has a function take what a device found about so many packets in its place.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         function: usize,
         packets: usize,
@@ -196,33 +215,27 @@ impl Stages {
     }
 
     /// Hands out some of what the functions still hold; returns whether there is more.
-    pub(super) fn drain(&mut self) -> bool {
+    pub(crate) fn drain(&mut self) -> bool {
         self.stages.iter_mut().any(Stage::drain)
     }
 
     /// The same of some functions.
-    pub(super) fn drain_some(&mut self, functions: &[usize]) -> bool {
+    pub(crate) fn drain_some(&mut self, functions: &[usize]) -> bool {
         functions.iter().any(|&function| self.stages[function].drain())
     }
 
     /// The records encoded so far, function by function.
-    pub(super) fn encoded(&mut self) -> impl Iterator<Item = &mut String> {
+    pub(crate) fn encoded(&mut self) -> impl Iterator<Item = &mut String> {
         self.stages.iter_mut().map(|stage| &mut stage.encoder.lines)
     }
 
-    /// Writes those records.
-    pub(super) fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
-        let mut encoded = self.encoded().enumerate();
-        encoded.try_for_each(|(function, lines)| outlet.write_records(function, lines))
-    }
-
     /// The packets of the last batch that are to be logged, function by function.
-    pub(super) fn logged(&mut self) -> impl Iterator<Item = &mut Vec<Logged>> {
+    pub(crate) fn logged(&mut self) -> impl Iterator<Item = &mut Vec<Logged>> {
         self.stages.iter_mut().map(|stage| &mut stage.encoder.logged)
     }
 
     /// What some functions counted, and the flow records that they made.
-    pub(super) fn reports(&self, functions: impl Iterator<Item = usize>) -> (Vec<Box<dyn Report>>, TopFlows) {
+    pub(crate) fn reports(&self, functions: impl Iterator<Item = usize>) -> (Vec<Box<dyn Report>>, TopFlows) {
         let mut top_flows = TopFlows::default();
         let reports = functions.map(|function| {
             let Stage { function, encoder, .. } = &self.stages[function];
@@ -235,10 +248,10 @@ impl Stages {
         (reports.collect(), top_flows)
     }
 
-    pub(super) fn report(self) -> Remains {
+    pub(crate) fn report(self) -> WorkerReport {
         let (reports, top_flows) = self.reports(0..self.stages.len());
         let flows = self.tables.iter().map(|tables| tables.flows().counts()).collect();
-        Remains { reports, top_flows, flows, state: None }
+        WorkerReport { reports, top_flows, flows, state: None }
     }
 }
 
@@ -270,81 +283,75 @@ impl Stage {
     }
 }
 
-/// The one worker, between two batches.
-struct One {
-    stages: Stages,
-    /// Packets of its batches.
-    batch: usize,
+/// What a run, or a worker of it, leaves behind.
+pub(crate) struct WorkerReport {
+    pub(crate) reports: Vec<Box<dyn Report>>,
+    pub(crate) top_flows: TopFlows,
+    /// What the tables of each flow definition counted.
+    pub(crate) flows: Vec<Counts>,
+    /// The state of flows, where it is wanted.
+    pub(crate) state: Option<State>,
 }
 
-impl Runner for One {
-    fn save(&mut self, chain: &Chain) -> Result<State, Error> {
-        Ok(State::of(&chain.functions, &chain.layout, self.stages.save(chain)))
-    }
-
-    fn drain(&mut self, leaving: &[usize]) -> Result<bool, Error> {
-        Ok(self.stages.drain_some(leaving))
-    }
-
-    fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
-        self.stages.write_records(outlet)
-    }
-
-    fn reports(
-        &mut self,
-        _chain: &Chain,
-        leaving: &[usize],
-    ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
-        Ok(self.stages.reports(leaving.iter().copied()))
-    }
-
-    fn succeed(&mut self, plan: &Plan, succession: Succession) -> Result<(), Error> {
-        let Succession { goes_on, state, .. } = succession;
-        self.stages.succeed(Stages::alone(plan.chain(), self.batch), &goes_on);
-        self.stages.restore(&state);
-        Ok(())
+impl WorkerReport {
+    /// Adds what another worker counted.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (report, other) in self.reports.iter_mut().zip(&other.reports) {
+            report.merge(&**other);
+        }
+        self.top_flows.merge(&other.top_flows);
+        for (counts, &other) in self.flows.iter_mut().zip(&other.flows) {
+            *counts = *counts + other;
+        }
     }
 }
 
-pub(super) fn run(
-    course: &mut Course<'_, '_>,
-    intake: &mut Intake<'_>,
-    outlet: &mut Outlet<'_>,
-) -> Result<Remains, Error> {
-    let size = course.chain().settings.run.batch.get();
-    let mut one = One { stages: Stages::alone(course.chain(), size), batch: size };
-    if let Some(state) = course.restored() {
-        one.stages.restore(&state);
-    }
-    let mut batch = Batch::new(size);
-    let live = intake.source.is_live();
-    loop {
-        course.between_batches(intake, &mut one, outlet)?;
-        if !intake.fill(&mut batch)? {
-            break;
-        }
-        batch.parse(course.chain().settings.run.policy());
-        let expiry = if live { Expiry::after(&batch) } else { None };
-        let stages = &mut one.stages;
-        stages.arrive(&batch);
-        stages.process(0..stages.len(), &mut batch, expiry)?;
-        for (index, logged) in stages.logged().enumerate() {
-            outlet.log_batch(index, logged, &batch)?;
-        }
-        outlet.deliver(&batch)?;
-        for (index, lines) in stages.encoded().enumerate() {
-            if lines.len() >= ENCODED || live {
-                outlet.write_records(index, lines)?;
-            }
+/// What comes out of a function beside verdicts, on its way out.
+pub(crate) struct Encoder {
+    /// Whether records are written at all.
+    wanted: bool,
+    pub(crate) lines: String,
+    pub(crate) top_flows: TopFlows,
+    /// Packets of the last batch that are to be logged.
+    pub(crate) logged: Vec<Logged>,
+}
+
+impl Encoder {
+    pub(crate) fn new(function: &dyn Prepared) -> Self {
+        Self {
+            wanted: function.records_path().is_some(),
+            lines: String::new(),
+            top_flows: TopFlows::default(),
+            logged: Vec::new(),
         }
     }
-    let state = course.last_state(intake, &mut one)?;
-    loop {
-        let more = one.stages.drain();
-        one.write_records(outlet)?;
-        if !more {
-            break;
+
+    pub(crate) fn record(&mut self, record: &FlowRecord) {
+        self.top_flows.add(record);
+        if self.wanted {
+            json::write_record(&mut self.lines, record);
         }
     }
-    Ok(Remains { state, ..one.stages.report() })
+}
+
+/// The time of a batch's last frame whose time can be trusted: where its interface is undefined, so is the unit.
+pub(crate) fn last_time(batch: &Batch) -> Option<Timestamp> {
+    batch.frames().iter().rev().find(|frame| frame.link != LinkType::NONE).map(|frame| frame.time)
+}
+
+/// How far time has come on a live source, so that idle state can expire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expiry {
+    /// The last packet's time, less what order may be off by.
+    now: Timestamp,
+    /// Packets since the last time.
+    packets: usize,
+}
+
+impl Expiry {
+    pub(crate) fn after(batch: &Batch) -> Option<Self> {
+        let last = last_time(batch)?.as_nanos();
+        let now = Timestamp::from_nanos(last.saturating_sub(REORDER_NANOS));
+        Some(Self { now, packets: batch.len() })
+    }
 }

@@ -5,15 +5,14 @@ use packetloom_nf::flows::Counts;
 use packetloom_packet::Batch;
 use packetloom_packet::batch::Policy;
 
-use super::single::Stages;
-use super::{Remains, Shared};
+use super::{Pipeline, Shared, WorkerReport};
 use crate::{Error, Plan};
 
 /// A chain with the state of one worker. Packets are to be spread as [`Plan::spread`] says where there are several.
 ///
 /// Records and logs of functions that have some are not handed out.
 pub struct Worker {
-    stages: Stages,
+    pipeline: Pipeline,
     policy: Policy,
 }
 
@@ -29,7 +28,7 @@ impl Worker {
     /// One of those that [`Shared::new`] was told of, by its number from 0.
     pub fn new(plan: &Plan, shared: &Shared, number: usize) -> Self {
         let chain = plan.chain();
-        Self { stages: Stages::new(chain, shared, number), policy: chain.settings.run.policy() }
+        Self { pipeline: Pipeline::new(chain, shared, number), policy: chain.settings.run.policy() }
     }
 
     /// Judges a batch: parses its frames and takes them through the chain.
@@ -46,14 +45,13 @@ impl Worker {
     /// # Errors
     /// As [`Worker::judge`].
     pub fn judge_parsed(&mut self, batch: &mut Batch) -> Result<(), Error> {
-        self.stages.arrive(batch);
-        self.stages.process(0..self.stages.len(), batch, None)?;
-        self.stages.encoded().for_each(String::clear);
-        self.stages.logged().for_each(Vec::clear);
+        self.pipeline.judge(batch, None)?;
+        self.pipeline.encoded().for_each(String::clear);
+        self.pipeline.logged().for_each(Vec::clear);
         Ok(())
     }
 
-    pub(super) fn remains(self) -> Remains {
-        self.stages.report()
+    pub(super) fn report(self) -> WorkerReport {
+        self.pipeline.report()
     }
 }

@@ -12,14 +12,14 @@ use packetloom_nf::Found;
 use packetloom_nf::units::Span;
 use packetloom_packet::{Batch, Verdict};
 
-use super::single::Stages;
-use super::{ENCODED, Expiry, Intake, Outlet, Remains};
+use super::{Intake, Outlet};
 use crate::chain::Run;
 use crate::offload::frames::{self, Answer};
 use crate::offload::lane::Way;
 use crate::offload::pace::{Choice, Pace, Ways};
 use crate::offload::standby::{LANES, Loan, ROOM, Standby};
 use crate::outcome::Shares;
+use crate::pipeline::{Expiry, Pipeline, WorkerReport};
 use crate::{Chain, Error};
 
 /// How a chain uses a device.
@@ -38,7 +38,7 @@ pub(super) fn run(
     intake: &mut Intake<'_>,
     outlet: &mut Outlet<'_>,
     notice: &mut dyn FnMut(&str),
-) -> Result<(Remains, Shares), Error> {
+) -> Result<(WorkerReport, Shares), Error> {
     let (settings, functions) = (&chain.settings.run, &chain.functions);
     let changes: Vec<u64> = functions.iter().flat_map(|function| function.changes_at()).collect();
     // Where rules change, one kernel for any rules serves them all.
@@ -66,7 +66,7 @@ pub(super) fn run(
             // Keys are found here where somebody needs them here.
             needs_keys: is_logging || functions.len() > on.functions,
             live: intake.source.is_live(),
-            stages: Stages::alone(chain, ROOM),
+            stages: Pipeline::alone(chain, ROOM),
             pace: Pace::new(ROOM, span(settings.max_latency)),
             choice: Choice::default(),
             ways: Ways::default(),
@@ -103,7 +103,7 @@ struct Runner<'scope, 'env> {
     sent: u64,
     needs_keys: bool,
     live: bool,
-    stages: Stages,
+    stages: Pipeline,
     pace: Pace,
     choice: Choice,
     ways: Ways,
@@ -122,7 +122,7 @@ impl Runner<'_, '_> {
         intake: &mut Intake<'_>,
         outlet: &mut Outlet<'_>,
         notice: &mut dyn FnMut(&str),
-    ) -> Result<(Remains, Shares), Error> {
+    ) -> Result<(WorkerReport, Shares), Error> {
         // As many as there are lanes, so that there is one for each.
         let mut spare: Vec<_> = (0..LANES).map(|_| Batch::new(ROOM)).collect();
         let mut under_way: VecDeque<Away> = VecDeque::new();
@@ -161,15 +161,7 @@ impl Runner<'_, '_> {
             spare.push(oldest.batch);
         }
         self.standby.news().for_each(|news| notice(&news));
-        loop {
-            let more = self.stages.drain();
-            for (index, lines) in self.stages.encoded().enumerate() {
-                outlet.write_records(index, lines)?;
-            }
-            if !more {
-                break;
-            }
-        }
+        outlet.drain(&mut self.stages)?;
         self.shares.faults = self.standby.faults();
         (self.shares.loads, self.shares.longest_load) = self.standby.loads();
         Ok((self.stages.report(), self.shares))
@@ -330,15 +322,7 @@ impl Runner<'_, '_> {
         // What was judged before rewrites nothing.
         self.stages.arrive(batch);
         self.stages.process(self.on.functions..self.stages.len(), batch, expiry)?;
-        for (index, logged) in self.stages.logged().enumerate() {
-            outlet.log_batch(index, logged, batch)?;
-        }
-        outlet.deliver(batch)?;
-        for (index, lines) in self.stages.encoded().enumerate() {
-            if lines.len() >= ENCODED || self.live {
-                outlet.write_records(index, lines)?;
-            }
-        }
+        outlet.finish(&mut self.stages, batch)?;
         batch.reset(packetloom_packet::batch::empty_arena());
         Ok(())
     }

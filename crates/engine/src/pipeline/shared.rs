@@ -7,14 +7,14 @@ use packetloom_nf::flows::{By, Flows, Poisoned, SharedFlows, Visitor};
 use packetloom_nf::{Form, Report};
 use packetloom_packet::Batch;
 
-use super::{Counted, Remains, Worker};
+use super::{Counted, Worker, WorkerReport};
 use crate::layout::Used;
 use crate::{Chain, Error, Plan, State};
 
 /// How many workers run a chain, and the tables that they share: of flow definitions whose packets meet several of them.
 ///
 /// ```
-/// # use packetloom_engine::{Chain, Plan, executor::{Shared, Worker}};
+/// # use packetloom_engine::{Chain, Plan, pipeline::{Shared, Worker}};
 /// # use packetloom_packet::Batch;
 /// let chain = "[[chain]]\nnf = \"source-counter\"\n";
 /// let context = packetloom_nf::Context { folder: std::path::Path::new(""), ignore_flags: false };
@@ -42,7 +42,7 @@ impl Shared {
     }
 
     /// For one worker, which shares nothing.
-    pub(super) fn nothing(chain: &Chain, batch: usize) -> Self {
+    pub(crate) fn nothing(chain: &Chain, batch: usize) -> Self {
         Self::of(chain, By::FiveTuple, 1, batch)
     }
 
@@ -56,12 +56,12 @@ impl Shared {
     }
 
     /// How many workers there are.
-    pub(super) fn workers(&self) -> usize {
+    pub(crate) fn workers(&self) -> usize {
         self.workers
     }
 
     /// The tables of a chain's definitions for a worker.
-    pub(super) fn tables_of(&self, chain: &Chain, worker: usize) -> Vec<Tables> {
+    pub(crate) fn tables_of(&self, chain: &Chain, worker: usize) -> Vec<Tables> {
         let definitions = chain.layout.definitions.iter().zip(&self.tables);
         let tables = definitions.map(|(used, shared)| match shared {
             Some(shared) => Tables::Shared(Visitor::new(shared, worker, self.workers)),
@@ -74,7 +74,7 @@ impl Shared {
     }
 
     /// Puts the state of flows into the tables that are shared.
-    pub(super) fn restore(&self, state: &State) -> Result<(), Error> {
+    pub(crate) fn restore(&self, state: &State) -> Result<(), Error> {
         for (held, tables) in state.definitions.iter().zip(&self.tables) {
             let ([v4, v6], Some(tables)) = (&held.entries, tables) else { continue };
             tables.restore([v4, v6], held.words(), held.counts)?;
@@ -83,7 +83,7 @@ impl Shared {
     }
 
     /// Adds the flows of shared tables, and what these counted.
-    pub(super) fn save(&self, state: &mut State) -> Result<(), Error> {
+    pub(crate) fn save(&self, state: &mut State) -> Result<(), Error> {
         for (held, tables) in state.definitions.iter_mut().zip(&self.tables) {
             let Some(tables) = tables else { continue };
             let words = held.words();
@@ -98,7 +98,7 @@ impl Shared {
     }
 
     /// Adds what is held in tables that are shared to a function's report.
-    pub(super) fn add_held(
+    pub(crate) fn add_held(
         &self,
         chain: &Chain,
         function: usize,
@@ -117,17 +117,17 @@ impl Shared {
     /// # Errors
     /// [`Error::Worker`] where there is none, or one failed.
     pub fn finish(&self, plan: &Plan, workers: impl IntoIterator<Item = Worker>) -> Result<Counted, Error> {
-        let remains = workers.into_iter().map(Worker::remains);
-        let Remains { reports, flows, .. } = self.total(plan.chain(), remains)?;
+        let all = workers.into_iter().map(Worker::report);
+        let WorkerReport { reports, flows, .. } = self.total(plan.chain(), all)?;
         Ok(Counted { functions: reports, flows })
     }
 
     /// Adds up what all workers left, and what is in the tables that they share.
-    pub(super) fn total(
+    pub(crate) fn total(
         &self,
         chain: &Chain,
-        remains: impl Iterator<Item = Remains>,
-    ) -> Result<Remains, Error> {
+        remains: impl Iterator<Item = WorkerReport>,
+    ) -> Result<WorkerReport, Error> {
         let total = remains.reduce(|mut total, remains| {
             total.merge(&remains);
             total
@@ -156,7 +156,7 @@ impl From<Poisoned> for Error {
 }
 
 /// The tables of a flow definition, as a worker has them.
-pub(super) enum Tables {
+pub(crate) enum Tables {
     /// No other worker sees packets of these flows.
     Own(Flows),
     /// Others do.
@@ -165,7 +165,7 @@ pub(super) enum Tables {
 
 impl Tables {
     /// Takes the flows of a batch's packets as they came.
-    pub(super) fn arrive(&mut self, batch: &Batch) {
+    pub(crate) fn arrive(&mut self, batch: &Batch) {
         match self {
             Self::Own(flows) => flows.arrive(batch),
             Self::Shared(visitor) => visitor.arrive(batch),
@@ -174,7 +174,7 @@ impl Tables {
 
     /// Has functions judge a batch, in one call of `judge` or several, each with other packets of it; flows are looked up before, if
     /// these are the first functions to see them. With tables of its own in one call, if functions want the `whole` batch.
-    pub(super) fn visit(
+    pub(crate) fn visit(
         &mut self,
         is_first: bool,
         whole: bool,
@@ -194,14 +194,14 @@ impl Tables {
     }
 
     /// To be called when all functions are done with a batch.
-    pub(super) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         if let Self::Own(flows) = self {
             flows.leave();
         }
     }
 
     /// Those of this worker alone.
-    pub(super) fn own(&mut self) -> Option<&mut Flows> {
+    pub(crate) fn own(&mut self) -> Option<&mut Flows> {
         match self {
             Self::Own(flows) => Some(flows),
             Self::Shared(_) => None,
@@ -209,7 +209,7 @@ impl Tables {
     }
 
     /// The flows that only this worker knows of.
-    pub(super) fn flows(&self) -> &Flows {
+    pub(crate) fn flows(&self) -> &Flows {
         match self {
             Self::Own(flows) => flows,
             Self::Shared(visitor) => visitor.flows(),

@@ -10,10 +10,11 @@ use packetloom_packet::batch::Policy;
 use packetloom_packet::key::halves;
 use packetloom_packet::{Address, Batch, DropReason, Dscp, End, Reject, Rewrite, Verdict};
 
-use super::life::{Course, Runner, Succession};
-use super::{ENCODED, Encoder, Intake, Outlet, Remains};
+use super::lifecycle::{ChainSwap, Lifecycle, Runner};
+use super::{ENCODED, Intake, Outlet};
 use crate::layout::{Part, Parts, Used};
 use crate::outcome::TopFlows;
+use crate::pipeline::{Encoder, WorkerReport};
 use crate::{Chain, Error, Plan, State};
 
 /// A function's slow form.
@@ -222,8 +223,8 @@ impl Runner for SlowChain {
         Ok((reports.collect(), top_flows))
     }
 
-    fn succeed(&mut self, plan: &Plan, succession: Succession) -> Result<(), Error> {
-        let Succession { goes_on, state, .. } = succession;
+    fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error> {
+        let ChainSwap { goes_on, state, .. } = swap;
         let chain = plan.chain();
         let lives = self.flows.iter().map(OracleFlows::lives).max().unwrap_or_default();
         let Self { stages, flows } = Self::new(chain);
@@ -246,23 +247,23 @@ impl Runner for SlowChain {
 }
 
 pub(super) fn run(
-    course: &mut Course<'_, '_>,
+    lifecycle: &mut Lifecycle<'_, '_>,
     intake: &mut Intake<'_>,
     outlet: &mut Outlet<'_>,
-) -> Result<Remains, Error> {
-    let mut slow = SlowChain::new(course.chain());
-    if let Some(state) = course.restored() {
-        slow.restore(course.chain(), state, 0);
+) -> Result<WorkerReport, Error> {
+    let mut slow = SlowChain::new(lifecycle.chain());
+    if let Some(state) = lifecycle.restored() {
+        slow.restore(lifecycle.chain(), state, 0);
     }
-    let mut batch = Batch::new(course.chain().settings.run.batch.get());
+    let mut batch = Batch::new(lifecycle.chain().settings.run.batch.get());
     let mut number: u64 = 0;
     loop {
-        course.between_batches(intake, &mut slow, outlet)?;
+        intake.until = lifecycle.between_batches(intake.position(), &mut slow, outlet)?;
         if !intake.fill(&mut batch)? {
             break;
         }
         // For what is written out: rewrites need keys. Verdicts are the oracle's.
-        let policy = course.chain().settings.run.policy();
+        let policy = lifecycle.chain().settings.run.policy();
         batch.parse(policy);
         for index in 0..batch.len() {
             slow.judge(policy, (&mut batch, index), number, outlet)?;
@@ -275,12 +276,17 @@ pub(super) fn run(
             }
         }
     }
-    let state = course.last_state(intake, &mut slow)?;
+    let state = lifecycle.last_state(intake.position(), &mut slow)?;
     let all: Vec<_> = (0..slow.stages.len()).collect();
     slow.drain(&all)?;
     slow.write_records(outlet)?;
-    let (reports, top_flows) = slow.reports(course.chain(), &all)?;
-    Ok(Remains { reports, top_flows, flows: slow.flows.iter().map(OracleFlows::counts).collect(), state })
+    let (reports, top_flows) = slow.reports(lifecycle.chain(), &all)?;
+    Ok(WorkerReport {
+        reports,
+        top_flows,
+        flows: slow.flows.iter().map(OracleFlows::counts).collect(),
+        state,
+    })
 }
 
 /// Has a frame rewritten as the packet was.

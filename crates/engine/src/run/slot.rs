@@ -1,0 +1,211 @@
+//! A place for a batch on its way: read, parsed, judged by one worker or several, delivered.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use packetloom_io::capture::{EncodedFrames, Resolution};
+use packetloom_nf::Logged;
+use packetloom_packet::Batch;
+use packetloom_packet::batch::empty_arena;
+use packetloom_packet::verdict::VerdictCounts;
+
+use super::ENCODED;
+use crate::Error;
+use crate::pipeline::{Expiry, Pipeline};
+
+/// How far a batch has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It is not there yet.
+    Free = 0,
+    /// Workers may take their shares of it.
+    Shared = 1,
+    /// It is to be delivered.
+    Judged = 2,
+}
+
+/// What a batch has brought beside verdicts.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    /// For each function, encoded records.
+    pub(super) records: Vec<String>,
+    /// For each function, the packets that are to be logged.
+    pub(super) logged: Vec<Vec<Logged>>,
+}
+
+impl Effects {
+    /// Takes what came of a batch that a pipeline has judged; records only where there are many, or somebody waits for them.
+    fn take(&mut self, pipeline: &mut Pipeline, live: bool) {
+        let functions = pipeline.len();
+        self.records.resize_with(functions, String::new);
+        self.logged.resize_with(functions, Vec::new);
+        for (into, from) in self.records.iter_mut().zip(pipeline.encoded()) {
+            if from.len() >= ENCODED || live {
+                std::mem::swap(into, from);
+            }
+        }
+        for (into, from) in self.logged.iter_mut().zip(pipeline.logged()) {
+            into.append(from);
+        }
+    }
+}
+
+/// A batch, and what is known of it.
+pub(super) struct Work {
+    pub(super) batch: Batch,
+    pub(super) expiry: Option<Expiry>,
+    /// For each worker the indices of its packets, where they are partitioned.
+    pub(super) indices: Vec<Vec<u32>>,
+    pub(super) effects: Effects,
+    pub(super) counts: VerdictCounts,
+    pub(super) wire_bytes: u64,
+    /// The frames that pass, where they are wanted.
+    pub(super) passed: EncodedFrames,
+}
+
+/// A worker's packets of a batch, and what came of them.
+struct Share {
+    batch: Batch,
+    expiry: Option<Expiry>,
+    effects: Effects,
+}
+
+/// See above. Batches take slots in turn: batch `n` has slot `n % slots`.
+pub(super) struct Slot {
+    /// The batch's number, times four, and its [`Stage`].
+    stage: AtomicU64,
+    work: Mutex<Work>,
+    shares: Vec<Mutex<Share>>,
+    /// Shares that are not judged yet.
+    open: AtomicUsize,
+}
+
+fn poisoned<T>(_: PoisonError<T>) -> Error {
+    Error::Worker
+}
+
+impl Slot {
+    /// A slot for the batch with this number, of up to `size` packets, for so many workers.
+    pub(super) fn new(number: u64, size: usize, workers: usize) -> Self {
+        let work = Work {
+            batch: Batch::new(size),
+            expiry: None,
+            indices: vec![Vec::new(); workers],
+            effects: Effects::default(),
+            counts: VerdictCounts::default(),
+            wire_bytes: 0,
+            passed: EncodedFrames::default(),
+        };
+        let share = |_| Mutex::new(Share { batch: Batch::new(0), expiry: None, effects: Effects::default() });
+        Self {
+            stage: AtomicU64::new(number << 2),
+            work: Mutex::new(work),
+            shares: (0..workers).map(share).collect(),
+            open: AtomicUsize::new(0),
+        }
+    }
+
+    /// The number of the batch that has the slot now, and how far it has come.
+    pub(super) fn stage(&self) -> (u64, Stage) {
+        let stage = self.stage.load(Ordering::Acquire);
+        (
+            stage >> 2,
+            match stage & 3 {
+                0 => Stage::Free,
+                1 => Stage::Shared,
+                _ => Stage::Judged,
+            },
+        )
+    }
+
+    pub(super) fn set(&self, number: u64, stage: Stage) {
+        self.stage.store(number << 2 | stage as u64, Ordering::Release);
+    }
+
+    pub(super) fn work(&self) -> Result<MutexGuard<'_, Work>, Error> {
+        self.work.lock().map_err(poisoned)
+    }
+
+    fn share(&self, worker: usize) -> Result<MutexGuard<'_, Share>, Error> {
+        self.shares[worker].lock().map_err(poisoned)
+    }
+
+    /// Gives all workers their shares of a batch that was partitioned.
+    pub(super) fn open(&self, number: u64, work: &Work) -> Result<(), Error> {
+        for (worker, indices) in work.indices.iter().enumerate() {
+            let mut share = self.share(worker)?;
+            share.batch.gather(&work.batch, indices);
+            share.expiry = work.expiry;
+        }
+        self.open.store(self.shares.len(), Ordering::Relaxed);
+        self.set(number, Stage::Shared);
+        Ok(())
+    }
+
+    /// Has a worker's pipeline judge its share; whether it was the last one.
+    pub(super) fn judge_share(&self, worker: usize, pipeline: &mut Pipeline) -> Result<bool, Error> {
+        let mut share = self.share(worker)?;
+        let Share { batch, expiry, effects } = &mut *share;
+        if !batch.is_empty() || expiry.is_some() {
+            pipeline.judge(batch, *expiry)?;
+            effects.take(pipeline, expiry.is_some());
+        }
+        Ok(self.open.fetch_sub(1, Ordering::AcqRel) == 1)
+    }
+
+    /// Puts together what the workers made of their shares.
+    pub(super) fn merge(&self, work: &mut Work) -> Result<(), Error> {
+        for worker in 0..self.shares.len() {
+            let mut share = self.share(worker)?;
+            let Share { batch, effects, .. } = &mut *share;
+            let indices = &work.indices[worker];
+            work.batch.merge(batch, indices);
+            let all = &mut work.effects.logged;
+            if all.len() < effects.logged.len() {
+                all.resize_with(effects.logged.len(), Vec::new);
+            }
+            for (all, own) in all.iter_mut().zip(&mut effects.logged) {
+                let in_whole = |Logged { frame, rule }| Logged { frame: indices[frame as usize], rule };
+                all.extend(own.drain(..).map(in_whole));
+            }
+            // The batch's memory is not held any longer.
+            batch.reset(empty_arena());
+        }
+        // In order of arrival.
+        work.effects.logged.iter_mut().for_each(|logged| logged.sort_unstable());
+        Ok(())
+    }
+
+    /// Hands over the records of all workers, function by function.
+    pub(super) fn records(
+        &self,
+        mut write: impl FnMut(usize, &mut String) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for worker in 0..self.shares.len() {
+            let mut share = self.share(worker)?;
+            for (function, lines) in share.effects.records.iter_mut().enumerate() {
+                if !lines.is_empty() {
+                    write(function, lines)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Work {
+    /// Takes what came of the batch, which one pipeline judged as a whole.
+    pub(super) fn take(&mut self, pipeline: &mut Pipeline) {
+        self.effects.take(pipeline, self.expiry.is_some());
+    }
+
+    /// Counts, and encodes the frames that pass, where they are wanted.
+    pub(super) fn finish(&mut self, resolution: Option<Resolution>) {
+        self.counts = VerdictCounts::of(self.batch.verdicts());
+        self.wire_bytes = self.batch.frames().iter().map(|frame| u64::from(frame.wire_len)).sum();
+        match resolution {
+            Some(resolution) => self.passed.encode_passed(&self.batch, resolution),
+            None => self.passed.clear(),
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! One worker or several.
+//!
+//! All of them do the same: whoever has nothing else to do reads the next batch, of which it finds the frames only, lets others read on,
+//! and parses it. Where no function keeps state for flows it judges the batch as well, so workers take consecutive batches. Otherwise it
+//! partitions the packets by a hash of their flow, and each worker judges its share of each batch, in the order of the batches; the last
+//! one to do so puts the shares together. Batches are delivered in order of arrival by the thread that began the run, which is a worker
+//! too. It also does what is to be done between two batches, with the others at rest: a reload, a copy of the state.
+
+use std::hash::{BuildHasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use packetloom_io::capture::Resolution;
+use packetloom_nf::Report;
+use packetloom_nf::flows::Counts;
+
+use super::bell::Bell;
+use super::lifecycle::{ChainSwap, Lifecycle, Runner};
+use super::reader::{Partition, Read, Reader, Scheme};
+use super::slot::{Slot, Stage, Work};
+use super::{Intake, Outlet};
+use crate::outcome::TopFlows;
+use crate::pipeline::{Expiry, Pipeline, Shared, WorkerReport};
+use crate::state::Held;
+use crate::{Chain, Error, Plan, State};
+
+/// Batches on their way for each worker, and beside: enough that none waits while another is slow.
+const SLOTS_PER_WORKER: usize = 2;
+const SLOTS: usize = 4;
+
+/// Packets of a batch for each worker that gets a share of it, as a part of what one worker's batches have.
+const SHARE: usize = 1;
+/// Packets of a batch at most.
+const MAX_BATCH: usize = 1 << 14;
+
+/// Records handed over at the end, not written yet, for each worker.
+const PENDING: usize = 4;
+
+/// Packets of a batch.
+fn size(plan: &Plan) -> usize {
+    let batch = plan.chain().settings.run.batch.get();
+    match plan.workers() {
+        1 => batch,
+        workers => (batch * workers * SHARE).clamp(batch, MAX_BATCH.max(batch)),
+    }
+}
+
+/// What workers share.
+struct Run<'r, 'i> {
+    reader: Mutex<Reader<'r, 'i>>,
+    slots: Vec<Slot>,
+    /// What each worker judges by.
+    pipelines: Vec<Mutex<Pipeline>>,
+    /// Batches delivered.
+    delivered: AtomicU64,
+    /// Batches in all; `u64::MAX` before that is known.
+    batches: AtomicU64,
+    has_failed: AtomicBool,
+    /// Whether all that is left is what functions hold.
+    is_over: AtomicBool,
+    bell: Bell,
+    /// Whether somebody may be waiting for verdicts.
+    live: bool,
+    /// That of the capture that frames go to which pass.
+    resolution: Option<Resolution>,
+}
+
+/// What only the thread does that began the run.
+struct Desk<'d, 'p, 'a, 'o> {
+    lifecycle: &'d mut Lifecycle<'p, 'a>,
+    outlet: &'d mut Outlet<'o>,
+    shared: Shared,
+    /// Packets read when something was done between two batches the last time.
+    begun: u64,
+    size: usize,
+}
+
+/// Tells the others that a worker failed, also where it panics.
+struct Alarm<'a, 'r, 'i>(&'a Run<'r, 'i>, bool);
+
+impl Drop for Alarm<'_, '_, '_> {
+    fn drop(&mut self) {
+        if self.1 {
+            self.0.has_failed.store(true, Ordering::SeqCst);
+        }
+        self.0.bell.ring();
+    }
+}
+
+pub(super) fn run(
+    lifecycle: &mut Lifecycle<'_, '_>,
+    intake: &mut Intake<'_>,
+    outlet: &mut Outlet<'_>,
+) -> Result<WorkerReport, Error> {
+    let plan = lifecycle.plan();
+    let (size, workers) = (size(plan), plan.workers());
+    let shared = Shared::new(plan, workers, size);
+    let pipelines: Vec<_> = (0..workers).map(|number| Pipeline::new(plan.chain(), &shared, number)).collect();
+    let scheme = scheme(plan, RandomState::new().hash_one(0u64));
+    let live = intake.source.is_live();
+    intake.leaves_paging = workers > 1;
+    let reader = Reader::new(intake, scheme, lifecycle.reload_flag(), size);
+    let slots = (SLOTS_PER_WORKER * (workers - 1) + 1 + if workers > 1 { SLOTS } else { 0 }) as u64;
+    let run = Run {
+        reader: Mutex::new(reader),
+        slots: (0..slots).map(|number| Slot::new(number, size, workers)).collect(),
+        pipelines: pipelines.into_iter().map(Mutex::new).collect(),
+        delivered: AtomicU64::new(0),
+        batches: AtomicU64::new(u64::MAX),
+        has_failed: AtomicBool::new(false),
+        is_over: AtomicBool::new(false),
+        bell: Bell::default(),
+        live,
+        resolution: outlet.outputs.sink.as_ref().map(|sink| sink.resolution()),
+    };
+    let mut desk = Desk { lifecycle, outlet, shared, begun: 0, size };
+    if let Some(state) = desk.lifecycle.restored() {
+        run.restore(&desk.shared, &state)?;
+    }
+    desk.between_batches(&run)?;
+    let state = thread::scope(|scope| {
+        let (give, take) = bounded(PENDING * workers);
+        let others: Vec<_> = (1..workers)
+            .map(|worker| {
+                let (run, give) = (&run, give.clone());
+                scope.spawn(move || run.help(worker, &give))
+            })
+            .collect();
+        drop(give);
+        let lead = catch_unwind(AssertUnwindSafe(|| run.lead(&mut desk, &take)));
+        // Whoever still has something to hand over sees that nobody takes it.
+        drop(take);
+        let mut result = lead.unwrap_or(Err(Error::Worker));
+        for other in others {
+            // An error of the thread that began says more than that others stopped.
+            if let Err(error) = other.join().unwrap_or(Err(Error::Worker)) {
+                result = result.and(Err(error));
+            }
+        }
+        result
+    })?;
+    let reports = run.pipelines.into_iter().map(|pipeline| {
+        let pipeline = pipeline.into_inner().unwrap_or_else(PoisonError::into_inner);
+        pipeline.report()
+    });
+    let report = desk.shared.total(desk.lifecycle.chain(), reports)?;
+    Ok(WorkerReport { state, ..report })
+}
+
+/// How a plan's batches are judged.
+fn scheme(plan: &Plan, seed: u64) -> Scheme {
+    let (chain, workers) = (plan.chain(), plan.workers());
+    let keeps_state = !chain.layout.definitions.is_empty() || chain.functions.iter().any(|f| f.is_per_flow());
+    let partition = Partition { by: plan.spread(), seed, workers };
+    Scheme {
+        policy: chain.settings.run.policy(),
+        partition: (keeps_state && workers > 1).then_some(partition),
+        is_bounded: plan.shared().next().is_some(),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, Error> {
+    mutex.lock().map_err(|_| Error::Worker)
+}
+
+impl Run<'_, '_> {
+    fn slot(&self, number: u64) -> &Slot {
+        &self.slots[(number % self.slots.len() as u64) as usize]
+    }
+
+    fn delivered(&self) -> u64 {
+        self.delivered.load(Ordering::Acquire)
+    }
+
+    fn batches(&self) -> u64 {
+        self.batches.load(Ordering::Acquire)
+    }
+
+    /// A worker's part in the run, but for the one whose thread began it.
+    fn help(&self, worker: usize, records: &Sender<(usize, String)>) -> Result<(), Error> {
+        let mut alarm = Alarm(self, true);
+        let mut mine = 0;
+        while mine < self.batches() {
+            let seen = self.bell.events();
+            self.go_on()?;
+            if !self.work(worker, &mut mine)? {
+                self.bell.wait(seen);
+            }
+        }
+        while !self.is_over.load(Ordering::Acquire) {
+            let seen = self.bell.events();
+            self.go_on()?;
+            self.bell.wait(seen);
+        }
+        let mut pipeline = lock(&self.pipelines[worker])?;
+        loop {
+            let more = pipeline.drain();
+            for (function, lines) in pipeline.encoded().enumerate() {
+                // Nobody takes them where the run has failed.
+                if !lines.is_empty() && records.send((function, std::mem::take(lines))).is_err() {
+                    return Err(Error::Worker);
+                }
+            }
+            if !more {
+                break;
+            }
+        }
+        alarm.1 = false;
+        Ok(())
+    }
+
+    /// The same for the one whose thread began it; the state at the end, where it is wanted.
+    fn lead(
+        &self,
+        desk: &mut Desk<'_, '_, '_, '_>,
+        records: &Receiver<(usize, String)>,
+    ) -> Result<Option<State>, Error> {
+        let mut alarm = Alarm(self, true);
+        let mut mine = 0;
+        while self.delivered() < self.batches() {
+            let seen = self.bell.events();
+            self.go_on()?;
+            let has_delivered = self.deliver(desk)?;
+            let has_paused = desk.pause(self)?;
+            if !(has_delivered | has_paused | self.work(0, &mut mine)?) {
+                self.bell.wait(seen);
+            }
+        }
+        let state = desk.last_state(self)?;
+        self.is_over.store(true, Ordering::Release);
+        self.bell.ring();
+        desk.outlet.drain(&mut *lock(&self.pipelines[0])?)?;
+        for (function, mut lines) in records {
+            desk.outlet.write_records(function, &mut lines)?;
+        }
+        alarm.1 = false;
+        Ok(state)
+    }
+
+    /// Fails where another worker has.
+    fn go_on(&self) -> Result<(), Error> {
+        if self.has_failed.load(Ordering::Relaxed) { Err(Error::Worker) } else { Ok(()) }
+    }
+
+    /// Does what there is to be done; whether there was something.
+    fn work(&self, worker: usize, mine: &mut u64) -> Result<bool, Error> {
+        Ok(self.judge_share(worker, mine)? || self.read(worker)?)
+    }
+
+    /// Judges a worker's share of the next batch that it has one of.
+    fn judge_share(&self, worker: usize, mine: &mut u64) -> Result<bool, Error> {
+        let slot = loop {
+            let slot = self.slot(*mine);
+            match slot.stage() {
+                (number, Stage::Shared) if number == *mine => break slot,
+                // Another worker judged the whole of it.
+                (number, stage) if number > *mine || (number == *mine && stage == Stage::Judged) => {
+                    *mine += 1
+                }
+                _ => return Ok(false),
+            }
+        };
+        if slot.judge_share(worker, &mut *lock(&self.pipelines[worker])?)? {
+            let mut work = slot.work()?;
+            slot.merge(&mut work)?;
+            self.finish(*mine, slot, &mut work);
+        }
+        *mine += 1;
+        Ok(true)
+    }
+
+    /// Reads and parses the next batch, and judges or partitions it.
+    fn read(&self, worker: usize) -> Result<bool, Error> {
+        let mut reader = match self.reader.try_lock() {
+            Ok(reader) => reader,
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Poisoned(_)) => return Err(Error::Worker),
+        };
+        let number = reader.next;
+        let slot = self.slot(number);
+        if slot.stage() != (number, Stage::Free) {
+            return Ok(false);
+        }
+        let mut work = slot.work()?;
+        match reader.read(&mut work.batch, self.delivered())? {
+            Read::Batch => {}
+            Read::Nothing => return Ok(false),
+            Read::End => {
+                self.batches.store(number, Ordering::Release);
+                self.bell.ring();
+                return Ok(false);
+            }
+        }
+        let scheme = reader.scheme;
+        let paging = if reader.intake.leaves_paging { reader.intake.source.paging() } else { None };
+        drop(reader);
+        // Others may read on.
+        if self.pipelines.len() > 1 {
+            self.bell.ring();
+        }
+        if let Some(paging) = paging {
+            paging.run();
+        }
+        let Work { batch, expiry, indices, .. } = &mut *work;
+        batch.parse(scheme.policy);
+        *expiry = if self.live { Expiry::after(batch) } else { None };
+        match scheme.partition {
+            None => {
+                let mut pipeline = lock(&self.pipelines[worker])?;
+                pipeline.judge(batch, *expiry)?;
+                work.take(&mut pipeline);
+                self.finish(number, slot, &mut work);
+            }
+            Some(partition) => {
+                partition.split(batch, indices);
+                slot.open(number, &work)?;
+                drop(work);
+                self.bell.ring();
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes a batch ready to be delivered.
+    fn finish(&self, number: u64, slot: &Slot, work: &mut Work) {
+        work.finish(self.resolution);
+        slot.set(number, Stage::Judged);
+        if self.pipelines.len() > 1 {
+            self.bell.ring();
+        }
+    }
+
+    /// Delivers batches that are ready, in order.
+    fn deliver(&self, desk: &mut Desk<'_, '_, '_, '_>) -> Result<bool, Error> {
+        let mut number = self.delivered();
+        let begun = number;
+        while self.slot(number).stage() == (number, Stage::Judged) {
+            let slot = self.slot(number);
+            let mut work = slot.work()?;
+            desk.outlet.take(&mut work)?;
+            slot.records(|function, lines| desk.outlet.write_records(function, lines))?;
+            // Its memory is not held any longer.
+            work.batch.reset(packetloom_packet::batch::empty_arena());
+            number += 1;
+            self.delivered.store(number, Ordering::Release);
+            slot.set(number - 1 + self.slots.len() as u64, Stage::Free);
+        }
+        let has_delivered = number > begun;
+        if has_delivered && self.pipelines.len() > 1 {
+            self.bell.ring();
+        }
+        Ok(has_delivered)
+    }
+
+    /// Gives each worker the flows whose packets it gets.
+    fn restore(&self, shared: &Shared, state: &State) -> Result<(), Error> {
+        let partition = lock(&self.reader)?.scheme.partition;
+        for (number, pipeline) in self.pipelines.iter().enumerate() {
+            let mut pipeline = lock(pipeline)?;
+            let Some(partition) = partition else {
+                pipeline.restore(state);
+                continue;
+            };
+            let is_own = |held: &Held, key: &[u64]| {
+                // Where packets are partitioned by something else the tables are shared.
+                held.by == partition.by
+                    && partition.worker(partition.by.spread_saved(key, partition.seed)) == number
+            };
+            let mut share = state.share(is_own);
+            if number > 0 {
+                share.definitions.iter_mut().for_each(|held| held.counts = Counts::default());
+            }
+            pipeline.restore(&share);
+        }
+        shared.restore(state)
+    }
+}
+
+impl Desk<'_, '_, '_, '_> {
+    /// Does what is to be done between two batches, once all that were read are delivered; whether there was something.
+    fn pause(&mut self, run: &Run<'_, '_>) -> Result<bool, Error> {
+        {
+            let mut reader = match run.reader.try_lock() {
+                Ok(reader) => reader,
+                Err(TryLockError::WouldBlock) => return Ok(false),
+                Err(TryLockError::Poisoned(_)) => return Err(Error::Worker),
+            };
+            // No state is saved twice without packets in between, however long that takes.
+            reader.is_paused |= reader.intake.received > self.begun && self.lifecycle.is_save_due();
+            if !reader.is_paused || reader.has_ended || run.delivered() < reader.next {
+                return Ok(false);
+            }
+        }
+        self.between_batches(run)?;
+        Ok(true)
+    }
+
+    /// Does all that is to be done before the next batch, with none on its way.
+    fn between_batches(&mut self, run: &Run<'_, '_>) -> Result<(), Error> {
+        let mut all = All { run, shared: &mut self.shared, size: self.size };
+        let at = lock(&run.reader)?.intake.position();
+        let until = self.lifecycle.between_batches(at, &mut all, self.outlet)?;
+        let mut reader = lock(&run.reader)?;
+        reader.intake.until = until;
+        reader.is_paused = false;
+        self.begun = at.received;
+        drop(reader);
+        run.bell.ring();
+        Ok(())
+    }
+
+    /// The state at the end, where it is wanted.
+    fn last_state(&mut self, run: &Run<'_, '_>) -> Result<Option<State>, Error> {
+        let mut all = All { run, shared: &mut self.shared, size: self.size };
+        let at = lock(&run.reader)?.intake.position();
+        self.lifecycle.last_state(at, &mut all)
+    }
+}
+
+/// All workers, at rest.
+struct All<'a, 'r, 'i> {
+    run: &'a Run<'r, 'i>,
+    shared: &'a mut Shared,
+    size: usize,
+}
+
+impl Runner for All<'_, '_, '_> {
+    fn save(&mut self, chain: &Chain) -> Result<State, Error> {
+        let definitions = &chain.layout.definitions;
+        let mut held = vec![([Vec::new(), Vec::new()], Counts::default()); definitions.len()];
+        for pipeline in &self.run.pipelines {
+            for ((entries, counts), (own, counted)) in held.iter_mut().zip(lock(pipeline)?.save(chain)) {
+                entries.iter_mut().zip(own).for_each(|(entries, own)| entries.extend(own));
+                *counts = *counts + counted;
+            }
+        }
+        let mut state = State::of(&chain.functions, &chain.layout, held);
+        self.shared.save(&mut state)?;
+        Ok(state)
+    }
+
+    fn drain(&mut self, leaving: &[usize]) -> Result<bool, Error> {
+        let mut more = false;
+        for pipeline in &self.run.pipelines {
+            more |= lock(pipeline)?.drain_some(leaving);
+        }
+        Ok(more)
+    }
+
+    fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
+        self.run.pipelines.iter().try_for_each(|pipeline| outlet.write_pending(&mut *lock(pipeline)?))
+    }
+
+    fn reports(
+        &mut self,
+        chain: &Chain,
+        leaving: &[usize],
+    ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
+        let mut total: Option<(Vec<Box<dyn Report>>, TopFlows)> = None;
+        for pipeline in &self.run.pipelines {
+            let (others, other_flows) = lock(pipeline)?.reports(leaving.iter().copied());
+            match &mut total {
+                None => total = Some((others, other_flows)),
+                Some((reports, top_flows)) => {
+                    reports.iter_mut().zip(&others).for_each(|(report, other)| report.merge(&**other));
+                    top_flows.merge(&other_flows);
+                }
+            }
+        }
+        let (mut reports, top_flows) = total.ok_or(Error::Worker)?;
+        for (&function, report) in leaving.iter().zip(&mut reports) {
+            self.shared.add_held(chain, function, &mut **report)?;
+        }
+        Ok((reports, top_flows))
+    }
+
+    fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error> {
+        let ChainSwap { goes_on, state, .. } = swap;
+        let workers = self.run.pipelines.len();
+        *self.shared = Shared::new(plan, workers, self.size);
+        {
+            let mut reader = lock(&self.run.reader)?;
+            // Functions with tables of their own that go on find their flows where they were.
+            let seed = match reader.scheme.partition {
+                Some(Partition { seed, .. }) => seed,
+                None => RandomState::new().hash_one(0u64),
+            };
+            reader.scheme = scheme(plan, seed);
+        }
+        for (number, pipeline) in self.run.pipelines.iter().enumerate() {
+            lock(pipeline)?.succeed(Pipeline::new(plan.chain(), self.shared, number), &goes_on);
+        }
+        self.run.restore(self.shared, &state)
+    }
+}
