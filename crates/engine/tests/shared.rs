@@ -443,6 +443,43 @@ impl Report for Failing {
     }
 }
 
+/// A source that fails on the way is what the run says, whichever worker reads then.
+#[test]
+fn a_source_that_fails_is_an_error() {
+    struct Failing(std::io::Cursor<Vec<u8>>);
+    impl std::io::Read for Failing {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            match self.0.read(buffer)? {
+                0 => Err(std::io::Error::from_raw_os_error(5)),
+                bytes => Ok(bytes),
+            }
+        }
+    }
+    let capture = capture((0..40_000u64).map(|n| (n * 1_000, syn(true, n as u32, n as u16, 1))));
+    for settings in ["workers = 1", "workers = 2", "workers = 7\nbatch = 16"] {
+        // With tables of their own, and shared ones.
+        for chain in [COUNTER.into(), format!("{COUNTER}[[chain]]\nnf = \"source-counter\"\n")] {
+            let text = format!("{chain}[run]\n{settings}\n");
+            let context = Context { folder: std::path::Path::new(""), ignore_flags: false };
+            let plan = Plan::new(Chain::parse("chain", &text, context).expect("a good chain"));
+            let stop = Stop::default();
+            let source = Failing(std::io::Cursor::new(capture.clone()));
+            let io = Io {
+                source: CaptureReader::from_reader("stream", source, &stop).expect("a stream"),
+                outputs: &mut Outputs::default(),
+                limit: None,
+                stop,
+                progress: &mut |_, _| {},
+                notice: &mut |_| {},
+                device: None,
+                life: Life::default(),
+            };
+            let error = run(&plan, io).expect_err("the source fails").to_string();
+            assert!(error.contains("stream") && error.contains("os error 5"), "{settings}: {error}");
+        }
+    }
+}
+
 /// A worker that fails while it has a table is an error of the run, and not of those workers that wait for the table.
 #[test]
 fn a_worker_that_fails_is_an_error() {

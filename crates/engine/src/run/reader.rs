@@ -88,6 +88,8 @@ pub(super) struct Reader<'r, 'i> {
     pub(super) scheme: Scheme,
     /// Set from outside where something is to be done between two batches.
     pub(super) reload: Arc<AtomicBool>,
+    /// Whether the state is to be saved then.
+    pub(super) is_save_due: bool,
     /// Whether the next batch has to wait for that.
     pub(super) is_paused: bool,
     pub(super) has_ended: bool,
@@ -113,6 +115,7 @@ impl<'r, 'i> Reader<'r, 'i> {
             next: 0,
             scheme,
             reload,
+            is_save_due: false,
             is_paused: false,
             has_ended: false,
             held: Batch::new(size),
@@ -123,16 +126,12 @@ impl<'r, 'i> Reader<'r, 'i> {
         }
     }
 
-    /// Whether something is to be done before the next batch; not where some of what was read is still to be judged.
-    fn is_due(&self) -> bool {
-        let is_all_out = !self.is_filled && self.at >= self.held.len();
-        let is_reached = self.intake.until.is_some_and(|until| until <= self.intake.received);
-        is_all_out && (is_reached || self.reload.load(Ordering::Relaxed))
-    }
-
     /// Fills the next batch, which is not parsed then; so many were delivered before it.
     pub(super) fn read(&mut self, batch: &mut Batch, delivered: u64) -> Result<Read, Error> {
-        self.is_paused |= self.is_due();
+        let is_reached = self.intake.until.is_some_and(|until| until <= self.intake.received);
+        let is_due = is_reached || self.is_save_due || self.reload.load(Ordering::Relaxed);
+        // Not while some of what was read is still to be judged: state has all packets that were read.
+        self.is_paused |= is_due && !self.is_filled && self.at >= self.held.len();
         if self.is_paused || self.has_ended {
             return Ok(Read::Nothing);
         }

@@ -135,9 +135,11 @@ pub(super) fn run(
         drop(take);
         let mut result = lead.unwrap_or(Err(Error::Worker));
         for other in others {
-            // An error of the thread that began says more than that others stopped.
-            if let Err(error) = other.join().unwrap_or(Err(Error::Worker)) {
-                result = result.and(Err(error));
+            // Who stops because another worker failed does not say why.
+            if let Err(error) = other.join().unwrap_or(Err(Error::Worker))
+                && matches!(result, Ok(_) | Err(Error::Worker))
+            {
+                result = Err(error);
             }
         }
         result
@@ -232,7 +234,16 @@ impl Run<'_, '_> {
         let state = desk.last_state(self)?;
         self.is_over.store(true, Ordering::Release);
         self.bell.ring();
-        desk.outlet.drain(&mut *lock(&self.pipelines[0])?)?;
+        let mut pipeline = lock(&self.pipelines[0])?;
+        let mut more = true;
+        while more {
+            more = pipeline.drain();
+            desk.outlet.write_pending(&mut pipeline)?;
+            // Others hand over theirs meanwhile.
+            for (function, mut lines) in records.try_iter() {
+                desk.outlet.write_records(function, &mut lines)?;
+            }
+        }
         for (function, mut lines) in records {
             desk.outlet.write_records(function, &mut lines)?;
         }
@@ -389,7 +400,7 @@ impl Desk<'_, '_, '_, '_> {
                 Err(TryLockError::Poisoned(_)) => return Err(Error::Worker),
             };
             // No state is saved twice without packets in between, however long that takes.
-            reader.is_paused |= reader.intake.received > self.begun && self.lifecycle.is_save_due();
+            reader.is_save_due = reader.intake.received > self.begun && self.lifecycle.is_save_due();
             if !reader.is_paused || reader.has_ended || run.delivered() < reader.next {
                 return Ok(false);
             }
@@ -406,6 +417,7 @@ impl Desk<'_, '_, '_, '_> {
         let mut reader = lock(&run.reader)?;
         reader.intake.until = until;
         reader.is_paused = false;
+        reader.is_save_due = false;
         self.begun = at.received;
         drop(reader);
         run.bell.ring();
