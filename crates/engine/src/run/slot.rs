@@ -18,10 +18,23 @@ use crate::pipeline::{Expiry, Pipeline};
 pub(super) enum Stage {
     /// It is not there yet.
     Free = 0,
-    /// Workers may take their shares of it.
+    /// Workers judge their shares of it.
     Shared = 1,
+    /// All shares are judged, and to be put together.
+    Apart = 2,
+    /// A worker does that.
+    Merging = 3,
     /// It is to be delivered.
-    Judged = 2,
+    Judged = 4,
+}
+
+impl Stage {
+    /// The bits that a stage takes beside a batch's number.
+    const BITS: u32 = 3;
+
+    const fn of(self, number: u64) -> u64 {
+        number << Self::BITS | self as u64
+    }
 }
 
 /// What a batch has brought beside verdicts.
@@ -72,7 +85,7 @@ struct Share {
 
 /// See above. Batches take slots in turn: batch `n` has slot `n % slots`.
 pub(super) struct Slot {
-    /// The batch's number, times four, and its [`Stage`].
+    /// The batch's [`Stage`] and number.
     stage: AtomicU64,
     work: Mutex<Work>,
     shares: Vec<Mutex<Share>>,
@@ -98,7 +111,7 @@ impl Slot {
         };
         let share = |_| Mutex::new(Share { batch: Batch::new(0), expiry: None, effects: Effects::default() });
         Self {
-            stage: AtomicU64::new(number << 2),
+            stage: AtomicU64::new(Stage::Free.of(number)),
             work: Mutex::new(work),
             shares: (0..workers).map(share).collect(),
             open: AtomicUsize::new(0),
@@ -108,18 +121,21 @@ impl Slot {
     /// The number of the batch that has the slot now, and how far it has come.
     pub(super) fn stage(&self) -> (u64, Stage) {
         let stage = self.stage.load(Ordering::Acquire);
-        (
-            stage >> 2,
-            match stage & 3 {
-                0 => Stage::Free,
-                1 => Stage::Shared,
-                _ => Stage::Judged,
-            },
-        )
+        let all = [Stage::Free, Stage::Shared, Stage::Apart, Stage::Merging, Stage::Judged];
+        let number = stage >> Stage::BITS;
+        let stage = all.into_iter().find(|all| all.of(number) == stage);
+        (number, stage.unwrap_or(Stage::Judged))
     }
 
     pub(super) fn set(&self, number: u64, stage: Stage) {
-        self.stage.store(number << 2 | stage as u64, Ordering::Release);
+        self.stage.store(stage.of(number), Ordering::Release);
+    }
+
+    /// Takes it upon the caller to put the shares of a batch together, if that is to be done.
+    pub(super) fn claim(&self, number: u64) -> bool {
+        let (apart, merging) = (Stage::Apart.of(number), Stage::Merging.of(number));
+        self.stage.load(Ordering::Relaxed) == apart
+            && self.stage.compare_exchange(apart, merging, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     pub(super) fn work(&self) -> Result<MutexGuard<'_, Work>, Error> {
@@ -142,15 +158,24 @@ impl Slot {
         Ok(())
     }
 
-    /// Has a worker's pipeline judge its share; whether it was the last one.
-    pub(super) fn judge_share(&self, worker: usize, pipeline: &mut Pipeline) -> Result<bool, Error> {
+    /// Has a worker's pipeline judge its share of a batch; whether it was the last one.
+    pub(super) fn judge_share(
+        &self,
+        number: u64,
+        worker: usize,
+        pipeline: &mut Pipeline,
+    ) -> Result<bool, Error> {
         let mut share = self.share(worker)?;
         let Share { batch, expiry, effects } = &mut *share;
         if !batch.is_empty() || expiry.is_some() {
             pipeline.judge(batch, *expiry)?;
             effects.take(pipeline, expiry.is_some());
         }
-        Ok(self.open.fetch_sub(1, Ordering::AcqRel) == 1)
+        let is_last = self.open.fetch_sub(1, Ordering::AcqRel) == 1;
+        if is_last {
+            self.set(number, Stage::Apart);
+        }
+        Ok(is_last)
     }
 
     /// Puts together what the workers made of their shares.

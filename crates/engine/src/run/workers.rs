@@ -2,8 +2,8 @@
 //!
 //! All of them do the same: whoever has nothing else to do reads the next batch, of which it finds the frames only, lets others read on,
 //! and parses it. Where no function keeps state for flows it judges the batch as well, so workers take consecutive batches. Otherwise it
-//! partitions the packets by a hash of their flow, and each worker judges its share of each batch, in the order of the batches; the last
-//! one to do so puts the shares together. Batches are delivered in order of arrival by the thread that began the run, which is a worker
+//! partitions the packets by a hash of their flow, and each worker judges its share of each batch, in the order of the batches; one that is
+//! ahead of others puts the shares together. Batches are delivered in order of arrival by the thread that began the run, which is a worker
 //! too. It also does what is to be done between two batches, with the others at rest: a reload, a copy of the state.
 
 use std::hash::{BuildHasher, RandomState};
@@ -258,7 +258,7 @@ impl Run<'_, '_> {
 
     /// Does what there is to be done; whether there was something.
     fn work(&self, worker: usize, mine: &mut u64) -> Result<bool, Error> {
-        Ok(self.judge_share(worker, mine)? || self.read(worker)?)
+        Ok(self.judge_share(worker, mine)? || self.merge()? || self.read(worker)?)
     }
 
     /// Judges a worker's share of the next batch that it has one of.
@@ -274,12 +274,25 @@ impl Run<'_, '_> {
                 _ => return Ok(false),
             }
         };
-        if slot.judge_share(worker, &mut *lock(&self.pipelines[worker])?)? {
-            let mut work = slot.work()?;
-            slot.merge(&mut work)?;
-            self.finish(*mine, slot, &mut work);
+        if slot.judge_share(*mine, worker, &mut *lock(&self.pipelines[worker])?)? {
+            self.bell.ring();
         }
         *mine += 1;
+        Ok(true)
+    }
+
+    /// Puts the shares of a batch together: a worker that is ahead of others, and not the one that all wait for.
+    fn merge(&self) -> Result<bool, Error> {
+        let delivered = self.delivered();
+        let Some(number) =
+            (delivered..delivered + self.slots.len() as u64).find(|&number| self.slot(number).claim(number))
+        else {
+            return Ok(false);
+        };
+        let slot = self.slot(number);
+        let mut work = slot.work()?;
+        slot.merge(&mut work)?;
+        self.finish(number, slot, &mut work);
         Ok(true)
     }
 
