@@ -12,20 +12,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
+use packetloom_testing::has_tshark;
 use support::{packetloom, root, succeed};
-
-/// Whether tshark can be started.
-fn has_tshark() -> bool {
-    let found = Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
-    assert!(
-        found || std::env::var_os("PACKETLOOM_TSHARK").is_none(),
-        "PACKETLOOM_TSHARK is set, but there is no tshark"
-    );
-    if !found {
-        eprintln!("skipped: tshark is not installed");
-    }
-    found
-}
 
 /// One end of a packet.
 type End = (IpAddr, Option<u16>);

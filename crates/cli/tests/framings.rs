@@ -14,22 +14,9 @@ use std::path::Path;
 use std::process::Command;
 
 use framings::{GUESSED, INNERMOST, INNERMOST_GUESSED, SURE};
-use packetloom_testing::corpus;
+use packetloom_testing::{corpus, has_tshark};
 use serde_json::Value;
 use support::{json, packetloom, packets, succeed};
-
-/// Whether tshark can be started.
-fn has_tshark() -> bool {
-    let found = Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
-    assert!(
-        found || std::env::var_os("PACKETLOOM_TSHARK").is_none(),
-        "PACKETLOOM_TSHARK is set, but there is no tshark"
-    );
-    if !found {
-        eprintln!("skipped: tshark is not installed");
-    }
-    found
-}
 
 /// The numbers of the frames, from 1, in which tshark finds IP.
 fn with_ip(capture: &Path) -> Vec<usize> {

@@ -4,12 +4,14 @@
 //! | --- | --- |
 //! | `PACKETLOOM_SWEEPS=1` | long sweeps run, too: large inputs, many seeds, every device of the machine |
 //! | `PACKETLOOM_CORPUS=FOLDER` | tests with real captures and rule sets run; every file that they name has to be there |
+//! | `PACKETLOOM_TSHARK=1` | tests that compare with tshark fail where it is not installed; otherwise they are skipped there |
 //! | `PACKETLOOM_LIVE=1` | tests in network namespaces fail where they may not make them; otherwise they are skipped there |
 //! | `PACKETLOOM_TEST_DEVICES=ID,…` | tests on devices run on these alone; each has to be there |
 //!
 //! A test that does not run says so on standard error (`cargo test -- --nocapture`).
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use packetloom_device::Id;
 
@@ -39,6 +41,20 @@ pub fn live() -> bool {
 
 fn is_set(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// True where tshark can be started; otherwise says that the test does not run.
+///
+/// # Panics
+///
+/// `PACKETLOOM_TSHARK` is set, and there is no tshark.
+pub fn has_tshark() -> bool {
+    let found = Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
+    assert!(found || !is_set("PACKETLOOM_TSHARK"), "PACKETLOOM_TSHARK is set, but there is no tshark");
+    if !found {
+        eprintln!("skipped: tshark is not installed");
+    }
+    found
 }
 
 /// A folder of the test data that are not part of the repository. None without `PACKETLOOM_CORPUS`; the test says then that it does not
