@@ -31,21 +31,16 @@ use crate::{Chain, Error, Plan, State};
 const SLOTS_PER_WORKER: usize = 2;
 const SLOTS: usize = 4;
 
-/// Packets of a batch for each worker that gets a share of it, as a part of what one worker's batches have.
-const SHARE: usize = 1;
-/// Packets of a batch at most.
+/// Packets of a batch at most, where several workers get shares of it.
 const MAX_BATCH: usize = 1 << 14;
 
 /// Records handed over at the end, not written yet, for each worker.
 const PENDING: usize = 4;
 
-/// Packets of a batch.
+/// Packets of a batch: a worker's share of it is as large as the batches of one worker.
 fn size(plan: &Plan) -> usize {
     let batch = plan.chain().settings.run.batch.get();
-    match plan.workers() {
-        1 => batch,
-        workers => (batch * workers * SHARE).clamp(batch, MAX_BATCH.max(batch)),
-    }
+    (batch * plan.workers()).min(MAX_BATCH).max(batch)
 }
 
 /// What workers share.
