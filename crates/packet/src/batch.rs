@@ -7,8 +7,8 @@ use crate::dissect::{COMMON, common, dissect_and_tell};
 use crate::prefetch::{prefetch_at, prefetch_l2_at};
 use crate::rewrite::{self, Changes};
 use crate::{
-    Address, DropReason, Dscp, End, Headers, Key, LinkType, MatchKey4, MatchKey6, Reject, Rewrite, Timestamp,
-    Verdict,
+    Address, DropReason, Dscp, End, Headers, Key, LinkType, MatchKey4, MatchKey6, Offload, Reject, Rewrite,
+    Timestamp, Verdict,
 };
 
 /// Memory that holds frames: a mapped file, a read buffer, later a ring shared with a device.
@@ -94,6 +94,8 @@ pub struct Batch {
     is_common: bool,
     /// Frames, in order, whose IP header, whole or not, stands in a framing that is not [basic](crate::dissect::is_basic()).
     other_framings: Vec<u32>,
+    /// For each frame, if they come from an interface, what their senders have left to be done.
+    offloads: Vec<Offload>,
     capacity: usize,
 }
 
@@ -231,6 +233,7 @@ impl Batch {
             rewritten: Vec::new(),
             is_common: true,
             other_framings: Vec::new(),
+            offloads: Vec::new(),
             capacity,
         }
     }
@@ -246,11 +249,23 @@ impl Batch {
         self.rewritten.clear();
         self.is_common = true;
         self.other_framings.clear();
+        self.offloads.clear();
     }
 
     /// Appends a frame. Its bytes must lie within the arena; what does not is cut off at the arena's end.
     pub fn push(&mut self, frame: FrameRef) {
         self.frames.push(frame);
+    }
+
+    /// What is left to be done to each frame, in order: for frames that come from an interface. Shares of a batch go without.
+    pub fn offloads_mut(&mut self) -> &mut Vec<Offload> {
+        &mut self.offloads
+    }
+
+    /// What the sender of a frame has left to be done.
+    #[inline]
+    pub fn offload(&self, index: usize) -> Offload {
+        self.offloads.get(index).copied().unwrap_or(Offload::NONE)
     }
 
     /// Forgets the frames from `len` on; for batches that are not parsed yet.

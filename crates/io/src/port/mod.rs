@@ -2,12 +2,12 @@
 //!
 //! A [`Port`] is an interface in use, either monitored or inline. Frames are copied from its ring, which the kernel writes to, into a
 //! [`ReceiveBuffer`], which makes batches of the frames of one or several ports. Beside each frame stands its [`Offload`]: what its sender
-//! has left to be done. It must go with the frame to [`Port::send`].
+//! has left to be done. It must go with the frame to [`Sender::send`].
 //!
 //! A loop over two ports:
 //!
 //! 1. [`Port::receive`] takes what is there; [`ReceiveBuffer::deliver`] makes a batch of it.
-//! 2. [`Port::send`] of the other port sends what passes.
+//! 2. [`Sender::send`] of the other port sends what passes.
 //! 3. Where nothing came, [`wait`] for it, and for a [`LinkMonitor`], whose events go to [`Port::update`].
 //!
 //! # Partial checksums
@@ -28,7 +28,6 @@ mod checksum;
 mod guard;
 mod link;
 mod netlink;
-mod offload;
 mod receive;
 
 use std::array;
@@ -38,11 +37,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-pub use af_packet::{Mode, Options, Outgoing, Port, PortState, Received, Sent, Statistics, Stop};
+pub use af_packet::{
+    Mode, Options, Outgoing, Port, PortState, Received, SendStatistics, Sender, Sent, Statistics, Stop,
+};
 pub use checksum::{ChecksumOutside, complete_checksum, restart_partial};
 pub use guard::Guard;
 pub use link::{Link, LinkEvent, LinkMonitor};
-pub use offload::Offload;
+pub use packetloom_packet::Offload;
 pub use receive::ReceiveBuffer;
 
 use crate::Error;

@@ -70,16 +70,15 @@ impl ReceiveBuffer {
         self.frames.is_empty()
     }
 
-    /// Moves the frames into `batch`, whose frames are forgotten, and what is left to be done to each into `offloads`, in the same order.
-    pub fn deliver(&mut self, batch: &mut Batch, offloads: &mut Vec<Offload>) {
-        offloads.clear();
-        std::mem::swap(&mut self.offloads, offloads);
+    /// Moves the frames into `batch`, whose frames are forgotten, with what is left to be done to each.
+    pub fn deliver(&mut self, batch: &mut Batch) {
         if self.frames.is_empty() {
             batch.reset(empty_arena());
             return;
         }
         batch.reset(self.chunk.clone());
         batch.extend(self.frames.drain(..));
+        std::mem::swap(&mut self.offloads, batch.offloads_mut());
         self.used = 0;
         // The one that was used last is the one that is most likely still in the cache.
         let free = self.pool.iter_mut().rposition(|chunk| Arc::get_mut(chunk).is_some());
@@ -168,15 +167,15 @@ mod tests {
 
     #[test]
     fn frames_come_out_as_they_went_in_beside_what_is_left_to_be_done() {
-        let (mut buffer, mut batch, mut offloads) = (ReceiveBuffer::new(4), Batch::new(4), Vec::new());
+        let (mut buffer, mut batch) = (ReceiveBuffer::new(4), Batch::new(4));
         for round in 0..3 {
             for (fill, len) in [(1, 60), (2, 1_514), (3, 64), (4, 65_000)] {
                 assert!(push(&mut buffer, len, fill + round), "{len}");
             }
             assert!(!push(&mut buffer, 60, 9), "it is full");
-            buffer.deliver(&mut batch, &mut offloads);
+            buffer.deliver(&mut batch);
             assert!(buffer.is_empty());
-            assert_eq!((batch.len(), offloads.len()), (4, 4));
+            assert_eq!(batch.len(), 4);
             for (index, (fill, len)) in [(1, 60), (2, 1_514), (3, 64), (4, 65_000)].into_iter().enumerate() {
                 let fill = fill + round;
                 assert_eq!(batch.bytes(index), vec![fill; len]);
@@ -185,15 +184,15 @@ mod tests {
                     (frame.wire_len, frame.port, frame.time.as_nanos()),
                     (len as u32 + 1, 3, u64::from(fill))
                 );
-                assert_eq!(offloads[index], Offload::partial(u16::from(fill), 6));
+                assert_eq!(batch.offload(index), Offload::partial(u16::from(fill), 6));
                 let address = batch.bytes(index).as_ptr();
                 assert_eq!(address.align_offset(LINE), 0, "frames begin on cache lines");
                 let arena = (**batch.arena()).as_ref();
                 assert!(arena.len() >= frame.offset as usize + LINE);
             }
         }
-        buffer.deliver(&mut batch, &mut offloads);
-        assert!(batch.is_empty() && offloads.is_empty());
+        buffer.deliver(&mut batch);
+        assert!(batch.is_empty());
     }
 
     #[test]
@@ -204,8 +203,8 @@ mod tests {
             pushed += 1;
         }
         assert!((2..100).contains(&pushed), "{pushed}");
-        let (mut batch, mut offloads) = (Batch::new(1), Vec::new());
-        buffer.deliver(&mut batch, &mut offloads);
+        let mut batch = Batch::new(1);
+        buffer.deliver(&mut batch);
         assert_eq!(batch.len(), pushed);
         assert!(push(&mut ReceiveBuffer::new(1), LONGEST_FRAME, 1));
     }
@@ -214,11 +213,10 @@ mod tests {
     fn chunks_are_used_again_once_no_batch_holds_them() {
         let mut buffer = ReceiveBuffer::new(8);
         let mut batches: Vec<Batch> = (0..3).map(|_| Batch::new(8)).collect();
-        let mut offloads = Vec::new();
         for round in 0..30u8 {
             let batch = &mut batches[usize::from(round % 3)];
             assert!(push(&mut buffer, 100, round));
-            buffer.deliver(batch, &mut offloads);
+            buffer.deliver(batch);
         }
         assert!(buffer.pool.len() <= 4, "{buffer:?}");
         // What batches hold was not written over.

@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use packetloom_io::port::{
-    LinkMonitor, Mode, Offload, Options, Outgoing, Port, PortState, ReceiveBuffer, Statistics, wait,
+    LinkMonitor, Mode, Offload, Options, Outgoing, Port, PortState, ReceiveBuffer, SendStatistics, Sender,
+    Statistics, wait,
 };
 use packetloom_packet::Batch;
 
@@ -30,6 +31,8 @@ pub(crate) type Hook = Box<dyn FnMut(usize, &[u8], Offload) -> Action + Send>;
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) statistics: [Statistics; 2],
+    /// What each port has sent.
+    pub(crate) sent: [SendStatistics; 2],
     pub(crate) partial: usize,
     pub(crate) giants: usize,
     pub(crate) longest: usize,
@@ -75,8 +78,8 @@ impl Forwarder {
             let mut monitor = LinkMonitor::open().expect("a monitor");
             let mut ports = options.map(|options| Port::open(&options).expect("a port"));
             ready.send(()).expect("waited for");
-            let (mut buffer, mut batch, mut offloads) =
-                (ReceiveBuffer::new(256), Batch::new(256), Vec::new());
+            let mut senders = ports.each_ref().map(Port::sender);
+            let (mut buffer, mut batch) = (ReceiveBuffer::new(256), Batch::new(256));
             let mut seen = Seen::default();
             let mut last = Instant::now();
             // What is on its way when it is stopped still comes.
@@ -89,9 +92,9 @@ impl Forwarder {
                         continue;
                     }
                     is_idle = false;
-                    buffer.deliver(&mut batch, &mut offloads);
-                    assert_eq!((batch.len(), offloads.len()), (received.frames, received.frames));
-                    forward(from, &batch, &offloads, &mut ports[1 - from], &mut hook, &mut seen);
+                    buffer.deliver(&mut batch);
+                    assert_eq!(batch.len(), received.frames);
+                    forward(from, &batch, &mut senders[1 - from], &mut hook, &mut seen);
                     seen.busy_nanos += if spins { cpu_nanos() - begin } else { 0 };
                 }
                 if !is_idle {
@@ -108,6 +111,7 @@ impl Forwarder {
                     }
                 }
             }
+            seen.sent = senders.each_ref().map(Sender::statistics);
             seen.statistics = ports.each_mut().map(|port| balanced(port, &mut buffer, &mut batch));
             seen
         });
@@ -147,21 +151,14 @@ fn balanced(port: &mut Port, buffer: &mut ReceiveBuffer, batch: &mut Batch) -> S
         }
         assert!(begin.elapsed() < Duration::from_secs(2), "{counts:?}");
         port.receive(buffer);
-        buffer.deliver(batch, &mut Vec::new());
+        buffer.deliver(batch);
     }
 }
 
-fn forward(
-    from: usize,
-    batch: &Batch,
-    offloads: &[Offload],
-    to: &mut Port,
-    hook: &mut Hook,
-    seen: &mut Seen,
-) {
+fn forward(from: usize, batch: &Batch, to: &mut Sender, hook: &mut Hook, seen: &mut Seen) {
     let mut actions = Vec::with_capacity(batch.len());
-    for (index, &offload) in offloads.iter().enumerate() {
-        let bytes = batch.bytes(index);
+    for index in 0..batch.len() {
+        let (bytes, offload) = (batch.bytes(index), batch.offload(index));
         let frame = batch.frames()[index];
         assert_eq!((frame.len, frame.port), (frame.wire_len, from as u16), "frames are whole");
         seen.partial += usize::from(offload.needs_checksum());
@@ -173,7 +170,7 @@ fn forward(
         .iter()
         .enumerate()
         .filter_map(|(index, action)| match action {
-            Action::Pass => Some(Outgoing { bytes: batch.bytes(index), offload: offloads[index] }),
+            Action::Pass => Some(Outgoing { bytes: batch.bytes(index), offload: batch.offload(index) }),
             Action::Replace(bytes, offload) => Some(Outgoing { bytes, offload: *offload }),
             Action::Drop => None,
         })

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use packetloom_io::port::{Mode, Offload, Options, Outgoing, Port, ReceiveBuffer, wait};
+use packetloom_io::port::{Mode, Offload, Options, Outgoing, Port, ReceiveBuffer, Sender, wait};
 use packetloom_packet::Batch;
 
 use crate::net::{CLIENT, Net, SERVER};
@@ -177,9 +177,9 @@ pub(crate) struct Frame {
 /// An interface of client or server, to see what comes and to send.
 pub(crate) struct Monitor {
     pub(crate) port: Port,
+    pub(crate) sender: Sender,
     buffer: ReceiveBuffer,
     batch: Batch,
-    offloads: Vec<Offload>,
 }
 
 impl Monitor {
@@ -190,14 +190,15 @@ impl Monitor {
 
     pub(crate) fn with(options: &Options) -> Self {
         let port = Port::open(options).expect("a port");
-        Self { port, buffer: ReceiveBuffer::new(256), batch: Batch::new(256), offloads: Vec::new() }
+        let sender = port.sender();
+        Self { port, sender, buffer: ReceiveBuffer::new(256), batch: Batch::new(256) }
     }
 
     /// Sends frames, all of them.
     pub(crate) fn send(&mut self, mut frames: &[Outgoing<'_>]) {
         let begin = Instant::now();
         while !frames.is_empty() {
-            let sent = self.port.send(frames).expect("sent");
+            let sent = self.sender.send(frames).expect("sent");
             frames = &frames[sent.taken..];
             assert!(begin.elapsed() < Duration::from_secs(5), "{sent:?}");
         }
@@ -213,7 +214,7 @@ impl Monitor {
     /// What is there now.
     pub(crate) fn take(&mut self) -> Vec<Frame> {
         self.port.receive(&mut self.buffer);
-        self.buffer.deliver(&mut self.batch, &mut self.offloads);
+        self.buffer.deliver(&mut self.batch);
         (0..self.batch.len())
             .map(|index| {
                 let frame = self.batch.frames()[index];
@@ -221,7 +222,7 @@ impl Monitor {
                     bytes: self.batch.bytes(index).to_vec(),
                     wire_len: frame.wire_len,
                     nanos: frame.time.as_nanos(),
-                    offload: self.offloads[index],
+                    offload: self.batch.offload(index),
                 }
             })
             .collect()

@@ -77,7 +77,7 @@ fn late_events_are_no_errors() {
     });
     assert!(states.contains(&PortState::Gone), "{states:?}");
     let frame = frames::udp(&net, &[1; 20]);
-    let sent = port.send(&[Outgoing { bytes: &frame, offload: Offload::NONE }]).expect("sent");
+    let sent = port.sender().send(&[Outgoing { bytes: &frame, offload: Offload::NONE }]).expect("sent");
     assert_eq!(sent.taken, 1);
 }
 
@@ -85,6 +85,7 @@ fn late_events_are_no_errors() {
 fn sending_says_why_it_stops() {
     let Some(net) = Net::new() else { return };
     let mut port = net.product.run(|| Port::open(&Options::new("pa", Mode::Monitor)).expect("a port"));
+    let mut sender = port.sender();
     let mut monitor = net.product.run(|| LinkMonitor::open().expect("a monitor"));
     let frame = frames::udp(&net, &[1; 20]);
     let outgoing = [Outgoing { bytes: &frame, offload: Offload::NONE }; 3];
@@ -97,7 +98,7 @@ fn sending_says_why_it_stops() {
             }
             assert!(begin.elapsed() < Duration::from_secs(2), "{:?}, not {expected:?}", port.state());
         }
-        let sent = port.send(&outgoing).expect("sent");
+        let sent = sender.send(&outgoing).expect("sent");
         (sent.taken, sent.stopped)
     };
     net.client.ip("link set c0 down").expect("down");
@@ -111,7 +112,7 @@ fn sending_says_why_it_stops() {
     assert_eq!(becomes(&mut port, PortState::Gone), (0, Some(Stop::Gone)));
     net.connect_a().expect("made again");
     assert_eq!(net.product.run(|| becomes(&mut port, PortState::Up)), (3, None));
-    let statistics = port.statistics().expect("counted");
+    let statistics = sender.statistics();
     assert_eq!((statistics.sent, statistics.stops), (6, 3));
 }
 

@@ -80,9 +80,9 @@ fn frames_that_are_too_long_are_passed_over_and_counted() {
         (net.client.run(|| Monitor::open("c0")), net.product.run(|| Monitor::open("pa")));
     let short = vec![0; 10];
     let outgoing = [&full, &long, &short, &full].map(|bytes| Outgoing { bytes, offload: Offload::NONE });
-    let sent = client.port.send(&outgoing).expect("sent");
+    let sent = client.sender.send(&outgoing).expect("sent");
     assert_eq!((sent.taken, sent.stopped), (4, None));
-    let statistics = client.port.statistics().expect("counted");
+    let statistics = client.sender.statistics();
     assert_eq!((statistics.sent, statistics.too_long, statistics.refused), (2, 1, 1), "{statistics:?}");
     assert_eq!(statistics.sent_bytes, 2 * 1_514);
     assert_eq!(receiver.rest(frames::is_ours, QUIET).len(), 2);
@@ -224,7 +224,7 @@ fn counts_add_up_when_a_ring_is_full() {
     assert_eq!(receiver.port.statistics().expect("counted"), statistics);
     client.send_numbered(&numbered(0..100));
     assert_eq!(receiver.collect(frames::is_ours, 100).len(), 100);
-    assert_eq!(client.port.statistics().expect("counted").sent, COUNT as u64 + 100);
+    assert_eq!(client.sender.statistics().sent, COUNT as u64 + 100);
 }
 
 /// A buffer that is full leaves the rest in the ring.
@@ -238,14 +238,14 @@ fn what_a_buffer_has_no_room_for_stays() {
         frames::set_sequence(frame, number as u32);
     }
     client.send_numbered(&numbered);
-    let (mut buffer, mut batch, mut offloads) = (ReceiveBuffer::new(7), Batch::new(7), Vec::new());
+    let (mut buffer, mut batch) = (ReceiveBuffer::new(7), Batch::new(7));
     let mut next = 0;
     let begin = Instant::now();
     while next < 100 {
         let received = port.receive(&mut buffer);
         assert_eq!(received.frames, buffer.len());
         assert!(!received.is_more_left || received.frames == 7);
-        buffer.deliver(&mut batch, &mut offloads);
+        buffer.deliver(&mut batch);
         for index in 0..batch.len() {
             if let Some(number) = frames::sequence(batch.bytes(index)) {
                 assert_eq!(number, next);
@@ -337,7 +337,7 @@ fn throughput_of_small_frames() {
         let (seconds, cpu) = (begin.elapsed().as_secs_f64(), cpu_nanos() - cpu);
         let seen = forwarder.stop();
         let mpps = |count: u64| count as f64 / seconds / 1e6;
-        let [came, left] = seen.statistics;
+        let ([came, _], [_, left]) = (seen.statistics, seen.sent);
         eprintln!(
             "round {round}: Mpps: {:.2} sent, {:.2} dropped by the ring, {:.2} forwarded; CPU ns a packet: {} to send, {} to forward",
             mpps(sent),

@@ -42,8 +42,8 @@ fn connections_pass_both_ways_with_giants_whole() {
     }
     let seen = forwarder.stop();
     assert!(seen.giants > 1_000 && seen.longest > GIANT, "{seen:?}");
-    for statistics in seen.statistics {
-        let skipped = statistics.oversized + statistics.unsound + statistics.refused + statistics.too_long;
+    for (statistics, sent) in seen.statistics.into_iter().zip(seen.sent) {
+        let skipped = statistics.oversized + statistics.unsound + sent.refused + sent.too_long;
         assert_eq!(skipped, 0, "{statistics:?}");
         assert_eq!(statistics.arrived, statistics.received + statistics.dropped, "{statistics:?}");
     }
@@ -122,7 +122,7 @@ fn giants_pass_an_interface_that_does_not_cut_them() {
     }
     let seen = forwarder.stop();
     assert!(seen.giants > 0, "{seen:?}");
-    let stops = seen.statistics.map(|statistics| statistics.stops);
+    let stops = seen.sent.map(|sent| sent.stops);
     assert_eq!((stops, seen.given_up), ([0, 0], 0), "one way is found at once");
 }
 

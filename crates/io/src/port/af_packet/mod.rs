@@ -11,6 +11,7 @@ mod vlan;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use packetloom_packet::LinkType;
 use rustix::io::Errno;
@@ -97,7 +98,7 @@ pub struct Received {
 /// What came of frames that were to be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// The first so many are done with: sent, or refused for ever and counted in [`Statistics`].
+    /// The first so many are done with: sent, or refused for ever and counted in [`SendStatistics`].
     pub taken: usize,
     /// Why the rest was not taken, where there is a rest.
     pub stopped: Option<Stop>,
@@ -158,6 +159,12 @@ pub struct Statistics {
     pub oversized: u64,
     /// Frames that do not lie where the kernel says; none are expected.
     pub unsound: u64,
+}
+
+/// What a [`Sender`] has sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SendStatistics {
     /// Frames that were sent.
     pub sent: u64,
     /// Their bytes, with tags.
@@ -184,7 +191,8 @@ pub struct Port {
     state: PortState,
     frames: Ring,
     giants: Option<Ring>,
-    sender: Sender,
+    /// The socket of its senders, which is bound with those of the rings.
+    sending: Arc<OwnedFd>,
     statistics: Statistics,
     /// Frames that were received when the kernel's counts were taken.
     counted: u64,
@@ -192,11 +200,14 @@ pub struct Port {
     guard: Option<Guard>,
 }
 
+/// Sends frames out of the interface of a [`Port`].
 #[derive(Debug)]
-struct Sender {
-    socket: OwnedFd,
+pub struct Sender {
+    interface: String,
+    socket: Arc<OwnedFd>,
     /// Whether frames go to the driver past the queueing discipline.
     bypasses: bool,
+    statistics: SendStatistics,
 }
 
 impl Port {
@@ -229,7 +240,7 @@ impl Port {
             state: PortState::of(&link),
             frames: rings.frames.open().map_err(failed)?,
             giants: rings.giants.map(|ring| ring.open().map_err(failed)).transpose()?,
-            sender: Sender::open().map_err(failed)?,
+            sending: Arc::new(sending_socket().map_err(failed)?),
             statistics: Statistics::default(),
             counted: 0,
             guard,
@@ -246,7 +257,7 @@ impl Port {
             let _ = rustix::net::sockopt::socket_error(socket);
             Ok(())
         };
-        bind(self.sender.socket.as_fd(), Protocols::None)
+        bind(self.sending.as_fd(), Protocols::None)
             .and_then(|()| self.giants.iter().try_for_each(|ring| bind(ring.as_fd(), Protocols::All)))
             .and_then(|()| bind(self.frames.as_fd(), Protocols::All))
             .and_then(|()| match self.is_promiscuous {
@@ -286,49 +297,14 @@ impl Port {
         Received { frames, is_more_left }
     }
 
-    /// Sends frames in their order, as many as are taken, without waiting.
-    ///
-    /// The rest is the caller's: a few more tries, then they are dropped and counted. Frames that cannot be sent at all are passed over and
-    /// counted in [`Statistics`].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Interface`]: the system says something that is not expected; no frame was taken.
-    pub fn send(&mut self, frames: &[Outgoing<'_>]) -> Result<Sent, Error> {
-        let mut taken = 0;
-        while taken < frames.len() {
-            let rest = &frames[taken..];
-            match self.sender.send(rest) {
-                Ok(sent) => {
-                    self.statistics.sent += sent as u64;
-                    self.statistics.sent_bytes +=
-                        rest[..sent].iter().map(|frame| frame.bytes.len() as u64).sum::<u64>();
-                    taken += sent;
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::MSGSIZE) => {
-                    self.statistics.too_long += 1;
-                    taken += 1;
-                }
-                Err(Errno::INVAL) => {
-                    self.statistics.refused += 1;
-                    taken += 1;
-                }
-                Err(error) => {
-                    let stop = match error {
-                        Errno::NOBUFS | Errno::AGAIN => Stop::Busy,
-                        Errno::NETDOWN => Stop::Down,
-                        Errno::NXIO | Errno::NODEV => Stop::Gone,
-                        // The next call says it again, with nothing taken before.
-                        _ if taken > 0 => Stop::Busy,
-                        error => return Err(failed(&self.interface, "send to it", error.into())),
-                    };
-                    self.statistics.stops += 1;
-                    return Ok(Sent { taken, stopped: Some(stop) });
-                }
-            }
+    /// What sends frames out of its interface, in another thread perhaps; it goes on where the port does.
+    pub fn sender(&self) -> Sender {
+        Sender {
+            interface: self.interface.clone(),
+            socket: self.sending.clone(),
+            bypasses: true,
+            statistics: SendStatistics::default(),
         }
-        Ok(Sent { taken, stopped: None })
     }
 
     /// What has gone through it so far.
@@ -532,19 +508,58 @@ impl Copying {
 }
 
 impl Sender {
-    fn open() -> io::Result<Self> {
-        let socket = socket::open()?;
-        socket::set_number(&socket, libc::PACKET_VNET_HDR, 1)?;
-        socket::set_number(&socket, libc::PACKET_QDISC_BYPASS, 1)?;
-        // More than the system's limit takes a privilege; what the limit allows will do.
-        if rustix::net::sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER).is_err() {
-            let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER);
+    /// Sends frames in their order, as many as are taken, without waiting.
+    ///
+    /// The rest is the caller's: a few more tries, then they are dropped and counted. Frames that cannot be sent at all are passed over and
+    /// counted in [`SendStatistics`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interface`]: the system says something that is not expected; no frame was taken.
+    pub fn send(&mut self, frames: &[Outgoing<'_>]) -> Result<Sent, Error> {
+        let mut taken = 0;
+        while taken < frames.len() {
+            let rest = &frames[taken..];
+            match self.take(rest) {
+                Ok(sent) => {
+                    self.statistics.sent += sent as u64;
+                    self.statistics.sent_bytes +=
+                        rest[..sent].iter().map(|frame| frame.bytes.len() as u64).sum::<u64>();
+                    taken += sent;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::MSGSIZE) => {
+                    self.statistics.too_long += 1;
+                    taken += 1;
+                }
+                Err(Errno::INVAL) => {
+                    self.statistics.refused += 1;
+                    taken += 1;
+                }
+                Err(error) => {
+                    let stop = match error {
+                        Errno::NOBUFS | Errno::AGAIN => Stop::Busy,
+                        Errno::NETDOWN => Stop::Down,
+                        Errno::NXIO | Errno::NODEV => Stop::Gone,
+                        // The next call says it again, with nothing taken before.
+                        _ if taken > 0 => Stop::Busy,
+                        error => return Err(failed(&self.interface, "send to it", error.into())),
+                    };
+                    self.statistics.stops += 1;
+                    return Ok(Sent { taken, stopped: Some(stop) });
+                }
+            }
         }
-        Ok(Self { socket, bypasses: true })
+        Ok(Sent { taken, stopped: None })
+    }
+
+    /// What it has sent so far.
+    pub fn statistics(&self) -> SendStatistics {
+        self.statistics
     }
 
     /// Sends what is taken at once: at least one frame, or an error.
-    fn send(&mut self, frames: &[Outgoing<'_>]) -> Result<usize, Errno> {
+    fn take(&mut self, frames: &[Outgoing<'_>]) -> Result<usize, Errno> {
         match send::send(self.socket.as_fd(), frames) {
             // Past the queueing discipline, the kernel drops a giant that the driver does not cut itself. The other way it cuts it, so all
             // frames go that way then, lest they overtake each other.
@@ -566,6 +581,18 @@ impl Sender {
         self.bypasses = bypasses;
         Ok(())
     }
+}
+
+/// A socket that sends, not bound yet.
+fn sending_socket() -> io::Result<OwnedFd> {
+    let socket = socket::open()?;
+    socket::set_number(&socket, libc::PACKET_VNET_HDR, 1)?;
+    socket::set_number(&socket, libc::PACKET_QDISC_BYPASS, 1)?;
+    // More than the system's limit takes a privilege; what the limit allows will do.
+    if rustix::net::sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER).is_err() {
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER);
+    }
+    Ok(socket)
 }
 
 /// The rings of a port.

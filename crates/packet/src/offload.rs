@@ -90,17 +90,17 @@ impl Offload {
     }
 
     /// Whether a partial checksum may be SCTP's, by where it stands in its header.
-    pub(super) const fn is_at_sctp_checksum(self) -> bool {
+    pub const fn is_at_sctp_checksum(self) -> bool {
         self.checksum_offset == SCTP_CHECKSUM
     }
 
     /// Says whether the checksum is still to be finished; where it stands is kept.
-    pub(super) const fn set_needs_checksum(&mut self, needs: bool) {
+    pub const fn set_needs_checksum(&mut self, needs: bool) {
         self.flags = if needs { NEEDS_CHECKSUM } else { 0 };
     }
 
     /// As it is after `bytes` bytes were inserted before the network header.
-    pub(super) const fn shifted(mut self, bytes: u16) -> Self {
+    pub const fn shifted(mut self, bytes: u16) -> Self {
         if self.needs_checksum() {
             self.checksum_start = self.checksum_start.saturating_add(bytes);
         }
@@ -112,7 +112,7 @@ impl Offload {
 
     /// As it should be sent: the kernel says as `header_len` how many bytes were in one piece, and would ask for as many in one piece again,
     /// the whole giant perhaps. Those of the headers are enough.
-    pub(super) const fn trimmed(mut self) -> Self {
+    pub const fn trimmed(mut self) -> Self {
         let headers = self.checksum_start.saturating_add(LONGEST_TRANSPORT_HEADER);
         if self.needs_checksum() && self.header_len > headers {
             self.header_len = headers;
