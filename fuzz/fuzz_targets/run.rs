@@ -141,7 +141,7 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
     let chain = Chain::new(settings, functions, &flows).unwrap_or_else(|(_, why)| panic!("{why}"));
     let mut outputs = Outputs::default();
     let io = Io {
-        source,
+        source: Box::new(source),
         outputs: &mut outputs,
         limit: None,
         stop: Stop::default(),

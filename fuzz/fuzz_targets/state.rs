@@ -77,7 +77,7 @@ fn summary(device: &str, state: State) -> String {
         ..Life::default()
     };
     let io = Io {
-        source: CaptureReader::from_bytes("memory", Arc::new(capture())).expect("a capture"),
+        source: Box::new(CaptureReader::from_bytes("memory", Arc::new(capture())).expect("a capture")),
         outputs: &mut Outputs::default(),
         limit: None,
         stop: Stop::default(),

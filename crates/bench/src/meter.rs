@@ -51,7 +51,7 @@ fn plan(options: &Options, device: Device) -> Result<Plan, Error> {
 fn once(options: &Options, plan: &Plan, limit: Option<u64>, stop: &Stop) -> Result<Value, Error> {
     let mut outputs = Outputs { records: vec![Some(Output::create(&options.output)?)], ..Outputs::default() };
     let io = Io {
-        source: CaptureReader::open(&options.capture, stop)?,
+        source: Box::new(CaptureReader::open(&options.capture, stop)?),
         outputs: &mut outputs,
         limit,
         stop: stop.clone(),

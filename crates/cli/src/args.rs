@@ -33,9 +33,9 @@ Exit codes: 0, 1 a run that failed, 2 wrong usage, 69 no such device or interfac
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Run a chain over a capture
+    /// Run a chain over a capture or network interfaces
     Run(RunArgs),
-    /// Turn a capture into flow records
+    /// Turn packets into flow records
     Meter(MeterArgs),
     /// Work with access control lists
     Acl(AclArgs),
@@ -85,6 +85,13 @@ pub(crate) struct RunArgs {
     /// Read packets from this pcap or pcapng file instead of the chain file's source
     #[arg(short = 'r', value_name = "CAPTURE")]
     pub(crate) read: Option<PathBuf>,
+    /// Receive packets from this network interface instead of the chain file's source; may be given several times. Needs root, or
+    /// CAP_NET_RAW and CAP_NET_ADMIN
+    #[arg(short = 'i', value_name = "INTERFACE", conflicts_with = "read")]
+    pub(crate) interface: Vec<String>,
+    /// Send what passes from one of two interfaces out of the other one, in the kernel's place
+    #[arg(long, requires = "interface")]
+    pub(crate) inline: bool,
     /// Write packets that pass to this pcap file instead of the chain file's sink
     #[arg(short = 'w', value_name = "CAPTURE")]
     pub(crate) write: Option<PathBuf>,
@@ -160,8 +167,11 @@ pub(crate) struct StateArgs {
 #[derive(Debug, Args)]
 pub(crate) struct MeterArgs {
     /// Read packets from this pcap or pcapng file
-    #[arg(short = 'r', value_name = "CAPTURE")]
-    pub(crate) read: PathBuf,
+    #[arg(short = 'r', value_name = "CAPTURE", required_unless_present = "interface")]
+    pub(crate) read: Option<PathBuf>,
+    /// Receive packets from this network interface; may be given several times. Needs root, or CAP_NET_RAW and CAP_NET_ADMIN
+    #[arg(short = 'i', value_name = "INTERFACE", conflicts_with = "read")]
+    pub(crate) interface: Vec<String>,
     /// Write flow records to this file, as JSON lines with IPFIX element names
     #[arg(short = 'o', value_name = "FLOWS", default_value = "-")]
     pub(crate) output: PathBuf,

@@ -36,6 +36,17 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// What went wrong.
+    pub(crate) fn into_message(self) -> String {
+        match self {
+            Self::Run(error) => error.to_string(),
+            Self::Usage(message) | Self::Config(message) | Self::Unavailable(message) => message,
+            Self::ClosedPipe => "nobody reads the output".into(),
+        }
+    }
+}
+
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self::Run(error)
@@ -44,7 +55,11 @@ impl From<anyhow::Error> for Failure {
 
 impl From<packetloom_io::Error> for Failure {
     fn from(error: packetloom_io::Error) -> Self {
-        if error.is_broken_pipe() { Self::ClosedPipe } else { Self::Run(error.into()) }
+        match error {
+            error if error.is_broken_pipe() => Self::ClosedPipe,
+            error @ packetloom_io::Error::NoInterface { .. } => Self::Unavailable(error.to_string()),
+            error => Self::Run(error.into()),
+        }
     }
 }
 

@@ -84,6 +84,9 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
     for (name, report) in &outcome.functions {
         let _ = write!(text, "{name}\n{}", table(&report.rows()));
     }
+    for interface in &outcome.interfaces {
+        let _ = write!(text, "{}\n{}", interface.arrivals.interface, table(&interface.rows()));
+    }
     for Replaced { nf, packets, report } in &outcome.replaced {
         let _ = write!(text, "{nf} until packet {packets}\n{}", table(&report.rows()));
     }

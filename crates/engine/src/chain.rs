@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use packetloom_device::Id;
+use packetloom_io::port::Mode;
 use packetloom_nf::registry::{FUNCTIONS, Registration};
 use packetloom_nf::units::{Bounded, Span, quoted};
 use packetloom_nf::{Config, Context, Prepared, acl, flows};
@@ -54,13 +55,70 @@ pub struct Chain {
 /// Everything of a chain file but the functions.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The capture to read.
-    pub source: Option<PathBuf>,
+    /// Where packets come from.
+    pub source: Option<Origin>,
     /// The capture to write the packets to that pass.
     pub sink: Option<PathBuf>,
     /// How it is run.
     pub run: Run,
 }
+
+/// Where packets come from: a capture or network interfaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A pcap or pcapng file.
+    Capture(PathBuf),
+    /// Network interfaces, and what is done with their frames.
+    Interfaces(Vec<String>, Mode),
+}
+
+impl Origin {
+    /// Network interfaces by name.
+    ///
+    /// # Errors
+    ///
+    /// A name stands twice, or there are not two of them inline.
+    pub fn interfaces(names: Vec<String>, mode: Mode) -> Result<Self, String> {
+        if let Some((_, name)) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+            return Err(format!("interface {name:?} is named twice; expected different interfaces"));
+        }
+        match (mode, names.len()) {
+            (Mode::Inline, 2) | (Mode::Monitor, 1..=MAX_INTERFACES) => Ok(Self::Interfaces(names, mode)),
+            (Mode::Inline, count) => Err(format!(
+                "mode \"inline\" with {count} {}; expected two: what passes from one leaves by the other",
+                if count == 1 { "interface" } else { "interfaces" }
+            )),
+            (Mode::Monitor, count) => {
+                Err(format!("{count} interfaces; expected 1 to {MAX_INTERFACES} of them"))
+            }
+        }
+    }
+
+    /// The capture, if it is one.
+    pub fn capture(&self) -> Option<&Path> {
+        match self {
+            Self::Capture(path) => Some(path),
+            Self::Interfaces(..) => None,
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (names, mode) = match self {
+            Self::Capture(path) => return path.display().fmt(f),
+            Self::Interfaces(names, mode) => (names, mode),
+        };
+        match &names[..] {
+            [rest @ .., last] if !rest.is_empty() => write!(f, "{} and {last}", rest.join(", "))?,
+            names => f.write_str(&names.concat())?,
+        }
+        if *mode == Mode::Inline { f.write_str(", inline") } else { Ok(()) }
+    }
+}
+
+/// Interfaces that are monitored at a time, at most.
+pub const MAX_INTERFACES: usize = 64;
 
 /// Where packets come from.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -69,6 +127,54 @@ pub struct Settings {
 pub struct Source {
     /// A pcap or pcapng file, plain or in gzip or xz; "-" is standard input.
     pub capture: Option<PathBuf>,
+    /// A network interface, or several.
+    pub interface: Option<Names>,
+    /// What is done with packets of interfaces; monitor unless given.
+    pub mode: Option<SourceMode>,
+}
+
+/// One name or several.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a name in quotes, or several: [\"eth0\", \"eth1\"]")]
+pub enum Names {
+    /// One.
+    One(String),
+    /// Several.
+    Several(Vec<String>),
+}
+
+/// What is done with the packets of network interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceMode {
+    /// They are looked at, and the kernel handles them as well.
+    Monitor,
+    /// What passes from one of two interfaces leaves by the other; the kernel does not handle it.
+    Inline,
+}
+
+impl Source {
+    /// What it names.
+    fn origin(self, context: Context<'_>) -> Result<Option<Origin>, String> {
+        match (self.capture, self.interface, self.mode) {
+            (Some(_), Some(_), _) => Err("both capture and interface; expected one of them".into()),
+            (_, None, Some(_)) => {
+                Err("mode without interface; expected interface = [\"eth0\", \"eth1\"]".into())
+            }
+            (capture, None, None) => Ok(capture.map(|path| Origin::Capture(context.resolve(&path)))),
+            (None, Some(names), mode) => {
+                let names = match names {
+                    Names::One(name) => vec![name],
+                    Names::Several(names) => names,
+                };
+                let mode = match mode {
+                    Some(SourceMode::Inline) => Mode::Inline,
+                    Some(SourceMode::Monitor) | None => Mode::Monitor,
+                };
+                Origin::interfaces(names, mode).map(Some)
+            }
+        }
+    }
 }
 
 /// Where packets go that passed the chain.
@@ -358,11 +464,13 @@ impl Chain {
                 format!("unknown key {:?}; expected one of {}", key.get_ref(), TOP_LEVEL.join(", "));
             return Err(file.error(key.span().start, message));
         }
-        let mut source: Source = file.section(&mut table, "source")?;
+        let source_start = table.get("source").map_or(0, |source| source.span().start);
+        let source: Source = file.section(&mut table, "source")?;
+        let source = source.origin(context).map_err(|why| file.error(source_start, why))?;
         let mut sink: Sink = file.section(&mut table, "sink")?;
         let mut run: Run = file.section(&mut table, "run")?;
         let flows: BTreeMap<String, flows::Config> = file.section(&mut table, "flows")?;
-        for path in [&mut source.capture, &mut sink.capture, &mut run.summary].into_iter().flatten() {
+        for path in [&mut sink.capture, &mut run.summary].into_iter().flatten() {
             *path = context.resolve(path);
         }
         let functions = match table.remove("chain").map(|value| (value.span().start, value.into_inner())) {
@@ -377,7 +485,7 @@ impl Chain {
         };
         let (functions, places): (Vec<_>, Vec<_>) = functions.into_iter().unzip();
         let flows = flows.into_iter().map(|(name, flows)| (name, flows.into())).collect();
-        let settings = Settings { source: source.capture, sink: sink.capture, run };
+        let settings = Settings { source, sink: sink.capture, run };
         Self::new(settings, functions, &flows).map_err(|(function, why)| file.error(places[function], why))
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use packetloom_io::capture::{Findings, Truncation};
+use packetloom_io::port::{Arrivals, Departures};
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 use packetloom_packet::FlowRecord;
@@ -44,6 +45,75 @@ pub struct Outcome {
     pub replaced: Vec<Replaced>,
     /// The state of all flows at the end, where it is to be saved.
     pub state: Option<State>,
+    /// What went through each network interface, where there are any.
+    pub interfaces: Vec<Interface>,
+}
+
+/// What went through a network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// What came in by it.
+    pub arrivals: Arrivals,
+    /// What left by it, inline.
+    pub departures: Option<Departures>,
+}
+
+impl Interface {
+    /// All interfaces of a run, by number.
+    pub(crate) fn all(arrivals: Vec<Arrivals>, departures: Option<[Departures; 2]>) -> Vec<Self> {
+        let departures = departures.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
+        let interface = |(arrivals, departures)| Self { arrivals, departures };
+        arrivals.into_iter().zip(departures).map(interface).collect()
+    }
+
+    /// For people: counts that are not zero, and those of packets that came and left.
+    pub fn rows(&self) -> Vec<(String, String)> {
+        let counts = &self.arrivals.counts;
+        let mut rows = vec![("received".into(), counts.received.to_string())];
+        let others = [
+            ("missed: ring full", counts.dropped),
+            ("left unread", self.arrivals.unread()),
+            ("longer than 64 KiB", counts.oversized),
+            ("not sound", counts.unsound),
+        ];
+        let mut add = |name: String, count: u64| {
+            if count > 0 {
+                rows.push((name, count.to_string()));
+            }
+        };
+        others.into_iter().for_each(|(name, count)| add(name.into(), count));
+        if let Some(departures) = &self.departures {
+            for (reason, count) in departures.not_sent() {
+                add(format!("not sent: {}", reason.replace('_', " ")), count);
+            }
+            rows.push(("sent".into(), departures.counts.sent.to_string()));
+        }
+        rows
+    }
+
+    /// For machines.
+    pub fn json(&self) -> Value {
+        let Arrivals { interface, counts } = &self.arrivals;
+        let mut value = json!({
+            "name": interface,
+            "received": counts.received,
+            "received_bytes": counts.received_bytes,
+            "segments": counts.segments,
+            "missed": counts.dropped,
+            "unread": self.arrivals.unread(),
+            "oversized": counts.oversized,
+            "unsound": counts.unsound,
+            "outgoing": counts.outgoing,
+        });
+        if let Some(departures) = &self.departures {
+            value["sent"] = departures.counts.sent.into();
+            value["sent_bytes"] = departures.counts.sent_bytes.into();
+            let not_sent = departures.not_sent().into_iter();
+            value["not_sent"] =
+                not_sent.map(|(reason, count)| (reason.into(), count.into())).collect::<Map<_, _>>().into();
+        }
+        value
+    }
 }
 
 /// How often a chain became another one during a run, and how often it did not since that one could not be.
@@ -177,6 +247,9 @@ impl Outcome {
                 (name.clone(), counts)
             });
             value["flows"] = Value::Object(flows.collect());
+        }
+        if !self.interfaces.is_empty() {
+            value["interfaces"] = self.interfaces.iter().map(Interface::json).collect();
         }
         let Reloads { done, refused } = self.reloads;
         if done + refused > 0 {

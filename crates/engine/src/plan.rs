@@ -115,7 +115,10 @@ impl fmt::Display for Plan {
         let path = |path: &Option<std::path::PathBuf>, none: &str| {
             path.as_ref().map_or_else(|| none.into(), |path| path.display().to_string())
         };
-        writeln!(f, "source    {}", path(&settings.source, "to be given with -r"))?;
+        match &settings.source {
+            Some(source) => writeln!(f, "source    {source}")?,
+            None => writeln!(f, "source    to be given with -r or -i")?,
+        }
         let Run { non_ip, unknown_framing, malformed, .. } = &settings.run;
         let unknown = unknown_framing.unwrap_or(PolicyAction::Pass);
         let (non_ip, unknown, malformed) = (non_ip.name(), unknown.name(), malformed.name());

@@ -115,8 +115,10 @@ fn a_device_that_is_not_there_is_an_error() {
     let plan = Plan::new(Chain::parse("chain", &text, context).expect("a good chain"));
     let stop = Stop::default();
     let io = Io {
-        source: CaptureReader::from_reader("stream", std::io::Cursor::new(traffic(1, 1, 1)), &stop)
-            .expect("a stream"),
+        source: Box::new(
+            CaptureReader::from_reader("stream", std::io::Cursor::new(traffic(1, 1, 1)), &stop)
+                .expect("a stream"),
+        ),
         outputs: &mut Outputs::default(),
         limit: None,
         stop,

@@ -465,7 +465,7 @@ fn a_source_that_fails_is_an_error() {
             let stop = Stop::default();
             let source = Failing(std::io::Cursor::new(capture.clone()));
             let io = Io {
-                source: CaptureReader::from_reader("stream", source, &stop).expect("a stream"),
+                source: Box::new(CaptureReader::from_reader("stream", source, &stop).expect("a stream")),
                 outputs: &mut Outputs::default(),
                 limit: None,
                 stop,
@@ -505,8 +505,10 @@ fn a_worker_that_fails_is_an_error() {
             Chain::new(settings, functions, &BTreeMap::new()).unwrap_or_else(|(_, why)| panic!("{why}"));
         let stop = Stop::default();
         let io = Io {
-            source: CaptureReader::from_reader("stream", std::io::Cursor::new(capture.clone()), &stop)
-                .expect("a stream"),
+            source: Box::new(
+                CaptureReader::from_reader("stream", std::io::Cursor::new(capture.clone()), &stop)
+                    .expect("a stream"),
+            ),
             outputs: &mut Outputs::default(),
             limit: None,
             stop,

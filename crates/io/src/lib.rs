@@ -3,6 +3,7 @@
 //! - [`capture`]: pcap and pcapng, read into batches and written.
 //! - [`input`]: files and standard input, mapped where possible, decompressed by content.
 //! - [`output`]: files that appear under their name only when they are whole.
+//! - [`source`]: what packets come from, whatever it is.
 //! - [`port`]: network interfaces, whose frames are received and sent (Linux).
 
 pub mod capture;
@@ -11,7 +12,8 @@ mod error;
 pub mod input;
 mod map;
 pub mod output;
-#[cfg(target_os = "linux")]
 pub mod port;
+pub mod source;
 
 pub use error::Error;
+pub use source::{Polled, Source};

@@ -96,6 +96,8 @@ pub struct Batch {
     other_framings: Vec<u32>,
     /// For each frame, if they come from an interface, what their senders have left to be done.
     offloads: Vec<Offload>,
+    /// From frames' times to wall time, in nanoseconds.
+    wall_offset: i64,
     capacity: usize,
 }
 
@@ -234,6 +236,7 @@ impl Batch {
             is_common: true,
             other_framings: Vec::new(),
             offloads: Vec::new(),
+            wall_offset: 0,
             capacity,
         }
     }
@@ -250,6 +253,7 @@ impl Batch {
         self.is_common = true;
         self.other_framings.clear();
         self.offloads.clear();
+        self.wall_offset = 0;
     }
 
     /// Appends a frame. Its bytes must lie within the arena; what does not is cut off at the arena's end.
@@ -260,6 +264,22 @@ impl Batch {
     /// What is left to be done to each frame, in order: for frames that come from an interface. Shares of a batch go without.
     pub fn offloads_mut(&mut self) -> &mut Vec<Offload> {
         &mut self.offloads
+    }
+
+    /// Says how far wall time is from the frames' times, in nanoseconds: where these advance by another clock.
+    pub fn set_wall_offset(&mut self, nanos: i64) {
+        self.wall_offset = nanos;
+    }
+
+    /// Nanoseconds from the frames' times to wall time.
+    #[inline]
+    pub fn wall_offset(&self) -> i64 {
+        self.wall_offset
+    }
+
+    /// See [`Batch::offloads_mut`]; empty where there are none.
+    pub fn offloads(&self) -> &[Offload] {
+        &self.offloads
     }
 
     /// What the sender of a frame has left to be done.
@@ -305,6 +325,7 @@ impl Batch {
     /// order. As with [`Batch::push_from`], rewrites stay behind: [`Batch::merge`] brings them back.
     pub fn gather(&mut self, whole: &Self, indices: &[u32]) {
         self.reset(whole.arena.clone());
+        self.wall_offset = whole.wall_offset;
         if !whole.is_common() {
             indices.iter().for_each(|&index| self.push_from(whole, index as usize));
             return;

@@ -65,6 +65,17 @@ impl FlowRecord {
         if self.reverse.packets == 0 { self.forward.last } else { self.forward.last.max(self.reverse.last) }
     }
 
+    /// The record with all times so many nanoseconds later, or earlier.
+    #[must_use]
+    pub fn shifted(&self, nanos: i64) -> Self {
+        let shift = |half: HalfFlow| HalfFlow {
+            first: half.first.shifted(nanos),
+            last: half.last.shifted(nanos),
+            ..half
+        };
+        Self { forward: shift(self.forward), reverse: shift(self.reverse), ..*self }
+    }
+
     /// Directions in which a packet was seen: 1 or 2.
     pub fn directions(&self) -> u64 {
         1 + u64::from(self.reverse.packets > 0)

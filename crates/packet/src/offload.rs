@@ -6,6 +6,13 @@ const NEEDS_CHECKSUM: u8 = 1;
 const CHECKSUM_VALID: u8 = 2;
 /// Not a giant (`VIRTIO_NET_HDR_GSO_NONE`).
 const GSO_NONE: u8 = 0;
+/// TCP in IPv4 and in IPv6 (`VIRTIO_NET_HDR_GSO_TCPV4`, `_TCPV6`), and a bit that may stand beside (`VIRTIO_NET_HDR_GSO_ECN`).
+const GSO_TCP4: u8 = 1;
+const GSO_TCP6: u8 = 4;
+const GSO_ECN: u8 = 0x80;
+/// Where TCP's header length stands, and the length of UDP's header.
+const TCP_OFFSET: usize = 12;
+const UDP_HEADER: usize = 8;
 /// Where the checksum stands in an SCTP packet (RFC 9260 section 3.1).
 const SCTP_CHECKSUM: u16 = 8;
 /// The longest transport header before the payload of a giant: TCP's with all options.
@@ -72,6 +79,22 @@ impl Offload {
     /// Whether the frame is a giant that must be cut into segments before it goes to a wire.
     pub const fn is_giant(self) -> bool {
         self.gso_type != GSO_NONE
+    }
+
+    /// Frames that one is on the wire: the segments of a giant, which begins with `frame` and has `wire_len` bytes.
+    pub fn segments(self, frame: &[u8], wire_len: u32) -> u32 {
+        if !self.is_giant() || self.gso_size == 0 {
+            return 1;
+        }
+        let transport = self.checksum_start as usize;
+        let header = match self.gso_type & !GSO_ECN {
+            GSO_TCP4 | GSO_TCP6 => {
+                frame.get(transport + TCP_OFFSET).map_or(0, |byte| usize::from(byte >> 4) * 4)
+            }
+            _ => UDP_HEADER,
+        };
+        let payload = (wire_len as usize).saturating_sub(transport + header);
+        (payload.div_ceil(usize::from(self.gso_size)) as u32).max(1)
     }
 
     /// Payload bytes of each segment of a giant.
@@ -150,6 +173,20 @@ mod tests {
         let shifted = giant.shifted(4);
         assert_eq!((shifted.checksum_start(), shifted.checksum_at(), shifted.header_len), (38, 54, 70));
         assert_eq!(Offload::NONE.shifted(4), Offload::NONE);
+    }
+
+    #[test]
+    fn a_giant_counts_for_its_segments() {
+        let mut frame = [0; 66];
+        frame[34 + TCP_OFFSET] = 8 << 4;
+        let giant = Offload { gso_type: GSO_TCP4 | GSO_ECN, gso_size: 1_448, ..Offload::partial(34, 16) };
+        for (payload, segments) in [(0, 1), (1, 1), (1_448, 1), (1_449, 2), (65_160, 45)] {
+            assert_eq!(giant.segments(&frame, 66 + payload), segments, "{payload}");
+        }
+        let udp = Offload { gso_type: 5, gso_size: 1_000, ..Offload::partial(34, 6) };
+        assert_eq!(udp.segments(&frame, 42 + 2_500), 3);
+        assert_eq!(Offload::NONE.segments(&frame, 9_000), 1);
+        assert_eq!(giant.segments(&[], 1_400), 1, "cut before its header");
     }
 
     #[test]

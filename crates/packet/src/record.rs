@@ -51,7 +51,7 @@ impl Fragment {
 impl PacketRecord {
     /// That of a frame of a parsed batch; `None` where its headers gave no key.
     pub fn of(batch: &Batch, frame: usize) -> Option<Self> {
-        let time = batch.frames()[frame].time;
+        let time = batch.frames()[frame].time.shifted(batch.wall_offset());
         macro_rules! record {
             ($keys:expr, $at:expr, $address:expr) => {{
                 let (key, bytes) = (&$keys.keys[$at as usize], $keys.bytes[$at as usize]);

@@ -30,6 +30,12 @@ impl Timestamp {
         self.0 / 1_000
     }
 
+    /// The time so many nanoseconds later, or earlier.
+    #[must_use]
+    pub const fn shifted(self, nanos: i64) -> Self {
+        Self(self.0.saturating_add_signed(nanos))
+    }
+
     /// Nanoseconds from `earlier` to `self`; time that runs backwards counts as 0.
     pub const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

@@ -90,7 +90,8 @@ impl Files {
     pub(crate) fn plan(mut self, plan: &Plan, [source, sink, summary]: [bool; 3]) -> Self {
         let settings = &plan.chain().settings;
         let own = |path: &Option<PathBuf>, is_replaced: bool| path.clone().filter(|_| !is_replaced);
-        add(&mut self.inputs, "source", own(&settings.source, source).as_deref(), Origin::Chain);
+        let capture = settings.source.as_ref().and_then(|source| source.capture()).filter(|_| !source);
+        add(&mut self.inputs, "source", capture, Origin::Chain);
         add(&mut self.outputs, "sink", own(&settings.sink, sink).as_deref(), Origin::Chain);
         add(&mut self.outputs, "summary", own(&settings.run.summary, summary).as_deref(), Origin::Chain);
         self.functions_inputs(plan).functions_outputs(plan)

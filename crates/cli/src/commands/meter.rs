@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use packetloom_engine::chain::{PolicyAction, Run, Settings};
+use packetloom_engine::outcome::Interface;
 use packetloom_engine::run::Life;
 use packetloom_engine::{Chain, Outcome, Plan};
 use packetloom_nf::{Config, Context, meter};
 
-use super::execute;
 use super::files::Files;
+use super::{execute, origin};
 use crate::args::MeterArgs;
 use crate::{Done, talk};
 
 pub(crate) fn run(args: MeterArgs) -> Done {
-    let files = Files::default().input("-r", Some(&args.read)).output("-o", Some(&args.output));
+    let files = Files::default().input("-r", args.read.as_deref()).output("-o", Some(&args.output));
     files.output("--summary", args.summary.as_deref()).check()?;
+    let source = origin(args.read.as_deref(), &args.interface, false)?;
     let config = meter::Config {
         idle_timeout: args.timeouts.idle_timeout,
         active_timeout: args.timeouts.active_timeout,
@@ -38,10 +40,14 @@ pub(crate) fn run(args: MeterArgs) -> Done {
     let summarise = |outcome: &Outcome| {
         let mut summary = outcome.functions[0].1.json();
         summary["truncated"] = outcome.truncation.is_some().into();
+        if !outcome.interfaces.is_empty() {
+            summary["interfaces"] = outcome.interfaces.iter().map(Interface::json).collect();
+        }
         summary
     };
     let (plan, life) = (Plan::new(chain), Life::default());
-    let outcome = execute(&plan, &args.read, summaries.as_slice(), args.count, life, summarise)?;
+    let Some(source) = source else { unreachable!("the arguments ask for one") };
+    let outcome = execute(&plan, &source, summaries.as_slice(), args.count, life, summarise)?;
     talk::say(&talk::outcome(outcome));
     Ok(())
 }

@@ -17,11 +17,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use packetloom_engine::chain::Origin;
 use packetloom_engine::run::{Io, Life};
 use packetloom_engine::{Outcome, Outputs, Plan};
-use packetloom_io::capture::{CaptureReader, CaptureWriter};
+use packetloom_io::Source;
+use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
+use packetloom_io::port::{Egress, Ingress, Mode, Sender};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::statistics::{Asked, Reporter};
@@ -42,12 +45,67 @@ fn stop_on_signals() -> Result<Stop, Failure> {
     Ok(stop)
 }
 
+/// What the command line says of where packets come from.
+fn origin(read: Option<&Path>, interfaces: &[String], inline: bool) -> Result<Option<Origin>, Failure> {
+    match (read, interfaces) {
+        (Some(capture), _) => Ok(Some(Origin::Capture(capture.into()))),
+        (None, []) => Ok(None),
+        (None, names) => {
+            let mode = if inline { Mode::Inline } else { Mode::Monitor };
+            let source = Origin::interfaces(names.to_vec(), mode);
+            source.map(Some).map_err(|why| Failure::Usage(format!("-i: {why}")))
+        }
+    }
+}
+
+/// An opened source, and what is to be known of it.
+struct Opened {
+    source: Box<dyn Source>,
+    egress: Option<Egress>,
+    /// Its name in messages.
+    name: String,
+    /// Its bytes, where that is known.
+    total: Option<u64>,
+    /// That of its times.
+    resolution: Resolution,
+}
+
+fn open(origin: &Origin, stop: &Stop) -> Result<Opened, Failure> {
+    match origin {
+        Origin::Capture(path) => {
+            let capture = CaptureReader::open(path, stop)?;
+            Ok(Opened {
+                egress: None,
+                name: capture.name().to_owned(),
+                total: capture.total(),
+                resolution: capture.resolution(),
+                source: Box::new(capture),
+            })
+        }
+        Origin::Interfaces(names, mode) => {
+            let ingress = Ingress::open(names, *mode)?;
+            let egress = match (mode, <[Sender; 2]>::try_from(ingress.senders())) {
+                (Mode::Inline, Ok(senders)) => Some(Egress::new(senders)),
+                _ => None,
+            };
+            talk::say(&format!("packetloom: receiving from {origin}\n"));
+            Ok(Opened {
+                egress,
+                name: origin.to_string(),
+                total: None,
+                resolution: Resolution::Nanos,
+                source: Box::new(ingress),
+            })
+        }
+    }
+}
+
 /// Opens what a plan names, runs it with a progress bar, writes the summary that `summarise` makes, and warns of a capture
 /// that could not be read to its end, and of packets in it that no function can judge. Nothing appears under its name unless
 /// everything is whole. The caller has checked that no output is an input.
 fn execute(
     plan: &Plan,
-    source: &Path,
+    source: &Origin,
     summaries: &[&Path],
     limit: Option<u64>,
     life: Life<'_>,
@@ -55,22 +113,22 @@ fn execute(
 ) -> Result<Outcome, Failure> {
     warn(plan);
     let stop = stop_on_signals()?;
-    let source = CaptureReader::open(source, &stop)?;
-    let name = source.name().to_owned();
+    let Opened { source, egress, name, total, resolution } = open(source, &stop)?;
     let chain = plan.chain();
     let sink = chain.settings.sink.as_ref();
     let records =
         chain.functions().iter().map(|function| function.records_path().map(Output::create).transpose());
     let mut outputs = Outputs {
-        sink: sink.map(|path| CaptureWriter::create(path, source.resolution())).transpose()?,
+        egress,
+        sink: sink.map(|path| CaptureWriter::create(path, resolution)).transpose()?,
         records: records.collect::<Result<_, _>>()?,
         summaries: summaries.iter().map(|path| Output::create(path).map(Some)).collect::<Result<_, _>>()?,
     };
-    let bar = talk::bar(source.total(), "reading", talk::Template::Bytes);
+    let bar = talk::bar(total, "reading", talk::Template::Bytes);
     let position = Arc::new(AtomicU64::new(0));
     let reporter = Reporter::start(Asked {
         name: name.clone(),
-        total: source.total(),
+        total,
         position: position.clone(),
         statistics: life.statistics.clone(),
         bar: bar.clone(),

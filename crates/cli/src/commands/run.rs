@@ -11,7 +11,7 @@ use packetloom_io::output::Output;
 use signal_hook::consts::SIGHUP;
 
 use super::files::Files;
-use super::{execute, stdout};
+use super::{execute, origin, stdout};
 use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -22,7 +22,8 @@ pub(crate) fn run(args: RunArgs) -> Done {
         chain.change_rules(changes)?;
     }
     let Some(source) = chain.settings.source.clone() else {
-        let message = format!("{} names no source; expected -r CAPTURE", args.chain.display());
+        let message =
+            format!("{} names no source; expected -r CAPTURE or -i INTERFACE", args.chain.display());
         return Err(Failure::Usage(message));
     };
     let mut plan = Plan::new(chain);
@@ -40,7 +41,7 @@ pub(crate) fn run(args: RunArgs) -> Done {
     let reload = reload_on_signal(&args, &plan)?;
     let load_next = |number: Option<usize>| {
         let path = number.map_or(&args.chain, |number| &args.reload_at[number].chain);
-        let chain = load(path, &args).map_err(|error| error.to_string())?;
+        let chain = load(path, &args).map_err(Failure::into_message)?;
         let plan = Plan::new(chain);
         let read = files.outputs_alone().functions_inputs(&plan);
         read.check().map_err(|clash| format!("{}: {}", path.display(), clash.message()))?;
@@ -75,7 +76,7 @@ pub(crate) fn run(args: RunArgs) -> Done {
 }
 
 /// Reads a chain file; what the command line says goes before it.
-fn load(path: &Path, args: &RunArgs) -> Result<Chain, packetloom_engine::ConfigError> {
+fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
     let mut chain = Chain::load(path, args.ignore_flags)?;
     let settings = &mut chain.settings;
     let replace = |own: &mut Option<PathBuf>, by: &Option<PathBuf>| {
@@ -83,7 +84,9 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, packetloom_engine::ConfigE
             own.clone_from(by);
         }
     };
-    replace(&mut settings.source, &args.read);
+    if let Some(source) = origin(args.read.as_deref(), &args.interface, args.inline)? {
+        settings.source = Some(source);
+    }
     replace(&mut settings.sink, &args.write);
     replace(&mut settings.run.summary, &args.summary);
     if let Some(workers) = args.workers {
@@ -104,7 +107,10 @@ fn files(args: &RunArgs, plan: &Plan, json: Option<&Path>) -> Files {
         .input("chain file", Some(&args.chain))
         .input("-r", args.read.as_deref())
         .input("--rules-changes", args.rules_changes.as_deref())
-        .plan(plan, [args.read.is_some(), args.write.is_some(), args.summary.is_some()])
+        .plan(
+            plan,
+            [args.read.is_some() || !args.interface.is_empty(), args.write.is_some(), args.summary.is_some()],
+        )
         .output("-w", args.write.as_deref())
         .output("--summary", args.summary.as_deref())
         .output("--json", json)

@@ -24,6 +24,9 @@ use crate::{Chain, Error, State};
 /// How late a packet of a live source may come, in nanoseconds, and still find its flow: idle state is kept for so much longer.
 const REORDER_NANOS: u64 = 1_000_000_000;
 
+/// As many packets' work is done to expire idle state when no packet has come for a while.
+const IDLE_PACKETS: usize = 1 << 13;
+
 /// Records handed out at a time at the end: about as many as fill the buffer of encoded ones.
 const DRAINED: usize = 256;
 
@@ -153,6 +156,8 @@ impl Pipeline {
     ) -> Result<(), Error> {
         let tables = &mut self.tables;
         let is_last = part.end == self.stages.len();
+        let wall_offset = batch.wall_offset();
+        self.stages.iter_mut().for_each(|stage| stage.encoder.wall_offset = wall_offset);
         for run in self.stages[part].chunk_by_mut(|_, after| after.joins) {
             match &mut run[0] {
                 Stage { function: Fast::Standalone(function), encoder, .. } => {
@@ -310,6 +315,8 @@ impl WorkerReport {
 pub(crate) struct Encoder {
     /// Whether records are written at all.
     wanted: bool,
+    /// From packets' times to wall time, in nanoseconds.
+    wall_offset: i64,
     pub(crate) lines: String,
     pub(crate) top_flows: TopFlows,
     /// Packets of the last batch that are to be logged.
@@ -320,6 +327,7 @@ impl Encoder {
     pub(crate) fn new(function: &dyn Prepared) -> Self {
         Self {
             wanted: function.records_path().is_some(),
+            wall_offset: 0,
             lines: String::new(),
             top_flows: TopFlows::default(),
             logged: Vec::new(),
@@ -327,6 +335,7 @@ impl Encoder {
     }
 
     pub(crate) fn record(&mut self, record: &FlowRecord) {
+        let record = &record.shifted(self.wall_offset);
         self.top_flows.add(record);
         if self.wanted {
             json::write_record(&mut self.lines, record);
@@ -349,6 +358,14 @@ pub(crate) struct Expiry {
 }
 
 impl Expiry {
+    /// Where time went on without packets.
+    pub(crate) fn at(now: Timestamp) -> Self {
+        Self {
+            now: Timestamp::from_nanos(now.as_nanos().saturating_sub(REORDER_NANOS)),
+            packets: IDLE_PACKETS,
+        }
+    }
+
     pub(crate) fn after(batch: &Batch) -> Option<Self> {
         let last = last_time(batch)?.as_nanos();
         let now = Timestamp::from_nanos(last.saturating_sub(REORDER_NANOS));

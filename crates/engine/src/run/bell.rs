@@ -5,13 +5,12 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{hint, thread};
 
+use super::NAP;
+
 /// How long a thread looks for an event before it sleeps: work mostly comes sooner, and waking a thread takes longer.
 const AWAKE: Duration = Duration::from_micros(20);
 /// Looks at the counter between two looks at the clock.
 const LOOKS: u32 = 16;
-
-/// How long a thread sleeps at most, so that what nobody rings for (a signal, a timer) is seen.
-const NAP: Duration = Duration::from_millis(10);
 
 /// Counts events. A thread that finds nothing to do waits for the next one.
 #[derive(Debug, Default)]

@@ -14,6 +14,7 @@ use packetloom_nf::flows::Counts;
 use packetloom_nf::{Prepared, Report};
 
 use super::{Outlet, Position, Statistics};
+use crate::chain::Origin;
 use crate::outcome::{Reloads, Replaced, TopFlows};
 use crate::state::places_of_state;
 use crate::{Chain, Error, Plan, State};
@@ -328,6 +329,8 @@ impl Plan {
     /// Whether a run that began with `first` can go on with this.
     fn may_follow(&self, first: &Self) -> Result<(), String> {
         let (own, old) = (&self.chain().settings, &first.chain().settings);
+        let source =
+            |source: &Option<Origin>| source.as_ref().map_or_else(|| "none".into(), Origin::to_string);
         let path = |path: &Option<PathBuf>| {
             path.as_ref().map_or_else(|| "none".into(), |path| path.display().to_string())
         };
@@ -335,7 +338,7 @@ impl Plan {
             span.map_or_else(|| "none".into(), |span| span.to_string())
         };
         for (what, now, was) in [
-            ("source", path(&own.source), path(&old.source)),
+            ("source", source(&own.source), source(&old.source)),
             ("sink", path(&own.sink), path(&old.sink)),
             ("summary", path(&own.run.summary), path(&old.run.summary)),
             ("device", own.run.device.to_string(), old.run.device.to_string()),

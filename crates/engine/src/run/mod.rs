@@ -21,11 +21,13 @@ mod workers;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use packetloom_io::capture::{CaptureReader, CaptureWriter};
+use packetloom_io::capture::CaptureWriter;
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
+use packetloom_io::port::Egress;
+use packetloom_io::{Polled, Source};
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{Batch, Timestamp};
 
@@ -36,9 +38,12 @@ pub(crate) use self::reader::APART;
 use self::slot::Work;
 pub use self::statistics::{Snapshot, Statistics};
 use crate::chain::Device;
-use crate::outcome::Outcome;
+use crate::outcome::{Interface, Outcome};
 use crate::pipeline::{Pipeline, WorkerReport, last_time};
 use crate::{Error, Plan, State, offload};
+
+/// How long a thread waits at most, so that what nobody rings for (a signal, a timer) is seen.
+const NAP: Duration = Duration::from_millis(10);
 
 /// Bytes of encoded records gathered before they are written.
 const ENCODED: usize = 1 << 16;
@@ -46,7 +51,7 @@ const ENCODED: usize = 1 << 16;
 /// What a run needs beside its plan.
 pub struct Io<'a> {
     /// The packets.
-    pub source: CaptureReader,
+    pub source: Box<dyn Source>,
     /// Where results go.
     pub outputs: &'a mut Outputs,
     /// Packets after which the source counts as ended.
@@ -68,6 +73,8 @@ pub struct Io<'a> {
 pub struct Outputs {
     /// Where packets go that pass.
     pub sink: Option<CaptureWriter>,
+    /// The interfaces by which they leave, inline.
+    pub egress: Option<Egress>,
     /// For each function, where its flow records or its log go.
     pub records: Vec<Option<Output>>,
     /// Where the caller is going to write the summary: opened before the run, so that it does not fail after it.
@@ -135,7 +142,9 @@ impl Outputs {
 
     /// Whether anybody still wants results.
     fn is_empty(&self) -> bool {
-        self.sink.is_none() && self.records.iter().chain(&self.summaries).all(Option::is_none)
+        self.sink.is_none()
+            && self.egress.is_none()
+            && self.records.iter().chain(&self.summaries).all(Option::is_none)
     }
 }
 
@@ -195,6 +204,8 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     };
     outlet.finish_logs(&mut reports)?;
     outlet.outputs.flush()?;
+    let departures = outlet.outputs.egress.as_ref().map(Egress::departures);
+    let interfaces = Interface::all(intake.source.arrivals()?, departures);
     let chain = lifecycle.chain();
     let names = chain.layout.definitions.iter().map(|used| used.name.clone());
     let mut outcome = Outcome {
@@ -211,6 +222,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         reloads: lifecycle.reloads,
         replaced: lifecycle.replaced,
         state,
+        interfaces,
     };
     outcome.top_flows.merge(&lifecycle.top_flows);
     for (name, counts) in lifecycle.gone {
@@ -221,7 +233,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
 
 /// Where batches come from.
 struct Intake<'a> {
-    source: CaptureReader,
+    source: Box<dyn Source>,
     limit: Option<u64>,
     stop: Stop,
     progress: &'a mut (dyn FnMut(u64, u64) + Send),
@@ -235,10 +247,21 @@ struct Intake<'a> {
 }
 
 impl Intake<'_> {
-    /// Fills a batch; `false` at the end.
+    /// Fills a batch; waits until there are frames. `false` at the end.
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        loop {
+            match self.poll(batch)? {
+                Polled::Frames => return Ok(true),
+                Polled::Nothing => self.source.wait(NAP)?,
+                Polled::End => return Ok(false),
+            }
+        }
+    }
+
+    /// Fills a batch with what is there.
+    fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
         if self.stop.load(Ordering::Relaxed) || self.limit.is_some_and(|limit| self.received >= limit) {
-            return Ok(false);
+            return Ok(Polled::End);
         }
         let room = batch.capacity();
         // No more is read than is judged, so that what the reader counts is what the run counts.
@@ -251,15 +274,15 @@ impl Intake<'_> {
         {
             paging.run();
         }
-        let has_more = self.source.fill(batch)?;
+        let polled = self.source.poll(batch)?;
         batch.set_capacity(room);
-        if !has_more {
-            return Ok(false);
+        if polled != Polled::Frames {
+            return Ok(polled);
         }
         self.received += batch.len() as u64;
         self.time = last_time(batch).map(Timestamp::as_nanos).or(self.time);
         (self.progress)(self.source.position(), self.received);
-        Ok(true)
+        Ok(Polled::Frames)
     }
 
     /// How far it has come.
@@ -304,6 +327,7 @@ impl Outlet<'_> {
     /// Takes what came of a batch.
     fn take(&mut self, work: &mut Work) -> Result<(), Error> {
         let Work { batch, effects, counts, wire_bytes, passed, .. } = work;
+        self.send_passed(batch);
         for (function, logged) in effects.logged.iter_mut().enumerate() {
             self.log_batch(function, logged, batch)?;
         }
@@ -350,12 +374,20 @@ impl Outlet<'_> {
         lines.try_for_each(|(function, lines)| self.write_records(function, lines))
     }
 
-    /// Counts a batch's verdicts and writes the frames that pass.
+    /// Counts a batch's verdicts, sends and writes the frames that pass.
     fn deliver(&mut self, batch: &Batch) -> Result<(), Error> {
+        self.send_passed(batch);
         self.verdicts.merge(&VerdictCounts::of(batch.verdicts()));
         self.wire_bytes += batch.frames().iter().map(|frame| u64::from(frame.wire_len)).sum::<u64>();
         self.publish_statistics();
         self.write_passed(|sink| sink.write_passed(batch))
+    }
+
+    /// Sends frames that pass, inline.
+    fn send_passed(&mut self, batch: &Batch) {
+        if let Some(egress) = &mut self.outputs.egress {
+            egress.send_passed(batch);
+        }
     }
 
     /// Shows what was counted so far to whoever asks.

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use packetloom_io::Polled;
 use packetloom_nf::flows::By;
-use packetloom_packet::Batch;
-use packetloom_packet::batch::Policy;
+use packetloom_packet::batch::{Policy, empty_arena};
+use packetloom_packet::{Batch, Timestamp};
 
 use super::Intake;
 use crate::Error;
@@ -15,6 +16,9 @@ use crate::Error;
 /// another one that came later; and those of a batch within a part of that, so that there are several batches.
 pub(crate) const APART: u64 = 10_000_000;
 const APART_IN_BATCH: u64 = APART / 4;
+
+/// Nanoseconds without packets after which idle state expires all the same, where time goes on.
+const TICK: u64 = 100_000_000;
 
 /// How batches are judged, for as long as the chain is the same.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +78,12 @@ impl Times {
 pub(super) enum Read {
     /// A batch is there, as [`Reader::scheme`] says.
     Batch,
-    /// Nothing may be read now: others have to go on first, or more has to come.
+    /// A batch without frames, at this time: none has come for a while.
+    Tick(Timestamp),
+    /// Nothing may be read now: others have to go on first.
     Nothing,
+    /// Nothing has come.
+    Idle,
     /// There is no more.
     End,
 }
@@ -99,6 +107,8 @@ pub(super) struct Reader<'r, 'i> {
     /// Whether the next batch was filled, and waits for others.
     is_filled: bool,
     times: Times,
+    /// When there was a batch without frames the last time, or nothing had come for the first time.
+    ticked: Option<Timestamp>,
     /// The times of batches under way, with their numbers.
     under_way: VecDeque<(u64, Times)>,
 }
@@ -122,6 +132,7 @@ impl<'r, 'i> Reader<'r, 'i> {
             at: 0,
             is_filled: false,
             times: Times::NONE,
+            ticked: None,
             under_way: VecDeque::new(),
         }
     }
@@ -140,9 +151,13 @@ impl<'r, 'i> Reader<'r, 'i> {
             if self.next > delivered && self.at >= self.held.len() && self.intake.source.would_wait() {
                 return Ok(Read::Nothing);
             }
-            if !self.fill(batch)? {
-                self.has_ended = true;
-                return Ok(Read::End);
+            match self.fill(batch)? {
+                Polled::Frames => self.ticked = None,
+                Polled::Nothing => return Ok(self.tick(batch)),
+                Polled::End => {
+                    self.has_ended = true;
+                    return Ok(Read::End);
+                }
             }
         }
         if self.scheme.is_bounded {
@@ -158,15 +173,29 @@ impl<'r, 'i> Reader<'r, 'i> {
         Ok(Read::Batch)
     }
 
-    fn fill(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+    /// What is to be done where nothing has come: from time to time a batch without frames, so that idle state expires.
+    fn tick(&mut self, batch: &mut Batch) -> Read {
+        let Some(now) = self.intake.source.now() else { return Read::Idle };
+        let since = *self.ticked.get_or_insert(now);
+        if now.nanos_since(since) < TICK {
+            return Read::Idle;
+        }
+        self.ticked = Some(now);
+        batch.reset(empty_arena());
+        self.next += 1;
+        Read::Tick(now)
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
         if !self.scheme.is_bounded {
-            return self.intake.fill(batch);
+            return self.intake.poll(batch);
         }
         let Self { intake, held, at, times, .. } = self;
         // At the end there is less than there was.
         if *at >= held.len() {
-            if !intake.fill(held)? {
-                return Ok(false);
+            let polled = intake.poll(held)?;
+            if polled != Polled::Frames {
+                return Ok(polled);
             }
             *at = 0;
         }
@@ -183,7 +212,12 @@ impl<'r, 'i> Reader<'r, 'i> {
             is_near
         };
         batch.extend(frames.iter().take_while(is_near).copied());
-        *at += batch.len();
-        Ok(true)
+        let end = *at + batch.len();
+        if let Some(offloads) = held.offloads().get(*at..end) {
+            batch.offloads_mut().extend_from_slice(offloads);
+        }
+        batch.set_wall_offset(held.wall_offset());
+        *at = end;
+        Ok(Polled::Frames)
     }
 }

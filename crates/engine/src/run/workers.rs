@@ -14,6 +14,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetloom_io::capture::Resolution;
+use packetloom_io::port::Egress;
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 
@@ -21,7 +22,7 @@ use super::bell::Bell;
 use super::lifecycle::{ChainSwap, Lifecycle, Runner};
 use super::reader::{Partition, Read, Reader, Scheme};
 use super::slot::{Slot, Stage, Work};
-use super::{Intake, Outlet};
+use super::{Intake, NAP, Outlet};
 use crate::outcome::TopFlows;
 use crate::pipeline::{Expiry, Pipeline, Shared, WorkerReport};
 use crate::state::Held;
@@ -304,15 +305,22 @@ impl Run<'_, '_> {
             return Ok(false);
         }
         let mut work = slot.work()?;
-        match reader.read(&mut work.batch, self.delivered())? {
-            Read::Batch => {}
+        let tick = match reader.read(&mut work.batch, self.delivered())? {
+            Read::Batch => None,
+            Read::Tick(now) => Some(now),
             Read::Nothing => return Ok(false),
+            // Only where all verdicts are known, and only the thread that has everything to do that somebody may wait for.
+            Read::Idle if worker == 0 && number == self.delivered() => {
+                reader.intake.source.wait(NAP)?;
+                return Ok(true);
+            }
+            Read::Idle => return Ok(false),
             Read::End => {
                 self.batches.store(number, Ordering::Release);
                 self.bell.ring();
                 return Ok(false);
             }
-        }
+        };
         let scheme = reader.scheme;
         let paging = if reader.intake.leaves_paging { reader.intake.source.paging() } else { None };
         drop(reader);
@@ -325,7 +333,11 @@ impl Run<'_, '_> {
         }
         let Work { batch, expiry, indices, .. } = &mut *work;
         batch.parse(scheme.policy);
-        *expiry = if self.live { Expiry::after(batch) } else { None };
+        *expiry = match tick {
+            Some(now) => Some(Expiry::at(now)),
+            None if self.live => Expiry::after(batch),
+            None => None,
+        };
         match scheme.partition {
             None => {
                 let mut pipeline = lock(&self.pipelines[worker])?;
@@ -408,6 +420,12 @@ impl Desk<'_, '_, '_, '_> {
                 Err(TryLockError::Poisoned(_)) => return Err(Error::Worker),
             };
             // No state is saved twice without packets in between, however long that takes.
+            while let Some(notice) = reader.intake.source.notice() {
+                self.lifecycle.notice()(&notice);
+            }
+            while let Some(notice) = self.outlet.outputs.egress.as_mut().and_then(Egress::notice) {
+                self.lifecycle.notice()(&notice);
+            }
             reader.is_save_due = reader.intake.received > self.begun && self.lifecycle.is_save_due();
             if !reader.is_paused || reader.has_ended || run.delivered() < reader.next {
                 return Ok(false);

@@ -140,6 +140,7 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
         sink: Some(CaptureWriter::create(&folder.join("passed"), Resolution::Nanos).expect("a file")),
         records: plan.chain().functions().iter().map(|function| output(function.records_path())).collect(),
         summaries: vec![],
+        ..Outputs::default()
     };
     let reloads = &how.reloads;
     let load = |number: Option<usize>| {
@@ -153,7 +154,7 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
         ..Life::default()
     };
     let io = Io {
-        source,
+        source: Box::new(source),
         outputs: &mut outputs,
         limit: how.limit,
         stop,

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use packetloom_packet::batch::empty_arena;
 use packetloom_packet::{Batch, FrameRef};
@@ -12,6 +13,7 @@ use super::{Decoder, Findings, HEADER_LEN, Resolution, Step, pcap, pcapng};
 use crate::Error;
 use crate::input::{self, Input, Stop, Stream};
 use crate::map::{Map, Paging};
+use crate::source::{Polled, Source};
 
 /// Bytes of a stream that are read ahead.
 const CHUNK: usize = 1 << 18;
@@ -434,6 +436,40 @@ impl Window {
             Self::Memory(bytes) => bytes.clone(),
             Self::Stream(chunks) => chunks.current.clone(),
         }
+    }
+}
+
+impl Source for CaptureReader {
+    fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
+        Ok(if self.fill(batch)? { Polled::Frames } else { Polled::End })
+    }
+
+    fn wait(&mut self, _: Duration) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn is_live(&self) -> bool {
+        self.is_live()
+    }
+
+    fn would_wait(&self) -> bool {
+        self.would_wait()
+    }
+
+    fn paging(&mut self) -> Option<Paging> {
+        self.paging()
+    }
+
+    fn position(&self) -> u64 {
+        self.position()
+    }
+
+    fn truncation(&self) -> Option<&Truncation> {
+        self.truncation()
+    }
+
+    fn findings(&self) -> Findings {
+        self.findings()
     }
 }
 

@@ -8,6 +8,7 @@ use packetloom_packet::{Batch, FrameRef, LinkType};
 use super::{Resolution, pcap};
 use crate::Error;
 use crate::output::Output;
+use crate::port::{complete_checksum, restart_partial};
 
 /// The snapshot length written into file headers: the largest that capture programs accept.
 const SNAP: u32 = 262_144;
@@ -39,11 +40,9 @@ impl EncodedFrames {
         self.records.reserve(batch.frames().iter().map(most).sum());
         let frames = batch.verdicts().iter().zip(batch.frames()).enumerate();
         for (index, (_, frame)) in frames.filter(|(_, (verdict, _))| verdict.is_pass()) {
-            let is_encoded = self.push(frame, batch.bytes(index), resolution, |bytes| {
-                if batch.is_rewritten(index) {
-                    batch.apply_rewrites(index, bytes);
-                }
-            });
+            let frame = FrameRef { time: frame.time.shifted(batch.wall_offset()), ..*frame };
+            let is_encoded =
+                self.push(&frame, batch.bytes(index), resolution, |bytes| finish(batch, index, bytes));
             if !is_encoded {
                 break;
             }
@@ -87,6 +86,22 @@ impl EncodedFrames {
         self.records.extend_from_slice(bytes);
         change(&mut self.records[at..]);
         true
+    }
+}
+
+/// Writes into a copy of a frame what is to be rewritten, and what its sender has left to be done.
+fn finish(batch: &Batch, index: usize, bytes: &mut [u8]) {
+    let is_rewritten = batch.is_rewritten(index);
+    if is_rewritten {
+        batch.apply_rewrites(index, bytes);
+    }
+    let mut offload = batch.offload(index);
+    if offload.needs_checksum() && bytes.len() == batch.bytes(index).len() {
+        if is_rewritten {
+            restart_partial(bytes, &mut offload);
+        }
+        // One that stands beyond the frame cannot be finished by anybody.
+        let _ = complete_checksum(bytes, &mut offload);
     }
 }
 

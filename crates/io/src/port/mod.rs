@@ -25,7 +25,9 @@
 
 mod af_packet;
 mod checksum;
+mod egress;
 mod guard;
+mod ingress;
 mod link;
 mod netlink;
 mod receive;
@@ -41,7 +43,9 @@ pub use af_packet::{
     Mode, Options, Outgoing, Port, PortState, Received, SendStatistics, Sender, Sent, Statistics, Stop,
 };
 pub use checksum::{ChecksumOutside, complete_checksum, restart_partial};
+pub use egress::{Departures, Egress};
 pub use guard::Guard;
+pub use ingress::{Arrivals, Ingress};
 pub use link::{Link, LinkEvent, LinkMonitor};
 pub use packetloom_packet::Offload;
 pub use receive::ReceiveBuffer;

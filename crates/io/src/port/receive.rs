@@ -30,6 +30,8 @@ pub struct ReceiveBuffer {
     used: usize,
     frames: Vec<FrameRef>,
     offloads: Vec<Offload>,
+    /// Both, while they are sorted.
+    sorted: Vec<(FrameRef, Offload)>,
     /// Chunks that batches hold or have held.
     pool: Vec<Arc<Vec<u8>>>,
 }
@@ -46,6 +48,7 @@ impl ReceiveBuffer {
             used: 0,
             frames: Vec::with_capacity(capacity),
             offloads: Vec::with_capacity(capacity),
+            sorted: Vec::new(),
             pool: Vec::new(),
         }
     }
@@ -87,6 +90,25 @@ impl ReceiveBuffer {
             None => Arc::new(vec![0; self.chunk_len]),
         };
         self.pool.push(std::mem::replace(&mut self.chunk, next));
+    }
+
+    /// Gives each frame another time, by the one it has, in nanoseconds.
+    pub(super) fn date(&mut self, time: impl Fn(u64) -> u64) {
+        for frame in &mut self.frames {
+            frame.time = Timestamp::from_nanos(time(frame.time.as_nanos()));
+        }
+    }
+
+    /// Puts the frames in the order of their times.
+    pub(super) fn sort(&mut self) {
+        let Self { frames, offloads, sorted, .. } = self;
+        sorted.clear();
+        sorted.extend(frames.drain(..).zip(offloads.drain(..)));
+        sorted.sort_by_key(|(frame, _)| frame.time);
+        for &(frame, offload) in &*sorted {
+            frames.push(frame);
+            offloads.push(offload);
+        }
     }
 
     /// What frames are copied to.

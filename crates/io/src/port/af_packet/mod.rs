@@ -153,6 +153,8 @@ pub struct Statistics {
     pub received: u64,
     /// Their bytes on the wire, with tags.
     pub received_bytes: u64,
+    /// Frames on the wire that these are: a giant counts for the segments it is cut into.
+    pub segments: u64,
     /// Frames that this machine sent, which are not received.
     pub outgoing: u64,
     /// Frames longer than 64 KiB, which cannot be received whole and are skipped. A monitor receives them cut, and does not count them here.
@@ -416,6 +418,11 @@ impl Port {
         self.mtu
     }
 
+    /// Bytes on the wire of the frames received so far.
+    pub(in super::super) fn received_bytes(&self) -> u64 {
+        self.statistics.received_bytes
+    }
+
     /// Bytes of memory that its rings take.
     pub fn ring_bytes(&self) -> usize {
         self.frames.bytes() + self.giants.as_ref().map_or(0, Ring::bytes)
@@ -487,6 +494,7 @@ impl Copying {
             port: self.number,
             offload: slot.offload().shifted(added as u16).trimmed(),
         };
+        let mut segments = 1;
         let is_pushed = filler.push(captured, arrival, |place, offload| {
             match tag {
                 None => slot.copy(0, place),
@@ -496,11 +504,13 @@ impl Copying {
             if offload.needs_checksum() && offload.is_at_sctp_checksum() && place.len() == wire_len as usize {
                 complete_sctp(place, offload);
             }
+            segments = offload.segments(place, wire_len);
         });
         if !is_pushed {
             return None;
         }
         statistics.received += 1;
+        statistics.segments += u64::from(segments);
         statistics.received_bytes += u64::from(wire_len);
         slot.release();
         Some(true)

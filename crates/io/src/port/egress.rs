@@ -1,0 +1,174 @@
+//! Batches sent by network interfaces.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use packetloom_packet::{Batch, Offload};
+
+use super::{Outgoing, SendStatistics, Sender, Stop, restart_partial};
+
+/// Frames that are handed to a port at a time.
+const GROUP: usize = 64;
+/// How long frames wait for an interface that has no room. Meanwhile others wait in the rings of the kernel, and are dropped there when
+/// these are full.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// What became of frames that were to leave by an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Departures {
+    /// What was sent, and what the kernel refused for ever.
+    pub counts: SendStatistics,
+    /// Frames that were not sent: the interface had no room, or the other end of its link is down.
+    pub no_room: u64,
+    /// Frames that were not sent: the interface is switched off.
+    pub down: u64,
+    /// Frames that were not sent: the interface was removed.
+    pub gone: u64,
+    /// Frames that the system did not take for a reason that is not expected; the first one is a notice.
+    pub failed: u64,
+}
+
+impl Departures {
+    /// Frames that were not sent, by reason.
+    pub fn not_sent(&self) -> [(&'static str, u64); 6] {
+        [
+            ("no_room", self.no_room),
+            ("down", self.down),
+            ("gone", self.gone),
+            ("too_long", self.counts.too_long),
+            ("refused", self.counts.refused),
+            ("failed", self.failed),
+        ]
+    }
+}
+
+/// Sends what comes in by one of two interfaces out of the other one.
+#[derive(Debug)]
+pub struct Egress {
+    exits: [Exit; 2],
+    /// Rewritten frames of a group.
+    copies: Vec<u8>,
+    notices: VecDeque<String>,
+}
+
+/// An interface by which frames leave.
+#[derive(Debug)]
+struct Exit {
+    sender: Sender,
+    departures: Departures,
+    /// Whether the last frames were not taken: then the next ones do not wait.
+    is_stuck: bool,
+}
+
+/// A frame of a group.
+#[derive(Clone, Debug)]
+struct Picked {
+    index: usize,
+    /// Where its copy lies, if it was rewritten.
+    copy: Option<Range<usize>>,
+    offload: Offload,
+}
+
+impl Egress {
+    /// Between two interfaces; the number in frames of each is its place.
+    pub fn new(senders: [Sender; 2]) -> Self {
+        let exits = senders.map(|sender| Exit { sender, departures: Departures::default(), is_stuck: false });
+        Self { exits, copies: Vec::new(), notices: VecDeque::new() }
+    }
+
+    /// Sends the frames of a batch whose verdict is to pass, in order, with their rewrites. Frames that cannot be sent are counted.
+    pub fn send_passed(&mut self, batch: &Batch) {
+        for entry in 0..2u16 {
+            let passed = batch.verdicts().iter().zip(batch.frames()).enumerate();
+            let passed = passed.filter(|(_, (verdict, frame))| verdict.is_pass() && frame.port == entry);
+            let mut indices = passed.map(|(index, _)| index);
+            let mut group = Vec::with_capacity(GROUP);
+            loop {
+                group.clear();
+                self.copies.clear();
+                group.extend(indices.by_ref().take(GROUP).map(|index| pick(batch, index, &mut self.copies)));
+                if group.is_empty() {
+                    break;
+                }
+                let exit = &mut self.exits[usize::from(1 - entry)];
+                exit.send(batch, &group, &self.copies, &mut self.notices);
+            }
+        }
+    }
+
+    /// Something the user should know, if there is any.
+    pub fn notice(&mut self) -> Option<String> {
+        self.notices.pop_front()
+    }
+
+    /// What became of the frames for each of the interfaces.
+    pub fn departures(&self) -> [Departures; 2] {
+        self.exits.each_ref().map(|exit| Departures { counts: exit.sender.statistics(), ..exit.departures })
+    }
+}
+
+/// A frame as it is to be sent: rewritten in a copy.
+fn pick(batch: &Batch, index: usize, copies: &mut Vec<u8>) -> Picked {
+    let mut offload = batch.offload(index);
+    if !batch.is_rewritten(index) {
+        return Picked { index, copy: None, offload };
+    }
+    let begin = copies.len();
+    copies.extend_from_slice(batch.bytes(index));
+    let copy = &mut copies[begin..];
+    batch.apply_rewrites(index, copy);
+    if offload.needs_checksum() {
+        // That of the new addresses. What is not the outermost packet's has none of them in it.
+        restart_partial(copy, &mut offload);
+    }
+    Picked { index, copy: Some(begin..copies.len()), offload }
+}
+
+impl Exit {
+    fn send(&mut self, batch: &Batch, group: &[Picked], copies: &[u8], notices: &mut VecDeque<String>) {
+        let mut frames = [Outgoing { bytes: &[], offload: Offload::NONE }; GROUP];
+        for (frame, picked) in frames.iter_mut().zip(group) {
+            let bytes: &[u8] = match &picked.copy {
+                Some(range) => &copies[range.clone()],
+                None => batch.bytes(picked.index),
+            };
+            *frame = Outgoing { bytes, offload: picked.offload };
+        }
+        let mut rest = &frames[..group.len()];
+        let mut begin = None;
+        while !rest.is_empty() {
+            let sent = match self.sender.send(rest) {
+                Ok(sent) => sent,
+                Err(error) => {
+                    if self.departures.failed == 0 {
+                        notices.push_back(error.to_string());
+                    }
+                    self.departures.failed += 1;
+                    rest = &rest[1..];
+                    continue;
+                }
+            };
+            rest = &rest[sent.taken..];
+            let Some(stop) = sent.stopped else {
+                self.is_stuck = false;
+                return;
+            };
+            let begin = *begin.get_or_insert_with(Instant::now);
+            if stop == Stop::Busy && !self.is_stuck && begin.elapsed() < PATIENCE {
+                thread::yield_now();
+                continue;
+            }
+            self.is_stuck = true;
+            let left = rest.len() as u64;
+            match stop {
+                Stop::Busy => self.departures.no_room += left,
+                Stop::Down => self.departures.down += left,
+                Stop::Gone => self.departures.gone += left,
+            }
+            return;
+        }
+    }
+}

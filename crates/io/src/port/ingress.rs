@@ -1,0 +1,241 @@
+//! Network interfaces as a source of batches.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use packetloom_packet::{Batch, Timestamp};
+
+use super::{LinkMonitor, Mode, Options, Port, PortState, ReceiveBuffer, Sender, Statistics, wait};
+use crate::Error;
+use crate::source::{Polled, Source};
+
+/// How long a frame may have waited in a ring: a longer time is a step of the wall clock.
+const LONGEST_WAIT: u64 = 10_000_000_000;
+/// How often link events are looked for while frames come.
+const EVENTS_EVERY: Duration = Duration::from_millis(50);
+
+/// What came in by an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrivals {
+    /// Name of the interface.
+    pub interface: String,
+    /// Frames and bytes.
+    pub counts: Statistics,
+}
+
+impl Arrivals {
+    /// Frames that lie in the rings and were not received.
+    pub fn unread(&self) -> u64 {
+        let Statistics { arrived, received, dropped, outgoing, oversized, unsound, .. } = self.counts;
+        arrived.saturating_sub(received + dropped + outgoing + oversized + unsound)
+    }
+}
+
+/// Receives from several interfaces, each of which has the number in frames that is its place.
+///
+/// Frames have the wall time at which the first of them could come, advanced by the monotonic clock, so that steps of the wall clock
+/// neither stop nor hasten state; batches know how far wall time is from that.
+#[derive(Debug)]
+pub struct Ingress {
+    mode: Mode,
+    ports: Vec<Port>,
+    monitor: LinkMonitor,
+    buffer: ReceiveBuffer,
+    /// The port that is looked at first.
+    first: usize,
+    clock: Clock,
+    looked_for_events: Instant,
+    notices: VecDeque<String>,
+}
+
+impl Ingress {
+    /// Opens interfaces of the calling thread's network namespace.
+    ///
+    /// # Errors
+    ///
+    /// As [`Port::open`], and [`Error::Links`] where the kernel does not tell of link events.
+    pub fn open(interfaces: &[String], mode: Mode) -> Result<Self, Error> {
+        // Before the ports: what happens to them from then on is not missed.
+        let monitor = LinkMonitor::open()?;
+        let ports = interfaces.iter().zip(0..).map(|(interface, number)| {
+            let mut options = Options::new(interface, mode);
+            options.number = number;
+            Port::open(&options)
+        });
+        Ok(Self {
+            mode,
+            ports: ports.collect::<Result<_, _>>()?,
+            monitor,
+            buffer: ReceiveBuffer::new(1),
+            first: 0,
+            clock: Clock::start(),
+            looked_for_events: Instant::now(),
+            notices: VecDeque::new(),
+        })
+    }
+
+    /// The ports, by number.
+    pub fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    /// What sends out of each of the interfaces.
+    pub fn senders(&self) -> Vec<Sender> {
+        self.ports.iter().map(Port::sender).collect()
+    }
+
+    /// Takes frames of all ports, each of which has its part of the room: one that is flooded leaves room for the others.
+    fn receive(&mut self, capacity: usize) {
+        let ports = self.ports.len();
+        for turn in 0..ports {
+            let share = (capacity - self.buffer.len()).div_ceil(ports - turn);
+            self.buffer.set_capacity(self.buffer.len() + share);
+            self.ports[(self.first + turn) % ports].receive(&mut self.buffer);
+        }
+        self.first = (self.first + 1) % ports;
+    }
+
+    fn look_for_events(&mut self) -> Result<(), Error> {
+        self.looked_for_events = Instant::now();
+        while let Some(event) = self.monitor.next_event()? {
+            for port in &mut self.ports {
+                match port.update(&event) {
+                    Ok(None) => {}
+                    Ok(Some(state)) => {
+                        self.notices.push_back(format!("{}: {}", port.interface(), describe(state)));
+                    }
+                    Err(error) => self.notices.push_back(error.to_string()),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a port's state means.
+fn describe(state: PortState) -> &'static str {
+    match state {
+        PortState::Up => "the link is up",
+        PortState::NoCarrier => "no carrier: the other end of the link is down",
+        PortState::Down => "switched off; it goes on when it is switched on",
+        PortState::Gone => "removed; it goes on when there is an interface of this name again",
+    }
+}
+
+impl Source for Ingress {
+    fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
+        self.receive(batch.capacity());
+        if self.buffer.is_empty() || self.looked_for_events.elapsed() > EVENTS_EVERY {
+            self.look_for_events()?;
+        }
+        if self.buffer.is_empty() {
+            self.buffer.deliver(batch);
+            return Ok(Polled::Nothing);
+        }
+        let instant = self.clock.read();
+        self.buffer.date(|time| instant.of(time));
+        if self.mode == Mode::Monitor && self.ports.len() > 1 {
+            // Both directions of a connection, by interfaces of their own perhaps.
+            self.buffer.sort();
+        }
+        self.buffer.deliver(batch);
+        batch.set_wall_offset(instant.wall_offset());
+        Ok(Polled::Frames)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        let ports: Vec<_> = self.ports.iter().collect();
+        wait(&ports, &[self.monitor.as_fd()], Some(timeout)).map(drop)
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        Some(Timestamp::from_nanos(self.clock.read().now))
+    }
+
+    fn position(&self) -> u64 {
+        self.ports.iter().map(Port::received_bytes).sum()
+    }
+
+    fn notice(&mut self) -> Option<String> {
+        self.notices.pop_front()
+    }
+
+    fn arrivals(&mut self) -> Result<Vec<Arrivals>, Error> {
+        let arrivals = |port: &mut Port| {
+            Ok(Arrivals { counts: port.statistics()?, interface: port.interface().to_owned() })
+        };
+        self.ports.iter_mut().map(arrivals).collect()
+    }
+}
+
+/// Wall time when it was started, advanced by the monotonic clock.
+#[derive(Debug)]
+struct Clock {
+    wall: u64,
+    start: Instant,
+}
+
+/// A moment.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    /// By a [`Clock`], and by the wall clock.
+    now: u64,
+    wall: u64,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self { wall: wall_nanos(), start: Instant::now() }
+    }
+
+    fn read(&self) -> Moment {
+        let elapsed = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Moment { now: self.wall.saturating_add(elapsed), wall: wall_nanos() }
+    }
+}
+
+impl Moment {
+    /// The time of what came at a wall time shortly before.
+    fn of(self, wall: u64) -> u64 {
+        self.now - self.wall.saturating_sub(wall).min(LONGEST_WAIT).min(self.now)
+    }
+
+    /// From the clock's time to wall time.
+    fn wall_offset(self) -> i64 {
+        self.wall.wrapping_sub(self.now) as i64
+    }
+}
+
+/// Nanoseconds since the Unix epoch.
+fn wall_nanos() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_of_the_wall_clock_move_no_frame() {
+        let moment = |now, wall| Moment { now, wall };
+        assert_eq!(moment(1_000, 1_000).of(990), 990);
+        // Set back or forward by an hour since the start.
+        let hour = 3_600_000_000_000;
+        for (now, wall) in [(2 * hour, hour), (hour, 2 * hour)] {
+            let moment = moment(now, wall);
+            assert_eq!(moment.of(wall - 10), now - 10);
+            assert_eq!(now as i64 + moment.wall_offset(), wall as i64);
+            // Stamped before the step.
+            assert!((now - LONGEST_WAIT..=now).contains(&moment.of(now)), "{now} {wall}");
+        }
+        let clock = Clock::start();
+        let (first, second) = (clock.read(), clock.read());
+        assert!(first.now <= second.now && first.wall_offset().abs() < hour as i64);
+    }
+}

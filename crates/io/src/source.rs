@@ -1,0 +1,85 @@
+//! What packets come from, whatever it is.
+
+use std::time::Duration;
+
+use packetloom_packet::{Batch, Timestamp};
+
+use crate::Error;
+use crate::capture::{Findings, Truncation};
+pub use crate::map::Paging;
+
+/// What a look at a source came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// The batch has frames.
+    Frames,
+    /// Nothing has come; more may come later. The batch is empty.
+    Nothing,
+    /// There is no more. The batch is empty.
+    End,
+}
+
+/// Where packets come from: a capture, or network interfaces.
+pub trait Source: Send {
+    /// Takes what comes next into `batch`, whose frames are forgotten, until it is full or more would have to be waited for. Network
+    /// interfaces never wait; a capture waits for its first frame.
+    ///
+    /// # Errors
+    ///
+    /// Reading or receiving fails. A broken tail of a capture is no error: see [`Source::truncation`].
+    fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error>;
+
+    /// Waits until more may have come, at most so long. Without effect where [`Source::poll`] waits itself.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error>;
+
+    /// Whether frames come as somebody sends them, so that waiting for more may take for ever.
+    fn is_live(&self) -> bool;
+
+    /// Whether [`Source::poll`] would wait for somebody to send more.
+    fn would_wait(&self) -> bool {
+        false
+    }
+
+    /// The time by the clock of the frames' times, where it goes on without frames.
+    fn now(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Pages of a mapped file that are best brought in before the next batch, by this thread or another one.
+    fn paging(&mut self) -> Option<Paging> {
+        None
+    }
+
+    /// Bytes read so far, for a progress bar.
+    fn position(&self) -> u64 {
+        0
+    }
+
+    /// Where and why reading ended before the end, if it did.
+    fn truncation(&self) -> Option<&Truncation> {
+        None
+    }
+
+    /// What was odd about the frames given so far.
+    fn findings(&self) -> Findings {
+        Findings::default()
+    }
+
+    /// Something the user should know, if there is any: that an interface went down.
+    fn notice(&mut self) -> Option<String> {
+        None
+    }
+
+    /// What came in by each network interface so far.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not tell.
+    fn arrivals(&mut self) -> Result<Vec<crate::port::Arrivals>, Error> {
+        Ok(Vec::new())
+    }
+}
