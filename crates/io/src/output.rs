@@ -102,6 +102,18 @@ impl Output {
         Self { name, writer: Some(BufWriter::with_capacity(1 << 18, target)), pending }
     }
 
+    /// Gives the file its name now, in place of one that has it: for what grows for a long time and is read meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]; the file then does not appear.
+    pub fn appear(&mut self) -> Result<(), Error> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        fs::rename(&pending.part, &pending.path).map_err(|e| Error::io(self.name.clone(), e))?;
+        self.pending = None;
+        Ok(())
+    }
+
     /// Writes all of `bytes`.
     ///
     /// # Errors

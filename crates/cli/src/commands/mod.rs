@@ -102,10 +102,10 @@ fn open(origin: &Origin, stop: &Stop) -> Result<Opened, Failure> {
 
 /// Opens what a plan names, runs it with a progress bar, writes the summary that `summarise` makes, and warns of a capture
 /// that could not be read to its end, and of packets in it that no function can judge. Nothing appears under its name unless
-/// everything is whole. The caller has checked that no output is an input.
+/// everything is whole, but for what grows while packets come from interfaces. The caller has checked that no output is an input.
 fn execute(
     plan: &Plan,
-    source: &Origin,
+    origin: &Origin,
     summaries: &[&Path],
     limit: Option<u64>,
     life: Life<'_>,
@@ -113,7 +113,7 @@ fn execute(
 ) -> Result<Outcome, Failure> {
     warn(plan);
     let stop = stop_on_signals()?;
-    let Opened { source, egress, name, total, resolution } = open(source, &stop)?;
+    let Opened { source, egress, name, total, resolution } = open(origin, &stop)?;
     let chain = plan.chain();
     let sink = chain.settings.sink.as_ref();
     let records =
@@ -124,6 +124,9 @@ fn execute(
         records: records.collect::<Result<_, _>>()?,
         summaries: summaries.iter().map(|path| Output::create(path).map(Some)).collect::<Result<_, _>>()?,
     };
+    if matches!(origin, Origin::Interfaces(..)) {
+        outputs.appear()?;
+    }
     let bar = talk::bar(total, "reading", talk::Template::Bytes);
     let position = Arc::new(AtomicU64::new(0));
     let reporter = Reporter::start(Asked {

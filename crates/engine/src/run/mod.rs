@@ -68,7 +68,7 @@ pub struct Io<'a> {
     pub life: Life<'a>,
 }
 
-/// The files that a run writes. None appears under its name before [`Outputs::publish`].
+/// Where the results of a run go. No file appears under its name before [`Outputs::publish`] or [`Outputs::appear`].
 #[derive(Debug, Default)]
 pub struct Outputs {
     /// Where packets go that pass.
@@ -82,6 +82,16 @@ pub struct Outputs {
 }
 
 impl Outputs {
+    /// Has files with packets, records and logs appear under their names now, since they are going to grow for long.
+    ///
+    /// # Errors
+    ///
+    /// [`packetloom_io::Error::Io`] for the first that cannot.
+    pub fn appear(&mut self) -> Result<(), packetloom_io::Error> {
+        self.sink.as_mut().map_or(Ok(()), CaptureWriter::appear)?;
+        self.records.iter_mut().flatten().try_for_each(Output::appear)
+    }
+
     /// Hands everything to the system.
     ///
     /// # Errors

@@ -125,6 +125,15 @@ impl CaptureWriter {
         Ok(Self { output: Output::create(path)?, link: None, resolution, frames: EncodedFrames::default() })
     }
 
+    /// As [`Output::appear`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]; the file then does not appear.
+    pub fn appear(&mut self) -> Result<(), Error> {
+        self.output.appear()
+    }
+
     /// How finely the file's timestamps are divided.
     pub fn resolution(&self) -> Resolution {
         self.resolution

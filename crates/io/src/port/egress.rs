@@ -49,7 +49,8 @@ impl Departures {
 #[derive(Debug)]
 pub struct Egress {
     exits: [Exit; 2],
-    /// Rewritten frames of a group.
+    /// Frames that are handed over together, and those of them that are rewritten.
+    group: Vec<Picked>,
     copies: Vec<u8>,
     notices: VecDeque<String>,
 }
@@ -76,25 +77,24 @@ impl Egress {
     /// Between two interfaces; the number in frames of each is its place.
     pub fn new(senders: [Sender; 2]) -> Self {
         let exits = senders.map(|sender| Exit { sender, departures: Departures::default(), is_stuck: false });
-        Self { exits, copies: Vec::new(), notices: VecDeque::new() }
+        Self { exits, group: Vec::with_capacity(GROUP), copies: Vec::new(), notices: VecDeque::new() }
     }
 
     /// Sends the frames of a batch whose verdict is to pass, in order, with their rewrites. Frames that cannot be sent are counted.
     pub fn send_passed(&mut self, batch: &Batch) {
+        let Self { exits, group, copies, notices } = self;
         for entry in 0..2u16 {
             let passed = batch.verdicts().iter().zip(batch.frames()).enumerate();
             let passed = passed.filter(|(_, (verdict, frame))| verdict.is_pass() && frame.port == entry);
             let mut indices = passed.map(|(index, _)| index);
-            let mut group = Vec::with_capacity(GROUP);
             loop {
                 group.clear();
-                self.copies.clear();
-                group.extend(indices.by_ref().take(GROUP).map(|index| pick(batch, index, &mut self.copies)));
+                copies.clear();
+                group.extend(indices.by_ref().take(GROUP).map(|index| pick(batch, index, copies)));
                 if group.is_empty() {
                     break;
                 }
-                let exit = &mut self.exits[usize::from(1 - entry)];
-                exit.send(batch, &group, &self.copies, &mut self.notices);
+                exits[usize::from(1 - entry)].send(batch, group, copies, notices);
             }
         }
     }

@@ -61,6 +61,7 @@ impl Ingress {
         let ports = interfaces.iter().zip(0..).map(|(interface, number)| {
             let mut options = Options::new(interface, mode);
             options.number = number;
+            options.outgoing = mode == Mode::Monitor;
             Port::open(&options)
         });
         Ok(Self {

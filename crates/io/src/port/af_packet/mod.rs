@@ -64,6 +64,8 @@ pub struct Options {
     pub giants_bytes: usize,
     /// Bytes that are captured of each frame, at most; `None`: all. Only monitors may cut frames.
     pub snap: Option<u32>,
+    /// Whether frames are received that this machine sends; only by monitors. A loopback interface shows them as they come back.
+    pub outgoing: bool,
     /// Whether frames for others are received.
     pub promiscuous: bool,
     /// Whether the kernel is kept from handling the frames; only inline.
@@ -80,6 +82,7 @@ impl Options {
             ring_bytes: 32 << 20,
             giants_bytes: 32 << 20,
             snap: None,
+            outgoing: false,
             promiscuous: true,
             guard: mode == Mode::Inline,
         }
@@ -185,6 +188,7 @@ pub struct Port {
     interface: String,
     number: u16,
     mode: Mode,
+    outgoing: bool,
     snap: usize,
     is_promiscuous: bool,
     link: LinkType,
@@ -230,18 +234,20 @@ impl Port {
         };
         let failed = |error| failed(&options.interface, "open a packet socket on it", error);
         let rings = Rings::of(options, &link);
+        let outgoing = options.outgoing && options.mode == Mode::Monitor && link.hardware != LOOPBACK;
         let mut port = Self {
             interface: options.interface.clone(),
             number: options.number,
             mode: options.mode,
+            outgoing,
             snap: rings.snap,
             is_promiscuous: options.promiscuous,
             link: link_type,
             index: link.index,
             mtu: link.mtu,
             state: PortState::of(&link),
-            frames: rings.frames.open().map_err(failed)?,
-            giants: rings.giants.map(|ring| ring.open().map_err(failed)).transpose()?,
+            frames: rings.frames.open(outgoing).map_err(failed)?,
+            giants: rings.giants.map(|ring| ring.open(outgoing).map_err(failed)).transpose()?,
             sending: Arc::new(sending_socket().map_err(failed)?),
             statistics: Statistics::default(),
             counted: 0,
@@ -280,13 +286,14 @@ impl Port {
         let is_more_left = loop {
             let giant = || self.giants.as_ref().and_then(Ring::head_time);
             let Some(is_giant) = is_giant_next(|| self.frames.head_time(), giant) else { break false };
-            let Self { giants, frames: ring, statistics, mode, snap, link, number, .. } = self;
+            let Self { giants, frames: ring, statistics, mode, outgoing, snap, link, number, .. } = self;
             let ring = match giants {
                 Some(giants) if is_giant => giants,
                 _ => ring,
             };
             let Some(slot) = ring.slot() else { break false };
-            let copying = Copying { mode: *mode, snap: *snap, link: *link, number: *number };
+            let copying =
+                Copying { mode: *mode, outgoing: *outgoing, snap: *snap, link: *link, number: *number };
             match copying.copy(slot, &mut filler, statistics) {
                 Some(is_received) => frames += usize::from(is_received),
                 None => break true,
@@ -458,6 +465,7 @@ fn is_giant_next(
 #[derive(Clone, Copy)]
 struct Copying {
     mode: Mode,
+    outgoing: bool,
     snap: usize,
     link: LinkType,
     number: u16,
@@ -471,7 +479,7 @@ impl Copying {
         let len = slot.len();
         let skipped = if !slot.is_sound() {
             Some(&mut statistics.unsound)
-        } else if slot.is_outgoing() {
+        } else if slot.is_outgoing() && !self.outgoing {
             Some(&mut statistics.outgoing)
         } else if self.mode == Mode::Inline && len < slot.wire_len() as usize {
             Some(&mut statistics.oversized)
@@ -646,9 +654,9 @@ impl Rings {
 }
 
 impl RingPlan {
-    fn open(self) -> io::Result<Ring> {
+    fn open(self, outgoing: bool) -> io::Result<Ring> {
         let socket = socket::open()?;
-        match socket::set_number(&socket, libc::PACKET_IGNORE_OUTGOING, 1) {
+        match socket::set_number(&socket, libc::PACKET_IGNORE_OUTGOING, (!outgoing).into()) {
             // Not known before Linux 4.20; such frames are told by their type as well.
             Err(error) if error.raw_os_error() != Some(libc::ENOPROTOOPT) => return Err(error),
             _ => {}
