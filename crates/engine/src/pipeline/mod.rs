@@ -229,6 +229,21 @@ impl Pipeline {
         functions.iter().any(|&function| self.stages[function].drain())
     }
 
+    /// What came of the packets so far beside verdicts, function by function.
+    pub(crate) fn effects(&mut self) -> impl Iterator<Item = Effects<'_>> {
+        self.stages
+            .iter_mut()
+            .map(|Stage { encoder: Encoder { lines, logged, .. }, .. }| Effects { lines, logged })
+    }
+
+    /// Forgets that.
+    pub(crate) fn forget_effects(&mut self) {
+        for Effects { lines, logged } in self.effects() {
+            lines.clear();
+            logged.clear();
+        }
+    }
+
     /// The records encoded so far, function by function.
     pub(crate) fn encoded(&mut self) -> impl Iterator<Item = &mut String> {
         self.stages.iter_mut().map(|stage| &mut stage.encoder.lines)
@@ -286,6 +301,15 @@ impl Stage {
             Fast::PerFlow(function, _) => function.logged(logged),
         }
     }
+}
+
+/// What a function made of packets beside verdicts.
+#[derive(Debug)]
+pub struct Effects<'a> {
+    /// Records of flows that ended, a JSON line each; of functions that have an output for them.
+    pub lines: &'a mut String,
+    /// The packets that it wants logged, by their frame and rule.
+    pub logged: &'a mut Vec<Logged>,
 }
 
 /// What a run, or a worker of it, leaves behind.

@@ -5,12 +5,12 @@ use packetloom_nf::flows::Counts;
 use packetloom_packet::Batch;
 use packetloom_packet::batch::Policy;
 
-use super::{Pipeline, Shared, WorkerReport};
+use super::{Effects, Pipeline, Shared, WorkerReport};
 use crate::{Error, Plan};
 
 /// A chain with the state of one worker. Packets are to be spread as [`Plan::spread`] says where there are several.
 ///
-/// Records and logs of functions that have some are not handed out.
+/// [`Worker::effects`] is what came of the last batch beside verdicts; what is not looked at before the next one is forgotten.
 pub struct Worker {
     pipeline: Pipeline,
     policy: Policy,
@@ -31,6 +31,17 @@ impl Worker {
         Self { pipeline: Pipeline::new(chain, shared, number), policy: chain.settings.run.policy() }
     }
 
+    /// What the last batch, or the last call of [`Worker::drain`], has brought, for each function in the chain's order.
+    pub fn effects(&mut self) -> impl Iterator<Item = Effects<'_>> {
+        self.pipeline.effects()
+    }
+
+    /// Ends some of what functions still hold, flow records for one, which are [effects](Worker::effects) then. Returns whether there is more.
+    pub fn drain(&mut self) -> bool {
+        self.pipeline.forget_effects();
+        self.pipeline.drain()
+    }
+
     /// Judges a batch: parses its frames and takes them through the chain.
     ///
     /// # Errors
@@ -45,10 +56,8 @@ impl Worker {
     /// # Errors
     /// As [`Worker::judge`].
     pub fn judge_parsed(&mut self, batch: &mut Batch) -> Result<(), Error> {
-        self.pipeline.judge(batch, None)?;
-        self.pipeline.encoded().for_each(String::clear);
-        self.pipeline.logged().for_each(Vec::clear);
-        Ok(())
+        self.pipeline.forget_effects();
+        self.pipeline.judge(batch, None)
     }
 
     pub(super) fn report(self) -> WorkerReport {
