@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::dissect::{COMMON, common, dissect_and_tell};
+use crate::dissect::{COMMON, common, dissect_and_tell, transport_header_len};
 use crate::prefetch::{prefetch_at, prefetch_l2_at};
 use crate::rewrite::{self, Changes};
 use crate::{
-    Address, DropReason, Dscp, End, Headers, Key, LinkType, MatchKey4, MatchKey6, Offload, Reject, Rewrite,
-    Timestamp, Verdict,
+    Address, DropReason, Dscp, End, Headers, Key, KeyBits, Layers, LinkType, MatchKey4, MatchKey6, Offload,
+    Reject, Rewrite, Timestamp, Verdict,
 };
 
 /// Memory that holds frames: a mapped file, a read buffer, later a ring shared with a device.
@@ -96,6 +96,8 @@ pub struct Batch {
     other_framings: Vec<u32>,
     /// For each frame, if they come from an interface, what their senders have left to be done.
     offloads: Vec<Offload>,
+    /// For each frame, unless all are common, where its headers are.
+    layers: Vec<Layers>,
     /// From frames' times to wall time, in nanoseconds.
     wall_offset: i64,
     capacity: usize,
@@ -119,6 +121,7 @@ pub struct Columns<'a> {
     /// The IPv6 packets' keys.
     pub v6: &'a mut Keys<MatchKey6>,
     arena: &'a Arena,
+    layers: &'a [Layers],
     rewritten: &'a mut Vec<Changes>,
 }
 
@@ -205,7 +208,8 @@ impl Columns<'_> {
         let changed = self.rewritten.get(index).and_then(|changes| changes.dscp());
         let own = || {
             let frame = &self.frames[index];
-            rewrite::dscp(frame.link, bytes_of((**self.arena).as_ref(), frame))
+            let bytes = bytes_of((**self.arena).as_ref(), frame);
+            rewrite::dscp_of(bytes.get(layers_of(self.layers, index).network as usize..)?)
         };
         changed.or_else(own).unwrap_or_default()
     }
@@ -236,6 +240,7 @@ impl Batch {
             is_common: true,
             other_framings: Vec::new(),
             offloads: Vec::new(),
+            layers: Vec::new(),
             wall_offset: 0,
             capacity,
         }
@@ -253,6 +258,7 @@ impl Batch {
         self.is_common = true;
         self.other_framings.clear();
         self.offloads.clear();
+        self.layers.clear();
         self.wall_offset = 0;
     }
 
@@ -305,6 +311,12 @@ impl Batch {
         self.is_common &= other.is_common;
         if other.is_other_framing(index) {
             self.other_framings.push(frame);
+        }
+        if let Some(&layers) = other.layers.get(index) {
+            self.layers.resize(frame as usize, Layers::COMMON);
+            self.layers.push(layers);
+        } else if !self.layers.is_empty() {
+            self.layers.push(Layers::COMMON);
         }
         self.frames.push(other.frames[index]);
         self.verdicts.push(other.verdicts[index]);
@@ -421,7 +433,10 @@ impl Batch {
             Parsed::Rejected(_) => {}
         }
         if let Some(dscp) = changes.dscp() {
-            rewrite::mark(dscp, frame.link, bytes);
+            let network = layers_of(&self.layers, index).network as usize;
+            if let Some(packet) = bytes.get_mut(network..) {
+                rewrite::mark_packet(dscp, packet);
+            }
         }
     }
 
@@ -521,7 +536,7 @@ impl Batch {
     pub fn parse(&mut self, policy: Policy) {
         let arena = self.arena.clone();
         let arena = (*arena).as_ref();
-        let Self { frames, parsed, verdicts, v4, v6, is_common, other_framings, .. } = self;
+        let Self { frames, parsed, verdicts, v4, v6, is_common, other_framings, layers, .. } = self;
         let begin = parsed.len();
         let (mut at, mut rejected) = (begin, false);
         let mut group = Group { keys: [MatchKey4::default(); GROUP], bytes: [0; GROUP] };
@@ -538,17 +553,27 @@ impl Batch {
             }
             let Some(frame) = frames.get(at) else { break };
             *is_common = false;
+            layers.resize(at, Layers::COMMON);
             let bytes = bytes_of(arena, frame);
             let is_other = || other_framings.push(at as u32);
-            parsed.push(match dissect_and_tell(frame.link, bytes, frame.wire_len, is_other) {
-                Ok(Headers { key: Key::V4(key), ip_bytes }) => Parsed::V4(v4.push(key, at as u32, ip_bytes)),
-                Ok(Headers { key: Key::V6(key), ip_bytes }) => Parsed::V6(v6.push(key, at as u32, ip_bytes)),
+            let found = dissect_and_tell(frame.link, bytes, frame.wire_len, is_other);
+            layers.push(found.as_ref().map_or(Layers::BEYOND, |(_, layers)| *layers));
+            parsed.push(match found {
+                Ok((Headers { key: Key::V4(key), ip_bytes }, _)) => {
+                    Parsed::V4(v4.push(key, at as u32, ip_bytes))
+                }
+                Ok((Headers { key: Key::V6(key), ip_bytes }, _)) => {
+                    Parsed::V6(v6.push(key, at as u32, ip_bytes))
+                }
                 Err(reject) => {
                     rejected = true;
                     Parsed::Rejected(reject)
                 }
             });
             at += 1;
+        }
+        if !*is_common {
+            layers.resize(at, Layers::COMMON);
         }
         let first = verdicts.len();
         verdicts.resize(first + at - begin, Verdict::Pass);
@@ -601,6 +626,40 @@ impl Batch {
         bytes_of((*self.arena).as_ref(), &self.frames[index])
     }
 
+    /// Where the headers of a parsed frame are; `None` where it has no key.
+    #[inline]
+    pub fn layers(&self, index: usize) -> Option<Layers> {
+        match self.parsed.get(index)? {
+            Parsed::Rejected(_) => None,
+            _ => Some(layers_of(&self.layers, index)),
+        }
+    }
+
+    /// The captured bytes that the transport header of a parsed frame is followed by, as far as they belong to the IP packet: without padding
+    /// behind it. What follows the IP header in fragments other than the first and of protocols that are not known. `None` where it has no
+    /// key, or its transport header was not captured whole. Without rewrites.
+    pub fn payload(&self, index: usize) -> Option<&[u8]> {
+        let (protocol, bits, ip_bytes) = match *self.parsed.get(index)? {
+            Parsed::V4(at) => {
+                let key = &self.v4.keys[at as usize];
+                (key.protocol, key.bits, self.v4.bytes[at as usize])
+            }
+            Parsed::V6(at) => {
+                let key = &self.v6.keys[at as usize];
+                (key.protocol, key.bits, self.v6.bytes[at as usize])
+            }
+            Parsed::Rejected(_) => return None,
+        };
+        let Layers { network, transport } = layers_of(&self.layers, index);
+        let bytes = self.bytes(index);
+        let end = bytes.len().min(network as usize + ip_bytes as usize);
+        let upper = bytes.get(transport as usize..end)?;
+        if bits.contains(KeyBits::LATER_FRAGMENT) {
+            return Some(upper);
+        }
+        upper.get(transport_header_len(protocol, upper)?..)
+    }
+
     /// What the headers of each frame said, once parsed.
     pub fn parsed(&self) -> &[Parsed] {
         &self.parsed
@@ -618,8 +677,8 @@ impl Batch {
 
     /// All columns, for functions that rewrite packets while they judge them.
     pub fn columns(&mut self) -> Columns<'_> {
-        let Self { arena, frames, verdicts, v4, v6, rewritten, .. } = self;
-        Columns { frames, verdicts, v4, v6, arena, rewritten }
+        let Self { arena, frames, verdicts, v4, v6, rewritten, layers, .. } = self;
+        Columns { frames, verdicts, v4, v6, arena, layers, rewritten }
     }
 
     /// Whether each frame was parsed and is TCP or UDP in one piece in IPv4, as it is in most batches: all keys are IPv4's and have ports,
@@ -703,6 +762,11 @@ fn copy_line(key: &MatchKey4, changes: Changes, line: &[u8; LINE], copy: &mut [u
 #[inline]
 fn chunk<'a, const N: usize>(arena: &'a [u8], frame: &FrameRef) -> Option<&'a [u8; N]> {
     arena.get(usize::try_from(frame.offset).ok()?..)?.first_chunk()
+}
+
+#[inline]
+fn layers_of(layers: &[Layers], index: usize) -> Layers {
+    layers.get(index).copied().unwrap_or(Layers::COMMON)
 }
 
 #[inline]

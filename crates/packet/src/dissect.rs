@@ -49,10 +49,10 @@ pub struct Headers {
 /// The reason why the frame has no match key.
 #[inline]
 pub fn dissect(link: LinkType, data: &[u8], wire_len: u32) -> Result<Headers, Reject> {
-    dissect_and_tell(link, data, wire_len, || {})
+    dissect_and_tell(link, data, wire_len, || {}).map(|(headers, _)| headers)
 }
 
-/// The same; tells where the frame is in no basic framing, and IP was found in it.
+/// The same, with where the headers are; tells where the frame is in no basic framing, and IP was found in it.
 // With one call of each walk over IP, so that all are inlined: another would cost the frames in basic framings a dozen instructions.
 #[inline]
 pub(crate) fn dissect_and_tell(
@@ -60,20 +60,61 @@ pub(crate) fn dissect_and_tell(
     data: &[u8],
     wire_len: u32,
     is_other: impl FnOnce(),
-) -> Result<Headers, Reject> {
+) -> Result<(Headers, Layers), Reject> {
     let packet = match basic_network_layer(link, data) {
         Ok(packet) => packet,
         Err(Reject::UnknownFraming) => unwrap_and_tell(link, data, is_other)?,
         Err(reject) => return Err(reject),
     };
     // Bytes before the IP header are at most data.len(), so no subtraction below can wrap but the saturating one.
-    let wire_len = wire_len.saturating_sub((data.len() - packet.len()) as u32);
-    match packet.first().ok_or(Reject::LinkTruncated)? >> 4 {
-        4 => ipv4(packet, wire_len),
-        6 => ipv6(packet, wire_len),
-        _ => Err(Reject::IpMalformed),
-    }
+    let network = (data.len() - packet.len()) as u32;
+    let wire_len = wire_len.saturating_sub(network);
+    let (headers, len) = match packet.first().ok_or(Reject::LinkTruncated)? >> 4 {
+        4 => ipv4(packet, wire_len)?,
+        6 => ipv6(packet, wire_len)?,
+        _ => return Err(Reject::IpMalformed),
+    };
+    Ok((headers, Layers { network, transport: network + len }))
 }
+
+/// Where the headers of an IP packet are in its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layers {
+    /// Offset of the outermost IP header.
+    pub network: u32,
+    /// Offset of what follows the IP header and its extensions: the transport header, but in fragments other than the first.
+    pub transport: u32,
+}
+
+impl Layers {
+    /// Of frames without a key: beyond all bytes.
+    pub(crate) const BEYOND: Self = Self { network: u32::MAX, transport: u32::MAX };
+    /// Those of the most common frames: IPv4 without options in untagged Ethernet.
+    pub(crate) const COMMON: Self =
+        Self { network: Ethernet::LEN as u32, transport: (Ethernet::LEN + Ipv4::LEN) as u32 };
+}
+
+/// Bytes of the transport header at the beginning of some captured bytes; `None` where not all of it was captured, or it says that it is
+/// shorter than it can be. Protocols other than TCP, UDP, SCTP, ICMP and ICMPv6 have none.
+pub(crate) fn transport_header_len(protocol: u8, bytes: &[u8]) -> Option<usize> {
+    let len = match protocol {
+        protocol::TCP => {
+            let len = usize::from(*bytes.get(TCP_OFFSET)? >> 4) * 4;
+            if len < TCP_HEADER { return None } else { len }
+        }
+        protocol::SCTP => SCTP_HEADER,
+        protocol::UDP | protocol::ICMP | protocol::ICMPV6 => UDP_HEADER,
+        _ => 0,
+    };
+    (bytes.len() >= len).then_some(len)
+}
+
+/// Where the length of TCP's header stands, and the least it can be (RFC 9293 section 3.1).
+const TCP_OFFSET: usize = 12;
+const TCP_HEADER: usize = 20;
+/// Bytes of the headers of UDP (RFC 768), ICMP (RFC 792) and ICMPv6 (RFC 4443), and of the common header of SCTP (RFC 9260 section 3.1).
+const UDP_HEADER: usize = 8;
+const SCTP_HEADER: usize = 12;
 
 /// The captured bytes from the IP header on of a frame in another framing; tells where there is one.
 #[cold]
@@ -257,8 +298,9 @@ impl<H> Walk<'_, H> {
     }
 }
 
+/// Headers, and the bytes before the transport header.
 #[inline]
-fn ipv4(packet: &[u8], wire_len: u32) -> Result<Headers, Reject> {
+fn ipv4(packet: &[u8], wire_len: u32) -> Result<(Headers, u32), Reject> {
     let walk = walk_ipv4(packet, wire_len)?;
     let transport = walk.transport()?;
     let key = MatchKey4 {
@@ -271,7 +313,7 @@ fn ipv4(packet: &[u8], wire_len: u32) -> Result<Headers, Reject> {
         bits: transport.bits,
         reserved: 0,
     };
-    Ok(Headers { key: Key::V4(key), ip_bytes: walk.ip_bytes })
+    Ok((Headers { key: Key::V4(key), ip_bytes: walk.ip_bytes }, walk.header.header_len() as u32))
 }
 
 /// Walks the headers of a packet that begins as an IPv4 packet does; `wire_len` counts from its first byte.
@@ -303,7 +345,8 @@ pub(crate) fn walk_ipv4(packet: &[u8], wire_len: u32) -> Result<Walk<'_, Ipv4<'_
     Ok(Walk { header: ip, ip_bytes, protocol: ip.protocol(), fragment, payload })
 }
 
-fn ipv6(packet: &[u8], wire_len: u32) -> Result<Headers, Reject> {
+/// Headers, and the bytes before the transport header.
+fn ipv6(packet: &[u8], wire_len: u32) -> Result<(Headers, u32), Reject> {
     let walk = walk_ipv6(packet, wire_len)?;
     let transport = walk.transport()?;
     let key = MatchKey6 {
@@ -316,7 +359,9 @@ fn ipv6(packet: &[u8], wire_len: u32) -> Result<Headers, Reject> {
         bits: transport.bits,
         reserved: 0,
     };
-    Ok(Headers { key: Key::V6(key), ip_bytes: walk.ip_bytes })
+    let end = packet.len().min(walk.ip_bytes as usize);
+    let len = (end - walk.payload.len()) as u32;
+    Ok((Headers { key: Key::V6(key), ip_bytes: walk.ip_bytes }, len))
 }
 
 /// Walks the headers of a packet that begins as an IPv6 packet does; `wire_len` counts from its first byte.

@@ -24,7 +24,7 @@ pub mod wire;
 
 pub use self::prefetch::{prefetch, prefetch_at, prefetch_l2, prefetch_l2_at};
 pub use batch::{Arena, Batch, FrameRef};
-pub use dissect::{Connection, Headers, Key, Message, Role, dissect};
+pub use dissect::{Connection, Headers, Key, Layers, Message, Role, dissect};
 pub use dscp::Dscp;
 pub use flow::{EndReason, FlowRecord, HalfFlow};
 pub use key::{FlowKey, KeyBits, MatchKey4, MatchKey6};

@@ -190,7 +190,12 @@ fn write_any(
 /// The DSCP of the outermost IP header of a frame, if it was captured.
 #[inline]
 pub fn dscp(link: LinkType, frame: &[u8]) -> Option<Dscp> {
-    let packet = network_layer(link, frame).ok()?;
+    dscp_of(network_layer(link, frame).ok()?)
+}
+
+/// The same of an IP packet.
+#[inline]
+pub(crate) fn dscp_of(packet: &[u8]) -> Option<Dscp> {
     let word = u16::from_be_bytes(*packet.first_chunk()?);
     Dscp::new((word >> dscp_shift(word)? & DSCP_BITS).into())
 }
@@ -200,7 +205,11 @@ pub fn dscp(link: LinkType, frame: &[u8]) -> Option<Dscp> {
 pub fn mark(dscp: Dscp, link: LinkType, frame: &mut [u8]) -> bool {
     let Ok(packet) = network_layer(link, frame) else { return false };
     let before = frame.len() - packet.len();
-    let packet = &mut frame[before..];
+    mark_packet(dscp, &mut frame[before..])
+}
+
+/// The same of an IP packet.
+pub(crate) fn mark_packet(dscp: Dscp, packet: &mut [u8]) -> bool {
     let Some(word) = packet.first_chunk().map(|first| u16::from_be_bytes(*first)) else { return false };
     let Some(shift) = dscp_shift(word) else { return false };
     let new = word & !(DSCP_BITS << shift) | u16::from(dscp.number()) << shift;

@@ -702,3 +702,82 @@ proptest! {
         prop_assert_eq!(batch.v4().keys.len() + batch.v6().keys.len(), usize::from(found.is_ok()));
     }
 }
+
+/// For each transport and each way to carry IP: where headers are, and what is carried, without what pads the frame.
+#[test]
+fn payloads_are_found_in_all_framings() {
+    const PAYLOAD: &[u8] = b"what is carried";
+    let with = |header: Vec<u8>| [&header[..], PAYLOAD].concat();
+    let mut long_tcp = tcp(1, 2, 0x18);
+    long_tcp[12] = 8 << 4;
+    long_tcp.extend([1; 12]);
+    let mut bare_udp = udp(1000, 53);
+    bare_udp.truncate(8);
+    let uppers = [
+        (TCP, with(tcp(80, 9_000, 0x18))),
+        (TCP, with(long_tcp)),
+        (UDP, with(bare_udp)),
+        (protocol::SCTP, with(vec![0; 12])),
+        (GRE, with(vec![])),
+    ];
+    let mut cases = Vec::new();
+    for (upper, bytes) in &uppers {
+        let plain = Ipv4::of(*upper).packet(bytes);
+        let options = Ipv4 { options: &[1; 8], ..Ipv4::of(*upper) }.packet(bytes);
+        cases.extend([(4, 20, plain), (4, 28, options)]);
+        let chain = [extension(*upper, 1, 16), bytes.clone()].concat();
+        cases.extend([(6, 40, Ipv6::of(*upper).packet(bytes)), (6, 56, Ipv6::of(0).packet(&chain))]);
+    }
+    // A later fragment has no transport header, an atomic one has.
+    cases.push((4, 20, Ipv4 { fragment: 0x0005, ..Ipv4::of(TCP) }.packet(PAYLOAD)));
+    cases.push((6, 48, Ipv6::of(44).packet(&[fragment(UDP, 7, false), PAYLOAD.to_vec()].concat())));
+    cases.push((6, 48, Ipv6::of(44).packet(&with([fragment(TCP, 0, false), tcp(1, 2, 0)].concat()))));
+    let mut batch = Batch::new(1 << 16);
+    let (mut bytes, mut frames, mut expected) = (vec![0; 7], Vec::new(), Vec::new());
+    for (version, header, packet) in &cases {
+        let carriers = [carriers(), framings(*version == 6)].concat();
+        for (name, link, carrier) in carriers {
+            // With the EtherType or protocol of the version that is carried.
+            let frame = [&carrier[..], packet, &[0xdd; 9]].concat();
+            if dissect(link, &frame, frame.len() as u32).is_err() {
+                continue;
+            }
+            let len = frame.len() as u32;
+            let offset = bytes.len() as u64;
+            frames.push(FrameRef { offset, time: Timestamp::default(), len, wire_len: len, link, port: 0 });
+            bytes.extend(frame);
+            expected.push((name, carrier.len() as u32, carrier.len() as u32 + header));
+        }
+    }
+    assert!(expected.len() > 15 * cases.len(), "{} of {} cases", expected.len(), cases.len());
+    batch.reset(Arc::new(bytes));
+    batch.extend(frames);
+    batch.parse(Policy::PASS);
+    let indices: Vec<_> = (0..batch.len() as u32).filter(|index| index % 3 == 1).collect();
+    let mut share = Batch::new(0);
+    share.gather(&batch, &indices);
+    let check = |batch: &Batch, index: usize, (name, network, transport): (&str, u32, u32)| {
+        let layers = batch.layers(index).unwrap_or_else(|| panic!("{name}: no key"));
+        assert_eq!((layers.network, layers.transport), (network, transport), "{name}");
+        assert_eq!(batch.payload(index), Some(PAYLOAD), "{name}");
+    };
+    for (index, expected) in expected.iter().enumerate() {
+        check(&batch, index, *expected);
+    }
+    for (index, &whole) in indices.iter().enumerate() {
+        check(&share, index, expected[whole as usize]);
+    }
+}
+
+#[test]
+fn payloads_of_cut_headers_are_not_there() {
+    let whole = Ipv4::of(TCP).packet(&tcp(1, 2, 0x18));
+    let mut short = whole.clone();
+    short[20 + 12] = 4 << 4;
+    let frames = [whole[..36].to_vec(), whole[..39].to_vec(), short, whole.clone(), vec![0x45, 0, 0]];
+    let mut batch = filled(&frames);
+    batch.parse(Policy::PASS);
+    let found: Vec<_> = (0..batch.len()).map(|index| batch.payload(index)).collect();
+    assert_eq!(found, [None, None, None, Some(&[][..]), None]);
+    assert_eq!(batch.layers(4), None);
+}
