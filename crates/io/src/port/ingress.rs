@@ -12,6 +12,8 @@ use crate::source::{Polled, Source};
 
 /// How long a frame may have waited in a ring: a longer time is a step of the wall clock.
 const LONGEST_WAIT: u64 = 10_000_000_000;
+/// Frames of a batch that its memory is made for; a larger batch of short frames fits, too.
+const BATCH: usize = 256;
 /// How often link events are looked for while frames come.
 const EVENTS_EVERY: Duration = Duration::from_millis(50);
 
@@ -68,7 +70,7 @@ impl Ingress {
             mode,
             ports: ports.collect::<Result<_, _>>()?,
             monitor,
-            buffer: ReceiveBuffer::new(1),
+            buffer: ReceiveBuffer::new(BATCH),
             first: 0,
             clock: Clock::start(),
             looked_for_events: Instant::now(),
