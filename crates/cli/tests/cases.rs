@@ -15,7 +15,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use support::packets;
+use support::{frames, packets, parts};
 
 /// What a case is run on: arguments for the chain file's `[run]`.
 const DEVICES: [&str; 7] = [
@@ -27,20 +27,6 @@ const DEVICES: [&str; 7] = [
     "device = \"host\"",
     "device = \"auto\"\nworkers = 2",
 ];
-
-fn parts(text: &str) -> BTreeMap<&str, String> {
-    let mut parts: BTreeMap<&str, String> = BTreeMap::new();
-    let mut current = None;
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix("== ") {
-            current = Some(parts.entry(name.trim()).or_default());
-        } else if let Some(part) = &mut current {
-            part.push_str(line);
-            part.push('\n');
-        }
-    }
-    parts
-}
 
 fn flow(record: &serde_json::Value) -> String {
     let text = |name: &str| record[name].as_str().map_or_else(|| record[name].to_string(), str::to_owned);
@@ -69,18 +55,6 @@ fn flow(record: &serde_json::Value) -> String {
             _ => "?",
         }
     )
-}
-
-/// The bytes of each frame of a pcap file.
-fn frames(file: &[u8]) -> Vec<Vec<u8>> {
-    let mut frames = Vec::new();
-    let mut rest = &file[24..];
-    while !rest.is_empty() {
-        let len = u32::from_le_bytes(rest[8..12].try_into().expect("four bytes")) as usize;
-        frames.push(rest[16..16 + len].to_vec());
-        rest = &rest[16 + len..];
-    }
-    frames
 }
 
 fn run_case(name: &str, parts: &BTreeMap<&str, String>, device: &str) {

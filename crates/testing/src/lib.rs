@@ -10,6 +10,11 @@
 //!
 //! A test that does not run says so on standard error (`cargo test -- --nocapture`).
 
+#[cfg(target_os = "linux")]
+pub mod ends;
+#[cfg(target_os = "linux")]
+pub mod net;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -3,6 +3,7 @@
 
 pub mod packets;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -43,4 +44,51 @@ pub fn json(path: &Path) -> serde_json::Value {
 /// The repository's root.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The parts of a case, by name: see `cases.rs`.
+pub fn parts(text: &str) -> BTreeMap<&str, String> {
+    let mut parts: BTreeMap<&str, String> = BTreeMap::new();
+    let mut current = None;
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("== ") {
+            current = Some(parts.entry(name.trim()).or_default());
+        } else if let Some(part) = &mut current {
+            part.push_str(line);
+            part.push('\n');
+        }
+    }
+    parts
+}
+
+/// The bytes of each frame of a pcap file.
+pub fn frames(file: &[u8]) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let mut rest = &file[24..];
+    while !rest.is_empty() {
+        let len = u32::from_le_bytes(rest[8..12].try_into().expect("four bytes")) as usize;
+        frames.push(rest[16..16 + len].to_vec());
+        rest = &rest[16 + len..];
+    }
+    frames
+}
+
+/// Has tshark find no wrong checksum in a capture, and many right ones.
+pub fn assert_checksums(capture: &[u8]) {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), capture).expect("written");
+    let mut tshark = Command::new("tshark");
+    for preference in ["ip.check_checksum", "tcp.check_checksum", "udp.check_checksum"] {
+        tshark.args(["-o", &format!("{preference}:TRUE")]);
+    }
+    tshark.args(["-T", "fields", "-r"]).arg(file.path());
+    for field in ["ip.checksum.status", "tcp.checksum.status", "udp.checksum.status"] {
+        tshark.args(["-e", field]);
+    }
+    let (mut right, mut wrong) = (0, 0);
+    for status in succeed(&mut tshark).split(['\t', '\n']) {
+        right += usize::from(status == "1");
+        wrong += usize::from(status == "0");
+    }
+    assert!(right > 50 && wrong == 0, "{right} right and {wrong} wrong checksums");
 }

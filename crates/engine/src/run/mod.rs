@@ -177,6 +177,8 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         leaves_paging: false,
         until: None,
         time: None,
+        ends_at: None,
+        is_over: false,
     };
     let mut outlet = Outlet {
         outputs: io.outputs,
@@ -254,6 +256,10 @@ struct Intake<'a> {
     until: Option<u64>,
     /// The time of the last packet, in nanoseconds.
     time: Option<u64>,
+    /// When it was asked to end, where time goes on without packets.
+    ends_at: Option<Timestamp>,
+    /// Whether it has come to that time.
+    is_over: bool,
 }
 
 impl Intake<'_> {
@@ -270,8 +276,15 @@ impl Intake<'_> {
 
     /// Fills a batch with what is there.
     fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
-        if self.stop.load(Ordering::Relaxed) || self.limit.is_some_and(|limit| self.received >= limit) {
+        if self.is_over || self.limit.is_some_and(|limit| self.received >= limit) {
             return Ok(Polled::End);
+        }
+        if self.stop.load(Ordering::Relaxed) && self.ends_at.is_none() {
+            self.ends_at = self.source.now();
+            // What the kernel has received by then is finished; of a capture, what was read.
+            if self.ends_at.is_none() {
+                return Ok(Polled::End);
+            }
         }
         let room = batch.capacity();
         // No more is read than is judged, so that what the reader counts is what the run counts.
@@ -287,8 +300,9 @@ impl Intake<'_> {
         let polled = self.source.poll(batch)?;
         batch.set_capacity(room);
         if polled != Polled::Frames {
-            return Ok(polled);
+            return Ok(if self.ends_at.is_some() { Polled::End } else { polled });
         }
+        self.is_over = self.ends_at.is_some_and(|end| last_time(batch) > Some(end));
         self.received += batch.len() as u64;
         self.time = last_time(batch).map(Timestamp::as_nanos).or(self.time);
         (self.progress)(self.source.position(), self.received);

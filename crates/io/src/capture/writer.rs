@@ -3,7 +3,7 @@
 use std::mem;
 use std::path::Path;
 
-use packetloom_packet::{Batch, FrameRef, LinkType};
+use packetloom_packet::{Batch, FrameRef, LinkType, Timestamp};
 
 use super::{Resolution, pcap};
 use crate::Error;
@@ -39,10 +39,15 @@ impl EncodedFrames {
         let most = |frame: &FrameRef| HEADER + (frame.len as usize).min(SNAP as usize);
         self.records.reserve(batch.frames().iter().map(most).sum());
         let frames = batch.verdicts().iter().zip(batch.frames()).enumerate();
+        let has_changes = batch.has_rewrites() || !batch.offloads().is_empty();
+        let wall_offset = batch.wall_offset();
         for (index, (_, frame)) in frames.filter(|(_, (verdict, _))| verdict.is_pass()) {
-            let frame = FrameRef { time: frame.time.shifted(batch.wall_offset()), ..*frame };
-            let is_encoded =
-                self.push(&frame, batch.bytes(index), resolution, |bytes| finish(batch, index, bytes));
+            let time = frame.time.shifted(wall_offset);
+            let is_encoded = self.push((frame, time), batch.bytes(index), resolution, |bytes| {
+                if has_changes {
+                    finish(batch, index, bytes);
+                }
+            });
             if !is_encoded {
                 break;
             }
@@ -59,7 +64,7 @@ impl EncodedFrames {
     /// Appends a frame whose bytes are changed then; `false` where its link type is not that of the others.
     fn push(
         &mut self,
-        frame: &FrameRef,
+        (frame, time): (&FrameRef, Timestamp),
         bytes: &[u8],
         resolution: Resolution,
         change: impl FnOnce(&mut [u8]),
@@ -69,7 +74,7 @@ impl EncodedFrames {
             return false;
         }
         let bytes = within_snap(bytes);
-        let nanos = frame.time.as_nanos();
+        let nanos = time.as_nanos();
         let seconds = u32::try_from(nanos / 1_000_000_000).unwrap_or(u32::MAX);
         let fraction = (nanos % 1_000_000_000) as u32;
         let fraction = match resolution {
@@ -163,7 +168,7 @@ impl CaptureWriter {
     pub fn write(&mut self, frame: &FrameRef, bytes: &[u8]) -> Result<(), Error> {
         let mut frames = mem::take(&mut self.frames);
         frames.clear();
-        frames.push(frame, bytes, self.resolution, |_| {});
+        frames.push((frame, frame.time), bytes, self.resolution, |_| {});
         let result = self.append(&frames);
         self.frames = frames;
         result

@@ -4,11 +4,11 @@
 //! with `PACKETLOOM_SWEEPS=1`.
 #![cfg(target_os = "linux")]
 
-mod ends;
 mod forwarder;
 mod frames;
 mod guard;
 mod links;
-mod net;
 mod rings;
 mod through;
+
+use packetloom_testing::{ends, net};

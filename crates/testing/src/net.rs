@@ -10,9 +10,10 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Addresses of the client and the server.
-pub(crate) const CLIENT: [&str; 2] = ["10.9.0.1", "fd09::1"];
-pub(crate) const SERVER: [&str; 2] = ["10.9.0.2", "fd09::2"];
+/// Addresses of the client.
+pub const CLIENT: [&str; 2] = ["10.9.0.1", "fd09::1"];
+/// Addresses of the server.
+pub const SERVER: [&str; 2] = ["10.9.0.2", "fd09::2"];
 
 /// Where `ip` keeps namespaces.
 const NAMES: &str = "/var/run/netns";
@@ -20,12 +21,12 @@ const NAMES: &str = "/var/run/netns";
 const PREFIX: &str = "packetloom-test-";
 
 /// Runs `ip` with these words.
-pub(crate) fn ip(words: &str) -> Result<(), String> {
+pub fn ip(words: &str) -> Result<(), String> {
     run("ip", words)
 }
 
 /// Runs a program with these words.
-pub(crate) fn run(program: &str, words: &str) -> Result<(), String> {
+pub fn run(program: &str, words: &str) -> Result<(), String> {
     let output = Command::new(program).args(words.split_whitespace()).output();
     match output {
         Ok(output) if output.status.success() => Ok(()),
@@ -42,7 +43,7 @@ fn enter(name: &str) {
 
 /// A network namespace.
 #[derive(Debug)]
-pub(crate) struct Namespace(String);
+pub struct Namespace(String);
 
 impl Namespace {
     fn new(role: &str) -> Result<Self, String> {
@@ -55,17 +56,17 @@ impl Namespace {
     }
 
     /// Its name.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.0
     }
 
     /// Runs `ip` in it.
-    pub(crate) fn ip(&self, words: &str) -> Result<(), String> {
+    pub fn ip(&self, words: &str) -> Result<(), String> {
         ip(&format!("-n {} {words}", self.0))
     }
 
     /// Runs something in it, in a thread of its own.
-    pub(crate) fn run<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+    pub fn run<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 enter(&self.0);
@@ -76,7 +77,7 @@ impl Namespace {
     }
 
     /// Starts a thread in it.
-    pub(crate) fn spawn<T: Send + 'static>(
+    pub fn spawn<T: Send + 'static>(
         &self,
         run: impl FnOnce() -> T + Send + 'static,
     ) -> thread::JoinHandle<T> {
@@ -88,18 +89,18 @@ impl Namespace {
     }
 
     /// Writes a setting of the network (`/proc/sys/net`).
-    pub(crate) fn set(&self, setting: &str, value: &str) {
+    pub fn set(&self, setting: &str, value: &str) {
         self.run(|| fs::write(format!("/proc/sys/net/{setting}"), value).expect("written"));
     }
 
     /// What `ip` says about an interface in it.
-    pub(crate) fn show(&self, interface: &str) -> String {
+    pub fn show(&self, interface: &str) -> String {
         let output = Command::new("ip").args(["-n", &self.0, "-d", "-o", "link", "show", interface]).output();
         String::from_utf8(output.expect("ip").stdout).expect("text")
     }
 
     /// The MAC address of an interface in it.
-    pub(crate) fn mac(&self, interface: &str) -> [u8; 6] {
+    pub fn mac(&self, interface: &str) -> [u8; 6] {
         let text = self.show(interface);
         let text = text.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next());
         let text = text.expect("an address");
@@ -111,7 +112,7 @@ impl Namespace {
     }
 
     /// Runs a program in it.
-    pub(crate) fn exec(&self, words: &str) -> Result<(), String> {
+    pub fn exec(&self, words: &str) -> Result<(), String> {
         ip(&format!("netns exec {} {words}", self.0))
     }
 }
@@ -135,20 +136,23 @@ fn remove_stale() {
 
 /// A client and a server with the product between them: c0 - pa (product) pb - s0. All are in one subnet.
 #[derive(Debug)]
-pub(crate) struct Net {
-    pub(crate) client: Namespace,
-    pub(crate) product: Namespace,
-    pub(crate) server: Namespace,
+pub struct Net {
+    /// Has `c0`.
+    pub client: Namespace,
+    /// Has `pa` and `pb`.
+    pub product: Namespace,
+    /// Has `s0`.
+    pub server: Namespace,
 }
 
 impl Net {
     /// `None`, and a word about it, where namespaces may not be made; with `PACKETLOOM_LIVE=1` that is a failure.
-    pub(crate) fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         static WHY_NOT: OnceLock<Option<String>> = OnceLock::new();
         let why_not = WHY_NOT.get_or_init(|| Self::build().err());
         match why_not {
             None => Some(Self::build().expect("a second network")),
-            Some(reason) if packetloom_testing::live() => {
+            Some(reason) if crate::live() => {
                 panic!("PACKETLOOM_LIVE=1, but network namespaces cannot be made: {reason}")
             }
             Some(reason) => {
@@ -174,7 +178,7 @@ impl Net {
     }
 
     /// Makes the link between client and product.
-    pub(crate) fn connect_a(&self) -> Result<(), String> {
+    pub fn connect_a(&self) -> Result<(), String> {
         self.connect(&self.client, "c0", "pa", CLIENT)
     }
 

@@ -50,7 +50,7 @@ fn read(stream: &mut TcpStream, len: usize) {
 
 /// Sends `len` bytes from the client to `address`, where the server listens on all addresses, and as many back. Returns the rates of both in
 /// Gb/s.
-pub(crate) fn transfer(net: &Net, address: &str, len: usize) -> [f64; 2] {
+pub fn transfer(net: &Net, address: &str, len: usize) -> [f64; 2] {
     let any = if address.contains(':') { "::" } else { "0.0.0.0" };
     let listener = net.server.run(|| TcpListener::bind(at(any, 0)).expect("bound"));
     let port = listener.local_addr().expect("bound").port();
@@ -90,7 +90,7 @@ pub(crate) fn transfer(net: &Net, address: &str, len: usize) -> [f64; 2] {
 }
 
 /// Sends datagrams of these lengths to an echo server at `address` and back; `Err` says for which no answer came.
-pub(crate) fn echo(net: &Net, address: &str, lens: &[usize]) -> Result<(), usize> {
+pub fn echo(net: &Net, address: &str, lens: &[usize]) -> Result<(), usize> {
     let any = if address.contains(':') { "::" } else { "0.0.0.0" };
     let server = net.server.run(|| UdpSocket::bind(at(any, 0)).expect("bound"));
     let port = server.local_addr().expect("bound").port();
@@ -112,6 +112,6 @@ pub(crate) fn echo(net: &Net, address: &str, lens: &[usize]) -> Result<(), usize
 }
 
 /// Sends ICMP echo requests from the client to the server's kernel and waits for the answers.
-pub(crate) fn ping(net: &Net, address: &str, count: usize) -> Result<(), String> {
+pub fn ping(net: &Net, address: &str, count: usize) -> Result<(), String> {
     net.client.exec(&format!("ping -q -i 0.02 -W 2 -c {count} {address}"))
 }

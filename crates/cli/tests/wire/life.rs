@@ -1,0 +1,168 @@
+//! What happens to a run between two interfaces while packets come.
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use packetloom_testing::ends::{ping, transfer};
+use packetloom_testing::net::{Net, SERVER, run};
+use rustix::process::Signal;
+
+use crate::product::{Product, count, interfaces, sum};
+
+const CHAIN: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n[[chain]]\nnf = \"counter\"\n";
+const PERMIT: &str = "permit any from any to any\n";
+
+/// Datagrams from the client to the server until something is done; how many were sent and how many came.
+fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
+    let server = net.server.run(|| UdpSocket::bind("0.0.0.0:4000").expect("bound"));
+    server.set_read_timeout(Some(Duration::from_millis(300))).expect("set");
+    let client = net.client.run(|| UdpSocket::bind("0.0.0.0:0").expect("bound"));
+    let (is_done, sent, came) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                // A link that is down refuses.
+                let is_sent = client.send_to(&[7; 64], (SERVER[0], 4000)).is_ok();
+                sent.fetch_add(u64::from(is_sent), Ordering::Relaxed);
+                thread::sleep(Duration::from_micros(300));
+            }
+        });
+        scope.spawn(|| {
+            while server.recv(&mut [0; 100]).is_ok() || !is_done.load(Ordering::Relaxed) {
+                came.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while came.load(Ordering::Relaxed) < 100 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        something();
+        let until = came.load(Ordering::Relaxed) + 100;
+        let begin = Instant::now();
+        while came.load(Ordering::Relaxed) < until && begin.elapsed() < Duration::from_secs(5) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    (sent.into_inner(), came.into_inner())
+}
+
+#[test]
+fn a_reload_loses_no_packet() {
+    let Some(net) = Net::new() else { return };
+    let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "--workers 2");
+    let (sent, came) = meanwhile(&net, || {
+        for round in 0..5 {
+            std::fs::write(product.at("rules"), format!("deny tcp from any to any port {round}\n{PERMIT}"))
+                .expect("written");
+            product.forget();
+            product.signal(Signal::HUP);
+            product.wait_for("read again");
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    assert_eq!(sent, came);
+    let done = product.stop();
+    assert_eq!(count(&done.summary, "/reloads/done"), 5, "{:#}", done.summary);
+    assert_eq!(sum(&done.summary, "/dropped"), 0);
+}
+
+#[test]
+fn a_run_may_end_while_packets_come() {
+    let Some(net) = Net::new() else { return };
+    for (signal, workers) in [(Signal::TERM, 1), (Signal::INT, 3)] {
+        let arguments = format!("--workers {workers}");
+        let product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], &arguments);
+        let mut done = None;
+        // Where nothing is in between, nothing comes; what was received is in one counter, which is checked.
+        meanwhile(&net, || done = Some(product.stop_by(signal)));
+        let done = done.expect("it ended");
+        assert!(count(&done.summary, "/received") >= 100);
+        assert_eq!(done.summary["stopped"], true);
+        assert_eq!(interfaces(&done.summary).map(|of| sum(of, "/not_sent")).sum::<u64>(), 0);
+    }
+}
+
+#[test]
+fn links_go_and_come_back() {
+    let Some(net) = Net::new() else { return };
+    let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
+    ping(&net, SERVER[0], 3).expect("answered");
+    // The other end of a link, which shows by its carrier alone.
+    net.server.ip("link set s0 down").expect("down");
+    product.wait_for("pb: no carrier");
+    ping(&net, SERVER[0], 2).expect_err("nobody is there");
+    net.server.ip("link set s0 up").expect("up");
+    product.wait_for("pb: the link is up");
+    ping(&net, SERVER[0], 3).expect("answered");
+    // An interface of its own.
+    net.product.ip("link set pa down").expect("down");
+    product.wait_for("pa: switched off");
+    net.product.ip("link set pa up").expect("up");
+    product.wait_for("pa: the link is up");
+    ping(&net, SERVER[0], 3).expect("answered");
+    // One that goes and comes with the same name.
+    product.forget();
+    net.product.ip("link del pa").expect("removed");
+    product.wait_for("pa: removed");
+    net.connect_a().expect("made again");
+    product.wait_for("pa: the link is up");
+    ping(&net, SERVER[0], 3).expect("answered");
+    transfer(&net, SERVER[0], 4 << 20);
+    let done = product.stop();
+    assert_eq!(sum(&done.summary, "/dropped"), 0, "{:#}", done.summary);
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_the_kernel_as_it_was() {
+    let Some(net) = Net::new() else { return };
+    let tables = || {
+        let output = net.product.run(|| std::process::Command::new("nft").args(["list", "tables"]).output());
+        String::from_utf8(output.expect("nft").stdout).expect("text")
+    };
+    run("nft", "--version").expect("nft is installed");
+    let product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
+    ping(&net, SERVER[0], 3).expect("answered");
+    assert!(tables().contains("packetloom-pa") && tables().contains("packetloom-pb"), "{}", tables());
+    product.kill();
+    let begin = Instant::now();
+    while tables().contains("packetloom") {
+        assert!(begin.elapsed() < Duration::from_secs(5), "{}", tables());
+        thread::sleep(Duration::from_millis(10));
+    }
+    // The kernel has the packets again.
+    net.product.ip("addr add 10.9.0.8/24 dev pa").expect("an address");
+    ping(&net, "10.9.0.8", 3).expect("answered by the kernel");
+}
+
+/// Idle flows are exported while nothing comes, and what is written can be read meanwhile.
+#[test]
+fn records_are_there_while_the_run_goes_on() {
+    let Some(net) = Net::new() else { return };
+    let chain = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"500ms\"\noutput = \"flows.jsonl\"\n";
+    let product = Product::inline(&net.product, chain, &[], "--workers 2");
+    let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    ping(&net, SERVER[0], 4).expect("answered");
+    let begin = Instant::now();
+    let is_ping = |record: &&serde_json::Value| record["protocolIdentifier"] == 1;
+    loop {
+        let records = product.records();
+        if let Some(record) = records.iter().find(is_ping) {
+            assert_eq!(record["flowEndReason"], 1, "{record:#}");
+            assert_eq!(
+                (count(record, "/packetDeltaCount"), count(record, "/reversePacketDeltaCount")),
+                (4, 4)
+            );
+            let start = u128::from(count(record, "/flowStartMilliseconds"));
+            assert!(
+                (before.as_millis()..before.as_millis() + 60_000).contains(&start),
+                "wall time: {record:#}"
+            );
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "no record");
+        thread::sleep(Duration::from_millis(50));
+    }
+    product.stop();
+}

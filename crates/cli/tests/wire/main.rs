@@ -1,0 +1,13 @@
+//! `run` and `meter` over network interfaces, between network namespaces that the tests make: a client, the product, a server.
+//!
+//! Where namespaces may not be made the tests say that they are skipped; with `PACKETLOOM_LIVE=1` they fail there.
+#![allow(missing_docs)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod inline;
+mod life;
+mod monitor;
+mod product;
+mod replay;

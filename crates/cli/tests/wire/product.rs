@@ -1,0 +1,188 @@
+//! The command, at work in the product's namespace.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use packetloom_testing::net::Namespace;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A run of the command.
+pub(crate) struct Product {
+    child: Child,
+    folder: PathBuf,
+    lines: Receiver<String>,
+    /// What it has said so far.
+    pub(crate) said: Vec<String>,
+    _folder: tempfile::TempDir,
+}
+
+/// What it left.
+pub(crate) struct Done {
+    pub(crate) summary: serde_json::Value,
+    pub(crate) records: Vec<serde_json::Value>,
+    /// The capture of what passed, if it was asked for as `passed.pcap`.
+    pub(crate) passed: Vec<u8>,
+}
+
+impl Product {
+    /// Writes files into a folder of its own and runs the command there, in a namespace, until its interfaces are open.
+    pub(crate) fn start(namespace: &Namespace, files: &[(&str, &str)], arguments: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).expect("written");
+        }
+        let mut command = support::packetloom();
+        command.args(arguments.split_whitespace()).args(["--summary", "summary.json"]);
+        command.current_dir(folder.path()).stderr(Stdio::piped()).stdout(Stdio::null());
+        let mut child = namespace.run(|| command.spawn().expect("started"));
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let (say, lines) = channel();
+        thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                if say.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let path = folder.path().to_owned();
+        let mut product = Self { child, folder: path, lines, said: Vec::new(), _folder: folder };
+        product.wait_for("receiving from");
+        product
+    }
+
+    /// Between the two interfaces, with this chain.
+    pub(crate) fn inline(
+        namespace: &Namespace,
+        chain: &str,
+        files: &[(&str, &str)],
+        arguments: &str,
+    ) -> Self {
+        let chain = format!("[source]\ninterface = [\"pa\", \"pb\"]\nmode = \"inline\"\n{chain}");
+        let files = [files, &[("chain.toml", &*chain)]].concat();
+        Self::start(namespace, &files, &format!("run chain.toml {arguments}"))
+    }
+
+    /// Waits until it says something.
+    pub(crate) fn wait_for(&mut self, text: &str) {
+        let begin = Instant::now();
+        while !self.said.iter().any(|line| line.contains(text)) {
+            let left = PATIENCE.saturating_sub(begin.elapsed());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => self.said.push(line),
+                Err(_) => panic!("it did not say {text:?}, but: {:#?}", self.said),
+            }
+        }
+    }
+
+    /// Forgets what it said until now.
+    pub(crate) fn forget(&mut self) {
+        self.said.clear();
+        while self.lines.try_recv().is_ok() {}
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+    }
+
+    /// Kills it, and waits until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("gone");
+    }
+
+    /// A file that it reads or writes.
+    pub(crate) fn at(&self, file: &str) -> PathBuf {
+        self.folder.join(file)
+    }
+
+    /// The records that it has written so far.
+    pub(crate) fn records(&self) -> Vec<serde_json::Value> {
+        records(&self.folder)
+    }
+
+    /// Ends it with a signal; every packet has to be in one counter.
+    pub(crate) fn stop_by(mut self, signal: Signal) -> Done {
+        self.signal(signal);
+        let status = self.child.wait().expect("gone");
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            self.said.push(line);
+        }
+        assert!(status.success(), "{status}: {:#?}", self.said);
+        let summary = support::json(&self.folder.join("summary.json"));
+        check_counters(&summary);
+        let records = records(&self.folder);
+        let passed = fs::read(self.folder.join("passed.pcap")).unwrap_or_default();
+        Done { summary, records, passed }
+    }
+
+    pub(crate) fn stop(self) -> Done {
+        self.stop_by(Signal::INT)
+    }
+}
+
+impl Drop for Product {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn records(folder: &Path) -> Vec<serde_json::Value> {
+    let path = folder.join("flows.jsonl");
+    if path.exists() { support::json_lines(&path) } else { Vec::new() }
+}
+
+/// A number in a summary.
+pub(crate) fn count(value: &serde_json::Value, pointer: &str) -> u64 {
+    let found = value.pointer(pointer).and_then(serde_json::Value::as_u64);
+    found.unwrap_or_else(|| panic!("no number {pointer} in {value:#}"))
+}
+
+/// The sum of the numbers in an object of a summary.
+pub(crate) fn sum(value: &serde_json::Value, pointer: &str) -> u64 {
+    let object = value.pointer(pointer).and_then(serde_json::Value::as_object);
+    let object = object.unwrap_or_else(|| panic!("no object {pointer} in {value:#}"));
+    object.values().map(|value| value.as_u64().expect("a number")).sum()
+}
+
+fn check_counters(summary: &serde_json::Value) {
+    // A meter's summary has no verdicts: all passes.
+    if summary.get("dropped").is_none() {
+        let received: u64 = interfaces(summary).map(|interface| count(interface, "/received")).sum();
+        assert_eq!(count(summary, "/frames"), received, "{summary:#}");
+        return;
+    }
+    let (received, passed) = (count(summary, "/received"), count(summary, "/passed"));
+    assert_eq!(received, passed + sum(summary, "/dropped"), "{summary:#}");
+    let came: u64 = interfaces(summary).map(|interface| count(interface, "/received")).sum();
+    assert_eq!(came, received, "{summary:#}");
+    if interfaces(summary).all(|interface| interface.get("sent").is_some()) {
+        let left: u64 = interfaces(summary)
+            .map(|interface| count(interface, "/sent") + sum(interface, "/not_sent"))
+            .sum();
+        assert_eq!(left, passed, "{summary:#}");
+    }
+}
+
+/// What a summary says of each interface.
+pub(crate) fn interfaces(summary: &serde_json::Value) -> impl Iterator<Item = &serde_json::Value> {
+    summary["interfaces"].as_array().expect("interfaces").iter()
+}
+
+/// Packets of both directions in flow records.
+pub(crate) fn packets(records: &[serde_json::Value]) -> u64 {
+    let of = |record: &serde_json::Value| {
+        count(record, "/packetDeltaCount") + count(record, "/reversePacketDeltaCount")
+    };
+    records.iter().map(of).sum()
+}

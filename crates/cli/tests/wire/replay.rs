@@ -1,0 +1,184 @@
+//! The cases of this repository and its example, sent over links: what passes is what passes from a capture.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use packetloom_io::port::{Guard, Mode, Options, Outgoing, Port, ReceiveBuffer, Sender, wait};
+use packetloom_packet::{Batch, Offload};
+use packetloom_testing::net::Net;
+
+use crate::product::{Product, count, interfaces};
+use crate::support::{self, frames, packetloom, packets, parts, succeed};
+
+/// Cases that hang on the packets' times: a link has its own.
+const BY_TIME: [&str; 0] = [];
+/// Cases with frames of which not all was captured, or that no interface takes.
+const NOT_WHOLE: [&str; 2] = ["policy", "tcp-flags"];
+
+/// A sender at the client, and a receiver at the server, whose kernels say nothing.
+struct Link {
+    sender: Sender,
+    _client: Port,
+    server: Port,
+    buffer: ReceiveBuffer,
+    batch: Batch,
+    _guards: [Guard; 2],
+}
+
+impl Link {
+    fn new(net: &Net) -> Self {
+        for (namespace, interface) in [(&net.client, "c0"), (&net.server, "s0")] {
+            namespace.set(&format!("ipv6/conf/{interface}/disable_ipv6"), "1");
+            namespace.ip(&format!("link set {interface} mtu 9000")).expect("set");
+        }
+        for port in ["pa", "pb"] {
+            net.product.ip(&format!("link set {port} mtu 9000")).expect("set");
+        }
+        let open = |interface: &str| {
+            let guard = Guard::install(interface).expect("a guard");
+            (Port::open(&Options::new(interface, Mode::Monitor)).expect("a port"), guard)
+        };
+        let (client, client_guard) = net.client.run(|| open("c0"));
+        let (server, server_guard) = net.server.run(|| open("s0"));
+        Self {
+            sender: client.sender(),
+            _client: client,
+            server,
+            buffer: ReceiveBuffer::new(256),
+            batch: Batch::new(256),
+            _guards: [client_guard, server_guard],
+        }
+    }
+
+    /// Sends frames one by one; those that come out, until none comes for a while.
+    fn send(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut came = Vec::new();
+        for (number, bytes) in frames.iter().enumerate() {
+            let sent = self.sender.send(&[Outgoing { bytes, offload: Offload::NONE }]).expect("sent");
+            assert_eq!((sent.taken, sent.stopped), (1, None), "frame {number}");
+            self.take(&mut came);
+            // No faster than a product that was built for tests, beside others on few processors.
+            if number % 64 == 63 {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let mut last = Instant::now();
+        while last.elapsed() < Duration::from_millis(150) {
+            wait(&[&self.server], &[], Some(Duration::from_millis(20))).expect("waited");
+            if self.take(&mut came) {
+                last = Instant::now();
+            }
+        }
+        came
+    }
+
+    fn take(&mut self, came: &mut Vec<Vec<u8>>) -> bool {
+        self.server.receive(&mut self.buffer);
+        self.buffer.deliver(&mut self.batch);
+        came.extend((0..self.batch.len()).map(|index| self.batch.bytes(index).to_vec()));
+        !self.batch.is_empty()
+    }
+}
+
+/// What passes of a capture, and the counters of verdicts.
+fn from_capture(folder: &Path, arguments: &[&str]) -> (Vec<Vec<u8>>, serde_json::Value) {
+    let mut command = packetloom();
+    command.current_dir(folder).arg("run").arg("chain.toml").args(arguments);
+    succeed(command.args(["-w", "passed.pcap", "--summary", "summary.json"]));
+    let passed = frames(&fs::read(folder.join("passed.pcap")).expect("a capture"));
+    (passed, support::json(&folder.join("summary.json"))["dropped"].clone())
+}
+
+fn over_links(
+    net: &Net,
+    link: &mut Link,
+    files: &[(&str, &str)],
+    all: &[Vec<u8>],
+    workers: usize,
+) -> (Vec<Vec<u8>>, serde_json::Value) {
+    let arguments = format!("run chain.toml -i pa -i pb --inline --workers {workers}");
+    let product = Product::start(&net.product, files, &arguments);
+    let came = link.send(all);
+    let done = product.stop();
+    for interface in interfaces(&done.summary) {
+        assert_eq!(count(interface, "/missed"), 0, "{interface:#}");
+    }
+    assert_eq!(count(&done.summary, "/received"), all.len() as u64, "{:#}", done.summary);
+    (came, done.summary["dropped"].clone())
+}
+
+#[test]
+fn cases_have_the_same_verdicts_over_links() {
+    let Some(net) = Net::new() else { return };
+    let mut link = Link::new(&net);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut names: Vec<_> =
+        fs::read_dir(folder).expect("cases").map(|entry| entry.expect("a file").path()).collect();
+    names.sort_unstable();
+    let mut failed = BTreeMap::new();
+    let (mut tried, mut not_whole) = (0, Vec::new());
+    for path in &names {
+        let name = path.file_stem().expect("a name").to_str().expect("text");
+        let text = fs::read_to_string(path).expect("a case");
+        let parts = parts(&text);
+        let capture = packets::pcap(&parts["packets"]);
+        let is_whole = parts["packets"].lines().filter(|line| !line.trim().is_empty()).all(|line| {
+            let packet = packets::packet(line);
+            packet.wire_len == packet.bytes.len() && packet.bytes.len() >= 14
+        });
+        if !is_whole {
+            not_whole.push(name.to_owned());
+            continue;
+        }
+        if BY_TIME.contains(&name) {
+            continue;
+        }
+        let workdir = tempfile::tempdir().expect("a folder");
+        let files: Vec<_> = parts
+            .iter()
+            .filter(|(name, _)| !["packets", "passed", "flows", "summary"].contains(name))
+            .map(|(name, text)| (if *name == "chain" { "chain.toml" } else { name }, &**text))
+            .collect();
+        for (file, text) in &files {
+            fs::write(workdir.path().join(file), text).expect("written");
+        }
+        fs::write(workdir.path().join("in.pcap"), &capture).expect("written");
+        let expected = from_capture(workdir.path(), &["-r", "in.pcap"]);
+        for workers in [1, 2] {
+            let found = over_links(&net, &mut link, &files, &frames(&capture), workers);
+            if found != expected {
+                failed.insert(format!("{name}, {workers}"), (found, expected.clone()));
+            }
+            tried += 1;
+        }
+    }
+    assert_eq!(not_whole, NOT_WHOLE);
+    assert!(failed.is_empty(), "{:?}: {failed:?}", failed.keys());
+    assert!(tried > 40, "{tried}");
+}
+
+#[test]
+fn the_example_has_the_same_verdicts_over_links() {
+    let Some(net) = Net::new() else { return };
+    let mut link = Link::new(&net);
+    let example = support::root().join("examples/edge");
+    let rules = fs::read_to_string(example.join("edge.rules")).expect("rules");
+    let capture = fs::read(example.join("edge.pcap")).expect("a capture");
+    let chain = "[[chain]]\nnf = \"acl\"\nrules = \"edge.rules\"\n[[chain]]\nnf = \"conntrack\"\n[[chain]]\nnf = \"meter\"\n";
+    let files = [("chain.toml", chain), ("edge.rules", &*rules)];
+    let folder = tempfile::tempdir().expect("a folder");
+    for (file, text) in files {
+        fs::write(folder.path().join(file), text).expect("written");
+    }
+    fs::write(folder.path().join("in.pcap"), &capture).expect("written");
+    let expected = from_capture(folder.path(), &["-r", "in.pcap"]);
+    for workers in [1, 3] {
+        let found = over_links(&net, &mut link, &files, &frames(&capture), workers);
+        assert_eq!(found.1, expected.1, "{workers} workers");
+        assert_eq!(found.0.len(), expected.0.len(), "{workers} workers");
+        assert!(found.0 == expected.0, "other bytes");
+    }
+}
