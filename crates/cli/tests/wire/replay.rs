@@ -13,8 +13,10 @@ use packetloom_testing::net::Net;
 use crate::product::{Product, count, interfaces};
 use crate::support::{self, frames, packetloom, packets, parts, succeed};
 
-/// Cases that hang on the packets' times: a link has its own.
-const BY_TIME: [&str; 0] = [];
+/// Cases that hang on milliseconds between packets.
+const BY_TIME: [&str; 2] = ["limiter", "limiter-packets"];
+/// Cases whose workers share tables, so that packets that are this close may take effect in another order: with one worker only.
+const SHARED: [&str; 2] = ["scan-both", "scan-fan-out"];
 /// Cases with frames of which not all was captured, or that no interface takes.
 const NOT_WHOLE: [&str; 2] = ["policy", "tcp-flags"];
 
@@ -83,6 +85,19 @@ impl Link {
     }
 }
 
+/// A capture of packets that come at once, as they do over a link.
+fn at_once(mut capture: Vec<u8>) -> Vec<u8> {
+    let (mut at, mut micros) = (24, 0u32);
+    while at < capture.len() {
+        let len = u32::from_le_bytes(capture[at + 8..at + 12].try_into().expect("four bytes"));
+        capture[at..at + 4].copy_from_slice(&1u32.to_le_bytes());
+        capture[at + 4..at + 8].copy_from_slice(&micros.to_le_bytes());
+        micros += 20;
+        at += 16 + len as usize;
+    }
+    capture
+}
+
 /// What passes of a capture, and the counters of verdicts.
 fn from_capture(folder: &Path, arguments: &[&str]) -> (Vec<Vec<u8>>, serde_json::Value) {
     let mut command = packetloom();
@@ -124,7 +139,7 @@ fn cases_have_the_same_verdicts_over_links() {
         let name = path.file_stem().expect("a name").to_str().expect("text");
         let text = fs::read_to_string(path).expect("a case");
         let parts = parts(&text);
-        let capture = packets::pcap(&parts["packets"]);
+        let capture = at_once(packets::pcap(&parts["packets"]));
         let is_whole = parts["packets"].lines().filter(|line| !line.trim().is_empty()).all(|line| {
             let packet = packets::packet(line);
             packet.wire_len == packet.bytes.len() && packet.bytes.len() >= 14
@@ -148,6 +163,9 @@ fn cases_have_the_same_verdicts_over_links() {
         fs::write(workdir.path().join("in.pcap"), &capture).expect("written");
         let expected = from_capture(workdir.path(), &["-r", "in.pcap"]);
         for workers in [1, 2] {
+            if workers > 1 && SHARED.contains(&name) {
+                continue;
+            }
             let found = over_links(&net, &mut link, &files, &frames(&capture), workers);
             if found != expected {
                 failed.insert(format!("{name}, {workers}"), (found, expected.clone()));
