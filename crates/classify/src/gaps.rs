@@ -55,6 +55,28 @@ pub struct Gaps {
 }
 
 impl Gaps {
+    /// The same for packets that come by an interface: of the rules that they meet these are the positions ([`RuleSet::seen_by`]).
+    ///
+    /// [`RuleSet::seen_by`]: crate::RuleSet::seen_by
+    pub fn seen_by(&self, interface: Option<&str>, positions: &[u32]) -> Self {
+        let before = |position: u32| positions.partition_point(|&other| other < position) as u32;
+        let is_seen = |gap: &&Gap| {
+            gap.at_most.interfaces.as_ref().is_none_or(|interfaces| interfaces.contains(interface))
+        };
+        let seen = |gap: &Gap| Gap {
+            skipped: gap.skipped,
+            position: before(gap.position),
+            latest: before(gap.latest),
+            resumes: before(gap.resumes),
+            at_most: Rule { interfaces: None, ..gap.at_most.clone() },
+        };
+        let doubtful = self.doubtful.iter().map(|range| before(range.start)..before(range.end));
+        Self {
+            list: self.list.iter().filter(is_seen).map(seen).collect(),
+            doubtful: doubtful.filter(|range| !range.is_empty()).collect(),
+        }
+    }
+
     /// The gaps that may decide a packet before the rule at position `first` does, or before the default does where `first`
     /// is `None`; of several places of one thing that was left out, the first alone.
     pub fn before(&self, first: Option<u32>, key: &Key) -> Vec<&Gap> {

@@ -16,6 +16,7 @@ pub mod gaps;
 mod huge;
 pub mod hybrid;
 pub mod image;
+mod interfaces;
 pub mod linear;
 pub mod live;
 pub mod rule;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use packetloom_packet::{MatchKey4, MatchKey6};
 
 pub use gaps::{Gap, Gaps};
+pub use interfaces::Interfaces;
 pub use rule::{Action, Rule, RuleSet};
 
 /// What a classifier answers where no rule matches.

@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use packetloom_packet::protocol;
+
+use crate::Interfaces;
 
 /// What happens to a packet whose first matching rule says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -232,6 +235,8 @@ pub struct Rule {
     pub tcp_flags: Option<TcpFlagMatch>,
     /// Fragments.
     pub fragments: Fragments,
+    /// The interfaces by which packets come that it is for; `None` is any.
+    pub interfaces: Option<Arc<Interfaces>>,
     /// A name given in the file.
     pub id: Option<Box<str>>,
     /// What the file says about the rule; one line.
@@ -255,6 +260,7 @@ impl Rule {
             icmp_code: None,
             tcp_flags: None,
             fragments: Fragments::All,
+            interfaces: None,
             id: None,
             comment: None,
             log: false,
@@ -300,6 +306,9 @@ impl fmt::Display for Rule {
         if let Some(fragments) = self.fragments.name() {
             write!(f, " fragment {fragments}")?;
         }
+        if let Some(interfaces) = &self.interfaces {
+            write!(f, " in {interfaces}")?;
+        }
         if self.log {
             f.write_str(" log")?;
         }
@@ -310,6 +319,23 @@ impl fmt::Display for Rule {
             write!(f, " # {comment}")?;
         }
         Ok(())
+    }
+}
+
+impl RuleSet {
+    /// Whether any rule is for some interfaces only.
+    pub fn names_interfaces(&self) -> bool {
+        self.rules.iter().any(|rule| rule.interfaces.is_some())
+    }
+
+    /// The rules that packets meet which come by an interface (`None`: one whose name is not known), without what they say of interfaces;
+    /// and for each its position here.
+    pub fn seen_by(&self, interface: Option<&str>) -> (Self, Vec<u32>) {
+        let is_seen = |rule: &Rule| rule.interfaces.as_ref().is_none_or(|set| set.contains(interface));
+        let seen = self.rules.iter().zip(0..).filter(|(rule, _)| is_seen(rule));
+        let (rules, positions) =
+            seen.map(|(rule, position)| (Rule { interfaces: None, ..rule.clone() }, position)).unzip();
+        (Self { rules }, positions)
     }
 }
 

@@ -235,6 +235,14 @@ pub(crate) enum AclVerb {
     Explain(ExplainArgs),
 }
 
+/// For lists whose rules may be for some interfaces only.
+#[derive(Debug, Args)]
+pub(crate) struct Entry {
+    /// Judge packets that came by this interface, where rules name interfaces; otherwise by one that no rule names
+    #[arg(long = "in", value_name = "INTERFACE")]
+    pub(crate) interface: Option<String>,
+}
+
 /// How a rule file is read.
 #[derive(Debug, Args)]
 pub(crate) struct Reading {
@@ -293,6 +301,8 @@ pub(crate) struct ClassifyArgs {
     pub(crate) format: Option<formats::Format>,
     #[command(flatten)]
     pub(crate) reading: Reading,
+    #[command(flatten)]
+    pub(crate) entry: Entry,
     /// Headers
     #[arg(long, value_name = "FILE")]
     pub(crate) headers: PathBuf,
@@ -317,6 +327,8 @@ pub(crate) struct Policy {
     pub(crate) format: Option<formats::Format>,
     #[command(flatten)]
     pub(crate) reading: Reading,
+    #[command(flatten)]
+    pub(crate) entry: Entry,
     /// Leave the flags column of ClassBench rules out
     #[arg(long)]
     pub(crate) ignore_flags: bool,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use packetloom_packet::{Batch, Timestamp};
+use packetloom_packet::{Batch, PortNames, Timestamp};
 
 use crate::Error;
 use crate::capture::{Findings, Truncation};
@@ -51,6 +51,11 @@ pub trait Source: Send {
 
     /// Pages of a mapped file that are best brought in before the next batch, by this thread or another one.
     fn paging(&mut self) -> Option<Paging> {
+        None
+    }
+
+    /// The names of the ports by which frames come, where they are known from the start.
+    fn port_names(&self) -> Option<PortNames> {
         None
     }
 

@@ -35,7 +35,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use packetloom_classify::RuleSet;
-use packetloom_packet::{Batch, FlowRecord, PacketRecord, Timestamp, Verdict};
+use packetloom_packet::{Batch, FlowRecord, PacketRecord, PortNames, Timestamp, Verdict};
 use serde::de::DeserializeOwned;
 
 use crate::flows::{FlowFunction, FlowOracle, Keeps, Kernel, StateAt};
@@ -150,6 +150,11 @@ pub trait Prepared: Any + Send + Sync {
     /// Packets of the run before which its rules change, in order.
     fn changes_at(&self) -> Vec<u64> {
         Vec::new()
+    }
+
+    /// Told before a run by which interfaces packets are going to come, so that what depends on that is ready.
+    fn expect_interfaces(&self, names: &PortNames) {
+        let _ = names;
     }
 
     /// Whether there is something that a device can do in its place.

@@ -14,6 +14,8 @@ pub struct OraclePacket {
     pub ip: Result<OracleIp, Reject>,
     /// Whether layer 2 has anything but the basic framings: those that a meter always counts.
     pub other_framing: bool,
+    /// The name of the interface by which it came, if that is known.
+    pub interface: Option<Box<str>>,
 }
 
 /// The outermost IP header and what follows it.
@@ -68,7 +70,7 @@ impl OraclePacket {
     pub fn new(nanos: u64, link: LinkType, frame: &[u8], wire_len: u32) -> Self {
         let mut layer2 = Layer2 { frame, headers: 0, basic: true, guessing: false };
         let ip = layer2.start(link.0).and_then(|at| layer3(&frame[at..], wire_len as usize, at, true));
-        Self { nanos, ip, other_framing: !layer2.basic }
+        Self { nanos, ip, other_framing: !layer2.basic, interface: None }
     }
 
     /// The packet as a log names it.

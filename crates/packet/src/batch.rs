@@ -17,6 +17,9 @@ use crate::{
 /// base address.
 pub type Arena = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
+/// The names of ports by their numbers, where they are known.
+pub type PortNames = Arc<[Option<Box<str>>]>;
+
 /// Where one frame lies, and what the capture says about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRef {
@@ -100,6 +103,8 @@ pub struct Batch {
     layers: Vec<Layers>,
     /// From frames' times to wall time, in nanoseconds.
     wall_offset: i64,
+    /// Names of the ports by which frames came, if any are known.
+    port_names: Option<PortNames>,
     capacity: usize,
 }
 
@@ -120,6 +125,8 @@ pub struct Columns<'a> {
     pub v4: &'a mut Keys<MatchKey4>,
     /// The IPv6 packets' keys.
     pub v6: &'a mut Keys<MatchKey6>,
+    /// What the ports are called by which frames came, if any names are known.
+    pub port_names: Option<&'a PortNames>,
     arena: &'a Arena,
     layers: &'a [Layers],
     rewritten: &'a mut Vec<Changes>,
@@ -242,6 +249,7 @@ impl Batch {
             offloads: Vec::new(),
             layers: Vec::new(),
             wall_offset: 0,
+            port_names: None,
             capacity,
         }
     }
@@ -260,6 +268,7 @@ impl Batch {
         self.offloads.clear();
         self.layers.clear();
         self.wall_offset = 0;
+        self.port_names = None;
     }
 
     /// Appends a frame. Its bytes must lie within the arena; what does not is cut off at the arena's end.
@@ -283,9 +292,35 @@ impl Batch {
         self.wall_offset
     }
 
-    /// See [`Batch::offloads_mut`]; empty where there are none.
-    pub fn offloads(&self) -> &[Offload] {
-        &self.offloads
+    /// Whether any frame comes from an interface, and something may be left to be done to it.
+    pub fn has_offloads(&self) -> bool {
+        !self.offloads.is_empty()
+    }
+
+    /// Says what the ports are called by which frames came.
+    pub fn set_port_names(&mut self, names: Option<PortNames>) {
+        self.port_names = names;
+    }
+
+    /// What the ports are called, if any names are known.
+    pub fn port_names(&self) -> Option<&PortNames> {
+        self.port_names.as_ref()
+    }
+
+    /// The name of the port by which a frame came.
+    pub fn port_name(&self, index: usize) -> Option<&str> {
+        self.port_names.as_ref()?.get(usize::from(self.frames[index].port))?.as_deref()
+    }
+
+    /// Takes frames of a batch that is not parsed in place of those before: those from `from` on, as long as `takes` says so.
+    pub fn take_from(&mut self, whole: &Self, from: usize, takes: impl FnMut(&&FrameRef) -> bool) {
+        self.reset(whole.arena.clone());
+        self.wall_offset = whole.wall_offset;
+        self.port_names.clone_from(&whole.port_names);
+        self.frames.extend(whole.frames[from..].iter().take_while(takes).copied());
+        if let Some(offloads) = whole.offloads.get(from..from + self.frames.len()) {
+            self.offloads.extend_from_slice(offloads);
+        }
     }
 
     /// What the sender of a frame has left to be done.
@@ -338,6 +373,7 @@ impl Batch {
     pub fn gather(&mut self, whole: &Self, indices: &[u32]) {
         self.reset(whole.arena.clone());
         self.wall_offset = whole.wall_offset;
+        self.port_names.clone_from(&whole.port_names);
         if !whole.is_common() {
             indices.iter().for_each(|&index| self.push_from(whole, index as usize));
             return;
@@ -677,8 +713,8 @@ impl Batch {
 
     /// All columns, for functions that rewrite packets while they judge them.
     pub fn columns(&mut self) -> Columns<'_> {
-        let Self { arena, frames, verdicts, v4, v6, rewritten, layers, .. } = self;
-        Columns { frames, verdicts, v4, v6, arena, layers, rewritten }
+        let Self { arena, frames, verdicts, v4, v6, rewritten, layers, port_names, .. } = self;
+        Columns { frames, verdicts, v4, v6, port_names: port_names.as_ref(), arena, layers, rewritten }
     }
 
     /// Whether each frame was parsed and is TCP or UDP in one piece in IPv4, as it is in most batches: all keys are IPv4's and have ports,

@@ -23,7 +23,7 @@ pub mod verdict;
 pub mod wire;
 
 pub use self::prefetch::{prefetch, prefetch_at, prefetch_l2, prefetch_l2_at};
-pub use batch::{Arena, Batch, FrameRef};
+pub use batch::{Arena, Batch, FrameRef, PortNames};
 pub use dissect::{Connection, Headers, Key, Layers, Message, Role, dissect};
 pub use dscp::Dscp;
 pub use flow::{EndReason, FlowRecord, HalfFlow};

@@ -217,6 +217,11 @@ impl Format {
         FORMATS.iter().find(|description| description.format == self).unwrap_or(&FORMATS[FORMATS.len() - 1])
     }
 
+    /// Whether its rules may be for some interfaces only.
+    fn names_interfaces(self) -> bool {
+        matches!(self, Self::Native | Self::Iptables | Self::Ip6tables | Self::Nftables)
+    }
+
     /// The name on the command line and in chain files.
     pub fn name(self) -> &'static str {
         self.description().name
@@ -364,7 +369,18 @@ pub fn write_rules(
     writer: &mut dyn Write,
 ) -> Result<Vec<Skipped>, WriteError> {
     let mut writing = Writing { writer, options, skipped: Vec::new() };
-    (format.description().write)(rules, &mut writing)?;
+    if format.names_interfaces() {
+        (format.description().write)(rules, &mut writing)?;
+        return Ok(writing.skipped);
+    }
+    let mut others = Vec::with_capacity(rules.len());
+    for (index, rule) in rules.iter().enumerate() {
+        match rule.interfaces {
+            None => others.push(rule.clone()),
+            Some(_) => writing.inexpressible(index, rule, "where no rule names interfaces")?,
+        }
+    }
+    (format.description().write)(&others, &mut writing)?;
     Ok(writing.skipped)
 }
 

@@ -7,9 +7,12 @@
 //! have such a header, and takes fragments other than the first away. Of a packet whose header was cut short by the capture,
 //! neither such a condition nor its negation holds.
 
+use std::sync::Arc;
+
 use packetloom_packet::protocol;
 
 use super::set::{Integer, Set};
+use crate::Interfaces;
 use crate::rule::{Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, TcpFlagMatch};
 
 /// Source and destination addresses: of one family, or every one of both.
@@ -155,6 +158,8 @@ pub(crate) struct Region {
     icmp: Set<u16>,
     /// The byte of TCP flags.
     flags: Set<u8>,
+    /// By which they come.
+    interfaces: Interfaces,
 }
 
 impl Region {
@@ -168,6 +173,7 @@ impl Region {
             destination_ports: Set::ALL,
             icmp: Set::ALL,
             flags: Set::ALL,
+            interfaces: Interfaces::ALL,
         }
     }
 
@@ -178,6 +184,13 @@ impl Region {
             Some(ends) => self.ends = ends,
             None => self.kinds = Kinds::NONE,
         }
+        self
+    }
+
+    /// Leaves what comes by these interfaces.
+    #[must_use]
+    pub(crate) fn interfaces(mut self, interfaces: &Interfaces) -> Self {
+        self.interfaces = self.interfaces.intersection(interfaces);
         self
     }
 
@@ -237,6 +250,7 @@ impl Region {
             || self.destination_ports.is_empty()
             || self.icmp.is_empty()
             || self.flags.is_empty()
+            || self.interfaces.is_empty()
     }
 
     /// Whether all of its protocols are of some kind.
@@ -257,7 +271,12 @@ impl Region {
             Ends::V6(source, destination) => source.size() + destination.size(),
         };
         let ports = self.source_ports.size() + self.destination_ports.size();
-        1 + ends + self.protocols.size() + ports + self.icmp.size() + self.flags.size()
+        1 + ends
+            + self.protocols.size()
+            + ports
+            + self.icmp.size()
+            + self.flags.size()
+            + self.interfaces.size()
     }
 
     /// The packets of both; `None` where there are none.
@@ -273,6 +292,7 @@ impl Region {
             destination_ports: self.destination_ports.intersection(&other.destination_ports),
             icmp: self.icmp.intersection(&other.icmp),
             flags: self.flags.intersection(&other.flags),
+            interfaces: self.interfaces.intersection(&other.interfaces),
         })
     }
 
@@ -284,6 +304,7 @@ impl Region {
             && self.destination_ports.intersects(&other.destination_ports)
             && self.icmp.intersects(&other.icmp)
             && self.flags.intersects(&other.flags)
+            && !self.interfaces.intersection(&other.interfaces).is_empty()
     }
 
     /// What is in here and not in `other`, in parts that do not overlap.
@@ -308,6 +329,7 @@ impl Region {
         field!(destination_ports, Set::intersection);
         field!(icmp, Set::intersection);
         field!(flags, Set::intersection);
+        field!(interfaces, Interfaces::intersection);
         left.retain(|region| !region.is_empty());
         left
     }
@@ -340,6 +362,7 @@ impl Region {
             flags.len(),
         ];
         let count = lengths.into_iter().fold(1, usize::saturating_mul);
+        let interfaces = some(&self.interfaces);
         let rule = |number| {
             let mut rest = number;
             // The last field changes fastest.
@@ -357,6 +380,7 @@ impl Region {
                 icmp_type: icmp[at[6]].0,
                 icmp_code: icmp[at[6]].1,
                 tcp_flags: flags[at[7]],
+                interfaces: interfaces.clone(),
                 ..template.clone()
             }
         };
@@ -416,6 +440,7 @@ impl Region {
             icmp_code,
             tcp_flags,
             fragments,
+            interfaces: some(&self.interfaces),
             ..Rule::any(None)
         }
     }
@@ -538,4 +563,9 @@ pub(crate) fn flags_where(set: u8, mask: u8) -> Set<u8> {
 pub(crate) fn icmp(icmp_type: u8, code: Option<u8>) -> Set<u16> {
     let [low, high] = [code.unwrap_or(0), code.unwrap_or(u8::MAX)];
     Set::range(u16::from_be_bytes([icmp_type, low]), u16::from_be_bytes([icmp_type, high]))
+}
+
+/// What a rule says of interfaces: nothing where it is for all.
+fn some(interfaces: &Interfaces) -> Option<Arc<Interfaces>> {
+    (!interfaces.is_all()).then(|| Arc::new(interfaces.clone()))
 }

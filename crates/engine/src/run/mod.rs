@@ -168,6 +168,9 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     let chain = plan.chain();
     let settings = &chain.settings.run;
     let paths = lifecycle::paths(plan);
+    if let Some(names) = io.source.port_names() {
+        chain.functions.iter().for_each(|function| function.expect_interfaces(&names));
+    }
     let mut intake = Intake {
         source: io.source,
         limit: io.limit,

@@ -110,6 +110,7 @@ impl SlowChain {
         let frame = batch.frames()[index];
         let mut packet =
             OraclePacket::new(frame.time.as_nanos(), frame.link, batch.bytes(index), frame.wire_len);
+        packet.interface = batch.port_name(index).map(Into::into);
         let mut verdict = match &packet.ip {
             Ok(_) => Verdict::Pass,
             Err(reject) => policy.verdict(*reject),

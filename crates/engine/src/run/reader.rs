@@ -199,9 +199,7 @@ impl<'r, 'i> Reader<'r, 'i> {
             }
             *at = 0;
         }
-        batch.reset(held.arena().clone());
         *times = Times::NONE;
-        let frames = &held.frames()[*at..];
         let is_near = |frame: &&packetloom_packet::FrameRef| {
             let now = frame.time.as_nanos();
             let with = times.and(Times(now, now));
@@ -211,13 +209,8 @@ impl<'r, 'i> Reader<'r, 'i> {
             }
             is_near
         };
-        batch.extend(frames.iter().take_while(is_near).copied());
-        let end = *at + batch.len();
-        if let Some(offloads) = held.offloads().get(*at..end) {
-            batch.offloads_mut().extend_from_slice(offloads);
-        }
-        batch.set_wall_offset(held.wall_offset());
-        *at = end;
+        batch.take_from(held, *at, is_near);
+        *at += batch.len();
         Ok(Polled::Frames)
     }
 }

@@ -4,7 +4,7 @@
 //! [`LinkType::NONE`], all bytes that it holds, and a time in microseconds, the unit of interfaces that name none; such a
 //! simple packet block has the time of the latest frame whose interface is known.
 
-use packetloom_packet::{FrameRef, LinkType, Timestamp};
+use packetloom_packet::{FrameRef, LinkType, PortNames, Timestamp};
 
 use super::findings::{Fault, Findings};
 use super::{Order, Step};
@@ -18,6 +18,7 @@ const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 
 const OPTION_END: u16 = 0;
+const OPTION_NAME: u16 = 2;
 const OPTION_TSRESOL: u16 = 9;
 const OPTION_TSOFFSET: u16 = 14;
 
@@ -29,11 +30,16 @@ const MIN_BLOCK: usize = 12;
 const MAX_BLOCK: usize = 16 << 20;
 /// Interfaces of one section, as many as a port number can name.
 const MAX_INTERFACES: usize = 1 << 16;
+/// Interfaces whose names are kept: batches have copies of them.
+const MAX_NAMED: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Decoder {
     order: Order,
     interfaces: Vec<Interface>,
+    /// Their names, and whether these are others than those that were taken last.
+    names: Vec<Option<Box<str>>>,
+    are_names_new: bool,
     /// The time of the latest frame whose interface is known: simple packet blocks have none of their own.
     time: Timestamp,
     findings: Findings,
@@ -111,6 +117,8 @@ impl Decoder {
         Self {
             order: Order::Little,
             interfaces: Vec::new(),
+            names: Vec::new(),
+            are_names_new: false,
             time: Timestamp::default(),
             findings: Findings::default(),
         }
@@ -134,6 +142,8 @@ impl Decoder {
             };
             self.order = order;
             self.interfaces.clear();
+            self.are_names_new |= !self.names.is_empty();
+            self.names.clear();
             kind = SECTION_HEADER;
         }
         let len = self.order.u32(bytes, 4) as usize;
@@ -159,7 +169,8 @@ impl Decoder {
                 if self.interfaces.len() >= MAX_INTERFACES {
                     return Step::Broken(Fault::Interfaces(MAX_INTERFACES));
                 }
-                let interface = self.interface(body);
+                let (interface, name) = self.interface(body);
+                self.name(name);
                 self.interfaces.push(interface);
                 return Step::Skip(len as u64);
             }
@@ -233,7 +244,8 @@ impl Decoder {
         }
     }
 
-    fn interface(&self, body: &[u8]) -> Interface {
+    /// An interface, and its name.
+    fn interface<'b>(&self, body: &'b [u8]) -> (Interface, Option<&'b str>) {
         let number = self.order.u16(body, 0);
         let link = LinkType::of_number(number.into());
         let mut interface = Interface {
@@ -242,12 +254,18 @@ impl Decoder {
             snap: self.order.u32(body, 4),
             ..Interface::UNDEFINED
         };
+        let mut name = None;
         let mut options = &body[8..];
         while options.len() >= 4 {
             let (code, len) = (self.order.u16(options, 0), usize::from(self.order.u16(options, 2)));
             let Some(value) = options.get(4..4 + len) else { break };
             match (code, value) {
                 (OPTION_END, _) => break,
+                (OPTION_NAME, value) => {
+                    // Some programs count a 0 behind it.
+                    let value = value.split(|&byte| byte == 0).next().unwrap_or_default();
+                    name = str::from_utf8(value).ok().filter(|name| !name.is_empty());
+                }
                 (OPTION_TSRESOL, &[tsresol]) => {
                     interface.ticks = Ticks::new(tsresol);
                 }
@@ -263,7 +281,28 @@ impl Decoder {
             // Values are padded to 32 bits.
             options = options.get(4 + len.next_multiple_of(4)..).unwrap_or_default();
         }
-        interface
+        (interface, name)
+    }
+
+    /// Notes the name of the next interface.
+    fn name(&mut self, name: Option<&str>) {
+        let number = self.interfaces.len();
+        if let Some(name) = name.filter(|_| number < MAX_NAMED) {
+            self.names.resize(number, None);
+            self.names.push(Some(name.into()));
+            self.are_names_new = true;
+        }
+    }
+
+    /// Whether names have changed since they were taken.
+    pub(super) fn are_names_new(&self) -> bool {
+        self.are_names_new
+    }
+
+    /// The names of the interfaces; `None` where none is known.
+    pub(super) fn take_names(&mut self) -> Option<PortNames> {
+        self.are_names_new = false;
+        (!self.names.is_empty()).then(|| self.names.clone().into())
     }
 }
 

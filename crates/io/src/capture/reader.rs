@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use packetloom_packet::batch::empty_arena;
-use packetloom_packet::{Batch, FrameRef};
+use packetloom_packet::{Batch, FrameRef, PortNames};
 
 use super::{Decoder, Findings, HEADER_LEN, Resolution, Step, pcap, pcapng};
 use crate::Error;
@@ -44,6 +44,8 @@ pub struct CaptureReader {
     done: bool,
     /// Whether all that had come was handed out.
     is_drained: bool,
+    /// Names of a pcapng file's interfaces.
+    port_names: Option<PortNames>,
     stop: Stop,
 }
 
@@ -193,6 +195,7 @@ impl CaptureReader {
             truncation: None,
             done: stopped,
             is_drained: true,
+            port_names: None,
             stop,
         };
         reader.first_block()?;
@@ -239,6 +242,12 @@ impl CaptureReader {
             return Ok(false);
         }
         batch.reset(self.window.arena());
+        if let Decoder::Pcapng(decoder) = &mut self.decoder
+            && decoder.are_names_new()
+        {
+            self.port_names = decoder.take_names();
+        }
+        batch.set_port_names(self.port_names.clone());
         self.is_drained = false;
         while !batch.is_full() {
             if let (Decoder::Pcap(decoder), 0) = (&mut self.decoder, self.skip) {
@@ -267,6 +276,16 @@ impl CaptureReader {
                 Step::Skip(len) => {
                     self.skip = len;
                     self.skip_start = self.position();
+                    if let Decoder::Pcapng(decoder) = &mut self.decoder
+                        && decoder.are_names_new()
+                    {
+                        // The frames that follow may come by interfaces of other names.
+                        if !batch.is_empty() {
+                            break;
+                        }
+                        self.port_names = decoder.take_names();
+                        batch.set_port_names(self.port_names.clone());
+                    }
                 }
                 Step::NeedMore if !batch.is_empty() && matches!(self.window, Window::Stream(_)) => {
                     self.is_drained = true;
@@ -283,6 +302,7 @@ impl CaptureReader {
                     }
                     if batch.is_empty() {
                         batch.reset(self.window.arena());
+                        batch.set_port_names(self.port_names.clone());
                     }
                 }
                 Step::Broken(fault) => {

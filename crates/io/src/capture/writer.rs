@@ -39,7 +39,7 @@ impl EncodedFrames {
         let most = |frame: &FrameRef| HEADER + (frame.len as usize).min(SNAP as usize);
         self.records.reserve(batch.frames().iter().map(most).sum());
         let frames = batch.verdicts().iter().zip(batch.frames()).enumerate();
-        let has_changes = batch.has_rewrites() || !batch.offloads().is_empty();
+        let has_changes = batch.has_rewrites() || batch.has_offloads();
         let wall_offset = batch.wall_offset();
         for (index, (_, frame)) in frames.filter(|(_, (verdict, _))| verdict.is_pass()) {
             let time = frame.time.shifted(wall_offset);

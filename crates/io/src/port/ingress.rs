@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use packetloom_packet::{Batch, Timestamp};
+use packetloom_packet::{Batch, PortNames, Timestamp};
 
 use super::{LinkMonitor, Mode, Options, Port, PortState, ReceiveBuffer, Sender, Statistics, wait};
 use crate::Error;
@@ -48,6 +48,7 @@ pub struct Ingress {
     first: usize,
     clock: Clock,
     looked_for_events: Instant,
+    names: PortNames,
     notices: VecDeque<String>,
 }
 
@@ -74,6 +75,7 @@ impl Ingress {
             first: 0,
             clock: Clock::start(),
             looked_for_events: Instant::now(),
+            names: interfaces.iter().map(|name| Some(name.as_str().into())).collect(),
             notices: VecDeque::new(),
         })
     }
@@ -144,6 +146,7 @@ impl Source for Ingress {
         }
         self.buffer.deliver(batch);
         batch.set_wall_offset(instant.wall_offset());
+        batch.set_port_names(Some(self.names.clone()));
         Ok(Polled::Frames)
     }
 
@@ -158,6 +161,10 @@ impl Source for Ingress {
 
     fn now(&self) -> Option<Timestamp> {
         Some(Timestamp::from_nanos(self.clock.read().now))
+    }
+
+    fn port_names(&self) -> Option<PortNames> {
+        Some(self.names.clone())
     }
 
     fn position(&self) -> u64 {

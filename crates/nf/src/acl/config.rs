@@ -204,6 +204,7 @@ impl Config {
             list,
             kind: self.classifier.into(),
             classifier: OnceLock::new(),
+            by_interface: OnceLock::new(),
             name,
             skipped,
             changes: None,

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use packetloom_classify::{Classifier, NO_RULE};
-use packetloom_packet::batch::Keys;
-use packetloom_packet::{Batch, MatchKey4, MatchKey6, Verdict};
+use packetloom_packet::batch::{Columns, Keys, PortNames};
+use packetloom_packet::{Batch, FrameRef, MatchKey4, MatchKey6, Verdict};
 
 use super::List;
 use super::judge::Judge;
@@ -19,6 +19,8 @@ pub(super) trait Finder: Send {
         &mut self,
         verdicts: &mut [Verdict],
         keys: (&Keys<MatchKey4>, &Keys<MatchKey6>),
+        frames: &[FrameRef],
+        port_names: Option<&PortNames>,
         found: impl FnMut(&Passing<MatchKey4>, &Passing<MatchKey6>, &mut [Verdict]),
     );
 
@@ -70,6 +72,20 @@ impl<K: Copy> Passing<K> {
             }
         }
         self.first.resize(self.keys.len(), NO_RULE);
+    }
+
+    /// Their keys, of those that they were gathered from.
+    pub(super) fn keys<'a>(&'a self, keys: &'a Keys<K>) -> &'a [K] {
+        if self.is_all { &keys.keys } else { &self.keys }
+    }
+
+    /// Calls `each` with the number of each packet among these, and its frame.
+    pub(super) fn each_frame(&self, keys: &Keys<K>, mut each: impl FnMut(usize, u32)) {
+        if self.is_all {
+            return keys.frames.iter().enumerate().for_each(|(number, &frame)| each(number, frame));
+        }
+        let frames = self.at.iter().map(|&at| keys.frames[at as usize]);
+        frames.enumerate().for_each(|(number, frame)| each(number, frame));
     }
 
     /// Their keys, of those that they were gathered from, and a place for what is found.
@@ -124,6 +140,8 @@ impl Finder for Fixed {
         &mut self,
         verdicts: &mut [Verdict],
         (v4, v6): (&Keys<MatchKey4>, &Keys<MatchKey6>),
+        _: &[FrameRef],
+        _: Option<&PortNames>,
         mut found: impl FnMut(&Passing<MatchKey4>, &Passing<MatchKey6>, &mut [Verdict]),
     ) {
         let all = 0..verdicts.len();
@@ -146,8 +164,8 @@ impl<F> AclCpu<F> {
 impl<F: Finder> Function for AclCpu<F> {
     fn process(&mut self, batch: &mut Batch, _records: &mut Records<'_>) {
         let Self { finder, judge } = self;
-        let (verdicts, v4, v6) = batch.judge();
-        finder.find(verdicts, (v4, v6), |found_v4, found_v6, verdicts| {
+        let Columns { frames, verdicts, v4, v6, port_names, .. } = batch.columns();
+        finder.find(verdicts, (v4, v6), frames, port_names, |found_v4, found_v6, verdicts| {
             judge.judge(v4, found_v4, verdicts);
             judge.judge(v6, found_v6, verdicts);
         });

@@ -7,8 +7,8 @@ use packetloom_classify::formats::changes::{Transaction, read_changes};
 use packetloom_classify::live::{self, Reader, Writer};
 use packetloom_classify::{NO_RULE, RuleSet};
 use packetloom_io::input;
-use packetloom_packet::batch::Keys;
-use packetloom_packet::{MatchKey4, MatchKey6, Verdict};
+use packetloom_packet::batch::{Keys, PortNames};
+use packetloom_packet::{FrameRef, MatchKey4, MatchKey6, Verdict};
 
 use super::cpu::{Finder, Passing};
 use crate::Error;
@@ -39,7 +39,13 @@ impl Changes {
             let line = transactions[number].lines[error.change];
             Error::Invalid(format!("{name}:{line}: {error}"))
         })?;
-        Ok((Self { loaded, transactions, name }, RuleSet { rules: checked.rules }))
+        let rules = RuleSet { rules: checked.rules };
+        if rules.names_interfaces() {
+            return Err(Error::Invalid(format!(
+                "{name}: rules that change, and rules for some interfaces only (\"in\"); expected one of both"
+            )));
+        }
+        Ok((Self { loaded, transactions, name }, rules))
     }
 }
 
@@ -86,6 +92,8 @@ impl Finder for Changing {
         &mut self,
         verdicts: &mut [Verdict],
         (v4, v6): (&Keys<MatchKey4>, &Keys<MatchKey6>),
+        _: &[FrameRef],
+        _: Option<&PortNames>,
         mut found: impl FnMut(&Passing<MatchKey4>, &Passing<MatchKey6>, &mut [Verdict]),
     ) {
         let len = verdicts.len();

@@ -8,6 +8,8 @@
 //! that quote one of them pass from then on, before rules are asked. A connection is opened as [`connections`](crate::connections)
 //! has it, and forgotten after its own timeouts. Packets that no entry was found for are judged by the rules alone.
 //!
+//! A rule with `in` is for packets that came by some interfaces only. Rules that change cannot have it, nor are such lists judged on devices.
+//!
 //! - Shape: stateless where no rule has `reflect`. Keys in, verdicts out; packets and bytes of each rule and worker (16 bytes). Where
 //!   one has, two words of the flow's entry.
 //! - Counters: a rule counts the packets that it decides; those that pass by their connection are counted together.
@@ -16,6 +18,7 @@
 
 mod config;
 mod cpu;
+mod interfaces;
 mod judge;
 mod live;
 mod log;
@@ -31,10 +34,11 @@ use std::sync::{Arc, OnceLock};
 
 use packetloom_classify::formats::Skipped;
 use packetloom_classify::{Action, Classifier, Kind, Rule, RuleSet};
-use packetloom_packet::{DropReason, Verdict};
+use packetloom_packet::{DropReason, PortNames, Verdict};
 use serde_json::json;
 
 pub use config::{Config, DefaultAction, FormatName, LogBurst};
+use interfaces::ByInterface;
 use log::{LogCounts, LogSettings};
 
 use crate::connections::{Connection, TimeoutsConfig};
@@ -47,6 +51,8 @@ pub struct Acl {
     kind: Kind,
     /// Built when it is first needed: neither the oracle nor rules that change need it.
     classifier: OnceLock<Arc<dyn Classifier>>,
+    /// Those of each interface, in place of that, where rules are for some interfaces only.
+    by_interface: OnceLock<Arc<ByInterface>>,
     /// The rule file's name.
     name: String,
     /// The rule file, where rules come from one.
@@ -142,6 +148,12 @@ impl Acl {
         self.classifier.get_or_init(|| self.kind.build(&self.list.rules)).clone()
     }
 
+    /// What finds rules by interfaces; `None` where all rules are for all of them.
+    fn by_interface(&self) -> Option<Arc<ByInterface>> {
+        let lists = || Arc::new(ByInterface::new(self.list.clone(), self.kind));
+        self.list.rules.names_interfaces().then(|| self.by_interface.get_or_init(lists).clone())
+    }
+
     /// Rules with `log`.
     fn logging(&self) -> usize {
         self.list.rules.rules.iter().filter(|rule| rule.log).count()
@@ -164,6 +176,7 @@ impl Prepared for Acl {
         if is_same {
             self.list = old.list.clone();
             self.classifier = old.classifier.clone();
+            self.by_interface = old.by_interface.clone();
         }
         is_same
     }
@@ -192,6 +205,10 @@ impl Prepared for Acl {
             let by = if *loose { ", TCP by any segment with ACK" } else { "" };
             lines.push(format!("{admitting} rules admit the connections that their packets open{by}"));
             lines.push(format!("forgotten after {timeouts}"));
+        }
+        let named = self.list.rules.rules.iter().filter(|rule| rule.interfaces.is_some()).count();
+        if named > 0 {
+            lines.push(format!("{named} rules are for packets of some interfaces only"));
         }
         if !settings.counters {
             lines.push("rules are not counted".into());
@@ -251,7 +268,13 @@ impl Prepared for Acl {
     }
 
     fn is_offloadable(&self) -> bool {
-        !self.list.has_admitting()
+        !self.list.has_admitting() && !self.list.rules.names_interfaces()
+    }
+
+    fn expect_interfaces(&self, names: &PortNames) {
+        if let Some(lists) = self.by_interface() {
+            names.iter().for_each(|name| lists.expect(name.as_deref()));
+        }
     }
 
     fn offload(&self, changes: usize) -> Option<Offload<'_>> {
@@ -291,6 +314,9 @@ impl Standalone for Acl {
     fn function(&self, _workers: usize) -> Box<dyn Function> {
         if let Some(changes) = &self.changes {
             return Box::new(cpu::AclCpu::new(self.list.clone(), live::Changing::new(changes.clone())));
+        }
+        if let Some(lists) = self.by_interface() {
+            return Box::new(cpu::AclCpu::new(self.list.clone(), interfaces::BySeen::new(lists)));
         }
         Box::new(cpu::AclCpu::new(self.list.clone(), cpu::Fixed::new(self.classifier())))
     }

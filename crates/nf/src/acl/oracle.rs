@@ -73,7 +73,12 @@ impl AclOracle {
         self.logged = None;
         let Ok(ip) = &packet.ip else { return (None, Verdict::Pass) };
         let rules = &self.list.rules.rules;
-        let position = self.now.iter().copied().find(|&position| matches(&rules[position], ip));
+        let comes_by = |rule: &Rule| {
+            let interface = packet.interface.as_deref();
+            rule.interfaces.as_ref().is_none_or(|interfaces| interfaces.contains(interface))
+        };
+        let matching = |&position: &usize| comes_by(&rules[position]) && matches(&rules[position], ip);
+        let position = self.now.iter().copied().find(matching);
         self.report.count(position, ip.bytes);
         self.logged = position.filter(|&position| rules[position].log).map(|position| position as u32);
         (position, self.list.verdict(position))

@@ -5,9 +5,11 @@
 use std::sync::Arc;
 
 use packetloom_classify::NO_RULE;
+use packetloom_packet::batch::Columns;
 use packetloom_packet::{Batch, Role, Verdict};
 
 use super::cpu::{Finder, Fixed};
+use super::interfaces::BySeen;
 use super::judge::Judge;
 use super::{Acl, Admits, Admitted, List, live, oracle};
 use crate::connections::{self, Arrival, Class, Connection, Signal, Tracker};
@@ -29,9 +31,10 @@ impl PerFlow for Acl {
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
         let list = self.list.clone();
-        match &self.changes {
-            Some(changes) => Box::new(AclReflect::new(at, list, live::Changing::new(changes.clone()))),
-            None => Box::new(AclReflect::new(at, list, Fixed::new(self.classifier()))),
+        match (&self.changes, self.by_interface()) {
+            (Some(changes), _) => Box::new(AclReflect::new(at, list, live::Changing::new(changes.clone()))),
+            (None, Some(lists)) => Box::new(AclReflect::new(at, list, BySeen::new(lists))),
+            (None, None) => Box::new(AclReflect::new(at, list, Fixed::new(self.classifier()))),
         }
     }
 
@@ -40,6 +43,9 @@ impl PerFlow for Acl {
     }
 
     fn kernel(&self) -> Option<Kernel> {
+        if self.list.rules.names_interfaces() {
+            return None;
+        }
         let Admits { timeouts, loose, .. } = &self.list.settings.admits;
         Some(Kernel {
             name: "acl",
@@ -84,10 +90,10 @@ impl<F: Finder> FlowFunction for AclReflect<F> {
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
         let Self { at, tracker, finder, judge, first_v4, first_v6 } = self;
-        let (verdicts, v4, v6) = batch.judge();
+        let Columns { frames, verdicts, v4, v6, port_names, .. } = batch.columns();
         first_v4.resize(v4.keys.len(), NO_RULE);
         first_v6.resize(v6.keys.len(), NO_RULE);
-        finder.find(verdicts, (v4, v6), |found_v4, found_v6, _| {
+        finder.find(verdicts, (v4, v6), frames, port_names, |found_v4, found_v6, _| {
             found_v4.scatter(first_v4);
             found_v6.scatter(first_v6);
         });

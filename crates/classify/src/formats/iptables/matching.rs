@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use packetloom_packet::protocol;
 
 use super::{Effect, Family, Verdict};
+use crate::Interfaces;
 use crate::formats::Format;
 use crate::formats::names;
 use crate::formats::region::{Ends, Kinds, Region, flags_where, icmp};
@@ -159,7 +160,13 @@ impl<'c> Parser<'c> {
             return Err(format!("! before {option:?}; expected a match such as -s"));
         }
         match option {
-            "-i" | "--in-interface" | "-o" | "--out-interface" => {
+            "-i" | "--in-interface" => {
+                self.once("-i")?;
+                let interfaces = Interfaces::named(value(option, words)?)?;
+                let interfaces = if self.negated { interfaces.complement() } else { interfaces };
+                self.narrow(|region| region.interfaces(&interfaces));
+            }
+            "-o" | "--out-interface" => {
                 let negation = if self.negated { "! " } else { "" };
                 self.unsupported.push(format!("`{negation}{option} {}`", value(option, words)?));
             }

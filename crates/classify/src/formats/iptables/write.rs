@@ -4,6 +4,7 @@ use packetloom_packet::protocol;
 
 use super::Family;
 use super::matching::{ANY_ICMP, FLAGS};
+use crate::Interfaces;
 use crate::formats::WriteError;
 use crate::formats::writing::{Writing, comment, decision, protocols};
 use crate::rule::{Action, Addresses, Fragments, PortRange, Rule};
@@ -64,15 +65,29 @@ fn lines(rule: &Rule, family: Family) -> Result<Vec<String>, &'static str> {
         Some(comment) => format!(" -m comment --comment {}", quoted(comment)),
         None => String::new(),
     };
+    let entry = match &rule.interfaces {
+        None => String::new(),
+        Some(interfaces) => entry(interfaces)?,
+    };
     let mut lines = Vec::new();
     for protocol in protocols(rule)? {
-        let matching = format!("{ends}{}", header(rule, protocol, family)?);
+        let matching = format!("{entry}{ends}{}", header(rule, protocol, family)?);
         if rule.log {
             lines.push(format!("{matching} -j LOG"));
         }
         lines.push(format!("{matching}{comment} -j {}", target(action)));
     }
     Ok(lines)
+}
+
+/// The match on the interface by which a packet comes.
+fn entry(interfaces: &Interfaces) -> Result<String, &'static str> {
+    let patterns: Vec<_> = interfaces.patterns().collect();
+    match (&patterns[..], interfaces.has_rest()) {
+        ([(name, true)], false) => Ok(format!(" -i {name}")),
+        ([(name, false)], true) => Ok(format!(" ! -i {name}")),
+        _ => Err("where a rule names one interface"),
+    }
 }
 
 fn end(option: &str, len: u8, prefix: &str) -> String {

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! ACTION PROTOCOL from ADDRESSES [port PORTS] to ADDRESSES [port PORTS] [type N [code N]] [flags SET/MASK]
-//!     [fragment any|none|first|later|not-later] [log] [id NAME]
+//!     [fragment any|none|first|later|not-later] [in INTERFACES] [log] [id NAME]
 //! ```
 //!
 //! - `ACTION`: `permit`, `deny` or `reflect`, which permits and admits the connection that the packet opens.
@@ -16,6 +16,7 @@
 //! - `type`, `code`: with `icmp` or `icmpv6`.
 //! - `flags`: with `tcp`; of the flags in MASK those in SET must be set and the others not. Letters F S R P A U E C.
 //! - `fragment`: fragments only, whole packets only, first or later fragments only, all but later fragments.
+//! - `in`: packets that came by these interfaces ([`Interfaces`]).
 //! - `log`: kept, not acted on.
 //!
 //! A comment behind a rule is kept with it. A line `default permit` or `default deny` says what happens to packets that no rule
@@ -32,12 +33,15 @@
 mod header;
 mod sets;
 
+use std::sync::Arc;
+
 use packetloom_packet::protocol;
 
 use super::builder::Builder;
 use super::set::Set;
 use super::text::{self, Input, Words, number};
 use super::{Error, Format, Options, Reading, WriteError, Writing};
+use crate::Interfaces;
 use crate::rule::{Action, Fragments, PortRange, Rule, TcpFlagMatch, flags_from_letters};
 pub(super) use header::parse_header;
 use sets::{Sets, Side};
@@ -155,11 +159,12 @@ fn parse_rule(text: &str, sets: &Sets) -> Result<Line, String> {
             }
             "flags" => rule.tcp_flags = Some(flag_match(words.next("flags such as S/SA")?)?),
             "fragment" => rule.fragments = fragments(words.next("any, none, first, later or not-later")?)?,
+            "in" => rule.interfaces = interfaces(words.next("an interface")?)?,
             "log" => rule.log = true,
             "id" => rule.id = Some(words.next("a name")?.into()),
             _ => {
                 return Err(format!(
-                    "{word:?}; expected type, code, flags, fragment, log, id, or the end of the line"
+                    "{word:?}; expected type, code, flags, fragment, in, log, id, or the end of the line"
                 ));
             }
         }
@@ -243,6 +248,15 @@ fn flag_match(word: &str) -> Result<TcpFlagMatch, String> {
         return Err(format!("flags {word:?}; expected a mask that holds every flag of the set"));
     }
     Ok(flag_match)
+}
+
+/// `None` where it is all of them.
+fn interfaces(word: &str) -> Result<Option<Arc<Interfaces>>, String> {
+    let set = Interfaces::parse(word)?;
+    if set.is_empty() {
+        return Err(format!("interfaces {word:?} are none; expected some"));
+    }
+    Ok((!set.is_all()).then(|| Arc::new(set)))
 }
 
 fn fragments(word: &str) -> Result<Fragments, String> {

@@ -6,6 +6,7 @@ use packetloom_packet::protocol;
 use serde_json::Value;
 
 use super::{Name, Ruleset};
+use crate::Interfaces;
 use crate::formats::builder::Fault;
 use crate::formats::names;
 use crate::formats::region::{Ends, Kinds, Region};
@@ -48,6 +49,8 @@ pub(super) enum Field {
     FragmentBits(u16),
     /// The offset of a fragment in IPv6, of packets that have a fragment header.
     FragmentOffset,
+    /// The name of the interface by which the packet came.
+    Interface,
 }
 
 /// The fields of the left side of a match: several where their values go together.
@@ -70,6 +73,8 @@ fn field(left: &Value) -> Result<Field, Fault> {
         return match key {
             "l4proto" => Ok(Field::Protocol),
             "nfproto" | "protocol" => Ok(Field::Version),
+            // A rule by number is listed with the name.
+            "iifname" | "iif" => Ok(Field::Interface),
             key => Err(unsupported(&format!("meta {key}"))),
         };
     }
@@ -271,6 +276,14 @@ impl Field {
         }
     }
 
+    /// The packets that an element stands for.
+    fn element(self, element: &Value) -> Result<Region, Fault> {
+        match self {
+            Self::Interface => Ok(Region::of(Ends::Any).interfaces(&interfaces(element)?)),
+            field => field.region(&Set::of([field.range(element)?])),
+        }
+    }
+
     /// The packets whose field has one of these values.
     fn region(self, values: &Set<u128>) -> Result<Region, Fault> {
         let any = Region::of(Ends::Any);
@@ -317,6 +330,7 @@ impl Field {
                 ];
                 Region::of(Ends::ALL_V4).kinds(kinds_of(&kinds, values)?)
             }
+            Self::Interface => unreachable!("names are no numbers"),
             // An offset of 0 has the first fragment, and a whole packet with a fragment header.
             Self::FragmentOffset if values.contains(0) => return Err(unsupported("frag frag-off 0")),
             Self::FragmentOffset => {
@@ -359,6 +373,17 @@ fn cast<T: Integer + TryFrom<u128>>(values: &Set<u128>) -> Set<T> {
     Set::of(values.ranges().filter_map(narrow))
 }
 
+/// The interfaces of an element: a name, or its beginning before a `*`.
+fn interfaces(element: &Value) -> Result<Interfaces, Fault> {
+    if let Some(inner) = element.get("elem") {
+        only_counts(inner)?;
+        return interfaces(inner.get("val").ok_or_else(|| unsupported(&brief(element)))?);
+    }
+    let name = element.as_str().ok_or_else(|| unsupported(&brief(element)))?;
+    let name = name.strip_suffix('*').map_or_else(|| name.to_owned(), |start| format!("{start}+"));
+    Interfaces::named(&name).map_err(|_| unsupported(&brief(element)))
+}
+
 /// The packets that a match on these fields lets through, as regions of which one holds; `name` is the rule's chain.
 pub(super) fn condition(
     object: &Value,
@@ -372,6 +397,14 @@ pub(super) fn condition(
     let list = elements(right, name, ruleset)?;
     let size = list.len();
     let regions = match (fields, operator) {
+        ([Field::Interface], "==" | "!=" | "in") => {
+            let none = Interfaces::ALL.complement();
+            let names =
+                list.iter().try_fold(none, |all, one| Ok::<_, Fault>(all.union(&interfaces(one)?)))?;
+            let names = if operator == "!=" { names.complement() } else { names };
+            vec![Region::of(Ends::Any).interfaces(&names)]
+        }
+        ([Field::Interface], _) => return Err(unsupported(operator)),
         ([field], _) => {
             let ranges = list.iter().map(|element| field.range(element)).collect::<Result<Vec<_>, _>>()?;
             vec![field.region(&field.compare(operator, ranges, is_list(right))?)?]
@@ -388,7 +421,7 @@ pub(super) fn condition(
 /// The packets that one element of a set or a map stands for.
 pub(super) fn together(fields: &[Field], element: &Value) -> Result<Region, Fault> {
     if let [field] = fields {
-        return field.region(&Set::of([field.range(element)?]));
+        return field.element(element);
     }
     let element = match element.get("elem") {
         Some(inner) => {
@@ -401,7 +434,7 @@ pub(super) fn together(fields: &[Field], element: &Value) -> Result<Region, Faul
     let parts = parts.ok_or_else(|| unsupported(&brief(element)))?;
     let mut region = Region::of(Ends::Any);
     for (field, part) in fields.iter().zip(parts) {
-        match region.intersection(&field.region(&Set::of([field.range(part)?]))?) {
+        match region.intersection(&field.element(part)?) {
             Some(both) => region = both,
             None => return Ok(region.protocols(&Set::EMPTY)),
         }

@@ -83,7 +83,8 @@ fn expressions(rule: &Rule) -> Result<Vec<Vec<Value>>, &'static str> {
     let action = decision(rule)?;
     let protocols = protocols(rule)?;
     let each = protocols.into_iter().map(|protocol| {
-        let mut expr = addresses(rule);
+        let mut expr = entry(rule)?;
+        expr.extend(addresses(rule));
         transport(rule, protocol, &mut expr)?;
         fragments(rule, protocol, &mut expr)?;
         if rule.log {
@@ -93,6 +94,26 @@ fn expressions(rule: &Rule) -> Result<Vec<Vec<Value>>, &'static str> {
         Ok(expr)
     });
     each.collect()
+}
+
+/// The match on the interface by which a packet comes.
+fn entry(rule: &Rule) -> Result<Vec<Value>, &'static str> {
+    let Some(interfaces) = &rule.interfaces else { return Ok(Vec::new()) };
+    let name = |name: &str| name.strip_suffix('+').map_or(name.to_owned(), |start| format!("{start}*"));
+    let patterns: Vec<_> = interfaces.patterns().collect();
+    // Elements that overlap are not taken.
+    let is_plain =
+        patterns.iter().all(|(name, is_in)| *is_in != interfaces.has_rest() && !name.ends_with('+'));
+    let (operator, right) = match (&patterns[..], interfaces.has_rest()) {
+        ([(one, true)], false) => ("==", json!(name(one))),
+        ([(one, false)], true) => ("!=", json!(name(one))),
+        (names, rest) if is_plain => {
+            let names: Vec<_> = names.iter().map(|(name, _)| name.clone()).collect();
+            (if rest { "!=" } else { "==" }, json!({ "set": names }))
+        }
+        _ => return Err("which has no words for these interfaces"),
+    };
+    Ok(vec![compare(operator, meta("iifname"), right)])
 }
 
 fn addresses(rule: &Rule) -> Vec<Value> {

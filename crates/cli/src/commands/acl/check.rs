@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use packetloom_classify::RuleSet;
 use packetloom_classify::analysis::{Analysis, Correlated, Options, Report, Side, Verdict};
 use packetloom_io::output::Output;
 use serde_json::{Value, json};
@@ -17,11 +16,12 @@ use crate::{Done, talk};
 pub(crate) fn run(args: &AclCheckArgs) -> Done {
     Files::default().input("rules", Some(&args.policy.rules)).output("-o", Some(&args.output)).check()?;
     let stop = stop_on_signals()?;
-    let List { rules, default, skipped, gaps } = read_policy(&args.policy)?;
+    let list = read_policy(&args.policy)?;
+    let List { rules, default, skipped, gaps, .. } = &list;
     let mut output = Output::create(&args.output)?;
-    let options = Options { default, work: args.work, named: args.show };
-    let analysis = Analysis::with_gaps(&rules, &gaps, options);
-    let writer = Writer { args, rules: &rules, file: args.policy.rules.display().to_string() };
+    let options = Options { default: *default, work: args.work, named: args.show };
+    let analysis = Analysis::with_gaps(rules, gaps, options);
+    let writer = Writer { args, list: &list, file: args.policy.rules.display().to_string() };
     let bar = talk::bar(Some(rules.rules.len() as u64), "checking", talk::Template::Count);
     let mut counts = Counts { left_out: skipped.len() as u64, ..Counts::default() };
     for position in 0..rules.rules.len() as u32 {
@@ -111,14 +111,14 @@ fn amount(count: u64, what: &str) -> String {
 /// Puts reports into words; into none where there is nothing to say.
 struct Writer<'a> {
     args: &'a AclCheckArgs,
-    rules: &'a RuleSet,
+    list: &'a List,
     file: String,
 }
 
 impl Writer<'_> {
     /// Verdicts with the rules that they are about; correlated rules, of which there are many, by their lines alone.
     fn text(&self, position: u32, report: &Report) -> String {
-        let rule = &self.rules.rules[position as usize];
+        let rule = self.list.rule(position);
         let place = format!("{}:{}", self.file, rule.line);
         let mut text = String::new();
         // Writing to a String cannot fail.
@@ -126,7 +126,7 @@ impl Writer<'_> {
             let _ = writeln!(text, "{place}: {message}\n    {rule}");
             let causes = report.verdict.causes().map_or(&[][..], |causes| &causes.rules);
             for &cause in causes.iter().take(self.args.show) {
-                let cause = &self.rules.rules[cause as usize];
+                let cause = self.list.rule(cause);
                 let _ = writeln!(text, "    line {}: {cause}", cause.line);
             }
             if causes.len() > self.args.show {
@@ -137,7 +137,7 @@ impl Writer<'_> {
             && *count > 0
         {
             let mut with: Vec<String> =
-                first.iter().map(|&other| self.rules.rules[other as usize].line.to_string()).collect();
+                first.iter().map(|&other| self.list.rule(other).line.to_string()).collect();
             if *count > first.len() as u64 {
                 with.push(amount(count - first.len() as u64, "other"));
             }
@@ -185,9 +185,9 @@ impl Writer<'_> {
             return String::new();
         }
         let show = |rules: &[u32]| -> Vec<Value> {
-            rules.iter().take(self.args.show).map(|&rule| rule_json(self.rules, rule)).collect()
+            rules.iter().take(self.args.show).map(|&rule| rule_json(self.list, rule)).collect()
         };
-        let mut value = rule_json(self.rules, position);
+        let mut value = rule_json(self.list, position);
         value["verdict"] = report.verdict.name().into();
         match report.verdict {
             Verdict::Redundant { side: Side::Earlier, .. } => value["side"] = "earlier".into(),

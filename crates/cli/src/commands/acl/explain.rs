@@ -60,7 +60,7 @@ fn unless(skipped: &[&Skipped]) -> String {
 /// What happens to a packet; `None` where the rule that decides does not say.
 fn decision(list: &List, first: Option<u32>) -> Option<&'static str> {
     let action = match first {
-        Some(position) => list.rules.rules[position as usize].action,
+        Some(position) => list.rule(position).action,
         None => Some(list.default),
     };
     action.map(Action::name)
@@ -78,7 +78,7 @@ fn as_text(args: &ExplainArgs, list: &List, packet: &PacketText) -> String {
         let _ = writeln!(text, "    unless {} more", matches.unless.len() - args.show);
     }
     let mut line = |word: &str, position: u32| {
-        let rule = &list.rules.rules[position as usize];
+        let rule = list.rule(position);
         let _ = writeln!(text, "    {word} line {}: {rule}", rule.line);
     };
     if let Some(position) = matches.first {
@@ -101,8 +101,8 @@ fn as_json(args: &ExplainArgs, list: &List, packet: &PacketText) -> String {
         "packet": packet.text,
         "action": decision(list, first),
         "unless": unless,
-        "by": first.map(|position| rule_json(&list.rules, position)),
-        "then": next.iter().map(|&position| rule_json(&list.rules, position)).collect::<Vec<_>>(),
+        "by": first.map(|position| rule_json(list, position)),
+        "then": next.iter().map(|&position| rule_json(list, position)).collect::<Vec<_>>(),
         "more": hidden,
         "default": list.default.name(),
     });

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use packetloom_classify::formats::{
     self, Format, Headers, Options, Reading, Skipped, WriteError, WriteOptions,
 };
-use packetloom_classify::{Action, Classifier, Gaps, Kind, NO_RULE, RuleSet};
+use packetloom_classify::{Action, Classifier, Gaps, Kind, NO_RULE, Rule, RuleSet};
 use packetloom_device::Device;
 use packetloom_engine::offload;
 use packetloom_io::input::{Stop, is_standard, open_text};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::files::Files;
 use super::{Sink, stop_on_signals};
-use crate::args::{ActionName, ClassifyArgs, ConvertArgs, Policy};
+use crate::args::{ActionName, ClassifyArgs, ConvertArgs, Entry, Policy};
 use crate::failure::Failure;
 use crate::{Done, talk};
 
@@ -46,7 +46,14 @@ fn read(path: &Path, options: &Options) -> Result<Reading, Failure> {
 
 /// Reads a rule file without looking at ClassBench's flags.
 pub(super) fn read_rules(path: &Path) -> Result<RuleSet, Failure> {
-    Ok(read(path, &Options { ignore_flags: true, ..Options::default() })?.rules)
+    let rules = read(path, &Options { ignore_flags: true, ..Options::default() })?.rules;
+    match rules.rules.iter().find(|rule| rule.interfaces.is_some()) {
+        None => Ok(rules),
+        Some(Rule { line, .. }) => Err(Failure::Config(format!(
+            "{}:{line}: a rule for some interfaces only (\"in\"); expected none, since headers do not say by which a packet came",
+            path.display()
+        ))),
+    }
 }
 
 /// Says what was left out of a rule file.
@@ -70,7 +77,10 @@ fn state_actions(rules: &mut RuleSet, action: Option<ActionName>) {
 
 /// Rules, what happens to packets that none of them matches, and what was left out.
 struct List {
+    /// As packets of one interface meet them.
     rules: RuleSet,
+    /// All rules, and for each of those the position here; none where these are all.
+    whole: Option<(RuleSet, Vec<u32>)>,
     default: Action,
     skipped: Vec<Skipped>,
     gaps: Gaps,
@@ -88,15 +98,50 @@ fn read_policy(policy: &Policy) -> Result<List, Failure> {
     list(&policy.rules, &skipped, false);
     state_actions(&mut rules, policy.rule_action);
     let default = policy.default.map(Action::from).or(default).unwrap_or(Action::Deny);
-    Ok(List { rules, default, skipped, gaps })
+    let interface = policy.entry.interface.as_deref();
+    let (rules, whole) = seen_by(rules, &policy.entry);
+    let gaps = match &whole {
+        Some((_, positions)) => gaps.seen_by(interface, positions),
+        // What was left out may name interfaces all the same.
+        None => gaps.seen_by(interface, &(0..rules.rules.len() as u32).collect::<Vec<_>>()),
+    };
+    Ok(List { rules, whole, default, skipped, gaps })
+}
+
+/// The rules that packets of an interface meet; and, where these are not all, all of them, with the positions of those.
+fn seen_by(rules: RuleSet, entry: &Entry) -> (RuleSet, Option<(RuleSet, Vec<u32>)>) {
+    let named = rules.rules.iter().filter(|rule| rule.interfaces.is_some()).count();
+    if named == 0 {
+        return (rules, None);
+    }
+    if entry.interface.is_none() {
+        talk::say(&format!(
+            "packetloom: {named} rules are for some interfaces only; this is about packets of others (--in INTERFACE asks about one)\n"
+        ));
+    }
+    let (seen, positions) = rules.seen_by(entry.interface.as_deref());
+    (seen, Some((rules, positions)))
+}
+
+impl List {
+    /// The position of a rule among all of them.
+    fn position(&self, position: u32) -> u32 {
+        self.whole.as_ref().map_or(position, |(_, positions)| positions[position as usize])
+    }
+
+    /// A rule as the file has it.
+    fn rule(&self, position: u32) -> &Rule {
+        let rules = self.whole.as_ref().map_or(&self.rules, |(rules, _)| rules);
+        &rules.rules[self.position(position) as usize]
+    }
 }
 
 /// A rule in JSON, for those who look it up.
-fn rule_json(rules: &RuleSet, position: u32) -> Value {
-    let rule = &rules.rules[position as usize];
+fn rule_json(list: &List, position: u32) -> Value {
+    let rule = list.rule(position);
     json!({
         "line": rule.line,
-        "position": position,
+        "position": list.position(position),
         "id": rule.id,
         "comment": rule.comment,
         "action": rule.action.map(Action::name),
@@ -171,6 +216,7 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
     };
     let Reading { rules, skipped, .. } = read(&args.rules, &options)?;
     list(&args.rules, &skipped, false);
+    let (rules, whole) = seen_by(rules, &args.entry);
     let headers = read_headers(&args.headers)?;
     let mut output = Output::create(&args.output)?;
     let mut classifier = Classify::new(args.device.open()?, &rules, args.classifier)?;
@@ -194,7 +240,10 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
         let next = if is_v6 { v6.next() } else { v4.next() };
         line.clear();
         match next {
-            Some(position) if position != NO_RULE => line.push_str(&position.to_string()),
+            Some(position) if position != NO_RULE => {
+                let place = whole.as_ref().map_or(position, |(_, positions)| positions[position as usize]);
+                line.push_str(&place.to_string());
+            }
             _ => line.push_str("-1"),
         }
         line.push('\n');
