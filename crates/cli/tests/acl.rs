@@ -444,7 +444,7 @@ const LEFT_OUT: &str = "\
 -A INPUT -p tcp --dport 80 -j DROP
 -A INPUT -m limit --limit 5/min -j LOG
 -A INPUT -p udp --dport 53 -j ACCEPT
--A INPUT -i eth0 -p tcp --dport 443 -j LATE
+-A INPUT -o eth0 -p tcp --dport 443 -j LATE
 -A INPUT -p tcp --dport 8080 -j LATE
 -A LATE -p tcp --dport 443 -j DROP
 COMMIT
@@ -502,7 +502,7 @@ fn packets_that_left_out_lines_may_decide_are_explained_so() {
     then the default: permit
 {https}: permit, unless one of the left-out lines 7 and 11 decides
     unless line 7: `-m recent` has no equal here
-    unless line 11: `-i eth0` has no equal here
+    unless line 11: `-o eth0` has no equal here
     by   the default: permit
 {smtp}: permit, unless left-out line 7 decides
     unless line 7: `-m recent` has no equal here
@@ -519,7 +519,7 @@ fn packets_that_left_out_lines_may_decide_are_explained_so() {
     let (text, _) = left_out("explain", &[&["--json"][..], &packets[..4]].concat());
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let recent = json!({ "line": 7, "left_out": "`-m recent` has no equal here" });
-    let interface = json!({ "line": 11, "left_out": "`-i eth0` has no equal here" });
+    let interface = json!({ "line": 11, "left_out": "`-o eth0` has no equal here" });
     assert_eq!((&lines[0]["action"], &lines[0]["unless"]), (&json!("permit"), &json!([])));
     assert_eq!((&lines[1]["action"], &lines[1]["unless"]), (&json!("permit"), &json!([recent, interface])));
 }

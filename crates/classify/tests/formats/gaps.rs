@@ -60,14 +60,14 @@ fn conditions_that_are_understood_bound_a_gap() {
     let text = "\
 *filter
 :INPUT ACCEPT [0:0]
--A INPUT -s 192.0.2.0/24 -i eth0 -p tcp -m tcp --dport 22 -m recent --update --dport 23 -j DROP
+-A INPUT -s 192.0.2.0/24 -o eth0 -p tcp -m tcp --dport 22 -m recent --update --dport 23 -j DROP
 -A INPUT -p dccp -m multiport --dports 5,6 -j DROP
 -A INPUT -m limit --limit 5/min -j LOG
 -A INPUT -m recent --set
 -A INPUT -p icmp --icmp-type 8 -m limit --limit 1/s -j ACCEPT
 -A INPUT -m limit --limit 5/min -p tcp -j DROP
 -A INPUT -p tcp --syn -j NFQUEUE
--A INPUT ! -s 192.0.2.0/25 -p udp -m multiport --ports 53,5353 -i eth1 -j DROP
+-A INPUT ! -s 192.0.2.0/25 -p udp -m multiport --ports 53,5353 -o eth1 -j DROP
 COMMIT
 ";
     let reading = read_as(None, text);
@@ -147,7 +147,7 @@ fn nftables_leaves_gaps() {
     };
     let port =
         r#"{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 22}}"#;
-    let interface = r#"{"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": "eth0"}}"#;
+    let interface = r#"{"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "eth0"}}"#;
     let limit = r#"{"limit": {"rate": 5, "per": "minute"}}"#;
     let known = format!("{port}, {interface}, {port}, {{\"drop\": null}}");
     let log = format!("{limit}, {{\"log\": null}}");

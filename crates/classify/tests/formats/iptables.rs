@@ -244,7 +244,7 @@ fn logging_becomes_part_of_the_next_rule() {
 
 /// Rules without an equal, and what is said about them.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    ("-i lo -j ACCEPT", "`-i lo` has no equal here"),
+    ("-o lo -j ACCEPT", "`-o lo` has no equal here"),
     ("! -o eth0 -j ACCEPT", "`! -o eth0` has no equal here"),
     ("-m state --state ESTABLISHED -j ACCEPT", "`-m state` has no equal here"),
     ("-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "`-m conntrack` has no equal here"),
@@ -267,8 +267,8 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("-j nowhere", "`-j nowhere` has no equal here"),
     ("-g nowhere", "`-g nowhere` has no equal here"),
     (
-        "-i lo -m state --state NEW -m limit --limit 1/s -j TARPIT",
-        "`-i lo`, `-m state`, `-m limit`, `-j TARPIT` have no equal here",
+        "-o lo -m state --state NEW -m limit --limit 1/s -j TARPIT",
+        "`-o lo`, `-m state`, `-m limit`, `-j TARPIT` have no equal here",
     ),
 ];
 

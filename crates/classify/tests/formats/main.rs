@@ -9,6 +9,7 @@ mod docs;
 mod flowspec;
 mod gaps;
 mod headers;
+mod interfaces;
 mod iptables;
 mod lines;
 mod native;

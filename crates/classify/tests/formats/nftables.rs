@@ -479,7 +479,7 @@ fn what_has_no_equal_is_refused_or_listed() {
             vec![compare("in", json!({ "ct": { "key": "state" } }), json!("established")), accept.clone()],
             "`ct state` has",
         ),
-        (vec![is(meta("iifname"), json!("lo")), accept.clone()], "`meta iifname` has"),
+        (vec![is(meta("oifname"), json!("lo")), accept.clone()], "`meta oifname` has"),
         (vec![is(meta("mark"), json!(1)), accept.clone()], "`meta mark` has"),
         (vec![is(payload("ip", "dscp"), json!(1)), accept.clone()], "`ip dscp` has"),
         (vec![is(payload("ip6", "nexthdr"), json!("tcp")), accept.clone()], "`ip6 nexthdr` has"),
@@ -594,11 +594,11 @@ fn what_has_no_equal_is_refused_or_listed() {
         ),
         (
             vec![
-                is(meta("iifname"), json!("lo")),
+                is(meta("oifname"), json!("lo")),
                 json!({ "limit": { "rate": 5, "per": "second" } }),
                 json!({ "notrack": null }),
             ],
-            "`meta iifname`, `limit`, `notrack` have",
+            "`meta oifname`, `limit`, `notrack` have",
         ),
     ] {
         let text = filter(&[expr.clone(), vec![accept.clone()]]);

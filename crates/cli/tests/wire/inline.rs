@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use packetloom_testing::amount;
 use packetloom_testing::ends::{echo, ping, transfer};
-use packetloom_testing::net::{Net, SERVER, ip};
+use packetloom_testing::net::{CLIENT, Net, SERVER, ip};
 
 use crate::product::{Product, count, packets};
 
@@ -233,6 +233,27 @@ fn connections_to_a_service_reach_its_backend() {
     // In what was captured all checksums are finished, those of rewritten giants, too.
     if packetloom_testing::has_tshark() {
         crate::support::assert_checksums(&done.passed);
+    }
+}
+
+/// Who may ask whom is said by the interface.
+#[test]
+fn rules_are_for_packets_of_their_interfaces() {
+    let Some(net) = Net::new() else { return };
+    let rules = "\
+permit icmp from any to any type 8 in pa
+permit icmp from any to any type 0 in pb
+deny icmp from any to any
+permit any from any to any
+";
+    for workers in [1, 3] {
+        let arguments = format!("--workers {workers}");
+        let product = Product::inline(&net.product, ACL, &[("rules", rules)], &arguments);
+        ping(&net, SERVER[0], 5).expect("answered");
+        let back = net.server.exec(&format!("ping -q -i 0.1 -W 1 -c 2 {}", CLIENT[0]));
+        back.expect_err("the other way it is denied");
+        let done = product.stop();
+        assert_eq!(count(&done.summary, "/dropped/acl_rule"), 2, "{:#}", done.summary);
     }
 }
 

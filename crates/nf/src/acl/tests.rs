@@ -517,7 +517,7 @@ fn rules_are_read_from_the_chain_files_folder() {
 #[test]
 fn rules_of_other_formats_bring_their_default() {
     let folder = tempfile::tempdir().expect("a folder");
-    let save = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n-A INPUT -i lo -j DROP\n-A INPUT -p tcp -j DROP\n-A FORWARD -p udp -j ACCEPT\nCOMMIT\n";
+    let save = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n-A INPUT -o lo -j DROP\n-A INPUT -p tcp -j DROP\n-A FORWARD -p udp -j ACCEPT\nCOMMIT\n";
     std::fs::write(folder.path().join("save"), save).expect("a file");
     std::fs::write(folder.path().join("own"), "permit tcp from any to any\ndefault permit\n")
         .expect("a file");
@@ -537,7 +537,7 @@ fn rules_of_other_formats_bring_their_default() {
         ),
         (
             "{ rules = \"save\", list = \"INPUT\" }",
-            format!("{name}:4: `-i lo` has no equal here (--skip-unsupported leaves it out)"),
+            format!("{name}:4: `-o lo` has no equal here (--skip-unsupported leaves it out)"),
         ),
         (
             "{ rules = \"save\", format = \"native\" }",
@@ -550,7 +550,7 @@ fn rules_of_other_formats_bring_their_default() {
     let acl =
         prepare("{ rules = \"save\", list = \"INPUT\", skip_unsupported = true }", folder.path(), false)
             .unwrap();
-    assert_eq!(acl.warnings(), [format!("{name}:4: `-i lo` has no equal here")]);
+    assert_eq!(acl.warnings(), [format!("{name}:4: `-o lo` has no equal here")]);
     assert_eq!(prepare("{ rules = \"own\" }", folder.path(), false).unwrap().warnings(), [""; 0]);
 }
 
