@@ -8,7 +8,7 @@ use std::fs;
 
 use support::{packetloom, run, stderr, succeed};
 
-const SAVE: &str = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -p tcp -m limit -j DROP\n\
+const SAVE: &str = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n-A INPUT -o lo -j ACCEPT\n-A INPUT -p tcp -m limit -j DROP\n\
                     -A INPUT -p tcp -m multiport --dports 22,80 -m comment --comment \"a b\" -j ACCEPT\n-A FORWARD -j ACCEPT\nCOMMIT\n";
 
 #[test]
@@ -75,7 +75,7 @@ fn what_is_left_out_is_listed() {
     assert_eq!(output.status.code(), Some(78));
     assert_eq!(
         stderr(&output),
-        format!("packetloom: {name}:4: `-i lo` has no equal here (--skip-unsupported leaves it out)\n")
+        format!("packetloom: {name}:4: `-o lo` has no equal here (--skip-unsupported leaves it out)\n")
     );
     assert!(!out.exists());
     let output = convert(&["--to", "native", "--skip-unsupported"]);
@@ -83,7 +83,7 @@ fn what_is_left_out_is_listed() {
     assert_eq!(
         stderr(&output),
         format!(
-            "packetloom: left out: {name}:4: `-i lo` has no equal here\npacketloom: left out: {name}:5: `-m limit` has no equal here\n"
+            "packetloom: left out: {name}:4: `-o lo` has no equal here\npacketloom: left out: {name}:5: `-m limit` has no equal here\n"
         )
     );
     assert_eq!(
@@ -101,7 +101,7 @@ fn what_is_left_out_is_listed() {
     assert_eq!(
         said,
         [
-            (Some(4), Some("`-i lo` has no equal here")),
+            (Some(4), Some("`-o lo` has no equal here")),
             (Some(5), Some("`-m limit` has no equal here")),
             (Some(6), Some("which holds IPv6 only: permit tcp from 0.0.0.0/0 to 0.0.0.0/0 port 22 # a b")),
             (Some(6), Some("which holds IPv6 only: permit tcp from 0.0.0.0/0 to 0.0.0.0/0 port 80 # a b")),
@@ -129,7 +129,7 @@ fn classify_reads_every_format() {
     assert_eq!(stderr(&output).lines().count(), 2);
     for (more, code, message) in [
         (&[][..], 78, "several lists; expected the name of one (--list): INPUT, FORWARD"),
-        (&["--list", "INPUT"], 78, "`-i lo` has no equal here"),
+        (&["--list", "INPUT"], 78, "`-o lo` has no equal here"),
         (&["--list", "x"], 78, "no list \"x\"; expected one of INPUT, FORWARD"),
         (&["--format", "ip6tables", "--list", "FORWARD"], 0, ""),
         (&["--format", "native"], 78, "expected permit, deny or reflect"),

@@ -176,9 +176,9 @@ impl OnLink {
     /// Whether a pseudowire's channel may as well be the address of an Ethernet frame, whose EtherType is the beginning of the packet's source
     /// address then: one that may lead to IP.
     fn has_another_reading(&self) -> bool {
-        const WALKED: [u16; 21] = [
+        const WALKED: [u16; 24] = [
             0x0800, 0x86dd, 0x8847, 0x8848, 0x8864, 0x8100, 0x88a8, 0x9100, 0x9200, 0x9300, 0x8870, 0x8926,
-            0x893f, 0x88e7, 0xdada, 0x8909, 0x6558, 0x892f, 0x22f3, 0x8903, 0x894f,
+            0x893f, 0x88e7, 0xdada, 0x8909, 0x6558, 0x892f, 0x22f3, 0x8903, 0x894f, 0x88e5, 0x8906, 0x809b,
         ];
         let Middle::Framings(("channel", _), _) = self.middle else { return false };
         let IpAddr::V6(source) = self.packet.source else { return false };
