@@ -29,13 +29,16 @@ struct Wire {
     last: u64,
     silent_since: Option<Instant>,
     stop: Stop,
-    is_done: Box<dyn Fn() -> bool + Send>,
+    /// Frames that came.
+    came: u64,
+    is_done: Box<dyn Fn(u64) -> bool + Send>,
 }
 
 impl Source for Wire {
     fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
         if self.batches > 0 && self.capture.fill(batch)? {
             self.batches -= 1;
+            self.came += batch.len() as u64;
             self.last = batch.frames().last().expect("a frame").time.as_nanos();
             batch.set_wall_offset(AHEAD);
             return Ok(Polled::Frames);
@@ -43,7 +46,7 @@ impl Source for Wire {
         batch.reset(packetloom_packet::batch::empty_arena());
         let silence = self.silent_since.get_or_insert_with(Instant::now).elapsed();
         assert!(silence < Duration::from_secs(20), "no record while nothing comes");
-        if (self.is_done)() {
+        if (self.is_done)(self.came) {
             self.stop.store(true, Ordering::Relaxed);
         }
         Ok(Polled::Nothing)
@@ -82,11 +85,12 @@ fn idle_flows_are_exported(workers: usize) {
         batches: 2,
         last: 0,
         silent_since: None,
+        came: 0,
         stop: stop.clone(),
         is_done: Box::new({
             let path = path.clone();
-            // All packets of the two batches are in records.
-            move || packets(&path) >= 2 * 256
+            // All packets are in records.
+            move |came| packets(&path) >= came
         }),
     };
     let io = Io {
