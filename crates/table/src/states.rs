@@ -231,8 +231,8 @@ pub struct States<const W: usize> {
     longest: u64,
     when_full: WhenFull,
     /// Flows that there are places for, and flows for which it may grow.
+    room: usize,
     capacity: usize,
-    most: usize,
     /// Packets of a batch: places beyond the capacity, for entries that are removed.
     batch: usize,
     len: usize,
@@ -275,8 +275,8 @@ impl<const W: usize> States<W> {
             stride,
             longest: if timeout == u64::MAX { timeout } else { timeout.saturating_sub(1) },
             when_full,
+            room: capacity,
             capacity,
-            most: capacity,
             batch,
             len: 0,
             hand: Hand::default(),
@@ -298,17 +298,17 @@ impl<const W: usize> States<W> {
         let most = capacity.clamp(1, MAX_LINES / stride);
         let first = most.min(FIRST_CAPACITY);
         let mut states = Self::new(form, first, FIRST_BATCH, state_words, timeout, WhenFull::Evict, seeds);
-        states.most = most;
+        states.capacity = most;
         states.renew();
         states
     }
 
     /// New arrays, without entries, for its capacity; with addresses for some more entries than there are places for.
     fn renew(&mut self) -> (Arc<Words>, Lines) {
-        let lines = |capacity| groups_for(capacity, self.batch, self.most) * WAYS * self.stride;
-        let ahead = self.most.min((self.capacity * AHEAD).max(FIRST_CAPACITY * AHEAD));
-        let entries = Lines::reserved(lines(self.capacity), lines(ahead));
-        let groups = Arc::new(Words::zeroed(groups_for(self.capacity, self.batch, self.most)));
+        let lines = |capacity| groups_for(capacity, self.batch, self.capacity) * WAYS * self.stride;
+        let ahead = self.capacity.min((self.room * AHEAD).max(FIRST_CAPACITY * AHEAD));
+        let entries = Lines::reserved(lines(self.room), lines(ahead));
+        let groups = Arc::new(Words::zeroed(groups_for(self.room, self.batch, self.capacity)));
         (mem::replace(&mut self.groups, groups), mem::replace(&mut self.entries, entries))
     }
 
@@ -316,8 +316,8 @@ impl<const W: usize> States<W> {
     /// A [`Signpost`] of before leads nowhere from then on.
     pub fn reserve(&mut self, packets: usize) {
         debug_assert!(self.removed.is_empty(), "the batch before has ended");
-        let needed = (self.len + packets).min(self.most);
-        if needed > self.capacity || packets > self.batch {
+        let needed = (self.len + packets).min(self.capacity);
+        if needed > self.room || packets > self.batch {
             self.grow(needed, packets);
         }
     }
@@ -327,11 +327,11 @@ impl<const W: usize> States<W> {
         if packets > self.batch {
             self.batch = packets.next_power_of_two();
         }
-        if needed > self.capacity {
-            self.capacity = (self.capacity * 2).max(needed).min(self.most);
+        if needed > self.room {
+            self.room = (self.room * 2).max(needed).min(self.capacity);
         }
         (self.hand, self.len) = (Hand::default(), 0);
-        let groups = groups_for(self.capacity, self.batch, self.most);
+        let groups = groups_for(self.room, self.batch, self.capacity);
         let (before, entries) =
             if groups >= self.groups.len() && self.entries.extend(groups * WAYS * self.stride) {
                 (mem::replace(&mut self.groups, Arc::new(Words::zeroed(groups))), None)
@@ -359,7 +359,7 @@ impl<const W: usize> States<W> {
 
     /// Flows there may be.
     pub fn capacity(&self) -> usize {
-        self.most
+        self.capacity
     }
 
     /// Whether it holds none.
@@ -463,7 +463,7 @@ impl<const W: usize> States<W> {
             entries: &mut self.entries,
             longest: self.longest,
             when_full: self.when_full,
-            capacity: self.capacity,
+            capacity: self.room,
             len: &mut self.len,
             hand: &mut self.hand,
             removed: &mut self.removed,
