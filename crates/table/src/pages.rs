@@ -4,7 +4,7 @@
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::AtomicU64;
 
-use memmap2::{MmapMut, MmapRaw};
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
 
 const HUGE_PAGE: usize = 2 << 20;
 /// Bytes for which there are more small pages than a first-level TLB has room for.
@@ -19,7 +19,7 @@ fn mapped(bytes: usize) -> Option<(MmapMut, Range<usize>)> {
     let is_small = bytes < SMALL;
     // One more page than is needed, so as to begin where a page begins; what is small begins where a small one does.
     let room = if is_small { bytes.max(1) } else { bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE };
-    let memory = MmapMut::map_anon(room).ok()?;
+    let memory = MmapOptions::new().len(room).no_reserve_swap().map_anon().ok()?;
     if is_small {
         return Some((memory, 0..bytes));
     }
@@ -43,6 +43,32 @@ impl Lines {
         match mapped(lines * size_of::<Line>()) {
             Some((memory, range)) => Self::Mapped { memory, range },
             None => Self::Own(vec![[0; 8]; lines]),
+        }
+    }
+
+    /// So many, with addresses for up to `most`.
+    pub(crate) fn reserved(lines: usize, most: usize) -> Self {
+        let mut all = Self::zeroed(most.max(lines));
+        match &mut all {
+            Self::Mapped { range, .. } => range.end = range.start + lines * size_of::<Line>(),
+            // What the system gave at once.
+            Self::Own(own) => *own = vec![[0; 8]; lines],
+        }
+        all
+    }
+
+    /// Makes them more where they are, if there are addresses for so many.
+    pub(crate) fn extend(&mut self, lines: usize) -> bool {
+        match self {
+            Self::Mapped { memory, range } => {
+                let end = range.start + lines * size_of::<Line>();
+                let fits = end <= memory.len();
+                if fits {
+                    range.end = end;
+                }
+                fits
+            }
+            Self::Own(_) => false,
         }
     }
 }

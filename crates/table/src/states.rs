@@ -16,7 +16,11 @@
 //! Functions work through packets one after the other, by the entries that these were given, while others of the batch are still to be
 //! looked up. So the place of an entry
 //! that was removed is not given away before the end of the batch ([`States::end_batch`]), and a packet that came before the
-//! removal still finds the flow as it was.
+//! removal still finds the flow as it was. Whoever wants to know what an entry held when it ended asks before then
+//! ([`States::ended`]).
+//!
+//! A table has its memory from the beginning ([`States::new`]), or grows with the flows it holds ([`States::growing`]). Homes are in the
+//! order of hashes, so a table that grows is read and written from the first group to the last one.
 
 use std::mem;
 use std::ptr;
@@ -48,6 +52,8 @@ pub(crate) const TOUCHED: u64 = 1 << 63;
 pub(crate) const LIVE: u64 = 1 << 62;
 /// There, that it does not stand in its home group: only then its hash is needed when it goes.
 const AWAY: u64 = 1 << 61;
+/// There, of an entry that was removed, that it was not dead.
+const EVICTED: u64 = 1 << 60;
 /// The first of its bits that say which functions have state there.
 pub const FUNCTIONS: u32 = 40;
 pub(crate) const KEY: u64 = (1 << FUNCTIONS) - 1;
@@ -60,11 +66,21 @@ const LOOKS: usize = 16;
 const BLOCK: usize = 8;
 /// Packets whose entries are asked for at a time, where those of a batch are looked up in one call: enough to keep the memory busy.
 const TOGETHER: usize = 32;
+/// Flows, and packets of a batch, for which a table has room at first that grows.
+const FIRST_CAPACITY: usize = 1 << 10;
+const FIRST_BATCH: usize = 1 << 8;
 /// Lines of all entries but for the spare places, so that each has a number.
 const MAX_LINES: usize = 1 << 31;
 /// Places for seven entries for each four that there may be: so one group in twenty overflows when a table is full, and one in six says that
 /// some went past. With places for six it would be nearly one in two, behind which each new flow is looked for in vain.
 const PLACES: (usize, usize) = (7, 4);
+
+/// The same of a table that will grow before it is full: from then on it is half as full.
+const GROWING_PLACES: (usize, usize) = (5, 4);
+/// A table that grows has addresses for so many times its flows.
+const AHEAD: usize = 64;
+/// Groups whose entries are taken to other places at a time.
+const MOVED: usize = 64;
 
 /// A flow's key: `W` words, of which the last one has 24 bits to spare, which are 0.
 pub type Key<const W: usize> = [u64; W];
@@ -167,6 +183,15 @@ pub enum WhenFull {
     Refuse,
 }
 
+/// Why the table removed an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The time since its last packet reached the timeout.
+    Expired,
+    /// The table was full, and another flow needed its place.
+    Evicted,
+}
+
 /// What a table counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -202,10 +227,14 @@ pub struct States<const W: usize> {
     form: KeyForm,
     /// Lines of an entry.
     stride: usize,
-    /// Nanoseconds.
-    timeout: u64,
+    /// The longest time without a packet that an entry survives, in nanoseconds.
+    longest: u64,
     when_full: WhenFull,
+    /// Flows that there are places for, and flows for which it may grow.
+    room: usize,
     capacity: usize,
+    /// Packets of a batch: places beyond the capacity, for entries that are removed.
+    batch: usize,
     len: usize,
     hand: Hand,
     /// Places of entries that were removed in this batch.
@@ -225,7 +254,7 @@ pub const fn entry_bytes(key_words: usize, state_words: usize) -> usize {
 
 impl<const W: usize> States<W> {
     /// An empty table for up to `capacity` flows with keys of a form, whose functions keep `state_words` words for each; batches have up to
-    /// `batch` packets. Hashes are keyed by `seeds`.
+    /// `batch` packets. Entries are dead after `timeout` nanoseconds, at least 1, or with [`u64::MAX`] never. Hashes are keyed by `seeds`.
     pub fn new(
         form: KeyForm,
         capacity: usize,
@@ -237,22 +266,90 @@ impl<const W: usize> States<W> {
     ) -> Self {
         let stride = entry_bytes(form.words(W), state_words) / 64;
         let capacity = capacity.clamp(1, MAX_LINES / stride);
-        // There is always a free place: those of a batch's removals are not.
-        let groups = (capacity * PLACES.0 / PLACES.1 + batch + 1).div_ceil(WAYS).next_multiple_of(BLOCK);
+        let groups = groups_for(capacity, batch, capacity);
         Self {
             seeds,
             groups: Arc::new(Words::zeroed(groups)),
             entries: Lines::zeroed(groups * WAYS * stride),
             form,
             stride,
-            timeout,
+            longest: if timeout == u64::MAX { timeout } else { timeout.saturating_sub(1) },
             when_full,
+            room: capacity,
             capacity,
+            batch,
             len: 0,
             hand: Hand::default(),
             removed: Vec::with_capacity(batch),
             counts: Counts::default(),
         }
+    }
+
+    /// A table that begins small and [grows](States::reserve) with its flows, up to `capacity` of them; it evicts at capacity. Otherwise as
+    /// [`States::new`].
+    pub fn growing(
+        form: KeyForm,
+        capacity: usize,
+        state_words: usize,
+        timeout: u64,
+        seeds: [u64; 2],
+    ) -> Self {
+        let stride = entry_bytes(form.words(W), state_words) / 64;
+        let most = capacity.clamp(1, MAX_LINES / stride);
+        let first = most.min(FIRST_CAPACITY);
+        let mut states = Self::new(form, first, FIRST_BATCH, state_words, timeout, WhenFull::Evict, seeds);
+        states.capacity = most;
+        states.renew();
+        states
+    }
+
+    /// New arrays, without entries, for its capacity; with addresses for some more entries than there are places for.
+    fn renew(&mut self) -> (Arc<Words>, Lines) {
+        let lines = |capacity| groups_for(capacity, self.batch, self.capacity) * WAYS * self.stride;
+        let ahead = self.capacity.min((self.room * AHEAD).max(FIRST_CAPACITY * AHEAD));
+        let entries = Lines::reserved(lines(self.room), lines(ahead));
+        let groups = Arc::new(Words::zeroed(groups_for(self.room, self.batch, self.capacity)));
+        (mem::replace(&mut self.groups, groups), mem::replace(&mut self.entries, entries))
+    }
+
+    /// Makes room for the flows of a batch of so many packets, as far as the table may grow. To be called between batches: entries move.
+    /// A [`Signpost`] of before leads nowhere from then on.
+    pub fn reserve(&mut self, packets: usize) {
+        debug_assert!(self.removed.is_empty(), "the batch before has ended");
+        let needed = (self.len + packets).min(self.capacity);
+        if needed > self.room || packets > self.batch {
+            self.grow(needed, packets);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, needed: usize, packets: usize) {
+        if packets > self.batch {
+            self.batch = packets.next_power_of_two();
+        }
+        if needed > self.room {
+            self.room = (self.room * 2).max(needed).min(self.capacity);
+        }
+        (self.hand, self.len) = (Hand::default(), 0);
+        let groups = groups_for(self.room, self.batch, self.capacity);
+        let (before, entries) =
+            if groups >= self.groups.len() && self.entries.extend(groups * WAYS * self.stride) {
+                (mem::replace(&mut self.groups, Arc::new(Words::zeroed(groups))), None)
+            } else {
+                let (groups, entries) = self.renew();
+                (groups, Some(entries))
+            };
+        match self.form {
+            KeyForm::Whole => self.table::<false>().take_all(&before, entries.as_deref()),
+            KeyForm::Address => self.table::<true>().take_all(&before, entries.as_deref()),
+        }
+    }
+
+    /// Forgets all entries and what was counted. What has grown stays.
+    pub fn clear(&mut self) {
+        self.groups.iter().for_each(|tags| store(tags, 0));
+        self.removed.clear();
+        (self.hand, self.len, self.counts) = (Hand::default(), 0, Counts::default());
     }
 
     /// Flows it holds, dead ones included.
@@ -364,9 +461,9 @@ impl<const W: usize> States<W> {
             seeds: self.seeds,
             places: Places { groups: &self.groups, entries: self.entries.as_ptr(), stride: self.stride },
             entries: &mut self.entries,
-            timeout: self.timeout,
+            longest: self.longest,
             when_full: self.when_full,
-            capacity: self.capacity,
+            capacity: self.room,
             len: &mut self.len,
             hand: &mut self.hand,
             removed: &mut self.removed,
@@ -393,10 +490,52 @@ impl<const W: usize> States<W> {
 
     /// All that is held, dead or not.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_, W>> {
+        self.slots().map(|slot| self.at(slot))
+    }
+
+    /// Where all that is held is.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
         let tags = self.groups.iter().map(load).enumerate().flat_map(|(group, tags)| {
             (0..WAYS).filter(move |&way| tag_at(tags, way) >= TAG).map(move |way| Place { group, way })
         });
-        tags.map(move |place| self.entry(place.number() * self.stride))
+        tags.map(|place| (place.number() * self.stride) as Slot)
+    }
+
+    /// The entry at a slot.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such slot.
+    pub fn at(&self, slot: Slot) -> Entry<'_, W> {
+        self.entry(slot as usize)
+    }
+
+    /// Brings in the entry at a slot.
+    pub fn bring_entry(&self, slot: Slot) {
+        (0..self.stride).for_each(|line| prefetch_at(&self.entries, slot as usize + line));
+    }
+
+    /// Entries that were removed in this batch, in the order in which that came about, as they are now: functions may still have
+    /// taken packets to them that came before. To be asked before [`States::end_batch`].
+    pub fn ended(&self) -> impl Iterator<Item = (Entry<'_, W>, Ended)> {
+        self.removed.iter().map(|place| {
+            let entry = self.entry(place.number() * self.stride);
+            (entry, if entry.head() & EVICTED == 0 { Ended::Expired } else { Ended::Evicted })
+        })
+    }
+
+    /// Removes entries that are dead at a time, from a group on, in the groups after it until there were so many groups or so many entries;
+    /// the group to go on with. Between batches.
+    pub fn sweep(&mut self, from: usize, groups: usize, entries: usize, now: u64) -> usize {
+        match self.form {
+            KeyForm::Whole => self.table::<false>().sweep(from, groups, entries, now),
+            KeyForm::Address => self.table::<true>().sweep(from, groups, entries, now),
+        }
+    }
+
+    /// How many groups of places there are to [sweep](States::sweep).
+    pub fn groups(&self) -> usize {
+        self.groups.len()
     }
 
     /// Puts in an entry of another table with the same functions, in the place of the one of its flow if there is one; whether its key has the
@@ -506,9 +645,14 @@ impl<'a, const W: usize> Entry<'a, W> {
         key_of(self.words, self.key_words)
     }
 
+    /// The last word of its key, with all that stands there beside.
+    fn head(&self) -> u64 {
+        self.words[self.key_words - 1]
+    }
+
     /// Bits that say which functions have seen a packet of the flow.
     fn seen(&self) -> u64 {
-        self.words[self.key_words - 1] & SEEN
+        self.head() & SEEN
     }
 
     /// The functions' words.
@@ -639,6 +783,13 @@ pub fn by_part<const W: usize>(
         let key = Entry::<W>::new(words).key();
         (part_of(&Hashed { key, hash: hash(&key, seeds) }, parts), words)
     })
+}
+
+/// Groups of a table for so many flows, and batches of so many packets: there is always a free place, as those of a batch's removals are not.
+/// One that grows, up to `most` flows, is seldom as full as it may be.
+fn groups_for(capacity: usize, batch: usize, most: usize) -> usize {
+    let places = if capacity < most { GROWING_PLACES } else { PLACES };
+    (capacity * places.0 / places.1 + batch + 1).div_ceil(WAYS).next_multiple_of(BLOCK)
 }
 
 /// The upper half of a hash times the number of groups: no division.
@@ -855,7 +1006,7 @@ struct Table<'a, const W: usize, const SHORT: bool> {
     seeds: [u64; 2],
     places: Places<'a>,
     entries: &'a mut [Line],
-    timeout: u64,
+    longest: u64,
     when_full: WhenFull,
     capacity: usize,
     len: &'a mut usize,
@@ -924,7 +1075,7 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     /// Whether the entry at a place is not dead at a time.
     #[inline]
     fn lives(&mut self, slot: usize, now: u64) -> bool {
-        now.saturating_sub(self.entries[slot][Self::LAST]) < self.timeout
+        now.saturating_sub(self.entries[slot][Self::LAST]) <= self.longest
     }
 
     #[inline]
@@ -984,12 +1135,12 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     /// Touches the entry at a place if it is that of a flow, and not dead: the last word of its key, or 0.
     #[inline]
     fn touch(&mut self, key: &Key<W>, slot: usize, now: u64) -> u64 {
-        let timeout = self.timeout;
+        let longest = self.longest;
         // There is no line for no place.
         let Some(line) = self.entries.get_mut(slot) else { return 0 };
         // Time that runs backwards counts as 0.
         let elapsed = now.saturating_sub(line[Self::LAST]);
-        if !Self::is(line, key) || elapsed >= timeout {
+        if !Self::is(line, key) || elapsed > longest {
             return 0;
         }
         line[Self::HEAD] |= TOUCHED;
@@ -1005,7 +1156,7 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
                 return Some(slot as Slot);
             }
             let number = slot / self.places.stride;
-            self.remove(Place { group: number / WAYS, way: number % WAYS });
+            self.remove(Place { group: number / WAYS, way: number % WAYS }, 0);
             self.counts.expired += 1;
         }
         self.create(flow, now)
@@ -1016,7 +1167,22 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
             self.counts.refused += 1;
             return None;
         }
-        let (mut group, mut state) = (home(self.places.groups.len(), flow.hash), LIVE);
+        let (place, state) = self.take_place(flow.hash);
+        let slot = place.number() * self.places.stride;
+        let line = &mut self.entries[slot];
+        // Nothing of the line is read, which may still be on its way.
+        line[..Self::HEAD].copy_from_slice(&flow.key[..Self::HEAD]);
+        line[Self::HEAD] = flow.key[Self::HEAD] | state;
+        line[Self::LAST] = now;
+        *self.len += 1;
+        self.counts.created += 1;
+        Some(slot as Slot)
+    }
+
+    /// Takes the first free place for a flow with a hash: where it is, and what the head of its entry says of that.
+    #[inline]
+    fn take_place(&mut self, hash: u64) -> (Place, u64) {
+        let (mut group, mut state) = (home(self.places.groups.len(), hash), LIVE);
         let way = loop {
             let free = ways_with(self.places.tags(group), FREE);
             if free != 0 {
@@ -1029,16 +1195,86 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
             group = self.places.after(group);
             state |= AWAY;
         };
-        set_tag(&self.places.groups[group], way, tag(flow.hash));
-        let slot = Place { group, way }.number() * self.places.stride;
-        let line = &mut self.entries[slot];
-        // Nothing of the line is read, which may still be on its way.
-        line[..Self::HEAD].copy_from_slice(&flow.key[..Self::HEAD]);
-        line[Self::HEAD] = flow.key[Self::HEAD] | state;
-        line[Self::LAST] = now;
+        set_tag(&self.places.groups[group], way, tag(hash));
+        (Place { group, way }, state)
+    }
+
+    /// The group in which a flow with a hash would have its place.
+    fn free_group(&self, hash: u64) -> usize {
+        let mut group = home(self.places.groups.len(), hash);
+        while ways_with(self.places.tags(group), FREE) == 0 {
+            group = self.places.after(group);
+        }
+        group
+    }
+
+    /// Takes over all entries of a table that had these groups, and these entries; or those that still stand here as they did there, where it
+    /// had fewer groups.
+    fn take_all(&mut self, groups: &[AtomicU64], entries: Option<&[Line]>) {
+        let stride = self.places.stride;
+        let mut taken: Vec<Line> = Vec::new();
+        let mut later: Vec<Line> = Vec::new();
+        // From the last ones on, as homes mostly are further on than they were; some at a time, which are out of the way then.
+        for (number, groups) in groups.chunks(MOVED).enumerate().rev() {
+            let first = number * MOVED;
+            taken.clear();
+            for (tags, group) in groups.iter().map(load).zip(first..) {
+                for way in (0..WAYS).filter(|&way| tag_at(tags, way) >= TAG) {
+                    let from = Place { group, way }.number() * stride;
+                    taken.extend_from_slice(&entries.unwrap_or(&*self.entries)[from..][..stride]);
+                }
+            }
+            let is_in_the_way = |group: usize| entries.is_none() && group < first;
+            for entry in taken.chunks_exact(stride) {
+                let hash = self.hash_of(entry);
+                if is_in_the_way(self.free_group(hash)) {
+                    later.extend_from_slice(entry);
+                } else {
+                    self.take_entry(entry, hash);
+                }
+            }
+        }
+        for entry in later.chunks_exact(stride) {
+            self.take_entry(entry, self.hash_of(entry));
+        }
+    }
+
+    fn hash_of(&self, entry: &[Line]) -> u64 {
+        let key: Key<W> = key_of(&entry[0], Self::KEY_WORDS);
+        hash(&key, self.seeds)
+    }
+
+    fn take_entry(&mut self, entry: &[Line], hash: u64) {
+        let (place, state) = self.take_place(hash);
+        let own = &mut self.entries[place.number() * self.places.stride..][..entry.len()];
+        own.copy_from_slice(entry);
+        own[0][Self::HEAD] = own[0][Self::HEAD] & !AWAY | state;
         *self.len += 1;
-        self.counts.created += 1;
-        Some(slot as Slot)
+    }
+
+    /// See [`States::sweep`].
+    fn sweep(&mut self, from: usize, groups: usize, entries: usize, now: u64) -> usize {
+        let (mut group, mut seen) = (from, 0);
+        // Groups may be others since the last time.
+        if group >= self.places.groups.len() {
+            group = 0;
+        }
+        for _ in 0..groups.min(self.places.groups.len()) {
+            let tags = self.places.tags(group);
+            for way in (0..WAYS).filter(|&way| tag_at(tags, way) >= TAG) {
+                if seen == entries {
+                    return group;
+                }
+                seen += 1;
+                let place = Place { group, way };
+                if !self.lives(place.number() * self.places.stride, now) {
+                    self.remove(place, 0);
+                    self.counts.expired += 1;
+                }
+            }
+            group = self.places.after(group);
+        }
+        group
     }
 
     /// Has the hand come to the next places, and asks for the entries of those after them.
@@ -1078,8 +1314,9 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         let mut moves = 0;
         loop {
             let Some(place) = self.next_of_hand() else {
-                // Where there are few entries, most places are free; twice round, since the first time all may have been touched.
-                if moves > 2 * self.places.groups.len() * WAYS / BLOCK {
+                // Where there are few entries, most places are free. Three times round: the first time those may be missed that came when the
+                // hand had looked there already, the second time all may have been touched.
+                if moves > 3 * self.places.groups.len() * WAYS / BLOCK {
                     break;
                 }
                 moves += 1;
@@ -1087,14 +1324,14 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
                 continue;
             };
             looks += 1;
-            let timeout = self.timeout;
+            let longest = self.longest;
             let evicts = self.when_full == WhenFull::Evict;
             let line = &mut self.entries[place.number() * self.places.stride];
-            let is_dead = now.saturating_sub(line[Self::LAST]) >= timeout;
+            let is_dead = now.saturating_sub(line[Self::LAST]) > longest;
             let is_untouched = line[Self::HEAD] & TOUCHED == 0;
             let may_go = evicts && (is_untouched || looks == LOOKS);
             if is_dead || may_go {
-                self.remove(place);
+                self.remove(place, if is_dead { 0 } else { EVICTED });
                 let count = if is_dead { &mut self.counts.expired } else { &mut self.counts.evicted };
                 *count += 1;
                 return true;
@@ -1109,11 +1346,12 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         false
     }
 
+    /// Removes an entry; `why` is [`EVICTED`] or 0.
     #[inline]
-    fn remove(&mut self, place: Place) {
+    fn remove(&mut self, place: Place, why: u64) {
         set_tag(&self.places.groups[place.group], place.way, REMOVED);
         let line = &mut self.entries[place.number() * self.places.stride];
-        line[Self::HEAD] &= !LIVE;
+        line[Self::HEAD] = line[Self::HEAD] & !LIVE | why;
         if line[Self::HEAD] & AWAY != 0 {
             let key = key_of(line, Self::KEY_WORDS);
             self.pass_no_more(&key, place.group);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use packetloom_table::states::{
-    Counts, Entry, Hashed, Key, KeyForm, NO_SLOT, Packet, Slot, StateAt, States, WhenFull, entry_bytes,
+    Counts, Ended, Entry, Hashed, Key, KeyForm, NO_SLOT, Packet, Slot, StateAt, States, WhenFull, entry_bytes,
 };
 use proptest::prelude::*;
 
@@ -348,4 +348,145 @@ fn entries_of_another_table_are_found() {
         assert!(!table.put(Entry::new(&[key[0], key[1], 0, 0, 0, 0])), "{key:?}");
     }
     assert!(table.is_empty());
+}
+
+/// A table that grows holds what it held, in batches of any size; beyond where it grows in place, too.
+#[test]
+fn a_table_that_grows_is_a_map() {
+    fn grows<const W: usize>(form: KeyForm, capacity: usize, flows: u64) {
+        let mut table = States::<W>::growing(form, capacity, WORDS, u64::MAX, SEEDS);
+        let mut map: HashMap<u64, [u64; 2]> = HashMap::new();
+        let (mut random, mut from) = (1u64, 0);
+        for number in 0.. {
+            if from >= flows {
+                break;
+            }
+            let size = [1, 100, 3000, 20][number % 4];
+            let batch: Packets = (0..size)
+                .map(|_| {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let is_new = random >> 60 < 8;
+                    from += u64::from(is_new);
+                    let flow = if is_new { from } else { (random >> 20) % (from + 1) };
+                    (flow, number as u64, true)
+                })
+                .collect();
+            table.reserve(batch.len());
+            let found = feed(form, &mut table, &batch, Asked::of_batch(number % 2));
+            for (&(flow, now, _), found) in batch.iter().zip(found) {
+                let counted = map.entry(flow).or_default();
+                *counted = [counted[0] + 1, counted[1] + now];
+                assert_eq!(found, Some(*counted), "flow {flow} of {from}");
+            }
+        }
+        assert_eq!((table.len(), table.counts().created), (map.len(), map.len() as u64));
+        let held = table.slots().map(|slot| table.at(slot));
+        let held: HashMap<_, _> = held.map(|entry| (entry.key(), *entry.state(AT).expect("seen"))).collect();
+        let counted: HashMap<_, _> =
+            map.iter().map(|(&flow, &counted)| (key::<W>(form, flow), counted)).collect();
+        assert_eq!(held, counted);
+        table.clear();
+        assert_eq!((table.len(), table.iter().count(), table.counts()), (0, 0, Counts::default()));
+        let found = feed(form, &mut table, &vec![(7, 1, true), (7, 2, true)], Asked::Along);
+        assert_eq!(found, [Some([1, 1]), Some([2, 3])]);
+    }
+    for form in FORMS {
+        grows::<2>(form, 5_000, 4_000);
+        grows::<2>(form, 1 << 20, 150_000);
+        grows::<5>(form, 1 << 20, 20_000);
+    }
+}
+
+/// At capacity it grows no more.
+#[test]
+fn a_table_that_grew_as_far_as_it_may_evicts() {
+    for capacity in [1, 2, 1_024, 3_000] {
+        let mut table = States::<2>::growing(KeyForm::Whole, capacity, WORDS, u64::MAX, SEEDS);
+        let mut ended = 0;
+        for number in 0..20u64 {
+            let batch: Packets = (0..500).map(|flow| (500 * number + flow, number, true)).collect();
+            table.reserve(batch.len());
+            let flows: Vec<_> = batch.iter().map(|&(flow, ..)| key(KeyForm::Whole, flow)).collect();
+            let flows: Vec<_> = flows.into_iter().map(|key| Hashed { key, hash: table.hash(&key) }).collect();
+            let mut looked: Vec<_> = batch.iter().map(|&(_, now, _)| Looked { now, slot: 0 }).collect();
+            table.touch_all(&flows, &mut looked, &mut Vec::new());
+            assert!(looked.iter().all(|looked| looked.slot != NO_SLOT));
+            ended += table.ended().inspect(|(_, why)| assert_eq!(*why, Ended::Evicted)).count();
+            table.end_batch();
+            assert_eq!(table.ended().count(), 0);
+        }
+        assert_eq!((table.len(), ended), (capacity, 10_000 - capacity));
+        assert_eq!(table.counts().evicted, ended as u64);
+    }
+}
+
+/// What ended is shown with what packets brought to it that came before, though they were looked up together.
+#[test]
+fn what_ended_is_shown_as_it_is_at_the_end_of_the_batch() {
+    let mut table = States::<2>::growing(KeyForm::Whole, 2, WORDS, 100, SEEDS);
+    let shown = |table: &mut States<2>, packets: &[(u64, u64)]| -> Vec<_> {
+        table.reserve(packets.len());
+        let hashed = |flow| {
+            let key = key(KeyForm::Whole, flow);
+            Hashed { key, hash: table.hash(&key) }
+        };
+        let flows: Vec<_> = packets.iter().map(|&(flow, _)| hashed(flow)).collect();
+        let mut looked: Vec<_> = packets.iter().map(|&(_, now)| Looked { now, slot: 0 }).collect();
+        table.touch_all(&flows, &mut looked, &mut Vec::new());
+        let mut entries = table.entries();
+        for packet in &looked {
+            entries.begin::<[u64; 2]>(packet.slot, AT);
+            entries.state::<[u64; 2]>(packet.slot, AT)[0] += 1;
+        }
+        let ended = table.ended();
+        let ended =
+            ended.map(|(entry, why)| (entry.key(), entry.state::<[u64; 2]>(AT).expect("seen")[0], why));
+        let ended = ended.collect();
+        table.end_batch();
+        ended
+    };
+    let key = |flow| key::<2>(KeyForm::Whole, flow);
+    // One expires between its own packets; then there is no room for a third one.
+    assert_eq!(shown(&mut table, &[(1, 0), (1, 99), (1, 199), (1, 200)]), [(key(1), 2, Ended::Expired)]);
+    assert_eq!(shown(&mut table, &[(2, 201), (2, 202), (2, 203)]), []);
+    let [(gone, packets, why)] = shown(&mut table, &[(1, 204), (2, 204), (3, 205)])[..] else {
+        panic!("one has to go");
+    };
+    assert_eq!(why, Ended::Evicted);
+    assert!((gone, packets) == (key(1), 3) || (gone, packets) == (key(2), 4), "{gone:?} with {packets}");
+    // A dead one goes before one that has come again since, and is no eviction.
+    let left = if gone == key(1) { 2 } else { 1 };
+    assert_eq!(shown(&mut table, &[(left, 400), (left, 400)])[0].2, Ended::Expired);
+    assert_eq!(shown(&mut table, &[(4, 401)]), [(key(3), 1, Ended::Expired)]);
+}
+
+/// A sweep ends what is dead, and nothing else.
+#[test]
+fn a_sweep_ends_what_is_dead() {
+    for form in FORMS {
+        let mut table = States::<5>::growing(form, 10_000, WORDS, 100, SEEDS);
+        for number in 0..30u64 {
+            let batch: Packets = (0..100).map(|flow| (100 * number + flow, number * 10, true)).collect();
+            table.reserve(batch.len());
+            feed(form, &mut table, &batch, Asked::Along);
+        }
+        // Those of time 0 to 190 are dead at 290.
+        let (mut at, mut ended) = (0, 0);
+        for _ in 0..40 {
+            at = table.sweep(at, table.groups().div_ceil(10), 150, 290);
+            let now = table.ended().inspect(|(entry, why)| {
+                assert!(entry.last() <= 190 && *why == Ended::Expired);
+            });
+            let count = now.count();
+            assert!(count <= 150);
+            ended += count;
+            table.end_batch();
+        }
+        assert_eq!((ended, table.len(), table.counts().expired), (2_000, 1_000, 2_000));
+        // Where there is no timeout, nothing is ever dead.
+        let mut table = States::<5>::growing(form, 10_000, WORDS, u64::MAX, SEEDS);
+        feed(form, &mut table, &vec![(1, 0, true)], Asked::Along);
+        table.sweep(0, table.groups(), 1_000, u64::MAX);
+        assert_eq!((table.ended().count(), table.len()), (0, 1));
+    }
 }

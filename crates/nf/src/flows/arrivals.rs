@@ -148,6 +148,21 @@ pub fn key_words(flow: &FlowKey) -> Key<V6> {
     }
 }
 
+/// The flow of a key by 5-tuple.
+#[inline]
+pub(super) fn flow_v4([ends, rest]: Key<V4>) -> FlowKey {
+    flow([0, ends & 0xffff_ffff], [0, ends >> 32], rest, 4)
+}
+
+pub(super) fn flow_v6([a0, a1, b0, b1, rest]: Key<V6>) -> FlowKey {
+    flow([a0, a1], [b0, b1], rest, 6)
+}
+
+fn flow(a: [u64; 2], b: [u64; 2], rest: u64, version: u8) -> FlowKey {
+    let (a_port, b_port, protocol) = (rest as u16, (rest >> 16) as u16, (rest >> 32) as u8);
+    FlowKey { a, b, a_port, b_port, protocol, version, reserved: [0; 2] }
+}
+
 /// Ports and protocol.
 fn rest(flow: &FlowKey) -> u64 {
     u64::from(flow.a_port) | u64::from(flow.b_port) << 16 | u64::from(flow.protocol) << 32

@@ -9,15 +9,15 @@ use std::ops::Range;
 use bytemuck::Zeroable;
 use packetloom_packet::batch::{Columns, Keys};
 use packetloom_packet::key::join;
-use packetloom_packet::{Batch, DropReason, FrameRef, Verdict};
+use packetloom_packet::{Batch, DropReason, FlowKey, FrameRef, Timestamp, Verdict};
 use packetloom_simd::Isa;
 use packetloom_table::regions;
 use packetloom_table::states::{
-    self, Begun, Counts, EntriesMut, Entry, Hashed, Key, NO_SLOT, Signpost, StateAt, States, entry_bytes,
-    header_words,
+    self, Begun, Counts, Ended, EntriesMut, Entry, Hashed, Key, NO_SLOT, Signpost, Slot, StateAt, States,
+    entry_bytes, header_words,
 };
 
-use super::arrivals::{Arrive, FlowOf, Relation, Touched, V4, V6};
+use super::arrivals::{Arrive, FlowOf, Relation, Touched, V4, V6, flow_v4, flow_v6};
 use super::config::connection;
 use super::{By, Definition, FlowName, Role, Seen, WhenFull};
 
@@ -35,6 +35,17 @@ pub struct Flows {
     pub(super) v4: Family<V4>,
     pub(super) v6: Family<V6>,
 }
+
+/// Where an entry is, as long as no batch comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HeldAt {
+    slot: Slot,
+    is_v4: bool,
+}
+
+/// How far entries of IPv4 and of IPv6 were swept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sweep([usize; 2]);
 
 /// Flows of an IP version, and those of the batch that is being judged.
 #[derive(Debug)]
@@ -75,7 +86,16 @@ impl<const W: usize> Family<W> {
             WhenFull::DropNew | WhenFull::PassNew => states::WhenFull::Refuse,
         };
         let share = definition.max_flows.div_ceil(workers.max(1));
-        let states = States::new(definition.by.key_form(), share, batch, words, timeout, when_full, seeds);
+        Self::of(States::new(definition.by.key_form(), share, batch, words, timeout, when_full, seeds))
+    }
+
+    fn growing(definition: &Definition, workers: usize, words: usize, seeds: [u64; 2]) -> Self {
+        let timeout = definition.timeout.limit().unwrap_or(u64::MAX);
+        let share = definition.max_flows.div_ceil(workers.max(1));
+        Self::of(States::growing(definition.by.key_form(), share, words, timeout, seeds))
+    }
+
+    fn of(states: States<W>) -> Self {
         Self {
             isa: Isa::detect(),
             states: Box::new(states),
@@ -154,9 +174,13 @@ impl<const W: usize> Family<W> {
 
     /// Leaves out the packets that do not pass any more, before they are looked up.
     pub(super) fn retain(&mut self, verdicts: &[Verdict]) {
-        let mut passes = self.touched.iter().map(|packet| packet.passes(verdicts));
-        self.flows.retain(|_| passes.next() == Some(true));
-        self.touched.retain(|packet| packet.passes(verdicts));
+        self.retain_if(|packet| packet.passes(verdicts));
+    }
+
+    fn retain_if(&mut self, keeps: impl Fn(&Touched) -> bool) {
+        let mut kept = self.touched.iter().map(&keeps);
+        self.flows.retain(|_| kept.next() == Some(true));
+        self.touched.retain(keeps);
     }
 
     /// All packets that there are will be judged.
@@ -329,6 +353,30 @@ impl Flows {
             v4: Family::new(definition, workers, batch, words, seeds),
             v6: Family::new(definition, workers, batch, words, seeds),
         }
+    }
+
+    /// Tables of one worker of `workers` that begin small and grow with the flows they hold; they evict at capacity. Otherwise as
+    /// [`Flows::new`].
+    pub fn growing(definition: &Definition, workers: usize, words: usize, seeds: [u64; 2]) -> Self {
+        Self {
+            by: definition.by,
+            when_full: WhenFull::EvictOldest,
+            any_dropped: false,
+            v4: Family::growing(definition, workers, words, seeds),
+            v6: Family::growing(definition, workers, words, seeds),
+        }
+    }
+
+    /// Makes room for the flows of a batch, where tables [grow](Flows::growing); before it arrives.
+    pub fn reserve(&mut self, batch: &Batch) {
+        self.v4.states.reserve(batch.v4().keys.len());
+        self.v6.states.reserve(batch.v6().keys.len());
+    }
+
+    /// Leaves out packets that arrived, before they are looked up: all but those that `keeps` holds by their index in the batch.
+    pub fn retain(&mut self, keeps: impl Fn(u32) -> bool) {
+        self.v4.retain_if(|packet| keeps(packet.frame));
+        self.v6.retain_if(|packet| keeps(packet.frame));
     }
 
     /// Takes the flows of a batch's packets as they came to the chain, and starts to look for them.
@@ -535,6 +583,65 @@ impl Flows {
                 }
             }
         }
+    }
+
+    /// Shows each entry that ended since the last batch was [left](Flows::leave), with what a function kept there: where it had seen a
+    /// packet of the flow. To be called when the function is done with the batch, as packets come to entries that were removed after
+    /// them.
+    pub fn each_ended<S: bytemuck::Pod>(&self, at: StateAt, mut on_end: impl FnMut(&FlowKey, &S, Ended)) {
+        for (entry, ended) in self.v4.states.ended() {
+            if let Some(state) = entry.state(at) {
+                on_end(&flow_v4(entry.key()), state, ended);
+            }
+        }
+        for (entry, ended) in self.v6.states.ended() {
+            if let Some(state) = entry.state(at) {
+                on_end(&flow_v6(entry.key()), state, ended);
+            }
+        }
+    }
+
+    /// Ends entries that are dead at a time, from places on that [`Sweep`] remembers: in this share of all places, and at most so many
+    /// entries. [`Flows::each_ended`] shows them, until [`Flows::leave`].
+    pub fn sweep(&mut self, at: &mut Sweep, share: impl Fn(usize) -> usize, most: usize, now: Timestamp) {
+        let now = now.as_nanos();
+        let Sweep([v4, v6]) = at;
+        *v4 = self.v4.states.sweep(*v4, share(self.v4.states.groups()), most, now);
+        *v6 = self.v6.states.sweep(*v6, share(self.v6.states.groups()), most, now);
+    }
+
+    /// Where all entries are that a function has state in.
+    pub fn held<S: bytemuck::Pod>(&self, at: StateAt) -> impl Iterator<Item = (HeldAt, &S)> {
+        fn of<const W: usize, S: bytemuck::Pod>(
+            states: &States<W>,
+            at: StateAt,
+            is_v4: bool,
+        ) -> impl Iterator<Item = (HeldAt, &S)> {
+            states.slots().filter_map(move |slot| Some((HeldAt { slot, is_v4 }, states.at(slot).state(at)?)))
+        }
+        of(&self.v4.states, at, true).chain(of(&self.v6.states, at, false))
+    }
+
+    /// Brings in an entry that will be asked for.
+    pub fn bring(&self, HeldAt { slot, is_v4 }: HeldAt) {
+        if is_v4 { self.v4.states.bring_entry(slot) } else { self.v6.states.bring_entry(slot) }
+    }
+
+    /// The flow of an entry, and what a function keeps there; none where it has no state.
+    pub fn at<S: bytemuck::Pod>(&self, HeldAt { slot, is_v4 }: HeldAt, at: StateAt) -> Option<(FlowKey, &S)> {
+        if is_v4 {
+            let entry = self.v4.states.at(slot);
+            Some((flow_v4(entry.key()), entry.state(at)?))
+        } else {
+            let entry = self.v6.states.at(slot);
+            Some((flow_v6(entry.key()), entry.state(at)?))
+        }
+    }
+
+    /// Forgets all flows and what was counted.
+    pub fn clear(&mut self) {
+        self.v4.states.clear();
+        self.v6.states.clear();
     }
 
     /// To be called when all functions are done with a batch.

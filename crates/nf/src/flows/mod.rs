@@ -20,14 +20,14 @@ use std::fmt;
 
 pub use packetloom_packet::Role;
 use packetloom_packet::batch::{Columns, Parsed, Rewritable};
-use packetloom_packet::{Batch, Dscp, KeyBits, Timestamp, Verdict};
+use packetloom_packet::{Batch, Dscp, FlowKey, KeyBits, Timestamp, Verdict};
 pub use packetloom_table::states::{
-    Counts, Entry, FUNCTIONS, MAX_FUNCTIONS, StateAt, entry_bytes, header_words, state_words,
+    Counts, Ended, Entry, FUNCTIONS, MAX_FUNCTIONS, StateAt, entry_bytes, header_words, state_words,
 };
 
 pub use self::arrivals::{V4, V6, key_words};
 pub use self::config::{By, Config, WhenFull, connection_of};
-pub use self::cpu::Flows;
+pub use self::cpu::{Flows, HeldAt, Sweep};
 pub use self::name::{FlowName, Top};
 pub use self::oracle::{Found, OracleFlow, OracleFlows, SavedFlow};
 pub use self::shared::{Poisoned, SharedFlows, Visitor};
@@ -338,6 +338,14 @@ impl Seen<'_, '_> {
     #[inline]
     pub fn key_at(&self) -> KeyAt {
         if self.is_v4 { KeyAt::V4(self.at as usize) } else { KeyAt::V6(self.at as usize) }
+    }
+
+    /// Its 5-tuple, as functions before have rewritten it.
+    pub fn flow(&self) -> FlowKey {
+        match self.key_at() {
+            KeyAt::V4(at) => FlowKey::from_v4(&self.columns.v4.keys[at]).0,
+            KeyAt::V6(at) => FlowKey::from_v6(&self.columns.v6.keys[at]).0,
+        }
     }
 
     /// What its key says beside its addresses.

@@ -7,10 +7,11 @@
 //!
 //! A record ends, judged when the flow's next packet comes, when the time since its latest packet has reached the idle
 //! timeout or the time since its first packet the active timeout. Time comes from the packets; time that runs backwards
-//! counts as 0. At capacity the flow that was created first is exported to make room. All other records end with the
-//! input.
+//! counts as 0. At capacity, of each IP version, the record of a flow ends to make room: of one that is idle, or else one that had no packet for
+//! long ([`flows`](crate::flows)). All other records end with the input.
 //!
-//! - Shape: one entry a flow, 128 bytes and about 10 bytes of index.
+//! - Shape: one entry of 128 bytes a flow, in a table of places for seven entries for each four that it has room for, which doubles as
+//!   flows come.
 //! - Verdict: always pass.
 
 mod config;
@@ -55,7 +56,10 @@ impl Prepared for Meter {
         let mut lines = vec![
             "flow: IP version, protocol, unordered pair of (address, port)".into(),
             format!("timeouts: idle {}, active {}", limit(self.idle), limit(self.active)),
-            format!("at most {} flows, then the oldest is exported", self.max_flows),
+            format!(
+                "at most {} flows of each IP version, then one not used for long is exported",
+                self.max_flows
+            ),
             match &self.output {
                 Some(path) => format!("records to {}", path.display()),
                 None => "records are counted only".into(),
@@ -82,8 +86,7 @@ impl Prepared for Meter {
 
 impl Standalone for Meter {
     fn function(&self, workers: usize) -> Box<dyn Function> {
-        let share = self.max_flows.div_ceil(workers.max(1));
-        Box::new(cpu::MeterCpu::new(self.idle, self.active, share, self.framings))
+        Box::new(cpu::MeterCpu::new(self.idle, self.active, self.max_flows, self.framings, workers))
     }
 
     fn oracle(&self) -> Box<dyn Oracle> {

@@ -1,4 +1,7 @@
-//! The oracle: a map from sorted endpoint pairs to records, and a list of the flows in order of creation.
+//! The oracle: a map from sorted endpoint pairs to records.
+//!
+//! At capacity it ends the record that is idle, or else the one that had no packet for the longest time. The batch form only comes near
+//! that: they are the same below capacity, and at a capacity of 1.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,14 +15,22 @@ use crate::{Oracle, Records, Report};
 
 type Endpoint = (IpAddr, u16);
 
+/// A record on its way, with the numbers of its first and its last packet, and the latest time of the flow's packets since it is held.
+struct Held {
+    created: u64,
+    used: u64,
+    latest: u64,
+    record: FlowRecord,
+}
+
 pub(super) struct MeterOracle {
     idle: Option<u64>,
     active: Option<u64>,
     max_flows: usize,
     framings: Framings,
-    /// By protocol and endpoints, the lower one first; with the number of the flow's creation.
-    flows: BTreeMap<(u8, Endpoint, Endpoint), (u64, FlowRecord)>,
-    created: u64,
+    /// By protocol and endpoints, the lower one first.
+    flows: BTreeMap<(u8, Endpoint, Endpoint), Held>,
+    packets: u64,
     report: MeterReport,
 }
 
@@ -31,7 +42,7 @@ impl MeterOracle {
             max_flows,
             framings,
             flows: BTreeMap::new(),
-            created: 0,
+            packets: 0,
             report: MeterReport::default(),
         }
     }
@@ -40,6 +51,29 @@ impl MeterOracle {
         record.end_reason = end_reason;
         self.report.count_record(&record);
         records(&record);
+    }
+}
+
+impl MeterOracle {
+    fn is_idle(&self, since_last: u64) -> bool {
+        self.idle.is_some_and(|idle| since_last >= idle)
+    }
+
+    /// Ends a record of an IP version where there are as many as there may be.
+    fn make_room(&mut self, is_v4: bool, now: u64, records: &mut Records<'_>) {
+        let of_version = self.flows.iter().filter(|((_, (address, _), _), _)| address.is_ipv4() == is_v4);
+        if of_version.clone().count() < self.max_flows {
+            return;
+        }
+        let is_idle = |held: &Held| self.is_idle(now.saturating_sub(held.latest));
+        let last_used = of_version.min_by_key(|(_, held)| (!is_idle(held), held.used));
+        let goes = last_used.map(|(key, held)| (*key, is_idle(held)));
+        if let Some((key, is_idle)) = goes
+            && let Some(Held { record, .. }) = self.flows.remove(&key)
+        {
+            let end_reason = if is_idle { EndReason::IdleTimeout } else { EndReason::LackOfResources };
+            self.export(record, end_reason, records);
+        }
     }
 }
 
@@ -81,30 +115,30 @@ impl Oracle for MeterOracle {
         let mut ends = [source, destination];
         ends.sort_unstable();
         let key = (ip.protocol, ends[0], ends[1]);
-        if let Some((_, record)) = self.flows.get(&key) {
+        let mut latest = packet.nanos;
+        if let Some(Held { record, latest: before, .. }) = self.flows.get(&key) {
             let since_last = packet.nanos.saturating_sub(record.end().as_nanos());
             let since_start = packet.nanos.saturating_sub(record.start().as_nanos());
-            let end_reason = if self.idle.is_some_and(|idle| since_last >= idle) {
+            let end_reason = if self.is_idle(since_last) {
                 Some(EndReason::IdleTimeout)
             } else if self.active.is_some_and(|active| since_start >= active) {
                 Some(EndReason::ActiveTimeout)
             } else {
                 None
             };
+            // A record that goes on in the next one leaves the flow where it is.
+            if !self.is_idle(packet.nanos.saturating_sub(*before)) {
+                latest = latest.max(*before);
+            }
             if let Some(end_reason) = end_reason
-                && let Some((_, record)) = self.flows.remove(&key)
+                && let Some(Held { record, .. }) = self.flows.remove(&key)
             {
                 self.export(record, end_reason, records);
             }
         }
+        self.packets += 1;
         if !self.flows.contains_key(&key) {
-            if self.flows.len() == self.max_flows {
-                let oldest = self.flows.iter().min_by_key(|(_, (created, _))| *created).map(|(key, _)| *key);
-                if let Some((_, record)) = oldest.and_then(|key| self.flows.remove(&key)) {
-                    self.export(record, EndReason::LackOfResources, records);
-                }
-            }
-            self.created += 1;
+            self.make_room(source.0.is_ipv4(), packet.nanos, records);
             let record = FlowRecord {
                 source: source.0,
                 destination: destination.0,
@@ -115,9 +149,11 @@ impl Oracle for MeterOracle {
                 reverse: HalfFlow::default(),
                 end_reason: EndReason::ForcedEnd,
             };
-            self.flows.insert(key, (self.created, record));
+            self.flows.insert(key, Held { created: self.packets, used: 0, latest, record });
         }
-        if let Some((_, record)) = self.flows.get_mut(&key) {
+        if let Some(held) = self.flows.get_mut(&key) {
+            (held.used, held.latest) = (self.packets, held.latest.max(packet.nanos));
+            let record = &mut held.record;
             let forward = (record.source, record.source_port) == source
                 && (record.destination, record.destination_port) == destination;
             let half = if forward { &mut record.forward } else { &mut record.reverse };
@@ -128,8 +164,8 @@ impl Oracle for MeterOracle {
 
     fn finish(&mut self, records: &mut Records<'_>) {
         let mut left: Vec<_> = std::mem::take(&mut self.flows).into_values().collect();
-        left.sort_unstable_by_key(|(created, _)| *created);
-        for (_, record) in left {
+        left.sort_unstable_by_key(|held| held.created);
+        for Held { record, .. } in left {
             self.export(record, EndReason::ForcedEnd, records);
         }
     }
