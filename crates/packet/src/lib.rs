@@ -12,7 +12,6 @@ pub mod dscp;
 pub mod flow;
 pub mod key;
 pub mod link;
-mod prefetch;
 pub mod protocol;
 pub mod record;
 pub mod reject;
@@ -21,7 +20,8 @@ pub mod time;
 pub mod verdict;
 pub mod wire;
 
-pub use self::prefetch::{prefetch, prefetch_at, prefetch_l2, prefetch_l2_at};
+pub use packetloom_memory::prefetch_at;
+
 pub use batch::{Arena, Batch, FrameRef};
 pub use dissect::{Connection, Headers, Key, Message, Role, dissect};
 pub use dscp::Dscp;
