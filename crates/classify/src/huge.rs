@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 use memmap2::{Mmap, MmapMut};
+use packetloom_memory::huge_pages;
 
 /// A table: in memory of its own while it is being made, side by side with the other tables of its index afterwards.
 pub(crate) enum Slab<T> {
@@ -35,8 +36,8 @@ impl<T: AnyBitPattern + NoUninit> Slab<T> {
     /// A table of `len` zeros that can be written, in huge pages where the system has such.
     pub(crate) fn open(len: usize) -> Self {
         let bytes = len * size_of::<T>();
-        match mapping(bytes) {
-            Some((memory, at)) => Self::Open { memory, range: at..at + bytes, of: PhantomData },
+        match huge_pages(bytes) {
+            Some((memory, range)) => Self::Open { memory, range, of: PhantomData },
             None => Self::Own(vec![T::zeroed(); len]),
         }
     }
@@ -94,25 +95,12 @@ impl<T: AnyBitPattern + NoUninit> Place for Slab<T> {
 /// Tables begin at cache lines.
 const ALIGNMENT: usize = 64;
 
-const HUGE_PAGE: usize = 2 << 20;
-
-/// Memory for so many bytes from an offset on where a huge page begins.
-fn mapping(bytes: usize) -> Option<(MmapMut, usize)> {
-    // One more page than is needed, so as to begin where a page begins.
-    let memory = MmapMut::map_anon(bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE).ok()?;
-    let at = memory.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
-    // Only a hint.
-    #[cfg(target_os = "linux")]
-    let _ = memory.advise(memmap2::Advice::HugePage);
-    Some((memory, at))
-}
-
 /// Copies all tables side by side into huge pages, where the system has such; where it gives no memory, they stay as they
 /// are.
 pub(crate) fn place(tables: &mut dyn Tables) {
     let mut total = 0;
     tables.each(&mut |table| total += table.bytes().len().next_multiple_of(ALIGNMENT));
-    let Some((mut memory, mut at)) = mapping(total) else { return };
+    let Some((mut memory, Range { start: mut at, .. })) = huge_pages(total) else { return };
     let mut ranges = Vec::new();
     tables.each(&mut |table| {
         let bytes = table.bytes();

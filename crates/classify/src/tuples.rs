@@ -8,7 +8,7 @@
 use std::array;
 use std::collections::HashMap;
 
-use packetloom_packet::prefetch;
+use packetloom_memory::prefetch;
 
 use crate::NO_RULE;
 use crate::compiled::{CompiledRule, MatchKey};

@@ -180,7 +180,7 @@ pub(crate) struct MeterArgs {
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) timeouts: Timeouts,
-    /// Flows held at a time; when there are more, the oldest is exported
+    /// Flows of each IP version held at a time; when there are more, one that was not used for long is exported
     #[arg(long, value_name = "N", default_value_t = packetloom_nf::meter::Config::default_max_flows())]
     pub(crate) max_flows: MaxFlows,
     /// Count packets in all framings in which IP is found, such as LLC/SNAP or pseudowires, not only in Ethernet II, VLAN tags, MPLS, PPPoE,

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use packetloom_memory::prefetch_address;
+
 use crate::Error;
 use crate::backend::{Handle, SharedMemory};
 use crate::opened::{Opened, Thing};
@@ -154,12 +156,7 @@ impl Shared {
     #[inline]
     pub fn prefetch(&self, offset: usize) {
         if offset < self.0.bytes {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the byte lies inside the memory; nothing is read.
-            unsafe {
-                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-                _mm_prefetch::<_MM_HINT_T0>(self.0.memory.host.as_ptr().add(offset).cast_const().cast());
-            }
+            prefetch_address(self.0.memory.host.as_ptr().wrapping_add(offset));
         }
     }
 

@@ -416,6 +416,70 @@ fn what_goes_within_a_batch_stays_for_its_packets() {
     assert!(packets[0] > Some(3_000) && packets[1..] == [packets[0]; 2], "{packets:?}");
 }
 
+/// At any capacity each metered packet is in one record: records end early, and nothing is lost.
+#[test]
+fn a_meter_at_capacity_counts_each_packet_once() {
+    let mut early = 0;
+    for (seed, max_flows) in (0..).zip([1, 2, 9, 40, 130, 300, 2_000]) {
+        let capture = traffic(6_000, 900, seed);
+        // Some flows are idle when their places are needed, some come again, some records are cut.
+        for (idle, active) in [("0", "0"), ("20ms", "50ms"), ("3s", "1s")] {
+            let chain = format!(
+                "[[chain]]\nnf = \"meter\"\nmax_flows = {max_flows}\nidle_timeout = \"{idle}\"\nactive_timeout = \"{active}\"\n\
+                 output = \"flows\"\n"
+            );
+            let how = How { settings: "device = \"oracle\"", ..How::default() };
+            let (oracle, ..) = results(&chain, &capture, how);
+            for (workers, batch) in [(1, 256), (1, 1), (1, 1024), (2, 7), (2, 256), (7, 64), (7, 256)] {
+                for is_stream in [false, true] {
+                    let settings = format!("workers = {workers}\nbatch = {batch}");
+                    let how = How { settings: &settings, is_stream, ..How::default() };
+                    let (found, ..) = results(&chain, &capture, how);
+                    let which = format!("{workers} workers, batches of {batch}, stream {is_stream}\n{chain}");
+                    let report = &found.summary["functions"][0];
+                    let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+                    let totals = totals_of_flows(&found.records);
+                    let packets: u64 = totals.values().map(|[packets, _]| packets).sum();
+                    let bytes: u64 = totals.values().map(|[_, bytes]| bytes).sum();
+                    assert_eq!(packets, number(&report["counted_packets"]), "{which}");
+                    assert_eq!(bytes, number(&report["counted_ip_bytes"]), "{which}");
+                    assert_eq!(found.records.len() as u64, number(&report["biflows"]), "{which}");
+                    // Flow by flow as much as the oracle finds, in however many records.
+                    assert_eq!(totals, totals_of_flows(&oracle.records), "{which}");
+                    for field in ["frames", "counted_packets", "counted_ip_bytes", "not_counted"] {
+                        assert_eq!(report[field], oracle.summary["functions"][0][field], "{which}");
+                    }
+                    let lack = number(&report["ended"]["lack_of_resources"]);
+                    early += lack;
+                    // Room for all flows is divided among workers, who do not have as many each.
+                    assert!(max_flows < 2_000 || workers > 1 || lack == 0, "{lack} early with {which}");
+                    assert!(max_flows > 300 || idle != "0" || lack > 0, "{which}");
+                }
+            }
+        }
+    }
+    assert!(early > 10_000, "{early} records ended for others");
+}
+
+/// Packets and bytes of each flow over its records, in both directions.
+fn totals_of_flows(records: &[String]) -> HashMap<String, [u64; 2]> {
+    let mut totals: HashMap<String, [u64; 2]> = HashMap::new();
+    for record in records {
+        let record: serde_json::Value = serde_json::from_str(record).expect("JSON");
+        let end = |name: &str| {
+            let address = ["IPv4", "IPv6"].map(|version| &record[format!("{name}{version}Address")]);
+            format!("{address:?} {}", record[format!("{name}TransportPort")])
+        };
+        let mut ends = [end("source"), end("destination")];
+        ends.sort_unstable();
+        let flow = totals.entry(format!("{} {ends:?}", record["protocolIdentifier"])).or_default();
+        let number = |field: &str| record[field].as_u64().expect("a number");
+        flow[0] += number("packetDeltaCount") + number("reversePacketDeltaCount");
+        flow[1] += number("octetDeltaCount") + number("reverseOctetDeltaCount");
+    }
+    totals
+}
+
 /// Packets whose flow finds no room where it is to be remembered: they are dropped before the function, or begin no flow.
 #[test]
 fn without_room_nothing_is_remembered() {

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use packetloom_memory::{prefetch_at, prefetch_l2_at};
+
 use crate::dissect::{COMMON, common, dissect_and_tell, transport_header_len};
-use crate::prefetch::{prefetch_at, prefetch_l2_at};
 use crate::rewrite::{self, Changes};
 use crate::{
     Address, DropReason, Dscp, End, Headers, Key, KeyBits, Layers, LinkType, MatchKey4, MatchKey6, Offload,

@@ -29,7 +29,7 @@ pub enum EndReason {
     ActiveTimeout = 2,
     /// The meter was stopped, or its input ended.
     ForcedEnd = 4,
-    /// The table was full and this was its oldest flow.
+    /// The table was full, and another flow needed the place.
     LackOfResources = 5,
 }
 

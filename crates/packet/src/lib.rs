@@ -13,7 +13,6 @@ pub mod flow;
 pub mod key;
 pub mod link;
 pub mod offload;
-mod prefetch;
 pub mod protocol;
 pub mod record;
 pub mod reject;
@@ -22,7 +21,8 @@ pub mod time;
 pub mod verdict;
 pub mod wire;
 
-pub use self::prefetch::{prefetch, prefetch_at, prefetch_l2, prefetch_l2_at};
+pub use packetloom_memory::prefetch_at;
+
 pub use batch::{Arena, Batch, FrameRef, PortNames};
 pub use dissect::{Connection, Headers, Key, Layers, Message, Role, dissect};
 pub use dscp::Dscp;

@@ -4,9 +4,9 @@
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::AtomicU64;
 
-use memmap2::{MmapMut, MmapOptions, MmapRaw};
+use memmap2::{MmapMut, MmapRaw};
+use packetloom_memory::huge_pages;
 
-const HUGE_PAGE: usize = 2 << 20;
 /// Bytes for which there are more small pages than a first-level TLB has room for.
 const SMALL: usize = 128 << 10;
 
@@ -14,20 +14,12 @@ const SMALL: usize = 128 << 10;
 pub(crate) type Line = [u64; 8];
 
 /// Memory of so many bytes, all 0 at first, and where they are in it, if the system gives any. It is taken as it is written, if the system
-/// does so.
+/// does so. What is small begins where a small page does.
 fn mapped(bytes: usize) -> Option<(MmapMut, Range<usize>)> {
-    let is_small = bytes < SMALL;
-    // One more page than is needed, so as to begin where a page begins; what is small begins where a small one does.
-    let room = if is_small { bytes.max(1) } else { bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE };
-    let memory = MmapOptions::new().len(room).no_reserve_swap().map_anon().ok()?;
-    if is_small {
-        return Some((memory, 0..bytes));
+    if bytes >= SMALL {
+        return huge_pages(bytes);
     }
-    let at = memory.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
-    // Only a hint.
-    #[cfg(target_os = "linux")]
-    let _ = memory.advise(memmap2::Advice::HugePage);
-    Some((memory, at..at + bytes))
+    Some((MmapMut::map_anon(bytes.max(1)).ok()?, 0..bytes))
 }
 
 /// Lines of 64 bytes, all 0 at first.

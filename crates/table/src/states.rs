@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
-use packetloom_packet::{prefetch_at, prefetch_l2, prefetch_l2_at};
+use packetloom_memory::{prefetch_at, prefetch_l2, prefetch_l2_at};
 use packetloom_simd::{Simd, fold};
 
 use crate::pages::{Line, Lines, Words};

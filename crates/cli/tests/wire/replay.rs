@@ -13,8 +13,8 @@ use packetloom_testing::net::Net;
 use crate::product::{Product, count, interfaces};
 use crate::support::{self, frames, packetloom, packets, parts, succeed};
 
-/// Cases that hang on milliseconds between packets.
-const BY_TIME: [&str; 2] = ["limiter", "limiter-packets"];
+/// Cases whose token buckets hang on milliseconds between packets.
+const BY_TIME: [&str; 3] = ["limiter", "limiter-packets", "policer-marks"];
 /// Cases whose workers share tables, so that packets that are this close may take effect in another order: with one worker only.
 const SHARED: [&str; 2] = ["scan-both", "scan-fan-out"];
 /// Cases with frames of which not all was captured, or that no interface takes.

@@ -15,7 +15,7 @@
 //! Which backend an entry gets does not depend on the order in which they are listed, but for those of the same
 //! name.
 
-use packetloom_packet::prefetch_at;
+use packetloom_memory::prefetch_at;
 
 use crate::Error;
 

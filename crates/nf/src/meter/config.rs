@@ -20,7 +20,8 @@ pub struct Config {
     /// A record ends when its flow has lasted so long; "0" is never.
     #[serde(default = "Config::default_active_timeout")]
     pub active_timeout: Span,
-    /// Flows held at a time, over all workers, 128 bytes each; when there are more, the oldest is exported.
+    /// Flows of each IP version held at a time, over all workers; when there are more, one that was not used for long is exported.
+    /// Memory grows with the flows, 128 bytes each in a table that is a third to four fifths full.
     #[serde(default = "Config::default_max_flows")]
     pub max_flows: MaxFlows,
     /// The framings whose packets are counted: "basic" or "all".

@@ -8,7 +8,7 @@ use super::block::{BLOCK, Best, Block, Column, lanes_below};
 use super::family::{Family, RuleLine};
 use super::state::States;
 use crate::huge::{Place, Slab, Tables};
-use packetloom_packet::prefetch;
+use packetloom_memory::prefetch;
 use packetloom_simd::{MAX_LANES, Simd};
 
 pub(super) use build::build;

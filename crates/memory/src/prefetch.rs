@@ -1,4 +1,4 @@
-//! Bringing memory into the cache before it is needed: the one place of this crate with unsafe code.
+//! Bringing memory into the cache before it is needed.
 #![allow(unsafe_code)]
 
 /// Asks for the cache lines of `item`, if there is one.
@@ -20,7 +20,12 @@ pub fn prefetch<T>(item: Option<&T>) {
 /// Asks for the cache line in which the item at a place begins; nothing is asked of the place, which may be beyond the last one.
 #[inline]
 pub fn prefetch_at<T>(items: &[T], at: usize) {
-    let address = items.as_ptr().wrapping_add(at);
+    prefetch_address(items.as_ptr().wrapping_add(at));
+}
+
+/// Asks for the cache line of an address; nothing is asked of the address.
+#[inline]
+pub fn prefetch_address<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
