@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use packetloom_io::port::Mode;
 use packetloom_nf::flows::By;
 
 use crate::Chain;
-use crate::chain::{Device, PolicyAction, Run};
+use crate::chain::{Device, Origin, PolicyAction, Run};
 use crate::layout::Used;
 use crate::offload::frames::MAX_ACLS;
 use crate::offload::stateful;
@@ -133,7 +134,13 @@ impl fmt::Display for Plan {
         for used in &self.chain.layout.definitions {
             writeln!(f, "flows     {used}")?;
         }
-        writeln!(f, "sink      {}", path(&settings.sink, "none: packets that pass are counted"))?;
+        let none = match &settings.source {
+            Some(Origin::Interfaces(_, Mode::Inline)) => {
+                "none: packets that pass leave by the other interface"
+            }
+            _ => "none: packets that pass are counted",
+        };
+        writeln!(f, "sink      {}", path(&settings.sink, none))?;
         writeln!(f, "device    {}", self.placement())?;
         let has_definitions = !self.chain.layout.definitions.is_empty();
         let per_flow = has_definitions || self.chain.functions.iter().any(|function| function.is_per_flow());

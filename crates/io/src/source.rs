@@ -49,6 +49,11 @@ pub trait Source: Send {
         None
     }
 
+    /// From the time of [`Source::now`] to wall time, in nanoseconds.
+    fn wall_offset(&self) -> i64 {
+        0
+    }
+
     /// Pages of a mapped file that are best brought in before the next batch, by this thread or another one.
     fn paging(&mut self) -> Option<Paging> {
         None

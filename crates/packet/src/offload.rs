@@ -86,6 +86,20 @@ impl Offload {
         if !self.is_giant() || self.gso_size == 0 {
             return 1;
         }
+        let payload = (wire_len as usize).saturating_sub(self.headers(frame));
+        (payload.div_ceil(usize::from(self.gso_size)) as u32).max(1)
+    }
+
+    /// Bytes of the longest segment of a giant that begins with `frame`, link header and tags included; of another frame all of it.
+    pub fn longest_segment(self, frame: &[u8]) -> usize {
+        match self.is_giant() && self.gso_size > 0 {
+            true => frame.len().min(self.headers(frame) + usize::from(self.gso_size)),
+            false => frame.len(),
+        }
+    }
+
+    /// Bytes of the headers that each segment of a giant has.
+    fn headers(self, frame: &[u8]) -> usize {
         let transport = self.checksum_start as usize;
         let header = match self.gso_type & !GSO_ECN {
             GSO_TCP4 | GSO_TCP6 => {
@@ -93,8 +107,7 @@ impl Offload {
             }
             _ => UDP_HEADER,
         };
-        let payload = (wire_len as usize).saturating_sub(transport + header);
-        (payload.div_ceil(usize::from(self.gso_size)) as u32).max(1)
+        transport + header
     }
 
     /// Payload bytes of each segment of a giant.
@@ -185,6 +198,9 @@ mod tests {
         }
         let udp = Offload { gso_type: 5, gso_size: 1_000, ..Offload::partial(34, 6) };
         assert_eq!(udp.segments(&frame, 42 + 2_500), 3);
+        let long = [&frame[..], &[0; 4_000]].concat();
+        assert_eq!((giant.longest_segment(&long), giant.longest_segment(&frame)), (66 + 1_448, 66));
+        assert_eq!((udp.longest_segment(&long), Offload::NONE.longest_segment(&long)), (1_042, 4_066));
         assert_eq!(Offload::NONE.segments(&frame, 9_000), 1);
         assert_eq!(giant.segments(&[], 1_400), 1, "cut before its header");
     }

@@ -113,18 +113,27 @@ fn execute(
 ) -> Result<Outcome, Failure> {
     warn(plan);
     let stop = stop_on_signals()?;
-    let Opened { source, egress, name, total, resolution } = open(origin, &stop)?;
+    // Interfaces are opened last: from then on packets wait, or are lost.
+    let capture = match origin {
+        Origin::Capture(_) => Some(open(origin, &stop)?),
+        Origin::Interfaces(..) => None,
+    };
+    let resolution = capture.as_ref().map_or(Resolution::Nanos, |capture| capture.resolution);
     let chain = plan.chain();
     let sink = chain.settings.sink.as_ref();
     let records =
         chain.functions().iter().map(|function| function.records_path().map(Output::create).transpose());
     let mut outputs = Outputs {
-        egress,
+        egress: None,
         sink: sink.map(|path| CaptureWriter::create(path, resolution)).transpose()?,
         records: records.collect::<Result<_, _>>()?,
         summaries: summaries.iter().map(|path| Output::create(path).map(Some)).collect::<Result<_, _>>()?,
     };
-    if matches!(origin, Origin::Interfaces(..)) {
+    let is_capture = capture.is_some();
+    let opened = capture.map_or_else(|| open(origin, &stop), Ok)?;
+    let Opened { source, egress, name, total, .. } = opened;
+    outputs.egress = egress;
+    if !is_capture {
         outputs.appear()?;
     }
     let bar = talk::bar(total, "reading", talk::Template::Bytes);

@@ -110,6 +110,15 @@ fn links_go_and_come_back() {
     product.wait_for("pa: the link is up");
     ping(&net, SERVER[0], 3).expect("answered");
     transfer(&net, SERVER[0], 4 << 20);
+    // And with the number that it had.
+    product.forget();
+    let index = net.product.index("pa");
+    net.product.ip("link del pa").expect("removed");
+    product.wait_for("pa: removed");
+    net.connect_a_as(&format!("index {index}")).expect("made again");
+    product.wait_for("pa: the link is up");
+    assert_eq!(net.product.index("pa"), index);
+    ping(&net, SERVER[0], 3).expect("answered");
     let done = product.stop();
     assert_eq!(sum(&done.summary, "/dropped"), 0, "{:#}", done.summary);
 }

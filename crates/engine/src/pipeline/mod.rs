@@ -340,7 +340,7 @@ pub(crate) struct Encoder {
     /// Whether records are written at all.
     wanted: bool,
     /// From packets' times to wall time, in nanoseconds.
-    wall_offset: i64,
+    pub(crate) wall_offset: i64,
     pub(crate) lines: String,
     pub(crate) top_flows: TopFlows,
     /// Packets of the last batch that are to be logged.

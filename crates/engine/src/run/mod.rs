@@ -29,7 +29,7 @@ use packetloom_io::output::Output;
 use packetloom_io::port::Egress;
 use packetloom_io::{Polled, Source};
 use packetloom_packet::verdict::VerdictCounts;
-use packetloom_packet::{Batch, Timestamp};
+use packetloom_packet::{Batch, PortNames, Timestamp};
 
 use self::lifecycle::Lifecycle;
 pub use self::lifecycle::{Life, Load, Save, Saving};
@@ -168,9 +168,8 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     let chain = plan.chain();
     let settings = &chain.settings.run;
     let paths = lifecycle::paths(plan);
-    if let Some(names) = io.source.port_names() {
-        chain.functions.iter().for_each(|function| function.expect_interfaces(&names));
-    }
+    let port_names = io.source.port_names();
+    expect_interfaces(plan, port_names.as_ref());
     let mut intake = Intake {
         source: io.source,
         limit: io.limit,
@@ -192,6 +191,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         live: intake.source.is_live(),
         logs: Logs::new(&chain.functions),
         statistics: io.life.statistics.clone(),
+        port_names,
     };
     outlet.outputs_of = outlet.outputs_of(plan);
     let is_auto = settings.device == Device::Auto;
@@ -348,6 +348,15 @@ struct Outlet<'a> {
     live: bool,
     logs: Logs,
     statistics: Arc<Statistics>,
+    /// What the ports are called by which packets come, where that is known.
+    port_names: Option<PortNames>,
+}
+
+/// Has functions make ready what hangs on the interfaces by which packets come.
+fn expect_interfaces(plan: &Plan, names: Option<&PortNames>) {
+    if let Some(names) = names {
+        plan.chain().functions.iter().for_each(|function| function.expect_interfaces(names));
+    }
 }
 
 impl Outlet<'_> {
@@ -415,6 +424,11 @@ impl Outlet<'_> {
         if let Some(egress) = &mut self.outputs.egress {
             egress.send_passed(batch);
         }
+    }
+
+    /// Something the user should know of what was sent, if there is any.
+    fn notice(&mut self) -> Option<String> {
+        self.outputs.egress.as_mut()?.notice()
     }
 
     /// Shows what was counted so far to whoever asks.

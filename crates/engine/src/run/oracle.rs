@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use packetloom_io::Polled;
 use packetloom_nf::flows::{FUNCTIONS, FlowOracle, Found, OracleFlows, Role, SavedFlow, V4, V6};
 use packetloom_nf::oracle::{OracleIp, OraclePacket};
 use packetloom_nf::{Form, Oracle, Report};
@@ -11,7 +12,7 @@ use packetloom_packet::key::halves;
 use packetloom_packet::{Address, Batch, DropReason, Dscp, End, Reject, Rewrite, Verdict};
 
 use super::lifecycle::{ChainSwap, Lifecycle, Runner};
-use super::{ENCODED, Intake, Outlet};
+use super::{ENCODED, Intake, NAP, Outlet};
 use crate::layout::{Part, Parts, Used};
 use crate::outcome::TopFlows;
 use crate::pipeline::{Encoder, WorkerReport};
@@ -260,8 +261,19 @@ pub(super) fn run(
     let mut number: u64 = 0;
     loop {
         intake.until = lifecycle.between_batches(intake.position(), &mut slow, outlet)?;
-        if !intake.fill(&mut batch)? {
-            break;
+        while let Some(notice) = intake.source.notice().or_else(|| outlet.notice()) {
+            lifecycle.notice()(&notice);
+        }
+        match intake.poll(&mut batch)? {
+            Polled::Frames => {}
+            Polled::Nothing => {
+                intake.source.wait(NAP)?;
+                continue;
+            }
+            Polled::End => break,
+        }
+        for (_, encoder) in &mut slow.stages {
+            encoder.wall_offset = batch.wall_offset();
         }
         // For what is written out: rewrites need keys. Verdicts are the oracle's.
         let policy = lifecycle.chain().settings.run.policy();
@@ -272,7 +284,7 @@ pub(super) fn run(
         }
         outlet.deliver(&batch)?;
         for (index, (_, encoder)) in slow.stages.iter_mut().enumerate() {
-            if encoder.lines.len() >= ENCODED {
+            if encoder.lines.len() >= ENCODED || outlet.live {
                 outlet.write_records(index, &mut encoder.lines)?;
             }
         }

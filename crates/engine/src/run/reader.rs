@@ -182,6 +182,7 @@ impl<'r, 'i> Reader<'r, 'i> {
         }
         self.ticked = Some(now);
         batch.reset(empty_arena());
+        batch.set_wall_offset(self.intake.source.wall_offset());
         self.next += 1;
         Read::Tick(now)
     }

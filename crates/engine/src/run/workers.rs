@@ -14,7 +14,6 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetloom_io::capture::Resolution;
-use packetloom_io::port::Egress;
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 
@@ -420,10 +419,7 @@ impl Desk<'_, '_, '_, '_> {
                 Err(TryLockError::Poisoned(_)) => return Err(Error::Worker),
             };
             // No state is saved twice without packets in between, however long that takes.
-            while let Some(notice) = reader.intake.source.notice() {
-                self.lifecycle.notice()(&notice);
-            }
-            while let Some(notice) = self.outlet.outputs.egress.as_mut().and_then(Egress::notice) {
+            while let Some(notice) = reader.intake.source.notice().or_else(|| self.outlet.notice()) {
                 self.lifecycle.notice()(&notice);
             }
             reader.is_save_due = reader.intake.received > self.begun && self.lifecycle.is_save_due();

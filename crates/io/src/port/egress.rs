@@ -11,6 +11,8 @@ use super::{Outgoing, SendStatistics, Sender, Stop, restart_partial};
 
 /// Frames that are handed to a port at a time.
 const GROUP: usize = 64;
+/// Bytes of an Ethernet header and of the tag that the kernel has room for on top of an MTU.
+const LINK_HEADERS: usize = 18;
 /// How long frames wait for an interface that has no room. Meanwhile others wait in the rings of the kernel, and are dropped there when
 /// these are full.
 const PATIENCE: Duration = Duration::from_millis(1);
@@ -27,6 +29,8 @@ pub struct Departures {
     pub down: u64,
     /// Frames that were not sent: the interface was removed.
     pub gone: u64,
+    /// Giants whose segments are too long for the interface.
+    pub long_segments: u64,
     /// Frames that the system did not take for a reason that is not expected; the first one is a notice.
     pub failed: u64,
 }
@@ -38,7 +42,7 @@ impl Departures {
             ("no_room", self.no_room),
             ("down", self.down),
             ("gone", self.gone),
-            ("too_long", self.counts.too_long),
+            ("too_long", self.counts.too_long + self.long_segments),
             ("refused", self.counts.refused),
             ("failed", self.failed),
         ]
@@ -130,14 +134,22 @@ fn pick(batch: &Batch, index: usize, copies: &mut Vec<u8>) -> Picked {
 impl Exit {
     fn send(&mut self, batch: &Batch, group: &[Picked], copies: &[u8], notices: &mut VecDeque<String>) {
         let mut frames = [Outgoing { bytes: &[], offload: Offload::NONE }; GROUP];
-        for (frame, picked) in frames.iter_mut().zip(group) {
+        let longest = self.sender.mtu() as usize + LINK_HEADERS;
+        let mut count = 0;
+        for picked in group {
             let bytes: &[u8] = match &picked.copy {
                 Some(range) => &copies[range.clone()],
                 None => batch.bytes(picked.index),
             };
-            *frame = Outgoing { bytes, offload: picked.offload };
+            // Nobody else looks at the segments that they are cut into.
+            if picked.offload.is_giant() && picked.offload.longest_segment(bytes) > longest {
+                self.departures.long_segments += 1;
+                continue;
+            }
+            frames[count] = Outgoing { bytes, offload: picked.offload };
+            count += 1;
         }
-        let mut rest = &frames[..group.len()];
+        let mut rest = &frames[..count];
         let mut begin = None;
         while !rest.is_empty() {
             let sent = match self.sender.send(rest) {

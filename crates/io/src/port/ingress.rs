@@ -67,16 +67,29 @@ impl Ingress {
             options.outgoing = mode == Mode::Monitor;
             Port::open(&options)
         });
+        let ports: Vec<_> = ports.collect::<Result<_, Error>>()?;
+        let mut notices = VecDeque::new();
+        if let (Mode::Inline, [a, b]) = (mode, &ports[..])
+            && a.mtu() != b.mtu()
+        {
+            notices.push_back(format!(
+                "{} has an MTU of {}, {} one of {}; packets that are too long for one of them are dropped there",
+                a.interface(),
+                a.mtu(),
+                b.interface(),
+                b.mtu()
+            ));
+        }
         Ok(Self {
             mode,
-            ports: ports.collect::<Result<_, _>>()?,
+            ports,
             monitor,
             buffer: ReceiveBuffer::new(BATCH),
             first: 0,
             clock: Clock::start(),
             looked_for_events: Instant::now(),
             names: interfaces.iter().map(|name| Some(name.as_str().into())).collect(),
-            notices: VecDeque::new(),
+            notices,
         })
     }
 
@@ -161,6 +174,10 @@ impl Source for Ingress {
 
     fn now(&self) -> Option<Timestamp> {
         Some(Timestamp::from_nanos(self.clock.read().now))
+    }
+
+    fn wall_offset(&self) -> i64 {
+        self.clock.read().wall_offset()
     }
 
     fn port_names(&self) -> Option<PortNames> {

@@ -12,6 +12,7 @@ mod vlan;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use packetloom_packet::LinkType;
 use rustix::io::Errno;
@@ -199,6 +200,7 @@ pub struct Port {
     giants: Option<Ring>,
     /// The socket of its senders, which is bound with those of the rings.
     sending: Arc<OwnedFd>,
+    exit: Arc<ExitState>,
     statistics: Statistics,
     /// Frames that were received when the kernel's counts were taken.
     counted: u64,
@@ -206,11 +208,19 @@ pub struct Port {
     guard: Option<Guard>,
 }
 
+/// What a port's senders know of its interface, by the last event that the port was told.
+#[derive(Debug, Default)]
+struct ExitState {
+    has_carrier: AtomicBool,
+    mtu: AtomicU32,
+}
+
 /// Sends frames out of the interface of a [`Port`].
 #[derive(Debug)]
 pub struct Sender {
     interface: String,
     socket: Arc<OwnedFd>,
+    exit: Arc<ExitState>,
     /// Whether frames go to the driver past the queueing discipline.
     bypasses: bool,
     statistics: SendStatistics,
@@ -249,6 +259,7 @@ impl Port {
             frames: rings.frames.open(outgoing).map_err(failed)?,
             giants: rings.giants.map(|ring| ring.open(outgoing).map_err(failed)).transpose()?,
             sending: Arc::new(sending_socket().map_err(failed)?),
+            exit: Arc::default(),
             statistics: Statistics::default(),
             counted: 0,
             guard,
@@ -273,8 +284,21 @@ impl Port {
                 false => Ok(()),
             })
             .map_err(|error| failed(&self.interface, "use it", error))?;
-        (self.index, self.mtu, self.state) = (link.index, link.mtu, PortState::of(link));
+        self.index = link.index;
+        self.note(link);
         Ok(())
+    }
+
+    /// Takes note of the state of its interface.
+    fn note(&mut self, link: &Link) {
+        (self.mtu, self.state) = (link.mtu, PortState::of(link));
+        self.exit.has_carrier.store(self.state == PortState::Up, Ordering::Relaxed);
+        self.exit.mtu.store(link.mtu, Ordering::Relaxed);
+    }
+
+    fn set_gone(&mut self) {
+        self.state = PortState::Gone;
+        self.exit.has_carrier.store(false, Ordering::Relaxed);
     }
 
     /// Takes the frames that are there now into `buffer`, as many as it has room for. It does not wait.
@@ -311,6 +335,7 @@ impl Port {
         Sender {
             interface: self.interface.clone(),
             socket: self.sending.clone(),
+            exit: self.exit.clone(),
             bypasses: true,
             statistics: SendStatistics::default(),
         }
@@ -341,24 +366,22 @@ impl Port {
     pub fn update(&mut self, event: &LinkEvent) -> Result<Option<PortState>, Error> {
         let before = (self.state, self.index);
         match event {
-            LinkEvent::Changed(link) if link.index == self.index => {
-                self.state = PortState::of(link);
-                self.mtu = link.mtu;
+            // One that was removed may come back with the index that it had.
+            LinkEvent::Changed(link) if link.index == self.index && self.state != PortState::Gone => {
+                self.note(link);
             }
             LinkEvent::Changed(link) if self.state == PortState::Gone && link.name == self.interface => {
                 self.reopen(link)?;
             }
-            LinkEvent::Removed(link) if link.index == self.index => self.state = PortState::Gone,
+            LinkEvent::Removed(link) if link.index == self.index => self.set_gone(),
             LinkEvent::Lost => {
                 let links = Link::all()?;
                 let same = links.iter().find(|link| link.index == self.index);
                 match same.or_else(|| links.iter().find(|link| link.name == self.interface)) {
-                    Some(link) if link.index == self.index => {
-                        self.state = PortState::of(link);
-                        self.mtu = link.mtu;
-                    }
+                    Some(link) if link.name != self.interface => self.note(link),
+                    // It may have been removed and made again meanwhile.
                     Some(link) => self.reopen(link)?,
-                    None => self.state = PortState::Gone,
+                    None => self.set_gone(),
                 }
             }
             _ => {}
@@ -368,7 +391,7 @@ impl Port {
 
     /// Goes on with another interface of the same name. That it was removed meanwhile is no error: there will be an event.
     fn reopen(&mut self, link: &Link) -> Result<(), Error> {
-        self.state = PortState::Gone;
+        self.set_gone();
         self.use_link(link).or_else(|error| match Link::by_name(&self.interface) {
             Ok(present) if present.index == link.index => Err(error),
             Err(other) if !matches!(other, Error::NoInterface { .. }) => Err(other),
@@ -571,6 +594,11 @@ impl Sender {
         Ok(Sent { taken, stopped: None })
     }
 
+    /// Bytes of the longest packet that its interface takes, without the link header, by the last event that the port was told.
+    pub fn mtu(&self) -> u32 {
+        self.exit.mtu.load(Ordering::Relaxed)
+    }
+
     /// What it has sent so far.
     pub fn statistics(&self) -> SendStatistics {
         self.statistics
@@ -578,10 +606,18 @@ impl Sender {
 
     /// Sends what is taken at once: at least one frame, or an error.
     fn take(&mut self, frames: &[Outgoing<'_>]) -> Result<usize, Errno> {
+        // Without a carrier a queueing discipline drops frames and says that they were sent.
+        if !self.bypasses && !self.exit.has_carrier.load(Ordering::Relaxed) {
+            self.set_bypass(true)?;
+        }
         match send::send(self.socket.as_fd(), frames) {
             // Past the queueing discipline, the kernel drops a giant that the driver does not cut itself. The other way it cuts it, so all
-            // frames go that way then, lest they overtake each other.
-            Err(Errno::NOBUFS) if self.bypasses && frames[0].offload.is_giant() => {
+            // frames go that way then, lest they overtake each other. Without a carrier it has no room for any frame.
+            Err(Errno::NOBUFS)
+                if self.bypasses
+                    && frames[0].offload.is_giant()
+                    && socket::is_running(&self.socket, &self.interface) =>
+            {
                 self.set_bypass(false)?;
                 let result = send::send(self.socket.as_fd(), &frames[..1]);
                 if result.is_err() {

@@ -54,6 +54,20 @@ pub(super) fn set_number(socket: impl AsFd, option: c_int, value: c_int) -> io::
     set(socket, libc::SOL_PACKET, option, &value)
 }
 
+/// Whether an interface of the socket's network namespace is up and has a carrier; no where that cannot be told.
+pub(super) fn is_running(socket: impl AsFd, interface: &str) -> bool {
+    // SAFETY: all fields are plain numbers and bytes, for which zeros are values.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()).take(libc::IFNAMSIZ - 1) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: the request is one of this call's type, and lives as long as the call.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) };
+    // SAFETY: the call has written this member where it succeeded, and a number it is in any case.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    result == 0 && c_int::from(flags) & libc::IFF_RUNNING != 0
+}
+
 /// Makes the receive ring. It must be made before the socket is bound, and with what it is to hold set.
 pub(super) fn set_ring(socket: impl AsFd, ring: &libc::tpacket_req) -> io::Result<()> {
     set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, ring)
