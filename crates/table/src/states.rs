@@ -495,7 +495,8 @@ impl<const W: usize> States<W> {
 
     /// Where all that is held is.
     pub fn slots(&self) -> impl Iterator<Item = Slot> {
-        let tags = self.groups.iter().map(load).enumerate().flat_map(|(group, tags)| {
+        let used = self.groups.iter().map(load).enumerate().filter(|&(_, tags)| tags != 0);
+        let tags = used.flat_map(|(group, tags)| {
             (0..WAYS).filter(move |&way| tag_at(tags, way) >= TAG).map(move |way| Place { group, way })
         });
         tags.map(|place| (place.number() * self.stride) as Slot)
