@@ -76,15 +76,16 @@ impl Interfaces {
 
     /// Whether the names that a pattern is about, and none that is more particular, are in the set.
     fn value(&self, pattern: &Pattern) -> bool {
-        if let Some(&value) = self.patterns.get(pattern) {
-            return value;
-        }
-        let longest = self
-            .patterns
-            .iter()
-            .filter(|(other, _)| other.is_prefix && pattern.name.starts_with(&*other.name))
-            .max_by_key(|(other, _)| other.name.len());
-        longest.map_or(self.rest, |(_, &value)| value)
+        self.patterns.get(pattern).copied().unwrap_or_else(|| self.value_above(pattern))
+    }
+
+    /// The same by less particular patterns alone: the longest beginning that is there.
+    fn value_above(&self, pattern: &Pattern) -> bool {
+        // A beginning is less particular than itself as a whole name.
+        let longest = pattern.name.len() - usize::from(pattern.is_prefix);
+        let beginnings = (1..=longest).rev().filter_map(|len| pattern.name.get(..len));
+        let find = |name: &str| self.patterns.get(&Pattern { name: name.into(), is_prefix: true });
+        beginnings.filter_map(find).next().copied().unwrap_or(self.rest)
     }
 
     fn both(&self, other: &Self, of: fn(bool, bool) -> bool) -> Self {
@@ -97,6 +98,13 @@ impl Interfaces {
     /// The interfaces of both.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
+        // As it is for most rules.
+        if other.is_all() || self == other {
+            return self.clone();
+        }
+        if self.is_all() {
+            return other.clone();
+        }
         self.both(other, |a, b| a && b)
     }
 
@@ -104,6 +112,18 @@ impl Interfaces {
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         self.both(other, |a, b| a || b)
+    }
+
+    /// The interfaces of any of several sets.
+    #[must_use]
+    pub fn any_of(mut sets: Vec<Self>) -> Self {
+        // In pairs, so that each pattern is gone over a few times only.
+        while sets.len() > 1 {
+            let pairs = sets.chunks(2);
+            sets =
+                pairs.map(|pair| pair.get(1).map_or_else(|| pair[0].clone(), |b| pair[0].union(b))).collect();
+        }
+        sets.pop().unwrap_or_else(|| Self::ALL.complement())
     }
 
     /// The interfaces that are not in it.
@@ -115,17 +135,12 @@ impl Interfaces {
 
     /// Without patterns that say what is said anyway.
     fn reduced(mut self) -> Self {
-        let needless = |set: &Self, pattern: &Pattern, value: bool| {
-            let others = set.patterns.iter().filter(|(other, _)| *other != pattern);
-            let others = Self { patterns: others.map(|(p, v)| (p.clone(), *v)).collect(), rest: set.rest };
-            others.value(pattern) == value
-        };
         // The longest first: what these say depends on shorter ones alone.
         let mut all: Vec<_> =
             self.patterns.iter().map(|(pattern, value)| (pattern.clone(), *value)).collect();
         all.sort_by_key(|(pattern, _)| std::cmp::Reverse((pattern.name.len(), !pattern.is_prefix)));
         for (pattern, value) in all {
-            if needless(&self, &pattern, value) {
+            if self.value_above(&pattern) == value {
                 self.patterns.remove(&pattern);
             }
         }
@@ -162,8 +177,10 @@ impl Interfaces {
 impl Pattern {
     fn parse(name: &str) -> Result<Self, String> {
         let (text, is_prefix) = name.strip_suffix('+').map_or((name, false), |text| (text, true));
-        let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, ',' | '!' | '/' | '#' | '"' | '+');
-        if text.is_empty() || text.len() > MAX_NAME || !text.chars().all(is_plain) {
+        let is_plain =
+            |c: char| c.is_ascii_graphic() && !matches!(c, ',' | '!' | '/' | '#' | '"' | '+' | '*' | '\\');
+        // "any" stands for all in lists.
+        if text.is_empty() || text.len() > MAX_NAME || !text.chars().all(is_plain) || name == "any" {
             return Err(format!(
                 "interface {name:?}; expected a name of up to {MAX_NAME} letters, digits and signs such as eth0, or its beginning and a \"+\""
             ));
@@ -241,6 +258,11 @@ mod tests {
     }
 
     #[test]
+    fn no_interface_is_called_any() {
+        assert!(Interfaces::named("any").is_err() && Interfaces::named("any+").is_ok());
+    }
+
+    #[test]
     fn lists_are_read() {
         let read = |text: &str| Interfaces::parse(text).expect("a list");
         for (list, within, without) in [
@@ -263,6 +285,7 @@ mod tests {
             ("a-name-too-long-0", "up to 15"),
             ("et/h", "expected a name"),
             ("!!lo", "expected a name"),
+            ("eth*", "expected a name"),
         ] {
             let error = Interfaces::parse(list).expect_err("no list");
             assert!(error.contains(expected), "{error}");

@@ -331,11 +331,16 @@ impl RuleSet {
     /// The rules that packets meet which come by an interface (`None`: one whose name is not known), without what they say of interfaces;
     /// and for each its position here.
     pub fn seen_by(&self, interface: Option<&str>) -> (Self, Vec<u32>) {
+        let positions = self.positions_seen_by(interface);
+        let rule = |&position: &u32| Rule { interfaces: None, ..self.rules[position as usize].clone() };
+        (Self { rules: positions.iter().map(rule).collect() }, positions)
+    }
+
+    /// The positions alone.
+    pub fn positions_seen_by(&self, interface: Option<&str>) -> Vec<u32> {
         let is_seen = |rule: &Rule| rule.interfaces.as_ref().is_none_or(|set| set.contains(interface));
         let seen = self.rules.iter().zip(0..).filter(|(rule, _)| is_seen(rule));
-        let (rules, positions) =
-            seen.map(|(rule, position)| (Rule { interfaces: None, ..rule.clone() }, position)).unzip();
-        (Self { rules }, positions)
+        seen.map(|(_, position)| position).collect()
     }
 }
 

@@ -239,8 +239,17 @@ pub(crate) enum AclVerb {
 #[derive(Debug, Args)]
 pub(crate) struct Entry {
     /// Judge packets that came by this interface, where rules name interfaces; otherwise by one that no rule names
-    #[arg(long = "in", value_name = "INTERFACE")]
+    #[arg(long = "in", value_name = "INTERFACE", value_parser = interface_name)]
     pub(crate) interface: Option<String>,
+}
+
+/// The name of one interface.
+fn interface_name(text: &str) -> Result<String, String> {
+    match packetloom_classify::Interfaces::named(text) {
+        Ok(_) if !text.ends_with('+') => Ok(text.into()),
+        Ok(_) => Err("expected the name of one interface".into()),
+        Err(why) => Err(why),
+    }
 }
 
 /// How a rule file is read.

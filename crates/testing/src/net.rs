@@ -185,27 +185,16 @@ impl Net {
 
     /// Makes the link between client and product.
     pub fn connect_a(&self) -> Result<(), String> {
-        self.connect_a_as("")
-    }
-
-    /// The same; `more` is what `ip` is told about the product's end.
-    pub fn connect_a_as(&self, more: &str) -> Result<(), String> {
-        self.connect(&self.client, "c0", ("pa", more), CLIENT)
+        self.connect(&self.client, "c0", "pa", CLIENT)
     }
 
     fn connect_b(&self) -> Result<(), String> {
-        self.connect(&self.server, "s0", ("pb", ""), SERVER)
+        self.connect(&self.server, "s0", "pb", SERVER)
     }
 
-    fn connect(
-        &self,
-        end: &Namespace,
-        name: &str,
-        (port, more): (&str, &str),
-        addresses: [&str; 2],
-    ) -> Result<(), String> {
+    fn connect(&self, end: &Namespace, name: &str, port: &str, addresses: [&str; 2]) -> Result<(), String> {
         let product = &self.product.0;
-        ip(&format!("link add {name} netns {} type veth peer name {port} {more} netns {product}", end.0))?;
+        ip(&format!("link add {name} netns {} type veth peer name {port} netns {product}", end.0))?;
         // The product's ports have no addresses and say nothing themselves.
         self.product.set(&format!("ipv6/conf/{port}/disable_ipv6"), "1");
         let [v4, v6] = addresses;

@@ -122,7 +122,9 @@ fn denied_ones_do_not_arrive(net: &Net, address: &str) {
     });
     assert_eq!(listener.accept().expect_err("nobody").kind(), ErrorKind::WouldBlock);
     let error = socket.recv(&mut [0; 100]).expect_err("nothing");
-    assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+    // A machine that was halted meanwhile interrupts it.
+    let in_vain = [ErrorKind::WouldBlock, ErrorKind::TimedOut, ErrorKind::Interrupted];
+    assert!(in_vain.contains(&error.kind()), "{error}");
 }
 
 fn everything_works(workers: usize, forwards: bool) {

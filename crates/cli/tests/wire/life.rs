@@ -113,9 +113,10 @@ fn links_go_and_come_back() {
     // And with the number that it had.
     product.forget();
     let index = net.product.index("pa");
-    net.product.ip("link del pa").expect("removed");
+    net.product.ip(&format!("link set pa netns {}", net.client.name())).expect("moved");
     product.wait_for("pa: removed");
-    net.connect_a_as(&format!("index {index}")).expect("made again");
+    net.client.ip(&format!("link set pa netns {}", net.product.name())).expect("moved back");
+    net.product.ip("link set pa up").expect("up");
     product.wait_for("pa: the link is up");
     assert_eq!(net.product.index("pa"), index);
     ping(&net, SERVER[0], 3).expect("answered");

@@ -32,6 +32,8 @@ const MAX_BLOCK: usize = 16 << 20;
 const MAX_INTERFACES: usize = 1 << 16;
 /// Interfaces whose names are kept: batches have copies of them.
 const MAX_NAMED: usize = 256;
+/// Bytes of a name that is kept, at most.
+const MAX_NAME: usize = 255;
 
 #[derive(Debug)]
 pub(super) struct Decoder {
@@ -264,7 +266,7 @@ impl Decoder {
                 (OPTION_NAME, value) => {
                     // Some programs count a 0 behind it.
                     let value = value.split(|&byte| byte == 0).next().unwrap_or_default();
-                    name = str::from_utf8(value).ok().filter(|name| !name.is_empty());
+                    name = str::from_utf8(value).ok().filter(|name| (1..=MAX_NAME).contains(&name.len()));
                 }
                 (OPTION_TSRESOL, &[tsresol]) => {
                     interface.ticks = Ticks::new(tsresol);

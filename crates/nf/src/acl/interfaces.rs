@@ -14,6 +14,9 @@ use packetloom_packet::{FrameRef, MatchKey4, MatchKey6, Verdict};
 use super::List;
 use super::cpu::{Finder, Passing};
 
+/// Lists that are kept, at most.
+const MAX_LISTS: usize = 32;
+
 /// What packets of an interface meet.
 #[derive(Debug)]
 struct Seen {
@@ -42,11 +45,20 @@ impl ByInterface {
     }
 
     fn of(&self, interface: Option<&str>) -> Arc<Seen> {
-        let (rules, positions) = self.list.rules.seen_by(interface);
+        let positions = self.list.rules.positions_seen_by(interface);
         // While one is built, others wait that would build it, too.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let build = || Arc::new(Seen { classifier: self.kind.build(&rules), positions: positions.clone() });
-        seen.entry(positions.clone()).or_insert_with(build).clone()
+        if let Some(seen) = seen.get(&positions) {
+            return seen.clone();
+        }
+        // What packets name must not make them many.
+        if seen.len() >= MAX_LISTS {
+            seen.clear();
+        }
+        let (rules, positions) = self.list.rules.seen_by(interface);
+        let built = Arc::new(Seen { classifier: self.kind.build(&rules), positions: positions.clone() });
+        seen.insert(positions, built.clone());
+        built
     }
 }
 

@@ -4,7 +4,7 @@
 //! - `REJECT` denies. The packet that it answers with is not sent.
 //! - `LOG` and `NFLOG` become the `log` of the rule right after them, if it accepts or drops what they match.
 //! - A rule without a target decides nothing and is not kept.
-//! - Matches on interfaces, connections, rates, marks and whatever else is not in a packet's headers have no equal, nor have
+//! - Matches on the interface by which a packet leaves, connections, rates, marks and whatever else is not in a packet's headers have no equal, nor have
 //!   rules of other tables.
 //!
 //! The lines of `iptables -S` are read as well. What is written is a `filter` table whose chain is `FORWARD`.

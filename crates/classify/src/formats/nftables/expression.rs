@@ -380,6 +380,10 @@ fn interfaces(element: &Value) -> Result<Interfaces, Fault> {
         return interfaces(inner.get("val").ok_or_else(|| unsupported(&brief(element)))?);
     }
     let name = element.as_str().ok_or_else(|| unsupported(&brief(element)))?;
+    // A catch-all is for what no other element fits; a plus is a letter here.
+    if name == "*" || name.contains('+') {
+        return Err(unsupported(&brief(element)));
+    }
     let name = name.strip_suffix('*').map_or_else(|| name.to_owned(), |start| format!("{start}+"));
     Interfaces::named(&name).map_err(|_| unsupported(&brief(element)))
 }
@@ -398,9 +402,8 @@ pub(super) fn condition(
     let size = list.len();
     let regions = match (fields, operator) {
         ([Field::Interface], "==" | "!=" | "in") => {
-            let none = Interfaces::ALL.complement();
-            let names =
-                list.iter().try_fold(none, |all, one| Ok::<_, Fault>(all.union(&interfaces(one)?)))?;
+            let names = list.iter().map(interfaces).collect::<Result<_, _>>()?;
+            let names = Interfaces::any_of(names);
             let names = if operator == "!=" { names.complement() } else { names };
             vec![Region::of(Ends::Any).interfaces(&names)]
         }

@@ -114,11 +114,14 @@ fn seen_by(rules: RuleSet, entry: &Entry) -> (RuleSet, Option<(RuleSet, Vec<u32>
     if named == 0 {
         return (rules, None);
     }
-    if entry.interface.is_none() {
-        talk::say(&format!(
+    talk::say(&match &entry.interface {
+        None => format!(
             "packetloom: {named} rules are for some interfaces only; this is about packets of others (--in INTERFACE asks about one)\n"
-        ));
-    }
+        ),
+        Some(name) => format!(
+            "packetloom: {named} rules are for some interfaces only; this is about packets of {name}\n"
+        ),
+    });
     let (seen, positions) = rules.seen_by(entry.interface.as_deref());
     (seen, Some((rules, positions)))
 }
