@@ -114,23 +114,90 @@ fn links_go_and_come_back() {
     assert_eq!(sum(&done.summary, "/dropped"), 0, "{:#}", done.summary);
 }
 
+/// The names of the tables of nft in the product's namespace.
+fn tables(net: &Net) -> String {
+    let output = net.product.run(|| std::process::Command::new("nft").args(["list", "tables"]).output());
+    String::from_utf8(output.expect("nft").stdout).expect("text")
+}
+
+fn wait_for_tables(net: &Net, are_right: impl Fn(&str) -> bool) {
+    let begin = Instant::now();
+    while !are_right(&tables(net)) {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{}", tables(net));
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Another namespace gives an interface back with the number that it had.
+#[test]
+fn an_interface_comes_back_with_its_number() {
+    let Some(net) = Net::new() else { return };
+    let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
+    let index = || net.product.show("pa").split(':').next().expect("a number").to_owned();
+    for round in 0..2 {
+        let before = index();
+        product.forget();
+        net.product.ip(&format!("link set pa netns {}", net.server.name())).expect("moved");
+        product.wait_for("pa: removed");
+        net.server.ip(&format!("link set pa netns {}", net.product.name())).expect("moved back");
+        // The first time it may have got another one, which was free over there; then that is free in both.
+        assert!(round == 0 || index() == before);
+        // Its settings are those of a new one.
+        net.product.set("ipv6/conf/pa/disable_ipv6", "1");
+        net.product.ip("link set pa up").expect("up");
+        product.wait_for("pa: the link is up");
+        ping(&net, SERVER[0], 3).expect("answered");
+    }
+    product.stop();
+}
+
+/// The kernel's own handling stays off where an interface is renamed, and is not touched where another one gets its name.
+#[test]
+fn a_renamed_interface_stays_in_use() {
+    let Some(net) = Net::new() else { return };
+    net.product.ip("addr add 10.9.0.8/24 dev pa").expect("an address");
+    let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
+    let is_used = |name: &str| {
+        ping(&net, SERVER[0], 3).expect("answered through the chain");
+        ping(&net, "10.9.0.8", 1).expect_err("the kernel has nothing");
+        let guarded = tables(&net);
+        assert!(
+            guarded.contains(&format!("packetloom-{name}\n")) && guarded.lines().count() == 2,
+            "{guarded}"
+        );
+    };
+    is_used("pa");
+    net.product.ip("link set pa down").expect("down");
+    net.product.ip("link set pa name px").expect("renamed");
+    net.product.ip("link set px up").expect("up");
+    wait_for_tables(&net, |tables| tables.contains("packetloom-px\n"));
+    is_used("px");
+    // Another one has the name now, and goes again.
+    net.product.ip("link add pa type veth peer name pz").expect("another one");
+    is_used("px");
+    net.product.ip("link del pa").expect("removed");
+    is_used("px");
+    // Where the one in use goes, the next one of its old name is used.
+    product.forget();
+    net.product.ip("link del px").expect("removed");
+    product.wait_for("pa: removed");
+    net.connect_a().expect("made again");
+    product.wait_for("pa: the link is up");
+    net.product.ip("addr add 10.9.0.8/24 dev pa").expect("an address");
+    is_used("pa");
+    product.stop();
+    assert_eq!(tables(&net), "");
+}
+
 #[test]
 fn a_run_that_is_killed_leaves_the_kernel_as_it_was() {
     let Some(net) = Net::new() else { return };
-    let tables = || {
-        let output = net.product.run(|| std::process::Command::new("nft").args(["list", "tables"]).output());
-        String::from_utf8(output.expect("nft").stdout).expect("text")
-    };
     run("nft", "--version").expect("nft is installed");
     let product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
     ping(&net, SERVER[0], 3).expect("answered");
-    assert!(tables().contains("packetloom-pa") && tables().contains("packetloom-pb"), "{}", tables());
+    assert!(["pa", "pb"].iter().all(|name| tables(&net).contains(&format!("packetloom-{name}"))));
     product.kill();
-    let begin = Instant::now();
-    while tables().contains("packetloom") {
-        assert!(begin.elapsed() < Duration::from_secs(5), "{}", tables());
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_for_tables(&net, |tables| !tables.contains("packetloom"));
     // The kernel has the packets again.
     net.product.ip("addr add 10.9.0.8/24 dev pa").expect("an address");
     ping(&net, "10.9.0.8", 3).expect("answered by the kernel");

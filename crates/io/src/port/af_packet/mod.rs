@@ -337,26 +337,25 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// The interface that is there again cannot be used: as [`Port::open`]; the port stays [`PortState::Gone`].
+    /// The interface that is there again cannot be used: as [`Port::open`]; the port stays [`PortState::Gone`]. One that was renamed cannot be
+    /// guarded: [`Error::Guard`].
     pub fn update(&mut self, event: &LinkEvent) -> Result<Option<PortState>, Error> {
         let before = (self.state, self.index);
         match event {
-            LinkEvent::Changed(link) if link.index == self.index => {
-                self.state = PortState::of(link);
-                self.mtu = link.mtu;
+            LinkEvent::Changed(link) if link.index == self.index && self.state != PortState::Gone => {
+                self.follow(link)?;
             }
+            // With the same index perhaps, where it comes back from another namespace.
             LinkEvent::Changed(link) if self.state == PortState::Gone && link.name == self.interface => {
                 self.reopen(link)?;
             }
             LinkEvent::Removed(link) if link.index == self.index => self.state = PortState::Gone,
             LinkEvent::Lost => {
                 let links = Link::all()?;
-                let same = links.iter().find(|link| link.index == self.index);
+                let is_gone = self.state == PortState::Gone;
+                let same = links.iter().find(|link| link.index == self.index && !is_gone);
                 match same.or_else(|| links.iter().find(|link| link.name == self.interface)) {
-                    Some(link) if link.index == self.index => {
-                        self.state = PortState::of(link);
-                        self.mtu = link.mtu;
-                    }
+                    // Also where it is the same: it may have been away meanwhile, and to bind sockets again does no harm.
                     Some(link) => self.reopen(link)?,
                     None => self.state = PortState::Gone,
                 }
@@ -364,6 +363,15 @@ impl Port {
             _ => {}
         }
         Ok((before != (self.state, self.index)).then_some(self.state))
+    }
+
+    /// Takes note of a change of its interface, of the name perhaps: the port's own name stays, and its guard goes where the interface is.
+    fn follow(&mut self, link: &Link) -> Result<(), Error> {
+        (self.state, self.mtu) = (PortState::of(link), link.mtu);
+        match &mut self.guard {
+            Some(guard) if guard.interface() != link.name => guard.follow(&link.name),
+            _ => Ok(()),
+        }
     }
 
     /// Goes on with another interface of the same name. That it was removed meanwhile is no error: there will be an event.
@@ -387,7 +395,7 @@ impl Port {
             });
         }
         if let Some(guard) = &mut self.guard {
-            guard.renew()?;
+            guard.follow(&link.name)?;
         }
         self.bind(link)
     }
