@@ -56,6 +56,15 @@ impl End {
         }
     }
 
+    /// Sends frames at once, whatever becomes of them.
+    pub(crate) fn flood(&mut self, frames: &[Vec<u8>]) {
+        for group in frames.chunks(GROUP) {
+            let group: Vec<_> =
+                group.iter().map(|bytes| Outgoing { bytes, offload: Offload::NONE }).collect();
+            self.sender.send(&group).expect("sent");
+        }
+    }
+
     /// Takes what has come, as far as one batch holds it; whether there was something.
     pub(crate) fn take(&mut self, came: &mut Vec<Vec<u8>>) -> bool {
         self.port.receive(&mut self.buffer);

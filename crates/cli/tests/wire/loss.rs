@@ -1,5 +1,8 @@
 //! Frames that cannot go on: each is in one counter.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use packetloom_testing::net::Net;
 use rustix::process::Signal;
 
@@ -79,4 +82,47 @@ fn frames_that_cannot_leave_are_counted_by_reason() {
         assert_eq!(count(exit, &format!("/not_sent/{reason}")), expected, "{reason}: {exit:#}");
     }
     assert_eq!(count(exit, "/sent"), 5 + 5 + 5 + 9, "{exit:#}");
+}
+
+/// A run ends, and reads its chain again, while more comes than it can take.
+#[test]
+fn a_run_ends_in_a_flood() {
+    let Some(net) = Net::new() else { return };
+    let mut link = Link::new(&net);
+    let frames = numbered(1_024, 18);
+    for (workers, signal) in [(1, Signal::TERM), (3, Signal::INT)] {
+        let mut product = Product::inline(&net.product, CHAIN, &[], &format!("--workers {workers}"));
+        let is_over = AtomicBool::new(false);
+        let done = thread::scope(|scope| {
+            for end in [&mut link.client, &mut link.server] {
+                let (frames, is_over) = (&frames, &is_over);
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        end.flood(frames);
+                    }
+                });
+            }
+            // Also where something below fails.
+            let _over = Over(&is_over);
+            for _ in 0..3 {
+                product.forget();
+                product.signal(Signal::HUP);
+                product.wait_for("read again");
+            }
+            product.stop_by(signal)
+        });
+        assert_eq!(count(&done.summary, "/reloads/done"), 3, "{:#}", done.summary);
+        for interface in interfaces(&done.summary) {
+            assert!(count(interface, "/received") > 0 && count(interface, "/sent") > 0, "{interface:#}");
+        }
+    }
+}
+
+/// Says that something is over when it goes.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
