@@ -27,9 +27,9 @@ fn a_run_ends_after_as_many_packets_as_were_asked_for() {
         let arguments = format!("-c {limit} -w passed.pcap --workers {workers}");
         let product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], &arguments);
         link.client.send(&frames);
+        let done = product.end();
         let mut came = Vec::new();
         link.server.take_all(&mut came);
-        let done = product.end();
         assert!(came == frames[..limit], "{} frames came", came.len());
         assert!(crate::support::frames(&done.passed) == frames[..limit]);
         assert_eq!(count(&done.summary, "/received"), limit as u64);
@@ -44,16 +44,10 @@ fn a_run_says_what_it_counts_when_it_is_asked() {
     for workers in [1, 2] {
         let arguments = format!("--workers {workers}");
         let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], &arguments);
-        product.signal(Signal::USR1);
-        product.wait_for("packetloom: received ");
-        product.forget();
+        let (received, _) = product.progress();
         ping(&net, SERVER[0], 5).expect("answered");
-        product.signal(Signal::USR1);
-        product.wait_for("packetloom: received ");
-        let line = product.said.iter().find(|line| line.contains("received ")).expect("waited for");
-        let received = line.split("received ").nth(1).and_then(|rest| rest.split(',').next());
-        let received: u64 = received.and_then(|number| number.parse().ok()).expect("a number");
-        assert!(received >= 10, "{line}");
+        let (now, passed) = product.progress();
+        assert!(now >= received + 10 && passed == now, "{:#?}", product.said);
         product.stop();
     }
 }
@@ -173,8 +167,8 @@ fn what_no_rule_permits_does_not_arrive() {
     let permitted: Vec<_> = frames.iter().step_by(3).cloned().collect();
     for workers in [1, 3] {
         let arguments = format!("--workers {workers}");
-        let product = Product::inline(&net.product, CHAIN, &[("rules", &rules)], &arguments);
-        assert!(link.send(&frames) == permitted, "{workers} workers: other frames");
+        let mut product = Product::inline(&net.product, CHAIN, &[("rules", &rules)], &arguments);
+        assert!(link.send(&mut product, &frames) == permitted, "{workers} workers: other frames");
         let done = product.stop();
         assert_eq!(count(&done.summary, "/passed"), 100, "{:#}", done.summary);
         assert_eq!(count(&done.summary, "/dropped/acl_rule"), 100, "{:#}", done.summary);

@@ -54,8 +54,9 @@ fn both_ways(link: &mut Link, net: &Net, chain: &str, frames: &[Vec<u8>], worker
     }
     fs::write(folder.path().join("in.pcap"), capture(frames)).expect("written");
     let (passed, dropped) = from_capture(folder.path(), &["-r", "in.pcap"]);
-    let product = Product::inline(&net.product, chain, &[("rules", RULES)], &format!("--workers {workers}"));
-    let came = link.send(frames);
+    let mut product =
+        Product::inline(&net.product, chain, &[("rules", RULES)], &format!("--workers {workers}"));
+    let came = link.send(&mut product, frames);
     let done = product.stop();
     assert_eq!(interfaces(&done.summary).map(|of| count(of, "/missed")).sum::<u64>(), 0);
     assert_eq!(done.summary["dropped"], dropped, "{workers} workers");
@@ -219,8 +220,8 @@ fn a_monitor_sends_nothing() {
     for workers in [1, 2] {
         let files = [("chain.toml", ACL), ("rules", RULES)];
         let arguments = format!("run chain.toml -i pa -w passed.pcap --workers {workers}");
-        let product = Product::start(&net.product, &files, &arguments);
-        assert_eq!(link.send(&frames), Vec::<Vec<u8>>::new());
+        let mut product = Product::start(&net.product, &files, &arguments);
+        assert_eq!(link.send(&mut product, &frames), Vec::<Vec<u8>>::new());
         let done = product.stop();
         let interface = interfaces(&done.summary).next().expect("one");
         assert_eq!(count(interface, "/received"), 1_000);
@@ -229,8 +230,8 @@ fn a_monitor_sends_nothing() {
         assert_eq!(count(&done.summary, "/dropped/acl_rule"), 500);
         assert_eq!(crate::support::frames(&done.passed).len(), 500);
     }
-    let product = Product::start(&net.product, &[], "meter -i pa -o flows.jsonl");
-    assert_eq!(link.send(&frames), Vec::<Vec<u8>>::new());
+    let mut product = Product::start(&net.product, &[], "meter -i pa -o flows.jsonl");
+    assert_eq!(link.send(&mut product, &frames), Vec::<Vec<u8>>::new());
     let done = product.stop();
     assert_eq!((done.records.len(), packets_of(&done.records)), (2, 1_000));
     let mut back = Vec::new();

@@ -2,19 +2,21 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use packetloom_io::port::{Guard, Mode, Options, Outgoing, Port, ReceiveBuffer, Sender, wait};
 use packetloom_packet::{Batch, Offload};
 use packetloom_testing::net::{Namespace, Net};
 
+use crate::product::Product;
 use crate::support::{self, frames, packetloom, succeed};
 
 /// Frames of one call.
 const GROUP: usize = 64;
 /// When nothing has come for so long, nothing more is expected.
 const QUIET: Duration = Duration::from_millis(150);
+/// A frame that was sent is there before that.
+const SENT: Duration = Duration::from_secs(1);
 /// Frames of one direction that may be under way: far fewer than a ring holds.
 const WINDOW: usize = 512;
 /// Whoever has received nothing for so long, with frames under way, has lost some.
@@ -100,16 +102,24 @@ impl Link {
         Self { client: End::open(&net.client, "c0"), server: End::open(&net.server, "s0") }
     }
 
-    /// Sends frames from the client one by one; those that come out at the server, until none comes for a while.
-    pub(crate) fn send(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let mut came = Vec::new();
-        for (number, frame) in frames.iter().enumerate() {
-            self.client.send(std::slice::from_ref(frame));
-            self.server.take(&mut came);
-            // No faster than a product that was built for tests, beside others on few processors.
-            if number % 64 == 63 {
-                thread::sleep(Duration::from_millis(5));
+    /// Sends frames from the client; those that come out at the server. However slow the product is, it has room for those under way.
+    pub(crate) fn send(&mut self, product: &mut Product, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let (mut received, passed_before) = product.progress();
+        let (mut came, mut passed) = (Vec::new(), passed_before);
+        for window in frames.chunks(WINDOW) {
+            for frame in window {
+                self.client.send(std::slice::from_ref(frame));
+                self.server.take(&mut came);
             }
+            received += window.len() as u64;
+            passed = product.wait_until_received(received);
+            while self.server.take(&mut came) {}
+        }
+        // What was sent comes at once, but for a busy machine; what is not sent, or twice, is seen as well.
+        let begin = Instant::now();
+        while came.len() < (passed - passed_before) as usize && begin.elapsed() < SENT {
+            wait(&[&self.server.port], &[], Some(Duration::from_millis(20))).expect("waited");
+            self.server.take(&mut came);
         }
         self.server.take_all(&mut came);
         came

@@ -94,6 +94,38 @@ impl Product {
         kill_process(Pid::from_child(&self.child), signal).expect("it is there");
     }
 
+    /// Packets that it has received so far, and those of them that passed and were sent, by its own word.
+    pub(crate) fn progress(&mut self) -> (u64, u64) {
+        let known = self.said.len();
+        self.signal(Signal::USR1);
+        let begin = Instant::now();
+        loop {
+            let left = PATIENCE.saturating_sub(begin.elapsed());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => self.said.push(line),
+                Err(_) => panic!("it does not say what it counted, but: {:#?}", self.said),
+            }
+            let number = |line: &str, word: &str| line.split(word).nth(1)?.split(',').next()?.parse().ok();
+            let counts = |line: &String| Some((number(line, "received ")?, number(line, "passed ")?));
+            if let Some(counts) = self.said[known..].iter().find_map(counts) {
+                return counts;
+            }
+        }
+    }
+
+    /// Waits until it has received so many packets, and has sent those that pass; how many these are.
+    pub(crate) fn wait_until_received(&mut self, packets: u64) -> u64 {
+        let begin = Instant::now();
+        loop {
+            let (received, passed) = self.progress();
+            if received >= packets {
+                return passed;
+            }
+            assert!(begin.elapsed() < PATIENCE, "it has received {received} of {packets} packets");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// Waits until a SIGSTOP has taken effect.
     pub(crate) fn wait_until_stopped(&self) {
         let begin = Instant::now();

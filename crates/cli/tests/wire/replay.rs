@@ -42,8 +42,8 @@ fn over_links(
     workers: usize,
 ) -> (Vec<Vec<u8>>, serde_json::Value) {
     let arguments = format!("run chain.toml -i pa -i pb --inline --workers {workers}");
-    let product = Product::start(&net.product, files, &arguments);
-    let came = link.send(all);
+    let mut product = Product::start(&net.product, files, &arguments);
+    let came = link.send(&mut product, all);
     let done = product.stop();
     for interface in interfaces(&done.summary) {
         assert_eq!(count(interface, "/missed"), 0, "{interface:#}");
