@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use packetloom_testing::ends::{ping, transfer};
 use packetloom_testing::net::{Net, SERVER, run};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::process::Signal;
 
 use crate::product::{Product, count, interfaces, sum};
@@ -16,12 +17,24 @@ const PERMIT: &str = "permit any from any to any\n";
 
 /// Datagrams from the client to the server until something is done; how many were sent and how many came.
 fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
-    let server = net.server.run(|| UdpSocket::bind("0.0.0.0:4000").expect("bound"));
-    server.set_read_timeout(Some(Duration::from_millis(300))).expect("set");
+    let server = net.server.run(|| {
+        let server = UdpSocket::bind("0.0.0.0:4000").expect("bound");
+        // Where this process does not get to run for a while, it is not the server that loses datagrams.
+        set_socket_recv_buffer_size_force(&server, 32 << 20).expect("set");
+        server
+    });
+    server.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
     let client = net.client.run(|| UdpSocket::bind("0.0.0.0:0").expect("bound"));
-    let (is_done, sent, came) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let (is_done, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (sent, came) = (AtomicU64::new(0), AtomicU64::new(0));
+    let wait_for = |are_enough: &dyn Fn() -> bool, limit: Duration| {
+        let begin = Instant::now();
+        while !are_enough() && begin.elapsed() < limit {
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let sender = scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
                 // A link that is down refuses.
                 let is_sent = client.send_to(&[7; 64], (SERVER[0], 4000)).is_ok();
@@ -30,22 +43,32 @@ fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
             }
         });
         scope.spawn(|| {
-            while server.recv(&mut [0; 100]).is_ok() || !is_done.load(Ordering::Relaxed) {
-                came.fetch_add(1, Ordering::Relaxed);
+            while !is_over.load(Ordering::Relaxed) {
+                came.fetch_add(u64::from(server.recv(&mut [0; 100]).is_ok()), Ordering::Relaxed);
             }
         });
-        while came.load(Ordering::Relaxed) < 100 {
-            thread::sleep(Duration::from_millis(5));
-        }
+        // However this ends, so do the threads.
+        let _over = [Set(&is_over), Set(&is_done)];
+        let so_far = || came.load(Ordering::Relaxed);
+        wait_for(&|| so_far() >= 100, Duration::from_secs(30));
+        assert!(so_far() >= 100, "{} datagrams came", so_far());
         something();
-        let until = came.load(Ordering::Relaxed) + 100;
-        let begin = Instant::now();
-        while came.load(Ordering::Relaxed) < until && begin.elapsed() < Duration::from_secs(5) {
-            thread::sleep(Duration::from_millis(5));
-        }
+        let until = so_far() + 100;
+        wait_for(&|| so_far() >= until, Duration::from_secs(5));
         is_done.store(true, Ordering::Relaxed);
+        sender.join().expect("no panic");
+        wait_for(&|| so_far() >= sent.load(Ordering::Relaxed), Duration::from_secs(2));
     });
     (sent.into_inner(), came.into_inner())
+}
+
+/// Sets a flag when it goes.
+struct Set<'a>(&'a AtomicBool);
+
+impl Drop for Set<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
@@ -62,8 +85,8 @@ fn a_reload_loses_no_packet() {
             thread::sleep(Duration::from_millis(50));
         }
     });
-    assert_eq!(sent, came);
     let done = product.stop();
+    assert_eq!(sent, came, "{:#}", done.summary);
     assert_eq!(count(&done.summary, "/reloads/done"), 5, "{:#}", done.summary);
     assert_eq!(sum(&done.summary, "/dropped"), 0);
 }
