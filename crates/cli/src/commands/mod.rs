@@ -88,7 +88,6 @@ fn open(origin: &Origin, stop: &Stop) -> Result<Opened, Failure> {
                 (Mode::Inline, Ok(senders)) => Some(Egress::new(senders)),
                 _ => None,
             };
-            talk::say(&format!("packetloom: receiving from {origin}\n"));
             Ok(Opened {
                 egress,
                 name: origin.to_string(),
@@ -145,6 +144,10 @@ fn execute(
         statistics: life.statistics.clone(),
         bar: bar.clone(),
     })?;
+    if matches!(origin, Origin::Interfaces(..)) {
+        // Last of all: whoever waits for it may send signals from then on.
+        talk::say(&format!("packetloom: receiving from {origin}\n"));
+    }
     let mut progress = |bytes, packets| {
         position.store(bytes, Ordering::Relaxed);
         bar.set_position(bytes);

@@ -259,9 +259,9 @@ permit any from any to any
     }
 }
 
-/// Tags stay, and what is no IP passes.
+/// What is no IP passes.
 #[test]
-fn tags_and_arp_pass() {
+fn arp_passes() {
     let Some(net) = Net::new() else { return };
     // An address for which the client has to ask.
     ip(&format!("-n {} neigh flush all", net.client.name())).expect("flushed");

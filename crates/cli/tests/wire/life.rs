@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use packetloom_testing::ends::{ping, transfer};
 use packetloom_testing::net::{Net, SERVER, run};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::process::Signal;
 
 use crate::product::{Product, count, interfaces, sum};
@@ -16,12 +17,24 @@ const PERMIT: &str = "permit any from any to any\n";
 
 /// Datagrams from the client to the server until something is done; how many were sent and how many came.
 fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
-    let server = net.server.run(|| UdpSocket::bind("0.0.0.0:4000").expect("bound"));
-    server.set_read_timeout(Some(Duration::from_millis(300))).expect("set");
+    let server = net.server.run(|| {
+        let server = UdpSocket::bind("0.0.0.0:4000").expect("bound");
+        // Where this process does not get to run for a while, it is not the server that loses datagrams.
+        set_socket_recv_buffer_size_force(&server, 32 << 20).expect("set");
+        server
+    });
+    server.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
     let client = net.client.run(|| UdpSocket::bind("0.0.0.0:0").expect("bound"));
-    let (is_done, sent, came) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let (is_done, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (sent, came) = (AtomicU64::new(0), AtomicU64::new(0));
+    let wait_for = |are_enough: &dyn Fn() -> bool, limit: Duration| {
+        let begin = Instant::now();
+        while !are_enough() && begin.elapsed() < limit {
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let sender = scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
                 // A link that is down refuses.
                 let is_sent = client.send_to(&[7; 64], (SERVER[0], 4000)).is_ok();
@@ -30,22 +43,32 @@ fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
             }
         });
         scope.spawn(|| {
-            while server.recv(&mut [0; 100]).is_ok() || !is_done.load(Ordering::Relaxed) {
-                came.fetch_add(1, Ordering::Relaxed);
+            while !is_over.load(Ordering::Relaxed) {
+                came.fetch_add(u64::from(server.recv(&mut [0; 100]).is_ok()), Ordering::Relaxed);
             }
         });
-        while came.load(Ordering::Relaxed) < 100 {
-            thread::sleep(Duration::from_millis(5));
-        }
+        // However this ends, so do the threads.
+        let _over = [Set(&is_over), Set(&is_done)];
+        let so_far = || came.load(Ordering::Relaxed);
+        wait_for(&|| so_far() >= 100, Duration::from_secs(30));
+        assert!(so_far() >= 100, "{} datagrams came", so_far());
         something();
-        let until = came.load(Ordering::Relaxed) + 100;
-        let begin = Instant::now();
-        while came.load(Ordering::Relaxed) < until && begin.elapsed() < Duration::from_secs(5) {
-            thread::sleep(Duration::from_millis(5));
-        }
+        let until = so_far() + 100;
+        wait_for(&|| so_far() >= until, Duration::from_secs(5));
         is_done.store(true, Ordering::Relaxed);
+        sender.join().expect("no panic");
+        wait_for(&|| so_far() >= sent.load(Ordering::Relaxed), Duration::from_secs(2));
     });
     (sent.into_inner(), came.into_inner())
+}
+
+/// Sets a flag when it goes.
+struct Set<'a>(&'a AtomicBool);
+
+impl Drop for Set<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
@@ -62,8 +85,8 @@ fn a_reload_loses_no_packet() {
             thread::sleep(Duration::from_millis(50));
         }
     });
-    assert_eq!(sent, came);
     let done = product.stop();
+    assert_eq!(sent, came, "{:#}", done.summary);
     assert_eq!(count(&done.summary, "/reloads/done"), 5, "{:#}", done.summary);
     assert_eq!(sum(&done.summary, "/dropped"), 0);
 }
@@ -124,23 +147,90 @@ fn links_go_and_come_back() {
     assert_eq!(sum(&done.summary, "/dropped"), 0, "{:#}", done.summary);
 }
 
+/// The names of the tables of nft in the product's namespace.
+fn tables(net: &Net) -> String {
+    let output = net.product.run(|| std::process::Command::new("nft").args(["list", "tables"]).output());
+    String::from_utf8(output.expect("nft").stdout).expect("text")
+}
+
+fn wait_for_tables(net: &Net, are_right: impl Fn(&str) -> bool) {
+    let begin = Instant::now();
+    while !are_right(&tables(net)) {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{}", tables(net));
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Another namespace gives an interface back with the number that it had.
+#[test]
+fn an_interface_comes_back_with_its_number() {
+    let Some(net) = Net::new() else { return };
+    let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
+    let index = || net.product.show("pa").split(':').next().expect("a number").to_owned();
+    for round in 0..2 {
+        let before = index();
+        product.forget();
+        net.product.ip(&format!("link set pa netns {}", net.server.name())).expect("moved");
+        product.wait_for("pa: removed");
+        net.server.ip(&format!("link set pa netns {}", net.product.name())).expect("moved back");
+        // The first time it may have got another one, which was free over there; then that is free in both.
+        assert!(round == 0 || index() == before);
+        // Its settings are those of a new one.
+        net.product.set("ipv6/conf/pa/disable_ipv6", "1");
+        net.product.ip("link set pa up").expect("up");
+        product.wait_for("pa: the link is up");
+        ping(&net, SERVER[0], 3).expect("answered");
+    }
+    product.stop();
+}
+
+/// The kernel's own handling stays off where an interface is renamed, and is not touched where another one gets its name.
+#[test]
+fn a_renamed_interface_stays_in_use() {
+    let Some(net) = Net::new() else { return };
+    net.product.ip("addr add 10.9.0.8/24 dev pa").expect("an address");
+    let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
+    let is_used = |name: &str| {
+        ping(&net, SERVER[0], 3).expect("answered through the chain");
+        ping(&net, "10.9.0.8", 1).expect_err("the kernel has nothing");
+        let guarded = tables(&net);
+        assert!(
+            guarded.contains(&format!("packetloom-{name}\n")) && guarded.lines().count() == 2,
+            "{guarded}"
+        );
+    };
+    is_used("pa");
+    net.product.ip("link set pa down").expect("down");
+    net.product.ip("link set pa name px").expect("renamed");
+    net.product.ip("link set px up").expect("up");
+    wait_for_tables(&net, |tables| tables.contains("packetloom-px\n"));
+    is_used("px");
+    // Another one has the name now, and goes again.
+    net.product.ip("link add pa type veth peer name pz").expect("another one");
+    is_used("px");
+    net.product.ip("link del pa").expect("removed");
+    is_used("px");
+    // Where the one in use goes, the next one of its old name is used.
+    product.forget();
+    net.product.ip("link del px").expect("removed");
+    product.wait_for("pa: removed");
+    net.connect_a().expect("made again");
+    product.wait_for("pa: the link is up");
+    net.product.ip("addr add 10.9.0.8/24 dev pa").expect("an address");
+    is_used("pa");
+    product.stop();
+    assert_eq!(tables(&net), "");
+}
+
 #[test]
 fn a_run_that_is_killed_leaves_the_kernel_as_it_was() {
     let Some(net) = Net::new() else { return };
-    let tables = || {
-        let output = net.product.run(|| std::process::Command::new("nft").args(["list", "tables"]).output());
-        String::from_utf8(output.expect("nft").stdout).expect("text")
-    };
     run("nft", "--version").expect("nft is installed");
     let product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
     ping(&net, SERVER[0], 3).expect("answered");
-    assert!(tables().contains("packetloom-pa") && tables().contains("packetloom-pb"), "{}", tables());
+    assert!(["pa", "pb"].iter().all(|name| tables(&net).contains(&format!("packetloom-{name}"))));
     product.kill();
-    let begin = Instant::now();
-    while tables().contains("packetloom") {
-        assert!(begin.elapsed() < Duration::from_secs(5), "{}", tables());
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_for_tables(&net, |tables| !tables.contains("packetloom"));
     // The kernel has the packets again.
     net.product.ip("addr add 10.9.0.8/24 dev pa").expect("an address");
     ping(&net, "10.9.0.8", 3).expect("answered by the kernel");

@@ -6,8 +6,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod control;
+mod frames;
 mod inline;
 mod life;
+mod link;
+mod loss;
 mod monitor;
 mod product;
 mod replay;

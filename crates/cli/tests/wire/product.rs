@@ -94,6 +94,53 @@ impl Product {
         kill_process(Pid::from_child(&self.child), signal).expect("it is there");
     }
 
+    /// Packets that it has received so far, and those of them that passed and were sent, by its own word.
+    pub(crate) fn progress(&mut self) -> (u64, u64) {
+        let known = self.said.len();
+        self.signal(Signal::USR1);
+        let begin = Instant::now();
+        loop {
+            let left = PATIENCE.saturating_sub(begin.elapsed());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => self.said.push(line),
+                Err(_) => panic!("it does not say what it counted, but: {:#?}", self.said),
+            }
+            let number = |line: &str, word: &str| line.split(word).nth(1)?.split(',').next()?.parse().ok();
+            let counts = |line: &String| Some((number(line, "received ")?, number(line, "passed ")?));
+            if let Some(counts) = self.said[known..].iter().find_map(counts) {
+                return counts;
+            }
+        }
+    }
+
+    /// Waits until it has received so many packets, and has sent those that pass; how many these are.
+    pub(crate) fn wait_until_received(&mut self, packets: u64) -> u64 {
+        let begin = Instant::now();
+        loop {
+            let (received, passed) = self.progress();
+            if received >= packets {
+                return passed;
+            }
+            assert!(begin.elapsed() < PATIENCE, "it has received {received} of {packets} packets");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until a SIGSTOP has taken effect.
+    pub(crate) fn wait_until_stopped(&self) {
+        let begin = Instant::now();
+        let stat = format!("/proc/{}/stat", self.child.id());
+        loop {
+            let text = fs::read_to_string(&stat).expect("it is there");
+            // The state stands behind the name, which is in parentheses.
+            if text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "it goes on: {text}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Kills it, and waits until it is gone.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("killed");
@@ -111,9 +158,21 @@ impl Product {
     }
 
     /// Ends it with a signal; every packet has to be in one counter.
-    pub(crate) fn stop_by(mut self, signal: Signal) -> Done {
+    pub(crate) fn stop_by(self, signal: Signal) -> Done {
         self.signal(signal);
-        let status = self.child.wait().expect("gone");
+        self.end()
+    }
+
+    /// Waits until it ends; every packet has to be in one counter.
+    pub(crate) fn end(mut self) -> Done {
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                break status;
+            }
+            assert!(begin.elapsed() < PATIENCE, "it does not end");
+            thread::sleep(Duration::from_millis(1));
+        };
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
             self.said.push(line);
         }

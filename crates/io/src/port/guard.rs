@@ -80,7 +80,9 @@ impl Guard {
                 None => Error::Interface { interface: interface.into(), action: "guard it", source },
             })?;
         let mut guard = Self { interface: interface.into(), batches: 0, socket };
-        guard.run(&[Step::Table, Step::Chain]).map_err(|(step, error)| explain(interface, step, error))?;
+        guard
+            .run(interface, &[Step::Table, Step::Chain])
+            .map_err(|(step, error)| explain(interface, step, error))?;
         Ok(guard)
     }
 
@@ -90,12 +92,26 @@ impl Guard {
     ///
     /// As [`Guard::install`].
     pub fn renew(&mut self) -> Result<(), Error> {
-        let result = match self.run(&[Step::Delete, Step::Table, Step::Chain]) {
+        self.follow(&self.interface.clone())
+    }
+
+    /// Guards the interface of this name in place of the one so far: since Linux 6.16 a chain is for a name, so an interface that is
+    /// renamed leaves it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::install`]; then the guard is what it was.
+    pub fn follow(&mut self, interface: &str) -> Result<(), Error> {
+        let before = std::mem::replace(&mut self.interface, interface.into());
+        let result = match self.run(&before, &[Step::Delete, Step::Table, Step::Chain]) {
             // Somebody has removed it.
-            Err((Step::Delete, Errno::NOENT)) => self.run(&[Step::Table, Step::Chain]),
+            Err((Step::Delete, Errno::NOENT)) => self.run(&before, &[Step::Table, Step::Chain]),
             result => result,
         };
-        result.map_err(|(step, error)| explain(&self.interface, step, error))
+        result.map_err(|(step, error)| {
+            self.interface = before;
+            explain(interface, step, error)
+        })
     }
 
     /// The interface it guards.
@@ -103,12 +119,12 @@ impl Guard {
         &self.interface
     }
 
-    /// Sends a batch and waits until all of it is done, or the first step that is refused.
-    fn run(&mut self, steps: &[Step]) -> Result<(), (Step, Errno)> {
+    /// Sends a batch and waits until all of it is done, or the first step that is refused. What is deleted is the table for `before`.
+    fn run(&mut self, before: &str, steps: &[Step]) -> Result<(), (Step, Errno)> {
         let first = self.batches.wrapping_mul(STEPS);
         self.batches = self.batches.wrapping_add(1);
         let failed = |error| (Step::Begin, error);
-        self.socket.send(&batch(&self.interface, first, steps)).map_err(failed)?;
+        self.socket.send(&batch([before, &self.interface], first, steps)).map_err(failed)?;
         loop {
             let answer = self.socket.receive().map_err(failed)?;
             let number = answer.sequence.wrapping_sub(first);
@@ -127,7 +143,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         // The table goes when its socket is closed, but a process that is just being started elsewhere in this one may still hold that.
-        let _ = self.socket.send(&batch(&self.interface, 0, &[Step::Delete]));
+        let _ = self.socket.send(&batch([&self.interface; 2], 0, &[Step::Delete]));
     }
 }
 
@@ -136,10 +152,10 @@ fn table(interface: &str) -> String {
     format!("packetloom-{interface}")
 }
 
-/// The messages for these steps, which take effect together; numbered from `first` on.
-fn batch(interface: &str, first: u32, steps: &[Step]) -> Request {
+/// The messages for these steps, which take effect together; numbered from `first` on. They delete the table for the interface `before`.
+fn batch([before, interface]: [&str; 2], first: u32, steps: &[Step]) -> Request {
     let make = REQUEST | ACK | CREATE | EXCLUSIVE;
-    let name = table(interface);
+    let (deleted, name) = (table(before), table(interface));
     let mut batch = Request::default();
     let mut message =
         |step: Step, kind, flags, [family, subsystem]: [u8; 2], attributes: &dyn Fn(&mut Attributes<'_>)| {
@@ -150,7 +166,7 @@ fn batch(interface: &str, first: u32, steps: &[Step]) -> Request {
     for &step in steps {
         match step {
             Step::Delete => message(step, DELETE_TABLE, REQUEST | ACK, [NETDEV, 0], &|table| {
-                table.string(TABLE_NAME, &name);
+                table.string(TABLE_NAME, &deleted);
             }),
             Step::Table => message(step, NEW_TABLE, make, [NETDEV, 0], &|table| {
                 table.string(TABLE_NAME, &name);
@@ -217,7 +233,7 @@ mod tests {
     /// `add table netdev packetloom-eth0 { flags owner; chain ingress { type filter hook ingress device "eth0" priority ...; policy drop; } }`.
     #[test]
     fn the_batch_makes_a_table_with_an_owner_and_a_chain_that_drops() {
-        let request = batch("eth0", 16, &[Step::Delete, Step::Table, Step::Chain]);
+        let request = batch(["eth1", "eth0"], 16, &[Step::Delete, Step::Table, Step::Chain]);
         let mut rest = request.bytes();
         let mut messages = Vec::new();
         while let Some((message, after)) = split_message(rest) {
@@ -227,6 +243,8 @@ mod tests {
         let kinds: Vec<_> = messages.iter().map(|message| message.kind).collect();
         assert_eq!(kinds, [0x10, 0xa02, 0xa00, 0xa03, 0x11]);
         assert_eq!(messages[0].payload, [0, 0, 0, 10]);
+        let deleted: Vec<_> = attributes(&messages[1].payload[4..]).collect();
+        assert_eq!(deleted, [(1, &b"packetloom-eth1\0"[..])]);
         assert_eq!(messages[2].payload[..4], [5, 0, 0, 0]);
         let table: Vec<_> = attributes(&messages[2].payload[4..]).collect();
         assert_eq!(table, [(1, &b"packetloom-eth0\0"[..]), (2, &[0, 0, 0, 2][..])]);

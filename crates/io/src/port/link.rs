@@ -27,7 +27,7 @@ const LONGEST_NAME: usize = 16;
 /// A network interface, as it was when it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its number, which is given to no other one while the system runs.
+    /// Its number. It may be given again, to an interface that comes back from another namespace for instance.
     pub index: u32,
     /// Its name, which may change and may be given to another one later.
     pub name: String,

@@ -362,24 +362,29 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// The interface that is there again cannot be used: as [`Port::open`]; the port stays [`PortState::Gone`].
+    /// The interface that is there again cannot be used: as [`Port::open`]; the port stays [`PortState::Gone`]. One that was renamed cannot be
+    /// guarded: [`Error::Guard`].
     pub fn update(&mut self, event: &LinkEvent) -> Result<Option<PortState>, Error> {
         let before = (self.state, self.index);
         match event {
             // One that was removed may come back with the index that it had.
             LinkEvent::Changed(link) if link.index == self.index && self.state != PortState::Gone => {
-                self.note(link);
+                self.follow(link)?;
             }
+            // With the same index perhaps, where it comes back from another namespace.
             LinkEvent::Changed(link) if self.state == PortState::Gone && link.name == self.interface => {
                 self.reopen(link)?;
             }
             LinkEvent::Removed(link) if link.index == self.index => self.set_gone(),
             LinkEvent::Lost => {
                 let links = Link::all()?;
-                let same = links.iter().find(|link| link.index == self.index);
+                let is_gone = self.state == PortState::Gone;
+                let same = links.iter().find(|link| link.index == self.index && !is_gone);
                 match same.or_else(|| links.iter().find(|link| link.name == self.interface)) {
-                    Some(link) if link.name != self.interface => self.note(link),
-                    // It may have been removed and made again meanwhile.
+                    Some(link) if link.name != self.interface && link.index == self.index => {
+                        self.follow(link)?
+                    }
+                    // Also where it is the same: it may have been away meanwhile, and to bind sockets again does no harm.
                     Some(link) => self.reopen(link)?,
                     None => self.set_gone(),
                 }
@@ -387,6 +392,15 @@ impl Port {
             _ => {}
         }
         Ok((before != (self.state, self.index)).then_some(self.state))
+    }
+
+    /// Takes note of a change of its interface, of the name perhaps: the port's own name stays, and its guard goes where the interface is.
+    fn follow(&mut self, link: &Link) -> Result<(), Error> {
+        self.note(link);
+        match &mut self.guard {
+            Some(guard) if guard.interface() != link.name => guard.follow(&link.name),
+            _ => Ok(()),
+        }
     }
 
     /// Goes on with another interface of the same name. That it was removed meanwhile is no error: there will be an event.
@@ -410,7 +424,7 @@ impl Port {
             });
         }
         if let Some(guard) = &mut self.guard {
-            guard.renew()?;
+            guard.follow(&link.name)?;
         }
         self.bind(link)
     }
