@@ -303,11 +303,6 @@ impl Batch {
         self.port_names = names;
     }
 
-    /// What the ports are called, if any names are known.
-    pub fn port_names(&self) -> Option<&PortNames> {
-        self.port_names.as_ref()
-    }
-
     /// The name of the port by which a frame came.
     pub fn port_name(&self, index: usize) -> Option<&str> {
         self.port_names.as_ref()?.get(usize::from(self.frames[index].port))?.as_deref()
