@@ -195,8 +195,8 @@ pub struct Run {
     pub device: Device,
     /// Worker threads.
     pub workers: Workers,
-    /// Packets of a batch on the processor; those for a device follow the load.
-    pub batch: BatchSize,
+    /// Packets of a batch on the processor, see [`Run::batch`]; those for a device follow the load.
+    pub batch: Option<BatchSize>,
     /// How long a batch may take from when it was read to its verdicts, where a device is used: batches are made smaller until they are
     /// in time.
     pub max_latency: Option<Span>,
@@ -218,7 +218,7 @@ impl Default for Run {
         Self {
             device: Device::Cpu,
             workers: Workers::clamped(1),
-            batch: BatchSize::clamped(256),
+            batch: None,
             max_latency: None,
             device_timeout: None,
             non_ip: PolicyAction::Pass,
@@ -230,6 +230,11 @@ impl Default for Run {
 }
 
 impl Run {
+    /// Packets of a batch on the processor: 256 unless given. From eight workers on twice as many, which are dealt out to all of them.
+    pub fn batch(&self) -> BatchSize {
+        self.batch.unwrap_or_else(|| BatchSize::clamped(if self.workers.get() < 8 { 256 } else { 512 }))
+    }
+
     /// The policy for frames without a match key; of a [`Chain`], which knows whether it has an acl.
     pub fn policy(&self) -> Policy {
         Policy {

@@ -60,7 +60,7 @@ pub struct Interface {
 
 impl Interface {
     /// All interfaces of a run, by number.
-    pub(crate) fn all(arrivals: Vec<Arrivals>, departures: Option<[Departures; 2]>) -> Vec<Self> {
+    pub(crate) fn all(arrivals: Vec<Arrivals>, departures: Option<Vec<Departures>>) -> Vec<Self> {
         let departures = departures.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
         let interface = |(arrivals, departures)| Self { arrivals, departures };
         arrivals.into_iter().zip(departures).map(interface).collect()

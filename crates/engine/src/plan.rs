@@ -77,7 +77,8 @@ impl Plan {
 impl Plan {
     /// Which functions run where.
     fn placement(&self) -> String {
-        let Run { device, batch, max_latency, .. } = &self.chain.settings.run;
+        let run = &self.chain.settings.run;
+        let (Run { device, max_latency, .. }, batch) = (run, run.batch());
         let functions = &self.chain.functions;
         let numbers = |from: usize, to: usize| match to - from {
             1 => format!("function {to}"),

@@ -100,6 +100,8 @@ pub struct Batch {
     other_framings: Vec<u32>,
     /// For each frame, if they come from an interface, what their senders have left to be done.
     offloads: Vec<Offload>,
+    /// For each frame, if they are going to leave by ports, which one it leaves by.
+    egress: Vec<u16>,
     /// For each frame, unless all are common, where its headers are.
     layers: Vec<Layers>,
     /// From frames' times to wall time, in nanoseconds.
@@ -248,6 +250,7 @@ impl Batch {
             is_common: true,
             other_framings: Vec::new(),
             offloads: Vec::new(),
+            egress: Vec::new(),
             layers: Vec::new(),
             wall_offset: 0,
             port_names: None,
@@ -267,6 +270,7 @@ impl Batch {
         self.is_common = true;
         self.other_framings.clear();
         self.offloads.clear();
+        self.egress.clear();
         self.layers.clear();
         self.wall_offset = 0;
         self.port_names = None;
@@ -280,6 +284,17 @@ impl Batch {
     /// What is left to be done to each frame, in order: for frames that come from an interface. Shares of a batch go without.
     pub fn offloads_mut(&mut self) -> &mut Vec<Offload> {
         &mut self.offloads
+    }
+
+    /// The port that each frame leaves by if it passes, in order: for frames that leave by ports. Shares of a batch go without.
+    pub fn egress_mut(&mut self) -> &mut Vec<u16> {
+        &mut self.egress
+    }
+
+    /// The port that each frame leaves by if it passes; empty where frames leave by no port.
+    #[inline]
+    pub fn egress(&self) -> &[u16] {
+        &self.egress
     }
 
     /// Says how far wall time is from the frames' times, in nanoseconds: where these advance by another clock.
@@ -317,17 +332,15 @@ impl Batch {
         if let Some(offloads) = whole.offloads.get(from..from + self.frames.len()) {
             self.offloads.extend_from_slice(offloads);
         }
+        if let Some(egress) = whole.egress.get(from..from + self.frames.len()) {
+            self.egress.extend_from_slice(egress);
+        }
     }
 
     /// What the sender of a frame has left to be done.
     #[inline]
     pub fn offload(&self, index: usize) -> Offload {
         self.offloads.get(index).copied().unwrap_or(Offload::NONE)
-    }
-
-    /// Forgets the frames from `len` on; for batches that are not parsed yet.
-    pub fn truncate(&mut self, len: usize) {
-        self.frames.truncate(len);
     }
 
     /// Appends the verdict on the next frame: for a loop over frames that parses them by itself.

@@ -150,17 +150,19 @@ fn long_runs_of_common_frames_keep_their_places() {
 }
 
 #[test]
-fn truncate_forgets_the_last_frames() {
-    for len in [0, 1, 5, 8, 100] {
-        let mut batch = filled(&packets());
-        batch.truncate(len);
-        assert_eq!(batch.len(), len.min(8));
-        assert_eq!((batch.is_empty(), batch.is_full()), (len == 0, len >= 8));
-        batch.parse(Policy::PASS);
-        assert_eq!(batch.parsed().len(), batch.len());
-        let first: Vec<_> = batch.frames().iter().map(|frame| frame.port).collect();
-        assert_eq!(first, (0..len.min(8) as u16).collect::<Vec<_>>());
+fn frames_taken_from_a_batch_leave_by_the_ports_that_they_had_there() {
+    let mut whole = filled(&packets());
+    whole.egress_mut().extend([3, 1, 0, 2, 7, 7, 0, 9]);
+    let mut part = Batch::new(8);
+    for (from, most) in [(0, 8), (2, 3), (7, 4), (8, 1)] {
+        let mut taken = 0..most;
+        part.take_from(&whole, from, |_| taken.next().is_some());
+        let to = (from + most).min(8);
+        assert_eq!(part.frames(), &whole.frames()[from..to]);
+        assert_eq!(part.egress(), &whole.egress()[from..to]);
     }
+    part.reset(whole.arena().clone());
+    assert!(part.egress().is_empty(), "they leave by no port");
 }
 
 #[test]

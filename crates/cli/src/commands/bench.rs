@@ -135,7 +135,7 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
             framings: Default::default(),
             output: None,
         },
-        run: Run { batch: args.batch, workers: args.workers, ..Run::default() },
+        run: Run { batch: Some(args.batch), workers: args.workers, ..Run::default() },
         rounds: args.rounds.rounds.get(),
         workload: format!("meter {workload}"),
     };

@@ -24,7 +24,7 @@ use packetloom_io::Source;
 use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
-use packetloom_io::port::{Egress, Ingress, Mode, Sender};
+use packetloom_io::port::{Egress, Ingress, Mode};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::statistics::{Asked, Reporter};
@@ -84,10 +84,7 @@ fn open(origin: &Origin, stop: &Stop) -> Result<Opened, Failure> {
         }
         Origin::Interfaces(names, mode) => {
             let ingress = Ingress::open(names, *mode)?;
-            let egress = match (mode, <[Sender; 2]>::try_from(ingress.senders())) {
-                (Mode::Inline, Ok(senders)) => Some(Egress::new(senders)),
-                _ => None,
-            };
+            let egress = (*mode == Mode::Inline).then(|| Egress::new(ingress.senders()));
             Ok(Opened {
                 egress,
                 name: origin.to_string(),

@@ -138,7 +138,7 @@ impl Runner<'_, '_> {
             if !is_over && let Some(mut batch) = spare.pop() {
                 // Cores like small batches better.
                 let is_for_device = !self.on.is_auto || self.choice.choose(self.pace.size());
-                let size = if is_for_device { self.pace.size() } else { self.settings.batch.get() };
+                let size = if is_for_device { self.pace.size() } else { self.settings.batch().get() };
                 // What a lane has room for.
                 batch.set_capacity(size.min(ROOM));
                 if intake.fill(&mut batch)? {

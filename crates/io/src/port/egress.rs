@@ -49,10 +49,10 @@ impl Departures {
     }
 }
 
-/// Sends what comes in by one of two interfaces out of the other one.
+/// Sends frames out of the interfaces that they are [to leave by](Batch::egress).
 #[derive(Debug)]
 pub struct Egress {
-    exits: [Exit; 2],
+    exits: Vec<Exit>,
     /// Frames that are handed over together, and those of them that are rewritten.
     group: Vec<Picked>,
     copies: Vec<u8>,
@@ -78,18 +78,19 @@ struct Picked {
 }
 
 impl Egress {
-    /// Between two interfaces; the number in frames of each is its place.
-    pub fn new(senders: [Sender; 2]) -> Self {
-        let exits = senders.map(|sender| Exit { sender, departures: Departures::default(), is_stuck: false });
+    /// By these interfaces; the number of each in batches is its place.
+    pub fn new(senders: Vec<Sender>) -> Self {
+        let exit = |sender| Exit { sender, departures: Departures::default(), is_stuck: false };
+        let exits = senders.into_iter().map(exit).collect();
         Self { exits, group: Vec::with_capacity(GROUP), copies: Vec::new(), notices: VecDeque::new() }
     }
 
     /// Sends the frames of a batch whose verdict is to pass, in order, with their rewrites. Frames that cannot be sent are counted.
     pub fn send_passed(&mut self, batch: &Batch) {
         let Self { exits, group, copies, notices } = self;
-        for entry in 0..2u16 {
-            let passed = batch.verdicts().iter().zip(batch.frames()).enumerate();
-            let passed = passed.filter(|(_, (verdict, frame))| verdict.is_pass() && frame.port == entry);
+        for (exit, number) in exits.iter_mut().zip(0u16..) {
+            let passed = batch.verdicts().iter().zip(batch.egress()).enumerate();
+            let passed = passed.filter(|(_, (verdict, egress))| verdict.is_pass() && **egress == number);
             let mut indices = passed.map(|(index, _)| index);
             loop {
                 group.clear();
@@ -98,7 +99,7 @@ impl Egress {
                 if group.is_empty() {
                     break;
                 }
-                exits[usize::from(1 - entry)].send(batch, group, copies, notices);
+                exit.send(batch, group, copies, notices);
             }
         }
     }
@@ -109,8 +110,9 @@ impl Egress {
     }
 
     /// What became of the frames for each of the interfaces.
-    pub fn departures(&self) -> [Departures; 2] {
-        self.exits.each_ref().map(|exit| Departures { counts: exit.sender.statistics(), ..exit.departures })
+    pub fn departures(&self) -> Vec<Departures> {
+        let departures = |exit: &Exit| Departures { counts: exit.sender.statistics(), ..exit.departures };
+        self.exits.iter().map(departures).collect()
     }
 }
 

@@ -131,6 +131,13 @@ impl Ingress {
     }
 }
 
+/// Has frames leave by the other port of their pair: of 0 and 1, of 2 and 3, and so on.
+fn set_egress(batch: &mut Batch) {
+    let mut egress = std::mem::take(batch.egress_mut());
+    egress.extend(batch.frames().iter().map(|frame| frame.port ^ 1));
+    *batch.egress_mut() = egress;
+}
+
 /// What a port's state means.
 fn describe(state: PortState) -> &'static str {
     match state {
@@ -160,6 +167,9 @@ impl Source for Ingress {
         self.buffer.deliver(batch);
         batch.set_wall_offset(instant.wall_offset());
         batch.set_port_names(Some(self.names.clone()));
+        if self.mode == Mode::Inline {
+            set_egress(batch);
+        }
         Ok(Polled::Frames)
     }
 
