@@ -79,6 +79,14 @@ impl<K> Keys<K> {
         self.bytes.push(bytes);
         (self.keys.len() - 1) as u32
     }
+
+    /// Appends the key that stands `at` this place of other ones, for this frame.
+    fn push_from(&mut self, other: &Self, at: usize, frame: u32) -> u32
+    where
+        K: Copy,
+    {
+        self.push(other.keys[at], frame, other.bytes[at])
+    }
 }
 
 /// Packets that go through a chain together.
@@ -365,14 +373,8 @@ impl Batch {
         self.frames.push(other.frames[index]);
         self.verdicts.push(other.verdicts[index]);
         self.parsed.push(match other.parsed[index] {
-            Parsed::V4(i) => {
-                let i = i as usize;
-                Parsed::V4(self.v4.push(other.v4.keys[i], frame, other.v4.bytes[i]))
-            }
-            Parsed::V6(i) => {
-                let i = i as usize;
-                Parsed::V6(self.v6.push(other.v6.keys[i], frame, other.v6.bytes[i]))
-            }
+            Parsed::V4(at) => Parsed::V4(self.v4.push_from(&other.v4, at as usize, frame)),
+            Parsed::V6(at) => Parsed::V6(self.v6.push_from(&other.v6, at as usize, frame)),
             rejected @ Parsed::Rejected(_) => rejected,
         });
     }
@@ -383,19 +385,33 @@ impl Batch {
         self.reset(whole.arena.clone());
         self.wall_offset = whole.wall_offset;
         self.port_names.clone_from(&whole.port_names);
-        if !whole.is_common() {
-            indices.iter().for_each(|&index| self.push_from(whole, index as usize));
-            return;
-        }
-        // Each has its key at its own place, here and there.
         let count = indices.len() as u32;
         let places = || indices.iter().map(|&index| index as usize);
         self.frames.extend(places().map(|index| whole.frames[index]));
         self.verdicts.extend(places().map(|index| whole.verdicts[index]));
-        self.parsed.extend((0..count).map(Parsed::V4));
-        self.v4.keys.extend(places().map(|index| whole.v4.keys[index]));
-        self.v4.frames.extend(0..count);
-        self.v4.bytes.extend(places().map(|index| whole.v4.bytes[index]));
+        if whole.is_common() {
+            // Each has its key at its own place, here and there.
+            self.parsed.extend((0..count).map(Parsed::V4));
+            self.v4.keys.extend(places().map(|index| whole.v4.keys[index]));
+            self.v4.frames.extend(0..count);
+            self.v4.bytes.extend(places().map(|index| whole.v4.bytes[index]));
+            return;
+        }
+        self.is_common = whole.is_common;
+        if !whole.layers.is_empty() {
+            self.layers.extend(places().map(|index| layers_of(&whole.layers, index)));
+        }
+        if !whole.other_framings.is_empty() {
+            let numbered = (0..count).zip(places());
+            let others = numbered.filter(|&(_, index)| whole.is_other_framing(index));
+            self.other_framings.extend(others.map(|(frame, _)| frame));
+        }
+        let Self { parsed, v4, v6, .. } = self;
+        parsed.extend((0..count).zip(places()).map(|(frame, index)| match whole.parsed[index] {
+            Parsed::V4(at) => Parsed::V4(v4.push_from(&whole.v4, at as usize, frame)),
+            Parsed::V6(at) => Parsed::V6(v6.push_from(&whole.v6, at as usize, frame)),
+            rejected @ Parsed::Rejected(_) => rejected,
+        }));
     }
 
     /// Takes verdicts and rewrites back from a batch that [gathered](Batch::gather) the frames with these places.
