@@ -17,6 +17,12 @@ const PERMIT: &str = "permit any from any to any\n";
 
 /// Datagrams from the client to the server until something is done; how many were sent and how many came.
 fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
+    let (sent, came, _) = meanwhile_timed(net, something);
+    (sent, came)
+}
+
+/// The same; also the longest time between two of them that came before it was done.
+fn meanwhile_timed(net: &Net, something: impl FnOnce()) -> (u64, u64, Duration) {
     let server = net.server.run(|| {
         let server = UdpSocket::bind("0.0.0.0:4000").expect("bound");
         // Where this process does not get to run for a while, it is not the server that loses datagrams.
@@ -27,6 +33,7 @@ fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
     let client = net.client.run(|| UdpSocket::bind("0.0.0.0:0").expect("bound"));
     let (is_done, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     let (sent, came) = (AtomicU64::new(0), AtomicU64::new(0));
+    let gap = AtomicU64::new(0);
     let wait_for = |are_enough: &dyn Fn() -> bool, limit: Duration| {
         let begin = Instant::now();
         while !are_enough() && begin.elapsed() < limit {
@@ -43,8 +50,14 @@ fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
             }
         });
         scope.spawn(|| {
+            let mut last = None;
             while !is_over.load(Ordering::Relaxed) {
-                came.fetch_add(u64::from(server.recv(&mut [0; 100]).is_ok()), Ordering::Relaxed);
+                let has_come = server.recv(&mut [0; 100]).is_ok();
+                came.fetch_add(u64::from(has_come), Ordering::Relaxed);
+                if has_come && !is_done.load(Ordering::Relaxed) {
+                    let since = last.replace(Instant::now()).map_or(0, |last| last.elapsed().as_nanos());
+                    gap.fetch_max(since as u64, Ordering::Relaxed);
+                }
             }
         });
         // However this ends, so do the threads.
@@ -59,7 +72,7 @@ fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
         sender.join().expect("no panic");
         wait_for(&|| so_far() >= sent.load(Ordering::Relaxed), Duration::from_secs(2));
     });
-    (sent.into_inner(), came.into_inner())
+    (sent.into_inner(), came.into_inner(), Duration::from_nanos(gap.into_inner()))
 }
 
 /// Sets a flag when it goes.
@@ -89,6 +102,61 @@ fn a_reload_loses_no_packet() {
     assert_eq!(sent, came, "{:#}", done.summary);
     assert_eq!(count(&done.summary, "/reloads/done"), 5, "{:#}", done.summary);
     assert_eq!(sum(&done.summary, "/dropped"), 0);
+}
+
+/// So many that it takes a while to read them.
+fn many_rules(product: &Product) {
+    let mut generate = crate::support::packetloom();
+    generate.args(["generate", "rules", "--rules", "200000", "--format", "native", "-o"]);
+    crate::support::succeed(generate.arg(product.at("many")));
+    let many = std::fs::read_to_string(product.at("many")).expect("rules");
+    std::fs::write(product.at("rules"), format!("{PERMIT}{many}")).expect("written");
+}
+
+#[test]
+fn packets_do_not_wait_for_rules_to_be_read() {
+    let Some(net) = Net::new() else { return };
+    for workers in [1, 2] {
+        let arguments = format!("--workers {workers}");
+        let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], &arguments);
+        many_rules(&product);
+        let mut loading = Duration::MAX;
+        let (sent, came, gap) = meanwhile_timed(&net, || {
+            for _ in 0..2 {
+                product.forget();
+                let begin = Instant::now();
+                product.signal(Signal::HUP);
+                product.wait_for("read again");
+                loading = loading.min(begin.elapsed());
+            }
+        });
+        eprintln!("{workers} workers: {loading:?} to read the rules, {gap:?} without a packet");
+        let done = product.stop();
+        assert_eq!(sent, came, "{:#}", done.summary);
+        assert_eq!(count(&done.summary, "/reloads/done"), 2, "{:#}", done.summary);
+        assert!(gap < loading / 3, "no packet for {gap:?}; reading the rules took {loading:?}");
+    }
+}
+
+/// It is read again once more, since what was read may be older than the signal.
+#[test]
+fn a_chain_that_is_asked_for_while_it_is_read_is_read_again() {
+    let Some(net) = Net::new() else { return };
+    let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
+    many_rules(&product);
+    product.signal(Signal::HUP);
+    thread::sleep(Duration::from_millis(100));
+    for _ in 0..3 {
+        product.signal(Signal::HUP);
+    }
+    product.wait_for("read again");
+    product.forget();
+    product.wait_for("read again");
+    // A run does not wait for what it reads.
+    product.signal(Signal::HUP);
+    thread::sleep(Duration::from_millis(50));
+    let done = product.stop();
+    assert_eq!(count(&done.summary, "/reloads/done"), 2, "{:#}", done.summary);
 }
 
 #[test]

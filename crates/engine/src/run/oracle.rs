@@ -290,6 +290,7 @@ pub(super) fn run(
         }
     }
     let state = lifecycle.last_state(intake.position(), &mut slow)?;
+    outlet.outputs.linger();
     let all: Vec<_> = (0..slow.stages.len()).collect();
     slow.drain(&all)?;
     slow.write_records(outlet)?;

@@ -227,6 +227,7 @@ impl Run<'_, '_> {
             }
         }
         let state = desk.last_state(self)?;
+        desk.outlet.outputs.linger();
         self.is_over.store(true, Ordering::Release);
         self.bell.ring();
         let mut pipeline = lock(&self.pipelines[0])?;
@@ -412,6 +413,7 @@ impl Run<'_, '_> {
 impl Desk<'_, '_, '_, '_> {
     /// Does what is to be done between two batches, once all that were read are delivered; whether there was something.
     fn pause(&mut self, run: &Run<'_, '_>) -> Result<bool, Error> {
+        self.lifecycle.tend();
         {
             let mut reader = match run.reader.try_lock() {
                 Ok(reader) => reader,
