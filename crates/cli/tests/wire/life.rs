@@ -175,6 +175,29 @@ fn a_run_may_end_while_packets_come() {
     }
 }
 
+/// No packet comes while a device has nothing to do.
+#[test]
+fn a_run_on_a_device_says_and_does_what_there_is_without_packets() {
+    let Some(net) = Net::new() else { return };
+    for (chain, has_life) in [(CHAIN, false), ("[[chain]]\nnf = \"conntrack\"\n", true)] {
+        let mut product = Product::inline(&net.product, chain, &[("rules", PERMIT)], "--device host");
+        ping(&net, SERVER[0], 3).expect("answered");
+        net.server.ip("link set s0 down").expect("down");
+        product.wait_for("pb: no carrier");
+        if has_life {
+            product.signal(Signal::HUP);
+            product.wait_for("read again");
+        }
+        net.server.ip("link set s0 up").expect("up");
+        product.wait_for("pb: the link is up");
+        ping(&net, SERVER[0], 3).expect("answered");
+        let done = product.stop();
+        if has_life {
+            assert_eq!(count(&done.summary, "/reloads/done"), 1, "{:#}", done.summary);
+        }
+    }
+}
+
 #[test]
 fn links_go_and_come_back() {
     let Some(net) = Net::new() else { return };
@@ -309,9 +332,21 @@ fn a_run_that_is_killed_leaves_the_kernel_as_it_was() {
 fn records_are_there_while_the_run_goes_on() {
     let Some(net) = Net::new() else { return };
     let chain = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"500ms\"\noutput = \"flows.jsonl\"\n";
-    let product = Product::inline(&net.product, chain, &[], "--workers 2");
+    for arguments in ["--workers 2", "--device host"] {
+        records_appear(&net, chain, arguments);
+    }
+    // Behind functions that a device has.
+    let acl = format!("[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n{chain}");
+    let conntrack = format!("[[chain]]\nnf = \"conntrack\"\n{chain}");
+    for chain in [acl, conntrack] {
+        records_appear(&net, &chain, "--device host");
+    }
+}
+
+fn records_appear(net: &Net, chain: &str, arguments: &str) {
+    let product = Product::inline(&net.product, chain, &[("rules", PERMIT)], arguments);
     let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
-    ping(&net, SERVER[0], 4).expect("answered");
+    ping(net, SERVER[0], 4).expect("answered");
     let begin = Instant::now();
     let is_ping = |record: &&serde_json::Value| record["protocolIdentifier"] == 1;
     loop {

@@ -9,8 +9,8 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use packetloom_packet::PortNames;
 
-use super::expect_interfaces;
 use super::lifecycle::Load;
+use super::make_ready;
 use crate::Plan;
 
 /// What was loaded, or why it was not.
@@ -111,7 +111,7 @@ fn start(
             };
             let loaded = catch_unwind(AssertUnwindSafe(|| {
                 let plan = load(number)?;
-                expect_interfaces(&plan, port_names.as_ref());
+                make_ready(&plan, port_names.as_ref());
                 Ok(Box::new(plan))
             }));
             let loaded = loaded.unwrap_or_else(|_| Err("loading it failed".into()));

@@ -29,6 +29,7 @@ use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_io::port::Egress;
 use packetloom_io::{Polled, Source};
+use packetloom_packet::batch::empty_arena;
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{Batch, PortNames, Timestamp};
 
@@ -45,6 +46,9 @@ use crate::{Error, Plan, State, offload};
 
 /// How long a thread waits at most, so that what nobody rings for (a signal, a timer) is seen.
 const NAP: Duration = Duration::from_millis(10);
+
+/// Nanoseconds without packets after which idle state expires all the same, where time goes on.
+const TICK: u64 = 100_000_000;
 
 /// Bytes of encoded records gathered before they are written.
 const ENCODED: usize = 1 << 16;
@@ -221,7 +225,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     let settings = &chain.settings.run;
     let paths = lifecycle::paths(plan);
     let port_names = io.source.port_names();
-    expect_interfaces(plan, port_names.as_ref());
+    make_ready(plan, port_names.as_ref());
     let mut intake = Intake {
         source: io.source,
         limit: io.limit,
@@ -233,6 +237,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         time: None,
         ends_at: None,
         is_over: false,
+        ticked: None,
     };
     let mut outlet = Outlet {
         outputs: io.outputs,
@@ -272,9 +277,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     outlet.finish_logs(&mut reports)?;
     outlet.outputs.flush()?;
     let written = outlet.outputs.settle()?;
-    while let Some(notice) = intake.source.notice().or_else(|| outlet.notice()) {
-        lifecycle.notice()(&notice);
-    }
+    outlet.tell(&mut intake, lifecycle.notice());
     let departures = outlet.outputs.egress.as_ref().map(Egress::departures);
     let interfaces = Interface::all(intake.source.arrivals()?, departures);
     let chain = lifecycle.chain();
@@ -320,18 +323,45 @@ struct Intake<'a> {
     ends_at: Option<Timestamp>,
     /// Whether it has come to that time.
     is_over: bool,
+    /// When nothing had come for the first time, or at the last [tick](Intake::tick).
+    ticked: Option<Timestamp>,
+}
+
+/// What filling a batch came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filled {
+    Frames,
+    /// Nothing has come for a moment, and time goes on all the same: other things may be due.
+    Nothing,
+    End,
 }
 
 impl Intake<'_> {
-    /// Fills a batch; waits until there are frames. `false` at the end.
-    fn fill(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+    /// Fills a batch; waits until there are frames.
+    fn fill(&mut self, batch: &mut Batch) -> Result<Filled, Error> {
         loop {
             match self.poll(batch)? {
-                Polled::Frames => return Ok(true),
+                Polled::Frames => return Ok(Filled::Frames),
                 Polled::Nothing => self.source.wait(NAP)?,
-                Polled::End => return Ok(false),
+                Polled::End => return Ok(Filled::End),
+            }
+            if self.source.now().is_some() {
+                return Ok(Filled::Nothing);
             }
         }
+    }
+
+    /// Where nothing has come, from time to time a batch without frames, at this time, so that idle state expires.
+    fn tick(&mut self, batch: &mut Batch) -> Option<Timestamp> {
+        let now = self.source.now()?;
+        let since = *self.ticked.get_or_insert(now);
+        if now.nanos_since(since) < TICK {
+            return None;
+        }
+        self.ticked = Some(now);
+        batch.reset(empty_arena());
+        batch.set_wall_offset(self.source.wall_offset());
+        Some(now)
     }
 
     /// Fills a batch with what is there.
@@ -362,6 +392,7 @@ impl Intake<'_> {
         if polled != Polled::Frames {
             return Ok(if self.ends_at.is_some() { Polled::End } else { polled });
         }
+        self.ticked = None;
         self.is_over = self.ends_at.is_some_and(|end| last_time(batch) > Some(end));
         self.received += batch.len() as u64;
         self.time = last_time(batch).map(Timestamp::as_nanos).or(self.time);
@@ -407,10 +438,11 @@ struct Outlet<'a> {
     statistics: Arc<Statistics>,
 }
 
-/// Has functions make ready what hangs on the interfaces by which packets come.
-fn expect_interfaces(plan: &Plan, names: Option<&PortNames>) {
-    if let Some(names) = names {
-        plan.chain().functions.iter().for_each(|function| function.expect_interfaces(names));
+/// Has functions do what takes long before packets come by these ports.
+fn make_ready(plan: &Plan, names: Option<&PortNames>) {
+    // The oracle takes nothing of it.
+    if plan.chain().settings.run.device != Device::Oracle {
+        plan.chain().functions.iter().for_each(|function| function.make_ready(names));
     }
 }
 
@@ -486,6 +518,13 @@ impl Outlet<'_> {
     fn notice(&mut self) -> Option<String> {
         let sent = self.outputs.egress.as_mut().and_then(Egress::notice);
         sent.or_else(|| self.outputs.notice())
+    }
+
+    /// Says what the user should know of where packets come from and go to.
+    fn tell(&mut self, intake: &mut Intake<'_>, say: &mut dyn FnMut(&str)) {
+        while let Some(text) = intake.source.notice().or_else(|| self.notice()) {
+            say(&text);
+        }
     }
 
     /// Shows what was counted so far to whoever asks.

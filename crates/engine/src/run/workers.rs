@@ -420,10 +420,8 @@ impl Desk<'_, '_, '_, '_> {
                 Err(TryLockError::WouldBlock) => return Ok(false),
                 Err(TryLockError::Poisoned(_)) => return Err(Error::Worker),
             };
+            self.outlet.tell(reader.intake, self.lifecycle.notice());
             // No state is saved twice without packets in between, however long that takes.
-            while let Some(notice) = reader.intake.source.notice().or_else(|| self.outlet.notice()) {
-                self.lifecycle.notice()(&notice);
-            }
             reader.is_save_due = reader.intake.received > self.begun && self.lifecycle.is_save_due();
             if !reader.is_paused || reader.has_ended || run.delivered() < reader.next {
                 return Ok(false);
