@@ -163,7 +163,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         }
     }
 
-    /// Begins to load the chain that is asked for, where packets go on meanwhile, and none is being loaded.
+    /// Begins to load the chain that is asked for, where packets go on meanwhile, and none is being loaded. To be called all the time.
     pub(super) fn tend(&mut self) {
         if let Some(loader) = &mut self.loader
             && self.goes_on
@@ -217,7 +217,12 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
     /// The plan that is next, if it is time for it, and whether it was asked for; `is_at` says whether it is that for one of
     /// [`Life::reload_at`], unless there is one that was asked for before.
     fn loaded(&mut self, is_at: bool) -> Option<(Result<Box<Plan>, String>, bool)> {
-        let loader = self.loader.as_mut()?;
+        let Some(loader) = &mut self.loader else {
+            // There is nothing to go on with.
+            self.life.reload.store(false, Ordering::Relaxed);
+            self.met += usize::from(is_at);
+            return None;
+        };
         if is_at && !loader.is_loading() {
             loader.begin(Some(self.met));
             self.met += 1;

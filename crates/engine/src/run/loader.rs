@@ -1,6 +1,5 @@
 //! Makes the plans that a run goes on with, on a thread of its own: where packets come meanwhile they do not wait for it.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +11,8 @@ use packetloom_packet::PortNames;
 use super::lifecycle::Load;
 use super::make_ready;
 use crate::Plan;
+
+const NO_THREAD: &str = "there is no thread that could load another one";
 
 /// What was loaded, or why it was not.
 type Loaded = Result<Box<Plan>, String>;
@@ -29,8 +30,8 @@ pub(super) struct Loader {
     /// What is made ready for the interfaces by which packets come.
     port_names: Option<PortNames>,
     thread: Option<(Sender<Order>, Receiver<Loaded>)>,
-    /// Plans that were asked for and are not taken yet.
-    asked: VecDeque<Option<usize>>,
+    /// Whether a plan was asked for that is not taken yet.
+    is_loading: bool,
     /// Set by the thread when it has loaded something.
     ready: Arc<AtomicBool>,
 }
@@ -41,7 +42,7 @@ impl Loader {
             load: Some(load),
             port_names,
             thread: None,
-            asked: VecDeque::new(),
+            is_loading: false,
             ready: Arc::new(AtomicBool::new(false)),
         }
     }
@@ -52,36 +53,42 @@ impl Loader {
     }
 
     pub(super) fn is_loading(&self) -> bool {
-        !self.asked.is_empty()
+        self.is_loading
     }
 
-    /// Begins to load a plan: see [`Life::load`](super::Life::load).
+    /// Begins to load a plan, where none is being loaded: see [`Life::load`](super::Life::load).
     pub(super) fn begin(&mut self, number: Option<usize>) {
         if let Some(load) = self.load.take() {
             self.thread = start(load, self.port_names.clone(), Arc::clone(&self.ready));
         }
-        self.asked.push_back(number);
-        if let Some((orders, _)) = &self.thread {
-            let _ = orders.send(Order::Load(number));
+        self.is_loading = true;
+        match &self.thread {
+            Some((orders, _)) => drop(orders.send(Order::Load(number))),
+            None => self.ready.store(true, Ordering::Release),
         }
     }
 
-    /// The plan that was asked for first, if it is there.
+    /// The plan that was asked for, if it is there.
     pub(super) fn take(&mut self) -> Option<Loaded> {
-        if !self.ready.swap(false, Ordering::AcqRel) {
+        // It may be set for one that was waited for.
+        if !self.ready.swap(false, Ordering::AcqRel) || !self.is_loading {
             return None;
         }
-        let (_, plans) = self.thread.as_ref()?;
-        let loaded = plans.try_recv().ok()?;
-        self.asked.pop_front();
+        let loaded = match &self.thread {
+            Some((_, plans)) => plans.try_recv().ok()?,
+            None => Err(NO_THREAD.into()),
+        };
+        self.is_loading = false;
         Some(loaded)
     }
 
     /// The same; waits until it is there.
     pub(super) fn wait(&mut self) -> Option<Loaded> {
-        self.asked.pop_front()?;
+        if !std::mem::replace(&mut self.is_loading, false) {
+            return None;
+        }
         let loaded = self.thread.as_ref().and_then(|(_, plans)| plans.recv().ok());
-        Some(loaded.unwrap_or_else(|| Err("there is no thread to load it".into())))
+        Some(loaded.unwrap_or_else(|| Err(NO_THREAD.into())))
     }
 
     /// Forgets a plan; its memory is not freed by the caller.

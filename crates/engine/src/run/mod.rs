@@ -5,6 +5,7 @@
 //! - `stateful`: one worker that feeds a device which keeps state for flows.
 //! - `oracle`: packet by packet through the slow forms.
 //! - [`Life`]: what happens to a run between two batches.
+//! - `loader`: what it goes on with, made on a thread of its own.
 //! - [`Statistics`]: what a run has counted so far.
 
 mod bell;
