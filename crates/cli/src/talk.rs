@@ -87,6 +87,12 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
     for interface in &outcome.interfaces {
         let _ = write!(text, "{}\n{}", interface.arrivals.interface, table(&interface.rows()));
     }
+    let left_out = outcome.written.iter().filter(|written| !written.is_whole);
+    let rows: Vec<_> =
+        left_out.map(|written| (written.output.clone(), written.not_written.to_string())).collect();
+    if !rows.is_empty() {
+        let _ = write!(text, "not written\n{}", table(&rows));
+    }
     for Replaced { nf, packets, report } in &outcome.replaced {
         let _ = write!(text, "{nf} until packet {packets}\n{}", table(&report.rows()));
     }

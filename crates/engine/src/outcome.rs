@@ -47,6 +47,32 @@ pub struct Outcome {
     pub state: Option<State>,
     /// What went through each network interface, where there are any.
     pub interfaces: Vec<Interface>,
+    /// What became of packets, records and logs, where the run did not wait for their outputs.
+    pub written: Vec<Written>,
+}
+
+/// What became of an output that a run did not wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Its name.
+    pub output: String,
+    /// Packets or records that were left out.
+    pub not_written: u64,
+    /// Whether nothing was, and it did not fail.
+    pub is_whole: bool,
+}
+
+impl Written {
+    /// For machines: how much was left out of each output.
+    pub fn json(all: &[Self]) -> Value {
+        let mut counts = Map::new();
+        for Self { output, not_written, .. } in all {
+            // Several may go to one device or pipe.
+            let others = counts.get(output).and_then(Value::as_u64).unwrap_or(0);
+            counts.insert(output.clone(), (others + not_written).into());
+        }
+        Value::Object(counts)
+    }
 }
 
 /// What went through a network interface.
@@ -250,6 +276,9 @@ impl Outcome {
         }
         if !self.interfaces.is_empty() {
             value["interfaces"] = self.interfaces.iter().map(Interface::json).collect();
+        }
+        if !self.interfaces.is_empty() {
+            value["not_written"] = Written::json(&self.written);
         }
         let Reloads { done, refused } = self.reloads;
         if done + refused > 0 {

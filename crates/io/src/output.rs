@@ -3,6 +3,8 @@
 //! A symbolic link as an output's name stays: the file that it leads to is replaced. Another hard link to that file keeps
 //! what it had.
 
+mod aside;
+
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -11,6 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use self::aside::Aside;
 use crate::Error;
 use crate::input::is_standard;
 
@@ -18,11 +21,20 @@ use crate::input::is_standard;
 ///
 /// A regular file is written beside its final name and renamed by [`Output::finish`]; dropped before that, it is
 /// removed. Devices, pipes and standard output (`-`) are written directly.
+///
+/// Once it is [detached](Output::detach) nobody waits for it, and writing does not fail: what becomes of it is said by
+/// [`Output::notice`], [`Output::not_written`] and [`Output::is_whole`].
 #[derive(Debug)]
 pub struct Output {
     name: String,
-    writer: Option<BufWriter<Target>>,
+    writer: Option<Writer>,
     pending: Option<Pending>,
+}
+
+#[derive(Debug)]
+enum Writer {
+    Here(BufWriter<Target>),
+    Aside(Aside),
 }
 
 #[derive(Debug)]
@@ -99,7 +111,104 @@ impl Output {
     }
 
     fn new(name: String, target: Target, pending: Option<Pending>) -> Self {
-        Self { name, writer: Some(BufWriter::with_capacity(1 << 18, target)), pending }
+        Self { name, writer: Some(Writer::Here(BufWriter::with_capacity(1 << 18, target))), pending }
+    }
+
+    /// Has a thread of its own write it from now on, for a run that does not wait for its outputs. Up to 64 MiB wait for the thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] where there can be no thread, or what was written before cannot be.
+    pub fn detach(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        let writer = match self.writer.take() {
+            Some(Writer::Here(writer)) => writer,
+            other => {
+                self.writer = other;
+                return Ok(());
+            }
+        };
+        let fail = |source| Error::io(self.name.clone(), source);
+        let (file, is_own) = match writer.into_inner().map_err(|e| fail(e.into_error()))? {
+            Target::Standard(stdout) => {
+                (File::from(stdout.as_fd().try_clone_to_owned().map_err(fail)?), false)
+            }
+            Target::File(file) => {
+                let is_own = file.metadata().map_err(fail)?.is_file();
+                (file, is_own)
+            }
+        };
+        self.writer = Some(Writer::Aside(Aside::new(self.name.clone(), file, is_own).map_err(fail)?));
+        Ok(())
+    }
+
+    fn aside(&mut self) -> Option<&mut Aside> {
+        match &mut self.writer {
+            Some(Writer::Aside(aside)) => Some(aside),
+            _ => None,
+        }
+    }
+
+    /// Whether a thread of its own writes it.
+    pub fn is_detached(&self) -> bool {
+        matches!(self.writer, Some(Writer::Aside(_)))
+    }
+
+    /// From now on, since nothing else is to be done, there is time to wait for the thread: as long as it comes forward at least every
+    /// five seconds.
+    pub fn linger(&mut self) {
+        if let Some(aside) = self.aside() {
+            aside.linger();
+        }
+    }
+
+    /// As [`Output::flush`]; also waits as [`Output::linger`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Output::flush`].
+    pub fn settle(&mut self) -> Result<(), Error> {
+        match &mut self.writer {
+            Some(Writer::Aside(aside)) => aside.settle().map_err(|e| Error::io(self.name.clone(), e)),
+            _ => self.flush(),
+        }
+    }
+
+    /// Writes nothing more to a detached output, for this reason; so many records do not come any more.
+    pub fn give_up(&mut self, why: &Error, items: u64) {
+        if let Some(aside) = self.aside() {
+            aside.give_up(&why.to_string(), items);
+        }
+    }
+
+    /// Notes that a detached output has no reader, and that this is not the end of the run.
+    pub fn say_that_nobody_reads(&mut self) {
+        if let Some(aside) = self.aside() {
+            aside.say_that_nobody_reads();
+        }
+    }
+
+    /// What the user should know of a detached output, if there is anything.
+    pub fn notice(&mut self) -> Option<String> {
+        self.aside()?.notice()
+    }
+
+    /// Records that were left out of a detached output.
+    pub fn not_written(&self) -> u64 {
+        match &self.writer {
+            Some(Writer::Aside(aside)) => aside.not_written(),
+            _ => 0,
+        }
+    }
+
+    /// Whether nothing was left out of a detached output.
+    pub fn is_whole(&self) -> bool {
+        !matches!(&self.writer, Some(Writer::Aside(aside)) if !aside.is_whole())
+    }
+
+    /// Whether the reader of a detached output has gone.
+    pub fn is_left(&self) -> bool {
+        matches!(&self.writer, Some(Writer::Aside(aside)) if aside.is_left())
     }
 
     /// Gives the file its name now, in place of one that has it: for what grows for a long time and is read meanwhile.
@@ -120,18 +229,39 @@ impl Output {
     ///
     /// [`Error::Io`] with the file's name.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        writer.write_all(bytes).map_err(|e| Error::io(self.name.clone(), e))
+        self.write_items(bytes, 0)
     }
 
-    /// Hands everything so far to the system.
+    /// Writes all of `bytes`, which are so many whole records.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] with the file's name.
+    /// As [`Output::write`].
+    pub fn write_items(&mut self, bytes: &[u8], items: u64) -> Result<(), Error> {
+        match &mut self.writer {
+            Some(Writer::Here(writer)) => {
+                writer.write_all(bytes).map_err(|e| Error::io(self.name.clone(), e))
+            }
+            Some(Writer::Aside(aside)) => {
+                aside.write(bytes, items);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Hands everything so far to the system, or to the thread that writes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] with the file's name; of a detached output, only where its reader has gone.
     pub fn flush(&mut self) -> Result<(), Error> {
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        writer.flush().map_err(|e| Error::io(self.name.clone(), e))
+        let result = match &mut self.writer {
+            Some(Writer::Here(writer)) => writer.flush(),
+            Some(Writer::Aside(aside)) => aside.hand_over(),
+            None => Ok(()),
+        };
+        result.map_err(|e| Error::io(self.name.clone(), e))
     }
 
     /// As [`Output::flush`], and waits until a file that is to get its name is where a crash of the machine leaves it.
@@ -142,7 +272,9 @@ impl Output {
     pub fn sync(&mut self) -> Result<(), Error> {
         self.flush()?;
         match (&self.writer, &self.pending) {
-            (Some(writer), Some(_)) => writer.get_ref().sync().map_err(|e| Error::io(self.name.clone(), e)),
+            (Some(Writer::Here(writer)), Some(_)) => {
+                writer.get_ref().sync().map_err(|e| Error::io(self.name.clone(), e))
+            }
             _ => Ok(()),
         }
     }
@@ -153,13 +285,13 @@ impl Output {
     }
 
     /// Writes what is buffered and gives the file its name. Where several outputs belong together, [`Output::flush`] them
-    /// all first: what can fail then is behind them.
+    /// all first: what can fail then is behind them. A detached one is [settled](Self::settle).
     ///
     /// # Errors
     ///
     /// [`Error::Io`]; the file then does not appear.
     pub fn finish(mut self) -> Result<(), Error> {
-        self.flush()?;
+        self.settle()?;
         self.writer = None;
         if let Some(pending) = self.pending.take()
             && let Err(e) = fs::rename(&pending.part, &pending.path)
@@ -267,9 +399,15 @@ fn link_target(path: &Path) -> PathBuf {
     path
 }
 
+impl AsMut<Self> for Output {
+    fn as_mut(&mut self) -> &mut Self {
+        self
+    }
+}
+
 impl Drop for Output {
     fn drop(&mut self) {
-        if let Some(writer) = self.writer.take() {
+        if let Some(Writer::Here(writer)) = self.writer.take() {
             // What is still buffered belongs to an output that failed.
             let _ = writer.into_parts();
         }

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use packetloom_io::Error;
 use packetloom_io::output::Output;
@@ -297,4 +298,86 @@ fn files_that_may_not_be_written_are_not_replaced() {
     assert!(refused(&other).starts_with(&other.display().to_string()));
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("changed");
     assert_eq!((read(&path).as_str(), names(directory.path())), ("before", vec!["out.txt".to_string()]));
+}
+
+/// What a thread of its own makes of it.
+#[test]
+fn a_detached_output_has_everything_in_order() {
+    let (directory, path) = directory();
+    let mut output = Output::create(&path).expect("made");
+    output.write(b"before ").expect("written");
+    output.appear().expect("named");
+    output.detach().expect("detached");
+    let mut expected = "before ".to_owned();
+    for number in 0..1_000 {
+        let text = format!("{number} ");
+        output.write_items(text.as_bytes(), 1).expect("taken");
+        output.flush().expect("handed over");
+        expected += &text;
+    }
+    output.settle().expect("written");
+    assert_eq!((read(&path), output.not_written(), output.is_whole()), (expected, 0, true));
+    assert_eq!(output.notice(), None);
+    output.finish().expect("finished");
+    assert_eq!(names(directory.path()), ["out.txt"]);
+}
+
+#[test]
+fn a_detached_output_that_fails_is_given_up() {
+    let mut output = Output::create(Path::new("/dev/full")).expect("opened");
+    output.detach().expect("detached");
+    for number in 1..=10 {
+        output.write_items(b"x", 2).expect("taken");
+        output.flush().expect("handed over");
+        if number == 5 {
+            output.settle().expect("known");
+        }
+    }
+    output.settle().expect("known");
+    assert_eq!((output.not_written(), output.is_whole()), (20, false));
+    let notice = output.notice().expect("a notice");
+    assert!(notice.starts_with("/dev/full: No space left on device"), "{notice}");
+    assert_eq!(output.notice(), None, "once");
+}
+
+/// Of what nobody reads a bounded amount waits; at the end it is waited for the reader, and not for ever.
+#[test]
+fn a_detached_output_waits_for_nobody() {
+    let (_reader, writer) = std::io::pipe().expect("a pipe");
+    let mut output =
+        Output::create(&PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()))).expect("opened");
+    output.detach().expect("detached");
+    let begin = Instant::now();
+    for _ in 0..100 {
+        output.write_items(&vec![b'x'; 1 << 20], 1).expect("taken");
+        output.flush().expect("handed over");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    let left_out = output.not_written();
+    assert!((30..50).contains(&left_out), "{left_out} of 100 MiB do not fit");
+    let notices: Vec<_> = std::iter::from_fn(|| output.notice()).collect();
+    assert!(notices.len() == 1 && notices[0].contains("not taken fast enough"), "{notices:?}");
+    output.settle().expect("known");
+    assert_eq!((output.not_written(), output.is_whole()), (100, false));
+    assert!(output.notice().expect("a notice").contains("nobody has taken"));
+    output.write_items(b"x", 1).expect("taken");
+    output.settle().expect("at once");
+    assert_eq!(output.not_written(), 101);
+}
+
+#[test]
+fn a_detached_output_whose_reader_has_gone_says_so_each_time() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut output =
+        Output::create(&PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()))).expect("opened");
+    output.detach().expect("detached");
+    drop(reader);
+    output.write_items(b"x", 1).expect("taken");
+    // Where the thread has come to know it.
+    let _ = output.settle();
+    for _ in 0..2 {
+        output.write_items(b"x", 1).expect("taken");
+        assert!(output.flush().expect_err("nobody reads").is_broken_pipe());
+    }
+    assert_eq!((output.not_written(), output.is_left()), (3, true));
 }

@@ -152,8 +152,9 @@ pub trait Prepared: Any + Send + Sync {
         Vec::new()
     }
 
-    /// Told before a run by which interfaces packets are going to come, so that what depends on that is ready.
-    fn expect_interfaces(&self, names: &PortNames) {
+    /// Told before a run, and before a run goes on with it, by which interfaces packets are going to come, where that is known: what takes
+    /// long is done then, and not while they wait.
+    fn make_ready(&self, names: Option<&PortNames>) {
         let _ = names;
     }
 

@@ -55,6 +55,20 @@ pub(super) enum Entry {
     Unsupported(Unsupported),
 }
 
+impl Entry {
+    /// The chains in which packets may go on.
+    pub(super) fn jumps(&self) -> impl Iterator<Item = usize> {
+        let (own, others) = match self {
+            Self::Rule(ChainRule { verdict: Verdict::Jump(chain) | Verdict::Goto(chain), .. }) => {
+                (Some(*chain), &[][..])
+            }
+            Self::Rule(_) | Self::Log { .. } => (None, &[][..]),
+            Self::Unsupported(unsupported) => (None, unsupported.effect.jumps()),
+        };
+        own.into_iter().chain(others.iter().copied())
+    }
+}
+
 /// A construct without an equal.
 #[derive(Debug)]
 pub(super) struct Unsupported {

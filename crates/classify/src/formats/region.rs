@@ -187,6 +187,17 @@ impl Region {
         self
     }
 
+    /// Whether it is the same for all interfaces.
+    pub(crate) fn is_of_all_interfaces(&self) -> bool {
+        self.interfaces.is_all()
+    }
+
+    /// The same for all interfaces.
+    #[must_use]
+    pub(crate) fn of_all_interfaces(self) -> Self {
+        Self { interfaces: Interfaces::ALL, ..self }
+    }
+
     /// Leaves what comes by these interfaces.
     #[must_use]
     pub(crate) fn interfaces(mut self, interfaces: &Interfaces) -> Self {

@@ -398,6 +398,32 @@ fn bad_lines_are_refused_with_what_was_expected() {
     assert!(error.ends_with(": chains that call each other too often to be made into one list"), "{error}");
 }
 
+/// What the machine itself sends comes by no interface; iptables takes `-i` in chains that are called from OUTPUT all the same.
+#[test]
+fn interfaces_of_what_the_machine_sends_have_no_equal() {
+    let message = "`-i` for packets of OUTPUT, which come by no interface, has no equal here";
+    let skip = Options { format: Some(Format::Iptables), skip_unsupported: true, ..Options::default() };
+    for lines in [
+        "-A OUTPUT -j one\n-A one -i eth0 -j DROP\n-A one -p tcp -j DROP",
+        "-A OUTPUT -p udp -g one\n-A one ! -i eth0 -j two\n-A one -p tcp -j DROP",
+        "-A OUTPUT -p tcp -j DROP\n-A OUTPUT -i eth+ -j ACCEPT",
+    ] {
+        let error = read(&table(lines), false).unwrap_err();
+        assert_eq!(error, format!("f:8: {message} (--skip-unsupported leaves it out)"), "{lines}");
+        let reading = read_with(&table(lines), skip.clone()).unwrap();
+        assert_eq!(reading.skipped, [Skipped { line: 8, message: message.into() }], "{lines}");
+    }
+    // By any interface is by none, too.
+    read(&table("-A OUTPUT -j one\n-A one -i + -p tcp -j DROP"), false).unwrap();
+    // A chain for other packets as well, as which one it is read here.
+    let lines = "-A OUTPUT -j one\n-A FORWARD -j one\n-A one -i eth0 -j DROP";
+    for (list, is_read) in [("FORWARD", true), ("one", true), ("OUTPUT", false)] {
+        let options =
+            Options { format: Some(Format::Iptables), list: Some(list.into()), ..Options::default() };
+        assert_eq!(read_with(&table(lines), options).is_ok(), is_read, "{list}");
+    }
+}
+
 #[test]
 fn a_file_of_several_lists_needs_a_name() {
     let with = |list: Option<&str>, text: &str| {

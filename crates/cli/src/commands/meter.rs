@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use packetloom_engine::chain::{PolicyAction, Run, Settings};
-use packetloom_engine::outcome::Interface;
+use packetloom_engine::outcome::{Interface, Written};
 use packetloom_engine::run::Life;
 use packetloom_engine::{Chain, Outcome, Plan};
 use packetloom_nf::{Config, Context, meter};
 
 use super::files::Files;
-use super::{execute, origin};
+use super::{all_written, execute, origin};
 use crate::args::MeterArgs;
 use crate::{Done, talk};
 
@@ -42,12 +42,15 @@ pub(crate) fn run(args: MeterArgs) -> Done {
         summary["truncated"] = outcome.truncation.is_some().into();
         if !outcome.interfaces.is_empty() {
             summary["interfaces"] = outcome.interfaces.iter().map(Interface::json).collect();
+            summary["not_written"] = Written::json(&outcome.written);
         }
         summary
     };
     let (plan, life) = (Plan::new(chain), Life::default());
     let Some(source) = source else { unreachable!("the arguments ask for one") };
-    let outcome = execute(&plan, &source, summaries.as_slice(), args.count, life, summarise)?;
+    let stays = Some("there is no chain file to be read again");
+    let outcome = execute(&plan, &source, summaries.as_slice(), args.count, life, stays, summarise)?;
+    let written = all_written(&outcome);
     talk::say(&talk::outcome(outcome));
-    Ok(())
+    written
 }

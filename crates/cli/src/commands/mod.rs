@@ -98,13 +98,15 @@ fn open(origin: &Origin, stop: &Stop) -> Result<Opened, Failure> {
 
 /// Opens what a plan names, runs it with a progress bar, writes the summary that `summarise` makes, and warns of a capture
 /// that could not be read to its end, and of packets in it that no function can judge. Nothing appears under its name unless
-/// everything is whole, but for what grows while packets come from interfaces. The caller has checked that no output is an input.
+/// everything is whole, but for what grows while packets come from interfaces, which go on whatever becomes of it. The caller has checked that no output is an input, and
+/// says why SIGHUP has no effect on a run over interfaces, if it has none.
 fn execute(
     plan: &Plan,
     origin: &Origin,
     summaries: &[&Path],
     limit: Option<u64>,
     life: Life<'_>,
+    stays: Option<&'static str>,
     summarise: impl FnOnce(&Outcome) -> serde_json::Value,
 ) -> Result<Outcome, Failure> {
     warn(plan);
@@ -131,6 +133,7 @@ fn execute(
     outputs.egress = egress;
     if !is_capture {
         outputs.appear()?;
+        outputs.detach()?;
     }
     let bar = talk::bar(total, "reading", talk::Template::Bytes);
     let position = Arc::new(AtomicU64::new(0));
@@ -140,8 +143,9 @@ fn execute(
         position: position.clone(),
         statistics: life.statistics.clone(),
         bar: bar.clone(),
+        stays: stays.filter(|_| !is_capture),
     })?;
-    if matches!(origin, Origin::Interfaces(..)) {
+    if !is_capture {
         // Last of all: whoever waits for it may send signals from then on.
         talk::say(&format!("packetloom: receiving from {origin}\n"));
     }
@@ -167,8 +171,14 @@ fn execute(
     drop(reporter);
     bar.finish_and_clear();
     let outcome = result?;
-    outputs.write_summaries(&pretty(&summarise(&outcome))?)?;
-    outputs.publish()?;
+    let summary = pretty(&summarise(&outcome))?;
+    if let Err(error) = outputs.write_summaries(&summary).and_then(|()| outputs.publish()) {
+        // After hours over interfaces it is not lost with a full disk.
+        if !is_capture && !error.is_broken_pipe() {
+            talk::say(&talk::outcome(outcome));
+        }
+        return Err(error.into());
+    }
     for warning in outcome.findings.warnings() {
         talk::say(&format!("packetloom: warning: {name}: {warning}\n"));
     }
@@ -179,6 +189,17 @@ fn execute(
         ));
     }
     Ok(outcome)
+}
+
+/// Fails where something was left out of the outputs of a run over interfaces.
+fn all_written(outcome: &Outcome) -> Result<(), Failure> {
+    let left_out = outcome.written.iter().filter(|written| !written.is_whole);
+    let left_out: Vec<_> =
+        left_out.map(|written| format!("{} of {}", written.not_written, written.output)).collect();
+    if left_out.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Run(anyhow::anyhow!("packets or records were not written: {}", left_out.join(", "))))
 }
 
 /// An output that fails once the user asked to stop.

@@ -11,7 +11,7 @@ use packetloom_io::output::Output;
 use signal_hook::consts::SIGHUP;
 
 use super::files::Files;
-use super::{execute, origin, stdout};
+use super::{all_written, execute, origin, stdout};
 use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -38,18 +38,23 @@ pub(crate) fn run(args: RunArgs) -> Done {
     files.check().map_err(|clash| clash.in_chain(&args.chain))?;
     check_life(&args, &plan)?;
     let restore = args.restore_state.as_deref().map(|file| restore(file, &mut plan)).transpose()?;
-    let reload = reload_on_signal(&args, &plan)?;
-    let load_next = |number: Option<usize>| {
-        let path = number.map_or(&args.chain, |number| &args.reload_at[number].chain);
-        let chain = load(path, &args).map_err(Failure::into_message)?;
+    let stays = stays(&args, &plan);
+    let reload = Arc::new(AtomicBool::new(false));
+    if stays.is_none() {
+        signal_hook::flag::register(SIGHUP, Arc::clone(&reload))
+            .map_err(|e| Failure::Run(anyhow::anyhow!("cannot handle signals: {e}")))?;
+    }
+    let args = Arc::new(args);
+    let (outputs, theirs) = (files.outputs_alone(), Arc::clone(&args));
+    let load_next = move |number: Option<usize>| {
+        let path = number.map_or(&theirs.chain, |number| &theirs.reload_at[number].chain);
+        let chain = load(path, &theirs).map_err(Failure::into_message)?;
         let plan = Plan::new(chain);
-        let read = files.outputs_alone().functions_inputs(&plan);
+        let read = outputs.outputs_alone().functions_inputs(&plan);
         read.check().map_err(|clash| format!("{}: {}", path.display(), clash.message()))?;
-        if number.is_none() {
-            talk::say(&format!("packetloom: {}: read again\n", path.display()));
-        }
         Ok(plan)
     };
+    let reloaded = || talk::say(&format!("packetloom: {}: read again\n", args.chain.display()));
     let every = args.save_every.and_then(|every| every.limit()).map(Duration::from_nanos);
     let saving = args.save_state.as_deref().map(|file| Saving {
         every,
@@ -60,19 +65,21 @@ pub(crate) fn run(args: RunArgs) -> Done {
         reload_at: args.reload_at.iter().map(|reload| reload.packet).collect(),
         reload,
         load: Some(Box::new(load_next)),
+        reloaded: Some(Box::new(reloaded)),
         save: saving,
         ..Life::default()
     };
     let summaries: Vec<_> = plan.chain().settings.run.summary.as_deref().into_iter().chain(json).collect();
     let state = args.save_state.as_deref();
-    let outcome = execute(&plan, &source, &summaries, args.count, life, Outcome::json)?;
+    let outcome = execute(&plan, &source, &summaries, args.count, life, stays, Outcome::json)?;
     if let (Some(state), Some(file)) = (&outcome.state, state) {
         state.save(file)?;
     }
+    let written = all_written(&outcome);
     if !args.json {
         talk::say(&talk::outcome(outcome));
     }
-    Ok(())
+    written
 }
 
 /// Reads a chain file; what the command line says goes before it.
@@ -154,12 +161,13 @@ fn restore(file: &Path, plan: &mut Plan) -> Result<State, Failure> {
     Ok(state)
 }
 
-/// A flag that SIGHUP sets, where the chain file can be read again during the run.
-fn reload_on_signal(args: &RunArgs, plan: &Plan) -> Result<Arc<AtomicBool>, Failure> {
-    let reload = Arc::new(AtomicBool::new(false));
-    if args.rules_changes.is_none() && plan.has_life() {
-        signal_hook::flag::register(SIGHUP, Arc::clone(&reload))
-            .map_err(|e| Failure::Run(anyhow::anyhow!("cannot handle signals: {e}")))?;
+/// Why the chain file cannot be read again during the run, where it cannot.
+fn stays(args: &RunArgs, plan: &Plan) -> Option<&'static str> {
+    if args.rules_changes.is_some() {
+        Some("a chain with --rules-changes is not read again")
+    } else if !plan.has_life() {
+        Some("a chain whose acls alone are on a device is not read again")
+    } else {
+        None
     }
-    Ok(reload)
 }

@@ -1,4 +1,4 @@
-//! What a run says of itself when it is sent SIGUSR1.
+//! What a run says of itself when it is sent SIGUSR1, or SIGHUP where that has no other effect.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use indicatif::ProgressBar;
 use packetloom_engine::run::{Snapshot, Statistics};
-use signal_hook::consts::SIGUSR1;
+use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::iterator::{Handle, Signals};
 
 use crate::failure::Failure;
@@ -24,9 +24,11 @@ pub(super) struct Asked {
     pub(super) position: Arc<AtomicU64>,
     pub(super) statistics: Arc<Statistics>,
     pub(super) bar: ProgressBar,
+    /// Why SIGHUP has no effect on it, where it does not have the usual one or a reload.
+    pub(super) stays: Option<&'static str>,
 }
 
-/// Prints statistics on standard error at each SIGUSR1, until it is dropped: in a thread of its own, so that a run answers which
+/// Prints statistics on standard error at each SIGUSR1, and why nothing is read again at each SIGHUP, until it is dropped: in a thread of its own, so that a run answers which
 /// waits for packets.
 pub(super) struct Reporter {
     signals: Handle,
@@ -36,12 +38,16 @@ pub(super) struct Reporter {
 impl Reporter {
     pub(super) fn start(run: Asked) -> Result<Self, Failure> {
         let fail = |e| Failure::Run(anyhow::anyhow!("cannot handle signals: {e}"));
-        let mut signals = Signals::new([SIGUSR1]).map_err(fail)?;
+        let hangup = run.stays.map(|_| SIGHUP);
+        let mut signals = Signals::new([SIGUSR1].into_iter().chain(hangup)).map_err(fail)?;
         let handle = signals.handle();
         let start = Instant::now();
         let answer = move || {
-            for _ in &mut signals {
-                let text = run.text(start);
+            for signal in &mut signals {
+                let text = match run.stays {
+                    Some(why) if signal == SIGHUP => format!("packetloom: SIGHUP: {why}; the run goes on\n"),
+                    _ => run.text(start),
+                };
                 run.bar.suspend(|| talk::say(&text));
             }
         };

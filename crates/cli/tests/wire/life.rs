@@ -17,6 +17,15 @@ const PERMIT: &str = "permit any from any to any\n";
 
 /// Datagrams from the client to the server until something is done; how many were sent and how many came.
 fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
+    let (sent, came, _) = meanwhile_timed(net, something);
+    (sent, came)
+}
+
+/// The same; also the longest time between two of them that came before it was done.
+fn meanwhile_timed(net: &Net, something: impl FnOnce()) -> (u64, u64, Duration) {
+    // While a kernel asks for an address it keeps few datagrams for it, and drops the others where nobody counts them.
+    let mac = net.server.mac("s0").map(|byte| format!("{byte:02x}")).join(":");
+    net.client.ip(&format!("neigh replace {} lladdr {mac} dev c0", SERVER[0])).expect("known");
     let server = net.server.run(|| {
         let server = UdpSocket::bind("0.0.0.0:4000").expect("bound");
         // Where this process does not get to run for a while, it is not the server that loses datagrams.
@@ -27,6 +36,7 @@ fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
     let client = net.client.run(|| UdpSocket::bind("0.0.0.0:0").expect("bound"));
     let (is_done, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     let (sent, came) = (AtomicU64::new(0), AtomicU64::new(0));
+    let gap = AtomicU64::new(0);
     let wait_for = |are_enough: &dyn Fn() -> bool, limit: Duration| {
         let begin = Instant::now();
         while !are_enough() && begin.elapsed() < limit {
@@ -43,8 +53,14 @@ fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
             }
         });
         scope.spawn(|| {
+            let mut last = None;
             while !is_over.load(Ordering::Relaxed) {
-                came.fetch_add(u64::from(server.recv(&mut [0; 100]).is_ok()), Ordering::Relaxed);
+                let has_come = server.recv(&mut [0; 100]).is_ok();
+                came.fetch_add(u64::from(has_come), Ordering::Relaxed);
+                if has_come && !is_done.load(Ordering::Relaxed) {
+                    let since = last.replace(Instant::now()).map_or(0, |last| last.elapsed().as_nanos());
+                    gap.fetch_max(since as u64, Ordering::Relaxed);
+                }
             }
         });
         // However this ends, so do the threads.
@@ -59,7 +75,7 @@ fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
         sender.join().expect("no panic");
         wait_for(&|| so_far() >= sent.load(Ordering::Relaxed), Duration::from_secs(2));
     });
-    (sent.into_inner(), came.into_inner())
+    (sent.into_inner(), came.into_inner(), Duration::from_nanos(gap.into_inner()))
 }
 
 /// Sets a flag when it goes.
@@ -91,6 +107,61 @@ fn a_reload_loses_no_packet() {
     assert_eq!(sum(&done.summary, "/dropped"), 0);
 }
 
+/// So many that it takes a while to read them.
+fn many_rules(product: &Product) {
+    let mut generate = crate::support::packetloom();
+    generate.args(["generate", "rules", "--rules", "200000", "--format", "native", "-o"]);
+    crate::support::succeed(generate.arg(product.at("many")));
+    let many = std::fs::read_to_string(product.at("many")).expect("rules");
+    std::fs::write(product.at("rules"), format!("{PERMIT}{many}")).expect("written");
+}
+
+#[test]
+fn packets_do_not_wait_for_rules_to_be_read() {
+    let Some(net) = Net::new() else { return };
+    for workers in [1, 2] {
+        let arguments = format!("--workers {workers}");
+        let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], &arguments);
+        many_rules(&product);
+        let mut loading = Duration::MAX;
+        let (sent, came, gap) = meanwhile_timed(&net, || {
+            for _ in 0..2 {
+                product.forget();
+                let begin = Instant::now();
+                product.signal(Signal::HUP);
+                product.wait_for("read again");
+                loading = loading.min(begin.elapsed());
+            }
+        });
+        eprintln!("{workers} workers: {loading:?} to read the rules, {gap:?} without a packet");
+        let done = product.stop();
+        assert_eq!(sent, came, "{:#}", done.summary);
+        assert_eq!(count(&done.summary, "/reloads/done"), 2, "{:#}", done.summary);
+        assert!(gap < loading / 3, "no packet for {gap:?}; reading the rules took {loading:?}");
+    }
+}
+
+/// It is read again once more, since what was read may be older than the signal.
+#[test]
+fn a_chain_that_is_asked_for_while_it_is_read_is_read_again() {
+    let Some(net) = Net::new() else { return };
+    let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
+    many_rules(&product);
+    product.signal(Signal::HUP);
+    thread::sleep(Duration::from_millis(100));
+    for _ in 0..3 {
+        product.signal(Signal::HUP);
+    }
+    product.wait_for("read again");
+    product.forget();
+    product.wait_for("read again");
+    // A run does not wait for what it reads.
+    product.signal(Signal::HUP);
+    thread::sleep(Duration::from_millis(50));
+    let done = product.stop();
+    assert_eq!(count(&done.summary, "/reloads/done"), 2, "{:#}", done.summary);
+}
+
 #[test]
 fn a_run_may_end_while_packets_come() {
     let Some(net) = Net::new() else { return };
@@ -104,6 +175,36 @@ fn a_run_may_end_while_packets_come() {
         assert!(count(&done.summary, "/received") >= 100);
         assert_eq!(done.summary["stopped"], true);
         assert_eq!(interfaces(&done.summary).map(|of| sum(of, "/not_sent")).sum::<u64>(), 0);
+    }
+}
+
+/// Packets wait until a device is made ready: for the first ones, who asks for an address that is not there.
+fn wait_until_ready(net: &Net, product: &mut Product) {
+    net.client.exec("ping -q -c 1 -W 1 10.9.0.77").expect_err("nobody is there");
+    product.wait_until_received(1);
+}
+
+/// No packet comes while a device has nothing to do.
+#[test]
+fn a_run_on_a_device_says_and_does_what_there_is_without_packets() {
+    let Some(net) = Net::new() else { return };
+    for (chain, has_life) in [(CHAIN, false), ("[[chain]]\nnf = \"conntrack\"\n", true)] {
+        let mut product = Product::inline(&net.product, chain, &[("rules", PERMIT)], "--device host");
+        wait_until_ready(&net, &mut product);
+        ping(&net, SERVER[0], 3).expect("answered");
+        net.server.ip("link set s0 down").expect("down");
+        product.wait_for("pb: no carrier");
+        if has_life {
+            product.signal(Signal::HUP);
+            product.wait_for("read again");
+        }
+        net.server.ip("link set s0 up").expect("up");
+        product.wait_for("pb: the link is up");
+        ping(&net, SERVER[0], 3).expect("answered");
+        let done = product.stop();
+        if has_life {
+            assert_eq!(count(&done.summary, "/reloads/done"), 1, "{:#}", done.summary);
+        }
     }
 }
 
@@ -241,9 +342,22 @@ fn a_run_that_is_killed_leaves_the_kernel_as_it_was() {
 fn records_are_there_while_the_run_goes_on() {
     let Some(net) = Net::new() else { return };
     let chain = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"500ms\"\noutput = \"flows.jsonl\"\n";
-    let product = Product::inline(&net.product, chain, &[], "--workers 2");
+    for arguments in ["--workers 2", "--device host"] {
+        records_appear(&net, chain, arguments);
+    }
+    // Behind functions that a device has.
+    let acl = format!("[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n{chain}");
+    let conntrack = format!("[[chain]]\nnf = \"conntrack\"\n{chain}");
+    for chain in [acl, conntrack] {
+        records_appear(&net, &chain, "--device host");
+    }
+}
+
+fn records_appear(net: &Net, chain: &str, arguments: &str) {
+    let mut product = Product::inline(&net.product, chain, &[("rules", PERMIT)], arguments);
+    wait_until_ready(net, &mut product);
     let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
-    ping(&net, SERVER[0], 4).expect("answered");
+    ping(net, SERVER[0], 4).expect("answered");
     let begin = Instant::now();
     let is_ping = |record: &&serde_json::Value| record["protocolIdentifier"] == 1;
     loop {

@@ -12,7 +12,7 @@ use crate::support::packets::packet;
 
 const CHAIN: &str = "[[chain]]\nnf = \"counter\"\n";
 
-fn numbered(count: u32, payload: usize) -> Vec<Vec<u8>> {
+pub(crate) fn numbered(count: u32, payload: usize) -> Vec<Vec<u8>> {
     let frame = packet(&format!("0 udp 10.0.0.1:1000 > 10.0.0.2:80 payload {payload}")).bytes;
     let at = frame.len() - 4;
     let frames = (0..count).map(|number| [&frame[..at], &number.to_be_bytes()].concat());

@@ -13,5 +13,6 @@ mod life;
 mod link;
 mod loss;
 mod monitor;
+mod outputs;
 mod product;
 mod replay;

@@ -32,6 +32,8 @@ pub(crate) struct Done {
     pub(crate) records: Vec<serde_json::Value>,
     /// The capture of what passed, if it was asked for as `passed.pcap`.
     pub(crate) passed: Vec<u8>,
+    /// What it has said that was not forgotten.
+    pub(crate) said: Vec<String>,
 }
 
 impl Product {
@@ -164,7 +166,20 @@ impl Product {
     }
 
     /// Waits until it ends; every packet has to be in one counter.
-    pub(crate) fn end(mut self) -> Done {
+    pub(crate) fn end(self) -> Done {
+        self.end_with(0)
+    }
+
+    /// Ends it where it has to say that it could not write everything.
+    pub(crate) fn stop_incomplete(self) -> Done {
+        self.signal(Signal::TERM);
+        let done = self.end_with(1);
+        let is_said = |text: &str| done.said.iter().any(|line| line.contains(text));
+        assert!(is_said("packets or records were not written") && is_said("not written"), "{:#?}", done.said);
+        done
+    }
+
+    fn end_with(mut self, code: i32) -> Done {
         let begin = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
@@ -176,12 +191,15 @@ impl Product {
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
             self.said.push(line);
         }
-        assert!(status.success(), "{status}: {:#?}", self.said);
+        assert_eq!(status.code(), Some(code), "{status}: {:#?}", self.said);
         let summary = support::json(&self.folder.join("summary.json"));
         check_counters(&summary);
         let records = records(&self.folder);
         let passed = fs::read(self.folder.join("passed.pcap")).unwrap_or_default();
-        Done { summary, records, passed }
+        if code == 0 {
+            assert_eq!(sum(&summary, "/not_written"), 0, "{summary:#}");
+        }
+        Done { summary, records, passed, said: std::mem::take(&mut self.said) }
     }
 
     pub(crate) fn stop(self) -> Done {

@@ -12,7 +12,7 @@ use packetloom_nf::Found;
 use packetloom_nf::units::Span;
 use packetloom_packet::{Batch, Verdict};
 
-use super::{Intake, Outlet};
+use super::{Filled, Intake, Outlet};
 use crate::chain::Run;
 use crate::offload::frames::{self, Answer};
 use crate::offload::lane::Way;
@@ -129,6 +129,7 @@ impl Runner<'_, '_> {
         let mut is_over = false;
         loop {
             self.standby.news().for_each(|news| notice(&news));
+            outlet.tell(intake, notice);
             // Verdicts that are known do not wait for the next packets to be read.
             while let Some(mut oldest) = under_way.pop_front_if(|oldest| self.is_back(oldest)) {
                 self.finish(&mut oldest)?;
@@ -141,7 +142,16 @@ impl Runner<'_, '_> {
                 let size = if is_for_device { self.pace.size() } else { self.settings.batch().get() };
                 // What a lane has room for.
                 batch.set_capacity(size.min(ROOM));
-                if intake.fill(&mut batch)? {
+                let filled = intake.fill(&mut batch)?;
+                if filled == Filled::Nothing {
+                    if let Some(now) = intake.tick(&mut batch) {
+                        batch.parse(self.settings.policy());
+                        self.pass_on(&mut batch, Some(Expiry::at(now)), outlet)?;
+                    }
+                    spare.push(batch);
+                    continue;
+                }
+                if filled == Filled::Frames {
                     // Fewer than were hoped for may be better here.
                     let is_full = batch.len() * 2 > size;
                     let is_for_device = is_for_device
@@ -317,8 +327,16 @@ impl Runner<'_, '_> {
 
     /// The functions that are not the device's, and all that comes after.
     fn deliver(&mut self, away: &mut Away, outlet: &mut Outlet<'_>) -> Result<(), Error> {
-        let batch = &mut away.batch;
-        let expiry = if self.live { Expiry::after(batch) } else { None };
+        let expiry = if self.live { Expiry::after(&away.batch) } else { None };
+        self.pass_on(&mut away.batch, expiry, outlet)
+    }
+
+    fn pass_on(
+        &mut self,
+        batch: &mut Batch,
+        expiry: Option<Expiry>,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), Error> {
         // What was judged before rewrites nothing.
         self.stages.arrive(batch);
         self.stages.process(self.on.functions..self.stages.len(), batch, expiry)?;

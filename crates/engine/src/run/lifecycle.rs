@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use packetloom_nf::flows::Counts;
 use packetloom_nf::{Prepared, Report};
+use packetloom_packet::PortNames;
 
+use super::loader::Loader;
 use super::{Outlet, Position, Statistics};
 use crate::chain::Origin;
 use crate::outcome::{Reloads, Replaced, TopFlows};
@@ -26,10 +28,14 @@ pub struct Life<'a> {
     pub restore: Option<State>,
     /// Packets of the run, in order, before each of which its chain becomes another one.
     pub reload_at: Vec<u64>,
-    /// Set from outside to have the chain become another one before the next batch.
+    /// Set from outside to have the chain become another one: before the next batch, and over interfaces, where packets go on meanwhile,
+    /// before the next batch after it is loaded.
     pub reload: Arc<AtomicBool>,
-    /// Makes the plan that is gone on with: the one for the number among [`Life::reload_at`], or the one that is asked for.
-    pub load: Option<Box<Load<'a>>>,
+    /// Makes the plan that is gone on with: the one for the number among [`Life::reload_at`], or the one that is asked for. Called on a
+    /// thread of its own.
+    pub load: Option<Box<Load>>,
+    /// Called when the chain has become the one that was asked for.
+    pub reloaded: Option<Box<dyn FnMut() + 'a>>,
     /// Where state goes on the way.
     pub save: Option<Saving<'a>>,
     /// Brought up to date after each batch, of any run.
@@ -37,7 +43,7 @@ pub struct Life<'a> {
 }
 
 /// See [`Life::load`]; the error is what the user is told.
-pub type Load<'a> = dyn FnMut(Option<usize>) -> Result<Plan, String> + 'a;
+pub type Load = dyn FnMut(Option<usize>) -> Result<Plan, String> + Send;
 
 /// See [`Saving::save`]; the error is what the user is told.
 pub type Save<'a> = dyn FnMut(&State) -> Result<(), String> + 'a;
@@ -54,8 +60,11 @@ pub struct Saving<'a> {
 pub(super) struct Lifecycle<'p, 'a> {
     first: &'p Plan,
     /// The plan that came after it.
-    latest: Option<Plan>,
+    latest: Option<Box<Plan>>,
     life: Life<'a>,
+    loader: Option<Loader>,
+    /// Whether packets go on while a chain is loaded that was asked for.
+    goes_on: bool,
     /// How many of [`Life::reload_at`] were met.
     met: usize,
     saved: Instant,
@@ -71,7 +80,8 @@ pub(super) struct Lifecycle<'p, 'a> {
 /// What is to be done between two batches.
 enum Due {
     Nothing,
-    Reload(Box<Plan>),
+    /// Whether it was asked for.
+    Reload(Box<Plan>, bool),
     Save,
 }
 
@@ -108,11 +118,20 @@ pub(super) trait Runner: Sized {
 }
 
 impl<'p, 'a> Lifecycle<'p, 'a> {
-    pub(super) fn new(first: &'p Plan, life: Life<'a>, notice: &'a mut dyn FnMut(&str)) -> Self {
+    /// Given are also the ports by which packets come, where they are known, and whether these go on while a chain is loaded.
+    pub(super) fn new(
+        first: &'p Plan,
+        mut life: Life<'a>,
+        (port_names, goes_on): (Option<PortNames>, bool),
+        notice: &'a mut dyn FnMut(&str),
+    ) -> Self {
+        let loader = life.load.take().map(|load| Loader::new(load, port_names));
         Self {
             first,
             latest: None,
             life,
+            loader,
+            goes_on,
             met: 0,
             saved: Instant::now(),
             notice,
@@ -124,7 +143,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
     }
 
     pub(super) fn plan(&self) -> &Plan {
-        self.latest.as_ref().unwrap_or(self.first)
+        self.latest.as_deref().unwrap_or(self.first)
     }
 
     /// The chain as it is now.
@@ -136,9 +155,23 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         self.notice
     }
 
-    /// Set from outside where the chain is to become another one.
+    /// Set from outside where the chain is to become another one before the next batch.
     pub(super) fn reload_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.life.reload)
+        match &self.loader {
+            Some(loader) if self.goes_on => loader.ready(),
+            _ => Arc::clone(&self.life.reload),
+        }
+    }
+
+    /// Begins to load the chain that is asked for, where packets go on meanwhile, and none is being loaded. To be called all the time.
+    pub(super) fn tend(&mut self) {
+        if let Some(loader) = &mut self.loader
+            && self.goes_on
+            && !loader.is_loading()
+            && self.life.reload.swap(false, Ordering::Relaxed)
+        {
+            loader.begin(None);
+        }
     }
 
     /// What the run begins with.
@@ -148,9 +181,10 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
 
     /// Whether there is something to be done when so many packets were read, `begun` of them when something was done the last time: no
     /// state is saved twice without packets in between, however long that takes.
-    pub(super) fn is_due(&self, packets: u64, begun: u64) -> bool {
+    pub(super) fn is_due(&mut self, packets: u64, begun: u64) -> bool {
+        self.tend();
         self.until().is_some_and(|at| at <= packets)
-            || self.life.reload.load(Ordering::Relaxed)
+            || self.reload_flag().load(Ordering::Relaxed)
             || packets > begun && self.is_save_due()
     }
 
@@ -166,24 +200,40 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
 
     /// What is to be done when so many packets were judged. To be called until there is nothing.
     fn due(&mut self, packets: u64) -> Due {
-        let asked = if self.until().is_some_and(|at| at <= packets) {
-            self.met += 1;
-            Some(self.met - 1)
-        } else if self.life.reload.swap(false, Ordering::Relaxed) {
-            None
-        } else if self.is_save_due() {
-            return Due::Save;
-        } else {
-            return Due::Nothing;
-        };
-        let Some(load) = &mut self.life.load else { return self.due(packets) };
-        match load(asked).and_then(|plan| plan.may_follow(self.first).map(|()| plan)) {
-            Ok(plan) => Due::Reload(Box::new(plan)),
-            Err(why) => {
-                self.refuse(&why);
-                self.due(packets)
-            }
+        self.tend();
+        let is_at = self.until().is_some_and(|at| at <= packets);
+        if let Some((loaded, is_asked)) = self.loaded(is_at) {
+            return match loaded.and_then(|plan| plan.may_follow(self.first).map(|()| plan)) {
+                Ok(plan) => Due::Reload(plan, is_asked),
+                Err(why) => {
+                    self.refuse(&why);
+                    self.due(packets)
+                }
+            };
         }
+        if self.is_save_due() { Due::Save } else { Due::Nothing }
+    }
+
+    /// The plan that is next, if it is time for it, and whether it was asked for; `is_at` says whether it is that for one of
+    /// [`Life::reload_at`], unless there is one that was asked for before.
+    fn loaded(&mut self, is_at: bool) -> Option<(Result<Box<Plan>, String>, bool)> {
+        let Some(loader) = &mut self.loader else {
+            // There is nothing to go on with.
+            self.life.reload.store(false, Ordering::Relaxed);
+            self.met += usize::from(is_at);
+            return None;
+        };
+        if is_at && !loader.is_loading() {
+            loader.begin(Some(self.met));
+            self.met += 1;
+            return loader.wait().map(|loaded| (loaded, false));
+        }
+        if !self.goes_on && self.life.reload.swap(false, Ordering::Relaxed) {
+            loader.begin(None);
+            return loader.wait().map(|loaded| (loaded, true));
+        }
+        let loaded = if is_at { loader.wait() } else { loader.take() };
+        loaded.map(|loaded| (loaded, true))
     }
 
     /// Does all that is to be done before the next batch; packets that this one may not go beyond.
@@ -196,7 +246,12 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         loop {
             match self.due(at.received) {
                 Due::Nothing => break,
-                Due::Reload(plan) => self.reload(*plan, at.received, runner, outlet)?,
+                Due::Reload(plan, is_asked) => {
+                    let is_done = self.reload(plan, at.received, runner, outlet)?;
+                    if let Some(reloaded) = self.life.reloaded.as_mut().filter(|_| is_done && is_asked) {
+                        reloaded();
+                    }
+                }
                 Due::Save => {
                     let state = runner.save(self.chain())?;
                     self.save(&at.date(state));
@@ -232,17 +287,17 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         }
     }
 
-    /// Goes over to another chain, when so many packets were judged.
+    /// Goes over to another chain, when so many packets were judged; whether that could be.
     fn reload(
         &mut self,
-        plan: Plan,
+        plan: Box<Plan>,
         packets: u64,
         runner: &mut impl Runner,
         outlet: &mut Outlet<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let state = runner.save(self.chain())?;
-        let Some((swap, before)) = self.follow(plan, state) else { return Ok(()) };
-        let before = before.as_ref().unwrap_or(self.first).chain();
+        let Some((swap, latest)) = self.follow(plan, state) else { return Ok(false) };
+        let before = latest.as_deref().unwrap_or(self.first).chain();
         let leaving: Vec<_> = swap.leaving.iter().map(|&(function, _)| function).collect();
         loop {
             let more = runner.drain(&leaving)?;
@@ -261,11 +316,15 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         self.replaced.extend(replaced);
         outlet.follow(self.plan(), &swap.goes_on);
         self.reloads.done += 1;
-        runner.swap(self.plan(), swap)
+        runner.swap(self.plan(), swap)?;
+        if let (Some(loader), Some(latest)) = (&self.loader, latest) {
+            loader.discard(latest);
+        }
+        Ok(true)
     }
 
     /// Makes a plan the latest; also returns the one that was, if it was not the first. None where it cannot be.
-    fn follow(&mut self, mut plan: Plan, state: State) -> Option<(ChainSwap, Option<Plan>)> {
+    fn follow(&mut self, mut plan: Box<Plan>, state: State) -> Option<(ChainSwap, Option<Box<Plan>>)> {
         let old = &self.chain().functions;
         let places = by_place(old);
         let mut goes_on = vec![None; plan.chain.functions.len()];

@@ -5,11 +5,13 @@
 //! - `stateful`: one worker that feeds a device which keeps state for flows.
 //! - `oracle`: packet by packet through the slow forms.
 //! - [`Life`]: what happens to a run between two batches.
+//! - `loader`: what it goes on with, made on a thread of its own.
 //! - [`Statistics`]: what a run has counted so far.
 
 mod bell;
 mod device;
 mod lifecycle;
+mod loader;
 mod logs;
 mod oracle;
 mod reader;
@@ -28,6 +30,7 @@ use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_io::port::Egress;
 use packetloom_io::{Polled, Source};
+use packetloom_packet::batch::empty_arena;
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{Batch, PortNames, Timestamp};
 
@@ -38,12 +41,15 @@ pub(crate) use self::reader::APART;
 use self::slot::Work;
 pub use self::statistics::{Snapshot, Statistics};
 use crate::chain::Device;
-use crate::outcome::{Interface, Outcome};
+use crate::outcome::{Interface, Outcome, Written};
 use crate::pipeline::{Pipeline, WorkerReport, last_time};
 use crate::{Error, Plan, State, offload};
 
 /// How long a thread waits at most, so that what nobody rings for (a signal, a timer) is seen.
 const NAP: Duration = Duration::from_millis(10);
+
+/// Nanoseconds without packets after which idle state expires all the same, where time goes on.
+const TICK: u64 = 100_000_000;
 
 /// Bytes of encoded records gathered before they are written.
 const ENCODED: usize = 1 << 16;
@@ -92,6 +98,47 @@ impl Outputs {
         self.records.iter_mut().flatten().try_for_each(Output::appear)
     }
 
+    /// Has threads write packets, records and logs from now on: packets do not wait for them. What becomes of these outputs is part of
+    /// [`Outcome`].
+    ///
+    /// # Errors
+    ///
+    /// [`packetloom_io::Error::Io`] for the first that cannot.
+    pub fn detach(&mut self) -> Result<(), packetloom_io::Error> {
+        self.results().try_for_each(Output::detach)
+    }
+
+    /// Where packets, records and logs go.
+    fn results(&mut self) -> impl Iterator<Item = &mut Output> {
+        let sink = self.sink.iter_mut().map(AsMut::as_mut);
+        sink.chain(self.records.iter_mut().flatten())
+    }
+
+    /// From now on nothing else has to be done than to wait for outputs that are detached.
+    fn linger(&mut self) {
+        self.results().for_each(Output::linger);
+    }
+
+    /// What the user should know of outputs that are detached, if there is anything.
+    fn notice(&mut self) -> Option<String> {
+        self.results().find_map(Output::notice)
+    }
+
+    /// Waits for outputs that are detached; what became of them.
+    fn settle(&mut self) -> Result<Vec<Written>, packetloom_io::Error> {
+        self.linger();
+        self.with(|outputs| &mut outputs.sink, |sink| sink.as_mut().settle())?;
+        for index in 0..self.records.len() {
+            self.with(|outputs| &mut outputs.records[index], Output::settle)?;
+        }
+        let written = |output: &mut Output| Written {
+            output: output.name().to_owned(),
+            not_written: output.not_written(),
+            is_whole: output.is_whole(),
+        };
+        Ok(self.results().filter(|output| output.is_detached()).map(written).collect())
+    }
+
     /// Hands everything to the system.
     ///
     /// # Errors
@@ -122,7 +169,7 @@ impl Outputs {
 
     /// Does something with an output, if it is there. One whose reader went away is let go of, and the run goes on for the
     /// others; with none left, that is the end of it.
-    fn with<T>(
+    fn with<T: AsMut<Output>>(
         &mut self,
         output: impl Fn(&mut Self) -> &mut Option<T>,
         work: impl FnOnce(&mut T) -> Result<(), packetloom_io::Error>,
@@ -130,8 +177,16 @@ impl Outputs {
         let Some(target) = output(self) else { return Ok(()) };
         match work(target) {
             Err(error) if error.is_broken_pipe() => {
-                *output(self) = None;
-                if self.is_empty() { Err(error) } else { Ok(()) }
+                // One that is detached counts what would have been written.
+                let left = output(self).take_if(|output| !output.as_mut().is_detached());
+                drop(left);
+                if self.is_empty() {
+                    return Err(error);
+                }
+                if let Some(left) = output(self) {
+                    left.as_mut().say_that_nobody_reads();
+                }
+                Ok(())
             }
             result => result,
         }
@@ -144,17 +199,19 @@ impl Outputs {
     /// As [`Outputs::flush`]; then none appears.
     pub fn publish(mut self) -> Result<(), packetloom_io::Error> {
         self.flush()?;
-        if let Some(sink) = self.sink {
+        // What became of those that are detached is known, and they have their names.
+        if let Some(sink) = self.sink.filter(|sink| !sink.as_ref().is_detached()) {
             sink.finish()?;
         }
-        self.records.into_iter().chain(self.summaries).flatten().try_for_each(Output::finish)
+        let mut outputs = self.records.into_iter().chain(self.summaries).flatten();
+        outputs.try_for_each(|output| if output.is_detached() { Ok(()) } else { output.finish() })
     }
 
     /// Whether anybody still wants results.
-    fn is_empty(&self) -> bool {
-        self.sink.is_none()
-            && self.egress.is_none()
-            && self.records.iter().chain(&self.summaries).all(Option::is_none)
+    fn is_empty(&mut self) -> bool {
+        self.egress.is_none()
+            && self.summaries.iter().all(Option::is_none)
+            && self.results().all(|output| output.is_left())
     }
 }
 
@@ -169,7 +226,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     let settings = &chain.settings.run;
     let paths = lifecycle::paths(plan);
     let port_names = io.source.port_names();
-    expect_interfaces(plan, port_names.as_ref());
+    make_ready(plan, port_names.as_ref());
     let mut intake = Intake {
         source: io.source,
         limit: io.limit,
@@ -181,6 +238,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         time: None,
         ends_at: None,
         is_over: false,
+        ticked: None,
     };
     let mut outlet = Outlet {
         outputs: io.outputs,
@@ -191,7 +249,6 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         live: intake.source.is_live(),
         logs: Logs::new(&chain.functions),
         statistics: io.life.statistics.clone(),
-        port_names,
     };
     outlet.outputs_of = outlet.outputs_of(plan);
     let is_auto = settings.device == Device::Auto;
@@ -201,7 +258,8 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         (Some(placement), None) => placement.open().map_err(offload::Error::from)?,
     };
     let mut shares = None;
-    let mut lifecycle = Lifecycle::new(plan, io.life, io.notice);
+    let goes_on = intake.source.now().is_some();
+    let mut lifecycle = Lifecycle::new(plan, io.life, (port_names, goes_on), io.notice);
     let WorkerReport { mut reports, top_flows, flows, state } = match placed {
         _ if settings.device == Device::Oracle => oracle::run(&mut lifecycle, &mut intake, &mut outlet)?,
         Some(device) if plan.offloaded() > 0 => {
@@ -219,6 +277,8 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     };
     outlet.finish_logs(&mut reports)?;
     outlet.outputs.flush()?;
+    let written = outlet.outputs.settle()?;
+    outlet.tell(&mut intake, lifecycle.notice());
     let departures = outlet.outputs.egress.as_ref().map(Egress::departures);
     let interfaces = Interface::all(intake.source.arrivals()?, departures);
     let chain = lifecycle.chain();
@@ -238,6 +298,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         replaced: lifecycle.replaced,
         state,
         interfaces,
+        written,
     };
     outcome.top_flows.merge(&lifecycle.top_flows);
     for (name, counts) in lifecycle.gone {
@@ -263,18 +324,45 @@ struct Intake<'a> {
     ends_at: Option<Timestamp>,
     /// Whether it has come to that time.
     is_over: bool,
+    /// When nothing had come for the first time, or at the last [tick](Intake::tick).
+    ticked: Option<Timestamp>,
+}
+
+/// What filling a batch came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filled {
+    Frames,
+    /// Nothing has come for a moment, and time goes on all the same: other things may be due.
+    Nothing,
+    End,
 }
 
 impl Intake<'_> {
-    /// Fills a batch; waits until there are frames. `false` at the end.
-    fn fill(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+    /// Fills a batch; waits until there are frames.
+    fn fill(&mut self, batch: &mut Batch) -> Result<Filled, Error> {
         loop {
             match self.poll(batch)? {
-                Polled::Frames => return Ok(true),
+                Polled::Frames => return Ok(Filled::Frames),
                 Polled::Nothing => self.source.wait(NAP)?,
-                Polled::End => return Ok(false),
+                Polled::End => return Ok(Filled::End),
+            }
+            if self.source.now().is_some() {
+                return Ok(Filled::Nothing);
             }
         }
+    }
+
+    /// Where nothing has come, from time to time a batch without frames, at this time, so that idle state expires.
+    fn tick(&mut self, batch: &mut Batch) -> Option<Timestamp> {
+        let now = self.source.now()?;
+        let since = *self.ticked.get_or_insert(now);
+        if now.nanos_since(since) < TICK {
+            return None;
+        }
+        self.ticked = Some(now);
+        batch.reset(empty_arena());
+        batch.set_wall_offset(self.source.wall_offset());
+        Some(now)
     }
 
     /// Fills a batch with what is there.
@@ -305,6 +393,7 @@ impl Intake<'_> {
         if polled != Polled::Frames {
             return Ok(if self.ends_at.is_some() { Polled::End } else { polled });
         }
+        self.ticked = None;
         self.is_over = self.ends_at.is_some_and(|end| last_time(batch) > Some(end));
         self.received += batch.len() as u64;
         self.time = last_time(batch).map(Timestamp::as_nanos).or(self.time);
@@ -348,14 +437,13 @@ struct Outlet<'a> {
     live: bool,
     logs: Logs,
     statistics: Arc<Statistics>,
-    /// What the ports are called by which packets come, where that is known.
-    port_names: Option<PortNames>,
 }
 
-/// Has functions make ready what hangs on the interfaces by which packets come.
-fn expect_interfaces(plan: &Plan, names: Option<&PortNames>) {
-    if let Some(names) = names {
-        plan.chain().functions.iter().for_each(|function| function.expect_interfaces(names));
+/// Has functions do what takes long before packets come by these ports.
+fn make_ready(plan: &Plan, names: Option<&PortNames>) {
+    // The oracle takes nothing of it.
+    if plan.chain().settings.run.device != Device::Oracle {
+        plan.chain().functions.iter().for_each(|function| function.make_ready(names));
     }
 }
 
@@ -395,6 +483,7 @@ impl Outlet<'_> {
 
     /// Writes all that a worker still holds.
     fn drain(&mut self, pipeline: &mut Pipeline) -> Result<(), Error> {
+        self.outputs.linger();
         loop {
             let more = pipeline.drain();
             self.write_pending(pipeline)?;
@@ -426,9 +515,17 @@ impl Outlet<'_> {
         }
     }
 
-    /// Something the user should know of what was sent, if there is any.
+    /// Something the user should know of what was sent or written, if there is any.
     fn notice(&mut self) -> Option<String> {
-        self.outputs.egress.as_mut()?.notice()
+        let sent = self.outputs.egress.as_mut().and_then(Egress::notice);
+        sent.or_else(|| self.outputs.notice())
+    }
+
+    /// Says what the user should know of where packets come from and go to.
+    fn tell(&mut self, intake: &mut Intake<'_>, say: &mut dyn FnMut(&str)) {
+        while let Some(text) = intake.source.notice().or_else(|| self.notice()) {
+            say(&text);
+        }
     }
 
     /// Shows what was counted so far to whoever asks.
@@ -467,7 +564,8 @@ impl Outlet<'_> {
             self.outputs.with(
                 |outputs| &mut outputs.records[output],
                 |output| {
-                    output.write(encoded.as_bytes())?;
+                    let records = if output.is_detached() { lines(encoded) } else { 0 };
+                    output.write_items(encoded.as_bytes(), records)?;
                     if follow { output.flush() } else { Ok(()) }
                 },
             )?;
@@ -475,4 +573,9 @@ impl Outlet<'_> {
         encoded.clear();
         Ok(())
     }
+}
+
+/// Records are a line each.
+fn lines(encoded: &str) -> u64 {
+    encoded.bytes().filter(|&byte| byte == b'\n').count() as u64
 }

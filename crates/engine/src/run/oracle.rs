@@ -261,9 +261,7 @@ pub(super) fn run(
     let mut number: u64 = 0;
     loop {
         intake.until = lifecycle.between_batches(intake.position(), &mut slow, outlet)?;
-        while let Some(notice) = intake.source.notice().or_else(|| outlet.notice()) {
-            lifecycle.notice()(&notice);
-        }
+        outlet.tell(intake, lifecycle.notice());
         match intake.poll(&mut batch)? {
             Polled::Frames => {}
             Polled::Nothing => {
@@ -283,6 +281,7 @@ pub(super) fn run(
             number += 1;
         }
         outlet.deliver(&batch)?;
+        outlet.write_logs()?;
         for (index, (_, encoder)) in slow.stages.iter_mut().enumerate() {
             if encoder.lines.len() >= ENCODED || outlet.live {
                 outlet.write_records(index, &mut encoder.lines)?;
@@ -290,6 +289,7 @@ pub(super) fn run(
         }
     }
     let state = lifecycle.last_state(intake.position(), &mut slow)?;
+    outlet.outputs.linger();
     let all: Vec<_> = (0..slow.stages.len()).collect();
     slow.drain(&all)?;
     slow.write_records(outlet)?;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use packetloom_io::Polled;
 use packetloom_nf::flows::By;
-use packetloom_packet::batch::{Policy, empty_arena};
+use packetloom_packet::batch::Policy;
 use packetloom_packet::{Batch, Timestamp};
 
 use super::Intake;
@@ -16,9 +16,6 @@ use crate::Error;
 /// another one that came later; and those of a batch within a part of that, so that there are several batches.
 pub(crate) const APART: u64 = 10_000_000;
 const APART_IN_BATCH: u64 = APART / 4;
-
-/// Nanoseconds without packets after which idle state expires all the same, where time goes on.
-const TICK: u64 = 100_000_000;
 
 /// How batches are judged, for as long as the chain is the same.
 #[derive(Clone, Copy, Debug)]
@@ -107,8 +104,6 @@ pub(super) struct Reader<'r, 'i> {
     /// Whether the next batch was filled, and waits for others.
     is_filled: bool,
     times: Times,
-    /// When there was a batch without frames the last time, or nothing had come for the first time.
-    ticked: Option<Timestamp>,
     /// The times of batches under way, with their numbers.
     under_way: VecDeque<(u64, Times)>,
 }
@@ -132,7 +127,6 @@ impl<'r, 'i> Reader<'r, 'i> {
             at: 0,
             is_filled: false,
             times: Times::NONE,
-            ticked: None,
             under_way: VecDeque::new(),
         }
     }
@@ -152,7 +146,7 @@ impl<'r, 'i> Reader<'r, 'i> {
                 return Ok(Read::Nothing);
             }
             match self.fill(batch)? {
-                Polled::Frames => self.ticked = None,
+                Polled::Frames => {}
                 Polled::Nothing => return Ok(self.tick(batch)),
                 Polled::End => {
                     self.has_ended = true;
@@ -173,16 +167,9 @@ impl<'r, 'i> Reader<'r, 'i> {
         Ok(Read::Batch)
     }
 
-    /// What is to be done where nothing has come: from time to time a batch without frames, so that idle state expires.
+    /// What is to be done where nothing has come.
     fn tick(&mut self, batch: &mut Batch) -> Read {
-        let Some(now) = self.intake.source.now() else { return Read::Idle };
-        let since = *self.ticked.get_or_insert(now);
-        if now.nanos_since(since) < TICK {
-            return Read::Idle;
-        }
-        self.ticked = Some(now);
-        batch.reset(empty_arena());
-        batch.set_wall_offset(self.intake.source.wall_offset());
+        let Some(now) = self.intake.tick(batch) else { return Read::Idle };
         self.next += 1;
         Read::Tick(now)
     }

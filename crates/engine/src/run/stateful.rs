@@ -16,7 +16,7 @@ use packetloom_nf::{Found, Report};
 use packetloom_packet::Batch;
 
 use super::lifecycle::{self, ChainSwap, Lifecycle};
-use super::{Intake, Outlet};
+use super::{Filled, Intake, Outlet};
 use crate::chain::Run;
 use crate::offload::pace::Pace;
 use crate::offload::stateful::records::{self, Answer, Record, Wide};
@@ -304,7 +304,18 @@ impl Runner {
             }
             let mut next = spare.take().unwrap_or_else(|| Batch::new(self.batch as usize));
             next.set_capacity(self.pace.size());
-            let has_next = intake.fill(&mut next)?;
+            outlet.tell(intake, lifecycle.notice());
+            let filled = intake.fill(&mut next)?;
+            // On a live source none is away then.
+            if filled == Filled::Nothing {
+                if let Some(now) = intake.tick(&mut next) {
+                    next.parse(lifecycle.chain().settings.run.policy());
+                    self.pass_on(&mut next, Some(Expiry::at(now)), outlet)?;
+                }
+                spare = Some(next);
+                continue;
+            }
+            let has_next = filled == Filled::Frames;
             let read = Instant::now();
             if has_next {
                 next.parse(lifecycle.chain().settings.run.policy());
@@ -427,6 +438,15 @@ impl Runner {
     /// The functions that are not the device's, and all that comes after.
     fn deliver(&mut self, batch: &mut Batch, outlet: &mut Outlet<'_>) -> Result<(), Error> {
         let expiry = if self.live { Expiry::after(batch) } else { None };
+        self.pass_on(batch, expiry, outlet)
+    }
+
+    fn pass_on(
+        &mut self,
+        batch: &mut Batch,
+        expiry: Option<Expiry>,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), Error> {
         self.stages.process(self.functions..self.stages.len(), batch, expiry)?;
         outlet.finish(&mut self.stages, batch)?;
         batch.reset(packetloom_packet::batch::empty_arena());

@@ -227,6 +227,7 @@ impl Run<'_, '_> {
             }
         }
         let state = desk.last_state(self)?;
+        desk.outlet.outputs.linger();
         self.is_over.store(true, Ordering::Release);
         self.bell.ring();
         let mut pipeline = lock(&self.pipelines[0])?;
@@ -412,16 +413,15 @@ impl Run<'_, '_> {
 impl Desk<'_, '_, '_, '_> {
     /// Does what is to be done between two batches, once all that were read are delivered; whether there was something.
     fn pause(&mut self, run: &Run<'_, '_>) -> Result<bool, Error> {
+        self.lifecycle.tend();
         {
             let mut reader = match run.reader.try_lock() {
                 Ok(reader) => reader,
                 Err(TryLockError::WouldBlock) => return Ok(false),
                 Err(TryLockError::Poisoned(_)) => return Err(Error::Worker),
             };
+            self.outlet.tell(reader.intake, self.lifecycle.notice());
             // No state is saved twice without packets in between, however long that takes.
-            while let Some(notice) = reader.intake.source.notice().or_else(|| self.outlet.notice()) {
-                self.lifecycle.notice()(&notice);
-            }
             reader.is_save_due = reader.intake.received > self.begun && self.lifecycle.is_save_due();
             if !reader.is_paused || reader.has_ended || run.delivered() < reader.next {
                 return Ok(false);

@@ -142,13 +142,13 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
         summaries: vec![],
         ..Outputs::default()
     };
-    let reloads = &how.reloads;
-    let load = |number: Option<usize>| {
-        Ok(Plan::new(chain_in(folder, &reloads[number.expect("none is asked for")].1, how.settings)))
+    let (at, reloads, settings) = (folder.to_owned(), how.reloads.clone(), how.settings.to_owned());
+    let load = move |number: Option<usize>| {
+        Ok(Plan::new(chain_in(&at, &reloads[number.expect("none is asked for")].1, &settings)))
     };
     let life = Life {
         restore,
-        reload_at: reloads.iter().map(|(at, _)| *at).collect(),
+        reload_at: how.reloads.iter().map(|(at, _)| *at).collect(),
         load: Some(Box::new(load)),
         save: Some(Saving { every: None, save: Box::new(|_| Ok(())) }),
         ..Life::default()

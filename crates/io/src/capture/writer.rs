@@ -25,6 +25,10 @@ fn within_snap(bytes: &[u8]) -> &[u8] {
 #[derive(Debug, Default)]
 pub struct EncodedFrames {
     records: Vec<u8>,
+    /// How many they are.
+    count: u64,
+    /// Frames that are left out.
+    left_out: u64,
     /// That of all of them.
     link: Option<LinkType>,
     /// That of the first frame which has another one, or none: it and what comes after are left out.
@@ -48,15 +52,14 @@ impl EncodedFrames {
                     finish(batch, index, bytes);
                 }
             });
-            if !is_encoded {
-                break;
-            }
+            self.left_out += u64::from(!is_encoded);
         }
     }
 
     /// Forgets the frames; allocations are kept.
     pub fn clear(&mut self) {
         self.records.clear();
+        (self.count, self.left_out) = (0, 0);
         self.link = None;
         self.other = None;
     }
@@ -69,6 +72,9 @@ impl EncodedFrames {
         resolution: Resolution,
         change: impl FnOnce(&mut [u8]),
     ) -> bool {
+        if self.other.is_some() {
+            return false;
+        }
         if frame.link == LinkType::NONE || *self.link.get_or_insert(frame.link) != frame.link {
             self.other = Some(frame.link);
             return false;
@@ -90,6 +96,7 @@ impl EncodedFrames {
         let at = self.records.len();
         self.records.extend_from_slice(bytes);
         change(&mut self.records[at..]);
+        self.count += 1;
         true
     }
 }
@@ -137,6 +144,15 @@ impl CaptureWriter {
     /// [`Error::Io`]; the file then does not appear.
     pub fn appear(&mut self) -> Result<(), Error> {
         self.output.appear()
+    }
+
+    /// As [`Output::detach`]. Frames of another link type than the first one's are then left out, as all that come after them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Output::detach`].
+    pub fn detach(&mut self) -> Result<(), Error> {
+        self.output.detach()
     }
 
     /// How finely the file's timestamps are divided.
@@ -193,6 +209,17 @@ impl CaptureWriter {
     ///
     /// As [`CaptureWriter::write`].
     pub fn append(&mut self, frames: &EncodedFrames) -> Result<(), Error> {
+        match self.append_like(frames) {
+            Err((error, left_out)) if self.output.is_detached() => {
+                self.output.give_up(&error, left_out);
+                Ok(())
+            }
+            result => result.map_err(|(error, _)| error),
+        }
+    }
+
+    /// Appends frames as long as they have the file's link type; where they have not, also says how many these are.
+    fn append_like(&mut self, frames: &EncodedFrames) -> Result<(), (Error, u64)> {
         let path = || self.output.name().into();
         let wrong = |first: LinkType, other: LinkType| match other {
             LinkType::NONE => Error::NoLinkType { path: path() },
@@ -201,16 +228,15 @@ impl CaptureWriter {
         if let (Some(first), Some(link)) = (self.link, frames.link)
             && first != link
         {
-            return Err(wrong(first, link));
+            return Err((wrong(first, link), frames.count + frames.left_out));
         }
         let failed = frames.other.map(|other| wrong(frames.link.unwrap_or(other), other));
         if let Some(link) = frames.link {
-            if self.link.is_none() {
-                self.header(link)?;
-            }
-            self.output.write(&frames.records)?;
+            let header = if self.link.is_none() { self.header(link) } else { Ok(()) };
+            let written = header.and_then(|()| self.output.write_items(&frames.records, frames.count));
+            written.map_err(|error| (error, 0))?;
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(()), |error| Err((error, frames.left_out)))
     }
 
     /// Hands everything so far to the system, for readers that follow the output.
@@ -242,5 +268,17 @@ impl CaptureWriter {
     pub fn finish(mut self) -> Result<(), Error> {
         self.complete()?;
         self.output.finish()
+    }
+}
+
+impl AsRef<Output> for CaptureWriter {
+    fn as_ref(&self) -> &Output {
+        &self.output
+    }
+}
+
+impl AsMut<Output> for CaptureWriter {
+    fn as_mut(&mut self) -> &mut Output {
+        &mut self.output
     }
 }

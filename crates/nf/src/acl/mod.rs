@@ -271,9 +271,14 @@ impl Prepared for Acl {
         !self.list.has_admitting() && !self.list.rules.names_interfaces()
     }
 
-    fn expect_interfaces(&self, names: &PortNames) {
-        if let Some(lists) = self.by_interface() {
-            names.iter().for_each(|name| lists.expect(name.as_deref()));
+    fn make_ready(&self, names: Option<&PortNames>) {
+        match self.by_interface() {
+            Some(lists) => names
+                .into_iter()
+                .flat_map(|names| names.iter())
+                .for_each(|name| lists.expect(name.as_deref())),
+            None if self.changes.is_none() => drop(self.classifier()),
+            None => {}
         }
     }
 

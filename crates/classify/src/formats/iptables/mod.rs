@@ -95,8 +95,11 @@ fn read(input: &mut Input<'_>, options: &Options, family: Family) -> Result<Read
         tables.line(number, line).map_err(|message| builder.syntax(number, message))
     })?;
     tables.end().map_err(|(line, message)| builder.syntax(line, message))?;
-    let chains = tables.chains;
+    let mut chains = tables.chains;
     let root = root(&chains, options, &builder)?;
+    if leaves_only(&chains, root) {
+        leave_interfaces_out(&mut chains, root);
+    }
     let policy = chains[root].policy;
     chains::flatten(chains, root, family.everything(), tables.unsupported, &mut builder)?;
     Ok(builder.finish(family.format(), policy))
@@ -118,6 +121,54 @@ fn root(chains: &[Chain], options: &Options, builder: &Builder<'_>) -> Result<us
     let names = candidates.iter().map(|&index| chains[index].name.as_str());
     let none = "no list of rules; expected what iptables-save prints, with a table \"*filter\" and a chain such as INPUT";
     Ok(candidates[builder.choose(names, none)?])
+}
+
+/// The chains in which packets of a chain may be.
+fn reached(chains: &[Chain], from: usize) -> Vec<bool> {
+    let mut reached = vec![false; chains.len()];
+    let mut next = vec![from];
+    while let Some(chain) = next.pop() {
+        if !std::mem::replace(&mut reached[chain], true) {
+            next.extend(chains[chain].entries.iter().flat_map(Entry::jumps));
+        }
+    }
+    reached
+}
+
+/// Whether all packets of a chain are those that the machine itself sends, as far as the file says.
+fn leaves_only(chains: &[Chain], chain: usize) -> bool {
+    let comes_from = |name: &str| {
+        let from = chains.iter().position(|chain| chain.name == name);
+        from.is_some_and(|from| reached(chains, from)[chain])
+    };
+    comes_from("OUTPUT") && !comes_from("INPUT") && !comes_from("FORWARD")
+}
+
+/// What the machine itself sends came by no interface: what rules say of interfaces holds for none of the packets, or for all. There are no
+/// such packets here.
+fn leave_interfaces_out(chains: &mut [Chain], root: usize) {
+    let reached = reached(chains, root);
+    for (chain, _) in chains.iter_mut().zip(reached).filter(|(_, is_reached)| *is_reached) {
+        for entry in &mut chain.entries {
+            let (line, regions) = match entry {
+                Entry::Rule(ChainRule { line, regions, .. }) | Entry::Log { line, regions } => {
+                    (*line, regions)
+                }
+                Entry::Unsupported(_) => continue,
+            };
+            if regions.iter().all(Region::is_of_all_interfaces) {
+                continue;
+            }
+            let regions = regions.drain(..).map(Region::of_all_interfaces).collect();
+            let effect = match entry {
+                Entry::Log { .. } => Effect::Nothing,
+                _ => Effect::Decides { jumps: entry.jumps().collect() },
+            };
+            let construct = "`-i` for packets of OUTPUT, which come by no interface, has no equal here";
+            *entry =
+                Entry::Unsupported(Unsupported::new(line, construct.into()).within(regions).with(effect));
+        }
+    }
 }
 
 fn is_built_in(chain: &str) -> bool {

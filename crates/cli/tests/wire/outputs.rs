@@ -1,0 +1,206 @@
+//! Outputs that fail, or that nobody reads, while packets are forwarded.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use packetloom_testing::ends::ping;
+use packetloom_testing::net::{Net, SERVER, run};
+use rustix::fs::OFlags;
+use rustix::process::Signal;
+
+use crate::link::Link;
+use crate::loss::numbered;
+use crate::product::{Product, count, sum};
+use crate::support::frames;
+
+const COUNTER: &str = "[[chain]]\nnf = \"counter\"\n";
+const LOG: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\nlog = \"OUTPUT\"\nlog_rate = \"unlimited\"\n";
+const METER: &str = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"50ms\"\noutput = \"OUTPUT\"\n";
+const RULES: &str = "permit any from any to any log\n";
+
+/// Longer than it is waited for a reader at the end.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Records of a capture, of which the last may be cut.
+fn whole_frames(mut capture: &[u8]) -> u64 {
+    capture = capture.get(24..).unwrap_or_default();
+    let mut frames = 0;
+    while let Some(len) = capture.get(8..12).and_then(|len| len.try_into().ok()).map(u32::from_le_bytes) {
+        let Some(rest) = capture.get(16 + len as usize..) else { break };
+        (capture, frames) = (rest, frames + 1);
+    }
+    frames
+}
+
+/// A pipe with a name, and an end of it that never waits.
+fn pipe(folder: &Path) -> (PathBuf, File) {
+    let path = folder.join("pipe");
+    run("mkfifo", path.to_str().expect("a path")).expect("made");
+    let nonblocking = OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open(&path);
+    (path, file.expect("opened"))
+}
+
+/// The same in a monitor's.
+#[test]
+fn packets_pass_when_the_disk_is_full() {
+    let Some(net) = Net::new() else { return };
+    for (chain, arguments, workers) in [
+        (COUNTER, "-w /dev/full", 1),
+        (COUNTER, "-w /dev/full", 2),
+        (LOG, "", 1),
+        (METER, "", 3),
+        (LOG, "--device oracle", 1),
+        (COUNTER, "-w /dev/full --device oracle", 1),
+    ] {
+        let chain = chain.replace("OUTPUT", "/dev/full");
+        let arguments = format!("{arguments} --workers {workers}");
+        let mut product = Product::inline(&net.product, &chain, &[("rules", RULES)], &arguments);
+        ping(&net, SERVER[0], 2).expect("answered");
+        product.wait_for("warning: /dev/full: No space left on device");
+        ping(&net, SERVER[0], 10).expect("answered");
+        let done = product.stop_incomplete();
+        let passed = count(&done.summary, "/passed");
+        assert!(passed >= 24 && sum(&done.summary, "/dropped") == 0, "{:#}", done.summary);
+        let expected =
+            if chain.contains("meter") { sum(&done.summary, "/functions/0/ended") } else { passed };
+        assert_eq!(count(&done.summary["not_written"]["/dev/full"], ""), expected, "{:#}", done.summary);
+        let warnings = done.said.iter().filter(|line| line.contains("No space left")).count();
+        assert_eq!(warnings, 1, "{:#?}", done.said);
+    }
+    let mut product = Product::start(&net.product, &[], "meter -i pa -o /dev/full --idle-timeout 50ms");
+    ping(&net, SERVER[0], 2).ok();
+    product.wait_for("warning: /dev/full: No space left on device");
+    let (before, _) = product.progress();
+    ping(&net, SERVER[0], 2).ok();
+    product.wait_until_received(before + 2);
+    let done = product.stop_incomplete();
+    assert!(count(&done.summary["not_written"]["/dev/full"], "") > 0, "{:#}", done.summary);
+}
+
+/// What fits is there, and whole; what does not is counted.
+#[test]
+fn a_capture_ends_where_its_disk_is_full() {
+    let Some(net) = Net::new() else { return };
+    let mut link = Link::new(&net);
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = Disk::new(folder.path());
+    let all = numbered(3_000, 500);
+    for workers in [1, 2] {
+        let capture = folder.path().join(format!("{workers}.pcap"));
+        let arguments = format!("--workers {workers} -w {}", capture.display());
+        let mut product = Product::inline(&net.product, COUNTER, &[], &arguments);
+        assert!(link.send(&mut product, &all) == all, "all are forwarded");
+        let done = product.stop_incomplete();
+        let written = frames(&fs::read(&capture).expect("a capture"));
+        assert!(!written.is_empty() && all.starts_with(&written), "{} frames", written.len());
+        let not_written = sum(&done.summary, "/not_written");
+        assert_eq!(written.len() as u64 + not_written, 3_000, "{:#}", done.summary);
+        fs::remove_file(capture).expect("removed");
+    }
+    drop(disk);
+}
+
+/// A small disk.
+struct Disk(String);
+
+impl Disk {
+    fn new(at: &Path) -> Self {
+        let at = at.to_str().expect("a path").to_owned();
+        run("mount", &format!("-t tmpfs -o size=512k none {at}")).expect("mounted");
+        Self(at)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = run("umount", &self.0);
+    }
+}
+
+/// A reader that never reads keeps no packet waiting, and the run from ending for a while only.
+#[test]
+fn packets_do_not_wait_for_a_reader() {
+    let Some(net) = Net::new() else { return };
+    let mut link = Link::new(&net);
+    // More than may wait.
+    let all = numbered(8_500, 8_900);
+    for workers in [1, 2] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, mut pipe) = pipe(folder.path());
+        let arguments = format!("--workers {workers} -w {}", path.display());
+        let mut product = Product::inline(&net.product, COUNTER, &[], &arguments);
+        assert!(link.send(&mut product, &all) == all, "all are forwarded");
+        product.wait_for("not taken fast enough");
+        let begin = Instant::now();
+        let done = product.stop_incomplete();
+        assert!(begin.elapsed() < LONG, "it took {:?} to end", begin.elapsed());
+        let mut read = Vec::new();
+        // It ends where there is nothing, since this end is open for writing, too.
+        let _ = pipe.read_to_end(&mut read);
+        let (written, not_written) = (whole_frames(&read), sum(&done.summary, "/not_written"));
+        assert!(written < 10 && (8_500 - written..=8_500).contains(&not_written), "{written}, {not_written}");
+    }
+}
+
+/// One that is slow gets everything, as long as it fits.
+#[test]
+fn a_slow_reader_gets_everything() {
+    let Some(net) = Net::new() else { return };
+    let mut link = Link::new(&net);
+    let all = numbered(3_000, 1_000);
+    for (chain, workers) in [(COUNTER, 1), (LOG, 2)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, mut pipe) = pipe(folder.path());
+        let is_log = chain == LOG;
+        let capture = if is_log { String::new() } else { format!("-w {}", path.display()) };
+        let chain = chain.replace("OUTPUT", path.to_str().expect("a path"));
+        let arguments = format!("--workers {workers} {capture}");
+        let mut product = Product::inline(&net.product, &chain, &[("rules", RULES)], &arguments);
+        assert!(link.send(&mut product, &all) == all, "all are forwarded");
+        product.signal(Signal::TERM);
+        let reader = thread::spawn(move || {
+            thread::sleep(Duration::from_secs(1));
+            let mut read = Vec::new();
+            let mut last = Instant::now();
+            let mut buffer = vec![0; 1 << 14];
+            while last.elapsed() < Duration::from_secs(2) {
+                match pipe.read(&mut buffer) {
+                    Ok(len) => {
+                        read.extend_from_slice(&buffer[..len]);
+                        last = Instant::now();
+                    }
+                    Err(_) => thread::sleep(Duration::from_millis(5)),
+                }
+            }
+            read
+        });
+        let done = product.end();
+        let read = reader.join().expect("no panic");
+        let written = match is_log {
+            true => read.iter().filter(|&&byte| byte == b'\n').count(),
+            false => frames(&read).len(),
+        };
+        assert_eq!(written, 3_000, "{:#}", done.summary);
+    }
+}
+
+#[test]
+fn packets_pass_when_a_reader_has_gone() {
+    let Some(net) = Net::new() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, pipe) = pipe(folder.path());
+    let arguments = format!("-w {}", path.display());
+    let mut product = Product::inline(&net.product, COUNTER, &[], &arguments);
+    ping(&net, SERVER[0], 2).expect("answered");
+    drop(pipe);
+    ping(&net, SERVER[0], 5).expect("answered");
+    product.wait_for("nobody reads it any more");
+    ping(&net, SERVER[0], 5).expect("answered");
+    let done = product.stop_incomplete();
+    assert!(sum(&done.summary, "/not_written") >= 10, "{:#}", done.summary);
+}
