@@ -117,7 +117,7 @@ pub(crate) struct RunArgs {
     /// Begin with the state of flows that --save-state wrote
     #[arg(long, value_name = "FILE")]
     pub(crate) restore_state: Option<PathBuf>,
-    /// Write the state of flows to this file when the run ends
+    /// Write the state of flows to this file when the run ends; a meter's records go on from there and do not end
     #[arg(long, value_name = "FILE")]
     pub(crate) save_state: Option<PathBuf>,
     /// Write it from time to time before, too, such as every 10s

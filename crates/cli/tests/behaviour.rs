@@ -256,6 +256,16 @@ fn bad_chains_name_file_line_and_what_was_expected() {
         ("[[chain]]\nnf = \"meter\"\nidle_timeout = \"3 parsecs\"\n", 3, "expected a time such as \"30s\""),
         ("[[chain]]\nnf = \"meter\"\nidle_timeout = 3\n", 3, "expected a time in quotes"),
         ("[[chain]]\nnf = \"meter\"\nmax_flows = 0\n", 3, "0; expected a number from 1 to 2147483648"),
+        (
+            "[flows.\"meter 1\"]\nby = \"5-tuple\"\n[[chain]]\nnf = \"counter\"\nflows = \"meter 1\"\n[[chain]]\nnf = \"meter\"\n",
+            7,
+            "meter: flows \"meter 1\" are those that a function has to itself; expected another name",
+        ),
+        (
+            "[flows.\"meter 1\"]\nby = \"5-tuple\"\n[[chain]]\nnf = \"meter\"\n[[chain]]\nnf = \"counter\"\nflows = \"meter 1\"\n",
+            6,
+            "counter: flows \"meter 1\" are those that a function has to itself; expected another name",
+        ),
         ("[[chain]]\nnf = \"acl\"\nrules = \"none.rules\"\n", 2, "none.rules: No such file"),
         (
             "[[chain]]\nnf = \"acl\"\nrules = \"bad.rules\"\n",

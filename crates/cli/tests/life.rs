@@ -229,6 +229,65 @@ fn a_run_goes_on_from_a_file() {
     assert_eq!(legend["service"]["address"], "192.0.2.1");
 }
 
+/// A meter's records go on over files, however many workers there are, and over a reload that changes its keys.
+#[test]
+fn a_meters_records_go_on() {
+    let folder = Folder::new();
+    let meter = |more: &str| {
+        format!("[[chain]]\nnf = \"meter\"\nidle_timeout = \"350ms\"\n{more}output = \"flows\"\n")
+    };
+    folder.write("chain.toml", meter(""));
+    folder.write("all-framings.toml", meter("framings = \"all\"\n"));
+    folder.write("counter.toml", "[[chain]]\nnf = \"counter\"\n");
+    let rest: Vec<_> = PACKETS.lines().skip(4).collect();
+    folder.write("rest.pcap", packets::pcap(&rest.join("\n")));
+    let records = || fs::read_to_string(folder.at("flows")).expect("records");
+    let sorted = |text: &str| {
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    succeed(&mut folder.run("chain.toml", &["-r", "all.pcap"]));
+    let whole = records();
+    // One was silent for too long, and is two.
+    assert_eq!(whole.lines().count(), 4, "{whole}");
+    for (before, after) in [("1", "1"), ("1", "7"), ("7", "2")] {
+        let more = ["-r", "all.pcap", "-c", "4", "--workers", before, "--save-state", "state"];
+        succeed(&mut folder.run("chain.toml", &more));
+        assert_eq!(records(), "");
+        let more = ["-r", "rest.pcap", "--workers", after, "--restore-state", "state"];
+        succeed(&mut folder.run("chain.toml", &more));
+        assert_eq!(sorted(&records()), sorted(&whole), "{before} {after}");
+        if after == "1" {
+            assert_eq!(records(), whole, "in order");
+        }
+    }
+    let text = succeed(packetloom().arg("state").arg(folder.at("state")));
+    assert!(
+        text.contains("flows \"meter 1\" by 5-tuple") && text.contains("of 3 flows, 72 bytes each"),
+        "{text}"
+    );
+    succeed(&mut folder.run("chain.toml", &["-r", "all.pcap", "--reload-at", "4=all-framings.toml"]));
+    assert_eq!(sorted(&records()), sorted(&whole));
+    let summary = folder.summary();
+    assert_eq!(summary["replaced"][0]["counted_packets"], 4);
+    assert_eq!(
+        (&summary["functions"][0]["counted_packets"], &summary["functions"][0]["biflows"]),
+        (&2.into(), &4.into())
+    );
+    // Without a meter, nobody goes on with them.
+    let output = folder
+        .run("counter.toml", &["-r", "rest.pcap", "--restore-state", "state"])
+        .output()
+        .expect("it runs");
+    assert!(
+        stderr(&output).contains("flows \"meter 1\": no function keeps state for them now"),
+        "{output:?}"
+    );
+    succeed(&mut folder.run("chain.toml", &["-r", "all.pcap", "--reload-at", "4=counter.toml"]));
+    assert_eq!(records().lines().count(), 3);
+}
+
 #[test]
 fn bad_state_is_78_and_says_why() {
     let folder = Folder::new();

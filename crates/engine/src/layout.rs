@@ -34,6 +34,10 @@ pub struct Used {
     pub definition: Definition,
     /// The functions that keep state for its flows, by their place in the chain, with the words of each.
     pub functions: Vec<(usize, usize)>,
+    /// Whether it is that of one function, which has it to itself: see [`PerFlow::own`](packetloom_nf::PerFlow::own).
+    pub is_own: bool,
+    /// Whether any of them is told what becomes of its state in the end: then one worker has to have all packets of a flow.
+    pub hears_ends: bool,
 }
 
 /// A function's part of the entries of a definition.
@@ -79,13 +83,45 @@ impl Layout {
                     // In the order in which packets come to them.
                     let remembers =
                         per_flow.remembers().map(|keeps| add("sessions", keeps, None)).transpose()?;
-                    let main = add("flows", per_flow.keeps(), per_flow.min_timeout())?;
+                    let keeps = per_flow.keeps();
+                    let main = match per_flow.own() {
+                        None => add("flows", keeps, per_flow.min_timeout())?,
+                        Some(own) => {
+                            layout.add_own(functions, index, own, keeps.words).map_err(|why| (index, why))?
+                        }
+                    };
+                    layout.definitions[main.definition].hears_ends |= per_flow.hears_ends();
                     Some(Parts { main, remembers })
                 }
             };
             layout.parts.push(parts);
         }
         Ok(layout)
+    }
+
+    fn define(&mut self, name: String, definition: Definition, is_own: bool) -> usize {
+        let used = Used { name, definition, functions: Vec::new(), is_own, hears_ends: false };
+        self.definitions.push(used);
+        self.definitions.len() - 1
+    }
+
+    /// Adds a definition that a function has to itself, by the name of this and its place among those of this name.
+    fn add_own(
+        &mut self,
+        functions: &[Box<dyn Prepared>],
+        function: usize,
+        definition: Definition,
+        words: usize,
+    ) -> Result<Part, String> {
+        let nf = functions[function].name();
+        let number = functions[..=function].iter().filter(|function| function.name() == nf).count();
+        let name = format!("{nf} {number}");
+        if self.definitions.iter().any(|used| used.name == name) {
+            return Err(is_taken(&name));
+        }
+        let number = self.define(name, definition, true);
+        self.definitions[number].functions.push((function, words));
+        Ok(Part { definition: number, at: StateAt::default(), is_first: true })
     }
 
     fn add(
@@ -123,11 +159,9 @@ impl Layout {
             }
         }
         let number = match self.definitions.iter().position(|used| used.name == name) {
+            Some(number) if self.definitions[number].is_own => return Err(is_taken(name)),
             Some(number) => number,
-            None => {
-                self.definitions.push(Used { name: name.into(), definition, functions: Vec::new() });
-                self.definitions.len() - 1
-            }
+            None => self.define(name.into(), definition, false),
         };
         let used = &mut self.definitions[number];
         if used.functions.len() == MAX_FUNCTIONS {
@@ -139,21 +173,30 @@ impl Layout {
     }
 
     /// What packets are to have in common that meet one worker: such that it alone knows the flows that have most depend on order, or
-    /// most entries. Workers share the tables of other definitions ([`Used::is_shared`]). None where functions have tables of their
-    /// own, which nobody shares, and no way to spread packets suits them.
+    /// most entries. Workers share the tables of other definitions ([`Used::is_shared`]). None where tables must not be shared, and no way
+    /// to spread packets suits all of them.
     pub fn spread(&self, functions: &[Box<dyn Prepared>]) -> Option<By> {
         let is_used = |by: By| self.definitions.iter().any(|used| used.definition.by == by);
-        // Such as have tables of their own, by 5-tuple and the headers that they see: rewritten ones may be of flows that were apart
-        // before, and errors are not where the connections are that they quote.
-        let has_own = functions.iter().any(|function| function.is_per_flow());
-        let mut after = functions.iter().skip_while(|function| !function.rewrites());
-        if after.any(|function| function.is_per_flow()) || has_own && is_used(By::Connection) {
+        let order = [By::Connection, By::FiveTuple, By::Initiator, By::Source];
+        // A definition of a function's own is by the headers that come to it: rewritten ones may be of flows that were apart before.
+        let rewrites = functions.iter().position(|function| function.rewrites()).unwrap_or(functions.len());
+        let is_behind =
+            |used: &Used| used.is_own && used.functions.iter().any(|&(function, _)| function > rewrites);
+        if self.definitions.iter().any(is_behind) {
             return None;
         }
-        let used =
-            [By::Connection, By::FiveTuple, By::Initiator, By::Source].into_iter().find(|&by| is_used(by));
-        Some(if has_own { By::FiveTuple } else { used.unwrap_or(By::FiveTuple) })
+        let mut unshared = self.definitions.iter().filter(|used| used.is_own || used.hears_ends);
+        let Some(Used { definition: Definition { by, .. }, .. }) = unshared.next() else {
+            return Some(order.into_iter().find(|&by| is_used(by)).unwrap_or(By::FiveTuple));
+        };
+        // Errors are not where the connections are that they quote.
+        let has_others = unshared.any(|used| used.definition.by != *by);
+        (!has_others && (*by == By::Connection || !is_used(By::Connection))).then_some(*by)
     }
+}
+
+fn is_taken(name: &str) -> String {
+    format!("flows {name:?} are those that a function has to itself; expected another name")
 }
 
 impl fmt::Display for Used {

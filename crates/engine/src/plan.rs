@@ -132,7 +132,8 @@ impl fmt::Display for Plan {
                 writeln!(f, "{head:<9} {text}")?;
             }
         }
-        for used in &self.chain.layout.definitions {
+        // What a function has to itself it describes.
+        for used in self.chain.layout.definitions.iter().filter(|used| !used.is_own) {
             writeln!(f, "flows     {used}")?;
         }
         let none = match &settings.source {
@@ -143,8 +144,7 @@ impl fmt::Display for Plan {
         };
         writeln!(f, "sink      {}", path(&settings.sink, none))?;
         writeln!(f, "device    {}", self.placement())?;
-        let has_definitions = !self.chain.layout.definitions.is_empty();
-        let per_flow = has_definitions || self.chain.functions.iter().any(|function| function.is_per_flow());
+        let per_flow = !self.chain.layout.definitions.is_empty();
         let asked = settings.run.workers.get();
         let spread = match (self.workers, per_flow) {
             _ if self.offloaded + self.stateful > 0 => {
@@ -152,7 +152,7 @@ impl fmt::Display for Plan {
                     .into()
             }
             (1, _) if asked > 1 && settings.run.device != Device::Oracle => {
-                "1 worker, since no way to spread packets suits functions with tables of their own: results as of a loop over packets".into()
+                "1 worker, since no way to spread packets suits tables that workers cannot share: results as of a loop over packets".into()
             }
             (1, _) => "1 worker: results as of a loop over packets".into(),
             (workers, true) => {

@@ -244,7 +244,7 @@ fn is_apart<'a>(chains: impl IntoIterator<Item = &'a String>, settings: &str) ->
 }
 
 fn run(chain: &str, capture: &[u8], how: How<'_>) -> (Results, State) {
-    let (results, outcome, _) = all_results(chain, capture, how);
+    let (results, outcome, _) = all_results(chain, capture, How { saves: true, ..how });
     (results, outcome.state.expect("it is saved"))
 }
 
@@ -398,6 +398,156 @@ proptest! {
     }
 }
 
+/// A meter whose timeouts are about as long as a run's cuts are apart.
+fn meter() -> impl Strategy<Value = String> {
+    let timeout = || prop::sample::select(vec!["0", "300us", "1ms", "5ms", "30s"]);
+    let before = prop::sample::select(vec![
+        "",
+        "[[chain]]\nnf = \"counter\"\n",
+        "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n",
+        "[[chain]]\nnf = \"source-counter\"\n",
+    ]);
+    (before, timeout(), timeout()).prop_map(|(before, idle, active)| {
+        format!(
+            "{before}[[chain]]\nnf = \"meter\"\nidle_timeout = \"{idle}\"\nactive_timeout = \"{active}\"\noutput = \"flows\"\n"
+        )
+    })
+}
+
+/// Runs one after the other, over packets that end at each of these; the last one hands out what is left. Each has one of the settings, in
+/// turn, and goes on from the file of the one before. All records.
+fn records_of_runs(chain: &str, capture: &[u8], cuts: &[u64], settings: &[&str]) -> Vec<String> {
+    let (mut records, mut restore, mut from) = (Vec::new(), None, 0);
+    for (turn, until) in cuts.iter().copied().map(Some).chain([None]).enumerate() {
+        let how = How {
+            settings: settings[turn % settings.len()],
+            limit: until.map(|until| until - from),
+            restore: restore.take(),
+            saves: until.is_some(),
+            ..How::default()
+        };
+        let (results, outcome, notices) = all_results(chain, &without_first(capture, from), how);
+        assert_eq!(notices, Vec::<String>::new());
+        records.extend(results.records);
+        if let (Some(state), Some(until)) = (outcome.state, until) {
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            state.save(file.path()).expect("written");
+            restore = Some(State::load(file.path()).expect("a state"));
+            from = until;
+        }
+    }
+    records.sort_unstable();
+    records
+}
+
+/// Packets of records, in both directions.
+fn packets_of(records: &[String]) -> u64 {
+    let of = |record: &String| {
+        let record: serde_json::Value = serde_json::from_str(record).expect("JSON");
+        let number = |name: &str| record[name].as_u64().expect("a number");
+        number("packetDeltaCount") + number("reversePacketDeltaCount")
+    };
+    records.iter().map(of).sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Records go on from run to run, whoever runs them: they are those of one run.
+    #[test]
+    fn records_of_runs_that_go_on_are_those_of_one_run(
+        chain in meter(),
+        (packets, seed) in (1u64..2_000, any::<u64>()),
+        cuts in prop::collection::btree_set(0u64..2_000, 1..4),
+    ) {
+        let capture = talk(packets, seed);
+        let cuts: Vec<_> = cuts.into_iter().map(|at| at.min(packets)).collect();
+        let (oracle, ..) = all_results(&chain, &capture, How { settings: ORACLE, ..How::default() });
+        for settings in [
+            &[""][..],
+            &["workers = 2", "workers = 7\nbatch = 5"],
+            &["workers = 7", "", "batch = 7"],
+            &[ORACLE, "workers = 2"],
+            &["batch = 7", ORACLE],
+        ] {
+            let found = records_of_runs(&chain, &capture, &cuts, settings);
+            prop_assert_eq!(&found, &oracle.records, "{:?} {:?}\n{}", settings, &cuts, &chain);
+        }
+    }
+
+    /// A file is the same whoever writes it, with a meter too.
+    #[test]
+    fn a_meters_part_of_a_file_is_the_same_whoever_writes_it(
+        chain in meter(), (packets, at, seed) in (1u64..2_000, 0u64..2_000, any::<u64>()),
+    ) {
+        let capture = talk(packets, seed);
+        let (_, expected) = run(&chain, &capture, How { settings: ORACLE, ..How::default() });
+        let meter = expected.definitions.iter().find(|held| held.name == "meter 1").expect("its flows");
+        prop_assert_eq!((meter.functions[0].nf.as_str(), meter.words()), ("meter", 9));
+        for settings in ["", "workers = 2", "workers = 7\nbatch = 5"] {
+            let (_, state) = run(&chain, &capture, How { settings, ..How::default() });
+            prop_assert_eq!(difference(&state, &expected), None, "{}\n{}", settings, &chain);
+            // Over a reload, and with another meter that takes over.
+            for other in [chain.clone(), chain.replace("nf = \"meter\"", "nf = \"meter\"\nframings = \"all\"")] {
+                let how = How { settings, reloads: vec![(at, other)], ..How::default() };
+                let (_, state) = run(&chain, &capture, how);
+                prop_assert_eq!(difference(&state, &expected), None, "{}\n{}", settings, &chain);
+            }
+        }
+    }
+
+    /// A meter whose settings change goes on with the records of the one before; one that is gone ends them.
+    #[test]
+    fn records_go_on_over_a_reload_with_another_meter(
+        chain in meter(),
+        (packets, seed) in (1u64..2_000, any::<u64>()),
+        at in prop::collection::btree_set(0u64..2_000, 1..4),
+    ) {
+        let capture = talk(packets, seed);
+        let (whole, ..) = all_results(&chain, &capture, How::default());
+        let other = chain.replace("nf = \"meter\"", "nf = \"meter\"\nframings = \"all\"");
+        let at: Vec<_> = at.into_iter().collect();
+        for settings in ["", "workers = 2", "workers = 7\nbatch = 5", ORACLE] {
+            let chains = [&other, &chain].into_iter().cycle();
+            let reloads = at.iter().copied().zip(chains.cloned()).collect();
+            let (found, _, notices) =
+                all_results(&chain, &capture, How { settings, reloads, ..How::default() });
+            prop_assert_eq!(&found.records, &whole.records, "{} {:?}\n{}", settings, &at, &chain);
+            prop_assert_eq!(notices, Vec::<String>::new());
+            let without = "[[chain]]\nnf = \"counter\"\n".to_owned();
+            let reloads = vec![(at[0], without)];
+            let (found, _, notices) =
+                all_results(&chain, &capture, How { settings, reloads, ..How::default() });
+            let (cut, ..) =
+                all_results(&chain, &capture, How { settings, limit: Some(at[0]), ..How::default() });
+            prop_assert_eq!(&found.records, &cut.records, "{} {:?}\n{}", settings, &at, &chain);
+            prop_assert!(notices.iter().all(|said| !said.contains("meter")), "{:?}", notices);
+        }
+    }
+
+    /// Where there is no room for all flows of a file, the records of those end that do not go on: each packet is in one.
+    #[test]
+    fn records_that_find_no_room_end(
+        max_flows in 1u64..40, (at, seed) in (0u64..1_500, any::<u64>()),
+    ) {
+        let capture = talk(1_500, seed);
+        let of = |max_flows: u64| format!("[[chain]]\nnf = \"meter\"\nmax_flows = {max_flows}\noutput = \"flows\"\n");
+        let (large, small) = (of(1_000), of(max_flows));
+        for settings in ["", "workers = 7", ORACLE] {
+            let how = How { settings, limit: Some(at), saves: true, ..How::default() };
+            let (first, outcome, _) = all_results(&large, &capture, how);
+            let restore = outcome.state;
+            let rest = without_first(&capture, at);
+            let (second, ..) = all_results(&small, &rest, How { settings, restore, ..How::default() });
+            let records = [first.records, second.records].concat();
+            prop_assert_eq!(packets_of(&records), 1_500, "{}", settings);
+            let reloads = vec![(at, small.clone())];
+            let (found, ..) = all_results(&large, &capture, How { settings, reloads, ..How::default() });
+            prop_assert_eq!(packets_of(&found.records), 1_500, "{}", settings);
+        }
+    }
+}
+
 /// A number that is more likely than others to be taken for one that means something.
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![any::<u64>(), 0u64..20, Just(u64::MAX), (0u64..4).prop_map(|high| high << 32 | 1)]
@@ -427,12 +577,13 @@ proptest! {
         (seed, at) in (any::<u64>(), 100u64..600),
     ) {
         let capture = talk(800, seed);
+        let chain = format!("{chain}{}", METERS[0]);
         let (_, mut state) = run(&chain, &capture, How { limit: Some(at), ..How::default() });
         overwrite(&mut state, &words);
         let rest = without_first(&capture, at);
         for settings in ["", "workers = 3", "device = \"oracle\""] {
             let restore = Some(state.clone());
-            let (found, _) = run(&chain, &rest, How { settings, restore, ..How::default() });
+            let (found, ..) = all_results(&chain, &rest, How { settings, restore, ..How::default() });
             prop_assert_eq!(&found.summary["received"], 800 - at);
         }
     }
@@ -576,7 +727,7 @@ fn chain_for_device() -> impl Strategy<Value = String> {
 
 /// How a chain is run on a device.
 fn on<'a>(device: &Device, settings: &'a str) -> How<'a> {
-    How { settings, device: Some(device.clone()), ..How::default() }
+    How { settings, device: Some(device.clone()), saves: true, ..How::default() }
 }
 
 fn name_of(device: &Device) -> String {
@@ -605,8 +756,11 @@ fn reloads_on_devices_give_what_the_oracle_gives() {
         let mut reloads: Vec<_> = chains.into_iter().map(|(chain, at)| (at, chain)).collect();
         reloads.sort();
         let reloads = || reloads.clone();
-        let (oracle, _, said) =
-            all_results(&first, &capture, How { settings: ORACLE, reloads: reloads(), ..How::default() });
+        let (oracle, _, said) = all_results(
+            &first,
+            &capture,
+            How { settings: ORACLE, reloads: reloads(), saves: true, ..How::default() },
+        );
         assert_eq!(oracle.summary["reloads"]["done"], reloads().len());
         let (_, fast) = run(&first, &capture, How { reloads: reloads(), ..How::default() });
         for device in devices_of(turn) {

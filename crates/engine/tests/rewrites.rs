@@ -5,7 +5,7 @@
 mod support;
 
 use packetloom_nf::oracle::OraclePacket;
-use packetloom_nf::{Form, Function, Oracle, Prepared, Records, Report, Standalone};
+use packetloom_nf::{Form, Function, Oracle, Prepared, Report, Standalone};
 use packetloom_packet::{Address, Batch, End, KeyBits, Rewrite, Verdict};
 use support::{How, Results, results, traffic};
 
@@ -23,17 +23,13 @@ impl Prepared for Mover {
         vec![]
     }
 
-    fn is_per_flow(&self) -> bool {
-        false
-    }
-
     fn form(&self) -> Form<'_> {
         Form::Standalone(self)
     }
 }
 
 impl Standalone for Mover {
-    fn function(&self, _workers: usize) -> Box<dyn Function> {
+    fn function(&self) -> Box<dyn Function> {
         Box::new(Self)
     }
 
@@ -52,7 +48,7 @@ fn moved(port: u16) -> u16 {
 }
 
 impl Function for Mover {
-    fn process(&mut self, batch: &mut Batch, _records: &mut Records<'_>) {
+    fn process(&mut self, batch: &mut Batch) {
         let (verdicts, v4, v6) = batch.judge();
         let mut rewrites = Vec::new();
         macro_rules! gather {
@@ -83,7 +79,7 @@ impl Function for Mover {
 }
 
 impl Oracle for Mover {
-    fn step(&mut self, _packet: &OraclePacket, _records: &mut Records<'_>) -> Verdict {
+    fn step(&mut self, _packet: &OraclePacket) -> Verdict {
         unreachable!("chains with this function are not run by the oracle")
     }
 

@@ -13,7 +13,7 @@ use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
 use packetloom_nf::flows::{By, FlowFunction, FlowOracle, Flows, Keeps, OracleFlow, OracleFlows, StateAt};
 use packetloom_nf::oracle::OraclePacket;
-use packetloom_nf::{Context, Form, PerFlow, Prepared, Report};
+use packetloom_nf::{Context, Form, PerFlow, Prepared, Records, Report};
 use packetloom_packet::key::join;
 use packetloom_packet::{Batch, Key, KeyBits, LinkType, MatchKey4, MatchKey6, Verdict, dissect};
 use proptest::prelude::*;
@@ -375,10 +375,6 @@ impl Prepared for Failing {
         vec![]
     }
 
-    fn is_per_flow(&self) -> bool {
-        false
-    }
-
     fn form(&self) -> Form<'_> {
         Form::PerFlow(self)
     }
@@ -403,7 +399,7 @@ impl FlowFunction for Failing {
         self.0 = at;
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
         flows.each(self.0, batch, |packet, _: &mut ()| {
             assert!(packet.now.as_nanos() != 3_000_000, "{DEFECT}");
             Verdict::Pass
@@ -422,7 +418,12 @@ impl FlowOracle for Failing {
 
     fn load(&mut self, _: u64, _: &[u64]) {}
 
-    fn step(&mut self, _packet: &mut OraclePacket, _flow: &OracleFlow) -> Verdict {
+    fn step(
+        &mut self,
+        _packet: &mut OraclePacket,
+        _flow: &OracleFlow,
+        _records: &mut Records<'_>,
+    ) -> Verdict {
         Verdict::Pass
     }
 

@@ -35,10 +35,10 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use packetloom_classify::RuleSet;
-use packetloom_packet::{Batch, FlowRecord, PacketRecord, PortNames, Timestamp, Verdict};
+use packetloom_packet::{Batch, FlowRecord, PacketRecord, PortNames, Verdict};
 use serde::de::DeserializeOwned;
 
-use crate::flows::{FlowFunction, FlowOracle, Keeps, Kernel, StateAt};
+use crate::flows::{Definition, FlowFunction, FlowOracle, Keeps, Kernel, StateAt};
 use crate::oracle::OraclePacket;
 use crate::units::Span;
 
@@ -109,9 +109,6 @@ pub trait Prepared: Any + Send + Sync {
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
-
-    /// Whether it keeps state by itself for each bidirectional flow, so that all packets of a flow must meet the same worker.
-    fn is_per_flow(&self) -> bool;
 
     /// Whether it gives packets other addresses or ports, which later functions see.
     fn rewrites(&self) -> bool {
@@ -186,16 +183,16 @@ pub(crate) fn is_equal<T: Prepared + PartialEq>(own: &T, old: &dyn Prepared) -> 
 /// Functions by where their state is.
 #[derive(Clone, Copy)]
 pub enum Form<'a> {
-    /// They keep it themselves, if they have any.
+    /// They keep none for flows.
     Standalone(&'a dyn Standalone),
     /// In the entries of a flow definition.
     PerFlow(&'a dyn PerFlow),
 }
 
-/// A function that keeps its state itself.
+/// A function that keeps no state for flows.
 pub trait Standalone: Send + Sync {
-    /// Makes the batch form for one worker of `workers`.
-    fn function(&self, workers: usize) -> Box<dyn Function>;
+    /// Makes the batch form for one worker.
+    fn function(&self) -> Box<dyn Function>;
 
     /// Makes the oracle.
     fn oracle(&self) -> Box<dyn Oracle>;
@@ -210,6 +207,23 @@ pub trait PerFlow: Send + Sync {
     /// which of a source's packets begin a flow.
     fn remembers(&self) -> Option<Keeps> {
         None
+    }
+
+    /// The definition that it has to itself, in place of one that it names: its [`Keeps::by`] is the only one that it keeps state by. Keys
+    /// are those of packets as they come to it, without such as it does not [select](FlowFunction::select). Tables begin small and grow, and
+    /// where input comes as it is sent, flows that were silent for too long are looked for.
+    fn own(&self) -> Option<Definition> {
+        None
+    }
+
+    /// Whether it is told what becomes of its state in the end ([`FlowFunction::on_end`]). Workers do not share its table then.
+    fn hears_ends(&self) -> bool {
+        false
+    }
+
+    /// Bits of its words, by the places of these, that mean something in this run alone: files do not have them.
+    fn passing(&self) -> &'static [(usize, u64)] {
+        &[]
     }
 
     /// The version of what its words mean: state of another one is not taken over.
@@ -270,7 +284,7 @@ pub struct Found {
 /// The batch form of a function, owned by one worker.
 pub trait Function: Send {
     /// Judges the packets of a batch that still pass, in their order; packets dropped before are not looked at.
-    fn process(&mut self, batch: &mut Batch, records: &mut Records<'_>);
+    fn process(&mut self, batch: &mut Batch);
 
     /// Takes what a device found out about those of `packets` packets that came here, in place of [`Function::process`]: only where
     /// [`Prepared::offload`] says what that is. Those that it drops are taken out of `found`, and the verdicts on them are written.
@@ -282,19 +296,6 @@ pub trait Function: Send {
     /// Hands out the packets of the last batch that are to be logged, in order of arrival.
     fn logged(&mut self, into: &mut Vec<Logged>) {
         let _ = into;
-    }
-
-    /// Lets state expire that has been idle until `now`; called after a batch of `packets` where input comes as it is
-    /// sent. Bounded work; what is not reached now is reached by later calls.
-    fn expire(&mut self, now: Timestamp, packets: usize, records: &mut Records<'_>) {
-        let _ = (now, packets, records);
-    }
-
-    /// Hands out what is still held, at the end of the input: at most `most` records a call, so that they can be written
-    /// in between. Returns whether there are more.
-    fn drain(&mut self, most: usize, records: &mut Records<'_>) -> bool {
-        let _ = (most, records);
-        false
     }
 
     /// What it counted.
@@ -309,16 +310,11 @@ pub trait Oracle {
     }
 
     /// Judges one packet.
-    fn step(&mut self, packet: &OraclePacket, records: &mut Records<'_>) -> Verdict;
+    fn step(&mut self, packet: &OraclePacket) -> Verdict;
 
     /// The rule that asks for the packet of the last step to be logged.
     fn logged(&self) -> Option<u32> {
         None
-    }
-
-    /// Hands out all that is still held, at the end of the input.
-    fn finish(&mut self, records: &mut Records<'_>) {
-        let _ = records;
     }
 
     /// What it counted, in the same form as the function's.

@@ -345,13 +345,6 @@ impl<const W: usize> States<W> {
         }
     }
 
-    /// Forgets all entries and what was counted. What has grown stays.
-    pub fn clear(&mut self) {
-        self.groups.iter().for_each(|tags| store(tags, 0));
-        self.removed.clear();
-        (self.hand, self.len, self.counts) = (Hand::default(), 0, Counts::default());
-    }
-
     /// Flows it holds, dead ones included.
     pub fn len(&self) -> usize {
         self.len
@@ -540,12 +533,18 @@ impl<const W: usize> States<W> {
     }
 
     /// Puts in an entry of another table with the same functions, in the place of the one of its flow if there is one; whether its key has the
-    /// form of these, and there was room, which there is for a fourth more than else: tables in regions may hold somewhat more. Nothing is
+    /// form of these, and there was room, which there is for a fourth more than else: tables in regions may hold somewhat more. One that grows
+    /// does so where it has to. Nothing is
     /// counted.
     pub fn put(&mut self, entry: Entry<'_, W>) -> bool {
         let flow = Hashed { key: entry.key(), hash: self.hash(&entry.key()) };
         if !self.form.is_of(&flow.key) {
             return false;
+        }
+        // As far as it may grow; one that does not has all its room.
+        let needed = (self.len + 1).min(self.capacity);
+        if needed > self.room {
+            self.grow(needed, 0);
         }
         let counts = self.counts;
         let slot = match self.form {
@@ -668,9 +667,13 @@ impl<'a, const W: usize> Entry<'a, W> {
 
     /// What a function keeps there, if it has seen a packet of the flow.
     pub fn state<S: Pod>(&self, at: StateAt) -> Option<&'a S> {
+        Some(state(self.state_words(at, state_words::<S>())?))
+    }
+
+    /// The same, in so many words.
+    pub fn state_words(&self, at: StateAt, words: usize) -> Option<&'a [u64]> {
         let is_there = self.seen() >> (FUNCTIONS + at.function) & 1 == 1;
-        let words = &self.functions()[at.word..][..state_words::<S>()];
-        is_there.then(|| state(words))
+        is_there.then(|| &self.functions()[at.word..][..words])
     }
 }
 
@@ -704,6 +707,11 @@ impl EntriesMut<'_> {
         let words = self.words(line, at);
         *words = S::zeroed();
         Some(words)
+    }
+
+    /// Forgets what a function keeps at a place.
+    pub fn forget(&mut self, slot: Slot, at: StateAt) {
+        *self.head(slot as usize) &= !(1 << (FUNCTIONS + at.function));
     }
 
     /// What a function keeps at a place, where that has [begun](Self::begin).

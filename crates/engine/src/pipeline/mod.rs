@@ -9,7 +9,7 @@ mod worker;
 use std::ops::Range;
 
 use packetloom_export::json;
-use packetloom_nf::flows::{Counts, FlowFunction};
+use packetloom_nf::flows::{AnyEntry, Counts, End, Ending, FlowFunction};
 use packetloom_nf::{Form, Found, Function, Logged, Prepared, Report};
 use packetloom_packet::{Batch, FlowRecord, LinkType, Timestamp, Verdict};
 
@@ -41,6 +41,8 @@ pub(crate) struct Pipeline {
 struct Stage {
     function: Fast,
     encoder: Encoder,
+    /// Words of its state, if it is told what becomes of that in the end; and how far it was told, where it is over.
+    ends: Option<(usize, Ending)>,
     /// Whether it judges each piece or part of a batch right after the function before it, while the entries are at hand that both keep
     /// their state in.
     joins: bool,
@@ -68,24 +70,34 @@ impl Pipeline {
             let remembers = parts.is_some_and(|parts| parts.remembers.is_some());
             let joins = main.is_some() && !remembers && before == main;
             before = main;
+            let ends = match function.form() {
+                Form::PerFlow(function) if function.hears_ends() => {
+                    Some((function.keeps().words, Ending::default()))
+                }
+                _ => None,
+            };
             let function = match (function.form(), parts) {
-                (Form::Standalone(function), _) => Fast::Standalone(function.function(shared.workers())),
+                (Form::Standalone(function), _) => Fast::Standalone(function.function()),
                 (Form::PerFlow(function), Some(parts)) => {
                     Fast::PerFlow(function.function(parts.main.at), *parts)
                 }
                 (Form::PerFlow(_), None) => unreachable!("the layout has a part for each of them"),
             };
-            Stage { function, encoder, joins }
+            Stage { function, encoder, ends, joins }
         });
         Self { stages: stages.collect(), tables }
     }
 
     /// Puts in the state of flows of a chain with the same layout, where no other worker shares their tables.
     pub(crate) fn restore(&mut self, state: &State) {
-        for (held, tables) in state.definitions.iter().zip(&mut self.tables) {
+        let Self { stages, tables } = self;
+        for (number, (held, tables)) in state.definitions.iter().zip(tables).enumerate() {
             if let Some(flows) = tables.own() {
                 let [v4, v6] = &held.entries;
-                flows.restore([v4, v6], held.words(), held.counts);
+                flows.restore([v4, v6], held.words(), held.counts, |entry| {
+                    let stages = stages.iter_mut().filter(|stage| stage.definition() == Some(number));
+                    stages.for_each(|stage| stage.end(entry, End::Evicted));
+                });
             }
         }
     }
@@ -98,6 +110,8 @@ impl Pipeline {
 
     /// Goes on as those of the chain that follows; functions that go on are taken out of these.
     pub(crate) fn succeed(&mut self, mut next: Self, goes_on: &[Option<usize>]) {
+        let wall_offset = self.stages.first().map_or(0, |stage| stage.encoder.wall_offset);
+        next.stages.iter_mut().for_each(|stage| stage.encoder.wall_offset = wall_offset);
         let mut old: Vec<_> = self.stages.drain(..).map(Some).collect();
         for (stage, before) in next.stages.iter_mut().zip(goes_on) {
             let Some(mut before) = before.and_then(|before| old[before].take()) else { continue };
@@ -160,12 +174,7 @@ impl Pipeline {
         self.stages.iter_mut().for_each(|stage| stage.encoder.wall_offset = wall_offset);
         for run in self.stages[part].chunk_by_mut(|_, after| after.joins) {
             match &mut run[0] {
-                Stage { function: Fast::Standalone(function), encoder, .. } => {
-                    function.process(batch, &mut |record| encoder.record(record));
-                    if let Some(Expiry { now, packets }) = expiry {
-                        function.expire(now, packets, &mut |record| encoder.record(record));
-                    }
-                }
+                Stage { function: Fast::Standalone(function), .. } => function.process(batch),
                 Stage { function: Fast::PerFlow(function, parts), .. } => {
                     let Parts { main, remembers } = *parts;
                     if let Some(part) = remembers {
@@ -174,18 +183,35 @@ impl Pipeline {
                             function.remember(part.at, batch, flows);
                         })?;
                     }
-                    let whole = run.iter_mut().filter_map(Stage::per_flow).any(|f| f.wants_whole());
+                    tables[main.definition].arrive_late(batch, |batch, flows| function.select(batch, flows));
+                    let whole = run.iter_mut().filter_map(Stage::per_flow).any(|(f, _)| f.wants_whole());
                     tables[main.definition].visit(main.is_first, whole, batch, |batch, flows| {
-                        run.iter_mut().filter_map(Stage::per_flow).for_each(|f| f.process(batch, flows));
+                        for (function, encoder) in run.iter_mut().filter_map(Stage::per_flow) {
+                            function.process(batch, flows, &mut |record| encoder.record(record));
+                        }
                     })?;
                 }
             }
             run.iter_mut().for_each(Stage::take_logged);
         }
         if is_last {
-            tables.iter_mut().for_each(Tables::leave);
+            self.leave();
+            if let Some(expiry) = expiry {
+                self.tables.iter_mut().for_each(|tables| tables.sweep(expiry));
+                self.leave();
+            }
         }
         Ok(())
+    }
+
+    /// To be called when all functions are done with a batch: tells them which states are over.
+    fn leave(&mut self) {
+        for stage in self.stages.iter_mut().filter(|stage| stage.ends.is_some()) {
+            if let Some(definition) = stage.definition() {
+                self.tables[definition].flows().each_ended(|entry, end| stage.end(entry, end));
+            }
+        }
+        self.tables.iter_mut().for_each(Tables::leave);
     }
 
     /// Takes some frames of a batch, in a batch of their own, through standalone functions of the chain; `frames` are their places
@@ -194,7 +220,7 @@ impl Pipeline {
         let mut logged = Vec::new();
         for Stage { function, encoder, .. } in &mut self.stages[part] {
             let Fast::Standalone(function) = function else { continue };
-            function.process(aside, &mut |record| encoder.record(record));
+            function.process(aside);
             function.logged(&mut logged);
             let in_whole = |Logged { frame, rule }| Logged { frame: frames[frame as usize], rule };
             encoder.logged.extend(logged.drain(..).map(in_whole));
@@ -221,12 +247,14 @@ impl Pipeline {
 
     /// Hands out some of what the functions still hold; returns whether there is more.
     pub(crate) fn drain(&mut self) -> bool {
-        self.stages.iter_mut().any(Stage::drain)
+        let Self { stages, tables } = self;
+        stages.iter_mut().any(|stage| stage.drain(tables))
     }
 
     /// The same of some functions.
     pub(crate) fn drain_some(&mut self, functions: &[usize]) -> bool {
-        functions.iter().any(|&function| self.stages[function].drain())
+        let Self { stages, tables } = self;
+        functions.iter().any(|&function| stages[function].drain(tables))
     }
 
     /// What came of the packets so far beside verdicts, function by function.
@@ -277,18 +305,38 @@ impl Pipeline {
 
 impl Stage {
     /// Hands out some of what the function still holds; returns whether there is more.
-    fn drain(&mut self) -> bool {
-        let Self { function, encoder, .. } = self;
-        match function {
-            Fast::Standalone(function) => function.drain(DRAINED, &mut |record| encoder.record(record)),
-            Fast::PerFlow(..) => false,
+    fn drain(&mut self, tables: &mut [Tables]) -> bool {
+        let Self { function, encoder, ends, .. } = self;
+        let (Fast::PerFlow(function, Parts { main, .. }), Some((words, ending))) = (function, ends) else {
+            return false;
+        };
+        let Some(flows) = tables[main.definition].own() else { return false };
+        let records = &mut |record: &FlowRecord| encoder.record(record);
+        ending.step(&mut **function, (main.at, *words), flows, DRAINED, records)
+    }
+
+    /// Tells the function of an entry that is over, if it has state there and wants to know.
+    fn end(&mut self, entry: AnyEntry<'_>, end: End) {
+        let Self { function, encoder, ends, .. } = self;
+        if let (Fast::PerFlow(function, Parts { main, .. }), Some((words, _))) = (function, ends)
+            && let Some(state) = entry.state_words(main.at, *words)
+        {
+            function.on_end(&entry.flow(), state, end, &mut |record| encoder.record(record));
         }
     }
 
-    /// What keeps its state in the entries of flows.
-    fn per_flow(&mut self) -> Option<&mut dyn FlowFunction> {
+    /// The definition by which it judges packets, if it keeps its state in the entries of flows.
+    fn definition(&self) -> Option<usize> {
+        match &self.function {
+            Fast::PerFlow(_, parts) => Some(parts.main.definition),
+            Fast::Standalone(_) => None,
+        }
+    }
+
+    /// What keeps its state there, and where its records go.
+    fn per_flow(&mut self) -> Option<(&mut dyn FlowFunction, &mut Encoder)> {
         match &mut self.function {
-            Fast::PerFlow(function, _) => Some(&mut **function),
+            Fast::PerFlow(function, _) => Some((&mut **function, &mut self.encoder)),
             Fast::Standalone(_) => None,
         }
     }

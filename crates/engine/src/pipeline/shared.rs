@@ -3,11 +3,11 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use packetloom_nf::flows::{By, Flows, Poisoned, SharedFlows, Visitor};
+use packetloom_nf::flows::{By, Flows, Poisoned, SharedFlows, Sweep, Visitor};
 use packetloom_nf::{Form, Report};
 use packetloom_packet::Batch;
 
-use super::{Counted, Worker, WorkerReport};
+use super::{Counted, Expiry, Worker, WorkerReport};
 use crate::layout::Used;
 use crate::{Chain, Error, Plan, State};
 
@@ -48,16 +48,12 @@ impl Shared {
 
     fn of(chain: &Chain, spread: By, workers: usize, batch: usize) -> Self {
         let tables = chain.layout.definitions.iter().map(|used| {
-            let Used { definition, .. } = used;
+            let Used { definition, hears_ends, .. } = used;
             let is_shared = workers > 1 && used.is_shared(spread);
+            debug_assert!(!is_shared || !hears_ends, "packets are spread so that it is not");
             is_shared.then(|| Arc::new(SharedFlows::new(definition, workers, batch, used.words(), seeds())))
         });
         Self { workers, batch, tables: tables.collect() }
-    }
-
-    /// How many workers there are.
-    pub(crate) fn workers(&self) -> usize {
-        self.workers
     }
 
     /// The tables of a chain's definitions for a worker.
@@ -67,7 +63,13 @@ impl Shared {
             Some(shared) => Tables::Shared(Visitor::new(shared, worker, self.workers)),
             None => {
                 let (workers, words) = (self.workers, used.words());
-                Tables::Own(Flows::new(&used.definition, workers, self.batch, words, seeds()))
+                if used.is_own {
+                    let flows = Flows::growing(&used.definition, workers, words, seeds());
+                    let sweep = used.definition.timeout.limit().map(|_| Sweep::default());
+                    Tables::OfOne { flows, sweep }
+                } else {
+                    Tables::Own(Flows::new(&used.definition, workers, self.batch, words, seeds()))
+                }
             }
         });
         tables.collect()
@@ -159,6 +161,8 @@ impl From<Poisoned> for Error {
 pub(crate) enum Tables {
     /// No other worker sees packets of these flows.
     Own(Flows),
+    /// The same of a definition that one function has to itself; how far it was swept, where its flows expire.
+    OfOne { flows: Flows, sweep: Option<Sweep> },
     /// Others do.
     Shared(Visitor),
 }
@@ -168,7 +172,17 @@ impl Tables {
     pub(crate) fn arrive(&mut self, batch: &Batch) {
         match self {
             Self::Own(flows) => flows.arrive(batch),
+            // When they come to the function.
+            Self::OfOne { .. } => {}
             Self::Shared(visitor) => visitor.arrive(batch),
+        }
+    }
+
+    /// Takes the flows of a batch's packets as they come to the function that has these to itself, and has it `select` some.
+    pub(crate) fn arrive_late(&mut self, batch: &Batch, select: impl FnOnce(&Batch, &mut Flows)) {
+        if let Self::OfOne { flows, .. } = self {
+            flows.arrive_growing(batch);
+            select(batch, flows);
         }
     }
 
@@ -182,7 +196,7 @@ impl Tables {
         judge: impl FnMut(&mut Batch, &mut Flows),
     ) -> Result<(), Error> {
         match self {
-            Self::Own(flows) => {
+            Self::Own(flows) | Self::OfOne { flows, .. } => {
                 flows.visit(is_first, whole, batch, judge);
                 Ok(())
             }
@@ -195,15 +209,22 @@ impl Tables {
 
     /// To be called when all functions are done with a batch.
     pub(crate) fn leave(&mut self) {
-        if let Self::Own(flows) = self {
+        if let Some(flows) = self.own() {
             flows.leave();
+        }
+    }
+
+    /// Looks for flows that were silent for too long, where it is to; between batches.
+    pub(crate) fn sweep(&mut self, Expiry { now, packets }: Expiry) {
+        if let Self::OfOne { flows, sweep: Some(sweep) } = self {
+            flows.sweep(sweep, now, packets);
         }
     }
 
     /// Those of this worker alone.
     pub(crate) fn own(&mut self) -> Option<&mut Flows> {
         match self {
-            Self::Own(flows) => Some(flows),
+            Self::Own(flows) | Self::OfOne { flows, .. } => Some(flows),
             Self::Shared(_) => None,
         }
     }
@@ -211,7 +232,7 @@ impl Tables {
     /// The flows that only this worker knows of.
     pub(crate) fn flows(&self) -> &Flows {
         match self {
-            Self::Own(flows) => flows,
+            Self::Own(flows) | Self::OfOne { flows, .. } => flows,
             Self::Shared(visitor) => visitor.flows(),
         }
     }

@@ -171,7 +171,7 @@ impl Runner<'_, '_> {
             spare.push(oldest.batch);
         }
         self.standby.news().for_each(|news| notice(&news));
-        outlet.drain(&mut self.stages)?;
+        outlet.drain(&mut self.stages, false)?;
         self.shares.faults = self.standby.faults();
         (self.shares.loads, self.shares.longest_load) = self.standby.loads();
         Ok((self.stages.report(), self.shares))

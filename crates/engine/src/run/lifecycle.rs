@@ -17,6 +17,7 @@ use packetloom_packet::PortNames;
 use super::loader::Loader;
 use super::{Outlet, Position, Statistics};
 use crate::chain::Origin;
+use crate::layout::Used;
 use crate::outcome::{Reloads, Replaced, TopFlows};
 use crate::state::places_of_state;
 use crate::{Chain, Error, Plan, State};
@@ -91,6 +92,8 @@ pub(super) struct ChainSwap {
     pub(super) goes_on: Vec<Option<usize>>,
     /// Functions of the old chain that are done, by their place there, and what they are called.
     pub(super) leaving: Vec<(usize, &'static str)>,
+    /// Those of them whose state nobody goes on with.
+    pub(super) ending: Vec<usize>,
     /// What flows begin with.
     pub(super) state: State,
 }
@@ -100,8 +103,8 @@ pub(super) trait Runner: Sized {
     /// The state of all flows.
     fn save(&mut self, chain: &Chain) -> Result<State, Error>;
 
-    /// Has functions hand out some of what they hold; whether there is more.
-    fn drain(&mut self, leaving: &[usize]) -> Result<bool, Error>;
+    /// Tells functions of some more states that are over; whether there are more.
+    fn drain(&mut self, ending: &[usize]) -> Result<bool, Error>;
 
     /// Writes the records that came of it.
     fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error>;
@@ -254,7 +257,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
                 }
                 Due::Save => {
                     let state = runner.save(self.chain())?;
-                    self.save(&at.date(state));
+                    self.save(&at.date(self.chain(), state));
                     self.saved = Instant::now();
                     break;
                 }
@@ -265,7 +268,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
 
     /// The state at the end, where it is wanted.
     pub(super) fn last_state(&self, at: Position, runner: &mut impl Runner) -> Result<Option<State>, Error> {
-        self.saves().then(|| Ok(at.date(runner.save(self.chain())?))).transpose()
+        self.saves().then(|| Ok(at.date(self.chain(), runner.save(self.chain())?))).transpose()
     }
 
     /// Whether the state is to be saved now, as it is from time to time.
@@ -300,7 +303,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         let before = latest.as_deref().unwrap_or(self.first).chain();
         let leaving: Vec<_> = swap.leaving.iter().map(|&(function, _)| function).collect();
         loop {
-            let more = runner.drain(&leaving)?;
+            let more = runner.drain(&swap.ending)?;
             runner.write_records(outlet)?;
             if !more {
                 break;
@@ -324,7 +327,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
     }
 
     /// Makes a plan the latest; also returns the one that was, if it was not the first. None where it cannot be.
-    fn follow(&mut self, mut plan: Box<Plan>, state: State) -> Option<(ChainSwap, Option<Box<Plan>>)> {
+    fn follow(&mut self, mut plan: Box<Plan>, mut state: State) -> Option<(ChainSwap, Option<Box<Plan>>)> {
         let old = &self.chain().functions;
         let places = by_place(old);
         let mut goes_on = vec![None; plan.chain.functions.len()];
@@ -338,7 +341,22 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
             }
         }
         let leaving = old.iter().enumerate().filter(|&(function, _)| !goes_on.contains(&Some(function)));
-        let leaving = leaving.map(|(function, prepared)| (function, prepared.name())).collect();
+        let leaving: Vec<_> = leaving.map(|(function, prepared)| (function, prepared.name())).collect();
+        let has_heir = |function: usize| {
+            let places = places_of_state(self.chain(), function);
+            let is_heir = |(number, heir): (usize, &Box<dyn Prepared>)| {
+                heir.name() == old[function].name() && places_of_state(&plan.chain, number) == places
+            };
+            plan.chain.functions.iter().enumerate().any(is_heir)
+        };
+        let ending: Vec<_> =
+            leaving.iter().map(|&(function, _)| function).filter(|&function| !has_heir(function)).collect();
+        // What they have to themselves ends with them.
+        let is_over =
+            |used: &Used| used.is_own && used.functions.iter().all(|(function, _)| ending.contains(function));
+        let over = self.chain().layout.definitions.iter().filter(|used| is_over(used));
+        let over: Vec<_> = over.map(|used| used.name.clone()).collect();
+        state.definitions.retain(|held| !over.contains(&held.name));
         let definitions = &plan.chain.layout.definitions;
         let is_gone = |name: &str| definitions.iter().all(|used| used.name != name);
         let gone = state.definitions.iter().filter(|held| is_gone(&held.name));
@@ -349,7 +367,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
                 left_out.iter().for_each(|what| (self.notice)(what));
                 self.gone.extend(gone);
                 let before = self.latest.replace(plan);
-                Some((ChainSwap { goes_on, leaving, state }, before))
+                Some((ChainSwap { goes_on, leaving, ending, state }, before))
             }
             Err(why) => {
                 self.refuse(&why);

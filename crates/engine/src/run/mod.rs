@@ -43,7 +43,7 @@ pub use self::statistics::{Snapshot, Statistics};
 use crate::chain::Device;
 use crate::outcome::{Interface, Outcome, Written};
 use crate::pipeline::{Pipeline, WorkerReport, last_time};
-use crate::{Error, Plan, State, offload};
+use crate::{Chain, Error, Plan, State, offload};
 
 /// How long a thread waits at most, so that what nobody rings for (a signal, a timer) is seen.
 const NAP: Duration = Duration::from_millis(10);
@@ -282,12 +282,13 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     let departures = outlet.outputs.egress.as_ref().map(Egress::departures);
     let interfaces = Interface::all(intake.source.arrivals()?, departures);
     let chain = lifecycle.chain();
-    let names = chain.layout.definitions.iter().map(|used| used.name.clone());
+    // What a function has to itself it reports.
+    let named = chain.layout.definitions.iter().zip(flows).filter(|(used, _)| !used.is_own);
     let mut outcome = Outcome {
         verdicts: outlet.verdicts,
         wire_bytes: outlet.wire_bytes,
         functions: chain.functions.iter().map(|function| function.name()).zip(reports).collect(),
-        flows: names.zip(flows).collect(),
+        flows: named.map(|(used, counts)| (used.name.clone(), counts)).collect(),
         top_flows,
         truncation: intake.source.truncation().cloned(),
         findings: intake.source.findings(),
@@ -417,8 +418,9 @@ struct Position {
 }
 
 impl Position {
-    /// State with what is known of the packets that led to it.
-    fn date(self, mut state: State) -> State {
+    /// State of a chain for whoever goes on with it, with what is known of the packets that led to it.
+    fn date(self, chain: &Chain, mut state: State) -> State {
+        state.detach(chain);
         state.sort();
         State { packets: self.received, time: self.time, ..state }
     }
@@ -481,11 +483,11 @@ impl Outlet<'_> {
         })
     }
 
-    /// Writes all that a worker still holds.
-    fn drain(&mut self, pipeline: &mut Pipeline) -> Result<(), Error> {
+    /// Writes all that a worker still holds, unless its state `is_kept`.
+    fn drain(&mut self, pipeline: &mut Pipeline, is_kept: bool) -> Result<(), Error> {
         self.outputs.linger();
         loop {
-            let more = pipeline.drain();
+            let more = !is_kept && pipeline.drain();
             self.write_pending(pipeline)?;
             if !more {
                 return Ok(());

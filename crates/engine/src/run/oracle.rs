@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use packetloom_io::Polled;
-use packetloom_nf::flows::{FUNCTIONS, FlowOracle, Found, OracleFlows, Role, SavedFlow, V4, V6};
+use packetloom_nf::flows::{
+    End, FUNCTIONS, FlowName, FlowOracle, Found, OracleFlows, Role, SavedFlow, V4, V6,
+};
 use packetloom_nf::oracle::{OracleIp, OraclePacket};
 use packetloom_nf::{Form, Oracle, Report};
-use packetloom_packet::batch::Policy;
 use packetloom_packet::key::halves;
-use packetloom_packet::{Address, Batch, DropReason, Dscp, End, Reject, Rewrite, Verdict};
+use packetloom_packet::{Address, Batch, DropReason, Dscp, End as PacketEnd, Reject, Rewrite, Verdict};
 
 use super::lifecycle::{ChainSwap, Lifecycle, Runner};
 use super::{ENCODED, Intake, NAP, Outlet};
@@ -75,7 +76,13 @@ impl SlowChain {
                     saved.push(SavedFlow { key, last: entry[key_words] });
                 }
             }
-            for (flow, life) in self.flows[definition].restore(saved, counts, lives) {
+            let restored = self.flows[definition].restore(saved, counts, lives);
+            let ended = self.flows[definition].take_ended();
+            for (flow, life) in restored {
+                let has_ended = ended.iter().any(|&(other, ..)| other == life);
+                if has_ended && !used.hears_ends {
+                    continue;
+                }
                 let (has_state, words) = &kept[&flow.key];
                 let mut words = &words[..];
                 for (number, (oracle, own, is_main)) in
@@ -90,13 +97,27 @@ impl SlowChain {
                     }
                 }
             }
+            self.end(definition, ended);
+        }
+    }
+
+    /// Tells the functions of a definition of lives that ended.
+    fn end(&mut self, definition: usize, ended: Vec<(u64, FlowName, End)>) {
+        for (slow, encoder) in &mut self.stages {
+            if let Slow::PerFlow(oracle, parts) = slow
+                && parts.main.definition == definition
+            {
+                for (life, flow, end) in &ended {
+                    oracle.on_end(*life, flow, *end, &mut |record| encoder.record(record));
+                }
+            }
         }
     }
 
     /// What becomes of a packet of a batch, its number in the run; the oracle's parser reads it.
     fn judge(
         &mut self,
-        policy: Policy,
+        chain: &Chain,
         (batch, index): (&mut Batch, usize),
         number: u64,
         outlet: &mut Outlet<'_>,
@@ -114,7 +135,7 @@ impl SlowChain {
         packet.interface = batch.port_name(index).map(Into::into);
         let mut verdict = match &packet.ip {
             Ok(_) => Verdict::Pass,
-            Err(reject) => policy.verdict(*reject),
+            Err(reject) => chain.settings.run.policy().verdict(*reject),
         };
         // Keys are those of the packet as it came, whatever is rewritten later.
         let arrived = packet.ip.clone();
@@ -125,15 +146,20 @@ impl SlowChain {
             }
             match slow {
                 Slow::Standalone(oracle) => {
-                    verdict = oracle.step(&packet, &mut |record| encoder.record(record));
+                    verdict = oracle.step(&packet);
                     if let (Some(rule), Some(packet)) = (oracle.logged(), packet.record()) {
                         outlet.log(index, rule, number, &packet)?;
                     }
                 }
                 Slow::PerFlow(oracle, Parts { main, remembers }) => {
+                    let is_own = chain.layout.definitions[main.definition].is_own;
+                    if is_own && !oracle.select(&packet) {
+                        continue;
+                    }
+                    let ip = if is_own { packet.ip.clone() } else { arrived.clone() };
                     let mut find = |part: Part| {
                         let found = &mut found[part.definition];
-                        if let (true, Ok(ip)) = (part.is_first, &arrived) {
+                        if let (true, Ok(ip)) = (part.is_first, &ip) {
                             *found = flows[part.definition].touch(ip, packet.nanos);
                         }
                         *found
@@ -149,7 +175,9 @@ impl SlowChain {
                         None => {}
                     }
                     verdict = match find(*main) {
-                        Found::Flow(flow) => oracle.step(&mut packet, &flow),
+                        Found::Flow(flow) => {
+                            oracle.step(&mut packet, &flow, &mut |record| encoder.record(record))
+                        }
                         Found::Dropped => {
                             verdict = Verdict::Drop(DropReason::FlowTableFull);
                             continue;
@@ -161,6 +189,10 @@ impl SlowChain {
                     }
                 }
             }
+        }
+        for definition in 0..self.flows.len() {
+            let ended = self.flows[definition].take_ended();
+            self.end(definition, ended);
         }
         batch.judge().0[index] = verdict;
         rewrite(batch, index, arrived.as_ref(), packet.ip.as_ref());
@@ -193,11 +225,14 @@ impl Runner for SlowChain {
         Ok(State::of(&chain.functions, &chain.layout, held))
     }
 
-    fn drain(&mut self, leaving: &[usize]) -> Result<bool, Error> {
-        for &function in leaving {
+    fn drain(&mut self, ending: &[usize]) -> Result<bool, Error> {
+        for &function in ending {
             let (slow, encoder) = &mut self.stages[function];
-            if let Slow::Standalone(oracle) = slow {
-                oracle.finish(&mut |record| encoder.record(record));
+            let Slow::PerFlow(oracle, parts) = slow else { continue };
+            let mut held: Vec<_> = self.flows[parts.main.definition].names().collect();
+            held.sort_by_key(|&(flow, life)| (oracle.rank(life), flow));
+            for (flow, life) in held {
+                oracle.on_end(life, &flow, End::Run, &mut |record| encoder.record(record));
             }
         }
         Ok(false)
@@ -274,10 +309,9 @@ pub(super) fn run(
             encoder.wall_offset = batch.wall_offset();
         }
         // For what is written out: rewrites need keys. Verdicts are the oracle's.
-        let policy = lifecycle.chain().settings.run.policy();
-        batch.parse(policy);
+        batch.parse(lifecycle.chain().settings.run.policy());
         for index in 0..batch.len() {
-            slow.judge(policy, (&mut batch, index), number, outlet)?;
+            slow.judge(lifecycle.chain(), (&mut batch, index), number, outlet)?;
             number += 1;
         }
         outlet.deliver(&batch)?;
@@ -291,7 +325,9 @@ pub(super) fn run(
     let state = lifecycle.last_state(intake.position(), &mut slow)?;
     outlet.outputs.linger();
     let all: Vec<_> = (0..slow.stages.len()).collect();
-    slow.drain(&all)?;
+    if state.is_none() {
+        slow.drain(&all)?;
+    }
     slow.write_records(outlet)?;
     let (reports, top_flows) = slow.reports(lifecycle.chain(), &all)?;
     Ok(WorkerReport {
@@ -315,8 +351,8 @@ fn rewrite(
     };
     let (before_ports, after_ports) = (ports(before), ports(after));
     for (end, before, after) in [
-        (End::Source, (before.source, before_ports.0), (after.source, after_ports.0)),
-        (End::Destination, (before.destination, before_ports.1), (after.destination, after_ports.1)),
+        (PacketEnd::Source, (before.source, before_ports.0), (after.source, after_ports.0)),
+        (PacketEnd::Destination, (before.destination, before_ports.1), (after.destination, after_ports.1)),
     ] {
         if before != after {
             let address = match after.0 {

@@ -454,7 +454,7 @@ impl Runner {
     }
 
     fn end(mut self, outlet: &mut Outlet<'_>, state: Option<State>) -> Result<(WorkerReport, Shares), Error> {
-        outlet.drain(&mut self.stages)?;
+        outlet.drain(&mut self.stages, state.is_some())?;
         Ok((WorkerReport { state, ..self.stages.report() }, self.shares))
     }
 }
@@ -470,8 +470,8 @@ impl lifecycle::Runner for Runner {
         Ok(State::of(&chain.functions, &chain.layout, held))
     }
 
-    fn drain(&mut self, leaving: &[usize]) -> Result<bool, Error> {
-        Ok(self.stages.drain_some(leaving))
+    fn drain(&mut self, ending: &[usize]) -> Result<bool, Error> {
+        Ok(self.stages.drain_some(ending))
     }
 
     fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {

@@ -59,6 +59,8 @@ struct Run<'r, 'i> {
     bell: Bell,
     /// Whether somebody may be waiting for verdicts.
     live: bool,
+    /// Whether the state is kept at the end.
+    is_kept: bool,
     /// That of the capture that frames go to which pass.
     resolution: Option<Resolution>,
 }
@@ -109,6 +111,7 @@ pub(super) fn run(
         is_over: AtomicBool::new(false),
         bell: Bell::default(),
         live,
+        is_kept: lifecycle.saves(),
         resolution: outlet.outputs.sink.as_ref().map(|sink| sink.resolution()),
     };
     let mut desk = Desk { lifecycle, outlet, shared, begun: 0, size };
@@ -150,7 +153,7 @@ pub(super) fn run(
 /// How a plan's batches are judged.
 fn scheme(plan: &Plan, seed: u64) -> Scheme {
     let (chain, workers) = (plan.chain(), plan.workers());
-    let keeps_state = !chain.layout.definitions.is_empty() || chain.functions.iter().any(|f| f.is_per_flow());
+    let keeps_state = !chain.layout.definitions.is_empty();
     let partition = Partition { by: plan.spread(), seed, workers };
     Scheme {
         policy: chain.settings.run.policy(),
@@ -194,7 +197,7 @@ impl Run<'_, '_> {
         }
         let mut pipeline = lock(&self.pipelines[worker])?;
         loop {
-            let more = pipeline.drain();
+            let more = !self.is_kept && pipeline.drain();
             for (function, lines) in pipeline.encoded().enumerate() {
                 // Nobody takes them where the run has failed.
                 if !lines.is_empty() && records.send((function, std::mem::take(lines))).is_err() {
@@ -233,7 +236,7 @@ impl Run<'_, '_> {
         let mut pipeline = lock(&self.pipelines[0])?;
         let mut more = true;
         while more {
-            more = pipeline.drain();
+            more = !self.is_kept && pipeline.drain();
             desk.outlet.write_pending(&mut pipeline)?;
             // Others hand over theirs meanwhile.
             for (function, mut lines) in records.try_iter() {
@@ -476,10 +479,10 @@ impl Runner for All<'_, '_, '_> {
         Ok(state)
     }
 
-    fn drain(&mut self, leaving: &[usize]) -> Result<bool, Error> {
+    fn drain(&mut self, ending: &[usize]) -> Result<bool, Error> {
         let mut more = false;
         for pipeline in &self.run.pipelines {
-            more |= lock(pipeline)?.drain_some(leaving);
+            more |= lock(pipeline)?.drain_some(ending);
         }
         Ok(more)
     }

@@ -126,6 +126,15 @@ impl Held {
         }
     }
 
+    /// Clears bits of one of the functions' words in all entries.
+    fn clear(&mut self, word: usize, bits: u64) {
+        let words = self.words();
+        for (entries, key_words) in self.entries.iter_mut().zip(KEY_WORDS) {
+            let header = header_words(key_words);
+            entries.chunks_exact_mut(header + words).for_each(|entry| entry[header + word] &= !bits);
+        }
+    }
+
     /// Brings entries into the order of their keys.
     fn sort(&mut self) {
         let words = self.words();
@@ -235,6 +244,21 @@ impl State {
             held
         });
         Self { packets: 0, time: None, definitions: held.collect() }
+    }
+
+    /// Clears what means something in the run of a chain alone.
+    pub(crate) fn detach(&mut self, chain: &Chain) {
+        for (definition, held) in self.definitions.iter_mut().enumerate() {
+            let mut before = 0;
+            for part in parts(&chain.functions, &chain.layout, definition) {
+                if let Form::PerFlow(function) = chain.functions[part.function].form()
+                    && part.is_main
+                {
+                    function.passing().iter().for_each(|&(word, bits)| held.clear(before + word, bits));
+                }
+                before += part.kept.words;
+            }
+        }
     }
 
     /// Brings entries into the order of their keys, so that the same state is the same bytes.

@@ -75,6 +75,8 @@ pub struct How<'a> {
     pub limit: Option<u64>,
     /// State that it begins with.
     pub restore: Option<State>,
+    /// Whether its state is saved at the end.
+    pub saves: bool,
     /// Packets before which the chain becomes another one, in order.
     pub reloads: Vec<(u64, String)>,
 }
@@ -150,7 +152,7 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
         restore,
         reload_at: how.reloads.iter().map(|(at, _)| *at).collect(),
         load: Some(Box::new(load)),
-        save: Some(Saving { every: None, save: Box::new(|_| Ok(())) }),
+        save: how.saves.then(|| Saving { every: None, save: Box::new(|_| Ok(())) }),
         ..Life::default()
     };
     let io = Io {

@@ -9,7 +9,7 @@ use packetloom_packet::{Batch, FrameRef, MatchKey4, MatchKey6, Verdict};
 
 use super::List;
 use super::judge::Judge;
-use crate::{Found, Function, Logged, Records, Report};
+use crate::{Found, Function, Logged, Report};
 
 /// What finds the first rule of each packet.
 pub(super) trait Finder: Send {
@@ -162,7 +162,7 @@ impl<F> AclCpu<F> {
 }
 
 impl<F: Finder> Function for AclCpu<F> {
-    fn process(&mut self, batch: &mut Batch, _records: &mut Records<'_>) {
+    fn process(&mut self, batch: &mut Batch) {
         let Self { finder, judge } = self;
         let Columns { frames, verdicts, v4, v6, port_names, .. } = batch.columns();
         finder.find(verdicts, (v4, v6), frames, port_names, |found_v4, found_v6, verdicts| {

@@ -235,10 +235,6 @@ impl Prepared for Acl {
         warnings
     }
 
-    fn is_per_flow(&self) -> bool {
-        false
-    }
-
     fn records_path(&self) -> Option<&Path> {
         self.list.settings.log.as_ref().map(|log| &*log.path)
     }
@@ -316,7 +312,7 @@ impl Prepared for Acl {
 }
 
 impl Standalone for Acl {
-    fn function(&self, _workers: usize) -> Box<dyn Function> {
+    fn function(&self) -> Box<dyn Function> {
         if let Some(changes) = &self.changes {
             return Box::new(cpu::AclCpu::new(self.list.clone(), live::Changing::new(changes.clone())));
         }

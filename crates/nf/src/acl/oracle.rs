@@ -171,7 +171,7 @@ impl Oracle for AclOracle {
         self.change(packet);
     }
 
-    fn step(&mut self, packet: &OraclePacket, _records: &mut Records<'_>) -> Verdict {
+    fn step(&mut self, packet: &OraclePacket) -> Verdict {
         self.decide(packet).1
     }
 
@@ -199,7 +199,7 @@ impl FlowOracle for AclOracle {
         self.change(packet);
     }
 
-    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
+    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         self.logged = None;
         let Ok(ip) = &packet.ip else { return Verdict::Pass };
         let held = self.admitted.get(&flow.life).copied();

@@ -17,7 +17,7 @@ use crate::flows::{
     By, Crowd, FlowFunction, FlowOracle, Flows, Keeps, Kernel, KeyAt, StateAt, Transport, state_words,
 };
 use crate::units::Span;
-use crate::{Found, Logged, PerFlow, Report};
+use crate::{Found, Logged, PerFlow, Records, Report};
 
 impl PerFlow for Acl {
     fn keeps(&self) -> Keeps {
@@ -88,7 +88,7 @@ impl<F: Finder> FlowFunction for AclReflect<F> {
         true
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
         let Self { at, tracker, finder, judge, first_v4, first_v6 } = self;
         let Columns { frames, verdicts, v4, v6, port_names, .. } = batch.columns();
         first_v4.resize(v4.keys.len(), NO_RULE);

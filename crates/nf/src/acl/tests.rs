@@ -58,7 +58,7 @@ fn judge_batches(
             .zip(dropped)
             .filter(|(_, dropped)| **dropped)
             .for_each(|(verdict, _)| *verdict = EARLIER);
-        function.process(&mut batch, &mut |_| panic!("an ACL has no records"));
+        function.process(&mut batch);
         function.logged(&mut logged);
         to_log.extend(logged.drain(..).map(|Logged { frame, rule }| {
             let record = PacketRecord::of(&batch, frame as usize).expect("packets with keys are logged");
@@ -66,7 +66,6 @@ fn judge_batches(
         }));
         verdicts.extend_from_slice(batch.verdicts());
     }
-    assert!(!function.drain(1, &mut |_| panic!("an ACL has no records")));
     (verdicts, to_log)
 }
 
@@ -90,7 +89,7 @@ fn one_by_one(
         if !verdict.is_pass() {
             return verdict;
         }
-        let verdict = oracle.step(&packet, &mut |_| panic!("an ACL has no records"));
+        let verdict = oracle.step(&packet);
         if let Some(rule) = oracle.logged() {
             to_log.push((number as u64, rule, packet.record().expect("packets with headers are logged")));
         }
@@ -102,7 +101,7 @@ fn one_by_one(
 /// Verdicts of frames that all get to the ACL.
 fn verdicts(acl: &Acl, frames: &[Captured]) -> Vec<Verdict> {
     let none = vec![false; frames.len()];
-    by_batches(&mut *acl.function(1), frames, frames.len().max(1), Policy::PASS, &none)
+    by_batches(&mut *acl.function(), frames, frames.len().max(1), Policy::PASS, &none)
 }
 
 const NATIVE: &[&str] = &[
@@ -244,19 +243,18 @@ fn action() -> impl Strategy<Value = &'static str> {
 fn check(acl: &Acl, (frames, dropped): &(Vec<Captured>, Vec<bool>), size: usize, policy: Policy) {
     let mut oracle = acl.oracle();
     let mut expected = one_by_one(&mut *oracle, frames, policy, dropped);
-    oracle.finish(&mut |_| panic!("an ACL has no records"));
     if acl.log().is_none() {
         // Nobody is going to write it.
         expected.1.clear();
     }
 
-    let mut function = acl.function(1);
+    let mut function = acl.function();
     assert_eq!(judge_batches(&mut *function, frames, size, policy, dropped), expected);
     assert_eq!(function.report().json(), oracle.report().json());
     assert_eq!(function.report().rows(), oracle.report().rows());
 
     let half = frames.len() / 2;
-    let mut workers = [acl.function(2), acl.function(2)];
+    let mut workers = [acl.function(), acl.function()];
     for (worker, range) in workers.iter_mut().zip([0..half, half..frames.len()]) {
         by_batches(&mut **worker, &frames[range.clone()], size, policy, &dropped[range]);
     }
@@ -354,7 +352,7 @@ fn frames_without_a_key_and_packets_dropped_before_are_not_counted() {
     let frames = [v4(Transport::Tcp(1, 80, 2)), cut, arp, v6(Transport::Udp(1, 2)), v4(Transport::Udp(1, 2))];
     let dropped = [true, false, false, true, false];
     let acl = acl("permit tcp from any to any", "");
-    let mut function = acl.function(1);
+    let mut function = acl.function();
     let found = by_batches(&mut *function, &frames, 5, Policy::PASS, &dropped);
     // What has no key passes here: the policy judged it.
     assert_eq!(found, [EARLIER, Verdict::Pass, Verdict::Pass, EARLIER, BY_DEFAULT]);
@@ -374,7 +372,7 @@ fn reports_name_the_rules_that_decided() {
     let frames = [80, 80, 22].map(|port| v4(Transport::Tcp(1, port, 2)));
     let udp = [v4(Transport::Udp(1, 2)), v6(Transport::Udp(1, 2)), v6(Transport::Udp(3, 4))];
     let acl = acl(lines, "");
-    let mut function = acl.function(1);
+    let mut function = acl.function();
     let frames = [frames, udp].concat();
     by_batches(&mut *function, &frames, 4, Policy::PASS, &[false; 6]);
     let report = function.report();
@@ -417,7 +415,7 @@ fn reports_name_the_rules_that_decided() {
 
     // Without counters, the default's packets alone.
     let uncounted = self::acl(lines, "counters = false");
-    let mut function = uncounted.function(1);
+    let mut function = uncounted.function();
     by_batches(&mut *function, &frames, 4, Policy::PASS, &[false; 6]);
     assert_eq!(function.report().json(), json!({ "rules": 3, "default_packets": 1 }));
     assert_eq!(function.report().rows(), [("default (deny)".to_owned(), "1 packets".to_owned())]);
@@ -429,7 +427,7 @@ fn only_the_busiest_rules_are_shown_to_people() {
     // One packet for the first rule and one more for each that follows.
     let frames: Vec<_> = (1..=13).flat_map(|port| vec![v4(Transport::Udp(9, port)); port.into()]).collect();
     let acl = acl(&text, "default = \"permit\"");
-    let mut function = acl.function(1);
+    let mut function = acl.function();
     by_batches(&mut *function, &frames, 10, Policy::PASS, &vec![false; frames.len()]);
     let rows = function.report().rows();
     assert_eq!(rows.len(), 2 + 10 + 1);
@@ -461,7 +459,7 @@ fn rules_are_read_from_the_chain_files_folder() {
     let name = |file: &str| folder.path().join(file).display().to_string();
 
     let acl = prepare("{ rules = \"own.rules\", classifier = \"linear\" }", folder.path(), false).unwrap();
-    assert_eq!((acl.name(), acl.is_per_flow(), acl.records_path()), ("acl", false, None));
+    assert_eq!((acl.name(), acl.records_path()), ("acl", None));
     let lines = [
         format!("1 rules of {}, first match wins", name("own.rules")),
         "default deny, classifier linear".into(),
@@ -570,7 +568,7 @@ fn log_at(keys: &str, times: &[u64]) -> (Vec<bool>, String, serde_json::Value) {
         written.push(lines.len() > before);
     }
     log.finish(&mut lines);
-    let mut report = acl.function(1).report();
+    let mut report = acl.function().report();
     report.merge(&*log.report());
     (written, lines, report.json()["log"].clone())
 }

@@ -9,8 +9,8 @@ use packetloom_packet::{Address, Batch, DropReason, End, Verdict};
 use super::returns::Returns;
 use super::services::{Backend, Services, Standing};
 use super::{BalancerReport, Load};
-use crate::Report;
 use crate::flows::{FlowFunction, Flows, Seen, StateAt};
+use crate::{Records, Report};
 
 /// What is kept for a flow.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
@@ -119,7 +119,7 @@ impl FlowFunction for BalancerCpu {
         self.at = at;
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
         let Self { at, services, targets, opened, returning, others } = self;
         let begin = |mut packet: Seen<'_, '_>, chosen: &mut Chosen| {
             if let Some(standing) = services.look_for(&packet.headers().key()) {

@@ -108,10 +108,6 @@ impl Prepared for Balancer {
         self.services.describe().into_iter().chain(returns).collect()
     }
 
-    fn is_per_flow(&self) -> bool {
-        false
-    }
-
     fn rewrites(&self) -> bool {
         true
     }

@@ -9,9 +9,9 @@ use packetloom_packet::{DropReason, Key, KeyBits, MatchKey4, MatchKey6, Verdict}
 
 use super::BalancerReport;
 use super::services::Services;
-use crate::Report;
 use crate::flows::{FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::{OracleIp, OraclePacket};
+use crate::{Records, Report};
 
 pub(super) struct BalancerOracle {
     services: Arc<Services>,
@@ -122,7 +122,7 @@ impl FlowOracle for BalancerOracle {
         self.chosen.insert(life, chosen);
     }
 
-    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
+    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         let Ok(ip) = &mut packet.ip else { return Verdict::Pass };
         let services = &self.services;
         let report = &mut self.report;

@@ -64,10 +64,6 @@ impl Prepared for Conntrack {
         vec![format!("{opens}; {becomes}"), format!("forgotten after {timeouts}")]
     }
 
-    fn is_per_flow(&self) -> bool {
-        false
-    }
-
     fn form(&self) -> Form<'_> {
         Form::PerFlow(self)
     }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use packetloom_packet::{Role, Verdict};
 
 use super::{Config, ConntrackReport, Kind, place};
-use crate::Report;
 use crate::connections::{Class, OracleConnection, OracleTracker};
 use crate::flows::{FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::OraclePacket;
+use crate::{Records, Report};
 
 pub(super) struct ConntrackOracle {
     config: Config,
@@ -40,7 +40,7 @@ impl FlowOracle for ConntrackOracle {
         }
     }
 
-    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
+    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         let Ok(ip) = &packet.ip else { return Verdict::Pass };
         let held = self.connections.get(&flow.life).copied();
         if flow.role == Role::Related {

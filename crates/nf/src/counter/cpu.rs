@@ -3,8 +3,8 @@
 use packetloom_packet::{Batch, Verdict};
 
 use super::{Counted, CounterReport, top};
-use crate::Report;
 use crate::flows::{FlowFunction, Flows, StateAt};
+use crate::{Records, Report};
 
 pub(super) struct CounterCpu {
     at: StateAt,
@@ -30,7 +30,7 @@ impl FlowFunction for CounterCpu {
         self.at = at;
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
         let mut all = self.all;
         flows.each(self.at, batch, |packet, flow: &mut Counted| {
             flow.add(packet.bytes);

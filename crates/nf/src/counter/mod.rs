@@ -52,10 +52,6 @@ impl Prepared for Counter {
         vec!["packets and IP bytes of each flow".into()]
     }
 
-    fn is_per_flow(&self) -> bool {
-        false
-    }
-
     fn form(&self) -> Form<'_> {
         Form::PerFlow(self)
     }

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use packetloom_packet::Verdict;
 
 use super::{CounterReport, top};
-use crate::Report;
 use crate::flows::{FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::OraclePacket;
+use crate::{Records, Report};
 
 #[derive(Default)]
 pub(super) struct CounterOracle {
@@ -26,7 +26,7 @@ impl FlowOracle for CounterOracle {
         self.counts.insert(life, (words[0], words[1]));
     }
 
-    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
+    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         if let Ok(ip) = &packet.ip {
             let (packets, bytes) = self.counts.get(&flow.life).copied().unwrap_or((0, 0));
             self.counts.insert(flow.life, (packets + 1, bytes + u64::from(ip.bytes)));

@@ -13,13 +13,13 @@ use packetloom_packet::{Batch, DropReason, FlowKey, FrameRef, Timestamp, Verdict
 use packetloom_simd::Isa;
 use packetloom_table::regions;
 use packetloom_table::states::{
-    self, Begun, Counts, Ended, EntriesMut, Entry, Hashed, Key, NO_SLOT, Signpost, Slot, StateAt, States,
+    self, Begun, Counts, EntriesMut, Entry, Hashed, Key, NO_SLOT, Signpost, Slot, StateAt, States,
     entry_bytes, header_words,
 };
 
 use super::arrivals::{Arrive, FlowOf, Relation, Touched, V4, V6, flow_v4, flow_v6};
 use super::config::connection;
-use super::{By, Definition, FlowName, Role, Seen, WhenFull};
+use super::{By, Definition, End, FlowName, Role, Seen, WhenFull};
 
 /// Packets that all functions judge before the next ones are looked up: enough that calls cost little, few enough that their entries
 /// stay in the first cache from the lookup on.
@@ -43,9 +43,46 @@ pub struct HeldAt {
     is_v4: bool,
 }
 
-/// How far entries of IPv4 and of IPv6 were swept.
+/// An entry of either IP version, to be read.
+#[derive(Clone, Copy, Debug)]
+pub enum AnyEntry<'a> {
+    /// Of IPv4.
+    V4(Entry<'a, V4>),
+    /// Of IPv6.
+    V6(Entry<'a, V6>),
+}
+
+impl<'a> AnyEntry<'a> {
+    /// Its flow.
+    pub fn flow(&self) -> FlowKey {
+        match self {
+            Self::V4(entry) => flow_v4(entry.key()),
+            Self::V6(entry) => flow_v6(entry.key()),
+        }
+    }
+
+    /// What a function keeps there, in so many words, if it has seen a packet of the flow.
+    pub fn state_words(&self, at: StateAt, words: usize) -> Option<&'a [u64]> {
+        match self {
+            Self::V4(entry) => entry.state_words(at, words),
+            Self::V6(entry) => entry.state_words(at, words),
+        }
+    }
+}
+
+/// Entries looked at by a sweep for each packet of a batch, and at least.
+const SWEEP_PER_PACKET: usize = 4;
+const SWEEP_MIN: usize = 16_384;
+/// A round of sweeps takes so long, in nanoseconds.
+const ROUND: u64 = 1_000_000_000;
+
+/// How far entries were swept.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sweep([usize; 2]);
+pub struct Sweep {
+    /// Those of IPv4 and of IPv6.
+    from: [usize; 2],
+    until: Timestamp,
+}
 
 /// Flows of an IP version, and those of the batch that is being judged.
 #[derive(Debug)]
@@ -113,16 +150,21 @@ impl<const W: usize> Family<W> {
         }
     }
 
-    /// Puts in entries that were saved; how many had to go.
-    fn restore(&mut self, saved: &[u64], words: usize) -> u64 {
+    /// Puts in entries that were saved; how many had to go, each of which `on_gone` is shown.
+    fn restore<'a>(&mut self, saved: &'a [u64], words: usize, mut on_gone: impl FnMut(Entry<'a, W>)) -> u64 {
         let mut entries: Vec<_> = saved.chunks_exact(header_words(W) + words).map(Entry::<W>::new).collect();
-        let gone = entries.len().saturating_sub(self.states.capacity());
-        if gone > 0 {
+        let capacity = self.states.capacity();
+        if entries.len() > capacity {
             entries.sort_unstable_by_key(|entry| (Reverse(entry.last()), entry.key()));
-            entries.truncate(self.states.capacity());
         }
-        let full = entries.into_iter().filter(|&entry| !self.states.put(entry)).count();
-        (gone + full) as u64
+        let mut gone = 0;
+        for (number, entry) in entries.into_iter().enumerate() {
+            if number >= capacity || !self.states.put(entry) {
+                on_gone(entry);
+                gone += 1;
+            }
+        }
+        gone
     }
 
     fn arrive<K: FlowOf<W>>(&mut self, by: By, keys: &Keys<K>, batch: &Batch) {
@@ -367,10 +409,11 @@ impl Flows {
         }
     }
 
-    /// Makes room for the flows of a batch, where tables [grow](Flows::growing); before it arrives.
-    pub fn reserve(&mut self, batch: &Batch) {
+    /// As [`Flows::arrive`] where tables [grow](Flows::growing), for which there is room then.
+    pub fn arrive_growing(&mut self, batch: &Batch) {
         self.v4.states.reserve(batch.v4().keys.len());
         self.v6.states.reserve(batch.v6().keys.len());
+        self.arrive(batch);
     }
 
     /// Leaves out packets that arrived, before they are looked up: all but those that `keeps` holds by their index in the batch.
@@ -585,41 +628,40 @@ impl Flows {
         }
     }
 
-    /// Shows each entry that ended since the last batch was [left](Flows::leave), with what a function kept there: where it had seen a
-    /// packet of the flow. To be called when the function is done with the batch, as packets come to entries that were removed after
-    /// them.
-    pub fn each_ended<S: bytemuck::Pod>(&self, at: StateAt, mut on_end: impl FnMut(&FlowKey, &S, Ended)) {
-        for (entry, ended) in self.v4.states.ended() {
-            if let Some(state) = entry.state(at) {
-                on_end(&flow_v4(entry.key()), state, ended);
-            }
-        }
-        for (entry, ended) in self.v6.states.ended() {
-            if let Some(state) = entry.state(at) {
-                on_end(&flow_v6(entry.key()), state, ended);
-            }
-        }
+    /// Shows each entry that ended since the last batch was [left](Flows::leave). To be called when functions are done with the batch, as
+    /// packets come to entries that were removed after them.
+    pub fn each_ended(&self, mut on_end: impl FnMut(AnyEntry<'_>, End)) {
+        self.v4.states.ended().for_each(|(entry, ended)| on_end(AnyEntry::V4(entry), ended.into()));
+        self.v6.states.ended().for_each(|(entry, ended)| on_end(AnyEntry::V6(entry), ended.into()));
     }
 
-    /// Ends entries that are dead at a time, from places on that [`Sweep`] remembers: in this share of all places, and at most so many
-    /// entries. [`Flows::each_ended`] shows them, until [`Flows::leave`].
-    pub fn sweep(&mut self, at: &mut Sweep, share: impl Fn(usize) -> usize, most: usize, now: Timestamp) {
+    /// Ends entries that are dead at a time, after a batch of `packets`. Bounded work: what is not reached now is reached by later calls,
+    /// and one round of them over all takes a second. [`Flows::each_ended`] shows them, until [`Flows::leave`].
+    pub fn sweep(&mut self, sweep: &mut Sweep, now: Timestamp, packets: usize) {
+        let Sweep { from: [v4, v6], until } = sweep;
+        // Time that jumped ahead and came back must not keep the sweeps waiting until it is there again.
+        *until = now.min(*until);
+        // As much of the table as the round's share of the time since the last sweep.
+        let elapsed = now.nanos_since(*until).min(ROUND);
+        *until = now;
+        let share = |places: usize| (places as u128 * u128::from(elapsed)).div_ceil(ROUND.into()) as usize;
+        let most = SWEEP_MIN.max(SWEEP_PER_PACKET * packets);
         let now = now.as_nanos();
-        let Sweep([v4, v6]) = at;
         *v4 = self.v4.states.sweep(*v4, share(self.v4.states.groups()), most, now);
         *v6 = self.v6.states.sweep(*v6, share(self.v6.states.groups()), most, now);
     }
 
-    /// Where all entries are that a function has state in.
-    pub fn held<S: bytemuck::Pod>(&self, at: StateAt) -> impl Iterator<Item = (HeldAt, &S)> {
-        fn of<const W: usize, S: bytemuck::Pod>(
+    /// Where all entries are that a function has state in, of so many words.
+    pub fn held(&self, at: StateAt, words: usize) -> impl Iterator<Item = (HeldAt, &[u64])> {
+        fn of<const W: usize>(
             states: &States<W>,
-            at: StateAt,
+            (at, words): (StateAt, usize),
             is_v4: bool,
-        ) -> impl Iterator<Item = (HeldAt, &S)> {
-            states.slots().filter_map(move |slot| Some((HeldAt { slot, is_v4 }, states.at(slot).state(at)?)))
+        ) -> impl Iterator<Item = (HeldAt, &[u64])> {
+            let state = move |slot| states.at(slot).state_words(at, words);
+            states.slots().filter_map(move |slot| Some((HeldAt { slot, is_v4 }, state(slot)?)))
         }
-        of(&self.v4.states, at, true).chain(of(&self.v6.states, at, false))
+        of(&self.v4.states, (at, words), true).chain(of(&self.v6.states, (at, words), false))
     }
 
     /// Brings in an entry that will be asked for.
@@ -627,21 +669,18 @@ impl Flows {
         if is_v4 { self.v4.states.bring_entry(slot) } else { self.v6.states.bring_entry(slot) }
     }
 
-    /// The flow of an entry, and what a function keeps there; none where it has no state.
-    pub fn at<S: bytemuck::Pod>(&self, HeldAt { slot, is_v4 }: HeldAt, at: StateAt) -> Option<(FlowKey, &S)> {
-        if is_v4 {
-            let entry = self.v4.states.at(slot);
-            Some((flow_v4(entry.key()), entry.state(at)?))
-        } else {
-            let entry = self.v6.states.at(slot);
-            Some((flow_v6(entry.key()), entry.state(at)?))
-        }
+    /// An entry.
+    pub fn entry(&self, HeldAt { slot, is_v4 }: HeldAt) -> AnyEntry<'_> {
+        if is_v4 { AnyEntry::V4(self.v4.states.at(slot)) } else { AnyEntry::V6(self.v6.states.at(slot)) }
     }
 
-    /// Forgets all flows and what was counted.
-    pub fn clear(&mut self) {
-        self.v4.states.clear();
-        self.v6.states.clear();
+    /// Forgets what a function keeps in an entry.
+    pub fn forget(&mut self, HeldAt { slot, is_v4 }: HeldAt, at: StateAt) {
+        if is_v4 {
+            self.v4.states.entries().forget(slot, at)
+        } else {
+            self.v6.states.entries().forget(slot, at)
+        }
     }
 
     /// To be called when all functions are done with a batch.
@@ -685,9 +724,16 @@ impl Flows {
     }
 
     /// Puts in what was saved elsewhere, and what was counted there. Where there are more entries than room, those stay whose last packets
-    /// were the latest; the others count as evicted.
-    pub fn restore(&mut self, [v4, v6]: [&[u64]; 2], words: usize, counts: Counts) {
-        let gone = self.v4.restore(v4, words) + self.v6.restore(v6, words);
+    /// were the latest; the others, which `on_gone` is shown, count as evicted.
+    pub fn restore(
+        &mut self,
+        [v4, v6]: [&[u64]; 2],
+        words: usize,
+        counts: Counts,
+        mut on_gone: impl FnMut(AnyEntry<'_>),
+    ) {
+        let gone = self.v4.restore(v4, words, |entry| on_gone(AnyEntry::V4(entry)))
+            + self.v6.restore(v6, words, |entry| on_gone(AnyEntry::V6(entry)));
         self.v4.states.add(Counts { evicted: counts.evicted + gone, ..counts });
     }
 

@@ -12,6 +12,7 @@
 mod arrivals;
 mod config;
 mod cpu;
+mod ends;
 mod name;
 mod oracle;
 mod shared;
@@ -22,18 +23,19 @@ pub use packetloom_packet::Role;
 use packetloom_packet::batch::{Columns, Parsed, Rewritable};
 use packetloom_packet::{Batch, Dscp, FlowKey, KeyBits, Timestamp, Verdict};
 pub use packetloom_table::states::{
-    Counts, Ended, Entry, FUNCTIONS, MAX_FUNCTIONS, StateAt, entry_bytes, header_words, state_words,
+    Counts, Entry, FUNCTIONS, MAX_FUNCTIONS, StateAt, entry_bytes, header_words, state_words,
 };
 
 pub use self::arrivals::{V4, V6, key_words};
 pub use self::config::{By, Config, WhenFull, connection_of};
-pub use self::cpu::{Flows, HeldAt, Sweep};
+pub use self::cpu::{AnyEntry, Flows, HeldAt, Sweep};
+pub use self::ends::{End, Ending};
 pub use self::name::{FlowName, Top};
 pub use self::oracle::{Found, OracleFlow, OracleFlows, SavedFlow};
 pub use self::shared::{Poisoned, SharedFlows, Visitor};
 use crate::oracle::OraclePacket;
 use crate::units::Span;
-use crate::{Logged, Report};
+use crate::{Logged, Records, Report};
 
 /// Which packets belong together, and what holds for their state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -221,9 +223,27 @@ pub trait FlowFunction: Send {
         false
     }
 
+    /// Told of each batch that comes to the definition that it has to itself ([`crate::PerFlow::own`]), before flows are looked up: leaves out
+    /// the packets that it keeps nothing for.
+    fn select(&mut self, batch: &Batch, flows: &mut Flows) {
+        let _ = (batch, flows);
+    }
+
     /// Judges the packets of a batch that still pass, in their order, each with its flow's state; in several calls, one for each
     /// piece of them, or for each part of a shared table.
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows);
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, records: &mut Records<'_>);
+
+    /// Told that its state of a flow, in words, is over; after the batch in which that came about. Only where
+    /// [`crate::PerFlow::hears_ends`] says that it wants to know.
+    fn on_end(&mut self, flow: &FlowKey, state: &[u64], end: End, records: &mut Records<'_>) {
+        let _ = (flow, state, end, records);
+    }
+
+    /// By what states are over at the [end of the run](End::Run), lower ones first.
+    fn rank(&self, state: &[u64]) -> [u64; 2] {
+        let _ = state;
+        [0; 2]
+    }
 
     /// As [`Function::logged`](crate::Function::logged).
     fn logged(&mut self, into: &mut Vec<Logged>) {
@@ -274,8 +294,25 @@ pub trait FlowOracle {
         let _ = (packet, flow);
     }
 
+    /// As [`FlowFunction::select`]: whether it keeps something for a packet.
+    fn select(&mut self, packet: &OraclePacket) -> bool {
+        let _ = packet;
+        true
+    }
+
     /// Judges one packet, and may rewrite its headers. State is kept by [`OracleFlow::life`].
-    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict;
+    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, records: &mut Records<'_>) -> Verdict;
+
+    /// As [`FlowFunction::on_end`], of a life of a flow.
+    fn on_end(&mut self, life: u64, flow: &FlowName, end: End, records: &mut Records<'_>) {
+        let _ = (life, flow, end, records);
+    }
+
+    /// As [`FlowFunction::rank`], of a life of a flow.
+    fn rank(&self, life: u64) -> [u64; 2] {
+        let _ = life;
+        [0; 2]
+    }
 
     /// Judges a packet that has no flow, since there is no room or since it is of none.
     fn step_without(&mut self, packet: &OraclePacket, role: Role) -> Verdict {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::{By, Counts, Definition, FlowName, Role, WhenFull};
+use super::{By, Counts, Definition, End, FlowName, Role, WhenFull};
 use crate::oracle::OracleIp;
 
 /// Flows of one definition.
@@ -16,6 +16,8 @@ pub struct OracleFlows {
     held: [usize; 2],
     /// Lives so far.
     lives: u64,
+    /// Those that ended since somebody asked.
+    ended: Vec<(u64, FlowName, End)>,
     counts: Counts,
 }
 
@@ -115,6 +117,10 @@ pub struct SavedFlow {
 /// The end that a flow has not, which is by one address.
 const NO_END: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
+fn name(by: By, &(protocol, a, b): &OracleKey) -> FlowName {
+    FlowName { by, protocol, a, b }
+}
+
 fn words(key: &OracleKey) -> Vec<u64> {
     let &(protocol, a, b) = key;
     let rest = u64::from(a.1) + (u64::from(b.1) << 16) + (u64::from(protocol) << 32);
@@ -151,7 +157,14 @@ fn key(by: By, words: &[u64]) -> OracleKey {
 impl OracleFlows {
     /// No flows yet.
     pub fn new(definition: Definition) -> Self {
-        Self { definition, flows: HashMap::new(), held: [0; 2], lives: 0, counts: Counts::default() }
+        Self {
+            definition,
+            flows: HashMap::new(),
+            held: [0; 2],
+            lives: 0,
+            ended: Vec::new(),
+            counts: Counts::default(),
+        }
     }
 
     /// The flow of a packet, which may be a new one.
@@ -166,8 +179,8 @@ impl OracleFlows {
             }
             By::Connection => Belongs::by_connection(ip),
         };
-        let timeout = self.definition.timeout.limit().unwrap_or(u64::MAX);
-        let is_dead = |last: u64| now.saturating_sub(last) >= timeout;
+        let timeout = self.definition.timeout.limit();
+        let is_dead = |last: u64| timeout.is_some_and(|timeout| now.saturating_sub(last) >= timeout);
         match role {
             Role::Member => {}
             // An error finds a flow, or not, and changes nothing.
@@ -179,8 +192,7 @@ impl OracleFlows {
             Role::Invalid | Role::Untracked => return Found::Without(role),
         }
         if self.flows.get(&key).is_some_and(|&(_, last)| is_dead(last)) {
-            self.remove(&key);
-            self.counts.expired += 1;
+            self.remove(&key, End::Expired);
         }
         if !self.flows.contains_key(&key) {
             if !self.has_room(ip.source.is_ipv4(), is_dead) {
@@ -204,9 +216,20 @@ impl OracleFlows {
         self.lives
     }
 
-    fn remove(&mut self, key: &OracleKey) {
-        self.flows.remove(key);
+    fn remove(&mut self, key: &OracleKey, end: End) {
+        let Some((life, _)) = self.flows.remove(key) else { return };
         self.held[usize::from(!is_of_v4(key))] -= 1;
+        match end {
+            End::Expired => self.counts.expired += 1,
+            End::Evicted => self.counts.evicted += 1,
+            End::Run => {}
+        }
+        self.ended.push((life, name(self.definition.by, key), end));
+    }
+
+    /// The lives that ended since this was asked for the last time, in order.
+    pub fn take_ended(&mut self) -> Vec<(u64, FlowName, End)> {
+        std::mem::take(&mut self.ended)
     }
 
     /// The flows that are held, dead ones included, apart from what holds them, and the life of each.
@@ -215,7 +238,8 @@ impl OracleFlows {
     }
 
     /// Takes over flows that were saved, and what was counted; with no life that is not above `lives`. Of those of an IP version for which
-    /// there is no room the ones stay whose last packets were the latest. Returns the life of each that stays.
+    /// there is no room the ones stay whose last packets were the latest. Returns the life of each; those of the others have
+    /// ended.
     pub fn restore(
         &mut self,
         mut saved: Vec<SavedFlow>,
@@ -228,11 +252,12 @@ impl OracleFlows {
         let mut restored = Vec::new();
         for flow in saved {
             let is_v4 = flow.key.len() == 2;
-            if self.held[usize::from(!is_v4)] == self.definition.max_flows {
-                self.counts.evicted += 1;
-                continue;
+            let is_full = self.held[usize::from(!is_v4)] == self.definition.max_flows;
+            let key = key(self.definition.by, &flow.key);
+            let life = self.insert(key, is_v4, flow.last);
+            if is_full {
+                self.remove(&key, End::Evicted);
             }
-            let life = self.insert(key(self.definition.by, &flow.key), is_v4, flow.last);
             restored.push((flow, life));
         }
         restored
@@ -252,13 +277,12 @@ impl OracleFlows {
         let oldest =
             of_version.min_by_key(|(_, (life, last))| (*last, *life)).map(|(key, value)| (*key, *value));
         let Some((key, (_, last))) = oldest else { return false };
-        let count = match self.definition.when_full {
-            _ if is_dead(last) => &mut self.counts.expired,
-            WhenFull::EvictOldest => &mut self.counts.evicted,
+        let end = match self.definition.when_full {
+            _ if is_dead(last) => End::Expired,
+            WhenFull::EvictOldest => End::Evicted,
             WhenFull::DropNew | WhenFull::PassNew => return false,
         };
-        *count += 1;
-        self.remove(&key);
+        self.remove(&key, end);
         true
     }
 
@@ -270,6 +294,6 @@ impl OracleFlows {
     /// The flows that are held, dead ones included: each with its life.
     pub fn names(&self) -> impl Iterator<Item = (FlowName, u64)> {
         let by = self.definition.by;
-        self.flows.iter().map(move |(&(protocol, a, b), &(life, _))| (FlowName { by, protocol, a, b }, life))
+        self.flows.iter().map(move |(key, &(life, _))| (name(by, key), life))
     }
 }

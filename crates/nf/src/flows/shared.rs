@@ -72,7 +72,7 @@ impl SharedFlows {
         }
         for (number, (Part(flows), [v4, v6])) in self.parts.iter().zip(&parts).enumerate() {
             let counts = if number == 0 { counts } else { Counts::default() };
-            flows.lock().map_err(|_| Poisoned)?.restore([v4, v6], words, counts);
+            flows.lock().map_err(|_| Poisoned)?.restore([v4, v6], words, counts, |_| {});
         }
         Ok(())
     }

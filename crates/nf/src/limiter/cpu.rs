@@ -3,10 +3,10 @@
 use packetloom_packet::{Batch, DropReason, Verdict};
 
 use super::LimiterReport;
-use crate::Report;
 use crate::bucket::{Level, Parameters};
 use crate::flows::{FlowFunction, Flows, Seen, StateAt};
 use crate::units::Unit;
+use crate::{Records, Report};
 
 pub(super) struct LimiterCpu {
     at: StateAt,
@@ -43,7 +43,7 @@ impl FlowFunction for LimiterCpu {
         self.at = at;
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
         match self.unit {
             Unit::Bytes => self.judge(batch, flows, u64::from),
             Unit::Packets => self.judge(batch, flows, |_| 1),

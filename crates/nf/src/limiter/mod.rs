@@ -50,10 +50,6 @@ impl Prepared for Limiter {
         vec![format!("{} of each flow, bursts of {}; more is dropped", self.rate, self.burst)]
     }
 
-    fn is_per_flow(&self) -> bool {
-        false
-    }
-
     fn form(&self) -> Form<'_> {
         Form::PerFlow(self)
     }

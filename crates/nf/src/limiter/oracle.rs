@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use packetloom_packet::{DropReason, Verdict};
 
 use super::LimiterReport;
-use crate::Report;
 use crate::flows::{FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::OraclePacket;
 use crate::units::Unit;
+use crate::{Records, Report};
 
 const SECOND: u128 = 1_000_000_000;
 
@@ -37,7 +37,7 @@ impl FlowOracle for LimiterOracle {
         self.buckets.insert(life, (words[0].into(), words[1]));
     }
 
-    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
+    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         let Ok(ip) = &packet.ip else { return Verdict::Pass };
         let full = u128::from(self.burst) * SECOND;
         let (parts, time) = self.buckets.get(&flow.life).copied().unwrap_or((full, packet.nanos));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::Meter;
+use super::{Meter, Settings};
 use crate::units::{MaxFlows, Span};
 use crate::{Context, Error, Prepared};
 
@@ -64,12 +64,12 @@ impl crate::Config for Config {
 
     fn prepare(self, context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
         let output = self.output.map(|path| context.resolve(&path));
-        Ok(Box::new(Meter {
+        Ok(Box::new(Meter::new(Settings {
             idle: self.idle_timeout,
             active: self.active_timeout,
             max_flows: self.max_flows.get(),
             framings: self.framings,
             output,
-        }))
+        })))
     }
 }

@@ -1,9 +1,7 @@
-//! The batch form: the record of a flow stands in the flow's entry, in the tables that all functions with state for flows use.
+//! The batch form: the record of a flow is its state.
 //!
-//! A packet whose flow's record has reached a timeout cuts it there and then, and begins the next one in the same entry. Entries that the
-//! table ends are asked for when all packets of the batch have come to theirs.
+//! A packet whose flow's record has reached a timeout cuts it there and then, and begins the next one in the same entry.
 
-use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytemuck::{Pod, Zeroable};
@@ -13,33 +11,19 @@ use packetloom_packet::{
     Batch, EndReason, FlowKey, FlowRecord, HalfFlow, Reject, Timestamp, Verdict, protocol,
 };
 
-use super::{Framings, MeterReport};
-use crate::flows::{By, Definition, Ended, Flows, HeldAt, Seen, StateAt, Sweep, WhenFull, state_words};
+use super::{Framings, MeterReport, end_reason};
+use crate::flows::{End, FlowFunction, Flows, Seen, StateAt, state_words};
 use crate::units::Span;
-use crate::{Function, Records, Report};
-
-/// Entries looked at by a sweep for each packet of a batch, and at least.
-const SWEEP_PER_PACKET: usize = 4;
-const SWEEP_MIN: usize = 16_384;
-const SECOND: u64 = 1_000_000_000;
-
-/// Records handed out at the end ahead of which an entry is brought in.
-const AHEAD: usize = 16;
-
-/// Where the meter has its state: no other function is in its entries.
-const AT: StateAt = StateAt { function: 0, word: 0 };
+use crate::{Records, Report};
 
 pub(super) struct MeterCpu {
+    at: StateAt,
     limits: Limits,
     framings: Framings,
-    flows: Flows,
     report: MeterReport,
-    /// Frames of the batches before.
+    /// The number of the batch's first frame, and of the next batch's.
+    before: u64,
     frames: u64,
-    sweep: Sweep,
-    swept_until: Timestamp,
-    /// While records are handed out at the end: what is left, the first one last, with the numbers of their first packets.
-    left: Option<Vec<(u64, HeldAt)>>,
 }
 
 /// The longest times since its latest and its first packet that a record survives, in nanoseconds.
@@ -78,16 +62,18 @@ struct Flow {
     packets: [u64; 2],
     bytes: [u64; 2],
     /// TCP flags forward and reverse, a byte each; [`FROM_A`]; from [`NUMBER`] on the number of the first packet, by which records are in
-    /// order at the end.
+    /// order at the end: 0 in those that come out of a file, which are the first ones there, by their time.
     rest: u64,
 }
 
-const WORDS: usize = state_words::<Flow>();
+pub(super) const WORDS: usize = state_words::<Flow>();
 const _: () = assert!(WORDS == 9);
 
 /// Whether endpoint `a` of the key sent the first packet.
 const FROM_A: u64 = 1 << 16;
 const NUMBER: u32 = 17;
+/// Numbers are those of a worker in a run.
+pub(super) const PASSING: &[(usize, u64)] = &[(WORDS - 1, !0 << NUMBER)];
 
 impl Flow {
     /// One that begins with a packet, which is to be added.
@@ -147,32 +133,49 @@ impl Flow {
     }
 }
 
+/// Makes the words of a record its own that another meter kept, whatever they are; the number of its first packet. None where they are none.
+pub(super) fn adopt(words: &mut [u64]) -> Option<u64> {
+    let [flow] = bytemuck::try_cast_slice_mut::<_, Flow>(words).ok()? else { return None };
+    // So that counting on never overflows, nor the sum of both.
+    let most = u64::MAX / 4;
+    let Flow { first, last, packets, bytes, .. } = flow;
+    packets.iter_mut().chain(bytes.iter_mut()).for_each(|count| *count = (*count).min(most));
+    if packets[1] == 0 {
+        (first[1], last[1], bytes[1]) = (0, 0, 0);
+        flow.rest &= !0xff00;
+    }
+    (packets[0] > 0).then(|| flow.number())
+}
+
 impl MeterCpu {
-    pub(super) fn new(
-        idle: Span,
-        active: Span,
-        max_flows: usize,
-        framings: Framings,
-        workers: usize,
-    ) -> Self {
-        // Seeds that senders cannot know; no result depends on them.
-        let seeds = [0, 1].map(|number: u64| RandomState::new().hash_one(number));
-        let definition =
-            Definition { by: By::FiveTuple, timeout: idle, max_flows, when_full: WhenFull::EvictOldest };
+    pub(super) fn new(idle: Span, active: Span, framings: Framings, first: u64, at: StateAt) -> Self {
         Self {
+            at,
             limits: Limits::new(idle, active),
             framings,
-            flows: Flows::growing(&definition, workers, WORDS, seeds),
             report: MeterReport::default(),
-            frames: 0,
-            sweep: Sweep::default(),
-            swept_until: Timestamp::default(),
-            left: None,
+            before: first,
+            frames: first,
         }
     }
+}
 
-    /// Leaves out the packets that are not metered.
-    fn leave_out(&mut self, batch: &Batch) {
+impl MeterReport {
+    fn export(&mut self, record: &FlowRecord, records: &mut Records<'_>) {
+        self.count_record(record);
+        records(record);
+    }
+}
+
+impl FlowFunction for MeterCpu {
+    fn move_to(&mut self, at: StateAt) {
+        self.at = at;
+    }
+
+    /// Leaves out the packets that are not metered, and counts them.
+    fn select(&mut self, batch: &Batch, flows: &mut Flows) {
+        self.before = self.frames;
+        self.frames += batch.len() as u64;
         let has_all_framings = self.framings == Framings::All || batch.other_framings().is_empty();
         if batch.is_common() && has_all_framings {
             return;
@@ -200,110 +203,51 @@ impl MeterCpu {
             }
         }
         if has_key {
-            self.flows.retain(|frame| why(frame as usize).is_none());
+            flows.retain(|frame| why(frame as usize).is_none());
         }
     }
 
-    /// Hands out the records of the entries that ended.
-    fn export_ended(&mut self, records: &mut Records<'_>) {
-        let Self { flows, report, .. } = self;
-        flows.each_ended(AT, |key, flow: &Flow, ended| {
-            let end_reason = match ended {
-                Ended::Expired => EndReason::IdleTimeout,
-                Ended::Evicted => EndReason::LackOfResources,
-            };
-            report.export(&flow.record(key, end_reason), records);
-        });
-        flows.leave();
-    }
-}
-
-impl MeterReport {
-    fn export(&mut self, record: &FlowRecord, records: &mut Records<'_>) {
-        self.count_record(record);
-        records(record);
-    }
-}
-
-impl Function for MeterCpu {
-    fn process(&mut self, batch: &mut Batch, records: &mut Records<'_>) {
-        self.flows.reserve(batch);
-        self.flows.arrive(batch);
-        self.leave_out(batch);
-        let Self { limits, flows, report, frames, .. } = self;
-        let (limits, before) = (*limits, *frames);
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, records: &mut Records<'_>) {
+        let Self { at, limits, report, before, .. } = self;
+        let (at, limits, before) = (*at, *limits, *before);
         let (mut packets, mut bytes) = (0, 0);
         let number = |packet: &Seen<'_, '_>| before + u64::from(packet.frame);
-        flows.visit(true, false, batch, |batch, flows| {
-            let begin = |packet: Seen<'_, '_>, flow: &mut Flow| *flow = Flow::new(&packet, number(&packet));
-            flows.each_begun(AT, batch, begin, |packet, flow| {
-                if let Some(end_reason) = limits.end(flow, packet.now.as_nanos()) {
-                    report.export(&flow.record(&packet.flow(), end_reason), records);
-                    *flow = Flow::new(&packet, number(&packet));
-                }
-                flow.add(&packet);
-                packets += 1;
-                bytes += u64::from(packet.bytes);
-                Verdict::Pass
-            });
-            // A table that evicts has room for each: were there none, the packet would be a record by itself.
-            flows.each_without(batch, |packet| {
-                let mut flow = Flow::new(&packet, number(&packet));
-                flow.add(&packet);
-                report.export(&flow.record(&packet.flow(), EndReason::LackOfResources), records);
-                packets += 1;
-                bytes += u64::from(packet.bytes);
-                Verdict::Pass
-            });
+        let begin = |packet: Seen<'_, '_>, flow: &mut Flow| *flow = Flow::new(&packet, number(&packet));
+        flows.each_begun(at, batch, begin, |packet, flow| {
+            if let Some(end_reason) = limits.end(flow, packet.now.as_nanos()) {
+                report.export(&flow.record(&packet.flow(), end_reason), records);
+                *flow = Flow::new(&packet, number(&packet));
+            }
+            flow.add(&packet);
+            packets += 1;
+            bytes += u64::from(packet.bytes);
+            Verdict::Pass
+        });
+        // A table that evicts has room for each: were there none, the packet would be a record by itself.
+        flows.each_without(batch, |packet| {
+            let mut flow = Flow::new(&packet, number(&packet));
+            flow.add(&packet);
+            report.export(&flow.record(&packet.flow(), EndReason::LackOfResources), records);
+            packets += 1;
+            bytes += u64::from(packet.bytes);
+            Verdict::Pass
         });
         report.frames += packets;
         report.counted_packets += packets;
         report.counted_ip_bytes += bytes;
-        *frames += batch.len() as u64;
-        self.export_ended(records);
     }
 
-    fn expire(&mut self, now: Timestamp, packets: usize, records: &mut Records<'_>) {
-        if self.limits.idle == u64::MAX {
-            return;
-        }
-        // Time that jumped ahead and came back must not keep the sweeps waiting until it is there again.
-        self.swept_until = self.swept_until.min(now);
-        // As much of the table as the second since its last sweep has passed, so that one round takes a second.
-        let elapsed = now.nanos_since(self.swept_until).min(SECOND);
-        self.swept_until = now;
-        let share = |places: usize| (places as u128 * u128::from(elapsed)).div_ceil(SECOND.into()) as usize;
-        let most = SWEEP_MIN.max(SWEEP_PER_PACKET * packets);
-        self.flows.sweep(&mut self.sweep, share, most, now);
-        self.export_ended(records);
+    fn on_end(&mut self, key: &FlowKey, state: &[u64], end: End, records: &mut Records<'_>) {
+        let flow: &Flow = &bytemuck::cast_slice(state)[0];
+        self.report.export(&flow.record(key, end_reason(end)), records);
     }
 
-    fn drain(&mut self, most: usize, records: &mut Records<'_>) -> bool {
-        let Self { flows, report, left, .. } = self;
-        let left = left.get_or_insert_with(|| {
-            let held = flows.held(AT).map(|(at, flow): (_, &Flow)| (flow.number(), at));
-            let mut held: Vec<_> = held.collect();
-            held.sort_unstable_by(|one, other| other.cmp(one));
-            held
-        });
-        for _ in 0..most {
-            let Some((_, at)) = left.pop() else { break };
-            if let Some((_, ahead)) = left.len().checked_sub(AHEAD).and_then(|ahead| left.get(ahead)) {
-                flows.bring(*ahead);
-            }
-            if let Some((key, flow)) = flows.at::<Flow>(at, AT) {
-                report.export(&flow.record(&key, EndReason::ForcedEnd), records);
-            }
-        }
-        let more = !left.is_empty();
-        if !more {
-            self.left = None;
-            flows.clear();
-        }
-        more
+    fn rank(&self, state: &[u64]) -> [u64; 2] {
+        let flow: &Flow = &bytemuck::cast_slice(state)[0];
+        [flow.number(), flow.first[0]]
     }
 
-    fn report(&self) -> Box<dyn Report> {
+    fn report(&self, _flows: &Flows) -> Box<dyn Report> {
         Box::new(self.report.clone())
     }
 }

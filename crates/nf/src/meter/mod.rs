@@ -29,17 +29,32 @@ use serde_json::json;
 
 pub use config::{Config, Framings};
 
+use crate::flows::{By, Definition, End, FlowFunction, FlowOracle, Keeps, StateAt, WhenFull};
 use crate::units::Span;
-use crate::{Form, Function, Oracle, Prepared, Report, Standalone, is_equal};
+use crate::{Form, PerFlow, Prepared, Report};
 
 /// A meter ready to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Meter {
+    settings: Settings,
+    /// A number above those of the first packets of all records that it takes over.
+    first: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Settings {
     idle: Span,
     active: Span,
     max_flows: usize,
     framings: Framings,
     output: Option<PathBuf>,
+}
+
+impl Meter {
+    fn new(settings: Settings) -> Self {
+        // What comes out of a file has number 0.
+        Self { settings, first: 1 }
+    }
 }
 
 impl Prepared for Meter {
@@ -48,49 +63,77 @@ impl Prepared for Meter {
     }
 
     fn resume(&mut self, old: &dyn Prepared) -> bool {
-        is_equal(self, old)
+        (old as &dyn Any).downcast_ref::<Self>().is_some_and(|old| self.settings == old.settings)
+    }
+
+    fn adopt(&mut self, words: &mut [u64]) -> bool {
+        let Some(number) = cpu::adopt(words) else { return false };
+        self.first = self.first.max(number + 1);
+        true
     }
 
     fn describe(&self) -> Vec<String> {
+        let Settings { idle, active, max_flows, framings, output } = &self.settings;
         let limit = |span: Span| if span.limit().is_some() { span.to_string() } else { "none".into() };
         let mut lines = vec![
             "flow: IP version, protocol, unordered pair of (address, port)".into(),
-            format!("timeouts: idle {}, active {}", limit(self.idle), limit(self.active)),
-            format!(
-                "at most {} flows of each IP version, then one not used for long is exported",
-                self.max_flows
-            ),
-            match &self.output {
+            format!("timeouts: idle {}, active {}", limit(*idle), limit(*active)),
+            format!("at most {max_flows} flows of each IP version, then one not used for long is exported"),
+            match output {
                 Some(path) => format!("records to {}", path.display()),
                 None => "records are counted only".into(),
             },
         ];
-        if self.framings == Framings::All {
+        if *framings == Framings::All {
             lines.push("packets in all framings".into());
         }
         lines
     }
 
-    fn is_per_flow(&self) -> bool {
-        true
-    }
-
     fn records_path(&self) -> Option<&Path> {
-        self.output.as_deref()
+        self.settings.output.as_deref()
     }
 
     fn form(&self) -> Form<'_> {
-        Form::Standalone(self)
+        Form::PerFlow(self)
     }
 }
 
-impl Standalone for Meter {
-    fn function(&self, workers: usize) -> Box<dyn Function> {
-        Box::new(cpu::MeterCpu::new(self.idle, self.active, self.max_flows, self.framings, workers))
+impl PerFlow for Meter {
+    fn keeps(&self) -> Keeps {
+        Keeps { flows: None, by: &[By::FiveTuple], words: cpu::WORDS }
     }
 
-    fn oracle(&self) -> Box<dyn Oracle> {
-        Box::new(oracle::MeterOracle::new(self.idle, self.active, self.max_flows, self.framings))
+    fn own(&self) -> Option<Definition> {
+        let Settings { idle, max_flows, .. } = self.settings;
+        Some(Definition { by: By::FiveTuple, timeout: idle, max_flows, when_full: WhenFull::EvictOldest })
+    }
+
+    fn hears_ends(&self) -> bool {
+        true
+    }
+
+    fn passing(&self) -> &'static [(usize, u64)] {
+        cpu::PASSING
+    }
+
+    fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
+        let Settings { idle, active, framings, .. } = self.settings;
+        Box::new(cpu::MeterCpu::new(idle, active, framings, self.first, at))
+    }
+
+    fn oracle(&self) -> Box<dyn FlowOracle> {
+        let Settings { idle, active, framings, .. } = self.settings;
+        Box::new(oracle::MeterOracle::new(idle, active, framings, self.first))
+    }
+}
+
+/// Why the record of a flow ends whose state is over.
+fn end_reason(end: End) -> EndReason {
+    match end {
+        End::Expired => EndReason::IdleTimeout,
+        End::Evicted => EndReason::LackOfResources,
+        End::Run => EndReason::ForcedEnd,
     }
 }
 

@@ -9,18 +9,73 @@ use packetloom_packet::{Batch, DropReason, EndReason, FlowRecord, HalfFlow, Link
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{Framings, Meter, MeterReport};
+use super::{Framings, Meter, MeterReport, Settings, cpu};
 use crate::batch::{Captured, fill};
+use crate::flows::{End, Ending, FlowFunction, Flows, Found, OracleFlows, StateAt, Sweep};
 use crate::frames::{Fragment, Packet, Transport, ethernet};
 use crate::registry::Registration;
-use crate::{Context, Function, Prepared, Report, Standalone};
+use crate::{Context, PerFlow, Prepared, Records, Report};
 
 const SECOND: u64 = 1_000_000_000;
 
 /// A meter with timeouts in nanoseconds, 0 for none.
 fn meter(idle: u64, active: u64, max_flows: usize) -> Meter {
     let span = |nanos: u64| format!("{nanos}ns").parse().expect("a span");
-    Meter { idle: span(idle), active: span(active), max_flows, framings: Framings::Basic, output: None }
+    let framings = Framings::Basic;
+    Meter::new(Settings { idle: span(idle), active: span(active), max_flows, framings, output: None })
+}
+
+/// A meter with its table, as one of so many workers has them.
+struct Alone {
+    function: Box<dyn FlowFunction>,
+    flows: Flows,
+    sweep: Option<Sweep>,
+    ending: Ending,
+}
+
+impl Alone {
+    fn new(meter: &Meter, workers: usize) -> Self {
+        let definition = meter.own().expect("it has one to itself");
+        Self {
+            function: meter.function(StateAt::default()),
+            flows: Flows::growing(&definition, workers, cpu::WORDS, [3, 4]),
+            sweep: definition.timeout.limit().map(|_| Sweep::default()),
+            ending: Ending::default(),
+        }
+    }
+
+    fn process(&mut self, batch: &mut Batch, records: &mut Records<'_>) {
+        let Self { function, flows, .. } = self;
+        flows.arrive_growing(batch);
+        function.select(batch, flows);
+        flows.visit(true, false, batch, |batch, flows| function.process(batch, flows, records));
+        self.leave(records);
+    }
+
+    fn leave(&mut self, records: &mut Records<'_>) {
+        self.flows.each_ended(|entry, end| {
+            if let Some(state) = entry.state_words(StateAt::default(), cpu::WORDS) {
+                self.function.on_end(&entry.flow(), state, end, records);
+            }
+        });
+        self.flows.leave();
+    }
+
+    fn expire(&mut self, now: Timestamp, packets: usize, records: &mut Records<'_>) {
+        if let Some(sweep) = &mut self.sweep {
+            self.flows.sweep(sweep, now, packets);
+            self.leave(records);
+        }
+    }
+
+    fn drain(&mut self, most: usize, records: &mut Records<'_>) -> bool {
+        let at = (StateAt::default(), cpu::WORDS);
+        self.ending.step(&mut *self.function, at, &mut self.flows, most, records)
+    }
+
+    fn report(&self) -> Box<dyn Report> {
+        self.function.report(&self.flows)
+    }
 }
 
 fn report_of(report: &dyn Report) -> MeterReport {
@@ -48,7 +103,7 @@ impl Outcome {
 }
 
 /// Takes frames through the batch form, `size` at a time, without what remains at the end.
-fn feed(function: &mut dyn Function, frames: &[Captured], size: usize, records: &mut Vec<FlowRecord>) {
+fn feed(function: &mut Alone, frames: &[Captured], size: usize, records: &mut Vec<FlowRecord>) {
     let mut batch = Batch::new(size);
     for frames in frames.chunks(size) {
         fill(&mut batch, frames);
@@ -58,33 +113,45 @@ fn feed(function: &mut dyn Function, frames: &[Captured], size: usize, records: 
     }
 }
 
-fn drain(function: &mut dyn Function, records: &mut Vec<FlowRecord>) {
+fn drain(function: &mut Alone, records: &mut Vec<FlowRecord>) {
     while function.drain(7, &mut |record| records.push(*record)) {}
 }
 
-fn expire(function: &mut dyn Function, now: u64, packets: usize) -> Vec<FlowRecord> {
+fn expire(function: &mut Alone, now: u64, packets: usize) -> Vec<FlowRecord> {
     let mut records = Vec::new();
     function.expire(Timestamp::from_nanos(now), packets, &mut |record| records.push(*record));
     records
 }
 
 fn by_batches(meter: &Meter, frames: &[Captured], size: usize) -> Outcome {
-    let mut function = meter.function(1);
+    let mut function = Alone::new(&meter, 1);
     let mut records = Vec::new();
-    feed(&mut *function, frames, size, &mut records);
-    drain(&mut *function, &mut records);
+    feed(&mut function, frames, size, &mut records);
+    drain(&mut function, &mut records);
     Outcome { records, report: report_of(&*function.report()) }
 }
 
 fn one_by_one(meter: &Meter, frames: &[Captured]) -> Outcome {
     let mut oracle = meter.oracle();
+    let mut flows = OracleFlows::new(meter.own().expect("it has one to itself"));
     let mut records = Vec::new();
+    let mut take = |record: &FlowRecord| records.push(*record);
     for frame in frames {
-        let verdict = oracle.step(&frame.for_oracle(), &mut |record| records.push(*record));
-        assert_eq!(verdict, Verdict::Pass);
+        let mut packet = frame.for_oracle();
+        if !oracle.select(&packet) {
+            continue;
+        }
+        let found = flows.touch(packet.ip.as_ref().expect("it was selected"), packet.nanos);
+        for (life, flow, end) in flows.take_ended() {
+            oracle.on_end(life, &flow, end, &mut take);
+        }
+        let Found::Flow(flow) = found else { panic!("there is room") };
+        assert_eq!(oracle.step(&mut packet, &flow, &mut take), Verdict::Pass);
     }
-    oracle.finish(&mut |record| records.push(*record));
-    Outcome { records, report: report_of(&*oracle.report()) }
+    let mut left: Vec<_> = flows.names().collect();
+    left.sort_by_key(|&(_, life)| oracle.rank(life));
+    left.iter().for_each(|(flow, life)| oracle.on_end(*life, flow, End::Run, &mut take));
+    Outcome { records, report: report_of(&*oracle.report(&flows)) }
 }
 
 /// Packets, bytes, records and directions of records, against what was counted.
@@ -223,11 +290,11 @@ proptest! {
         frames in traffic(BOTH, true), idle in timeout(), active in timeout(), capacity in 1..=20usize, size in 2..=100usize,
     ) {
         let meter = meter(idle, active, capacity);
-        let mut function = meter.function(1);
+        let mut function = Alone::new(&meter, 1);
         let mut records = Vec::new();
-        feed(&mut *function, &frames, size, &mut records);
+        feed(&mut function, &frames, size, &mut records);
         let before = records.len();
-        drain(&mut *function, &mut records);
+        drain(&mut function, &mut records);
         for is_v4 in [true, false] {
             let held = records[before..].iter().filter(|record| record.source.is_ipv4() == is_v4).count();
             prop_assert!(held <= capacity, "{} flows held", held);
@@ -261,17 +328,17 @@ proptest! {
         let frames = slower(&frames, SECOND);
         let (idle, active) = (idle * SECOND, active * SECOND);
         let meter = meter(idle, active, 1_000);
-        let (mut function, mut records) = (meter.function(1), Vec::new());
+        let (mut function, mut records) = (Alone::new(&meter, 1), Vec::new());
         for frames in frames.chunks(size) {
-            feed(&mut *function, frames, size, &mut records);
+            feed(&mut function, frames, size, &mut records);
             let now = frames.last().expect("a chunk is not empty").nanos;
-            for record in expire(&mut *function, now, frames.len()) {
+            for record in expire(&mut function, now, frames.len()) {
                 prop_assert_eq!(record.end_reason, EndReason::IdleTimeout);
                 prop_assert!(idle > 0 && now - record.end().as_nanos() >= idle, "{:?} is not idle", record);
                 records.push(record);
             }
         }
-        drain(&mut *function, &mut records);
+        drain(&mut function, &mut records);
         let found = Outcome { records, report: report_of(&*function.report()) };
         check_totals(&found);
         // A flow that never came again ends with the input for the oracle, and may have been found idle here.
@@ -296,12 +363,12 @@ proptest! {
     ) {
         let frames = slower(&frames, SECOND);
         let meter = meter(idle * SECOND, 0, capacity);
-        let (mut function, mut records) = (meter.function(1), Vec::new());
+        let (mut function, mut records) = (Alone::new(&meter, 1), Vec::new());
         for (frames, now) in frames.chunks(size).zip(nows.iter().cycle()) {
-            feed(&mut *function, frames, size, &mut records);
-            records.extend(expire(&mut *function, now * SECOND, frames.len()));
+            feed(&mut function, frames, size, &mut records);
+            records.extend(expire(&mut function, now * SECOND, frames.len()));
         }
-        drain(&mut *function, &mut records);
+        drain(&mut function, &mut records);
         let outcome = Outcome { records, report: report_of(&*function.report()) };
         check_totals(&outcome);
         prop_assert_eq!(outcome.report.counted_packets, one_by_one(&meter, &frames).report.counted_packets);
@@ -461,7 +528,7 @@ fn packets_dropped_before_are_not_seen() {
     let mut cut = frames[0].clone();
     cut.bytes.truncate(20);
     let frames = [&frames[..], &[arp, cut]].concat();
-    let mut function = meter(0, 0, 9).function(1);
+    let mut function = Alone::new(&meter(0, 0, 9), 1);
     let mut batch = Batch::new(5);
     fill(&mut batch, &frames);
     // The policy drops what is not IP; an earlier function the first packet.
@@ -469,7 +536,7 @@ fn packets_dropped_before_are_not_seen() {
     batch.judge().0[0] = Verdict::Drop(DropReason::AclRule);
     let mut records = Vec::new();
     function.process(&mut batch, &mut |record| records.push(*record));
-    drain(&mut *function, &mut records);
+    drain(&mut function, &mut records);
     assert_eq!(records.iter().map(|record| record.forward.packets).collect::<Vec<_>>(), [1, 1]);
     assert_eq!(
         function.report().json(),
@@ -508,7 +575,7 @@ fn other_framings_are_counted_where_they_are_asked_for() {
     let unknown = Captured { nanos: 4, link: LinkType::ETHERNET, bytes: ethernet(0xfffe, &[0; 28]) };
     let frames = [plain.clone(), in_snap(&plain), plain.clone(), in_snap(&plain), unknown, plain];
     for (framings, packets, left_out) in [(Framings::Basic, 3, 2), (Framings::All, 5, 0)] {
-        let meter = Meter { framings, ..meter(0, 0, 9) };
+        let meter = Meter::new(Settings { framings, ..meter(0, 0, 9).settings });
         for size in [1, 4, 6] {
             let outcome = by_batches(&meter, &frames, size);
             assert_eq!(outcome, one_by_one(&meter, &frames));
@@ -557,9 +624,9 @@ fn at_capacity_a_flow_that_was_not_used_for_long_goes() {
 fn workers_share_the_capacity() {
     let frames: Vec<_> = (1..=12).map(|port| udp(port.into(), (A, port), (B, 80))).collect();
     for (workers, share) in [(1, 10), (3, 4), (4, 3), (10, 1), (64, 1)] {
-        let mut function = meter(0, 0, 10).function(workers);
+        let mut function = Alone::new(&meter(0, 0, 10), workers);
         let mut records = Vec::new();
-        feed(&mut *function, &frames, 5, &mut records);
+        feed(&mut function, &frames, 5, &mut records);
         assert_eq!(records.len(), 12 - share, "{workers} workers");
     }
 }
@@ -567,8 +634,8 @@ fn workers_share_the_capacity() {
 #[test]
 fn what_is_left_is_handed_out_in_order_of_creation_a_few_at_a_time() {
     let frames: Vec<_> = (0..100u64).map(|n| udp(n, (A, 1 + (n * 37 % 50) as u16), (B, 80))).collect();
-    let mut function = meter(0, 0, 1_000).function(1);
-    feed(&mut *function, &frames, 64, &mut Vec::new());
+    let mut function = Alone::new(&meter(0, 0, 1_000), 1);
+    feed(&mut function, &frames, 64, &mut Vec::new());
     let mut starts = Vec::new();
     let mut calls = Vec::new();
     loop {
@@ -583,9 +650,9 @@ fn what_is_left_is_handed_out_in_order_of_creation_a_few_at_a_time() {
     assert_eq!(starts, (0..50).collect::<Vec<_>>());
     assert!(!function.drain(20, &mut |_| panic!("nothing is left")));
     // The meter is as new.
-    feed(&mut *function, &frames[..1], 1, &mut Vec::new());
+    feed(&mut function, &frames[..1], 1, &mut Vec::new());
     let mut records = Vec::new();
-    drain(&mut *function, &mut records);
+    drain(&mut function, &mut records);
     assert_eq!(records.len(), 1);
 }
 
@@ -603,38 +670,38 @@ fn a_sweep_exports_what_is_idle_and_nothing_else() {
         flow(now - 1, 4),
         flow(now + 7, 5),
     ];
-    let mut function = meter(idle, 0, 9).function(1);
-    feed(&mut *function, &frames, 100, &mut Vec::new());
+    let mut function = Alone::new(&meter(idle, 0, 9), 1);
+    feed(&mut function, &frames, 100, &mut Vec::new());
     // The flow that came again after its timeout is in two records by now.
     let mut ports: Vec<_> =
-        expire(&mut *function, now, 6).iter().map(|r| (r.source_port, r.end_reason)).collect();
+        expire(&mut function, now, 6).iter().map(|r| (r.source_port, r.end_reason)).collect();
     ports.sort_unstable_by_key(|&(port, _)| port);
     assert_eq!(ports, [(1, EndReason::IdleTimeout), (3, EndReason::IdleTimeout)]);
-    assert_eq!(expire(&mut *function, now, 6), []);
-    assert_eq!(expire(&mut *function, now + SECOND, 6).len(), 1);
+    assert_eq!(expire(&mut function, now, 6), []);
+    assert_eq!(expire(&mut function, now + SECOND, 6).len(), 1);
     assert_eq!(report_of(&*function.report()).ended.idle_timeout, 4);
     let mut left = Vec::new();
-    drain(&mut *function, &mut left);
+    drain(&mut function, &mut left);
     assert_eq!(left.iter().map(|record| record.source_port).collect::<Vec<_>>(), [4, 5]);
 }
 
 #[test]
 fn without_an_idle_timeout_nothing_is_swept() {
-    let mut function = meter(0, 1, 9).function(1);
-    feed(&mut *function, &[udp(1, (A, 1), (B, 2))], 1, &mut Vec::new());
-    assert_eq!(expire(&mut *function, u64::MAX, 1), []);
+    let mut function = Alone::new(&meter(0, 1, 9), 1);
+    feed(&mut function, &[udp(1, (A, 1), (B, 2))], 1, &mut Vec::new());
+    assert_eq!(expire(&mut function, u64::MAX, 1), []);
 }
 
 /// A meter that holds `count` flows of time 0.
-fn full_of(count: u32, idle: u64) -> Box<dyn Function> {
+fn full_of(count: u32, idle: u64) -> Alone {
     let frames: Vec<_> = (0..count)
         .map(|n| {
             let [high, low] = [(n >> 16) as u16, n as u16];
             udp(0, ([10, 1, 0, high as u8], low), (B, 80))
         })
         .collect();
-    let mut function = meter(idle, 0, 1 << 20).function(1);
-    feed(&mut *function, &frames, 1_000, &mut Vec::new());
+    let mut function = Alone::new(&meter(idle, 0, 1 << 20), 1);
+    feed(&mut function, &frames, 1_000, &mut Vec::new());
     function
 }
 
@@ -644,10 +711,10 @@ fn a_round_of_sweeps_takes_about_a_second() {
         let mut function = full_of(count, 10 * SECOND);
         // A round just before all of them are idle.
         let start = 10 * SECOND - 1;
-        assert_eq!(expire(&mut *function, start, 1), []);
+        assert_eq!(expire(&mut function, start, 1), []);
         let steps = SECOND + SECOND / 2;
         let swept: Vec<_> =
-            (1..=steps / step).map(|n| expire(&mut *function, start + n * step, 1).len()).collect();
+            (1..=steps / step).map(|n| expire(&mut function, start + n * step, 1).len()).collect();
         assert_eq!(swept.iter().sum::<usize>(), count as usize, "{count} flows, every {step} ns");
         // Flows are spread by their hashes: somewhat more may be in a share of all places.
         let share = (u64::from(count) * step).div_ceil(SECOND) as usize;
@@ -662,24 +729,24 @@ fn sweeps_are_bounded_and_reach_everything_in_the_end() {
     let mut function = full_of(count, SECOND);
     let mut found = Vec::new();
     for second in 10..14 {
-        let swept = expire(&mut *function, second * SECOND, 64).len();
+        let swept = expire(&mut function, second * SECOND, 64).len();
         assert!(swept <= 16_384, "{swept} at once");
         found.push(swept);
     }
     assert_eq!(found.iter().sum::<usize>(), count as usize, "{found:?}");
     // A larger batch pays for more.
     let mut function = full_of(count, SECOND);
-    assert_eq!(expire(&mut *function, 10 * SECOND, 10_000).len(), 40_000);
+    assert_eq!(expire(&mut function, 10 * SECOND, 10_000).len(), 40_000);
 }
 
 /// One wrong stamp must not end the sweeping for good.
 #[test]
 fn sweeping_goes_on_after_time_jumped_ahead_and_back() {
-    let mut function = meter(SECOND, 0, 9).function(1);
+    let mut function = Alone::new(&meter(SECOND, 0, 9), 1);
     let future = 1_000_000 * SECOND;
-    assert_eq!(expire(&mut *function, future, 1), []);
-    feed(&mut *function, &[udp(10 * SECOND, (A, 1), (B, 2))], 1, &mut Vec::new());
-    let found: usize = (11..15).map(|second| expire(&mut *function, second * SECOND, 1).len()).sum();
+    assert_eq!(expire(&mut function, future, 1), []);
+    feed(&mut function, &[udp(10 * SECOND, (A, 1), (B, 2))], 1, &mut Vec::new());
+    let found: usize = (11..15).map(|second| expire(&mut function, second * SECOND, 1).len()).sum();
     assert_eq!(found, 1);
 }
 
@@ -723,7 +790,7 @@ fn keys_of_a_chain_file_have_defaults_and_limits() {
         prepare(&context).map_err(|error| error.to_string())
     };
     let meter = prepare("{}").unwrap();
-    assert_eq!((meter.name(), meter.is_per_flow(), meter.records_path()), ("meter", true, None));
+    assert_eq!((meter.name(), meter.records_path()), ("meter", None));
     assert_eq!(
         meter.describe(),
         [

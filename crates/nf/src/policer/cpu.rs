@@ -4,8 +4,8 @@ use packetloom_packet::{Batch, Dscp, Verdict};
 
 use super::meter::{Colour, Levels};
 use super::{Action, Marker, Policer, PolicerReport};
-use crate::Report;
 use crate::flows::{FlowFunction, Flows, Seen, StateAt};
+use crate::{Records, Report};
 
 pub(super) struct PolicerCpu {
     at: StateAt,
@@ -79,7 +79,7 @@ impl FlowFunction for PolicerCpu {
         self.at = at;
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
         if self.is_plain {
             self.process_by::<true>(batch, flows);
         } else {

@@ -174,10 +174,6 @@ impl Prepared for Policer {
         lines
     }
 
-    fn is_per_flow(&self) -> bool {
-        false
-    }
-
     fn form(&self) -> Form<'_> {
         Form::PerFlow(self)
     }

@@ -6,10 +6,10 @@ use packetloom_packet::{DropReason, Verdict};
 
 use super::meter::Colour;
 use super::{Action, Mark, PolicerReport, Terms};
-use crate::Report;
 use crate::flows::{FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::OraclePacket;
 use crate::units::{Size, Throughput};
+use crate::{Records, Report};
 
 const SECOND: u128 = 1_000_000_000;
 
@@ -120,7 +120,7 @@ impl FlowOracle for PolicerOracle {
         self.buckets.insert(life, Buckets { tc, other, time: words[2] });
     }
 
-    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
+    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         let Ok(ip) = &mut packet.ip else { return Verdict::Pass };
         let now = packet.nanos;
         let before = self.others.map_or(GREEN, |others| colour_before(ip.dscp, others));

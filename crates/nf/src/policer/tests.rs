@@ -65,7 +65,7 @@ fn what_it_does_is_described() {
         ),
     ] {
         let policer = prepare(&keys).expect("good keys");
-        assert_eq!((policer.name(), policer.is_per_flow()), ("policer", false));
+        assert_eq!(policer.name(), "policer");
         assert_eq!(policer.describe(), lines);
         assert!(per_flow(&*policer).kernel().is_some());
     }
@@ -257,7 +257,9 @@ fn outcome_of(keys: &str, frames: &[Captured]) -> (Vec<Verdict>, Vec<u8>, Police
     fill(&mut batch, frames);
     batch.parse(Policy::PASS);
     flows.arrive(&batch);
-    flows.visit(true, false, &mut batch, |batch, flows| function.process(batch, flows));
+    flows.visit(true, false, &mut batch, |batch, flows| {
+        function.process(batch, flows, &mut |_| panic!("a policer has no records"));
+    });
     flows.leave();
     let report = report_of(&*function.report(&flows));
 
@@ -269,7 +271,7 @@ fn outcome_of(keys: &str, frames: &[Captured]) -> (Vec<Verdict>, Vec<u8>, Police
             let mut packet = frame.for_oracle();
             let ip = packet.ip.as_ref().expect("an IPv4 packet");
             let Found::Flow(flow) = lives.touch(ip, packet.nanos) else { panic!("there is room") };
-            let verdict = oracle.step(&mut packet, &flow);
+            let verdict = oracle.step(&mut packet, &flow, &mut |_| panic!("a policer has no records"));
             (verdict, packet.ip.expect("an IPv4 packet").dscp)
         })
         .unzip();

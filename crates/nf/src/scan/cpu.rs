@@ -6,8 +6,8 @@ use super::contact::{self, Headers};
 use super::fan_out::{FanOut, Window};
 use super::trw::{Test, Walk};
 use super::{Action, Contact, Detection, Distinct, Judged, ScanReport};
-use crate::Report;
 use crate::flows::{Beginnings, FlowFunction, Flows, Seen, StateAt};
+use crate::{Records, Report};
 
 /// How packets are judged.
 pub(super) enum Steps {
@@ -64,7 +64,7 @@ impl FlowFunction for ScanCpu {
         self.beginnings.remember(at, batch, flows);
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
         let Self { at, steps, action, seed, beginnings, report } = self;
         let (own, seed) = ((*at, *action, report), *seed);
         match steps {

@@ -213,10 +213,6 @@ impl Prepared for Scan {
         vec![found, format!("{becomes} {until}")]
     }
 
-    fn is_per_flow(&self) -> bool {
-        false
-    }
-
     fn form(&self) -> Form<'_> {
         Form::PerFlow(self)
     }

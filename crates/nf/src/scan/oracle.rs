@@ -7,9 +7,9 @@ use packetloom_packet::key::halves;
 use packetloom_packet::{FlowKey, Timestamp, Verdict};
 
 use super::{Action, Detection, Distinct, Hypotheses, Judged, Method, Scan, ScanReport};
-use crate::Report;
 use crate::flows::{FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::{OracleIp, OraclePacket};
+use crate::{Records, Report};
 
 pub(super) struct ScanOracle {
     method: Method,
@@ -244,7 +244,7 @@ impl FlowOracle for ScanOracle {
         self.begins = flow.is_some_and(|flow| self.seen.insert(flow.life));
     }
 
-    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
+    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         let Ok(ip) = &packet.ip else { return Verdict::Pass };
         let judged = self.judge(ip, packet.nanos, flow.life);
         self.report.count(judged, ip.bytes);

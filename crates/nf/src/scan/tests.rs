@@ -62,7 +62,7 @@ fn what_it_does_is_described() {
         ),
     ] {
         let scan = prepare(&keys).expect("good keys");
-        assert_eq!((scan.name(), scan.is_per_flow(), scan.rewrites()), ("scan", false, false));
+        assert_eq!((scan.name(), scan.rewrites()), ("scan", false));
         assert_eq!(scan.describe(), lines);
     }
 }

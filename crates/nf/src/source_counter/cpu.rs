@@ -3,8 +3,8 @@
 use packetloom_packet::{Batch, Verdict};
 
 use super::{Counted, SourceCounterReport};
-use crate::Report;
 use crate::flows::{Beginnings, FlowFunction, Flows, StateAt};
+use crate::{Records, Report};
 
 pub(super) struct SourceCounterCpu {
     at: StateAt,
@@ -40,7 +40,7 @@ impl FlowFunction for SourceCounterCpu {
         self.beginnings.remember(at, batch, flows);
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
         let Self { at, beginnings, .. } = self;
         let mut all = self.all;
         flows.each(*at, batch, |packet, source: &mut Counted| {

@@ -59,10 +59,6 @@ impl Prepared for SourceCounter {
         vec!["packets, IP bytes and flows of each source".into()]
     }
 
-    fn is_per_flow(&self) -> bool {
-        false
-    }
-
     fn form(&self) -> Form<'_> {
         Form::PerFlow(self)
     }

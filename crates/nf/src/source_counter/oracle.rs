@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use packetloom_packet::Verdict;
 
 use super::{Counted, SourceCounterReport};
-use crate::Report;
 use crate::flows::{FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::OraclePacket;
+use crate::{Records, Report};
 
 #[derive(Default)]
 pub(super) struct SourceCounterOracle {
@@ -40,7 +40,7 @@ impl FlowOracle for SourceCounterOracle {
         self.begins = flow.is_some_and(|flow| self.seen.insert(flow.life));
     }
 
-    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
+    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         if let Ok(ip) = &packet.ip {
             let after = |before: Counted| Counted {
                 packets: before.packets + 1,
