@@ -410,7 +410,7 @@ fn interfaces_of_what_the_machine_sends_have_no_equal() {
     ] {
         let error = read(&table(lines), false).unwrap_err();
         assert_eq!(error, format!("f:8: {message} (--skip-unsupported leaves it out)"), "{lines}");
-        let reading = read_with(&table(lines), skip.clone()).unwrap();
+        let reading = read_with(table(lines), skip.clone()).unwrap();
         assert_eq!(reading.skipped, [Skipped { line: 8, message: message.into() }], "{lines}");
     }
     // By any interface is by none, too.
@@ -420,7 +420,7 @@ fn interfaces_of_what_the_machine_sends_have_no_equal() {
     for (list, is_read) in [("FORWARD", true), ("one", true), ("OUTPUT", false)] {
         let options =
             Options { format: Some(Format::Iptables), list: Some(list.into()), ..Options::default() };
-        assert_eq!(read_with(&table(lines), options).is_ok(), is_read, "{list}");
+        assert_eq!(read_with(table(lines), options).is_ok(), is_read, "{list}");
     }
 }
 
