@@ -7,15 +7,16 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use packetloom_nf::flows::Counts;
 use packetloom_nf::{Prepared, Report};
 
-use super::{Outlet, Position, Statistics};
+use super::control::SourceReport;
+use super::{Answer, Control, Outlet, Position, Statistics};
 use crate::chain::Origin;
 use crate::outcome::{Reloads, Replaced, TopFlows};
+use crate::pipeline::WorkerReport;
 use crate::state::places_of_state;
 use crate::{Chain, Error, Plan, State};
 
@@ -26,8 +27,8 @@ pub struct Life<'a> {
     pub restore: Option<State>,
     /// Packets of the run, in order, before each of which its chain becomes another one.
     pub reload_at: Vec<u64>,
-    /// Set from outside to have the chain become another one before the next batch.
-    pub reload: Arc<AtomicBool>,
+    /// What others ask for on the way.
+    pub control: Arc<Control>,
     /// Makes the plan that is gone on with: the one for the number among [`Life::reload_at`], or the one that is asked for.
     pub load: Option<Box<Load<'a>>>,
     /// Where state goes on the way.
@@ -58,7 +59,11 @@ pub(super) struct Lifecycle<'p, 'a> {
     life: Life<'a>,
     /// How many of [`Life::reload_at`] were met.
     met: usize,
+    pub(super) begun: Instant,
     saved: Instant,
+    /// Who waits for the next reload that is asked for, and for the one that is being done.
+    next_reload: Vec<Answer>,
+    this_reload: Vec<Answer>,
     notice: &'a mut dyn FnMut(&str),
     pub(super) reloads: Reloads,
     pub(super) replaced: Vec<Replaced>,
@@ -103,6 +108,9 @@ pub(super) trait Runner: Sized {
         leaving: &[usize],
     ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error>;
 
+    /// What all functions have counted so far; they go on as before.
+    fn counted(&mut self, chain: &Chain) -> Result<WorkerReport, Error>;
+
     /// Goes on with the next chain.
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error>;
 }
@@ -114,7 +122,10 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
             latest: None,
             life,
             met: 0,
+            begun: Instant::now(),
             saved: Instant::now(),
+            next_reload: Vec::new(),
+            this_reload: Vec::new(),
             notice,
             reloads: Reloads::default(),
             replaced: Vec::new(),
@@ -136,9 +147,14 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         self.notice
     }
 
-    /// Set from outside where the chain is to become another one.
-    pub(super) fn reload_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.life.reload)
+    /// What others ask for.
+    pub(super) fn control(&self) -> &Arc<Control> {
+        &self.life.control
+    }
+
+    /// Has somebody wait for the next reload that is asked for.
+    pub(super) fn await_reload(&mut self, answer: Answer) {
+        self.next_reload.push(answer);
     }
 
     /// What the run begins with.
@@ -150,7 +166,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
     /// state is saved twice without packets in between, however long that takes.
     pub(super) fn is_due(&self, packets: u64, begun: u64) -> bool {
         self.until().is_some_and(|at| at <= packets)
-            || self.life.reload.load(Ordering::Relaxed)
+            || self.life.control.is_asked()
             || packets > begun && self.is_save_due()
     }
 
@@ -169,14 +185,18 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         let asked = if self.until().is_some_and(|at| at <= packets) {
             self.met += 1;
             Some(self.met - 1)
-        } else if self.life.reload.swap(false, Ordering::Relaxed) {
+        } else if self.life.control.takes_reload() {
+            self.this_reload.append(&mut self.next_reload);
             None
         } else if self.is_save_due() {
             return Due::Save;
         } else {
             return Due::Nothing;
         };
-        let Some(load) = &mut self.life.load else { return self.due(packets) };
+        let Some(load) = &mut self.life.load else {
+            self.answer_reload(&Err("the run has no chain file to be read again".into()));
+            return self.due(packets);
+        };
         match load(asked).and_then(|plan| plan.may_follow(self.first).map(|()| plan)) {
             Ok(plan) => Due::Reload(Box::new(plan)),
             Err(why) => {
@@ -192,15 +212,18 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         at: Position,
         runner: &mut impl Runner,
         outlet: &mut Outlet<'_>,
+        source: &mut dyn FnMut() -> Result<SourceReport, Error>,
     ) -> Result<Option<u64>, Error> {
+        self.serve(at, runner, outlet, source)?;
         loop {
             match self.due(at.received) {
                 Due::Nothing => break,
                 Due::Reload(plan) => self.reload(*plan, at.received, runner, outlet)?,
                 Due::Save => {
                     let state = runner.save(self.chain())?;
-                    self.save(&at.date(state));
-                    self.saved = Instant::now();
+                    if let Err(why) = self.save(&at.date(state)) {
+                        (self.notice)(&format!("state was not saved: {why}"));
+                    }
                     break;
                 }
             }
@@ -222,14 +245,19 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
     fn refuse(&mut self, why: &str) {
         self.reloads.refused += 1;
         (self.notice)(&format!("the chain stays as it is: {why}"));
+        self.answer_reload(&Err(why.into()));
+    }
+
+    /// Tells those who wait for the reload that is being done what came of it.
+    fn answer_reload(&mut self, result: &Result<(), String>) {
+        self.this_reload.drain(..).for_each(|answer| answer(result.clone()));
     }
 
     /// Saves state in the middle of the run.
-    fn save(&mut self, state: &State) {
-        let Some(saving) = &mut self.life.save else { return };
-        if let Err(why) = (saving.save)(state) {
-            (self.notice)(&format!("state was not saved: {why}"));
-        }
+    pub(super) fn save(&mut self, state: &State) -> Result<(), String> {
+        let result = self.life.save.as_mut().map_or(Ok(()), |saving| (saving.save)(state));
+        self.saved = Instant::now();
+        result
     }
 
     /// Goes over to another chain, when so many packets were judged.
@@ -254,14 +282,17 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         let (mut reports, top_flows) = runner.reports(before, &leaving)?;
         self.top_flows.merge(&top_flows);
         for (&function, report) in leaving.iter().zip(&mut reports) {
-            outlet.finish_log(function, &mut **report)?;
+            outlet.finish_log(function)?;
+            outlet.report_log(function, &mut **report);
         }
         let names = swap.leaving.iter().map(|&(_, nf)| nf);
         let replaced = names.zip(reports).map(|(nf, report)| Replaced { nf, packets, report });
         self.replaced.extend(replaced);
         outlet.follow(self.plan(), &swap.goes_on);
         self.reloads.done += 1;
-        runner.swap(self.plan(), swap)
+        runner.swap(self.plan(), swap)?;
+        self.answer_reload(&Ok(()));
+        Ok(())
     }
 
     /// Makes a plan the latest; also returns the one that was, if it was not the first. None where it cannot be.
@@ -341,6 +372,7 @@ impl Plan {
             ("source", source(&own.source), source(&old.source)),
             ("sink", path(&own.sink), path(&old.sink)),
             ("summary", path(&own.run.summary), path(&old.run.summary)),
+            ("control", path(&own.run.control), path(&old.run.control)),
             ("device", own.run.device.to_string(), old.run.device.to_string()),
             ("workers", own.run.workers.to_string(), old.run.workers.to_string()),
             ("batch", own.run.batch.to_string(), old.run.batch.to_string()),

@@ -5,9 +5,11 @@
 //! - `stateful`: one worker that feeds a device which keeps state for flows.
 //! - `oracle`: packet by packet through the slow forms.
 //! - [`Life`]: what happens to a run between two batches.
+//! - [`Control`]: what others ask of it on the way.
 //! - [`Statistics`]: what a run has counted so far.
 
 mod bell;
+mod control;
 mod device;
 mod lifecycle;
 mod logs;
@@ -21,7 +23,7 @@ mod workers;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use packetloom_io::capture::CaptureWriter;
 use packetloom_io::input::Stop;
@@ -31,6 +33,8 @@ use packetloom_io::{Polled, Source};
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{Batch, PortNames, Timestamp};
 
+use self::control::Closing;
+pub use self::control::{Answer, Control, Counted, Request};
 use self::lifecycle::Lifecycle;
 pub use self::lifecycle::{Life, Load, Save, Saving};
 use self::logs::Logs;
@@ -38,8 +42,8 @@ pub(crate) use self::reader::APART;
 use self::slot::Work;
 pub use self::statistics::{Snapshot, Statistics};
 use crate::chain::Device;
-use crate::outcome::{Interface, Outcome};
-use crate::pipeline::{Pipeline, WorkerReport, last_time};
+use crate::outcome::Outcome;
+use crate::pipeline::{Pipeline, last_time};
 use crate::{Error, Plan, State, offload};
 
 /// How long a thread waits at most, so that what nobody rings for (a signal, a timer) is seen.
@@ -164,7 +168,7 @@ impl Outputs {
 ///
 /// [`Error`].
 pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
-    let start = Instant::now();
+    let _closing = Closing(Arc::clone(&io.life.control));
     let chain = plan.chain();
     let settings = &chain.settings.run;
     let paths = lifecycle::paths(plan);
@@ -202,48 +206,24 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     };
     let mut shares = None;
     let mut lifecycle = Lifecycle::new(plan, io.life, io.notice);
-    let WorkerReport { mut reports, top_flows, flows, state } = match placed {
+    let counted = match placed {
         _ if settings.device == Device::Oracle => oracle::run(&mut lifecycle, &mut intake, &mut outlet)?,
         Some(device) if plan.offloaded() > 0 => {
             let on = device::Use { device: &device, functions: plan.offloaded(), is_auto };
-            let (remains, judged) = device::run(chain, on, &mut intake, &mut outlet, lifecycle.notice())?;
+            let (counted, judged) = device::run(&mut lifecycle, chain, on, &mut intake, &mut outlet)?;
             shares = Some(judged);
-            remains
+            counted
         }
         Some(device) if plan.stateful() > 0 => {
-            let (remains, judged) = stateful::run(&mut lifecycle, &device, &mut intake, &mut outlet)?;
+            let (counted, judged) = stateful::run(&mut lifecycle, &device, &mut intake, &mut outlet)?;
             shares = Some(judged);
-            remains
+            counted
         }
         _ => workers::run(&mut lifecycle, &mut intake, &mut outlet)?,
     };
-    outlet.finish_logs(&mut reports)?;
+    outlet.finish_logs()?;
     outlet.outputs.flush()?;
-    let departures = outlet.outputs.egress.as_ref().map(Egress::departures);
-    let interfaces = Interface::all(intake.source.arrivals()?, departures);
-    let chain = lifecycle.chain();
-    let names = chain.layout.definitions.iter().map(|used| used.name.clone());
-    let mut outcome = Outcome {
-        verdicts: outlet.verdicts,
-        wire_bytes: outlet.wire_bytes,
-        functions: chain.functions.iter().map(|function| function.name()).zip(reports).collect(),
-        flows: names.zip(flows).collect(),
-        top_flows,
-        truncation: intake.source.truncation().cloned(),
-        findings: intake.source.findings(),
-        stopped: intake.stop.load(Ordering::Relaxed),
-        elapsed: start.elapsed(),
-        shares,
-        reloads: lifecycle.reloads,
-        replaced: lifecycle.replaced,
-        state,
-        interfaces,
-    };
-    outcome.top_flows.merge(&lifecycle.top_flows);
-    for (name, counts) in lifecycle.gone {
-        outcome.add_counts(name, counts);
-    }
-    Ok(outcome)
+    Ok(Outcome { shares, ..lifecycle.outcome(counted, intake.report()?, &outlet) })
 }
 
 /// Where batches come from.
@@ -266,13 +246,13 @@ struct Intake<'a> {
 }
 
 impl Intake<'_> {
-    /// Fills a batch; waits until there are frames. `false` at the end.
-    fn fill(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+    /// Fills a batch; waits until there are frames, or no frames and something else to be done, which `is_due` says of so many
+    /// packets.
+    fn fill(&mut self, batch: &mut Batch, is_due: impl Fn(u64) -> bool) -> Result<Polled, Error> {
         loop {
             match self.poll(batch)? {
-                Polled::Frames => return Ok(true),
-                Polled::Nothing => self.source.wait(NAP)?,
-                Polled::End => return Ok(false),
+                Polled::Nothing if !is_due(self.received) => self.source.wait(NAP)?,
+                polled => return Ok(polled),
             }
         }
     }
