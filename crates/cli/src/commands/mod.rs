@@ -3,6 +3,7 @@
 pub(crate) mod acl;
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod control;
 pub(crate) mod devices;
 pub(crate) mod docs;
 pub(crate) mod files;
@@ -108,13 +109,13 @@ fn execute(
     summaries: &[&Path],
     limit: Option<u64>,
     life: Life<'_>,
-    summarise: impl FnOnce(&Outcome) -> serde_json::Value,
+    stop: &Stop,
+    summarise: fn(&Outcome) -> serde_json::Value,
 ) -> Result<Outcome, Failure> {
     warn(plan);
-    let stop = stop_on_signals()?;
     // Interfaces are opened last: from then on packets wait, or are lost.
     let capture = match origin {
-        Origin::Capture(_) => Some(open(origin, &stop)?),
+        Origin::Capture(_) => Some(open(origin, stop)?),
         Origin::Interfaces(..) => None,
     };
     let resolution = capture.as_ref().map_or(Resolution::Nanos, |capture| capture.resolution);
@@ -129,7 +130,7 @@ fn execute(
         summaries: summaries.iter().map(|path| Output::create(path).map(Some)).collect::<Result<_, _>>()?,
     };
     let is_capture = capture.is_some();
-    let opened = capture.map_or_else(|| open(origin, &stop), Ok)?;
+    let opened = capture.map_or_else(|| open(origin, stop), Ok)?;
     let Opened { source, egress, name, total, .. } = opened;
     outputs.egress = egress;
     if !is_capture {
@@ -160,7 +161,7 @@ fn execute(
         source,
         outputs: &mut outputs,
         limit,
-        stop,
+        stop: Arc::clone(stop),
         progress: &mut progress,
         notice: &mut notice,
         device: None,

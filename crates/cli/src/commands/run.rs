@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use packetloom_engine::run::{Life, Saving};
+use packetloom_engine::run::{Control, Life, Saving};
 use packetloom_engine::{Chain, Outcome, Plan, State};
 use packetloom_io::output::Output;
 use signal_hook::consts::SIGHUP;
 
 use super::files::Files;
-use super::{execute, origin, stdout};
+use super::{execute, origin, stdout, stop_on_signals};
 use crate::args::RunArgs;
+use crate::control::{Controlled, Server};
 use crate::failure::Failure;
 use crate::{Done, talk};
 
@@ -38,7 +38,11 @@ pub(crate) fn run(args: RunArgs) -> Done {
     files.check().map_err(|clash| clash.in_chain(&args.chain))?;
     check_life(&args, &plan)?;
     let restore = args.restore_state.as_deref().map(|file| restore(file, &mut plan)).transpose()?;
-    let reload = reload_on_signal(&args, &plan)?;
+    let control = Arc::new(Control::default());
+    let no_reload = no_reload(&args, &plan);
+    if no_reload.is_none() {
+        reload_on_signal(&control)?;
+    }
     let load_next = |number: Option<usize>| {
         let path = number.map_or(&args.chain, |number| &args.reload_at[number].chain);
         let chain = load(path, &args).map_err(Failure::into_message)?;
@@ -58,14 +62,27 @@ pub(crate) fn run(args: RunArgs) -> Done {
     let life = Life {
         restore,
         reload_at: args.reload_at.iter().map(|reload| reload.packet).collect(),
-        reload,
+        control: Arc::clone(&control),
         load: Some(Box::new(load_next)),
         save: saving,
         ..Life::default()
     };
     let summaries: Vec<_> = plan.chain().settings.run.summary.as_deref().into_iter().chain(json).collect();
     let state = args.save_state.as_deref();
-    let outcome = execute(&plan, &source, &summaries, args.count, life, Outcome::json)?;
+    let stop = stop_on_signals()?;
+    let controlled = Controlled {
+        control,
+        stop: Arc::clone(&stop),
+        summarise: Outcome::json,
+        no_reload,
+        no_save: state
+            .is_none()
+            .then(|| "the run has no file for its state; expected run --save-state FILE".into()),
+    };
+    let socket = plan.chain().settings.run.control.as_deref();
+    // Dropped when everything is written.
+    let _server = socket.map(|path| Server::start(path, controlled)).transpose()?;
+    let outcome = execute(&plan, &source, &summaries, args.count, life, &stop, Outcome::json)?;
     if let (Some(state), Some(file)) = (&outcome.state, state) {
         state.save(file)?;
     }
@@ -89,6 +106,7 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
     }
     replace(&mut settings.sink, &args.write);
     replace(&mut settings.run.summary, &args.summary);
+    replace(&mut settings.run.control, &args.control);
     if let Some(workers) = args.workers {
         settings.run.workers = workers;
     }
@@ -109,10 +127,16 @@ fn files(args: &RunArgs, plan: &Plan, json: Option<&Path>) -> Files {
         .input("--rules-changes", args.rules_changes.as_deref())
         .plan(
             plan,
-            [args.read.is_some() || !args.interface.is_empty(), args.write.is_some(), args.summary.is_some()],
+            [
+                args.read.is_some() || !args.interface.is_empty(),
+                args.write.is_some(),
+                args.summary.is_some(),
+                args.control.is_some(),
+            ],
         )
         .output("-w", args.write.as_deref())
         .output("--summary", args.summary.as_deref())
+        .output("--control", args.control.as_deref())
         .output("--json", json)
         .state(args.restore_state.as_deref(), args.save_state.as_deref());
     for reload in &args.reload_at {
@@ -154,12 +178,19 @@ fn restore(file: &Path, plan: &mut Plan) -> Result<State, Failure> {
     Ok(state)
 }
 
-/// A flag that SIGHUP sets, where the chain file can be read again during the run.
-fn reload_on_signal(args: &RunArgs, plan: &Plan) -> Result<Arc<AtomicBool>, Failure> {
-    let reload = Arc::new(AtomicBool::new(false));
-    if args.rules_changes.is_none() && plan.has_life() {
-        signal_hook::flag::register(SIGHUP, Arc::clone(&reload))
-            .map_err(|e| Failure::Run(anyhow::anyhow!("cannot handle signals: {e}")))?;
+/// Why the chain file cannot be read again during the run, if so.
+fn no_reload(args: &RunArgs, plan: &Plan) -> Option<String> {
+    if args.rules_changes.is_some() {
+        return Some("the run changes its rules as --rules-changes says".into());
     }
-    Ok(reload)
+    let device = plan.chain().settings.run.device;
+    (!plan.has_life())
+        .then(|| format!("the chain's acls alone are on device {device}; expected cpu or oracle"))
+}
+
+/// Has SIGHUP ask for a reload.
+fn reload_on_signal(control: &Control) -> Done {
+    signal_hook::flag::register(SIGHUP, control.reload_flag())
+        .map_err(|e| Failure::Run(anyhow::anyhow!("cannot handle signals: {e}")))?;
+    Ok(())
 }
