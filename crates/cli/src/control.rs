@@ -579,3 +579,84 @@ pub(crate) fn ask(path: &Path, command: Command) -> Result<Value, Failure> {
     }
     Ok(answer["counters"].clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client() -> (Client, UnixStream) {
+        let (stream, other) = UnixStream::pair().expect("a pair");
+        stream.set_nonblocking(true).expect("set");
+        other.set_nonblocking(true).expect("set");
+        let since = Instant::now();
+        let client =
+            Client { number: 0, stream, received: Vec::new(), has_ended: false, turn: Turn::Client, since };
+        (client, other)
+    }
+
+    /// Commands with bytes changed, taken out and put in, that come in pieces of any length: what is acted upon are the lines that are
+    /// commands as they stand, in order, whatever is around them, until a line is too long.
+    #[test]
+    fn lines_are_what_they_are_however_they_come() {
+        let mut state = 1u64;
+        let mut below = |most: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % most
+        };
+        let (mut commands, mut others, mut too_long) = (0, 0, 0);
+        for _ in 0..2_000 {
+            let mut bytes = Vec::new();
+            for _ in 0..=below(6) {
+                let name = Command::ALL[below(4)].name();
+                let mut line =
+                    format!("{}{{\"command\": \"{name}\"}}", " ".repeat(below(3) * below(500))).into_bytes();
+                for _ in 0..below(2) * below(4) {
+                    let at = below(line.len());
+                    match below(3) {
+                        0 => line[at] = below(256) as u8,
+                        1 => drop(line.remove(at)),
+                        _ => line.insert(at, b"{}[]\":\\,\n "[below(10)]),
+                    }
+                    line.push(b' ');
+                }
+                bytes.extend(line);
+                bytes.push(b'\n');
+            }
+            // The slow and obvious way.
+            let mut expected = Vec::new();
+            let lines: Vec<_> = bytes.split(|&byte| byte == b'\n').collect();
+            for line in &lines[..lines.len() - 1] {
+                if line.len() >= LINE {
+                    break;
+                }
+                expected.push(Command::parse(line));
+            }
+            let is_cut = expected.len() + 1 < lines.len();
+            let (mut client, mut other) = client();
+            let (mut found, mut sent, mut is_gone) = (Vec::new(), 0, false);
+            while !is_gone && sent < bytes.len() {
+                let piece = 1 + below(700);
+                let end = bytes.len().min(sent + piece);
+                other.write_all(&bytes[sent..end]).expect("sent");
+                sent = end;
+                loop {
+                    assert!(client.read() && client.received.len() <= LINE);
+                    match client.next(false) {
+                        Next::Act(command) => found.push(command),
+                        Next::Leave => is_gone = true,
+                        Next::Wait => {}
+                    }
+                    if is_gone || !client.received.contains(&b'\n') && client.received.len() < LINE {
+                        break;
+                    }
+                }
+            }
+            assert_eq!(found, expected, "{}", String::from_utf8_lossy(&bytes));
+            assert_eq!(is_gone, is_cut);
+            commands += found.iter().filter(|command| command.is_ok()).count();
+            others += found.iter().filter(|command| command.is_err()).count();
+            too_long += usize::from(is_cut);
+        }
+        assert!(commands > 1_000 && others > 1_000 && too_long > 10, "{commands}, {others}, {too_long}");
+    }
+}
