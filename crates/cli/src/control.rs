@@ -287,6 +287,11 @@ impl Client {
         self.since = Instant::now();
     }
 
+    /// Whether a command waits to be acted upon.
+    fn has_line(&self) -> bool {
+        matches!(self.turn, Turn::Client) && self.received.contains(&b'\n')
+    }
+
     /// What is waited for, if it is anything that the client does.
     fn events(&self) -> Option<PollFlags> {
         match self.turn {
@@ -422,7 +427,7 @@ impl Desk {
             let left = wake.saturating_duration_since(now) + Duration::from_micros(100);
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
-        let listens = if takes { PollFlags::IN } else { PollFlags::empty() };
+        let listens = if takes && self.has_room() { PollFlags::IN } else { PollFlags::empty() };
         let mut fds = vec![PollFd::new(&*self.bell, PollFlags::IN), PollFd::new(&self.listener, listens)];
         fds.extend(
             self.clients
@@ -523,7 +528,11 @@ impl Desk {
         if Instant::now() < self.takes_from {
             return;
         }
-        for _ in 0..CLIENTS {
+        // A few at a time, so that what they say is looked at before others take their places.
+        for _ in 0..CLIENTS / 4 {
+            if !self.has_room() {
+                return;
+            }
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -535,9 +544,10 @@ impl Desk {
             };
             // Those who come and go do not keep this thread busy.
             self.takes_from = Instant::now() + REST;
-            if stream.set_nonblocking(true).is_err() || !self.make_room() {
+            if stream.set_nonblocking(true).is_err() {
                 continue;
             }
+            self.make_room();
             let (number, since) = (self.next, Instant::now());
             self.next += 1;
             let turn = Turn::Client;
@@ -545,15 +555,22 @@ impl Desk {
         }
     }
 
-    /// Lets go of the client that has been silent for the longest time, if there is no room for another one; whether there is.
-    fn make_room(&mut self) -> bool {
+    /// Whether there is room for a further client, or a client that can be let go of.
+    fn has_room(&self) -> bool {
+        self.clients.len() < CLIENTS || self.clients.iter().any(|client| !matches!(client.turn, Turn::Run))
+    }
+
+    /// Where there is no room for a further client, lets go of the one that has been silent for the longest time: of those that have said
+    /// nothing, if there are any.
+    fn make_room(&mut self) {
         if self.clients.len() < CLIENTS {
-            return true;
+            return;
         }
         let silent = self.clients.iter().enumerate().filter(|(_, client)| !matches!(client.turn, Turn::Run));
-        let Some((at, _)) = silent.min_by_key(|(_, client)| client.since) else { return false };
-        self.clients.remove(at);
-        true
+        let first = silent.min_by_key(|(_, client)| (client.has_line(), client.since));
+        if let Some((at, _)) = first {
+            self.clients.remove(at);
+        }
     }
 }
 
@@ -609,7 +626,7 @@ mod tests {
             for _ in 0..=below(6) {
                 let name = Command::ALL[below(4)].name();
                 let mut line =
-                    format!("{}{{\"command\": \"{name}\"}}", " ".repeat(below(3) * below(500))).into_bytes();
+                    format!("{}{{\"command\": \"{name}\"}}", " ".repeat(below(3) * below(600))).into_bytes();
                 for _ in 0..below(2) * below(4) {
                     let at = below(line.len());
                     match below(3) {
@@ -643,11 +660,11 @@ mod tests {
                     assert!(client.read() && client.received.len() <= LINE);
                     match client.next(false) {
                         Next::Act(command) => found.push(command),
-                        Next::Leave => is_gone = true,
-                        Next::Wait => {}
-                    }
-                    if is_gone || !client.received.contains(&b'\n') && client.received.len() < LINE {
-                        break;
+                        Next::Leave => {
+                            is_gone = true;
+                            break;
+                        }
+                        Next::Wait => break,
                     }
                 }
             }
