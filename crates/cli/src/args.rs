@@ -18,6 +18,8 @@ use packetloom_engine::offload::{MAX_PACKETS, Placement};
 use packetloom_nf::units::{Bounded, MaxFlows, Span};
 use packetloom_packet::Key;
 
+use crate::control::Command;
+
 /// Runs chains of network functions over batches of packets.
 #[derive(Debug, Parser)]
 #[command(name = "packetloom", version, about, after_help = EXIT_CODES)]
@@ -29,7 +31,7 @@ pub(crate) struct Cli {
 const EXIT_CODES: &str = "\
 Captures, rules, headers and outputs may be \"-\", standard input or output. Inputs may be in gzip or xz.
 The signal SIGUSR1 has run and meter print on standard error what they counted so far.
-Exit codes: 0, 1 a run that failed, 2 wrong usage, 69 no such device or interface, 78 bad chain, rules or state.";
+Exit codes: 0, 1 a run that failed, 2 wrong usage, 69 no such device, interface or run, 78 bad chain, rules or state.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -41,6 +43,8 @@ pub(crate) enum Verb {
     Acl(AclArgs),
     /// Check a chain file and print the plan; exit 78 if it is bad
     Check(CheckArgs),
+    /// Ask a run what it counts, or tell it what to do, by the socket that its --control names
+    Control(ControlArgs),
     /// Show what is in a file that run --save-state wrote; exit 78 if it is not whole
     State(StateArgs),
     /// Make traffic, rule sets and headers
@@ -127,6 +131,9 @@ pub(crate) struct RunArgs {
     /// read its own chain file again
     #[arg(long, value_name = "N=CHAIN")]
     pub(crate) reload_at: Vec<ReloadAt>,
+    /// Answer commands at this Unix socket, which only its owner may use, instead of the chain file's: see packetloom control
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// Leave the flags column of ClassBench rules out
     #[arg(long)]
     pub(crate) ignore_flags: bool,
@@ -153,6 +160,16 @@ impl FromStr for ReloadAt {
         })?;
         Ok(Self { packet, chain })
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ControlArgs {
+    /// The run's socket
+    #[arg(value_name = "PATH")]
+    pub(crate) socket: PathBuf,
+    /// What to ask or tell it; exit 1 if it refuses, 69 if no run answers
+    #[arg(value_enum, value_name = "COMMAND")]
+    pub(crate) command: Command,
 }
 
 #[derive(Debug, Args)]
@@ -193,6 +210,9 @@ pub(crate) struct MeterArgs {
     /// Write the summary to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,
+    /// Answer commands at this Unix socket, which only its owner may use: see packetloom control
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

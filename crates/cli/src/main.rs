@@ -1,10 +1,11 @@
 //! The `packetloom` command: a thin face over the library crates.
 //!
 //! Data go to standard output, talk to standard error. Exit codes: 0, 1 for a run that failed, 2 for wrong usage, 69 for an
-//! absent device or interface, 78 for a bad chain, bad rules or bad state.
+//! absent device, interface or run, 78 for a bad chain, bad rules or bad state.
 
 mod args;
 mod commands;
+mod control;
 mod failure;
 mod talk;
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
             AclVerb::Explain(args) => commands::acl::explain::run(&args),
         },
         Verb::Check(args) => commands::check::run(&args),
+        Verb::Control(args) => commands::control::run(&args),
         Verb::State(args) => commands::state::run(&args),
         Verb::Generate(args) => commands::generate::run(args.verb),
         Verb::Devices(args) => commands::devices::run(&args),

@@ -211,6 +211,8 @@ pub struct Run {
     pub malformed: PolicyAction,
     /// The file for the summary, as JSON; "-" is standard output.
     pub summary: Option<PathBuf>,
+    /// The Unix socket by which the run is asked for its counters, and told what to do.
+    pub control: Option<PathBuf>,
 }
 
 impl Default for Run {
@@ -225,6 +227,7 @@ impl Default for Run {
             unknown_framing: None,
             malformed: PolicyAction::Drop,
             summary: None,
+            control: None,
         }
     }
 }
@@ -475,7 +478,7 @@ impl Chain {
         let mut sink: Sink = file.section(&mut table, "sink")?;
         let mut run: Run = file.section(&mut table, "run")?;
         let flows: BTreeMap<String, flows::Config> = file.section(&mut table, "flows")?;
-        for path in [&mut sink.capture, &mut run.summary].into_iter().flatten() {
+        for path in [&mut sink.capture, &mut run.summary, &mut run.control].into_iter().flatten() {
             *path = context.resolve(path);
         }
         let functions = match table.remove("chain").map(|value| (value.span().start, value.into_inner())) {

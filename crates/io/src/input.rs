@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -40,11 +41,11 @@ pub(crate) struct Stream {
 pub(crate) struct Sender(File);
 
 impl Sender {
-    /// Whether there is something to be read, if only the end.
-    pub(crate) fn has_sent(&self) -> bool {
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    /// Whether there is something to be read, if only the end; waits so long for it.
+    pub(crate) fn has_sent(&self, timeout: Duration) -> bool {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         // A descriptor that cannot be polled can still be read.
-        !matches!(poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&now)), Ok(0))
+        !matches!(poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)), Ok(0))
     }
 }
 

@@ -21,15 +21,15 @@ pub enum Polled {
 
 /// Where packets come from: a capture, or network interfaces.
 pub trait Source: Send {
-    /// Takes what comes next into `batch`, whose frames are forgotten, until it is full or more would have to be waited for. Network
-    /// interfaces never wait; a capture waits for its first frame.
+    /// Takes what comes next into `batch`, whose frames are forgotten, until it is full or more would have to be waited for. A source that
+    /// [is live](Source::is_live) never waits; another one may wait for its first frame, as where a compressed capture comes by a pipe.
     ///
     /// # Errors
     ///
     /// Reading or receiving fails. A broken tail of a capture is no error: see [`Source::truncation`].
     fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error>;
 
-    /// Waits until more may have come, at most so long. Without effect where [`Source::poll`] waits itself.
+    /// Waits until more may have come, at most so long. Without effect where [`Source::poll`] may wait itself.
     ///
     /// # Errors
     ///
@@ -38,11 +38,6 @@ pub trait Source: Send {
 
     /// Whether frames come as somebody sends them, so that waiting for more may take for ever.
     fn is_live(&self) -> bool;
-
-    /// Whether [`Source::poll`] would wait for somebody to send more.
-    fn would_wait(&self) -> bool {
-        false
-    }
 
     /// The time by the clock of the frames' times, where it goes on without frames.
     fn now(&self) -> Option<Timestamp> {

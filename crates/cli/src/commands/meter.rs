@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use packetloom_engine::chain::{PolicyAction, Run, Settings};
 use packetloom_engine::outcome::{Interface, Written};
@@ -10,13 +11,15 @@ use packetloom_engine::{Chain, Outcome, Plan};
 use packetloom_nf::{Config, Context, meter};
 
 use super::files::Files;
-use super::{all_written, execute, origin};
+use super::{Signals, all_written, execute, origin, stop_on_signals};
 use crate::args::MeterArgs;
+use crate::control::{Controlled, Server};
 use crate::{Done, talk};
 
 pub(crate) fn run(args: MeterArgs) -> Done {
     let files = Files::default().input("-r", args.read.as_deref()).output("-o", Some(&args.output));
-    files.output("--summary", args.summary.as_deref()).check()?;
+    let files = files.output("--summary", args.summary.as_deref());
+    files.output("--control", args.control.as_deref()).check()?;
     let source = origin(args.read.as_deref(), &args.interface, false)?;
     let config = meter::Config {
         idle_timeout: args.timeouts.idle_timeout,
@@ -48,8 +51,19 @@ pub(crate) fn run(args: MeterArgs) -> Done {
     };
     let (plan, life) = (Plan::new(chain), Life::default());
     let Some(source) = source else { unreachable!("the arguments ask for one") };
-    let stays = Some("there is no chain file to be read again");
-    let outcome = execute(&plan, &source, summaries.as_slice(), args.count, life, stays, summarise)?;
+    let stop = stop_on_signals()?;
+    let no_reload = Some("a meter has no chain file to be read again".to_owned());
+    let controlled = Controlled {
+        control: Arc::clone(&life.control),
+        stop: Arc::clone(&stop),
+        summarise,
+        no_reload: no_reload.clone(),
+        no_save: Some("a meter has no state that is kept in a file".into()),
+    };
+    // Dropped when everything is written.
+    let _server = args.control.as_deref().map(|path| Server::start(path, controlled)).transpose()?;
+    let signals = Signals { stop, no_reload };
+    let outcome = execute(&plan, &source, summaries.as_slice(), args.count, life, signals, summarise)?;
     let written = all_written(&outcome);
     talk::say(&talk::outcome(outcome));
     written

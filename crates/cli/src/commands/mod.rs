@@ -3,6 +3,7 @@
 pub(crate) mod acl;
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod control;
 pub(crate) mod devices;
 pub(crate) mod docs;
 pub(crate) mod files;
@@ -43,6 +44,14 @@ fn stop_on_signals() -> Result<Stop, Failure> {
         register().map_err(|e| Failure::Run(anyhow::anyhow!("cannot handle signals: {e}")))?;
     }
     Ok(stop)
+}
+
+/// What signals do to a run.
+struct Signals {
+    /// Set by those that end it.
+    stop: Stop,
+    /// Why SIGHUP does not have its chain read again, where it does not; a run over interfaces says so and goes on.
+    no_reload: Option<String>,
 }
 
 /// What the command line says of where packets come from.
@@ -98,19 +107,19 @@ fn open(origin: &Origin, stop: &Stop) -> Result<Opened, Failure> {
 
 /// Opens what a plan names, runs it with a progress bar, writes the summary that `summarise` makes, and warns of a capture
 /// that could not be read to its end, and of packets in it that no function can judge. Nothing appears under its name unless
-/// everything is whole, but for what grows while packets come from interfaces, which go on whatever becomes of it. The caller has checked that no output is an input, and
-/// says why SIGHUP has no effect on a run over interfaces, if it has none.
+/// everything is whole, but for what grows while packets come from interfaces, which go on whatever becomes of it. The
+/// caller has checked that no output is an input.
 fn execute(
     plan: &Plan,
     origin: &Origin,
     summaries: &[&Path],
     limit: Option<u64>,
     life: Life<'_>,
-    stays: Option<&'static str>,
-    summarise: impl FnOnce(&Outcome) -> serde_json::Value,
+    signals: Signals,
+    summarise: fn(&Outcome) -> serde_json::Value,
 ) -> Result<Outcome, Failure> {
     warn(plan);
-    let stop = stop_on_signals()?;
+    let Signals { stop, no_reload } = signals;
     // Interfaces are opened last: from then on packets wait, or are lost.
     let capture = match origin {
         Origin::Capture(_) => Some(open(origin, &stop)?),
@@ -143,7 +152,7 @@ fn execute(
         position: position.clone(),
         statistics: life.statistics.clone(),
         bar: bar.clone(),
-        stays: stays.filter(|_| !is_capture),
+        no_reload: no_reload.filter(|_| !is_capture),
     })?;
     if !is_capture {
         // Last of all: whoever waits for it may send signals from then on.

@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use packetloom_engine::run::{Life, Saving};
+use packetloom_engine::run::{Control, Life, Saving};
 use packetloom_engine::{Chain, Outcome, Plan, State};
 use packetloom_io::output::Output;
 use signal_hook::consts::SIGHUP;
 
 use super::files::Files;
-use super::{all_written, execute, origin, stdout};
+use super::{Signals, all_written, execute, origin, stdout, stop_on_signals};
 use crate::args::RunArgs;
+use crate::control::{Controlled, Server};
 use crate::failure::Failure;
 use crate::{Done, talk};
 
@@ -38,11 +38,10 @@ pub(crate) fn run(args: RunArgs) -> Done {
     files.check().map_err(|clash| clash.in_chain(&args.chain))?;
     check_life(&args, &plan)?;
     let restore = args.restore_state.as_deref().map(|file| restore(file, &mut plan)).transpose()?;
-    let stays = stays(&args, &plan);
-    let reload = Arc::new(AtomicBool::new(false));
-    if stays.is_none() {
-        signal_hook::flag::register(SIGHUP, Arc::clone(&reload))
-            .map_err(|e| Failure::Run(anyhow::anyhow!("cannot handle signals: {e}")))?;
+    let control = Arc::new(Control::default());
+    let no_reload = no_reload(&args, &plan);
+    if no_reload.is_none() {
+        reload_on_signal(&control)?;
     }
     let args = Arc::new(args);
     let (outputs, theirs) = (files.outputs_alone(), Arc::clone(&args));
@@ -63,7 +62,7 @@ pub(crate) fn run(args: RunArgs) -> Done {
     let life = Life {
         restore,
         reload_at: args.reload_at.iter().map(|reload| reload.packet).collect(),
-        reload,
+        control: Arc::clone(&control),
         load: Some(Box::new(load_next)),
         reloaded: Some(Box::new(reloaded)),
         save: saving,
@@ -71,7 +70,21 @@ pub(crate) fn run(args: RunArgs) -> Done {
     };
     let summaries: Vec<_> = plan.chain().settings.run.summary.as_deref().into_iter().chain(json).collect();
     let state = args.save_state.as_deref();
-    let outcome = execute(&plan, &source, &summaries, args.count, life, stays, Outcome::json)?;
+    let stop = stop_on_signals()?;
+    let controlled = Controlled {
+        control,
+        stop: Arc::clone(&stop),
+        summarise: Outcome::json,
+        no_reload: no_reload.clone(),
+        no_save: state
+            .is_none()
+            .then(|| "the run has no file for its state; expected run --save-state FILE".into()),
+    };
+    let socket = plan.chain().settings.run.control.as_deref();
+    // Dropped when everything is written.
+    let _server = socket.map(|path| Server::start(path, controlled)).transpose()?;
+    let signals = Signals { stop, no_reload };
+    let outcome = execute(&plan, &source, &summaries, args.count, life, signals, Outcome::json)?;
     if let (Some(state), Some(file)) = (&outcome.state, state) {
         state.save(file)?;
     }
@@ -96,6 +109,7 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
     }
     replace(&mut settings.sink, &args.write);
     replace(&mut settings.run.summary, &args.summary);
+    replace(&mut settings.run.control, &args.control);
     if let Some(workers) = args.workers {
         settings.run.workers = workers;
     }
@@ -116,10 +130,16 @@ fn files(args: &RunArgs, plan: &Plan, json: Option<&Path>) -> Files {
         .input("--rules-changes", args.rules_changes.as_deref())
         .plan(
             plan,
-            [args.read.is_some() || !args.interface.is_empty(), args.write.is_some(), args.summary.is_some()],
+            [
+                args.read.is_some() || !args.interface.is_empty(),
+                args.write.is_some(),
+                args.summary.is_some(),
+                args.control.is_some(),
+            ],
         )
         .output("-w", args.write.as_deref())
         .output("--summary", args.summary.as_deref())
+        .output("--control", args.control.as_deref())
         .output("--json", json)
         .state(args.restore_state.as_deref(), args.save_state.as_deref());
     for reload in &args.reload_at {
@@ -161,13 +181,19 @@ fn restore(file: &Path, plan: &mut Plan) -> Result<State, Failure> {
     Ok(state)
 }
 
-/// Why the chain file cannot be read again during the run, where it cannot.
-fn stays(args: &RunArgs, plan: &Plan) -> Option<&'static str> {
+/// Why the chain file cannot be read again during the run, if so.
+fn no_reload(args: &RunArgs, plan: &Plan) -> Option<String> {
     if args.rules_changes.is_some() {
-        Some("a chain with --rules-changes is not read again")
-    } else if !plan.has_life() {
-        Some("a chain whose acls alone are on a device is not read again")
-    } else {
-        None
+        return Some("the run changes its rules as --rules-changes says".into());
     }
+    let device = plan.chain().settings.run.device;
+    (!plan.has_life())
+        .then(|| format!("the chain's acls alone are on device {device}; expected cpu or oracle"))
+}
+
+/// Has SIGHUP ask for a reload.
+fn reload_on_signal(control: &Control) -> Done {
+    signal_hook::flag::register(SIGHUP, control.reload_flag())
+        .map_err(|e| Failure::Run(anyhow::anyhow!("cannot handle signals: {e}")))?;
+    Ok(())
 }

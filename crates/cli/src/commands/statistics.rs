@@ -25,11 +25,11 @@ pub(super) struct Asked {
     pub(super) statistics: Arc<Statistics>,
     pub(super) bar: ProgressBar,
     /// Why SIGHUP has no effect on it, where it does not have the usual one or a reload.
-    pub(super) stays: Option<&'static str>,
+    pub(super) no_reload: Option<String>,
 }
 
-/// Prints statistics on standard error at each SIGUSR1, and why nothing is read again at each SIGHUP, until it is dropped: in a thread of its own, so that a run answers which
-/// waits for packets.
+/// Prints statistics on standard error at each SIGUSR1, and why nothing is read again at each SIGHUP, until it is dropped: in a thread of its
+/// own, so that a run answers which waits for packets.
 pub(super) struct Reporter {
     signals: Handle,
     thread: Option<JoinHandle<()>>,
@@ -38,13 +38,13 @@ pub(super) struct Reporter {
 impl Reporter {
     pub(super) fn start(run: Asked) -> Result<Self, Failure> {
         let fail = |e| Failure::Run(anyhow::anyhow!("cannot handle signals: {e}"));
-        let hangup = run.stays.map(|_| SIGHUP);
+        let hangup = run.no_reload.as_ref().map(|_| SIGHUP);
         let mut signals = Signals::new([SIGUSR1].into_iter().chain(hangup)).map_err(fail)?;
         let handle = signals.handle();
         let start = Instant::now();
         let answer = move || {
             for signal in &mut signals {
-                let text = match run.stays {
+                let text = match &run.no_reload {
                     Some(why) if signal == SIGHUP => format!("packetloom: SIGHUP: {why}; the run goes on\n"),
                     _ => run.text(start),
                 };

@@ -52,6 +52,43 @@ fn a_run_says_what_it_counts_when_it_is_asked() {
     }
 }
 
+/// By its control socket, also while nothing comes: what it counts, interfaces among it; another chain; its end.
+#[test]
+fn a_run_is_asked_and_told_by_its_socket() {
+    let Some(net) = Net::new() else { return };
+    for workers in [1, 3] {
+        let arguments = format!("--workers {workers} --control run.sock");
+        let product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], &arguments);
+        let control = |command: &str| {
+            let mut client = crate::support::packetloom();
+            client.arg("control").arg(product.at("run.sock")).arg(command);
+            client
+        };
+        let counters = || -> serde_json::Value {
+            serde_json::from_str(&crate::support::succeed(&mut control("counters"))).expect("JSON")
+        };
+        let before = counters();
+        ping(&net, SERVER[0], 5).expect("answered");
+        let after = counters();
+        assert!(count(&after, "/received") >= count(&before, "/received") + 10, "{after:#}");
+        for interface in interfaces(&after) {
+            assert!(count(interface, "/received") >= 5 && count(interface, "/sent") >= 5, "{after:#}");
+            assert_eq!(count(interface, "/unread"), 0, "{after:#}");
+        }
+        std::fs::write(product.at("rules"), "permit everything\n").expect("written");
+        assert_eq!(crate::support::run(&mut control("reload")).status.code(), Some(1));
+        ping(&net, SERVER[0], 1).expect("answered");
+        std::fs::write(product.at("rules"), "deny any from any to any\n").expect("written");
+        crate::support::succeed(&mut control("reload"));
+        ping(&net, SERVER[0], 1).expect_err("denied");
+        crate::support::succeed(&mut control("stop"));
+        let done = product.end();
+        assert_eq!(done.summary["stopped"], true);
+        assert_eq!(done.summary["reloads"], serde_json::json!({ "done": 1, "refused": 1 }));
+        assert!(sum(&done.summary, "/dropped") > 0, "{:#}", done.summary);
+    }
+}
+
 /// A chain that cannot be gone on with is refused, and packets pass as before.
 #[test]
 fn a_chain_that_cannot_be_taken_is_refused_and_the_run_goes_on() {
@@ -103,9 +140,9 @@ fn a_run_that_reads_nothing_again_says_so() {
         product.stop();
     };
     let meter = Product::start(&net.product, &[], "meter -i pa -o flows.jsonl");
-    goes_on(meter, "there is no chain file to be read again");
+    goes_on(meter, "a meter has no chain file to be read again");
     let device = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "--device host");
-    goes_on(device, "a chain whose acls alone are on a device is not read again");
+    goes_on(device, "the chain's acls alone are on device host");
 }
 
 /// A connection goes on through the next run where that knows it, and not where it does not.

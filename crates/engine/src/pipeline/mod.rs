@@ -296,7 +296,8 @@ impl Pipeline {
         (reports.collect(), top_flows)
     }
 
-    pub(crate) fn report(self) -> WorkerReport {
+    /// What all functions and tables have counted so far.
+    pub(crate) fn report(&self) -> WorkerReport {
         let (reports, top_flows) = self.reports(0..self.stages.len());
         let flows = self.tables.iter().map(|tables| tables.flows().counts()).collect();
         WorkerReport { reports, top_flows, flows, state: None }

@@ -4,15 +4,18 @@
 //! fails, those that were with it are judged here, so each packet is judged once.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use packetloom_device::Device;
+use packetloom_io::Polled;
 use packetloom_nf::Found;
 use packetloom_nf::units::Span;
 use packetloom_packet::{Batch, Verdict};
 
-use super::{Filled, Intake, Outlet};
+use super::lifecycle::Lifecycle;
+use super::{Intake, Outlet};
 use crate::chain::Run;
 use crate::offload::frames::{self, Answer};
 use crate::offload::lane::Way;
@@ -33,11 +36,11 @@ pub(super) struct Use<'a> {
 }
 
 pub(super) fn run(
+    lifecycle: &mut Lifecycle<'_, '_>,
     chain: &Chain,
     on: Use<'_>,
     intake: &mut Intake<'_>,
     outlet: &mut Outlet<'_>,
-    notice: &mut dyn FnMut(&str),
 ) -> Result<(WorkerReport, Shares), Error> {
     let (settings, functions) = (&chain.settings.run, &chain.functions);
     let changes: Vec<u64> = functions.iter().flat_map(|function| function.changes_at()).collect();
@@ -77,7 +80,7 @@ pub(super) fn run(
             aside: Batch::new(ROOM),
             shares: Shares::default(),
         };
-        runner.run(intake, outlet, notice)
+        runner.run(lifecycle, intake, outlet)
     })
 }
 
@@ -119,58 +122,70 @@ struct Runner<'scope, 'env> {
 impl Runner<'_, '_> {
     fn run(
         mut self,
+        lifecycle: &mut Lifecycle<'_, '_>,
         intake: &mut Intake<'_>,
         outlet: &mut Outlet<'_>,
-        notice: &mut dyn FnMut(&str),
     ) -> Result<(WorkerReport, Shares), Error> {
         // As many as there are lanes, so that there is one for each.
         let mut spare: Vec<_> = (0..LANES).map(|_| Batch::new(ROOM)).collect();
         let mut under_way: VecDeque<Away> = VecDeque::new();
         let mut is_over = false;
         loop {
-            self.standby.news().for_each(|news| notice(&news));
-            outlet.tell(intake, notice);
+            self.standby.news().for_each(|news| lifecycle.notice()(&news));
+            outlet.tell(intake, lifecycle.notice());
             // Verdicts that are known do not wait for the next packets to be read.
             while let Some(mut oldest) = under_way.pop_front_if(|oldest| self.is_back(oldest)) {
                 self.finish(&mut oldest)?;
                 self.deliver(&mut oldest, outlet)?;
                 spare.push(oldest.batch);
             }
-            if !is_over && let Some(mut batch) = spare.pop() {
+            // What is asked for waits for the batches that are away, and the next one for what is asked for.
+            let is_asked = lifecycle.control().is_asked();
+            if is_asked && under_way.is_empty() {
+                lifecycle.serve_counters(|| self.stages.report(), outlet, &mut || intake.report());
+            } else if !is_asked
+                && !is_over
+                && let Some(mut batch) = spare.pop()
+            {
                 // Cores like small batches better.
                 let is_for_device = !self.on.is_auto || self.choice.choose(self.pace.size());
                 let size = if is_for_device { self.pace.size() } else { self.settings.batch().get() };
                 // What a lane has room for.
                 batch.set_capacity(size.min(ROOM));
-                let filled = intake.fill(&mut batch)?;
-                if filled == Filled::Nothing {
-                    if let Some(now) = intake.tick(&mut batch) {
-                        batch.parse(self.settings.policy());
-                        self.pass_on(&mut batch, Some(Expiry::at(now)), outlet)?;
+                let control = Arc::clone(lifecycle.control());
+                match intake.fill(&mut batch, |_| control.is_asked())? {
+                    Polled::Frames => {
+                        // Fewer than were hoped for may be better here.
+                        let is_full = batch.len() * 2 > size;
+                        let is_for_device = is_for_device
+                            && (!self.on.is_auto || is_full || self.choice.is_for_device(batch.len()));
+                        under_way.push_back(self.send(batch, is_for_device));
+                        // On a live source nobody waits for the next batch to get the verdicts on this one.
+                        if !self.live {
+                            continue;
+                        }
                     }
-                    spare.push(batch);
-                    continue;
-                }
-                if filled == Filled::Frames {
-                    // Fewer than were hoped for may be better here.
-                    let is_full = batch.len() * 2 > size;
-                    let is_for_device = is_for_device
-                        && (!self.on.is_auto || is_full || self.choice.is_for_device(batch.len()));
-                    under_way.push_back(self.send(batch, is_for_device));
-                    // On a live source nobody waits for the next batch to get the verdicts on this one.
-                    if !self.live {
-                        continue;
+                    Polled::Nothing => {
+                        if let Some(now) = intake.tick(&mut batch) {
+                            batch.parse(self.settings.policy());
+                            self.pass_on(&mut batch, Some(Expiry::at(now)), outlet)?;
+                        }
+                        spare.push(batch);
                     }
-                } else {
-                    is_over = true;
+                    Polled::End => is_over = true,
                 }
             }
-            let Some(mut oldest) = under_way.pop_front() else { break };
-            self.finish(&mut oldest)?;
-            self.deliver(&mut oldest, outlet)?;
-            spare.push(oldest.batch);
+            match under_way.pop_front() {
+                Some(mut oldest) => {
+                    self.finish(&mut oldest)?;
+                    self.deliver(&mut oldest, outlet)?;
+                    spare.push(oldest.batch);
+                }
+                None if is_over => break,
+                None => {}
+            }
         }
-        self.standby.news().for_each(|news| notice(&news));
+        self.standby.news().for_each(|news| lifecycle.notice()(&news));
         outlet.drain(&mut self.stages, false)?;
         self.shares.faults = self.standby.faults();
         (self.shares.loads, self.shares.longest_load) = self.standby.loads();

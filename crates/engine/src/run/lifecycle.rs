@@ -14,11 +14,13 @@ use packetloom_nf::flows::Counts;
 use packetloom_nf::{Prepared, Report};
 use packetloom_packet::PortNames;
 
+use super::control::SourceReport;
 use super::loader::Loader;
-use super::{Outlet, Position, Statistics};
+use super::{Answer, Control, Outlet, Position, Statistics};
 use crate::chain::Origin;
 use crate::layout::Used;
 use crate::outcome::{Reloads, Replaced, TopFlows};
+use crate::pipeline::WorkerReport;
 use crate::state::places_of_state;
 use crate::{Chain, Error, Plan, State};
 
@@ -29,9 +31,8 @@ pub struct Life<'a> {
     pub restore: Option<State>,
     /// Packets of the run, in order, before each of which its chain becomes another one.
     pub reload_at: Vec<u64>,
-    /// Set from outside to have the chain become another one: before the next batch, and over interfaces, where packets go on meanwhile,
-    /// before the next batch after it is loaded.
-    pub reload: Arc<AtomicBool>,
+    /// What others ask for on the way. Over interfaces packets go on while a chain is loaded that was asked for.
+    pub control: Arc<Control>,
     /// Makes the plan that is gone on with: the one for the number among [`Life::reload_at`], or the one that is asked for. Called on a
     /// thread of its own.
     pub load: Option<Box<Load>>,
@@ -68,7 +69,11 @@ pub(super) struct Lifecycle<'p, 'a> {
     goes_on: bool,
     /// How many of [`Life::reload_at`] were met.
     met: usize,
+    pub(super) begun: Instant,
     saved: Instant,
+    /// Who waits for the next reload that is asked for, and for the one that is being done.
+    next_reload: Vec<Answer>,
+    this_reload: Vec<Answer>,
     notice: &'a mut dyn FnMut(&str),
     pub(super) reloads: Reloads,
     pub(super) replaced: Vec<Replaced>,
@@ -116,6 +121,9 @@ pub(super) trait Runner: Sized {
         leaving: &[usize],
     ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error>;
 
+    /// What all functions have counted so far; they go on as before.
+    fn counted(&mut self, chain: &Chain) -> Result<WorkerReport, Error>;
+
     /// Goes on with the next chain.
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error>;
 }
@@ -136,7 +144,10 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
             loader,
             goes_on,
             met: 0,
+            begun: Instant::now(),
             saved: Instant::now(),
+            next_reload: Vec::new(),
+            this_reload: Vec::new(),
             notice,
             reloads: Reloads::default(),
             replaced: Vec::new(),
@@ -158,11 +169,21 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         self.notice
     }
 
+    /// What others ask for.
+    pub(super) fn control(&self) -> &Arc<Control> {
+        &self.life.control
+    }
+
+    /// Has somebody wait for the next reload that is asked for.
+    pub(super) fn await_reload(&mut self, answer: Answer) {
+        self.next_reload.push(answer);
+    }
+
     /// Set from outside where the chain is to become another one before the next batch.
     pub(super) fn reload_flag(&self) -> Arc<AtomicBool> {
         match &self.loader {
             Some(loader) if self.goes_on => loader.ready(),
-            _ => Arc::clone(&self.life.reload),
+            _ => self.life.control.reload_flag(),
         }
     }
 
@@ -171,8 +192,9 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         if let Some(loader) = &mut self.loader
             && self.goes_on
             && !loader.is_loading()
-            && self.life.reload.swap(false, Ordering::Relaxed)
+            && self.life.control.takes_reload()
         {
+            self.this_reload.append(&mut self.next_reload);
             loader.begin(None);
         }
     }
@@ -187,6 +209,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
     pub(super) fn is_due(&mut self, packets: u64, begun: u64) -> bool {
         self.tend();
         self.until().is_some_and(|at| at <= packets)
+            || self.life.control.is_asked()
             || self.reload_flag().load(Ordering::Relaxed)
             || packets > begun && self.is_save_due()
     }
@@ -222,8 +245,11 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
     fn loaded(&mut self, is_at: bool) -> Option<(Result<Box<Plan>, String>, bool)> {
         let Some(loader) = &mut self.loader else {
             // There is nothing to go on with.
-            self.life.reload.store(false, Ordering::Relaxed);
             self.met += usize::from(is_at);
+            if self.life.control.takes_reload() {
+                self.this_reload.append(&mut self.next_reload);
+                self.answer_reload(&Err("the run has no chain file to be read again".into()));
+            }
             return None;
         };
         if is_at && !loader.is_loading() {
@@ -231,7 +257,8 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
             self.met += 1;
             return loader.wait().map(|loaded| (loaded, false));
         }
-        if !self.goes_on && self.life.reload.swap(false, Ordering::Relaxed) {
+        if !self.goes_on && self.life.control.takes_reload() {
+            self.this_reload.append(&mut self.next_reload);
             loader.begin(None);
             return loader.wait().map(|loaded| (loaded, true));
         }
@@ -245,7 +272,9 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         at: Position,
         runner: &mut impl Runner,
         outlet: &mut Outlet<'_>,
+        source: &mut dyn FnMut() -> Result<SourceReport, Error>,
     ) -> Result<Option<u64>, Error> {
+        self.serve(at, runner, outlet, source)?;
         loop {
             match self.due(at.received) {
                 Due::Nothing => break,
@@ -257,8 +286,9 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
                 }
                 Due::Save => {
                     let state = runner.save(self.chain())?;
-                    self.save(&at.date(self.chain(), state));
-                    self.saved = Instant::now();
+                    if let Err(why) = self.save(&at.date(self.chain(), state)) {
+                        (self.notice)(&format!("state was not saved: {why}"));
+                    }
                     break;
                 }
             }
@@ -280,14 +310,19 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
     fn refuse(&mut self, why: &str) {
         self.reloads.refused += 1;
         (self.notice)(&format!("the chain stays as it is: {why}"));
+        self.answer_reload(&Err(why.into()));
+    }
+
+    /// Tells those who wait for the reload that is being done what came of it.
+    fn answer_reload(&mut self, result: &Result<(), String>) {
+        self.this_reload.drain(..).for_each(|answer| answer(result.clone()));
     }
 
     /// Saves state in the middle of the run.
-    fn save(&mut self, state: &State) {
-        let Some(saving) = &mut self.life.save else { return };
-        if let Err(why) = (saving.save)(state) {
-            (self.notice)(&format!("state was not saved: {why}"));
-        }
+    pub(super) fn save(&mut self, state: &State) -> Result<(), String> {
+        let result = self.life.save.as_mut().map_or(Ok(()), |saving| (saving.save)(state));
+        self.saved = Instant::now();
+        result
     }
 
     /// Goes over to another chain, when so many packets were judged; whether that could be.
@@ -312,7 +347,8 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         let (mut reports, top_flows) = runner.reports(before, &leaving)?;
         self.top_flows.merge(&top_flows);
         for (&function, report) in leaving.iter().zip(&mut reports) {
-            outlet.finish_log(function, &mut **report)?;
+            outlet.finish_log(function)?;
+            outlet.report_log(function, &mut **report);
         }
         let names = swap.leaving.iter().map(|&(_, nf)| nf);
         let replaced = names.zip(reports).map(|(nf, report)| Replaced { nf, packets, report });
@@ -320,6 +356,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         outlet.follow(self.plan(), &swap.goes_on);
         self.reloads.done += 1;
         runner.swap(self.plan(), swap)?;
+        self.answer_reload(&Ok(()));
         if let (Some(loader), Some(latest)) = (&self.loader, latest) {
             loader.discard(latest);
         }
@@ -418,6 +455,7 @@ impl Plan {
             ("source", source(&own.source), source(&old.source)),
             ("sink", path(&own.sink), path(&old.sink)),
             ("summary", path(&own.run.summary), path(&old.run.summary)),
+            ("control", path(&own.run.control), path(&old.run.control)),
             ("device", own.run.device.to_string(), old.run.device.to_string()),
             ("workers", own.run.workers.to_string(), old.run.workers.to_string()),
             ("batch", own.run.batch().to_string(), old.run.batch().to_string()),

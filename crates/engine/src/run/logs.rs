@@ -61,20 +61,25 @@ impl Outlet<'_> {
         Ok(())
     }
 
-    /// Ends the logs; what they counted becomes part of the functions' reports.
-    pub(super) fn finish_logs(&mut self, reports: &mut [Box<dyn Report>]) -> Result<(), Error> {
-        let mut reports = reports.iter_mut().enumerate();
-        reports.try_for_each(|(function, report)| self.finish_log(function, &mut **report))
+    /// Ends the logs.
+    pub(super) fn finish_logs(&mut self) -> Result<(), Error> {
+        (0..self.logs.0.len()).try_for_each(|function| self.finish_log(function))
     }
 
     /// Ends a function's log.
-    pub(super) fn finish_log(&mut self, function: usize, report: &mut dyn Report) -> Result<(), Error> {
+    pub(super) fn finish_log(&mut self, function: usize) -> Result<(), Error> {
         if let (Some(log), lines) = &mut self.logs.0[function] {
             log.finish(lines);
-            report.merge(&*log.report());
             self.write_log(function)?;
         }
         Ok(())
+    }
+
+    /// Makes what a function's log has counted part of its report.
+    pub(super) fn report_log(&self, function: usize, report: &mut dyn Report) {
+        if let (Some(log), _) = &self.logs.0[function] {
+            report.merge(&*log.report());
+        }
     }
 
     /// Goes on with another chain, some of whose functions are the old one's.

@@ -6,9 +6,11 @@
 //! - `oracle`: packet by packet through the slow forms.
 //! - [`Life`]: what happens to a run between two batches.
 //! - `loader`: what it goes on with, made on a thread of its own.
+//! - [`Control`]: what others ask of it on the way.
 //! - [`Statistics`]: what a run has counted so far.
 
 mod bell;
+mod control;
 mod device;
 mod lifecycle;
 mod loader;
@@ -23,7 +25,7 @@ mod workers;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use packetloom_io::capture::CaptureWriter;
 use packetloom_io::input::Stop;
@@ -34,6 +36,8 @@ use packetloom_packet::batch::empty_arena;
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{Batch, PortNames, Timestamp};
 
+use self::control::Closing;
+pub use self::control::{Answer, Control, Counted, Request};
 use self::lifecycle::Lifecycle;
 pub use self::lifecycle::{Life, Load, Save, Saving};
 use self::logs::Logs;
@@ -41,8 +45,8 @@ pub(crate) use self::reader::APART;
 use self::slot::Work;
 pub use self::statistics::{Snapshot, Statistics};
 use crate::chain::Device;
-use crate::outcome::{Interface, Outcome, Written};
-use crate::pipeline::{Pipeline, WorkerReport, last_time};
+use crate::outcome::{Outcome, Written};
+use crate::pipeline::{Pipeline, last_time};
 use crate::{Chain, Error, Plan, State, offload};
 
 /// How long a thread waits at most, so that what nobody rings for (a signal, a timer) is seen.
@@ -124,19 +128,26 @@ impl Outputs {
         self.results().find_map(Output::notice)
     }
 
-    /// Waits for outputs that are detached; what became of them.
-    fn settle(&mut self) -> Result<Vec<Written>, packetloom_io::Error> {
+    /// Waits for outputs that are detached.
+    fn settle(&mut self) -> Result<(), packetloom_io::Error> {
         self.linger();
         self.with(|outputs| &mut outputs.sink, |sink| sink.as_mut().settle())?;
         for index in 0..self.records.len() {
             self.with(|outputs| &mut outputs.records[index], Output::settle)?;
         }
-        let written = |output: &mut Output| Written {
+        Ok(())
+    }
+
+    /// What became of outputs that are detached.
+    fn written(&self) -> Vec<Written> {
+        let sink = self.sink.iter().map(AsRef::as_ref);
+        let results = sink.chain(self.records.iter().flatten());
+        let written = |output: &Output| Written {
             output: output.name().to_owned(),
             not_written: output.not_written(),
             is_whole: output.is_whole(),
         };
-        Ok(self.results().filter(|output| output.is_detached()).map(written).collect())
+        results.filter(|output| output.is_detached()).map(written).collect()
     }
 
     /// Hands everything to the system.
@@ -221,7 +232,7 @@ impl Outputs {
 ///
 /// [`Error`].
 pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
-    let start = Instant::now();
+    let _closing = Closing(Arc::clone(&io.life.control));
     let chain = plan.chain();
     let settings = &chain.settings.run;
     let paths = lifecycle::paths(plan);
@@ -260,52 +271,26 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     let mut shares = None;
     let goes_on = intake.source.now().is_some();
     let mut lifecycle = Lifecycle::new(plan, io.life, (port_names, goes_on), io.notice);
-    let WorkerReport { mut reports, top_flows, flows, state } = match placed {
+    let counted = match placed {
         _ if settings.device == Device::Oracle => oracle::run(&mut lifecycle, &mut intake, &mut outlet)?,
         Some(device) if plan.offloaded() > 0 => {
             let on = device::Use { device: &device, functions: plan.offloaded(), is_auto };
-            let (remains, judged) = device::run(chain, on, &mut intake, &mut outlet, lifecycle.notice())?;
+            let (counted, judged) = device::run(&mut lifecycle, chain, on, &mut intake, &mut outlet)?;
             shares = Some(judged);
-            remains
+            counted
         }
         Some(device) if plan.stateful() > 0 => {
-            let (remains, judged) = stateful::run(&mut lifecycle, &device, &mut intake, &mut outlet)?;
+            let (counted, judged) = stateful::run(&mut lifecycle, &device, &mut intake, &mut outlet)?;
             shares = Some(judged);
-            remains
+            counted
         }
         _ => workers::run(&mut lifecycle, &mut intake, &mut outlet)?,
     };
-    outlet.finish_logs(&mut reports)?;
+    outlet.finish_logs()?;
     outlet.outputs.flush()?;
-    let written = outlet.outputs.settle()?;
+    outlet.outputs.settle()?;
     outlet.tell(&mut intake, lifecycle.notice());
-    let departures = outlet.outputs.egress.as_ref().map(Egress::departures);
-    let interfaces = Interface::all(intake.source.arrivals()?, departures);
-    let chain = lifecycle.chain();
-    // What a function has to itself it reports.
-    let named = chain.layout.definitions.iter().zip(flows).filter(|(used, _)| !used.is_own);
-    let mut outcome = Outcome {
-        verdicts: outlet.verdicts,
-        wire_bytes: outlet.wire_bytes,
-        functions: chain.functions.iter().map(|function| function.name()).zip(reports).collect(),
-        flows: named.map(|(used, counts)| (used.name.clone(), counts)).collect(),
-        top_flows,
-        truncation: intake.source.truncation().cloned(),
-        findings: intake.source.findings(),
-        stopped: intake.stop.load(Ordering::Relaxed),
-        elapsed: start.elapsed(),
-        shares,
-        reloads: lifecycle.reloads,
-        replaced: lifecycle.replaced,
-        state,
-        interfaces,
-        written,
-    };
-    outcome.top_flows.merge(&lifecycle.top_flows);
-    for (name, counts) in lifecycle.gone {
-        outcome.add_counts(name, counts);
-    }
-    Ok(outcome)
+    Ok(Outcome { shares, ..lifecycle.outcome(counted, intake.report()?, &outlet) })
 }
 
 /// Where batches come from.
@@ -329,26 +314,18 @@ struct Intake<'a> {
     ticked: Option<Timestamp>,
 }
 
-/// What filling a batch came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Filled {
-    Frames,
-    /// Nothing has come for a moment, and time goes on all the same: other things may be due.
-    Nothing,
-    End,
-}
-
 impl Intake<'_> {
-    /// Fills a batch; waits until there are frames.
-    fn fill(&mut self, batch: &mut Batch) -> Result<Filled, Error> {
+    /// Fills a batch; waits until there are frames, or no frames and something else to be done, which `is_due` says of so many packets.
+    /// Where time goes on without packets it waits for a moment only.
+    fn fill(&mut self, batch: &mut Batch, mut is_due: impl FnMut(u64) -> bool) -> Result<Polled, Error> {
         loop {
             match self.poll(batch)? {
-                Polled::Frames => return Ok(Filled::Frames),
+                Polled::Nothing if is_due(self.received) => return Ok(Polled::Nothing),
                 Polled::Nothing => self.source.wait(NAP)?,
-                Polled::End => return Ok(Filled::End),
+                polled => return Ok(polled),
             }
             if self.source.now().is_some() {
-                return Ok(Filled::Nothing);
+                return Ok(Polled::Nothing);
             }
         }
     }

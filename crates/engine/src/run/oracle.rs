@@ -260,6 +260,13 @@ impl Runner for SlowChain {
         Ok((reports.collect(), top_flows))
     }
 
+    fn counted(&mut self, chain: &Chain) -> Result<WorkerReport, Error> {
+        let all: Vec<_> = (0..self.stages.len()).collect();
+        let (reports, top_flows) = self.reports(chain, &all)?;
+        let flows = self.flows.iter().map(OracleFlows::counts).collect();
+        Ok(WorkerReport { reports, top_flows, flows, state: None })
+    }
+
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error> {
         let ChainSwap { goes_on, state, .. } = swap;
         let chain = plan.chain();
@@ -295,7 +302,9 @@ pub(super) fn run(
     let mut batch = Batch::new(lifecycle.chain().settings.run.batch().get());
     let mut number: u64 = 0;
     loop {
-        intake.until = lifecycle.between_batches(intake.position(), &mut slow, outlet)?;
+        let at = intake.position();
+        let mut source = || intake.report();
+        intake.until = lifecycle.between_batches(at, &mut slow, outlet, &mut source)?;
         outlet.tell(intake, lifecycle.notice());
         match intake.poll(&mut batch)? {
             Polled::Frames => {}
@@ -329,13 +338,7 @@ pub(super) fn run(
         slow.drain(&all)?;
     }
     slow.write_records(outlet)?;
-    let (reports, top_flows) = slow.reports(lifecycle.chain(), &all)?;
-    Ok(WorkerReport {
-        reports,
-        top_flows,
-        flows: slow.flows.iter().map(OracleFlows::counts).collect(),
-        state,
-    })
+    Ok(WorkerReport { state, ..slow.counted(lifecycle.chain())? })
 }
 
 /// Has a frame rewritten as the packet was.

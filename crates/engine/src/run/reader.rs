@@ -9,7 +9,7 @@ use packetloom_nf::flows::By;
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{Batch, Timestamp};
 
-use super::Intake;
+use super::{Control, Intake};
 use crate::Error;
 
 /// Where workers share tables, packets that are under way at a time came within so many nanoseconds, so that none is judged long after
@@ -91,8 +91,10 @@ pub(super) struct Reader<'r, 'i> {
     /// The number of the batch that is read next.
     pub(super) next: u64,
     pub(super) scheme: Scheme,
-    /// Set from outside where something is to be done between two batches.
-    pub(super) reload: Arc<AtomicBool>,
+    /// Where something may be asked for that is done between two batches.
+    control: Arc<Control>,
+    /// Set where the chain is to become another one then.
+    reload: Arc<AtomicBool>,
     /// Whether the state is to be saved then.
     pub(super) is_save_due: bool,
     /// Whether the next batch has to wait for that.
@@ -112,13 +114,14 @@ impl<'r, 'i> Reader<'r, 'i> {
     pub(super) fn new(
         intake: &'r mut Intake<'i>,
         scheme: Scheme,
-        reload: Arc<AtomicBool>,
+        (control, reload): (Arc<Control>, Arc<AtomicBool>),
         size: usize,
     ) -> Self {
         Self {
             intake,
             next: 0,
             scheme,
+            control,
             reload,
             is_save_due: false,
             is_paused: false,
@@ -134,17 +137,14 @@ impl<'r, 'i> Reader<'r, 'i> {
     /// Fills the next batch, which is not parsed then; so many were delivered before it.
     pub(super) fn read(&mut self, batch: &mut Batch, delivered: u64) -> Result<Read, Error> {
         let is_reached = self.intake.until.is_some_and(|until| until <= self.intake.received);
-        let is_due = is_reached || self.is_save_due || self.reload.load(Ordering::Relaxed);
+        let is_asked = self.control.is_asked() || self.reload.load(Ordering::Relaxed);
+        let is_due = is_reached || self.is_save_due || is_asked;
         // Not while some of what was read is still to be judged: state has all packets that were read.
         self.is_paused |= is_due && !self.is_filled && self.at >= self.held.len();
         if self.is_paused || self.has_ended {
             return Ok(Read::Nothing);
         }
         if !self.is_filled {
-            // Verdicts that are known do not wait for the next packets.
-            if self.next > delivered && self.at >= self.held.len() && self.intake.source.would_wait() {
-                return Ok(Read::Nothing);
-            }
             match self.fill(batch)? {
                 Polled::Frames => {}
                 Polled::Nothing => return Ok(self.tick(batch)),

@@ -10,13 +10,14 @@
 use std::time::{Duration, Instant};
 
 use packetloom_device::{Argument, Device, Id, Memory, Queue, Shared};
+use packetloom_io::Polled;
 use packetloom_nf::flows::Counts;
 use packetloom_nf::units::Span;
 use packetloom_nf::{Found, Report};
 use packetloom_packet::Batch;
 
 use super::lifecycle::{self, ChainSwap, Lifecycle};
-use super::{Filled, Intake, Outlet};
+use super::{Intake, Outlet};
 use crate::chain::Run;
 use crate::offload::pace::Pace;
 use crate::offload::stateful::records::{self, Answer, Record, Wide};
@@ -292,22 +293,22 @@ impl Runner {
         // With when it was read.
         let mut away: Option<(Batch, Instant)> = None;
         let mut spare = Some(Batch::new(self.batch as usize));
-        intake.until = lifecycle.between_batches(intake.position(), self, outlet)?;
+        self.do_what_is_due(lifecycle, intake, outlet)?;
         let mut begun = 0;
         loop {
             if lifecycle.is_due(intake.received, begun) {
                 if let Some(last) = away.take() {
                     spare = Some(self.end_batch(last, outlet)?);
                 }
-                intake.until = lifecycle.between_batches(intake.position(), self, outlet)?;
+                self.do_what_is_due(lifecycle, intake, outlet)?;
                 begun = intake.received;
             }
             let mut next = spare.take().unwrap_or_else(|| Batch::new(self.batch as usize));
             next.set_capacity(self.pace.size());
             outlet.tell(intake, lifecycle.notice());
-            let filled = intake.fill(&mut next)?;
-            // On a live source none is away then.
-            if filled == Filled::Nothing {
+            let polled = intake.fill(&mut next, |packets| lifecycle.is_due(packets, begun))?;
+            if polled == Polled::Nothing {
+                // Where time goes on without packets, none is away then.
                 if let Some(now) = intake.tick(&mut next) {
                     next.parse(lifecycle.chain().settings.run.policy());
                     self.pass_on(&mut next, Some(Expiry::at(now)), outlet)?;
@@ -315,7 +316,7 @@ impl Runner {
                 spare = Some(next);
                 continue;
             }
-            let has_next = filled == Filled::Frames;
+            let has_next = polled == Polled::Frames;
             let read = Instant::now();
             if has_next {
                 next.parse(lifecycle.chain().settings.run.policy());
@@ -346,6 +347,19 @@ impl Runner {
         }
         self.read();
         self.come_back();
+        Ok(())
+    }
+
+    /// Does all that is to be done before the next batch, with none on its way.
+    fn do_what_is_due(
+        &mut self,
+        lifecycle: &mut Lifecycle<'_, '_>,
+        intake: &mut Intake<'_>,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), Error> {
+        let at = intake.position();
+        intake.until = lifecycle.between_batches(at, self, outlet, &mut || intake.report())?;
+        self.tell(lifecycle);
         Ok(())
     }
 
@@ -486,6 +500,18 @@ impl lifecycle::Runner for Runner {
     ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
         self.come_back();
         Ok(self.stages.reports(leaving.iter().copied()))
+    }
+
+    fn counted(&mut self, chain: &Chain) -> Result<WorkerReport, Error> {
+        self.read();
+        let mut total = self.stages.report();
+        if let Some(there) = &self.there {
+            // As of another worker, which has what the device keeps.
+            let mut other = Pipeline::alone(chain, self.batch as usize);
+            other.take_over(&there.copy);
+            total.merge(&other.report());
+        }
+        Ok(total)
     }
 
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error> {

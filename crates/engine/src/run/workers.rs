@@ -9,7 +9,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -99,7 +99,8 @@ pub(super) fn run(
     let scheme = scheme(plan, RandomState::new().hash_one(0u64));
     let live = intake.source.is_live();
     intake.leaves_paging = workers > 1;
-    let reader = Reader::new(intake, scheme, lifecycle.reload_flag(), size);
+    let asked = (Arc::clone(lifecycle.control()), lifecycle.reload_flag());
+    let reader = Reader::new(intake, scheme, asked, size);
     let slots = (SLOTS_PER_WORKER * (workers - 1) + 1 + if workers > 1 { SLOTS } else { 0 }) as u64;
     let run = Run {
         reader: Mutex::new(reader),
@@ -142,12 +143,8 @@ pub(super) fn run(
         }
         result
     })?;
-    let reports = run.pipelines.into_iter().map(|pipeline| {
-        let pipeline = pipeline.into_inner().unwrap_or_else(PoisonError::into_inner);
-        pipeline.report()
-    });
-    let report = desk.shared.total(desk.lifecycle.chain(), reports)?;
-    Ok(WorkerReport { state, ..report })
+    let mut all = All { run: &run, shared: &mut desk.shared, size };
+    Ok(WorkerReport { state, ..all.counted(desk.lifecycle.chain())? })
 }
 
 /// How a plan's batches are judged.
@@ -438,7 +435,8 @@ impl Desk<'_, '_, '_, '_> {
     fn between_batches(&mut self, run: &Run<'_, '_>) -> Result<(), Error> {
         let mut all = All { run, shared: &mut self.shared, size: self.size };
         let at = lock(&run.reader)?.intake.position();
-        let until = self.lifecycle.between_batches(at, &mut all, self.outlet)?;
+        let mut source = || lock(&run.reader)?.intake.report();
+        let until = self.lifecycle.between_batches(at, &mut all, self.outlet, &mut source)?;
         let mut reader = lock(&run.reader)?;
         reader.intake.until = until;
         reader.is_paused = false;
@@ -512,6 +510,13 @@ impl Runner for All<'_, '_, '_> {
             self.shared.add_held(chain, function, &mut **report)?;
         }
         Ok((reports, top_flows))
+    }
+
+    fn counted(&mut self, chain: &Chain) -> Result<WorkerReport, Error> {
+        let pipelines = self.run.pipelines.iter();
+        let counted: Vec<_> =
+            pipelines.map(|pipeline| Ok(lock(pipeline)?.report())).collect::<Result<_, Error>>()?;
+        self.shared.total(chain, counted.into_iter())
     }
 
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error> {

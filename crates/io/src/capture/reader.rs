@@ -11,7 +11,7 @@ use packetloom_packet::{Batch, FrameRef, PortNames};
 
 use super::{Decoder, Findings, HEADER_LEN, Resolution, Step, pcap, pcapng};
 use crate::Error;
-use crate::input::{self, Input, Stop, Stream};
+use crate::input::{self, Input, Sender, Stop, Stream};
 use crate::map::{Map, Paging};
 use crate::source::{Polled, Source};
 
@@ -42,8 +42,6 @@ pub struct CaptureReader {
     skip_start: u64,
     truncation: Option<Truncation>,
     done: bool,
-    /// Whether all that had come was handed out.
-    is_drained: bool,
     /// Names of a pcapng file's interfaces.
     port_names: Option<PortNames>,
     stop: Stop,
@@ -194,7 +192,6 @@ impl CaptureReader {
             skip_start: 0,
             truncation: None,
             done: stopped,
-            is_drained: true,
             port_names: None,
             stop,
         };
@@ -237,9 +234,14 @@ impl CaptureReader {
     ///
     /// [`Error::Io`] where reading fails. A broken tail is no error: see [`CaptureReader::truncation`].
     pub fn fill(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        Ok(self.fill_or(batch, true)? == Polled::Frames)
+    }
+
+    /// The same; unless it `waits`, [`Polled::Nothing`] where somebody is to send more.
+    fn fill_or(&mut self, batch: &mut Batch, waits: bool) -> Result<Polled, Error> {
         if self.done {
             batch.reset(empty_arena());
-            return Ok(false);
+            return Ok(Polled::End);
         }
         batch.reset(self.window.arena());
         if let Decoder::Pcapng(decoder) = &mut self.decoder
@@ -248,7 +250,6 @@ impl CaptureReader {
             self.port_names = decoder.take_names();
         }
         batch.set_port_names(self.port_names.clone());
-        self.is_drained = false;
         while !batch.is_full() {
             if let (Decoder::Pcap(decoder), 0) = (&mut self.decoder, self.skip) {
                 self.position += decoder.frames(self.window.bytes(), self.position, batch);
@@ -287,14 +288,14 @@ impl CaptureReader {
                         batch.set_port_names(self.port_names.clone());
                     }
                 }
-                Step::NeedMore if !batch.is_empty() && matches!(self.window, Window::Stream(_)) => {
-                    self.is_drained = true;
-                    break;
-                }
+                Step::NeedMore if !batch.is_empty() && matches!(self.window, Window::Stream(_)) => break,
                 Step::NeedMore => {
                     // The batch must not hold the chunk that is to be used again.
                     if batch.is_empty() {
                         batch.reset(empty_arena());
+                        if !waits && self.sender().is_some_and(|sender| !sender.has_sent(Duration::ZERO)) {
+                            return Ok(Polled::Nothing);
+                        }
                     }
                     if !self.read_more()? {
                         self.end();
@@ -311,7 +312,7 @@ impl CaptureReader {
                 }
             }
         }
-        Ok(!batch.is_empty() || !self.done)
+        Ok(if batch.is_empty() && self.done { Polled::End } else { Polled::Frames })
     }
 
     /// Reads on in a stream; `false` where there is nothing more, as in a mapped file.
@@ -395,16 +396,14 @@ impl CaptureReader {
 
     /// Whether frames come as somebody sends them, so that waiting for more may take for ever: from a pipe, say.
     pub fn is_live(&self) -> bool {
-        matches!(&self.window, Window::Stream(chunks) if chunks.stream.live.is_some())
+        self.sender().is_some()
     }
 
-    /// Whether [`CaptureReader::fill`] would wait for somebody to send more.
-    pub fn would_wait(&self) -> bool {
+    /// Who sends the bytes while they are read, if anybody does.
+    fn sender(&self) -> Option<&Sender> {
         match &self.window {
-            Window::Stream(Chunks { stream: Stream { live: Some(sender), .. }, .. }) => {
-                self.is_drained && !self.done && !sender.has_sent()
-            }
-            _ => false,
+            Window::Stream(chunks) => chunks.stream.live.as_ref(),
+            Window::Mapped { .. } | Window::Memory(_) => None,
         }
     }
 }
@@ -461,19 +460,18 @@ impl Window {
 
 impl Source for CaptureReader {
     fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
-        Ok(if self.fill(batch)? { Polled::Frames } else { Polled::End })
+        self.fill_or(batch, false)
     }
 
-    fn wait(&mut self, _: Duration) -> Result<(), Error> {
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        if let Some(sender) = self.sender() {
+            sender.has_sent(timeout);
+        }
         Ok(())
     }
 
     fn is_live(&self) -> bool {
         self.is_live()
-    }
-
-    fn would_wait(&self) -> bool {
-        self.would_wait()
     }
 
     fn paging(&mut self) -> Option<Paging> {

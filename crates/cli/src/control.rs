@@ -1,0 +1,679 @@
+//! The control socket of a run: one line of JSON with a command comes in, one line with the answer goes out.
+//!
+//! A thread of its own looks after the socket and its clients. It asks the run by [`Control`], which answers between two batches, and waits for
+//! nobody: a client has at most one command on its way and one answer to be read, and one that stops in the middle of either is let go of.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use packetloom_engine::Outcome;
+use packetloom_engine::run::{Control, Request};
+use packetloom_io::input::{Stop, is_standard};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, open};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+
+/// Clients at a time; a further one takes the place of the one that has been silent for the longest time.
+const CLIENTS: usize = 16;
+/// Bytes of a command's line at most, with its end.
+const LINE: usize = 1024;
+/// How long a client may stop within a line, or in reading an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// After a command there is none for so long, and for as many times as long as packets waited for it, but not for longer than that.
+const REST: Duration = Duration::from_millis(1);
+const REST_SHARE: u32 = 9;
+const LONGEST_REST: Duration = Duration::from_secs(1);
+/// How long no client is taken where the system has no descriptor left.
+const EXHAUSTED: Duration = Duration::from_millis(100);
+/// Looks whether the folder is free to put a socket there, and the time from one to the next.
+const LOCK_TRIES: u32 = 20;
+const LOCK_EVERY: Duration = Duration::from_millis(50);
+
+/// What a run is asked for, or told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Command {
+    /// Print what the run has counted so far, as JSON
+    Counters,
+    /// Have it read its chain file again, and wait until it goes on with that
+    Reload,
+    /// Have it write its state to the file of --save-state, and wait until it lies there
+    Save,
+    /// End it as SIGTERM does, and wait until all outputs are written
+    Stop,
+}
+
+impl Command {
+    const ALL: [Self; 4] = [Self::Counters, Self::Reload, Self::Save, Self::Stop];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Counters => "counters",
+            Self::Reload => "reload",
+            Self::Save => "save",
+            Self::Stop => "stop",
+        }
+    }
+
+    /// Reads a line, without its end.
+    fn parse(line: &[u8]) -> Result<Self, String> {
+        const EXPECTED: &str = "expected {\"command\": \"counters\"}, or reload, save, stop";
+        let value: Value =
+            serde_json::from_slice(line).map_err(|error| format!("no JSON: {error}; {EXPECTED}"))?;
+        let object = value.as_object().ok_or(EXPECTED)?;
+        if let Some(key) = object.keys().find(|key| *key != "command") {
+            return Err(format!("unknown key {key:?}; {EXPECTED}"));
+        }
+        let name = object.get("command").and_then(Value::as_str).ok_or(EXPECTED)?;
+        let known = Self::ALL.into_iter().find(|command| command.name() == name);
+        known.ok_or_else(|| format!("unknown command {name:?}; {EXPECTED}"))
+    }
+}
+
+/// A run as its control socket has it.
+pub(crate) struct Controlled {
+    pub(crate) control: Arc<Control>,
+    pub(crate) stop: Stop,
+    pub(crate) summarise: fn(&Outcome) -> Value,
+    /// Why it cannot be reloaded, or has no state to be saved.
+    pub(crate) no_reload: Option<String>,
+    pub(crate) no_save: Option<String>,
+}
+
+/// A control socket. Dropped, it is removed, and its clients see that the run is over.
+pub(crate) struct Server {
+    path: PathBuf,
+    /// Its device and inode.
+    identity: (u64, u64),
+    is_over: Arc<AtomicBool>,
+    bell: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Makes the socket and answers.
+    pub(crate) fn start(path: &Path, run: Controlled) -> Result<Self, Failure> {
+        let fail = |why: String| Failure::Run(anyhow::anyhow!("control socket {}: {why}", path.display()));
+        let (listener, identity) = bind_at(path).map_err(fail)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = Arc::new(bell.map_err(|error| fail(error.to_string()))?);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (answer, answers) = channel();
+        let desk = Desk {
+            run,
+            listener,
+            bell: Arc::clone(&bell),
+            is_over: Arc::clone(&is_over),
+            clients: Vec::new(),
+            next: 0,
+            open: 0,
+            answer,
+            answers,
+            rests_until: Instant::now(),
+            takes_from: Instant::now(),
+        };
+        let thread = std::thread::Builder::new().name("control".into()).spawn(move || desk.work());
+        let thread = Some(thread.map_err(|error| fail(error.to_string()))?);
+        Ok(Self { path: path.to_owned(), identity, is_over, bell, thread })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Unless another file lies there by now.
+        if std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
+        {
+            let _ = std::fs::remove_file(&self.path);
+        }
+        self.is_over.store(true, Ordering::Release);
+        ring(&self.bell);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Wakes the thread.
+fn ring(bell: &OwnedFd) {
+    // It fails where it has been rung so often that nobody can have missed it.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+/// Makes a socket that only its owner may connect to, in place of one that a run left when it was killed.
+fn bind_at(path: &Path) -> Result<(UnixListener, (u64, u64)), String> {
+    let said = |error: Errno| error.to_string();
+    if is_standard(path) {
+        return Err("no file; expected the path of a socket".into());
+    }
+    let address = SocketAddrUnix::new(path).map_err(|error| match error {
+        Errno::NAMETOOLONG => "its path is too long for a socket; expected up to 107 bytes".into(),
+        error => error.to_string(),
+    })?;
+    let stream = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(said)
+    };
+    // Two runs that begin at the same time do not take each other for dead.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let _lock = lock(folder);
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err("is no socket; expected a path where nothing lies".into());
+        }
+        Ok(_) => match connect(&stream()?, &address) {
+            Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(|error| error.to_string())?,
+            Ok(()) | Err(Errno::AGAIN) => {
+                return Err("another run answers there; expected a path of its own for each run".into());
+            }
+            Err(error) => return Err(error.to_string()),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    let socket = stream()?;
+    // Before it has a name, so that nobody else ever may.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(said)?;
+    bind(&socket, &address).map_err(said)?;
+    listen(&socket, CLIENTS as i32).map_err(said)?;
+    let made = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
+    Ok((UnixListener::from(socket), (made.dev(), made.ino())))
+}
+
+/// Locks a folder against other runs that make a socket there.
+fn lock(folder: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = open(folder, flags, Mode::empty()).ok()?;
+    // Whoever keeps it locked for long is no run: it is gone on without.
+    for _ in 0..LOCK_TRIES {
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_EVERY),
+            _ => break,
+        }
+    }
+    Some(folder)
+}
+
+/// What there is to be told to a client, by its number.
+type Answered = (u64, Result<Value, String>);
+
+/// Tells a client what came of its command, also where the run drops that since it is over.
+struct Ticket {
+    client: u64,
+    answer: Sender<Answered>,
+    bell: Arc<OwnedFd>,
+    is_used: bool,
+}
+
+impl Ticket {
+    fn answer(mut self, result: Result<Value, String>) {
+        self.send(result);
+    }
+
+    fn send(&mut self, result: Result<Value, String>) {
+        self.is_used = true;
+        let _ = self.answer.send((self.client, result));
+        ring(&self.bell);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.send(Err("the run is over".into()));
+        }
+    }
+}
+
+/// The line of an answer.
+fn line(result: Result<Value, String>) -> Vec<u8> {
+    let value = match result {
+        Ok(Value::Null) => json!({ "ok": true }),
+        Ok(counters) => json!({ "ok": true, "counters": counters }),
+        Err(why) => json!({ "ok": false, "error": why }),
+    };
+    format!("{value}\n").into_bytes()
+}
+
+/// Who has connected.
+struct Client {
+    number: u64,
+    stream: UnixStream,
+    /// What was read and not acted upon: up to a line, or a part of it.
+    received: Vec<u8>,
+    /// Whether no more comes from it.
+    has_ended: bool,
+    turn: Turn,
+    /// When something was read or written the last time.
+    since: Instant,
+}
+
+/// Whose turn it is.
+enum Turn {
+    /// The client's.
+    Client,
+    /// The run's.
+    Run,
+    /// The client's, which has to read this from a place on; and whether it is let go of then.
+    Answer(Vec<u8>, usize, bool),
+}
+
+/// What can be done for a client next.
+enum Next {
+    /// It has to wait for the client, the run or the time.
+    Wait,
+    /// A command came, or what is none.
+    Act(Result<Command, String>),
+    /// It is to be let go of.
+    Leave,
+}
+
+impl Client {
+    fn answer(&mut self, result: Result<Value, String>, is_last: bool) {
+        self.turn = Turn::Answer(line(result), 0, is_last);
+        self.since = Instant::now();
+    }
+
+    /// Whether a command waits to be acted upon.
+    fn has_line(&self) -> bool {
+        matches!(self.turn, Turn::Client) && self.received.contains(&b'\n')
+    }
+
+    /// What is waited for, if it is anything that the client does.
+    fn events(&self) -> Option<PollFlags> {
+        match self.turn {
+            // What it sent before it went is acted upon in its time.
+            Turn::Client if self.has_ended => None,
+            Turn::Client if self.received.len() == LINE => Some(PollFlags::empty()),
+            Turn::Client => Some(PollFlags::IN),
+            Turn::Run => Some(PollFlags::empty()),
+            Turn::Answer(..) => Some(PollFlags::OUT),
+        }
+    }
+
+    /// When it is let go of unless it goes on.
+    fn deadline(&self) -> Option<Instant> {
+        let is_within = match self.turn {
+            Turn::Client => !self.received.is_empty(),
+            Turn::Run => false,
+            Turn::Answer(..) => true,
+        };
+        is_within.then(|| self.since + PATIENCE)
+    }
+
+    /// Reads what there is, up to a line's length; whether it is still there.
+    fn read(&mut self) -> bool {
+        let mut bytes = [0; LINE];
+        while !self.has_ended && self.received.len() < LINE {
+            match self.stream.read(&mut bytes[self.received.len()..]) {
+                Ok(0) => self.has_ended = true,
+                Ok(len) => {
+                    let at = self.received.len();
+                    self.received.extend_from_slice(&bytes[at..at + len]);
+                    self.since = Instant::now();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+
+    /// Writes what it takes of an answer; whether it is still there.
+    fn write(&mut self) -> bool {
+        while let Turn::Answer(bytes, at, is_last) = &mut self.turn {
+            match self.stream.write(&bytes[*at..]) {
+                Ok(len) => {
+                    *at += len;
+                    self.since = Instant::now();
+                    if *at == bytes.len() {
+                        if *is_last {
+                            return false;
+                        }
+                        self.turn = Turn::Client;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+
+    /// Takes the next line that has come, if it may be acted upon now.
+    fn next(&mut self, is_resting: bool) -> Next {
+        if !matches!(self.turn, Turn::Client) {
+            return Next::Wait;
+        }
+        let why = match self.received.iter().position(|&byte| byte == b'\n') {
+            Some(_) if is_resting => return Next::Wait,
+            Some(end) => {
+                let command = Command::parse(&self.received[..end]);
+                self.received.drain(..=end);
+                return Next::Act(command);
+            }
+            None if self.received.len() == LINE => {
+                format!("the line is too long; expected up to {LINE} bytes")
+            }
+            None if !self.has_ended => return Next::Wait,
+            None if self.received.is_empty() => return Next::Leave,
+            None => "the line has no end; expected a newline".into(),
+        };
+        self.answer(Err(why), true);
+        if self.write() { Next::Wait } else { Next::Leave }
+    }
+}
+
+/// What the thread has.
+struct Desk {
+    run: Controlled,
+    listener: UnixListener,
+    bell: Arc<OwnedFd>,
+    is_over: Arc<AtomicBool>,
+    clients: Vec<Client>,
+    /// The number of the next client.
+    next: u64,
+    /// Commands that are not answered, those of clients that are gone among them: at most as many as clients.
+    open: usize,
+    answer: Sender<Answered>,
+    answers: Receiver<Answered>,
+    /// When the run may be asked again.
+    rests_until: Instant,
+    /// When clients may be taken again.
+    takes_from: Instant,
+}
+
+impl Desk {
+    fn work(mut self) {
+        while !self.is_over.load(Ordering::Acquire) {
+            self.wait();
+            self.take_answers();
+            self.serve();
+            self.accept();
+        }
+        // What the run did before it was over is still told, to whoever reads.
+        self.take_answers();
+        for mut client in self.clients {
+            client.write();
+        }
+    }
+
+    /// Waits until something happens.
+    fn wait(&mut self) {
+        let now = Instant::now();
+        let takes = now >= self.takes_from;
+        let mut wakes: Vec<_> = self.clients.iter().filter_map(Client::deadline).collect();
+        if now < self.rests_until {
+            wakes.push(self.rests_until);
+        }
+        if !takes {
+            wakes.push(self.takes_from);
+        }
+        let timeout = wakes.into_iter().min().map(|wake| {
+            // Not a moment too early, which would be looking all the time.
+            let left = wake.saturating_duration_since(now) + Duration::from_micros(100);
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+        });
+        let listens = if takes && self.has_room() { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds = vec![PollFd::new(&*self.bell, PollFlags::IN), PollFd::new(&self.listener, listens)];
+        fds.extend(
+            self.clients
+                .iter()
+                .filter_map(|client| Some(PollFd::from_borrowed_fd(client.stream.as_fd(), client.events()?))),
+        );
+        if poll(&mut fds, timeout.as_ref()).is_err() {
+            return;
+        }
+        let found: Vec<_> = fds[2..].iter().map(PollFd::revents).collect();
+        let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
+        let mut found = found.into_iter();
+        self.clients.retain_mut(|client| {
+            let Some(found) = client.events().and_then(|_| found.next()) else { return true };
+            match client.turn {
+                Turn::Client if found.contains(PollFlags::IN) => client.read(),
+                _ if found.intersects(PollFlags::HUP | PollFlags::ERR) => false,
+                Turn::Answer(..) if found.contains(PollFlags::OUT) => client.write(),
+                _ => true,
+            }
+        });
+    }
+
+    /// Takes answers of the run to their clients.
+    fn take_answers(&mut self) {
+        while let Ok((number, result)) = self.answers.try_recv() {
+            // As long as packets waited, and some more, they do not.
+            self.open -= 1;
+            let rest = self.run.control.held().saturating_mul(REST_SHARE);
+            self.rests_until = Instant::now() + rest.clamp(REST, LONGEST_REST);
+            if let Some(at) = self.clients.iter().position(|client| client.number == number) {
+                self.clients[at].answer(result, false);
+                if !self.clients[at].write() {
+                    self.clients.remove(at);
+                }
+            }
+        }
+    }
+
+    /// Acts upon the lines that have come.
+    fn serve(&mut self) {
+        let now = Instant::now();
+        let mut at = 0;
+        while let Some(client) = self.clients.get_mut(at) {
+            if client.deadline().is_some_and(|deadline| deadline <= now) {
+                self.clients.remove(at);
+                continue;
+            }
+            match client.next(now < self.rests_until || self.open == CLIENTS) {
+                Next::Wait => at += 1,
+                Next::Leave => {
+                    self.clients.remove(at);
+                }
+                Next::Act(command) => {
+                    let number = client.number;
+                    client.turn = Turn::Run;
+                    self.open += 1;
+                    self.act(number, command);
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// Does what a client says; the answer comes as that of the run.
+    fn act(&self, client: u64, command: Result<Command, String>) {
+        let (answer, bell) = (self.answer.clone(), Arc::clone(&self.bell));
+        let ticket = Ticket { client, answer, bell, is_used: false };
+        let (control, summarise) = (&self.run.control, self.run.summarise);
+        let done = |ticket: Ticket| {
+            Box::new(move |result: Result<(), String>| ticket.answer(result.map(|()| Value::Null)))
+        };
+        let command = match command {
+            Ok(command) => command,
+            Err(why) => return ticket.answer(Err(why)),
+        };
+        match command {
+            Command::Counters => control.ask(Request::Counters(Box::new(move |outcome| {
+                ticket.answer(outcome.map(summarise));
+            }))),
+            Command::Reload => match &self.run.no_reload {
+                Some(why) => ticket.answer(Err(why.clone())),
+                None => control.ask(Request::Reload(done(ticket))),
+            },
+            Command::Save => match &self.run.no_save {
+                Some(why) => ticket.answer(Err(why.clone())),
+                None => control.ask(Request::Save(done(ticket))),
+            },
+            Command::Stop => {
+                self.run.stop.store(true, Ordering::Relaxed);
+                ticket.answer(Ok(Value::Null));
+            }
+        }
+    }
+
+    /// Takes who has connected.
+    fn accept(&mut self) {
+        if Instant::now() < self.takes_from {
+            return;
+        }
+        // A few at a time, so that what they say is looked at before others take their places.
+        for _ in 0..CLIENTS / 4 {
+            if !self.has_room() {
+                return;
+            }
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => {
+                    self.takes_from = Instant::now() + EXHAUSTED;
+                    return;
+                }
+            };
+            // Those who come and go do not keep this thread busy.
+            self.takes_from = Instant::now() + REST;
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            self.make_room();
+            let (number, since) = (self.next, Instant::now());
+            self.next += 1;
+            let turn = Turn::Client;
+            self.clients.push(Client { number, stream, received: Vec::new(), has_ended: false, turn, since });
+        }
+    }
+
+    /// Whether there is room for a further client, or a client that can be let go of.
+    fn has_room(&self) -> bool {
+        self.clients.len() < CLIENTS || self.clients.iter().any(|client| !matches!(client.turn, Turn::Run))
+    }
+
+    /// Where there is no room for a further client, lets go of the one that has been silent for the longest time: of those that have said
+    /// nothing, if there are any.
+    fn make_room(&mut self) {
+        if self.clients.len() < CLIENTS {
+            return;
+        }
+        let silent = self.clients.iter().enumerate().filter(|(_, client)| !matches!(client.turn, Turn::Run));
+        let first = silent.min_by_key(|(_, client)| (client.has_line(), client.since));
+        if let Some((at, _)) = first {
+            self.clients.remove(at);
+        }
+    }
+}
+
+/// What a run answers to a command: its counters, or nothing.
+pub(crate) fn ask(path: &Path, command: Command) -> Result<Value, Failure> {
+    let fail = |error: io::Error| Failure::Run(anyhow::anyhow!("{}: {error}", path.display()));
+    let mut stream = UnixStream::connect(path).map_err(|error| {
+        Failure::Unavailable(format!("{}: no run answers there: {error}", path.display()))
+    })?;
+    stream.write_all(format!("{}\n", json!({ "command": command.name() })).as_bytes()).map_err(fail)?;
+    let mut reader = io::BufReader::new(stream);
+    let mut line = String::new();
+    io::BufRead::read_line(&mut reader, &mut line).map_err(fail)?;
+    let over = || Failure::Run(anyhow::anyhow!("{}: the run ended before it answered", path.display()));
+    let answer: Value = serde_json::from_str(&line).map_err(|_| over())?;
+    if answer["ok"] != true {
+        let why = answer["error"].as_str().unwrap_or("it does not say why");
+        return Err(Failure::Run(anyhow::anyhow!("{} failed: {why}", command.name())));
+    }
+    if command == Command::Stop {
+        // The end of the connection is that of the run.
+        io::copy(&mut reader, &mut io::sink()).map_err(fail)?;
+    }
+    Ok(answer["counters"].clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client() -> (Client, UnixStream) {
+        let (stream, other) = UnixStream::pair().expect("a pair");
+        stream.set_nonblocking(true).expect("set");
+        other.set_nonblocking(true).expect("set");
+        let since = Instant::now();
+        let client =
+            Client { number: 0, stream, received: Vec::new(), has_ended: false, turn: Turn::Client, since };
+        (client, other)
+    }
+
+    /// Commands with bytes changed, taken out and put in, that come in pieces of any length: what is acted upon are the lines that are
+    /// commands as they stand, in order, whatever is around them, until a line is too long.
+    #[test]
+    fn lines_are_what_they_are_however_they_come() {
+        let mut state = 1u64;
+        let mut below = |most: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % most
+        };
+        let (mut commands, mut others, mut too_long) = (0, 0, 0);
+        for _ in 0..2_000 {
+            let mut bytes = Vec::new();
+            for _ in 0..=below(6) {
+                let name = Command::ALL[below(4)].name();
+                let mut line =
+                    format!("{}{{\"command\": \"{name}\"}}", " ".repeat(below(3) * below(600))).into_bytes();
+                for _ in 0..below(2) * below(4) {
+                    let at = below(line.len());
+                    match below(3) {
+                        0 => line[at] = below(256) as u8,
+                        1 => drop(line.remove(at)),
+                        _ => line.insert(at, b"{}[]\":\\,\n "[below(10)]),
+                    }
+                    line.push(b' ');
+                }
+                bytes.extend(line);
+                bytes.push(b'\n');
+            }
+            // The slow and obvious way.
+            let mut expected = Vec::new();
+            let lines: Vec<_> = bytes.split(|&byte| byte == b'\n').collect();
+            for line in &lines[..lines.len() - 1] {
+                if line.len() >= LINE {
+                    break;
+                }
+                expected.push(Command::parse(line));
+            }
+            let is_cut = expected.len() + 1 < lines.len();
+            let (mut client, mut other) = client();
+            let (mut found, mut sent, mut is_gone) = (Vec::new(), 0, false);
+            while !is_gone && sent < bytes.len() {
+                let piece = 1 + below(700);
+                let end = bytes.len().min(sent + piece);
+                other.write_all(&bytes[sent..end]).expect("sent");
+                sent = end;
+                loop {
+                    assert!(client.read() && client.received.len() <= LINE);
+                    match client.next(false) {
+                        Next::Act(command) => found.push(command),
+                        Next::Leave => {
+                            is_gone = true;
+                            break;
+                        }
+                        Next::Wait => break,
+                    }
+                }
+            }
+            assert_eq!(found, expected, "{}", String::from_utf8_lossy(&bytes));
+            assert_eq!(is_gone, is_cut);
+            commands += found.iter().filter(|command| command.is_ok()).count();
+            others += found.iter().filter(|command| command.is_err()).count();
+            too_long += usize::from(is_cut);
+        }
+        assert!(commands > 1_000 && others > 1_000 && too_long > 10, "{commands}, {others}, {too_long}");
+    }
+}
