@@ -66,9 +66,15 @@ fn packets_pass_when_the_disk_is_full() {
         let done = product.stop_incomplete();
         let passed = count(&done.summary, "/passed");
         assert!(passed >= 24 && sum(&done.summary, "/dropped") == 0, "{:#}", done.summary);
-        let expected =
-            if chain.contains("meter") { sum(&done.summary, "/functions/0/ended") } else { passed };
-        assert_eq!(count(&done.summary["not_written"]["/dev/full"], ""), expected, "{:#}", done.summary);
+        let not_written = count(&done.summary["not_written"]["/dev/full"], "");
+        if chain.contains("meter") {
+            assert_eq!(not_written, sum(&done.summary, "/functions/0/ended"), "{:#}", done.summary);
+        } else if chain.contains("log") {
+            // What is not IP passes, and no rule decides it.
+            assert!((24..=passed).contains(&not_written), "{:#}", done.summary);
+        } else {
+            assert_eq!(not_written, passed, "{:#}", done.summary);
+        }
         let warnings = done.said.iter().filter(|line| line.contains("No space left")).count();
         assert_eq!(warnings, 1, "{:#?}", done.said);
     }
