@@ -73,7 +73,6 @@ fn a_run_is_asked_and_told_by_its_socket() {
         assert!(count(&after, "/received") >= count(&before, "/received") + 10, "{after:#}");
         for interface in interfaces(&after) {
             assert!(count(interface, "/received") >= 5 && count(interface, "/sent") >= 5, "{after:#}");
-            assert_eq!(count(interface, "/unread"), 0, "{after:#}");
         }
         std::fs::write(product.at("rules"), "permit everything\n").expect("written");
         assert_eq!(crate::support::run(&mut control("reload")).status.code(), Some(1));
