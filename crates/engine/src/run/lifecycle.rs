@@ -381,10 +381,9 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         let leaving: Vec<_> = leaving.map(|(function, prepared)| (function, prepared.name())).collect();
         let has_heir = |function: usize| {
             let places = places_of_state(self.chain(), function);
-            let is_heir = |(number, heir): (usize, &Box<dyn Prepared>)| {
-                heir.name() == old[function].name() && places_of_state(&plan.chain, number) == places
-            };
-            plan.chain.functions.iter().enumerate().any(is_heir)
+            let name = old[function].name();
+            let mut heirs = plan.chain.functions.iter().enumerate().filter(|(_, heir)| heir.name() == name);
+            heirs.any(|(heir, _)| places_of_state(&plan.chain, heir) == places)
         };
         let ending: Vec<_> =
             leaving.iter().map(|&(function, _)| function).filter(|&function| !has_heir(function)).collect();

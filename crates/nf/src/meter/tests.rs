@@ -124,7 +124,7 @@ fn expire(function: &mut Alone, now: u64, packets: usize) -> Vec<FlowRecord> {
 }
 
 fn by_batches(meter: &Meter, frames: &[Captured], size: usize) -> Outcome {
-    let mut function = Alone::new(&meter, 1);
+    let mut function = Alone::new(meter, 1);
     let mut records = Vec::new();
     feed(&mut function, frames, size, &mut records);
     drain(&mut function, &mut records);
