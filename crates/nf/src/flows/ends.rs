@@ -1,5 +1,7 @@
 //! The end of what functions keep for flows.
 
+use std::cmp::Reverse;
+
 use packetloom_table::states::Ended;
 
 use super::{FlowFunction, Flows, HeldAt, StateAt};
@@ -32,7 +34,7 @@ impl From<Ended> for End {
 #[derive(Debug, Default)]
 pub struct Ending {
     /// What is left, the first one last, with what it is in order by.
-    left: Option<Vec<([u64; 2], HeldAt)>>,
+    left: Option<Vec<(u128, HeldAt)>>,
 }
 
 impl Ending {
@@ -49,10 +51,13 @@ impl Ending {
         let left = self.left.get_or_insert_with(|| {
             let held = flows.held(at, words).map(|(held, state)| (function.rank(state), held));
             let mut held: Vec<_> = held.collect();
-            held.sort_unstable_by(|(one, at), (other, other_at)| {
-                // What is equal is in order by its flow: entries are anywhere.
-                other.cmp(one).then_with(|| flows.entry(*other_at).flow().cmp(&flows.entry(*at).flow()))
-            });
+            held.sort_unstable_by_key(|&(rank, _)| Reverse(rank));
+            // What is equal is in order by its flow: entries are anywhere.
+            for equal in
+                held.chunk_by_mut(|(one, _), (other, _)| one == other).filter(|equal| equal.len() > 1)
+            {
+                equal.sort_by_cached_key(|&(_, at)| Reverse(flows.entry(at).flow()));
+            }
             held
         });
         for _ in 0..most {

@@ -240,9 +240,9 @@ pub trait FlowFunction: Send {
     }
 
     /// By what states are over at the [end of the run](End::Run), lower ones first.
-    fn rank(&self, state: &[u64]) -> [u64; 2] {
+    fn rank(&self, state: &[u64]) -> u128 {
         let _ = state;
-        [0; 2]
+        0
     }
 
     /// As [`Function::logged`](crate::Function::logged).
@@ -309,9 +309,9 @@ pub trait FlowOracle {
     }
 
     /// As [`FlowFunction::rank`], of a life of a flow.
-    fn rank(&self, life: u64) -> [u64; 2] {
+    fn rank(&self, life: u64) -> u128 {
         let _ = life;
-        [0; 2]
+        0
     }
 
     /// Judges a packet that has no flow, since there is no room or since it is of none.

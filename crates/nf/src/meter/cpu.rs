@@ -16,8 +16,10 @@ use crate::flows::{End, FlowFunction, Flows, Seen, StateAt, state_words};
 use crate::units::Span;
 use crate::{Records, Report};
 
+/// Where the meter has its state: no other function is in its entries.
+const AT: StateAt = StateAt { function: 0, word: 0 };
+
 pub(super) struct MeterCpu {
-    at: StateAt,
     limits: Limits,
     framings: Framings,
     report: MeterReport,
@@ -149,8 +151,8 @@ pub(super) fn adopt(words: &mut [u64]) -> Option<u64> {
 
 impl MeterCpu {
     pub(super) fn new(idle: Span, active: Span, framings: Framings, first: u64, at: StateAt) -> Self {
+        debug_assert_eq!(at, AT);
         Self {
-            at,
             limits: Limits::new(idle, active),
             framings,
             report: MeterReport::default(),
@@ -169,7 +171,7 @@ impl MeterReport {
 
 impl FlowFunction for MeterCpu {
     fn move_to(&mut self, at: StateAt) {
-        self.at = at;
+        debug_assert_eq!(at, AT);
     }
 
     /// Leaves out the packets that are not metered, and counts them.
@@ -208,12 +210,12 @@ impl FlowFunction for MeterCpu {
     }
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Flows, records: &mut Records<'_>) {
-        let Self { at, limits, report, before, .. } = self;
-        let (at, limits, before) = (*at, *limits, *before);
+        let Self { limits, report, before, .. } = self;
+        let (limits, before) = (*limits, *before);
         let (mut packets, mut bytes) = (0, 0);
         let number = |packet: &Seen<'_, '_>| before + u64::from(packet.frame);
         let begin = |packet: Seen<'_, '_>, flow: &mut Flow| *flow = Flow::new(&packet, number(&packet));
-        flows.each_begun(at, batch, begin, |packet, flow| {
+        flows.each_begun(AT, batch, begin, |packet, flow| {
             if let Some(end_reason) = limits.end(flow, packet.now.as_nanos()) {
                 report.export(&flow.record(&packet.flow(), end_reason), records);
                 *flow = Flow::new(&packet, number(&packet));
@@ -242,9 +244,9 @@ impl FlowFunction for MeterCpu {
         self.report.export(&flow.record(key, end_reason(end)), records);
     }
 
-    fn rank(&self, state: &[u64]) -> [u64; 2] {
+    fn rank(&self, state: &[u64]) -> u128 {
         let flow: &Flow = &bytemuck::cast_slice(state)[0];
-        [flow.number(), flow.first[0]]
+        u128::from(flow.number()) << 64 | u128::from(flow.first[0])
     }
 
     fn report(&self, _flows: &Flows) -> Box<dyn Report> {

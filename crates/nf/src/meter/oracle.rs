@@ -164,8 +164,10 @@ impl FlowOracle for MeterOracle {
         }
     }
 
-    fn rank(&self, life: u64) -> [u64; 2] {
-        self.held.get(&life).map_or([0; 2], |held| [held.created, held.forward.first.as_nanos()])
+    fn rank(&self, life: u64) -> u128 {
+        self.held
+            .get(&life)
+            .map_or(0, |held| (u128::from(held.created) << 64) + u128::from(held.forward.first.as_nanos()))
     }
 
     fn report(&self, _flows: &OracleFlows) -> Box<dyn Report> {
