@@ -141,7 +141,7 @@ fn a_run_that_reads_nothing_again_says_so() {
     let meter = Product::start(&net.product, &[], "meter -i pa -o flows.jsonl");
     goes_on(meter, "a meter has no chain file to be read again");
     let device = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "--device host");
-    goes_on(device, "the chain's acls alone are on device host");
+    goes_on(device, "the chain's acls alone are on device host; expected cpu or oracle");
 }
 
 /// A connection goes on through the next run where that knows it, and not where it does not.
