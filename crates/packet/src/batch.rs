@@ -356,31 +356,9 @@ impl Batch {
         self.verdicts.push(verdict);
     }
 
-    /// Appends a frame of `other`, a batch over the same arena, with what its headers said. Its key is as rewritten as it
-    /// is there, but rewrites stay behind, and its DSCP is that of its bytes: whoever takes batches apart puts their rewrites together again.
-    pub fn push_from(&mut self, other: &Self, index: usize) {
-        let frame = self.frames.len() as u32;
-        self.is_common &= other.is_common;
-        if other.is_other_framing(index) {
-            self.other_framings.push(frame);
-        }
-        if let Some(&layers) = other.layers.get(index) {
-            self.layers.resize(frame as usize, Layers::COMMON);
-            self.layers.push(layers);
-        } else if !self.layers.is_empty() {
-            self.layers.push(Layers::COMMON);
-        }
-        self.frames.push(other.frames[index]);
-        self.verdicts.push(other.verdicts[index]);
-        self.parsed.push(match other.parsed[index] {
-            Parsed::V4(at) => Parsed::V4(self.v4.push_from(&other.v4, at as usize, frame)),
-            Parsed::V6(at) => Parsed::V6(self.v6.push_from(&other.v6, at as usize, frame)),
-            rejected @ Parsed::Rejected(_) => rejected,
-        });
-    }
-
     /// Takes some frames of a parsed batch in place of those before, with what their headers said; `indices` are their places there, in
-    /// order. As with [`Batch::push_from`], rewrites stay behind: [`Batch::merge`] brings them back.
+    /// order. Their keys are as rewritten as there, but rewrites stay behind, and a DSCP is that of the frame's bytes: [`Batch::merge`] brings them
+    /// back.
     pub fn gather(&mut self, whole: &Self, indices: &[u32]) {
         self.reset(whole.arena.clone());
         self.wall_offset = whole.wall_offset;

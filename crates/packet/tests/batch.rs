@@ -190,10 +190,7 @@ fn push_from_keeps_keys_bytes_and_verdicts() {
 
     let picks = [6, 5, 3, 0, 5, 2, 1];
     let mut picked = Batch::new(picks.len());
-    picked.reset(batch.arena().clone());
-    for index in picks {
-        picked.push_from(&batch, index);
-    }
+    picked.gather(&batch, &picks.map(|index| index as u32));
     assert_eq!(picked.len(), picks.len());
     assert_eq!((picked.v4().keys.len(), picked.v6().keys.len()), (2, 3));
     for (place, index) in picks.into_iter().enumerate() {
@@ -278,8 +275,7 @@ fn rewrites_of_parts_are_put_together() {
     let mut whole = filled(&packets());
     whole.parse(Policy::PASS);
     let mut part = Batch::new(2);
-    part.reset(whole.arena().clone());
-    [3, 5].into_iter().for_each(|index| part.push_from(&whole, index));
+    part.gather(&whole, &[3, 5]);
     let (first, second) = (to(0, Address::V4(1), 7), to(0, Address::V4(2), 8));
     assert!(part.rewrite(first) && part.rewrite(second) && part.rewrite(to(1, Address::V6([3, 4]), 9)));
 
@@ -301,8 +297,7 @@ fn rewrites_of_parts_are_put_together() {
 
     // A frame that is taken out again has the new key, and its rewrites stay.
     let mut again = Batch::new(1);
-    again.reset(whole.arena().clone());
-    again.push_from(&whole, 3);
+    again.gather(&whole, &[3]);
     assert_eq!(headers(&again, 0), headers(&whole, 3));
     assert!(!again.has_rewrites());
 }
@@ -409,8 +404,7 @@ fn a_batch_knows_which_frames_are_in_other_framings() {
     }
     assert_eq!([0, 1, 2, 3, 4].map(|at| batch.is_other_framing(at)), [false, true, false, false, true]);
     let mut part = Batch::new(5);
-    part.reset(arena);
-    [4, 3, 1].into_iter().for_each(|at| part.push_from(&batch, at));
+    part.gather(&batch, &[4, 3, 1]);
     assert_eq!(part.other_framings(), [0, 2]);
 }
 
@@ -439,12 +433,13 @@ fn shares_are_gathered_and_merged() {
         for (share, indices) in shares.iter_mut().zip(&indices) {
             let mut expected = Batch::new(0);
             expected.reset(whole.arena().clone());
-            indices.iter().for_each(|&at| expected.push_from(&whole, at as usize));
+            expected.extend(indices.iter().map(|&at| whole.frames()[at as usize]));
+            expected.parse(Policy::PASS);
             share.gather(&whole, indices);
             assert_eq!(share.frames(), expected.frames());
             assert_eq!((share.parsed(), share.verdicts()), (expected.parsed(), expected.verdicts()));
             let keys = |batch: &Batch| (batch.v4().keys.clone(), batch.v6().keys.clone());
-            assert_eq!((keys(share), share.is_common()), (keys(&expected), expected.is_common()));
+            assert_eq!((keys(share), share.is_common()), (keys(&expected), is_common));
             assert_eq!(
                 (&share.v4().frames, &share.v4().bytes),
                 (&expected.v4().frames, &expected.v4().bytes)
