@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
 use packetloom_nf::oracle::OraclePacket;
-use packetloom_packet::rewrite::{apply, mark};
+use packetloom_packet::rewrite::{apply, set_dscp};
 use packetloom_packet::{Address, Dscp, End, LinkType, Reject, Rewrite};
 
 // A byte that chooses the link type, one for what is rewritten, two for the length on the wire, the frame.
@@ -47,7 +47,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(found, expected);
 
     let dscp = Dscp::new(u64::from(what >> 2)).expect("six bits");
-    let is_marked = mark(dscp, link, &mut rewritten);
+    let is_marked = set_dscp(dscp, link, &mut rewritten);
     if let Ok(packet) = &mut expected {
         assert!(is_marked);
         packet.dscp = dscp.number();

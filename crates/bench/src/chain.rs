@@ -622,7 +622,7 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
 
 /// What is to be rewritten in a frame.
 fn rewritten(batch: &Batch, frame: usize) -> (Vec<Rewrite>, Option<Dscp>) {
-    (batch.rewrites(frame).collect(), batch.marked(frame))
+    (batch.rewrites(frame).collect(), batch.rewritten_dscp(frame))
 }
 
 /// Measures a chain over packets in memory, from frames to what is sent.

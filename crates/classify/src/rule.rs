@@ -237,6 +237,8 @@ pub struct Rule {
     pub fragments: Fragments,
     /// The interfaces by which packets come that it is for; `None` is any.
     pub interfaces: Option<Arc<Interfaces>>,
+    /// The mark that packets get which it decides; 0 leaves theirs as it is. Nothing in this crate sets it.
+    pub mark: u32,
     /// A name given in the file.
     pub id: Option<Box<str>>,
     /// What the file says about the rule; one line.
@@ -261,6 +263,7 @@ impl Rule {
             tcp_flags: None,
             fragments: Fragments::All,
             interfaces: None,
+            mark: 0,
             id: None,
             comment: None,
             log: false,
@@ -308,6 +311,9 @@ impl fmt::Display for Rule {
         }
         if let Some(interfaces) = &self.interfaces {
             write!(f, " in {interfaces}")?;
+        }
+        if self.mark != 0 {
+            write!(f, " mark {}", self.mark)?;
         }
         if self.log {
             f.write_str(" log")?;

@@ -174,8 +174,18 @@ impl Fed {
 
 impl Drop for Fed {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // It may be about to say why it ends.
+            sleep(Duration::from_secs(1));
+        }
+        let ended = self.child.try_wait();
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if let (true, Some(mut stderr)) = (std::thread::panicking(), self.child.stderr.take()) {
+            let mut said = String::new();
+            let _ = stderr.read_to_string(&mut said);
+            eprintln!("the run: {ended:?}: {said}");
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use support::{
 };
 
 const BALANCER: &str = "balancer";
+const LOGS: &str = "log = \"log\"\nlog_rate = \"unlimited\"\n";
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
 const METER: &str = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"2ms\"\noutput = \"flows\"\n";
 
@@ -594,6 +595,8 @@ fn run_any_chain(devices: &[Device]) {
         let capture = coloured(capture, seed);
         let functions =
             functions.concat().replace(BALANCER, &balancer(&capture, balanced, with_port, returns));
+        // One of the lists logs.
+        let functions = functions.replacen("loose = true\n", &format!("loose = true\n{LOGS}"), 1);
         for device in devices.iter().filter(|device| turn == 0 || !is_slow(device)) {
             compare_on(device, &format!("{DEFINITIONS}{functions}"), &capture);
         }
@@ -613,7 +616,6 @@ fn run_any_chain(devices: &[Device]) {
 #[test]
 fn devices_find_rules() {
     let acl = |rules: &str, keys: &str| format!("[[chain]]\nnf = \"acl\"\nrules = \"{rules}\"\n{keys}");
-    let logs = "log = \"log\"\nlog_rate = \"unlimited\"\n";
     let counter = "[[chain]]\nnf = \"counter\"\n";
     let limiter = |flows: &str| {
         format!(
@@ -643,13 +645,48 @@ fn devices_find_rules() {
                 &balancer,
                 &acl("backends", "default = \"permit\"\n"),
                 &limiter("short"),
-                &acl("more", logs),
+                &acl("more", LOGS),
             ];
             let summary = compare_on(device, &chain.concat(), &capture);
             let hits = |function: usize| summary["functions"][function]["rules_hit"].as_u64();
             let are_hit = hits(0) > Some(3) && hits(3) > Some(2) && hits(7) > Some(1) && hits(9) > Some(1);
             let logged = summary["functions"][9]["log"]["lines"].as_u64();
             assert!(flows == 3 || are_hit && logged > Some(10), "{summary}");
+        }
+    }
+}
+
+/// What a list logs are the packets that it met, with their marks: as functions before it rewrote them, and none behind it.
+#[test]
+fn logs_have_packets_as_lists_met_them() {
+    const MARKING: &str = "[[chain]]\nnf = \"acl\"\nrules = \"more\"\ndefault = \"permit\"\n";
+    let logging = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\nlog = \"log\"\nlog_rate = \"unlimited\"\n";
+    let capture = traffic(3_000, 300, 5);
+    let balancer = balancer(&capture, "5-tuple", false, false);
+    // Sends on what comes to backends of the other one.
+    let further = "[[chain]]\nnf = \"balancer\"\nflows = \"short\"\n[[chain.services]]\naddress = \"10.9.0.1\"\nbackends = [{ address = \"10.8.0.1\" }]\n";
+    let before = format!("{MARKING}{logging}{balancer}");
+    let behind = format!("{balancer}{MARKING}{logging}");
+    let between = format!("{DEFINITIONS}{balancer}{logging}{MARKING}{further}");
+    for (chain, rewritten) in [(&before, false), (&behind, true), (&between, true)] {
+        let how = |settings: &'static str| How { settings, ..How::default() };
+        let (oracle, ..) = results(chain, &capture, how("device = \"oracle\""));
+        let has = |text: &str| oracle.log.contains(text);
+        assert!(oracle.log.lines().count() > 100 && has("\"mark\":4294967295"), "{chain}");
+        assert_eq!(has("\"destinationIPv4Address\":\"10.9."), rewritten, "{chain}");
+        assert!(!has("10.8."), "{chain}");
+        for settings in ["", "batch = 7", "workers = 2", "workers = 5\nbatch = 64"] {
+            let (found, ..) = results(chain, &capture, how(settings));
+            assert!(found.log == oracle.log, "{settings}\n{chain}");
+        }
+        for device in &devices() {
+            let settings = format!("device = \"{}\"", device.description().id);
+            // Of two functions that rewrite the second one is not there, if a list between them logs.
+            assert_eq!(plan(chain, &settings).stateful(), 3, "{chain}");
+            let how = How { settings: &settings, device: Some(device.clone()), ..How::default() };
+            let (found, ..) = results(chain, &capture, how);
+            assert!(found.log == oracle.log, "{settings}\n{chain}");
+            assert_eq!(found.summary, oracle.summary);
         }
     }
 }

@@ -79,7 +79,7 @@ impl Function for Mover {
 }
 
 impl Oracle for Mover {
-    fn step(&mut self, _packet: &OraclePacket) -> Verdict {
+    fn step(&mut self, _packet: &mut OraclePacket) -> Verdict {
         unreachable!("chains with this function are not run by the oracle")
     }
 

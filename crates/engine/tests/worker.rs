@@ -33,7 +33,7 @@ fn a_worker_hands_out_records_and_logged_packets() {
     let mut take = |worker: &mut Worker| {
         for effects in worker.effects() {
             records.push_str(effects.lines);
-            logged += effects.logged.len();
+            logged += effects.log_entries.len();
         }
     };
     while source.fill(&mut batch).expect("a batch") {

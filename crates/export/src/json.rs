@@ -62,6 +62,9 @@ pub fn write_packet(line: &mut String, packet: &PacketRecord) {
         line.push('"');
     }
     field(line, ",\"ipTotalLength\":", packet.bytes.into());
+    if packet.mark != 0 {
+        field(line, ",\"mark\":", packet.mark.into());
+    }
 }
 
 #[inline]
@@ -162,11 +165,13 @@ mod tests {
             tcp_flags: None,
             fragment: None,
             bytes: 24,
+            mark: 0,
         };
         let v6 = ["2001:db8::1", "2001:db8::2"].map(|text| text.parse().unwrap());
         let v6 = PacketRecord { source: v6[0], destination: v6[1], ..plain };
         for (packet, expected) in [
             (plain, json!({})),
+            (PacketRecord { mark: u32::MAX, ..plain }, json!({ "mark": u32::MAX })),
             (
                 PacketRecord { ports: Some((1, 65_535)), tcp_flags: Some(0), ..plain },
                 json!({ "sourceTransportPort": 1, "destinationTransportPort": 65_535, "tcpControlBits": 0 }),

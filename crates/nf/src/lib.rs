@@ -288,8 +288,8 @@ pub trait Function: Send {
 
     /// Takes what a device found out about those of `packets` packets that came here, in place of [`Function::process`]: only where
     /// [`Prepared::offload`] says what that is. Those that it drops are taken out of `found`, and the verdicts on them are written.
-    fn take(&mut self, packets: usize, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
-        let _ = (packets, verdicts);
+    fn take(&mut self, packets: usize, found: &mut Vec<Found>, batch: &mut Batch) {
+        let _ = (packets, batch);
         found.clear();
     }
 
@@ -309,8 +309,8 @@ pub trait Oracle {
         let _ = packet;
     }
 
-    /// Judges one packet.
-    fn step(&mut self, packet: &OraclePacket) -> Verdict;
+    /// Judges one packet, and may set its mark.
+    fn step(&mut self, packet: &mut OraclePacket) -> Verdict;
 
     /// The rule that asks for the packet of the last step to be logged.
     fn logged(&self) -> Option<u32> {

@@ -16,6 +16,8 @@ pub struct OraclePacket {
     pub other_framing: bool,
     /// The name of the interface by which it came, if that is known.
     pub interface: Option<Box<str>>,
+    /// Its mark, as functions have set it; 0 before.
+    pub mark: u32,
 }
 
 /// The outermost IP header and what follows it.
@@ -70,7 +72,7 @@ impl OraclePacket {
     pub fn new(nanos: u64, link: LinkType, frame: &[u8], wire_len: u32) -> Self {
         let mut layer2 = Layer2 { frame, headers: 0, basic: true, guessing: false };
         let ip = layer2.start(link.0).and_then(|at| layer3(&frame[at..], wire_len as usize, at, true));
-        Self { nanos, ip, other_framing: !layer2.basic, interface: None }
+        Self { nanos, ip, other_framing: !layer2.basic, interface: None, mark: 0 }
     }
 
     /// The packet as a log names it.
@@ -91,6 +93,7 @@ impl OraclePacket {
             tcp_flags: ip.tcp_flags,
             fragment,
             bytes: ip.bytes,
+            mark: self.mark,
         })
     }
 }

@@ -110,6 +110,8 @@ pub struct Batch {
     offloads: Vec<Offload>,
     /// For each frame, if they are going to leave by ports, which one it leaves by.
     egress: Vec<u16>,
+    /// For each frame its mark, if any was set.
+    marks: Vec<u32>,
     /// For each frame, unless all are common, where its headers are.
     layers: Vec<Layers>,
     /// From frames' times to wall time, in nanoseconds.
@@ -182,10 +184,10 @@ impl Rewritable<'_> {
         is_done
     }
 
-    /// As [`Batch::mark`].
+    /// As [`Batch::set_dscp`].
     #[inline]
-    pub fn mark(&mut self, dscp: Dscp) {
-        self.change(|changes| changes.mark(dscp));
+    pub fn set_dscp(&mut self, dscp: Dscp) {
+        self.change(|changes| changes.set_dscp(dscp));
     }
 
     #[inline]
@@ -259,6 +261,7 @@ impl Batch {
             other_framings: Vec::new(),
             offloads: Vec::new(),
             egress: Vec::new(),
+            marks: Vec::new(),
             layers: Vec::new(),
             wall_offset: 0,
             port_names: None,
@@ -279,6 +282,7 @@ impl Batch {
         self.other_framings.clear();
         self.offloads.clear();
         self.egress.clear();
+        self.marks.clear();
         self.layers.clear();
         self.wall_offset = 0;
         self.port_names = None;
@@ -303,6 +307,24 @@ impl Batch {
     #[inline]
     pub fn egress(&self) -> &[u16] {
         &self.egress
+    }
+
+    /// The mark of a packet: 0 until a function sets another one. It is not part of the frame.
+    #[inline]
+    pub fn mark(&self, index: usize) -> u32 {
+        self.marks.get(index).copied().unwrap_or(0)
+    }
+
+    /// Gives a packet another mark.
+    ///
+    /// # Panics
+    /// Where there is no such frame.
+    pub fn set_mark(&mut self, index: usize, mark: u32) {
+        // Nearly always there is none.
+        if self.marks.is_empty() {
+            self.marks.resize(self.frames.len(), 0);
+        }
+        self.marks[index] = mark;
     }
 
     /// Says how far wall time is from the frames' times, in nanoseconds: where these advance by another clock.
@@ -367,6 +389,9 @@ impl Batch {
         let places = || indices.iter().map(|&index| index as usize);
         self.frames.extend(places().map(|index| whole.frames[index]));
         self.verdicts.extend(places().map(|index| whole.verdicts[index]));
+        if !whole.marks.is_empty() {
+            self.marks.extend(places().map(|index| whole.marks[index]));
+        }
         if whole.is_common() {
             // Each has its key at its own place, here and there.
             self.parsed.extend((0..count).map(Parsed::V4));
@@ -392,10 +417,13 @@ impl Batch {
         }));
     }
 
-    /// Takes verdicts and rewrites back from a batch that [gathered](Batch::gather) the frames with these places.
+    /// Takes verdicts, marks and rewrites back from a batch that [gathered](Batch::gather) the frames with these places.
     pub fn merge(&mut self, share: &Self, indices: &[u32]) {
         for (&index, &verdict) in indices.iter().zip(&share.verdicts) {
             self.verdicts[index as usize] = verdict;
+        }
+        for (&index, &mark) in indices.iter().zip(&share.marks) {
+            self.set_mark(index as usize, mark);
         }
         if share.has_rewrites() {
             for (number, &index) in indices.iter().enumerate() {
@@ -416,16 +444,16 @@ impl Batch {
 
     /// Gives a packet another DSCP: later functions see it, and the frame has it when it is written out. Whether that can be: not where
     /// the frame has no key.
-    pub fn mark(&mut self, frame: u32, dscp: Dscp) -> bool {
+    pub fn set_dscp(&mut self, frame: u32, dscp: Dscp) -> bool {
         let Some(&parsed) = self.parsed.get(frame as usize) else { return false };
         self.columns().packet(frame, parsed).is_some_and(|mut packet| {
-            packet.mark(dscp);
+            packet.set_dscp(dscp);
             true
         })
     }
 
     /// The DSCP that a packet was given, if it was.
-    pub fn marked(&self, index: usize) -> Option<Dscp> {
+    pub fn rewritten_dscp(&self, index: usize) -> Option<Dscp> {
         self.changes(index).dscp()
     }
 
@@ -435,8 +463,8 @@ impl Batch {
         for rewrite in other.rewrites(index) {
             self.rewrite(Rewrite { frame: frame as u32, ..rewrite });
         }
-        if let Some(dscp) = other.marked(index) {
-            self.mark(frame as u32, dscp);
+        if let Some(dscp) = other.rewritten_dscp(index) {
+            self.set_dscp(frame as u32, dscp);
         }
     }
 
@@ -474,7 +502,7 @@ impl Batch {
         if let Some(dscp) = changes.dscp() {
             let network = layers_of(&self.layers, index).network as usize;
             if let Some(packet) = bytes.get_mut(network..) {
-                rewrite::mark_packet(dscp, packet);
+                rewrite::set_packet_dscp(dscp, packet);
             }
         }
     }

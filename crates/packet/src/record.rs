@@ -27,6 +27,8 @@ pub struct PacketRecord {
     pub fragment: Option<Fragment>,
     /// IP bytes.
     pub bytes: u32,
+    /// Its mark, 0 where none was set.
+    pub mark: u32,
 }
 
 /// Where a fragment stands in its datagram.
@@ -51,6 +53,7 @@ impl Fragment {
 impl PacketRecord {
     /// That of a frame of a parsed batch; `None` where its headers gave no key.
     pub fn of(batch: &Batch, frame: usize) -> Option<Self> {
+        let mark = batch.mark(frame);
         let time = batch.frames()[frame].time.shifted(batch.wall_offset());
         macro_rules! record {
             ($keys:expr, $at:expr, $address:expr) => {{
@@ -72,6 +75,7 @@ impl PacketRecord {
                     tcp_flags: has(KeyBits::TCP_FLAGS).then_some(key.tcp_flags),
                     fragment,
                     bytes,
+                    mark,
                 })
             }};
         }

@@ -202,14 +202,14 @@ pub(crate) fn dscp_of(packet: &[u8]) -> Option<Dscp> {
 
 /// Writes a DSCP into the outermost IP header of a frame, and brings IPv4's checksum up to date; no other covers it. The two bits for
 /// congestion notification stay. Whether it was written: not where there is no IP header, or its first bytes were not captured.
-pub fn mark(dscp: Dscp, link: LinkType, frame: &mut [u8]) -> bool {
+pub fn set_dscp(dscp: Dscp, link: LinkType, frame: &mut [u8]) -> bool {
     let Ok(packet) = network_layer(link, frame) else { return false };
     let before = frame.len() - packet.len();
-    mark_packet(dscp, &mut frame[before..])
+    set_packet_dscp(dscp, &mut frame[before..])
 }
 
 /// The same of an IP packet.
-pub(crate) fn mark_packet(dscp: Dscp, packet: &mut [u8]) -> bool {
+pub(crate) fn set_packet_dscp(dscp: Dscp, packet: &mut [u8]) -> bool {
     let Some(word) = packet.first_chunk().map(|first| u16::from_be_bytes(*first)) else { return false };
     let Some(shift) = dscp_shift(word) else { return false };
     let new = word & !(DSCP_BITS << shift) | u16::from(dscp.number()) << shift;
@@ -421,7 +421,7 @@ impl Changes {
 
     /// The DSCP takes the place of one from before.
     #[inline]
-    pub(crate) fn mark(&mut self, dscp: Dscp) {
+    pub(crate) fn set_dscp(&mut self, dscp: Dscp) {
         self.0 = self.0 & 0xff | Self::DSCP | u16::from(dscp.number()) << 8;
     }
 

@@ -287,12 +287,15 @@ fn rewrites_of_parts_are_put_together() {
     assert_eq!(rewrites(&whole, 5), [to(5, Address::V6([3, 4]), 9)]);
 
     // A mark comes along, with rewrites or alone; what is rejected has none.
-    assert!(part.mark(0, Dscp::EF) && !whole.mark(2, Dscp::EF) && !whole.mark(99, Dscp::EF));
+    assert!(part.set_dscp(0, Dscp::EF) && !whole.set_dscp(2, Dscp::EF) && !whole.set_dscp(99, Dscp::EF));
     whole.rewrite_from(3, &part, 0);
-    assert_eq!((whole.marked(3), whole.marked(5), whole.is_rewritten(2)), (Some(Dscp::EF), None, false));
+    assert_eq!(
+        (whole.rewritten_dscp(3), whole.rewritten_dscp(5), whole.is_rewritten(2)),
+        (Some(Dscp::EF), None, false)
+    );
     let mut alone = filled(&packets());
     alone.parse(Policy::PASS);
-    assert!(!alone.has_rewrites() && alone.mark(0, Dscp::DEFAULT) && alone.has_rewrites());
+    assert!(!alone.has_rewrites() && alone.set_dscp(0, Dscp::DEFAULT) && alone.has_rewrites());
     assert!(alone.is_rewritten(0) && !alone.is_rewritten(3) && rewrites(&alone, 0).is_empty());
 
     // A frame that is taken out again has the new key, and its rewrites stay.
@@ -427,6 +430,7 @@ fn shares_are_gathered_and_merged() {
         whole.extend(frames);
         whole.parse(Policy::PASS);
         assert_eq!(whole.is_common(), is_common);
+        whole.set_mark(5, 9);
         let indices = |share: usize| (0..whole.len() as u32).filter(move |&at| at as usize % 3 == share);
         let indices = [0, 1, 2].map(|share| indices(share).collect::<Vec<_>>());
         let mut shares = [(); 3].map(|()| Batch::new(0));
@@ -450,7 +454,9 @@ fn shares_are_gathered_and_merged() {
         for share in &mut shares {
             let last = share.len() - 1;
             share.judge().0[last] = dropped;
-            share.mark(0, Dscp::new(46).expect("six bits"));
+            share.set_dscp(0, Dscp::new(46).expect("six bits"));
+            assert_eq!(share.mark(0), 0);
+            share.set_mark(0, 7);
         }
         for (share, indices) in shares.iter().zip(&indices) {
             whole.merge(share, indices);
@@ -458,7 +464,16 @@ fn shares_are_gathered_and_merged() {
         for (at, verdict) in whole.verdicts().iter().enumerate() {
             assert_eq!(*verdict == dropped, at + 3 >= whole.len(), "frame {at}");
             let has_key = !matches!(whole.parsed()[at], Parsed::Rejected(_));
-            assert_eq!(whole.marked(at).is_some(), at < 3 && has_key, "frame {at}");
+            assert_eq!(whole.rewritten_dscp(at).is_some(), at < 3 && has_key, "frame {at}");
+            assert_eq!(
+                whole.mark(at),
+                match at {
+                    0..3 => 7,
+                    5 => 9,
+                    _ => 0,
+                },
+                "frame {at}"
+            );
         }
     }
 }
@@ -598,7 +613,7 @@ proptest! {
                 prop_assert_eq!(batch.rewrite(Rewrite { end, ..to(frame, address, port) }), kind < 5);
             }
             if ends & 4 != 0 {
-                prop_assert_eq!(batch.mark(frame, Dscp::new(dscp).expect("six bits")), kind < 5);
+                prop_assert_eq!(batch.set_dscp(frame, Dscp::new(dscp).expect("six bits")), kind < 5);
             }
             if !passes {
                 batch.judge().0[frame as usize] = Verdict::Drop(DropReason::AclRule);
@@ -618,8 +633,8 @@ proptest! {
             for rewrite in batch.rewrites(index) {
                 rewrite::apply(&rewrite, of.link, &mut expected, of.wire_len);
             }
-            if let Some(dscp) = batch.marked(index) {
-                rewrite::mark(dscp, of.link, &mut expected);
+            if let Some(dscp) = batch.rewritten_dscp(index) {
+                rewrite::set_dscp(dscp, of.link, &mut expected);
             }
             prop_assert_eq!(place, &expected);
             batch.apply_rewrites(index, &mut alone);

@@ -434,7 +434,7 @@ proptest! {
             } else if !shape.is_v6 && cut == checksum + 1 {
                 expected[checksum] = frame[checksum];
             }
-            prop_assert_eq!(rewrite::mark(to, shape.link, &mut frame), is_there);
+            prop_assert_eq!(rewrite::set_dscp(to, shape.link, &mut frame), is_there);
             prop_assert_eq!(&frame, &expected, "cut at {}", cut);
             prop_assert_eq!(rewrite::dscp(shape.link, &frame), Some(to).filter(|_| is_there));
         }
@@ -458,10 +458,10 @@ proptest! {
         }
         let before = frame.clone();
         let old = rewrite::dscp(link, &frame);
-        prop_assert_eq!(rewrite::mark(to, link, &mut frame), old.is_some());
+        prop_assert_eq!(rewrite::set_dscp(to, link, &mut frame), old.is_some());
         prop_assert_eq!(rewrite::dscp(link, &frame), old.map(|_| to));
         if let Some(old) = old {
-            prop_assert!(rewrite::mark(old, link, &mut frame));
+            prop_assert!(rewrite::set_dscp(old, link, &mut frame));
         }
         // But for a checksum of 0xffff, which is the same number as 0.
         let different: Vec<_> = (0..frame.len()).filter(|&at| frame[at] != before[at]).collect();
@@ -485,14 +485,14 @@ proptest! {
         prop_assert_eq!(Some(batch.columns().dscp(0)), rewrite::dscp(shape.link, &frame));
         let moves = shape.rewrite(End::Source, hosts.1, false);
         for &dscp in &to {
-            prop_assert!(batch.mark(0, dscp));
-            prop_assert_eq!((batch.columns().dscp(0), batch.marked(0)), (dscp, Some(dscp)));
+            prop_assert!(batch.set_dscp(0, dscp));
+            prop_assert_eq!((batch.columns().dscp(0), batch.rewritten_dscp(0)), (dscp, Some(dscp)));
         }
         if and_moves {
             prop_assert!(batch.rewrite(moves) && apply(&moves, shape.link, &mut frame, len));
         }
         prop_assert_eq!(batch.rewrites(0).count(), usize::from(and_moves));
-        rewrite::mark(*to.last().expect("one"), shape.link, &mut frame);
+        rewrite::set_dscp(*to.last().expect("one"), shape.link, &mut frame);
         let mut written = batch.bytes(0).to_vec();
         batch.apply_rewrites(0, &mut written);
         prop_assert_eq!(written, frame);
@@ -513,12 +513,12 @@ fn a_checksum_by_hand() {
     // ECT(0) with the default DSCP, as who sends it makes it: 4502, 26a5.
     put(&mut frame, 0, &[0x45, 2]);
     put(&mut frame, 10, &[0x26, 0xa5]);
-    assert!(rewrite::mark("af12".parse().expect("a name"), LinkType::RAW, &mut frame));
+    assert!(rewrite::set_dscp("af12".parse().expect("a name"), LinkType::RAW, &mut frame));
     assert_eq!((&frame[..2], &frame[10..12]), (&[0x45, 0x32][..], &[0x26, 0x75][..]));
     assert_eq!(internet(&frame), 0);
     // IPv6: EF is 46, 101110; the traffic class becomes 1011 1011 with the two bits of congestion notification.
     let mut frame = [bytes("60312345"), vec![0; 36]].concat();
-    assert!(rewrite::mark(Dscp::EF, LinkType::RAW, &mut frame));
+    assert!(rewrite::set_dscp(Dscp::EF, LinkType::RAW, &mut frame));
     assert_eq!((&frame[..4], &frame[4..]), (&bytes("6bb12345")[..], &[0; 36][..]));
 }
 

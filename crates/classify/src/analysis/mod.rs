@@ -44,8 +44,9 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Analysis {
     options: Options,
-    /// By position; `None` where some rule has no action: then nothing is said that depends on actions.
-    actions: Option<Vec<Action>>,
+    /// What becomes of packets, by position: the action, and the mark. `None` where some rule has no action: then nothing is said that
+    /// depends on actions.
+    actions: Option<Vec<(Action, u32)>>,
     /// By position, where the rule's entry is.
     entry_of: Vec<Option<u32>>,
     entries: Vec<Entry>,
@@ -145,7 +146,7 @@ impl Analysis {
         }
         Self {
             options,
-            actions: rules.rules.iter().map(|rule| rule.action).collect(),
+            actions: rules.rules.iter().map(|rule| Some((rule.action?, rule.mark))).collect(),
             entry_of,
             index: Index::new(&entries),
             entries,
@@ -181,11 +182,11 @@ impl Analysis {
 
     fn is_default(&self, entry: &Entry) -> bool {
         let actions = self.actions.as_ref();
-        actions.is_some_and(|actions| actions[entry.position as usize] == self.options.default)
+        actions.is_some_and(|actions| actions[entry.position as usize] == (self.options.default, 0))
     }
 
     fn same_action(&self, a: &Entry, b: &Entry) -> bool {
-        let action = |actions: &[Action], entry: &Entry| actions[entry.position as usize];
+        let action = |actions: &[(Action, u32)], entry: &Entry| actions[entry.position as usize];
         self.actions.as_ref().is_none_or(|actions| action(actions, a) == action(actions, b))
     }
 

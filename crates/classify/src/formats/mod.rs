@@ -217,9 +217,9 @@ impl Format {
         FORMATS.iter().find(|description| description.format == self).unwrap_or(&FORMATS[FORMATS.len() - 1])
     }
 
-    /// Whether its rules may be for some interfaces only.
+    /// Whether rules of another program may be for some interfaces only.
     fn names_interfaces(self) -> bool {
-        matches!(self, Self::Native | Self::Iptables | Self::Ip6tables | Self::Nftables)
+        matches!(self, Self::Iptables | Self::Ip6tables | Self::Nftables)
     }
 
     /// The name on the command line and in chain files.
@@ -369,15 +369,18 @@ pub fn write_rules(
     writer: &mut dyn Write,
 ) -> Result<Vec<Skipped>, WriteError> {
     let mut writing = Writing { writer, options, skipped: Vec::new() };
-    if format.names_interfaces() {
+    if format == Format::Native {
         (format.description().write)(rules, &mut writing)?;
         return Ok(writing.skipped);
     }
     let mut others = Vec::with_capacity(rules.len());
     for (index, rule) in rules.iter().enumerate() {
-        match rule.interfaces {
-            None => others.push(rule.clone()),
-            Some(_) => writing.inexpressible(index, rule, "where no rule names interfaces")?,
+        if rule.mark != 0 {
+            writing.inexpressible(index, rule, "where no rule sets a mark")?;
+        } else if rule.interfaces.is_some() && !format.names_interfaces() {
+            writing.inexpressible(index, rule, "where no rule names interfaces")?;
+        } else {
+            others.push(rule.clone());
         }
     }
     (format.description().write)(&others, &mut writing)?;

@@ -59,9 +59,9 @@ fn rule(weights: [u32; 4]) -> impl Strategy<Value = Rule> {
         (mostly(None, 9 * others, icmp()), mostly(None, 9 * others, icmp())),
         mostly(None, others, flags),
         mostly(Fragments::All, others, fragments),
-        any::<bool>(),
+        (any::<bool>(), mostly(0, 90, Just(1))),
     )
-        .prop_map(|(addresses, protocol, ports, icmp, tcp_flags, fragments, permit)| Rule {
+        .prop_map(|(addresses, protocol, ports, icmp, tcp_flags, fragments, (permit, mark))| Rule {
             addresses,
             protocol,
             source_ports: ports.0,
@@ -70,6 +70,7 @@ fn rule(weights: [u32; 4]) -> impl Strategy<Value = Rule> {
             icmp_code: icmp.1,
             tcp_flags,
             fragments,
+            mark,
             ..Rule::any(Some(if permit { Action::Permit } else { Action::Deny }))
         })
 }
@@ -119,7 +120,7 @@ proptest! {
 fn everything_comes_up_in_small_worlds() {
     let mut runner = TestRunner::deterministic();
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-    for case in 0..1_000 {
+    for case in 0..3_000 {
         let mut rules = rule_set().new_tree(&mut runner).expect("a rule set").current();
         if case % 4 == 0 {
             rules.rules.iter_mut().for_each(|rule| rule.action = None);

@@ -2,7 +2,7 @@
 
 use packetloom_classify::analysis::{Causes, Report, Side, Verdict};
 use packetloom_classify::compiled::{CompiledRule, MatchKey};
-use packetloom_classify::{Action, RuleSet};
+use packetloom_classify::{Action, Rule, RuleSet};
 use packetloom_packet::key::halves;
 use packetloom_packet::{KeyBits, MatchKey4, MatchKey6};
 
@@ -112,8 +112,10 @@ pub(crate) struct Universe<'a> {
 }
 
 impl Universe<'_> {
-    fn action(&self, position: u32) -> Option<Action> {
-        self.rules.rules[position as usize].action
+    /// The action of a rule, and the mark that it sets.
+    fn action(&self, position: u32) -> Option<(Action, u32)> {
+        let Rule { action, mark, .. } = self.rules.rules[position as usize];
+        Some((action?, mark))
     }
 
     /// Rules of a mask that have the action of this one.
@@ -124,8 +126,8 @@ impl Universe<'_> {
     }
 
     /// What happens to a packet with these matches.
-    fn decision(&self, matches: u32) -> Option<Action> {
-        if matches == 0 { Some(self.default) } else { self.action(matches.trailing_zeros()) }
+    fn decision(&self, matches: u32) -> Option<(Action, u32)> {
+        if matches == 0 { Some((self.default, 0)) } else { self.action(matches.trailing_zeros()) }
     }
 
     /// What is wrong with a report, which must be as exact as these few rules allow.
@@ -144,7 +146,7 @@ impl Universe<'_> {
                 if next == 0 { default } else { next & next.wrapping_neg() & own != 0 }
             })
         };
-        let default = Some(self.default) == self.action(position);
+        let default = Some((self.default, 0)) == self.action(position);
         // Straight from the definition: taken out, it leaves every decision as it was.
         let is_redundant =
             self.matches.iter().all(|matches| self.decision(*matches) == self.decision(matches & !bit));

@@ -119,7 +119,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_096, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn shown_rules_read_back_as_the_same(expected in any_rule()) {
+    fn shown_rules_read_back_as_the_same(expected in any_rule(), mark in prop_oneof![Just(0), any::<u32>()]) {
+        let expected = Rule { mark, ..expected };
         let text = expected.to_string();
         prop_assert_eq!(rule(&text), Rule { line: 1, ..expected }, "{}", text);
     }

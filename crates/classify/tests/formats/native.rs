@@ -110,6 +110,8 @@ fn good_lines_give_exactly_these_rules() {
             Rule { fragments: Fragments::NotLater, ..permit() },
         ),
         ("permit any from any to any log", Rule { log: true, ..permit() }),
+        ("permit any from any to any mark 7", Rule { mark: 7, ..permit() }),
+        ("permit any from any to any mark 0xFFffFFff", Rule { mark: u32::MAX, ..permit() }),
         ("permit any from any to any id fragment", Rule { id: Some("fragment".into()), ..permit() }),
         // Everything at once; what follows the destination may come in any order.
         (
@@ -271,15 +273,32 @@ fn bad_lines_are_refused_with_what_was_expected() {
             "fragment \"last\"; expected any, none, first, later or not-later",
         ),
         ("permit any from any to any log log", "\"log\" stands twice"),
+        ("permit any from any to any mark", "the line ends; expected a mark"),
+        (
+            "permit any from any to any mark 0",
+            "mark \"0\"; expected a number from 1 to 4294967295 or 0x1 to 0xffffffff",
+        ),
+        (
+            "permit any from any to any mark 4294967296",
+            "mark \"4294967296\"; expected a number from 1 to 4294967295 or 0x1 to 0xffffffff",
+        ),
+        (
+            "permit any from any to any mark 0x+1",
+            "mark \"0x+1\"; expected a number from 1 to 4294967295 or 0x1 to 0xffffffff",
+        ),
+        (
+            "permit any from any to any mark 0x",
+            "mark \"0x\"; expected a number from 1 to 4294967295 or 0x1 to 0xffffffff",
+        ),
         ("permit any from any to any fragment any fragment any", "\"fragment\" stands twice"),
         ("permit any from any to any id", "the line ends; expected a name"),
         (
             "permit any from any to any id a b",
-            "\"b\"; expected type, code, flags, fragment, in, log, id, or the end of the line",
+            "\"b\"; expected type, code, flags, fragment, in, mark, log, id, or the end of the line",
         ),
         (
             "permit tcp from any to any established",
-            "\"established\"; expected type, code, flags, fragment, in, log, id, or the end of the line",
+            "\"established\"; expected type, code, flags, fragment, in, mark, log, id, or the end of the line",
         ),
         // Blanks are those of ASCII: others are part of a word, and shown as what they are.
         ("permit\u{a0}any from any to any", "\"permit\\u{a0}any\"; expected permit, deny or reflect"),

@@ -11,7 +11,7 @@ use std::ops::Range;
 use packetloom_export::json;
 use packetloom_nf::flows::{AnyEntry, Counts, End, Ending, FlowFunction};
 use packetloom_nf::{Form, Found, Function, Logged, Prepared, Report};
-use packetloom_packet::{Batch, FlowRecord, LinkType, Timestamp, Verdict};
+use packetloom_packet::{Batch, FlowRecord, LinkType, PacketRecord, Timestamp};
 
 pub use self::shared::Shared;
 use self::shared::Tables;
@@ -192,7 +192,7 @@ impl Pipeline {
                     })?;
                 }
             }
-            run.iter_mut().for_each(Stage::take_logged);
+            run.iter_mut().for_each(|stage| stage.take_logged(batch, |frame| frame));
         }
         if is_last {
             self.leave();
@@ -217,13 +217,10 @@ impl Pipeline {
     /// Takes some frames of a batch, in a batch of their own, through standalone functions of the chain; `frames` are their places
     /// in the whole one.
     pub(crate) fn process_aside(&mut self, part: Range<usize>, aside: &mut Batch, frames: &[u32]) {
-        let mut logged = Vec::new();
-        for Stage { function, encoder, .. } in &mut self.stages[part] {
-            let Fast::Standalone(function) = function else { continue };
+        for stage in &mut self.stages[part] {
+            let Fast::Standalone(function) = &mut stage.function else { continue };
             function.process(aside);
-            function.logged(&mut logged);
-            let in_whole = |Logged { frame, rule }| Logged { frame: frames[frame as usize], rule };
-            encoder.logged.extend(logged.drain(..).map(in_whole));
+            stage.take_logged(aside, |frame| frames[frame as usize]);
         }
     }
 
@@ -233,16 +230,16 @@ impl Pipeline {
         function: usize,
         packets: usize,
         found: &mut Vec<Found>,
-        verdicts: &mut [Verdict],
+        batch: &mut Batch,
     ) {
         let stage = &mut self.stages[function];
         match &mut stage.function {
-            Fast::Standalone(function) => function.take(packets, found, verdicts),
-            Fast::PerFlow(function, _) => function.take(found),
+            Fast::Standalone(function) => function.take(packets, found, batch),
+            Fast::PerFlow(function, _) => function.take(found, batch),
         }
-        stage.take_logged();
+        stage.take_logged(batch, |frame| frame);
         // With those of frames that were judged aside.
-        stage.encoder.logged.sort_unstable();
+        stage.encoder.log_entries.sort_unstable_by_key(LogEntry::place);
     }
 
     /// Hands out some of what the functions still hold; returns whether there is more.
@@ -261,14 +258,14 @@ impl Pipeline {
     pub(crate) fn effects(&mut self) -> impl Iterator<Item = Effects<'_>> {
         self.stages
             .iter_mut()
-            .map(|Stage { encoder: Encoder { lines, logged, .. }, .. }| Effects { lines, logged })
+            .map(|Stage { encoder: Encoder { lines, log_entries, .. }, .. }| Effects { lines, log_entries })
     }
 
     /// Forgets that.
     pub(crate) fn forget_effects(&mut self) {
-        for Effects { lines, logged } in self.effects() {
+        for Effects { lines, log_entries } in self.effects() {
             lines.clear();
-            logged.clear();
+            log_entries.clear();
         }
     }
 
@@ -278,8 +275,8 @@ impl Pipeline {
     }
 
     /// The packets of the last batch that are to be logged, function by function.
-    pub(crate) fn logged(&mut self) -> impl Iterator<Item = &mut Vec<Logged>> {
-        self.stages.iter_mut().map(|stage| &mut stage.encoder.logged)
+    pub(crate) fn log_entries(&mut self) -> impl Iterator<Item = &mut Vec<LogEntry>> {
+        self.stages.iter_mut().map(|stage| &mut stage.encoder.log_entries)
     }
 
     /// What some functions counted, and the flow records that they made.
@@ -342,13 +339,36 @@ impl Stage {
         }
     }
 
-    /// Takes the packets of the last batch that are to be logged.
-    fn take_logged(&mut self) {
-        let logged = &mut self.encoder.logged;
+    /// Takes the packets of a batch that are to be logged, as they are after this function, whatever becomes of them later; `named` are the
+    /// frames' places where they are looked for.
+    fn take_logged(&mut self, batch: &Batch, named: impl Fn(u32) -> u32) {
+        let Encoder { logged, log_entries, .. } = &mut self.encoder;
         match &mut self.function {
             Fast::Standalone(function) => function.logged(logged),
             Fast::PerFlow(function, _) => function.logged(logged),
         }
+        log_entries.extend(logged.drain(..).filter_map(|Logged { frame, rule }| {
+            let packet = PacketRecord::of(batch, frame as usize)?;
+            Some(LogEntry { frame: named(frame), rule, packet })
+        }));
+    }
+}
+
+/// A packet that is to be logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Its index in the batch.
+    pub frame: u32,
+    /// The rule that asks for it, by its position.
+    pub rule: u32,
+    /// The packet as it was when the function had judged it.
+    pub packet: PacketRecord,
+}
+
+impl LogEntry {
+    /// By what entries of a function are in order of arrival.
+    pub(crate) fn place(&self) -> (u32, u32) {
+        (self.frame, self.rule)
     }
 }
 
@@ -357,8 +377,8 @@ impl Stage {
 pub struct Effects<'a> {
     /// Records of flows that ended, a JSON line each; of functions that have an output for them.
     pub lines: &'a mut String,
-    /// The packets that it wants logged, by their frame and rule.
-    pub logged: &'a mut Vec<Logged>,
+    /// The packets that it wants logged.
+    pub log_entries: &'a mut Vec<LogEntry>,
 }
 
 /// What a run, or a worker of it, leaves behind.
@@ -393,7 +413,9 @@ pub(crate) struct Encoder {
     pub(crate) lines: String,
     pub(crate) top_flows: TopFlows,
     /// Packets of the last batch that are to be logged.
-    pub(crate) logged: Vec<Logged>,
+    pub(crate) log_entries: Vec<LogEntry>,
+    /// The same before they are looked at.
+    logged: Vec<Logged>,
 }
 
 impl Encoder {
@@ -403,6 +425,7 @@ impl Encoder {
             wall_offset: 0,
             lines: String::new(),
             top_flows: TopFlows::default(),
+            log_entries: Vec::new(),
             logged: Vec::new(),
         }
     }

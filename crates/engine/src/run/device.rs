@@ -335,7 +335,7 @@ impl Runner<'_, '_> {
                     found.first = name;
                 }
             }
-            self.stages.take(function, packets, &mut self.found, batch.judge().0);
+            self.stages.take(function, packets, &mut self.found, batch);
         }
         self.shares.device += packets as u64;
     }

@@ -1,10 +1,11 @@
 //! The functions' logs. The reading thread keeps them: it alone meets the packets of all workers in order of arrival, so what
 //! is logged does not depend on the number of workers.
 
-use packetloom_nf::{Log, Logged, Prepared, Report};
-use packetloom_packet::{Batch, PacketRecord};
+use packetloom_nf::{Log, Prepared, Report};
+use packetloom_packet::PacketRecord;
 
 use super::{ENCODED, Outlet};
+use crate::pipeline::LogEntry;
 use crate::{Error, Plan};
 
 /// For each function its log, if it has one, and lines to be written.
@@ -18,17 +19,10 @@ impl Logs {
 
 impl Outlet<'_> {
     /// Logs packets of a batch that is not delivered yet, in order, and forgets them.
-    pub(super) fn log_batch(
-        &mut self,
-        function: usize,
-        logged: &mut Vec<Logged>,
-        batch: &Batch,
-    ) -> Result<(), Error> {
+    pub(super) fn log_batch(&mut self, function: usize, entries: &mut Vec<LogEntry>) -> Result<(), Error> {
         let before = self.verdicts.received();
-        for Logged { frame, rule } in logged.drain(..) {
-            if let Some(packet) = PacketRecord::of(batch, frame as usize) {
-                self.log(function, rule, before + u64::from(frame), &packet)?;
-            }
+        for LogEntry { frame, rule, packet } in entries.drain(..) {
+            self.log(function, rule, before + u64::from(frame), &packet)?;
         }
         if self.live { self.write_log(function) } else { Ok(()) }
     }

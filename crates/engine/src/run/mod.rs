@@ -431,8 +431,8 @@ impl Outlet<'_> {
     fn take(&mut self, work: &mut Work) -> Result<(), Error> {
         let Work { batch, effects, counts, wire_bytes, passed, .. } = work;
         self.send_passed(batch);
-        for (function, logged) in effects.logged.iter_mut().enumerate() {
-            self.log_batch(function, logged, batch)?;
+        for (function, entries) in effects.log_entries.iter_mut().enumerate() {
+            self.log_batch(function, entries)?;
         }
         self.verdicts.merge(counts);
         self.wire_bytes += *wire_bytes;
@@ -448,8 +448,8 @@ impl Outlet<'_> {
 
     /// Takes what came of a batch that one worker has judged.
     fn finish(&mut self, pipeline: &mut Pipeline, batch: &Batch) -> Result<(), Error> {
-        for (index, logged) in pipeline.logged().enumerate() {
-            self.log_batch(index, logged, batch)?;
+        for (function, entries) in pipeline.log_entries().enumerate() {
+            self.log_batch(function, entries)?;
         }
         self.deliver(batch)?;
         let live = self.live;

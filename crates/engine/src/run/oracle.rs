@@ -146,7 +146,7 @@ impl SlowChain {
             }
             match slow {
                 Slow::Standalone(oracle) => {
-                    verdict = oracle.step(&packet);
+                    verdict = oracle.step(&mut packet);
                     if let (Some(rule), Some(packet)) = (oracle.logged(), packet.record()) {
                         outlet.log(index, rule, number, &packet)?;
                     }
@@ -182,7 +182,7 @@ impl SlowChain {
                             verdict = Verdict::Drop(DropReason::FlowTableFull);
                             continue;
                         }
-                        Found::Without(role) => oracle.step_without(&packet, role),
+                        Found::Without(role) => oracle.step_without(&mut packet, role),
                     };
                     if let (Some(rule), Some(packet)) = (oracle.logged(), packet.record()) {
                         outlet.log(index, rule, number, &packet)?;
@@ -195,6 +195,9 @@ impl SlowChain {
             self.end(definition, ended);
         }
         batch.judge().0[index] = verdict;
+        if packet.mark != 0 {
+            batch.set_mark(index, packet.mark);
+        }
         rewrite(batch, index, arrived.as_ref(), packet.ip.as_ref());
         Ok(())
     }
@@ -367,6 +370,6 @@ fn rewrite(
         }
     }
     if let Some(dscp) = Dscp::new(after.dscp.into()).filter(|_| after.dscp != before.dscp) {
-        batch.mark(frame as u32, dscp);
+        batch.set_dscp(frame as u32, dscp);
     }
 }

@@ -4,14 +4,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use packetloom_io::capture::{EncodedFrames, Resolution};
-use packetloom_nf::Logged;
 use packetloom_packet::Batch;
 use packetloom_packet::batch::empty_arena;
 use packetloom_packet::verdict::VerdictCounts;
 
 use super::ENCODED;
 use crate::Error;
-use crate::pipeline::{Expiry, Pipeline};
+use crate::pipeline::{Expiry, LogEntry, Pipeline};
 
 /// How far a batch has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +42,7 @@ pub(super) struct Effects {
     /// For each function, encoded records.
     pub(super) records: Vec<String>,
     /// For each function, the packets that are to be logged.
-    pub(super) logged: Vec<Vec<Logged>>,
+    pub(super) log_entries: Vec<Vec<LogEntry>>,
 }
 
 impl Effects {
@@ -51,13 +50,13 @@ impl Effects {
     fn take(&mut self, pipeline: &mut Pipeline, live: bool) {
         let functions = pipeline.len();
         self.records.resize_with(functions, String::new);
-        self.logged.resize_with(functions, Vec::new);
+        self.log_entries.resize_with(functions, Vec::new);
         for (into, from) in self.records.iter_mut().zip(pipeline.encoded()) {
             if from.len() >= ENCODED || live {
                 std::mem::swap(into, from);
             }
         }
-        for (into, from) in self.logged.iter_mut().zip(pipeline.logged()) {
+        for (into, from) in self.log_entries.iter_mut().zip(pipeline.log_entries()) {
             into.append(from);
         }
     }
@@ -185,19 +184,19 @@ impl Slot {
             let Share { batch, effects, .. } = &mut *share;
             let indices = &work.indices[worker];
             work.batch.merge(batch, indices);
-            let all = &mut work.effects.logged;
-            if all.len() < effects.logged.len() {
-                all.resize_with(effects.logged.len(), Vec::new);
+            let all = &mut work.effects.log_entries;
+            if all.len() < effects.log_entries.len() {
+                all.resize_with(effects.log_entries.len(), Vec::new);
             }
-            for (all, own) in all.iter_mut().zip(&mut effects.logged) {
-                let in_whole = |Logged { frame, rule }| Logged { frame: indices[frame as usize], rule };
+            for (all, own) in all.iter_mut().zip(&mut effects.log_entries) {
+                let in_whole = |entry: LogEntry| LogEntry { frame: indices[entry.frame as usize], ..entry };
                 all.extend(own.drain(..).map(in_whole));
             }
             // The batch's memory is not held any longer.
             batch.reset(empty_arena());
         }
         // In order of arrival.
-        work.effects.logged.iter_mut().for_each(|logged| logged.sort_unstable());
+        work.effects.log_entries.iter_mut().for_each(|entries| entries.sort_unstable_by_key(LogEntry::place));
         Ok(())
     }
 

@@ -180,10 +180,15 @@ impl There {
     fn take(&mut self, batch: &mut Batch, stages: &mut Pipeline) {
         self.answers.resize(batch.len(), Answer::default());
         self.memory.answers.read(0, bytemuck::cast_slice_mut(&mut self.answers));
-        let (verdicts, _, _) = batch.judge();
         let room = self.stateful.room() as usize;
+        let mut is_rewritten = false;
         for number in 0..self.stateful.acls() {
-            self.first.resize(verdicts.len(), 0);
+            // Packets are logged as a list sees them.
+            if self.stateful.sees_rewritten(number) && !is_rewritten {
+                self.rewrite(batch);
+                is_rewritten = true;
+            }
+            self.first.resize(batch.len(), 0);
             let begin = number * room * size_of::<u32>();
             self.memory.first.read(begin, bytemuck::cast_slice_mut(&mut self.first));
             let packets = self.first.iter().zip(&self.answers).zip(&self.records);
@@ -192,13 +197,22 @@ impl There {
                 let first = self.stateful.decided(number, first, answer)?;
                 Some(Found { frame, first, bytes: record.bytes() })
             }));
-            stages.take(self.stateful.acl(number), verdicts.len(), &mut self.found, verdicts);
+            let packets = batch.len();
+            stages.take(self.stateful.acl(number), packets, &mut self.found, batch);
         }
         // What became of packets in the end.
+        let (verdicts, _, _) = batch.judge();
         for (verdict, answer) in verdicts.iter_mut().zip(&self.answers) {
             // What is none cannot be: kernels write what they were told.
             *verdict = answer.verdict().unwrap_or(*verdict);
         }
+        if !is_rewritten {
+            self.rewrite(batch);
+        }
+    }
+
+    /// Rewrites the packets of the batch as the device says.
+    fn rewrite(&self, batch: &mut Batch) {
         for (frame, answer) in (0..).zip(&self.answers) {
             let wide = || {
                 let mut wide = Wide::default();

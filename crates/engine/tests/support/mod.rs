@@ -18,16 +18,16 @@ use std::path::Path;
 
 pub const RULES: &str = "\
 deny tcp from any to any port 22 id ssh
-permit tcp from any to any port 443
+permit tcp from any to any port 443 mark 443
 permit udp from any port 0-32767 to any
 deny icmp from any to any type 8 log
-permit any from 0.0.0.0/1 to any log
+permit any from 0.0.0.0/1 to any mark 0xffffffff log
 permit icmpv6 from any to any
 permit tcp from any to any flags A/SA log id ack # of a connection
 ";
 const MORE_RULES: &str = "\
 deny udp from any to any port 0-2000
-permit tcp from any to any
+permit tcp from any to any mark 2
 permit any from 0.0.0.0/2 to any log
 ";
 /// Rules about backends of a balancer, to which no packet is sent.
@@ -39,7 +39,7 @@ permit any from any to 2001:db8:9::/48
 /// Rules that admit connections.
 const REFLECTING: &str = "\
 deny tcp from any to any flags R/R id resets log
-reflect tcp from 10.0.0.0/31 to any id out log
+reflect tcp from 10.0.0.0/31 to any mark 3 id out log
 permit tcp from any to 10.0.0.2
 reflect udp from any to any port 7
 permit udp from 10.0.0.3 to any log

@@ -169,11 +169,12 @@ impl<F: Finder> Function for AclCpu<F> {
             judge.judge(v4, found_v4, verdicts);
             judge.judge(v6, found_v6, verdicts);
         });
+        judge.mark(batch);
     }
 
-    fn take(&mut self, packets: usize, found: &mut Vec<Found>, verdicts: &mut [Verdict]) {
+    fn take(&mut self, packets: usize, found: &mut Vec<Found>, batch: &mut Batch) {
         self.finder.skip(packets);
-        self.judge.take(found, verdicts);
+        self.judge.take(found, batch);
     }
 
     fn logged(&mut self, into: &mut Vec<Logged>) {

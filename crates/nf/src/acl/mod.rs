@@ -13,6 +13,7 @@
 //! - Shape: stateless where no rule has `reflect`. Keys in, verdicts out; packets and bytes of each rule and worker (16 bytes). Where
 //!   one has, two words of the flow's entry.
 //! - Counters: a rule counts the packets that it decides; those that pass by their connection are counted together.
+//! - Marks: a packet that a rule with `mark` decides gets that mark, which stays until another function sets one.
 //! - Log: packets that rules with `log` decide, in order of arrival, limited in packet time.
 //! - Drop reasons: `acl_rule`, `acl_default`.
 
@@ -93,17 +94,29 @@ struct List {
     verdicts: Vec<Verdict>,
     /// Whether its packets are to be logged; empty where nothing is.
     logs: Vec<bool>,
+    /// The mark that it sets, or 0; empty where none does.
+    marks: Vec<u32>,
     /// Whether it admits connections; empty where none does.
     admits: Vec<bool>,
 }
 
 impl List {
     fn new(rules: RuleSet, settings: Settings) -> Self {
-        let mut list = Self { rules, settings, verdicts: Vec::new(), logs: Vec::new(), admits: Vec::new() };
+        let mut list = Self {
+            rules,
+            settings,
+            verdicts: Vec::new(),
+            logs: Vec::new(),
+            marks: Vec::new(),
+            admits: Vec::new(),
+        };
         let positions = || (0..list.rules.rules.len()).map(Some).chain([None]);
         let verdicts = positions().map(|position| list.verdict(position)).collect();
         if list.settings.log.is_some() && list.rules.rules.iter().any(|rule| rule.log) {
             list.logs = list.rules.rules.iter().map(|rule| rule.log).chain([false]).collect();
+        }
+        if list.rules.rules.iter().any(|rule| rule.mark != 0) {
+            list.marks = list.rules.rules.iter().map(|rule| rule.mark).chain([0]).collect();
         }
         list.verdicts = verdicts;
         let admits = (0..list.rules.rules.len()).map(|position| list.action(position) == Action::Reflect);
@@ -209,6 +222,10 @@ impl Prepared for Acl {
         let named = self.list.rules.rules.iter().filter(|rule| rule.interfaces.is_some()).count();
         if named > 0 {
             lines.push(format!("{named} rules are for packets of some interfaces only"));
+        }
+        let marking = self.list.marks.iter().filter(|&&mark| mark != 0).count();
+        if marking > 0 {
+            lines.push(format!("{marking} rules mark the packets that they decide"));
         }
         if !settings.counters {
             lines.push("rules are not counted".into());

@@ -69,7 +69,7 @@ impl AclOracle {
     }
 
     /// What the rules say of a packet: the position of the first one that matches, and the verdict.
-    fn decide(&mut self, packet: &OraclePacket) -> (Option<usize>, Verdict) {
+    fn decide(&mut self, packet: &mut OraclePacket) -> (Option<usize>, Verdict) {
         self.logged = None;
         let Ok(ip) = &packet.ip else { return (None, Verdict::Pass) };
         let rules = &self.list.rules.rules;
@@ -81,6 +81,9 @@ impl AclOracle {
         let position = self.now.iter().copied().find(matching);
         self.report.count(position, ip.bytes);
         self.logged = position.filter(|&position| rules[position].log).map(|position| position as u32);
+        if let Some(mark) = position.map(|position| rules[position].mark).filter(|&mark| mark != 0) {
+            packet.mark = mark;
+        }
         (position, self.list.verdict(position))
     }
 }
@@ -171,7 +174,7 @@ impl Oracle for AclOracle {
         self.change(packet);
     }
 
-    fn step(&mut self, packet: &OraclePacket) -> Verdict {
+    fn step(&mut self, packet: &mut OraclePacket) -> Verdict {
         self.decide(packet).1
     }
 
@@ -226,7 +229,7 @@ impl FlowOracle for AclOracle {
         verdict
     }
 
-    fn step_without(&mut self, packet: &OraclePacket, _role: Role) -> Verdict {
+    fn step_without(&mut self, packet: &mut OraclePacket, _role: Role) -> Verdict {
         self.decide(packet).1
     }
 

@@ -130,12 +130,14 @@ impl<F: Finder> FlowFunction for AclReflect<F> {
         flows.each_without(batch, |packet| {
             judge.one(Found { frame: packet.frame, first: first(packet.key_at()), bytes: packet.bytes })
         });
+        judge.mark(batch);
     }
 
-    fn take(&mut self, found: &[Found]) {
+    fn take(&mut self, found: &[Found], batch: &mut Batch) {
         for &found in found {
             self.judge.one(found);
         }
+        self.judge.mark(batch);
     }
 
     fn add(&mut self, counted: &[u64]) {

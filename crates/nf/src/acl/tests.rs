@@ -33,20 +33,23 @@ fn by_batches(
     policy: Policy,
     dropped: &[bool],
 ) -> Vec<Verdict> {
-    judge_batches(function, frames, size, policy, dropped).0
+    judge_batches(function, frames, size, policy, dropped).0.into_iter().map(|(verdict, _)| verdict).collect()
 }
 
 /// A packet that is logged: its number, the rule that asks for it, and what is said of it.
 type ToLog = (u64, u32, PacketRecord);
 
-/// Verdicts as [`by_batches`] gives them, and the packets to be logged.
+/// A verdict, and the packet's mark.
+type Judged = (Verdict, u32);
+
+/// Verdicts as [`by_batches`] gives them, with marks, and the packets to be logged.
 fn judge_batches(
     function: &mut dyn Function,
     frames: &[Captured],
     size: usize,
     policy: Policy,
     dropped: &[bool],
-) -> (Vec<Verdict>, Vec<ToLog>) {
+) -> (Vec<Judged>, Vec<ToLog>) {
     let mut batch = Batch::new(size);
     let (mut verdicts, mut logged, mut to_log) = (Vec::new(), Vec::new(), Vec::new());
     for (frames, dropped) in frames.chunks(size).zip(dropped.chunks(size)) {
@@ -64,7 +67,9 @@ fn judge_batches(
             let record = PacketRecord::of(&batch, frame as usize).expect("packets with keys are logged");
             (verdicts.len() as u64 + u64::from(frame), rule, record)
         }));
-        verdicts.extend_from_slice(batch.verdicts());
+        verdicts.extend(
+            batch.verdicts().iter().enumerate().map(|(frame, &verdict)| (verdict, batch.mark(frame))),
+        );
     }
     (verdicts, to_log)
 }
@@ -77,23 +82,23 @@ fn one_by_one(
     frames: &[Captured],
     policy: Policy,
     dropped: &[bool],
-) -> (Vec<Verdict>, Vec<ToLog>) {
+) -> (Vec<Judged>, Vec<ToLog>) {
     let mut to_log = Vec::new();
     let judge = |(number, (frame, &dropped)): (usize, (&Captured, &bool))| {
-        let packet = frame.for_oracle();
+        let mut packet = frame.for_oracle();
         let verdict = match packet.ip {
             _ if dropped => EARLIER,
             Ok(_) => Verdict::Pass,
             Err(reject) => policy.verdict(reject),
         };
         if !verdict.is_pass() {
-            return verdict;
+            return (verdict, 0);
         }
-        let verdict = oracle.step(&packet);
+        let verdict = oracle.step(&mut packet);
         if let Some(rule) = oracle.logged() {
             to_log.push((number as u64, rule, packet.record().expect("packets with headers are logged")));
         }
-        verdict
+        (verdict, packet.mark)
     };
     (frames.iter().zip(dropped).enumerate().map(judge).collect(), to_log)
 }
@@ -221,10 +226,13 @@ fn text(lines: &'static [&str]) -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(lines), 0..20).prop_map(|lines| lines.join("\n"))
 }
 
-/// Rules of which some log.
+/// Rules of which some log, and some mark.
 fn text_with_log() -> impl Strategy<Value = String> {
-    let rule = (prop::sample::select(NATIVE), any::<bool>());
-    let line = rule.prop_map(|(rule, log)| format!("{rule}{}\n", if log { " log" } else { "" }));
+    let rule = (prop::sample::select(NATIVE), any::<bool>(), 0..4u32);
+    let line = rule.prop_map(|(rule, log, mark)| {
+        let mark = if mark > 1 { format!(" mark {mark}") } else { String::new() };
+        format!("{rule}{mark}{}\n", if log { " log" } else { "" })
+    });
     prop::collection::vec(line, 0..20).prop_map(|lines| lines.concat())
 }
 

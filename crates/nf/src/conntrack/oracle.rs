@@ -67,7 +67,7 @@ impl FlowOracle for ConntrackOracle {
         self.judge(class.into(), ip.bytes)
     }
 
-    fn step_without(&mut self, packet: &OraclePacket, role: Role) -> Verdict {
+    fn step_without(&mut self, packet: &mut OraclePacket, role: Role) -> Verdict {
         let Ok(ip) = &packet.ip else { return Verdict::Pass };
         let is_invalid = matches!(role, Role::Related | Role::Invalid);
         self.judge(if is_invalid { Kind::Invalid } else { Kind::Untracked }, ip.bytes)

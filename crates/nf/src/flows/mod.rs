@@ -251,7 +251,8 @@ pub trait FlowFunction: Send {
     }
 
     /// Takes note of packets that its rules decided on a device, in order: only where its [`Kernel`] decides by rules.
-    fn take(&mut self, found: &[crate::Found]) {
+    fn take(&mut self, found: &[crate::Found], batch: &mut Batch) {
+        let _ = batch;
         debug_assert!(found.is_empty(), "a function without rules");
     }
 
@@ -315,7 +316,7 @@ pub trait FlowOracle {
     }
 
     /// Judges a packet that has no flow, since there is no room or since it is of none.
-    fn step_without(&mut self, packet: &OraclePacket, role: Role) -> Verdict {
+    fn step_without(&mut self, packet: &mut OraclePacket, role: Role) -> Verdict {
         let _ = (packet, role);
         Verdict::Pass
     }

@@ -53,7 +53,7 @@ impl PolicerCpu {
             let colour = mark(levels, packet.now.as_nanos(), packet.bytes.into(), before);
             report.count(colour, packet.bytes);
             if !IS_PLAIN && let Some(dscp) = dscps[colour as usize] {
-                packet.headers().mark(dscp);
+                packet.headers().set_dscp(dscp);
             }
             verdicts[colour as usize]
         });

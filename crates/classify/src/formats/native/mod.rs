@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! ACTION PROTOCOL from ADDRESSES [port PORTS] to ADDRESSES [port PORTS] [type N [code N]] [flags SET/MASK]
-//!     [fragment any|none|first|later|not-later] [in INTERFACES] [log] [id NAME]
+//!     [fragment any|none|first|later|not-later] [in INTERFACES] [mark N] [log] [id NAME]
 //! ```
 //!
 //! - `ACTION`: `permit`, `deny` or `reflect`, which permits and admits the connection that the packet opens.
@@ -17,7 +17,8 @@
 //! - `flags`: with `tcp`; of the flags in MASK those in SET must be set and the others not. Letters F S R P A U E C.
 //! - `fragment`: fragments only, whole packets only, first or later fragments only, all but later fragments.
 //! - `in`: packets that came by these interfaces ([`Interfaces`]).
-//! - `log`: kept, not acted on.
+//! - `mark`: a number from 1 to 4294967295, or one in hexadecimal behind `0x`; kept, not acted on.
+//! - `log`: the same.
 //!
 //! A comment behind a rule is kept with it. A line `default permit` or `default deny` says what happens to packets that no rule
 //! matches; a line `set NAME = LIST` gives addresses or ports a name.
@@ -160,11 +161,12 @@ fn parse_rule(text: &str, sets: &Sets) -> Result<Line, String> {
             "flags" => rule.tcp_flags = Some(flag_match(words.next("flags such as S/SA")?)?),
             "fragment" => rule.fragments = fragments(words.next("any, none, first, later or not-later")?)?,
             "in" => rule.interfaces = interfaces(words.next("an interface")?)?,
+            "mark" => rule.mark = mark(words.next("a mark")?)?,
             "log" => rule.log = true,
             "id" => rule.id = Some(words.next("a name")?.into()),
             _ => {
                 return Err(format!(
-                    "{word:?}; expected type, code, flags, fragment, in, log, id, or the end of the line"
+                    "{word:?}; expected type, code, flags, fragment, in, mark, log, id, or the end of the line"
                 ));
             }
         }
@@ -248,6 +250,21 @@ fn flag_match(word: &str) -> Result<TcpFlagMatch, String> {
         return Err(format!("flags {word:?}; expected a mask that holds every flag of the set"));
     }
     Ok(flag_match)
+}
+
+/// A mark that says something.
+fn mark(word: &str) -> Result<u32, String> {
+    let parsed = match word.strip_prefix("0x") {
+        // Without the sign that the parser would take.
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            u32::from_str_radix(digits, 16).ok()
+        }
+        Some(_) => None,
+        None => number(word, "mark", u32::MAX.into()).ok(),
+    };
+    parsed.filter(|&mark| mark != 0).ok_or_else(|| {
+        format!("mark {word:?}; expected a number from 1 to {} or 0x1 to {:#x}", u32::MAX, u32::MAX)
+    })
 }
 
 /// `None` where it is all of them.

@@ -59,6 +59,8 @@ pub(super) struct Place {
     pub(super) stage: usize,
     /// Where notes begin that are for it, if it is among other functions.
     pub(super) note: Option<u32>,
+    /// Whether functions before it may have rewritten headers.
+    pub(super) sees_rewritten: bool,
 }
 
 /// Whether a device can find the rules of a function: they stay as they are.

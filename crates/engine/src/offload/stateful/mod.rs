@@ -370,7 +370,8 @@ struct Split {
     notes: u32,
     /// The last stage in which packets are given other addresses or ports.
     rewritten: Option<usize>,
-    /// A list behind such a function parts functions that share entries: what these are between two looks at them is not known.
+    /// Whether it cannot be taken: a list behind such a function parts functions that share entries, and what these are between two looks
+    /// at them is not known; or a list that logs stands between two such functions.
     is_parted: bool,
 }
 
@@ -399,6 +400,9 @@ fn split(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Spli
         }
         split.add(index, kernel, main);
         if function.rewrites() {
+            // What it logs are packets between two rewrites, of which answers have the last one only.
+            let logs = |acl: &acls::Place| functions[acl.function].records_path().is_some();
+            split.is_parted |= split.acls.iter().any(|acl| acl.sees_rewritten && logs(acl));
             split.rewritten = Some(split.stages.len() - 1);
         }
     }
@@ -422,7 +426,7 @@ impl Split {
                 self.find_rules(function, part.definition, note);
                 self.add(function, Kernel::decide(note), part);
             }
-            None => self.acls.push(acls::Place { function, stage: self.stages.len(), note: None }),
+            None => self.decide(function, self.stages.len(), None),
         }
     }
 
@@ -431,7 +435,12 @@ impl Split {
         let joins = self.stages.last().is_some_and(|stage| stage.definition == definition);
         let stage = self.stages.len() - usize::from(joins);
         self.is_parted |= self.rewritten == Some(stage);
-        self.acls.push(acls::Place { function, stage, note: Some(note) });
+        self.decide(function, stage, Some(note));
+    }
+
+    fn decide(&mut self, function: usize, stage: usize, note: Option<u32>) {
+        let sees_rewritten = self.rewritten.is_some();
+        self.acls.push(acls::Place { function, stage, note, sees_rewritten });
     }
 
     fn add(&mut self, index: usize, kernel: Kernel, part: Part) {
@@ -557,6 +566,11 @@ impl Stateful {
     /// The place in the chain of one of them.
     pub fn acl(&self, number: usize) -> usize {
         self.acls[number].place.function
+    }
+
+    /// Whether functions may have rewritten headers before one of them.
+    pub fn sees_rewritten(&self, number: usize) -> bool {
+        self.acls[number].place.sees_rewritten
     }
 
     /// The rule of one of them that decided a packet, or [`packetloom_classify::NO_RULE`] for its default; none where that was not what

@@ -253,7 +253,7 @@ impl Answer {
         if self.bits & MARKED != 0
             && let Some(dscp) = Dscp::new((self.bits >> 10 & 0x3f).into())
         {
-            batch.mark(frame, dscp);
+            batch.set_dscp(frame, dscp);
         }
         let ends = self.bits >> ENDS & 3;
         if ends == 0 {
