@@ -307,7 +307,7 @@ impl Client {
     /// When it is let go of unless it goes on.
     fn deadline(&self) -> Option<Instant> {
         let is_within = match self.turn {
-            Turn::Client => !self.received.is_empty(),
+            Turn::Client => !self.received.is_empty() && !self.has_line(),
             Turn::Run => false,
             Turn::Answer(..) => true,
         };
@@ -416,7 +416,8 @@ impl Desk {
         let now = Instant::now();
         let takes = now >= self.takes_from;
         let mut wakes: Vec<_> = self.clients.iter().filter_map(Client::deadline).collect();
-        if now < self.rests_until {
+        // The rest may be over since these were looked at.
+        if self.open < CLIENTS && self.clients.iter().any(Client::has_line) {
             wakes.push(self.rests_until);
         }
         if !takes {
@@ -609,6 +610,48 @@ mod tests {
         let client =
             Client { number: 0, stream, received: Vec::new(), has_ended: false, turn: Turn::Client, since };
         (client, other)
+    }
+
+    /// A command that had to wait for the end of a rest is acted upon, also where that came just before the thread went to wait.
+    #[test]
+    fn a_rest_that_is_over_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let listener = UnixListener::bind(folder.path().join("socket")).expect("bound");
+        let (answer, answers) = channel();
+        let now = Instant::now();
+        let mut desk = Desk {
+            run: Controlled {
+                control: Arc::default(),
+                stop: Stop::default(),
+                summarise: |_| Value::Null,
+                no_reload: None,
+                no_save: None,
+            },
+            listener,
+            bell: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a bell")),
+            is_over: Arc::default(),
+            clients: Vec::new(),
+            next: 1,
+            open: 0,
+            answer,
+            answers,
+            rests_until: now,
+            takes_from: now,
+        };
+        let (mut client, mut other) = client();
+        other.write_all(b"{\"command\":\"stop\"}\n").expect("sent");
+        assert!(client.read() && matches!(client.next(true), Next::Wait));
+        desk.clients.push(client);
+        let bell = Arc::clone(&desk.bell);
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(3));
+            ring(&bell);
+        });
+        desk.wait();
+        assert!(now.elapsed() < Duration::from_secs(2), "it waited for the bell");
+        desk.serve();
+        assert!(desk.run.stop.load(Ordering::Relaxed));
+        late.join().expect("it rings");
     }
 
     /// Commands with bytes changed, taken out and put in, that come in pieces of any length: what is acted upon are the lines that are
