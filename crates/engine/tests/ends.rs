@@ -8,7 +8,7 @@ use std::any::Any;
 use std::collections::HashMap;
 
 use packetloom_nf::flows::{
-    By, End, FlowFunction, FlowName, FlowOracle, Flows, Keeps, OracleFlow, OracleFlows, StateAt,
+    By, End, FlowFunction, FlowName, FlowOracle, Flows, Keeps, OracleFlow, OracleFlows, StateAt, Visit,
 };
 use packetloom_nf::oracle::OraclePacket;
 use packetloom_nf::{Form, PerFlow, Prepared, Records, Report};
@@ -90,7 +90,7 @@ impl FlowFunction for Fast {
         self.at = at;
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         flows.each(self.at, batch, |_, packets: &mut u64| {
             *packets += 1;
             Verdict::Pass

@@ -11,7 +11,9 @@ use packetloom_engine::run::{Io, Life};
 use packetloom_engine::{Chain, Error, Outputs, Plan, run};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
-use packetloom_nf::flows::{By, FlowFunction, FlowOracle, Flows, Keeps, OracleFlow, OracleFlows, StateAt};
+use packetloom_nf::flows::{
+    By, FlowFunction, FlowOracle, Flows, Keeps, OracleFlow, OracleFlows, StateAt, Visit,
+};
 use packetloom_nf::oracle::OraclePacket;
 use packetloom_nf::{Context, Form, PerFlow, Prepared, Records, Report};
 use packetloom_packet::key::join;
@@ -399,7 +401,7 @@ impl FlowFunction for Failing {
         self.0 = at;
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         flows.each(self.0, batch, |packet, _: &mut ()| {
             assert!(packet.now.as_nanos() != 3_000_000, "{DEFECT}");
             Verdict::Pass

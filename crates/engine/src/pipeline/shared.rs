@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use packetloom_nf::flows::{By, Flows, Poisoned, SharedFlows, Sweep, Visitor};
+use packetloom_nf::flows::{By, Cursor, Flows, Poisoned, SharedFlows, Sweep, Visit, Visitor};
 use packetloom_nf::{Form, Report};
 use packetloom_packet::Batch;
 
@@ -65,10 +65,12 @@ impl Shared {
                 let (workers, words) = (self.workers, used.words());
                 if used.is_own {
                     let flows = Flows::growing(&used.definition, workers, words, seeds());
+                    let cursor = Cursor::new(&flows);
                     let sweep = used.definition.timeout.limit().map(|_| Sweep::default());
-                    Tables::OfOne { flows, sweep }
+                    Tables::OfOne { flows, cursor, sweep }
                 } else {
-                    Tables::Own(Flows::new(&used.definition, workers, self.batch, words, seeds()))
+                    let flows = Flows::new(&used.definition, workers, self.batch, words, seeds());
+                    Tables::Own { cursor: Cursor::new(&flows), flows }
                 }
             }
         });
@@ -160,9 +162,9 @@ impl From<Poisoned> for Error {
 /// The tables of a flow definition, as a worker has them.
 pub(crate) enum Tables {
     /// No other worker sees packets of these flows.
-    Own(Flows),
+    Own { flows: Flows, cursor: Cursor },
     /// The same of a definition that one function has to itself; how far it was swept, where its flows expire.
-    OfOne { flows: Flows, sweep: Option<Sweep> },
+    OfOne { flows: Flows, cursor: Cursor, sweep: Option<Sweep> },
     /// Others do.
     Shared(Visitor),
 }
@@ -171,7 +173,7 @@ impl Tables {
     /// Takes the flows of a batch's packets as they came.
     pub(crate) fn arrive(&mut self, batch: &Batch) {
         match self {
-            Self::Own(flows) => flows.arrive(batch),
+            Self::Own { flows, cursor } => cursor.arrive(batch, flows),
             // When they come to the function.
             Self::OfOne { .. } => {}
             Self::Shared(visitor) => visitor.arrive(batch),
@@ -179,10 +181,10 @@ impl Tables {
     }
 
     /// Takes the flows of a batch's packets as they come to the function that has these to itself, and has it `select` some.
-    pub(crate) fn arrive_late(&mut self, batch: &Batch, select: impl FnOnce(&Batch, &mut Flows)) {
-        if let Self::OfOne { flows, .. } = self {
-            flows.arrive_growing(batch);
-            select(batch, flows);
+    pub(crate) fn arrive_late(&mut self, batch: &Batch, select: impl FnOnce(&Batch, &mut Cursor)) {
+        if let Self::OfOne { flows, cursor, .. } = self {
+            cursor.arrive_growing(batch, flows);
+            select(batch, cursor);
         }
     }
 
@@ -193,11 +195,11 @@ impl Tables {
         is_first: bool,
         whole: bool,
         batch: &mut Batch,
-        judge: impl FnMut(&mut Batch, &mut Flows),
+        judge: impl FnMut(&mut Batch, &mut Visit<'_>),
     ) -> Result<(), Error> {
         match self {
-            Self::Own(flows) | Self::OfOne { flows, .. } => {
-                flows.visit(is_first, whole, batch, judge);
+            Self::Own { flows, cursor } | Self::OfOne { flows, cursor, .. } => {
+                cursor.visit(flows, is_first, whole, batch, judge);
                 Ok(())
             }
             Self::Shared(visitor) => {
@@ -216,7 +218,7 @@ impl Tables {
 
     /// Looks for flows that were silent for too long, where it is to; between batches.
     pub(crate) fn sweep(&mut self, Expiry { now, packets }: Expiry) {
-        if let Self::OfOne { flows, sweep: Some(sweep) } = self {
+        if let Self::OfOne { flows, sweep: Some(sweep), .. } = self {
             flows.sweep(sweep, now, packets);
         }
     }
@@ -224,7 +226,7 @@ impl Tables {
     /// Those of this worker alone.
     pub(crate) fn own(&mut self) -> Option<&mut Flows> {
         match self {
-            Self::Own(flows) | Self::OfOne { flows, .. } => Some(flows),
+            Self::Own { flows, .. } | Self::OfOne { flows, .. } => Some(flows),
             Self::Shared(_) => None,
         }
     }
@@ -232,7 +234,7 @@ impl Tables {
     /// The flows that only this worker knows of.
     pub(crate) fn flows(&self) -> &Flows {
         match self {
-            Self::Own(flows) | Self::OfOne { flows, .. } => flows,
+            Self::Own { flows, .. } | Self::OfOne { flows, .. } => flows,
             Self::Shared(visitor) => visitor.flows(),
         }
     }

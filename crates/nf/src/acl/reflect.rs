@@ -14,7 +14,7 @@ use super::judge::Judge;
 use super::{Acl, Admits, Admitted, List, live, oracle};
 use crate::connections::{self, Arrival, Class, Connection, Signal, Tracker};
 use crate::flows::{
-    By, Crowd, FlowFunction, FlowOracle, Flows, Keeps, Kernel, KeyAt, StateAt, Transport, state_words,
+    By, Crowd, FlowFunction, FlowOracle, Flows, Keeps, Kernel, KeyAt, StateAt, Transport, Visit, state_words,
 };
 use crate::units::Span;
 use crate::{Found, Logged, PerFlow, Records, Report};
@@ -88,7 +88,7 @@ impl<F: Finder> FlowFunction for AclReflect<F> {
         true
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         let Self { at, tracker, finder, judge, first_v4, first_v6 } = self;
         let Columns { frames, verdicts, v4, v6, port_names, .. } = batch.columns();
         first_v4.resize(v4.keys.len(), NO_RULE);

@@ -9,7 +9,7 @@ use packetloom_packet::{Address, Batch, DropReason, End, Verdict};
 use super::returns::Returns;
 use super::services::{Backend, Services, Standing};
 use super::{BalancerReport, Load};
-use crate::flows::{FlowFunction, Flows, Seen, StateAt};
+use crate::flows::{FlowFunction, Flows, Seen, StateAt, Visit};
 use crate::{Records, Report};
 
 /// What is kept for a flow.
@@ -119,7 +119,7 @@ impl FlowFunction for BalancerCpu {
         self.at = at;
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         let Self { at, services, targets, opened, returning, others } = self;
         let begin = |mut packet: Seen<'_, '_>, chosen: &mut Chosen| {
             if let Some(standing) = services.look_for(&packet.headers().key()) {

@@ -4,7 +4,7 @@ use packetloom_packet::{Batch, Role, Verdict};
 
 use super::{Config, Connections, ConntrackReport, Kind, PROTOCOLS, place};
 use crate::connections::{Arrival, Class, Connection, Signal, State, Tracker};
-use crate::flows::{FlowFunction, Flows, StateAt, Transport};
+use crate::flows::{FlowFunction, Flows, StateAt, Transport, Visit};
 use crate::{Records, Report};
 
 pub(super) struct ConntrackCpu {
@@ -35,7 +35,7 @@ impl FlowFunction for ConntrackCpu {
         self.at = at;
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         let Self { at, tracker, invalid, report, opened, entered } = self;
         flows.each(*at, batch, |packet, connection: &mut Connection| {
             let now = packet.now.as_nanos();

@@ -3,7 +3,7 @@
 use packetloom_packet::{Batch, Verdict};
 
 use super::{Counted, CounterReport, top};
-use crate::flows::{FlowFunction, Flows, StateAt};
+use crate::flows::{FlowFunction, Flows, StateAt, Visit};
 use crate::{Records, Report};
 
 pub(super) struct CounterCpu {
@@ -30,7 +30,7 @@ impl FlowFunction for CounterCpu {
         self.at = at;
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         let mut all = self.all;
         flows.each(self.at, batch, |packet, flow: &mut Counted| {
             flow.add(packet.bytes);

@@ -11,11 +11,12 @@
 
 mod arrivals;
 mod config;
-mod cpu;
+mod cursor;
 mod ends;
 mod name;
 mod oracle;
 mod shared;
+mod tables;
 
 use std::fmt;
 
@@ -28,11 +29,12 @@ pub use packetloom_table::states::{
 
 pub use self::arrivals::{V4, V6, key_words};
 pub use self::config::{By, Config, WhenFull, connection_of};
-pub use self::cpu::{AnyEntry, Flows, HeldAt, Sweep};
+pub use self::cursor::{Cursor, Visit};
 pub use self::ends::{End, Ending};
 pub use self::name::{FlowName, Top};
 pub use self::oracle::{Found, OracleFlow, OracleFlows, SavedFlow};
 pub use self::shared::{Poisoned, SharedFlows, Visitor};
+pub use self::tables::{AnyEntry, Flows, HeldAt, Sweep};
 use crate::oracle::OraclePacket;
 use crate::units::Span;
 use crate::{Logged, Records, Report};
@@ -213,7 +215,7 @@ pub trait FlowFunction: Send {
 
     /// Takes note of the packets of a batch that still pass, in their order, by what it remembers of their flows `at` this place of
     /// each entry; before it judges them.
-    fn remember(&mut self, at: StateAt, batch: &mut Batch, flows: &mut Flows) {
+    fn remember(&mut self, at: StateAt, batch: &mut Batch, flows: &mut Visit<'_>) {
         let _ = (at, batch, flows);
     }
 
@@ -225,13 +227,13 @@ pub trait FlowFunction: Send {
 
     /// Told of each batch that comes to the definition that it has to itself ([`crate::PerFlow::own`]), before flows are looked up: leaves out
     /// the packets that it keeps nothing for.
-    fn select(&mut self, batch: &Batch, flows: &mut Flows) {
-        let _ = (batch, flows);
+    fn select(&mut self, batch: &Batch, packets: &mut Cursor) {
+        let _ = (batch, packets);
     }
 
     /// Judges the packets of a batch that still pass, in their order, each with its flow's state; in several calls, one for each
     /// piece of them, or for each part of a shared table.
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, records: &mut Records<'_>);
+    fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, records: &mut Records<'_>);
 
     /// Told that its state of a flow, in words, is over; after the batch in which that came about. Only where
     /// [`crate::PerFlow::hears_ends`] says that it wants to know.
@@ -430,7 +432,7 @@ impl Beginnings {
     }
 
     /// Takes note of those that are the first ones of their flows that the function sees, which is `at` this place of each entry.
-    pub fn remember(&mut self, at: StateAt, batch: &mut Batch, flows: &mut Flows) {
+    pub fn remember(&mut self, at: StateAt, batch: &mut Batch, flows: &mut Visit<'_>) {
         flows.each_new(at, batch, |packet, _: &mut ()| self.0[packet.frame as usize] = true);
     }
 

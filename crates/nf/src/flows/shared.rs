@@ -11,7 +11,7 @@ use packetloom_packet::{Batch, Verdict};
 use packetloom_table::states::{self, Hashed, Signpost};
 
 use super::arrivals::{Touched, V4, V6};
-use super::cpu::{Family, all_pass};
+use super::cursor::{Cursor, Family, Visit, all_pass};
 use super::{Counts, Definition, Flows};
 
 /// Parts for each worker, so that few of them are after the same one.
@@ -95,8 +95,10 @@ pub struct Visitor {
     shared: Arc<SharedFlows>,
     /// The part that it begins with.
     first: usize,
-    /// The batch's packets; and the tables of a part, while it is locked.
-    flows: Flows,
+    /// The packets of the batch, then of a part.
+    cursor: Cursor,
+    /// Tables of its own, in which nothing ever is.
+    nothing: Flows,
     v4: ByPart<V4>,
     v6: ByPart<V6>,
     /// Parts that there are packets for, and that it was not at yet.
@@ -167,11 +169,13 @@ impl<const W: usize> ByPart<W> {
 impl Visitor {
     /// That of one of so many workers.
     pub fn new(shared: &Arc<SharedFlows>, worker: usize, workers: usize) -> Self {
-        // Its own tables stay empty; they have the seeds, by which packets are hashed.
+        // They have the seeds, by which packets are hashed.
         let none = Definition { max_flows: 1, ..shared.definition.clone() };
+        let nothing = Flows::new(&none, 1, 0, 0, shared.seeds);
         Self {
             first: worker * shared.parts.len() / workers.max(1),
-            flows: Flows::new(&none, 1, 0, 0, shared.seeds),
+            cursor: Cursor::new(&nothing),
+            nothing,
             v4: ByPart::default(),
             v6: ByPart::default(),
             waiting: Vec::new(),
@@ -179,12 +183,12 @@ impl Visitor {
         }
     }
 
-    /// As [`Flows::arrive`].
+    /// As [`Cursor::arrive`].
     pub fn arrive(&mut self, batch: &Batch) {
-        let Self { shared, flows, v4, v6, .. } = self;
-        flows.arrive_elsewhere(batch);
-        v4.sort(&flows.v4, shared.parts.len());
-        v6.sort(&flows.v6, shared.parts.len());
+        let Self { shared, cursor, v4, v6, .. } = self;
+        cursor.arrive_elsewhere(batch);
+        v4.sort(&cursor.v4, shared.parts.len());
+        v6.sort(&cursor.v6, shared.parts.len());
         for (part, [of_v4, of_v6]) in shared.signposts.iter().enumerate() {
             of_v4.bring(v4.flows_of(part));
             of_v6.bring(v6.flows_of(part));
@@ -193,7 +197,7 @@ impl Visitor {
 
     /// No flows, of which functions report what they counted themselves: what is held is in [`SharedFlows::each_part`].
     pub fn flows(&self) -> &Flows {
-        &self.flows
+        &self.nothing
     }
 
     /// Has functions judge the packets of a batch that pass, in several calls of `judge`, each with the packets of a part. Where it is
@@ -205,28 +209,25 @@ impl Visitor {
         &mut self,
         is_first: bool,
         batch: &mut Batch,
-        mut judge: impl FnMut(&mut Batch, &mut Flows),
+        mut judge: impl FnMut(&mut Batch, &mut Visit<'_>),
     ) -> Result<(), Poisoned> {
-        let Self { shared, first, flows, v4, v6, waiting } = self;
+        let Self { shared, first, cursor, v4, v6, waiting, .. } = self;
         let SharedFlows { parts, signposts, .. } = &**shared;
         // What one part's packets come to says nothing about those of another one.
         let any_dropped = !all_pass(batch.verdicts());
         let mut judge_part = |part: usize, tables: &mut Flows, v4: &ByPart<V4>, v6: &ByPart<V6>| {
-            // What is not written to does not leave the caches of other workers.
-            let versions = [v4.has(part), v6.has(part)];
-            flows.swap_tables(tables, versions);
             let dropped = any_dropped.then(|| batch.verdicts());
-            v4.give(part, dropped, &mut flows.v4);
-            v6.give(part, dropped, &mut flows.v6);
-            flows.begin_part();
+            v4.give(part, dropped, &mut cursor.v4);
+            v6.give(part, dropped, &mut cursor.v6);
+            cursor.begin_part();
+            let mut visit = Visit { cursor: &mut *cursor, flows: &mut *tables };
             if is_first {
-                flows.touch_gathered(batch);
+                visit.touch(batch, true);
             } else {
-                flows.find_gathered();
+                visit.find();
             }
-            judge(batch, flows);
-            flows.leave();
-            flows.swap_tables(tables, versions);
+            judge(batch, &mut visit);
+            tables.leave();
         };
         let has_packets = |part: &usize| v4.has(*part) || v6.has(*part);
         waiting.clear();

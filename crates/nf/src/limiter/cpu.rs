@@ -4,7 +4,7 @@ use packetloom_packet::{Batch, DropReason, Verdict};
 
 use super::LimiterReport;
 use crate::bucket::{Level, Parameters};
-use crate::flows::{FlowFunction, Flows, Seen, StateAt};
+use crate::flows::{FlowFunction, Flows, Seen, StateAt, Visit};
 use crate::units::Unit;
 use crate::{Records, Report};
 
@@ -24,7 +24,7 @@ impl LimiterCpu {
 impl LimiterCpu {
     /// `units` says how many a packet of so many bytes takes.
     #[inline]
-    fn judge(&mut self, batch: &mut Batch, flows: &mut Flows, units: impl Fn(u32) -> u64) {
+    fn judge(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, units: impl Fn(u32) -> u64) {
         let parameters = self.parameters;
         let mut report = self.report.clone();
         let begin =
@@ -43,7 +43,7 @@ impl FlowFunction for LimiterCpu {
         self.at = at;
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         match self.unit {
             Unit::Bytes => self.judge(batch, flows, u64::from),
             Unit::Packets => self.judge(batch, flows, |_| 1),

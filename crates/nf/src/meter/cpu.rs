@@ -12,7 +12,7 @@ use packetloom_packet::{
 };
 
 use super::{Framings, MeterReport, end_reason};
-use crate::flows::{End, FlowFunction, Flows, Seen, StateAt, state_words};
+use crate::flows::{Cursor, End, FlowFunction, Flows, Seen, StateAt, Visit, state_words};
 use crate::units::Span;
 use crate::{Records, Report};
 
@@ -175,7 +175,7 @@ impl FlowFunction for MeterCpu {
     }
 
     /// Leaves out the packets that are not metered, and counts them.
-    fn select(&mut self, batch: &Batch, flows: &mut Flows) {
+    fn select(&mut self, batch: &Batch, packets: &mut Cursor) {
         self.before = self.frames;
         self.frames += batch.len() as u64;
         let has_all_framings = self.framings == Framings::All || batch.other_framings().is_empty();
@@ -205,11 +205,11 @@ impl FlowFunction for MeterCpu {
             }
         }
         if has_key {
-            flows.retain(|frame| why(frame as usize).is_none());
+            packets.retain(|frame| why(frame as usize).is_none());
         }
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, records: &mut Records<'_>) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, records: &mut Records<'_>) {
         let Self { limits, report, before, .. } = self;
         let (limits, before) = (*limits, *before);
         let (mut packets, mut bytes) = (0, 0);

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{Framings, Meter, MeterReport, Settings, cpu};
 use crate::batch::{Captured, fill};
-use crate::flows::{End, Ending, FlowFunction, Flows, Found, OracleFlows, StateAt, Sweep};
+use crate::flows::{Cursor, End, Ending, FlowFunction, Flows, Found, OracleFlows, StateAt, Sweep};
 use crate::frames::{Fragment, Packet, Transport, ethernet};
 use crate::registry::Registration;
 use crate::{Context, PerFlow, Prepared, Records, Report};
@@ -29,6 +29,7 @@ fn meter(idle: u64, active: u64, max_flows: usize) -> Meter {
 struct Alone {
     function: Box<dyn FlowFunction>,
     flows: Flows,
+    cursor: Cursor,
     sweep: Option<Sweep>,
     ending: Ending,
 }
@@ -36,19 +37,21 @@ struct Alone {
 impl Alone {
     fn new(meter: &Meter, workers: usize) -> Self {
         let definition = meter.own().expect("it has one to itself");
+        let flows = Flows::growing(&definition, workers, cpu::WORDS, [3, 4]);
         Self {
             function: meter.function(StateAt::default()),
-            flows: Flows::growing(&definition, workers, cpu::WORDS, [3, 4]),
+            cursor: Cursor::new(&flows),
+            flows,
             sweep: definition.timeout.limit().map(|_| Sweep::default()),
             ending: Ending::default(),
         }
     }
 
     fn process(&mut self, batch: &mut Batch, records: &mut Records<'_>) {
-        let Self { function, flows, .. } = self;
-        flows.arrive_growing(batch);
-        function.select(batch, flows);
-        flows.visit(true, false, batch, |batch, flows| function.process(batch, flows, records));
+        let Self { function, flows, cursor, .. } = self;
+        cursor.arrive_growing(batch, flows);
+        function.select(batch, cursor);
+        cursor.visit(flows, true, false, batch, |batch, flows| function.process(batch, flows, records));
         self.leave(records);
     }
 

@@ -4,7 +4,7 @@ use packetloom_packet::{Batch, Dscp, Verdict};
 
 use super::meter::{Colour, Levels};
 use super::{Action, Marker, Policer, PolicerReport};
-use crate::flows::{FlowFunction, Flows, Seen, StateAt};
+use crate::flows::{FlowFunction, Flows, Seen, StateAt, Visit};
 use crate::{Records, Report};
 
 pub(super) struct PolicerCpu {
@@ -38,7 +38,7 @@ impl PolicerCpu {
     fn judge<const IS_PLAIN: bool>(
         &mut self,
         batch: &mut Batch,
-        flows: &mut Flows,
+        flows: &mut Visit<'_>,
         full_at: impl Fn(u64) -> Levels,
         mark: impl Fn(&mut Levels, u64, u64, Colour) -> Colour,
     ) {
@@ -60,7 +60,7 @@ impl PolicerCpu {
     }
 
     #[inline]
-    fn process_by<const IS_PLAIN: bool>(&mut self, batch: &mut Batch, flows: &mut Flows) {
+    fn process_by<const IS_PLAIN: bool>(&mut self, batch: &mut Batch, flows: &mut Visit<'_>) {
         match self.marker {
             Marker::SingleRate(marker) => {
                 let mark = |levels: &mut Levels, now, bytes, before| marker.mark(levels, now, bytes, before);
@@ -79,7 +79,7 @@ impl FlowFunction for PolicerCpu {
         self.at = at;
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         if self.is_plain {
             self.process_by::<true>(batch, flows);
         } else {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::PolicerReport;
 use crate::batch::{Captured, fill};
-use crate::flows::{By, Definition, Flows, Found, OracleFlows, StateAt};
+use crate::flows::{By, Cursor, Definition, Flows, Found, OracleFlows, StateAt};
 use crate::frames::{Packet, Transport};
 use crate::registry::Registration;
 use crate::{Context, Form, PerFlow, Prepared, Report};
@@ -256,8 +256,9 @@ fn outcome_of(keys: &str, frames: &[Captured]) -> (Vec<Verdict>, Vec<u8>, Police
     let mut batch = Batch::new(frames.len());
     fill(&mut batch, frames);
     batch.parse(Policy::PASS);
-    flows.arrive(&batch);
-    flows.visit(true, false, &mut batch, |batch, flows| {
+    let mut cursor = Cursor::new(&flows);
+    cursor.arrive(&batch, &flows);
+    cursor.visit(&mut flows, true, false, &mut batch, |batch, flows| {
         function.process(batch, flows, &mut |_| panic!("a policer has no records"));
     });
     flows.leave();

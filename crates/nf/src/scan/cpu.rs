@@ -6,7 +6,7 @@ use super::contact::{self, Headers};
 use super::fan_out::{FanOut, Window};
 use super::trw::{Test, Walk};
 use super::{Action, Contact, Detection, Distinct, Judged, ScanReport};
-use crate::flows::{Beginnings, FlowFunction, Flows, Seen, StateAt};
+use crate::flows::{Beginnings, FlowFunction, Flows, Seen, StateAt, Visit};
 use crate::{Records, Report};
 
 /// How packets are judged.
@@ -35,7 +35,7 @@ impl ScanCpu {
 #[inline]
 fn judge<S: bytemuck::Pod>(
     (at, action, report): (StateAt, Action, &mut ScanReport),
-    (batch, flows): (&mut Batch, &mut Flows),
+    (batch, flows): (&mut Batch, &mut Visit<'_>),
     step: impl Fn(&mut S, &Seen<'_, '_>, &Headers) -> Judged,
 ) {
     flows.each(at, batch, |mut packet, state: &mut S| {
@@ -60,11 +60,11 @@ impl FlowFunction for ScanCpu {
         self.beginnings.begin(packets);
     }
 
-    fn remember(&mut self, at: StateAt, batch: &mut Batch, flows: &mut Flows) {
+    fn remember(&mut self, at: StateAt, batch: &mut Batch, flows: &mut Visit<'_>) {
         self.beginnings.remember(at, batch, flows);
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         let Self { at, steps, action, seed, beginnings, report } = self;
         let (own, seed) = ((*at, *action, report), *seed);
         match steps {

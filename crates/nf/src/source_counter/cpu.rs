@@ -3,7 +3,7 @@
 use packetloom_packet::{Batch, Verdict};
 
 use super::{Counted, SourceCounterReport};
-use crate::flows::{Beginnings, FlowFunction, Flows, StateAt};
+use crate::flows::{Beginnings, FlowFunction, Flows, StateAt, Visit};
 use crate::{Records, Report};
 
 pub(super) struct SourceCounterCpu {
@@ -36,11 +36,11 @@ impl FlowFunction for SourceCounterCpu {
         self.beginnings.begin(packets);
     }
 
-    fn remember(&mut self, at: StateAt, batch: &mut Batch, flows: &mut Flows) {
+    fn remember(&mut self, at: StateAt, batch: &mut Batch, flows: &mut Visit<'_>) {
         self.beginnings.remember(at, batch, flows);
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Flows, _records: &mut Records<'_>) {
+    fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         let Self { at, beginnings, .. } = self;
         let mut all = self.all;
         flows.each(*at, batch, |packet, source: &mut Counted| {
