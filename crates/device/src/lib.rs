@@ -29,6 +29,7 @@ mod opened;
 mod program;
 mod queue;
 pub mod selftest;
+mod signals;
 
 pub use cache::Cache;
 pub use device::{Description, Device, Loaded};

@@ -23,7 +23,7 @@ use opencl3::types::{
 use opencl3::{kernel, program};
 
 use crate::backend::{Backend, Handle, SharedMemory, Value};
-use crate::{Description, Error, Id, Program};
+use crate::{Description, Error, Id, Program, signals};
 
 /// What shared memory is aligned to.
 const PAGE: usize = 4096;
@@ -71,6 +71,10 @@ fn devices() -> Result<Vec<(cl_platform_id, cl_device_id)>, String> {
     // crashes.
     static ASKING: Mutex<()> = Mutex::new(());
     let _asking = lock(&ASKING);
+    signals::kept(ask)
+}
+
+fn ask() -> Result<Vec<(cl_platform_id, cl_device_id)>, String> {
     let platforms = match platform::get_platform_ids() {
         Ok(platforms) => platforms,
         Err(DLOPEN_RUNTIME_LOAD_FAILED) => return Err("the library libOpenCL.so.1 cannot be loaded".into()),
@@ -207,7 +211,8 @@ impl OpenCl {
                 .map_err(failed("clCreateProgramWithBinary"))
         };
         let program = Owned(program?, program::release_program);
-        match program::build_program(program.0, &[self.device], self.options, None, ptr::null_mut()) {
+        let build = || program::build_program(program.0, &[self.device], self.options, None, ptr::null_mut());
+        match signals::kept(build) {
             Ok(()) => Ok(program),
             Err(code @ CL_BUILD_PROGRAM_FAILURE) => {
                 let log =

@@ -127,7 +127,7 @@ fn denied_ones_do_not_arrive(net: &Net, address: &str) {
     assert!(in_vain.contains(&error.kind()), "{error}");
 }
 
-fn everything_works(workers: usize, forwards: bool) {
+fn everything_works(arguments: &str, forwards: bool) {
     let Some(net) = Net::new() else { return };
     if forwards {
         // The kernel would forward, had it the packets.
@@ -135,8 +135,8 @@ fn everything_works(workers: usize, forwards: bool) {
         net.product.ip("addr add 10.9.0.8/24 dev pa").expect("an address");
         net.product.ip("addr add 10.9.0.9/24 dev pb").expect("an address");
     }
-    let arguments = format!("--workers {workers}");
-    let product = Product::inline(&net.product, CHAIN, &[("rules", &rules())], &arguments);
+    let mut product = Product::inline(&net.product, CHAIN, &[("rules", &rules())], arguments);
+    product.wait_until_ready(&net);
     for address in SERVER {
         ping(&net, address, 10).expect("answered");
         lookups(&net, address, 50);
@@ -175,17 +175,25 @@ fn everything_works(workers: usize, forwards: bool) {
 
 #[test]
 fn everything_works_through_a_chain() {
-    everything_works(1, false);
+    everything_works("--workers 1", false);
 }
 
 #[test]
 fn everything_works_through_a_chain_of_three_workers() {
-    everything_works(3, false);
+    everything_works("--workers 3", false);
 }
 
 #[test]
 fn the_kernel_forwards_nothing_meanwhile() {
-    everything_works(2, true);
+    everything_works("--workers 2", true);
+}
+
+/// A list and functions with state on a device, the meter on a core.
+#[test]
+fn everything_works_through_a_chain_on_a_device() {
+    for device in packetloom_testing::devices() {
+        everything_works(&format!("--device {device} --max-latency 1ms"), false);
+    }
 }
 
 /// Destinations are rewritten while senders leave checksums to be finished and packets to be cut.

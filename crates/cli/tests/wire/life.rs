@@ -178,19 +178,13 @@ fn a_run_may_end_while_packets_come() {
     }
 }
 
-/// Packets wait until a device is made ready: for the first ones, who asks for an address that is not there.
-fn wait_until_ready(net: &Net, product: &mut Product) {
-    net.client.exec("ping -q -c 1 -W 1 10.9.0.77").expect_err("nobody is there");
-    product.wait_until_received(1);
-}
-
 /// No packet comes while a device has nothing to do.
 #[test]
 fn a_run_on_a_device_says_and_does_what_there_is_without_packets() {
     let Some(net) = Net::new() else { return };
     for (chain, has_life) in [(CHAIN, false), ("[[chain]]\nnf = \"conntrack\"\n", true)] {
         let mut product = Product::inline(&net.product, chain, &[("rules", PERMIT)], "--device host");
-        wait_until_ready(&net, &mut product);
+        product.wait_until_ready(&net);
         ping(&net, SERVER[0], 3).expect("answered");
         net.server.ip("link set s0 down").expect("down");
         product.wait_for("pb: no carrier");
@@ -355,7 +349,7 @@ fn records_are_there_while_the_run_goes_on() {
 
 fn records_appear(net: &Net, chain: &str, arguments: &str) {
     let mut product = Product::inline(&net.product, chain, &[("rules", PERMIT)], arguments);
-    wait_until_ready(net, &mut product);
+    product.wait_until_ready(net);
     let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     ping(net, SERVER[0], 4).expect("answered");
     let begin = Instant::now();

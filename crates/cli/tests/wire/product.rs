@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use packetloom_testing::net::Namespace;
+use packetloom_testing::net::{Namespace, Net};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support;
@@ -113,6 +113,12 @@ impl Product {
                 return counts;
             }
         }
+    }
+
+    /// Packets wait until a device is made ready: for the first ones, who asks for an address that is not there.
+    pub(crate) fn wait_until_ready(&mut self, net: &Net) {
+        net.client.exec("ping -q -c 1 -W 1 10.9.0.77").expect_err("nobody is there");
+        self.wait_until_received(1);
     }
 
     /// Waits until it has received so many packets, and has sent those that pass; how many these are.
