@@ -20,6 +20,8 @@ mod cache;
 mod cuda;
 mod device;
 mod error;
+#[cfg(test)]
+mod fake;
 pub mod faults;
 mod host;
 mod id;

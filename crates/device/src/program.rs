@@ -38,8 +38,10 @@ pub struct Entry {
 /// What a kernel takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameter {
-    /// A pointer to memory.
+    /// A pointer to memory, which the kernel may write.
     Memory,
+    /// A pointer to memory that the kernel only reads: `const` in its text.
+    Constant,
     /// A `u32`.
     U32,
     /// A `u64`.

@@ -165,23 +165,23 @@ fn copies(device: &Device) -> Outcome {
     let out = rate(begin);
     same("byte", &got, &first)?;
 
-    let (from, to) = (device.share(BYTES)?, device.share(BYTES)?);
+    let (mut from, mut to) = (device.share(BYTES)?, device.share(BYTES)?);
     from.write(0, &second);
     let mut expected = second;
-    queue.copy_in(&from, 0..BYTES, &memory, 0)?;
-    queue.copy_out(&memory, 0..BYTES, &to, 0)?;
+    queue.copy_in(&mut from, 0..BYTES, &memory, 0)?;
+    queue.copy_out(&memory, 0..BYTES, &mut to, 0)?;
     queue.finish()?;
     to.read(0, &mut got);
     same("byte through shared memory", &got, &expected)?;
     let begin = Instant::now();
     for _ in 0..ROUNDS {
-        queue.copy_in(&from, 0..BYTES, &memory, 0)?;
+        queue.copy_in(&mut from, 0..BYTES, &memory, 0)?;
     }
     queue.finish()?;
     let shared_into = rate(begin);
     let begin = Instant::now();
     for _ in 0..ROUNDS {
-        queue.copy_out(&memory, 0..BYTES, &to, 0)?;
+        queue.copy_out(&memory, 0..BYTES, &mut to, 0)?;
     }
     queue.finish()?;
     let shared_out = rate(begin);
@@ -190,9 +190,9 @@ fn copies(device: &Device) -> Outcome {
     queue.write(&memory, 1001, &third[5..70_006])?;
     expected[1001..71_002].copy_from_slice(&third[5..70_006]);
     from.write(33, &third[900_000..900_100]);
-    queue.copy_in(&from, 33..133, &memory, BYTES - 103)?;
+    queue.copy_in(&mut from, 33..133, &memory, BYTES - 103)?;
     expected[BYTES - 103..BYTES - 3].copy_from_slice(&third[900_000..900_100]);
-    queue.copy_out(&memory, 7..BYTES, &to, 3)?;
+    queue.copy_out(&memory, 7..BYTES, &mut to, 3)?;
     queue.finish()?;
     to.read(3, &mut got[..BYTES - 7]);
     same("byte after parts were copied", &got[..BYTES - 7], &expected[7..])?;
@@ -308,7 +308,7 @@ fn add_and_swap(mut trial: Trial<'_>) -> Outcome {
 
 fn in_place(mut trial: Trial<'_>) -> Outcome {
     let input = words(COUNT, 7);
-    let shared = trial.device.share(input.len() * 4)?;
+    let mut shared = trial.device.share(input.len() * 4)?;
     shared.write(0, bytemuck::cast_slice(&input));
     let groups = COUNT.div_ceil(trial.group);
     let begin = Instant::now();

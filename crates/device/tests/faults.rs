@@ -49,7 +49,7 @@ fn call(error: Error) -> &'static str {
 fn each_fault_is_seen_once() {
     let (device, faults, kernel) = faulty();
     let memory = device.memory_of(&1_u32.to_le_bytes()).expect("memory");
-    let shared = device.share(4).expect("memory");
+    let mut shared = device.share(4).expect("memory");
     shared.store(0, 50);
     let mut queue = device.queue().expect("a queue");
 
@@ -69,10 +69,10 @@ fn each_fault_is_seen_once() {
     assert_eq!(word(&mut queue, &memory), 101);
 
     faults.fail(Call::Copy, 0);
-    assert_eq!(call(queue.copy_in(&shared, 0..4, &memory, 0).expect_err("a copy")), "copy");
+    assert_eq!(call(queue.copy_in(&mut shared, 0..4, &memory, 0).expect_err("a copy")), "copy");
     assert_eq!(word(&mut queue, &memory), 101);
     faults.fail(Call::Copy, 1);
-    queue.copy_in(&shared, 0..4, &memory, 0).expect("copies");
+    queue.copy_in(&mut shared, 0..4, &memory, 0).expect("copies");
     assert_eq!(call(queue.read(&memory, 0, &mut [0]).expect_err("a copy")), "copy");
     queue.finish().expect("finishes");
     assert_eq!(word(&mut queue, &memory), 50);
@@ -93,7 +93,7 @@ fn each_fault_is_seen_once() {
             assert_eq!(queue.finish_within(LONG), Err(error.clone()));
             assert_eq!(add(&mut queue, &kernel, &memory, 1), Err(error.clone()));
             assert_eq!(queue.write(&memory, 0, &[1]), Err(error.clone()));
-            assert_eq!(queue.copy_out(&memory, 0..1, &shared, 0), Err(error.clone()));
+            assert_eq!(queue.copy_out(&memory, 0..1, &mut shared, 0), Err(error.clone()));
         }
         assert_eq!(before, [Call::Copy, Call::Launch, Call::Finish].map(|call| faults.counts(call)));
         queue = device.queue().expect("a queue");
@@ -149,14 +149,14 @@ fn a_device_that_hangs_is_waited_for_so_long() {
 fn a_queue_that_hangs_can_be_left_alone() {
     let (device, faults, kernel) = faulty();
     let memory = device.memory_of(&[0; 4]).expect("memory");
-    let shared = device.share(4).expect("memory");
+    let mut shared = device.share(4).expect("memory");
     let unused = device.memory(4).expect("memory");
     let start = Instant::now();
 
     faults.hang();
     let mut queue = device.queue().expect("a queue");
     add(&mut queue, &kernel, &memory, 3).expect("launches");
-    queue.copy_out(&memory, 0..4, &shared, 0).expect("copies");
+    queue.copy_out(&memory, 0..4, &mut shared, 0).expect("copies");
     assert_eq!(queue.finish_within(Duration::from_millis(1)), Ok(false));
     queue.abandon();
     // What it used is there still, and what a driver would wait for.

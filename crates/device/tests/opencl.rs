@@ -159,14 +159,14 @@ fn copies_come_back() {
     queue.write(&memory, 16, &[]).unwrap();
     assert_eq!(words(&mut queue, &memory), [1, 9, 3, 4]);
 
-    let shared = device.share(12_345).unwrap();
+    let mut shared = device.share(12_345).unwrap();
     let mut all = vec![1; 12_345];
     shared.read(0, &mut all);
     assert!(all.iter().all(|&byte| byte == 0), "memory that is not zero");
     shared.store(8, 77);
-    queue.copy_in(&shared, 8..12, &memory, 12).unwrap();
-    queue.copy_out(&memory, 0..16, &shared, 12_000).unwrap();
-    queue.copy_out(&memory, 3..3, &shared, 0).unwrap();
+    queue.copy_in(&mut shared, 8..12, &memory, 12).unwrap();
+    queue.copy_out(&memory, 0..16, &mut shared, 12_000).unwrap();
+    queue.copy_out(&memory, 3..3, &mut shared, 0).unwrap();
     queue.finish().unwrap();
     assert!(queue.is_finished().unwrap());
     assert_eq!([0, 4, 8, 12].map(|at| shared.load(12_000 + at)), [1, 9, 3, 77]);

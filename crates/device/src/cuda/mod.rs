@@ -509,11 +509,11 @@ mod tests {
         assert!(got == expected);
 
         // A part, through memory of the host.
-        let shared = device.share(bytes.len()).unwrap();
+        let mut shared = device.share(bytes.len()).unwrap();
         let half = bytes.len() / 2;
         shared.write(half, &bytes[..half]);
-        queue.copy_in(&shared, half..2 * half, &from, half).unwrap();
-        queue.copy_out(&from, 0..bytes.len(), &shared, 0).unwrap();
+        queue.copy_in(&mut shared, half..2 * half, &from, half).unwrap();
+        queue.copy_out(&from, 0..bytes.len(), &mut shared, 0).unwrap();
         queue.finish().unwrap();
         let mut part = vec![0; half];
         shared.read(0, &mut part);
@@ -524,7 +524,7 @@ mod tests {
         // Where it lies, from another thread.
         if description.shares {
             shared.write(0, bytes);
-            let out = device.share(bytes.len()).unwrap();
+            let mut out = device.share(bytes.len()).unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut queue = device.queue().unwrap();
@@ -545,7 +545,7 @@ mod tests {
                 &[Argument::Memory(&from), Argument::Memory(&to), Argument::U32(0), Argument::U64(0)],
             )
             .unwrap();
-        queue.copy_in(&shared, 0..0, &from, 0).unwrap();
+        queue.copy_in(&mut shared, 0..0, &from, 0).unwrap();
         queue.finish().unwrap();
         let too_many = description.memory as usize + 1;
         assert_eq!(device.memory(too_many).err(), Some(Error::OutOfMemory { bytes: too_many }));

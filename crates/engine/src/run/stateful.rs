@@ -145,24 +145,24 @@ impl There {
         self.memory.wide.write(0, bytemuck::cast_slice(&self.wide));
         self.sent = Instant::now();
         let (room, has_v6, count) = (self.stateful.room(), !batch.v6().keys.is_empty(), self.records.len());
-        let (host, queue, dealt) = (&self.memory, &mut self.queue, &mut self.dealt);
+        let (host, queue, dealt) = (&mut self.memory, &mut self.queue, &mut self.dealt);
         let Some(copies) = &self.copies else {
             let buffers = host.buffers(room, has_v6, Argument::Shared);
             return self.stateful.launch(queue, dealt, &buffers, count as u32, 0);
         };
-        queue.copy_in(&host.records, 0..count * size_of::<Record>(), &copies.records, 0)?;
-        queue.copy_in(&host.wide, 0..self.wide.len() * size_of::<Wide>(), &copies.wide, 0)?;
+        queue.copy_in(&mut host.records, 0..count * size_of::<Record>(), &copies.records, 0)?;
+        queue.copy_in(&mut host.wide, 0..self.wide.len() * size_of::<Wide>(), &copies.wide, 0)?;
         let buffers = copies.buffers(room, has_v6, Argument::Memory);
         self.stateful.launch(queue, dealt, &buffers, count as u32, 0)?;
-        queue.copy_out(&copies.answers, 0..count * size_of::<Answer>(), &host.answers, 0)?;
+        queue.copy_out(&copies.answers, 0..count * size_of::<Answer>(), &mut host.answers, 0)?;
         for number in 0..self.stateful.acls() {
             let begin = number * room as usize * size_of::<u32>();
-            queue.copy_out(&copies.first, begin..begin + count * size_of::<u32>(), &host.first, begin)?;
+            queue.copy_out(&copies.first, begin..begin + count * size_of::<u32>(), &mut host.first, begin)?;
         }
         Ok(queue.copy_out(
             &copies.wide_answers,
             0..if has_v6 { count * size_of::<Wide>() } else { 0 },
-            &host.wide_answers,
+            &mut host.wide_answers,
             0,
         )?)
     }

@@ -42,7 +42,7 @@ const WRITTEN: u8 = 1 << 7;
 const BY_HOST: u8 = 1 << 6;
 
 /// Memory that is shared with a device, for the frames that it is to read: places of as many bytes, each with a length and a time.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Slots {
     frames: Shared,
     lens: Shared,
@@ -75,7 +75,7 @@ impl Slots {
     ///
     /// # Panics
     /// Where there is no such slot.
-    pub fn put(&self, slot: u32, frame: &[u8], link: LinkType, time: Option<u32>) {
+    pub fn put(&mut self, slot: u32, frame: &[u8], link: LinkType, time: Option<u32>) {
         let slot = slot as usize;
         let stride = self.stride as usize;
         self.frames.write(slot * stride, &frame[..frame.len().min(stride)]);
@@ -417,7 +417,7 @@ impl Lane {
     }
 
     /// What became of each packet, once it is all there.
-    pub fn outcomes(&self, outcomes: &mut Vec<Outcome>) {
+    pub fn outcomes(&mut self, outcomes: &mut Vec<Outcome>) {
         outcomes.resize(self.len(), Outcome::default());
         self.verdicts.read(0, bytemuck::cast_slice_mut(outcomes));
     }
@@ -426,7 +426,7 @@ impl Lane {
     ///
     /// # Panics
     /// Where there is no such packet.
-    pub fn read_header(&self, packet: u32, frame: &mut [u8]) {
+    pub fn read_header(&mut self, packet: u32, frame: &mut [u8]) {
         assert!(packet < self.count, "packet {packet} of {}", self.count);
         let slice = self.port.slice.bytes();
         let len = frame.len().min(slice);

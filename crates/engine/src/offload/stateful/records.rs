@@ -249,7 +249,7 @@ impl Answer {
     }
 
     /// Rewrites a frame of the batch as the device did.
-    pub fn rewrite(&self, batch: &mut Batch, frame: u32, wide: impl Fn() -> Wide) {
+    pub fn rewrite(&self, batch: &mut Batch, frame: u32, wide: impl FnOnce() -> Wide) {
         if self.bits & MARKED != 0
             && let Some(dscp) = Dscp::new((self.bits >> 10 & 0x3f).into())
         {
