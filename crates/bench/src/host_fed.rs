@@ -13,7 +13,7 @@ use packetloom_classify::compiled::MatchKey;
 use packetloom_classify::formats::Headers;
 use packetloom_classify::image::{Algorithm, Image};
 use packetloom_classify::{Action, Classifier, Kind, NO_RULE, RuleSet};
-use packetloom_device::{Argument, Device, Memory, Queue, Shared};
+use packetloom_device::{Buffer, Device, Memory, Queue, Shared};
 use packetloom_engine::offload::frames::{Acl, Answer, Buffers, Frames, Layout, Place, Slice};
 use packetloom_engine::offload::lane::{Lane, Way};
 use packetloom_engine::offload::ring::Ring;
@@ -653,7 +653,7 @@ impl<'a> InPlaceStation<'a> {
 impl Station for InPlaceStation<'_> {
     fn submit(&mut self) -> Result<(), Error> {
         let [frames, places, answers, others] =
-            [&*self.frames, &self.places, &self.answers, &self.others].map(Argument::Shared);
+            [&*self.frames, &self.places, &self.answers, &self.others].map(Buffer::Shared);
         let room = (self.range.1 - self.range.0) as u32;
         let buffers = Buffers { frames, bytes: self.frames.len(), places, answers, others, room };
         Ok(self.kernel.launch(&mut self.queue, &buffers, 0..room)?)

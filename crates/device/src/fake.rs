@@ -44,7 +44,7 @@ pub(crate) fn device() -> (Device, Loaded) {
         atomics_64: true,
     };
     let device = Device::new(Arc::new(Fake { description, state: Mutex::default() }), Cache::none());
-    let parameters = &[Parameter::Constant, Parameter::Constant, Parameter::Memory];
+    let parameters = &[Parameter::Live, Parameter::Live, Parameter::Memory];
     let program = Program {
         name: "fake",
         source: String::new(),

@@ -663,6 +663,7 @@ fn signature(program: &Program) -> String {
     let letter = |parameter: &Parameter| match parameter {
         Parameter::Memory => 'm',
         Parameter::Constant => 'c',
+        Parameter::Live => 'l',
         Parameter::U32 => 'w',
         Parameter::U64 => 'd',
     };
@@ -678,7 +679,9 @@ fn glue(program: &Program) -> String {
     let mut text = String::from("#line 1 \"generated\"\n");
     for (number, entry) in program.entries.iter().enumerate() {
         let value = |(index, parameter): (usize, &Parameter)| match parameter {
-            Parameter::Memory | Parameter::Constant => format!("(void *)(__UINTPTR_TYPE__)values[{index}]"),
+            Parameter::Memory | Parameter::Constant | Parameter::Live => {
+                format!("(void *)(__UINTPTR_TYPE__)values[{index}]")
+            }
             Parameter::U32 => format!("(u32)values[{index}]"),
             Parameter::U64 => format!("values[{index}]"),
         };

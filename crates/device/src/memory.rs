@@ -51,19 +51,25 @@ impl Drop for Allocation {
 ///
 /// It has one owner. Two ways lead to its bytes:
 ///
-/// - Copies ([`Self::write`], [`Self::read`]) take `&mut self`, and panic while a queued copy or a queued kernel that may write the memory is
-///   not known to be done: until the queue's [`finish`](crate::Queue::finish), or another call that waits, said so. So no other thread is
-///   at these bytes, nor is the device but to read them.
+/// - Copies ([`Self::write`], [`Self::read`]) take `&mut self`.
 /// - Words ([`Self::load`], [`Self::store`] and those of 64 bits) take `&self` and are atomic, so threads and running kernels
-///   may use them at the same time. They panic while a queued copy is not known to be done.
+///   may use them at the same time.
 ///
-/// So whatever the device does, each access from here finds bytes that nobody else writes, or a whole word.
+/// Both panic where what is queued forbids them, until the queue's [`finish`](crate::Queue::finish), or another call that waits, said that it is done:
+///
+/// | queued | copies | words |
+/// | --- | --- | --- |
+/// | a copy from or to it, a kernel that gets it as [`Constant`](crate::Parameter::Constant) | no | no |
+/// | a kernel that may write it ([`Memory`](crate::Parameter::Memory)) | no | yes |
+/// | a kernel that gets it as [`Live`](crate::Parameter::Live) | yes | yes |
+///
+/// So whatever the device does, an access from here finds bytes that nobody else writes, or a whole word.
 ///
 /// A device is outside of Rust's memory model. What holds with it: a kernel that is launched sees all that was written before the launch, and
 /// what it wrote is seen here once its queue is finished. A kernel that runs sees all that was written before a [stored](Self::store) word
 /// when it has loaded that word by `load_acquire_64`, and what it wrote before `fence_shared` and a word is seen after that word was
-/// [loaded](Self::load). [`Self::write`] is allowed beside kernels that only read the memory: they may find any mix of what was there
-/// and what comes, and a kernel that is launched upon memory that changes bears that. Where two queues write the same bytes at the same time, any mix is left.
+/// [loaded](Self::load). Of live memory that is written at the same time it may find any mix of what was there and what comes. Where two queues write the same
+/// bytes at the same time, any mix is left.
 #[derive(Debug)]
 pub struct Shared(pub(crate) Arc<SharedAllocation>);
 
@@ -72,8 +78,8 @@ pub(crate) struct SharedAllocation {
     pub(crate) backend: Arc<Opened>,
     pub(crate) memory: SharedMemory,
     pub(crate) bytes: usize,
-    /// Copies from and to it that are not known to be done.
-    copies: AtomicU32,
+    /// Copies from and to it, and kernels for which it stays as it is, that are not known to be done.
+    holders: AtomicU32,
     /// Kernels that may write it and are not known to be done.
     writers: AtomicU32,
 }
@@ -84,16 +90,16 @@ unsafe impl Send for SharedAllocation {}
 unsafe impl Sync for SharedAllocation {}
 
 impl SharedAllocation {
-    /// Whether no copy is under way. What those did that are done is seen.
-    fn has_no_copy(&self) -> bool {
-        self.copies.load(Ordering::Acquire) == 0
+    /// Whether it is left to atomics, at least. What those did that are done is seen.
+    fn is_free(&self) -> bool {
+        self.holders.load(Ordering::Acquire) == 0
     }
 
     fn counter(&self, work: Work) -> Option<&AtomicU32> {
         match work {
-            Work::Copy => Some(&self.copies),
+            Work::Hold => Some(&self.holders),
             Work::Write => Some(&self.writers),
-            Work::Read => None,
+            Work::Look => None,
         }
     }
 }
@@ -101,12 +107,12 @@ impl SharedAllocation {
 /// What a queue does with shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// A copy, in either direction.
-    Copy,
-    /// A kernel that only reads it.
-    Read,
+    /// A copy in either direction, or a kernel for which it stays as it is.
+    Hold,
     /// A kernel that may write it.
     Write,
+    /// A kernel that reads it while others may write it.
+    Look,
 }
 
 /// Shared memory as long as queued work uses it.
@@ -134,8 +140,8 @@ impl Drop for Use {
 impl Shared {
     pub(crate) fn new(backend: &Arc<Opened>, bytes: usize) -> Result<Self, Error> {
         let memory = backend.share(bytes.max(1))?;
-        let (copies, writers) = Default::default();
-        Ok(Self(Arc::new(SharedAllocation { backend: backend.clone(), memory, bytes, copies, writers })))
+        let (holders, writers) = Default::default();
+        Ok(Self(Arc::new(SharedAllocation { backend: backend.clone(), memory, bytes, holders, writers })))
     }
 
     /// Bytes it has.
@@ -148,10 +154,9 @@ impl Shared {
         self.0.bytes == 0
     }
 
-    /// Whether a queued copy, or a queued kernel that may write it, is not known to be done: then it can be neither [written](Self::write) nor
-    /// [read](Self::read).
+    /// Whether what is queued forbids copies: see above.
     pub fn is_busy(&self) -> bool {
-        !self.0.has_no_copy() || self.0.writers.load(Ordering::Acquire) != 0
+        !self.0.is_free() || self.0.writers.load(Ordering::Acquire) != 0
     }
 
     /// Copies `bytes` to `offset`.
@@ -188,7 +193,7 @@ impl Shared {
     /// The word at `offset`; what was written before it was, is seen too.
     ///
     /// # Panics
-    /// Where there is no whole, aligned word, and where a queued copy is not known to be done.
+    /// Where there is no whole, aligned word, and where what is queued forbids it.
     pub fn load(&self, offset: usize) -> u32 {
         self.word(offset).load(Ordering::Acquire)
     }
@@ -204,7 +209,7 @@ impl Shared {
     /// Reads words of 64 bits from `offset` on, each whole; what was written before they were, is seen too.
     ///
     /// # Panics
-    /// Where there are not so many, they are not aligned, or a queued copy is not known to be done.
+    /// Where there are not so many, they are not aligned, or what is queued forbids it.
     pub fn load_words(&self, offset: usize, words: &mut [u64]) {
         let atomics = self.words(offset, words.len());
         for (word, atomic) in words.iter_mut().zip(atomics) {
@@ -235,7 +240,7 @@ impl Shared {
     fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
         let fits = count.checked_mul(8).is_some_and(|bytes| fits(offset, bytes, self.0.bytes));
         assert!(fits && offset.is_multiple_of(8), "no such words of shared memory");
-        assert!(self.0.has_no_copy(), "{COPIED}");
+        assert!(self.0.is_free(), "{HELD}");
         // SAFETY: the words lie inside the memory and are aligned, as that of every back end is to 16 bytes. As long as the owner is
         // borrowed, no copy begins, and none is under way: so all others that use them are atomics, and kernels.
         unsafe { std::slice::from_raw_parts(self.0.memory.host.as_ptr().add(offset).cast(), count) }
@@ -243,14 +248,14 @@ impl Shared {
 
     fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(fits(offset, 4, self.0.bytes) && offset.is_multiple_of(4), "no word of shared memory");
-        assert!(self.0.has_no_copy(), "{COPIED}");
+        assert!(self.0.is_free(), "{HELD}");
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(self.0.memory.host.as_ptr().add(offset).cast()) }
     }
 }
 
 /// Why a word cannot be had.
-const COPIED: &str = "a word of shared memory is accessed before the copy's queue is finished";
+const HELD: &str = "a word of shared memory is accessed before its queue is finished";
 
 impl Drop for SharedAllocation {
     fn drop(&mut self) {
@@ -268,7 +273,7 @@ pub(crate) fn fits(offset: usize, len: usize, bytes: usize) -> bool {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use crate::{Argument, fake};
+    use crate::fake;
 
     /// Whether it is refused.
     fn panics(access: impl FnOnce()) -> bool {
@@ -331,8 +336,9 @@ mod tests {
         let (device, kernel) = fake::device();
         let [mut question, mut news, mut answer] = [64, 4, 8].map(|bytes| device.share(bytes).unwrap());
         let mut queue = device.queue().unwrap();
-        let arguments = [&question, &news, &answer].map(Argument::Shared);
-        queue.launch(&kernel, 1, &arguments).unwrap();
+        let arguments = [&question, &news, &answer].map(Into::into);
+        // SAFETY: the kernel reads as many bytes as the news say, and there are.
+        unsafe { queue.launch_unchecked(&kernel, 1, &arguments).unwrap() };
         assert!(answer.is_busy() && !question.is_busy());
         assert!(panics(|| answer.write(0, &[9])) && panics(|| answer.read(0, &mut [9])));
         question.write(0, &[3; 10]);

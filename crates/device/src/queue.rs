@@ -9,20 +9,7 @@ use crate::backend::{Handle, Value};
 use crate::memory::{Use, Work, fits};
 use crate::opened::Opened;
 use crate::program::Parameter;
-use crate::{Error, Loaded, Memory, Shared};
-
-/// What a kernel is given.
-#[derive(Clone, Copy, Debug)]
-pub enum Argument<'a> {
-    /// Memory of the device.
-    Memory(&'a Memory),
-    /// Memory of the host, where the device shares it.
-    Shared(&'a Shared),
-    /// A number.
-    U32(u32),
-    /// A number.
-    U64(u64),
-}
+use crate::{Argument, Arguments, Buffer, Error, Kernel, Loaded, Memory, Shared};
 
 /// What queued work uses.
 #[derive(Debug, Default)]
@@ -137,7 +124,7 @@ impl Queue {
         }
         let before = self.held.mark();
         self.held.things.push(to.0.clone());
-        self.held.shared.push(Use::new(from, Work::Copy));
+        self.held.shared.push(Use::new(from, Work::Hold));
         // SAFETY: both ranges lie inside; both memories are held until the queue is finished, and until then the host's is not written.
         let queued = unsafe {
             let host = from.0.memory.host.as_ptr().add(part.start);
@@ -166,7 +153,7 @@ impl Queue {
         }
         let before = self.held.mark();
         self.held.things.push(from.0.clone());
-        self.held.shared.push(Use::new(to, Work::Copy));
+        self.held.shared.push(Use::new(to, Work::Hold));
         // SAFETY: both ranges lie inside; both memories are held until the queue is finished, and until then the host's is left alone.
         let queued = unsafe {
             let host = to.0.memory.host.as_ptr().add(offset);
@@ -178,15 +165,38 @@ impl Queue {
     /// Queues a kernel over `groups` groups; none is no work.
     ///
     /// # Errors
+    /// [`Error::Misuse`] where memory is too short for the numbers beside it ([`Arguments::check`]) or of another device, or what the device says.
+    pub fn launch<A: Arguments>(
+        &mut self,
+        kernel: &Kernel<A>,
+        groups: u32,
+        arguments: &A,
+    ) -> Result<(), Error> {
+        arguments.check()?;
+        // SAFETY: who made the kernel vouched for it with arguments that pass this check.
+        arguments.with(|arguments| unsafe { self.launch_unchecked(&kernel.loaded, groups, arguments) })
+    }
+
+    /// Queues a kernel for which nobody vouched.
+    ///
+    /// # Safety
+    /// With these arguments the kernel does what [`Kernel::new`] asks for.
+    ///
+    /// # Errors
     /// [`Error::Misuse`] where the arguments are not those of its entry, or what the device says.
-    pub fn launch(&mut self, kernel: &Loaded, groups: u32, arguments: &[Argument<'_>]) -> Result<(), Error> {
+    pub unsafe fn launch_unchecked(
+        &mut self,
+        kernel: &Loaded,
+        groups: u32,
+        arguments: &[Argument<'_>],
+    ) -> Result<(), Error> {
         self.usable(&kernel.image.backend)?;
         let before = self.held.mark();
         let queued = self.try_launch(kernel, groups, arguments);
         self.queued(before, queued)
     }
 
-    /// As `launch`; may fail after it began to hold things.
+    /// As `launch_unchecked`; may fail after it began to hold things.
     fn try_launch(&mut self, kernel: &Loaded, groups: u32, arguments: &[Argument<'_>]) -> Result<(), Error> {
         let parameters = kernel.entry.parameters;
         if arguments.len() != parameters.len() {
@@ -196,18 +206,30 @@ impl Queue {
         let mut values = Vec::with_capacity(arguments.len());
         for (number, (argument, parameter)) in arguments.iter().zip(parameters).enumerate() {
             values.push(match (argument, parameter) {
-                (Argument::Memory(memory), Parameter::Memory | Parameter::Constant) => {
-                    self.own(&memory.0.backend)?;
-                    self.held.things.push(memory.0.clone());
-                    Value::Memory(memory.0.handle)
-                }
-                (Argument::Shared(shared), Parameter::Memory | Parameter::Constant)
-                    if self.backend.description().shares =>
-                {
-                    self.own(&shared.0.backend)?;
-                    let work = if *parameter == Parameter::Constant { Work::Read } else { Work::Write };
-                    self.held.shared.push(Use::new(shared, work));
-                    Value::Shared(shared.0.memory.handle)
+                (Argument::Buffer(buffer), Parameter::Memory | Parameter::Constant | Parameter::Live) => {
+                    let work = match parameter {
+                        Parameter::Constant => Work::Hold,
+                        Parameter::Live => Work::Look,
+                        _ => Work::Write,
+                    };
+                    match buffer {
+                        Buffer::Memory(memory) => {
+                            self.own(&memory.0.backend)?;
+                            self.held.things.push(memory.0.clone());
+                            Value::Memory(memory.0.handle)
+                        }
+                        Buffer::Shared(shared) => {
+                            self.own(&shared.0.backend)?;
+                            if !self.backend.description().shares {
+                                let name = kernel.entry.name;
+                                let why =
+                                    format!("argument {number} of {name}: the device does not share it");
+                                return Err(Error::Misuse(why));
+                            }
+                            self.held.shared.push(Use::new(shared, work));
+                            Value::Shared(shared.0.memory.handle)
+                        }
+                    }
                 }
                 (Argument::U32(value), Parameter::U32) => Value::U32(*value),
                 (Argument::U64(value), Parameter::U64) => Value::U64(*value),

@@ -499,10 +499,12 @@ mod tests {
         let bytes: &[u8] = bytemuck::cast_slice(&numbers);
         let from = device.memory_of(bytes).unwrap();
         let to = device.memory(bytes.len()).unwrap();
-        let launch = |queue: &mut crate::Queue, from, to| {
-            queue.launch(&kernel, groups, &[from, to, Argument::U32(add), Argument::U64(scale)]).unwrap();
+        let launch = |queue: &mut crate::Queue, from: Argument<'_>, to: Argument<'_>| {
+            let arguments = [from, to, add.into(), scale.into()];
+            // SAFETY: the memory has a part for each group.
+            unsafe { queue.launch_unchecked(&kernel, groups, &arguments).unwrap() };
         };
-        launch(&mut queue, Argument::Memory(&from), Argument::Memory(&to));
+        launch(&mut queue, (&from).into(), (&to).into());
         while !queue.is_finished().unwrap() {}
         let mut got = vec![0_u32; numbers.len()];
         queue.read(&to, 0, bytemuck::cast_slice_mut(&mut got)).unwrap();
@@ -528,7 +530,7 @@ mod tests {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut queue = device.queue().unwrap();
-                    launch(&mut queue, Argument::Shared(&shared), Argument::Shared(&out));
+                    launch(&mut queue, (&shared).into(), (&out).into());
                     queue.finish().unwrap();
                 });
             });
@@ -538,13 +540,9 @@ mod tests {
         }
 
         // No groups, no bytes, too many bytes.
-        queue
-            .launch(
-                &kernel,
-                0,
-                &[Argument::Memory(&from), Argument::Memory(&to), Argument::U32(0), Argument::U64(0)],
-            )
-            .unwrap();
+        let arguments = [(&from).into(), (&to).into(), Argument::U32(0), Argument::U64(0)];
+        // SAFETY: no group does anything.
+        unsafe { queue.launch_unchecked(&kernel, 0, &arguments).unwrap() };
         queue.copy_in(&mut shared, 0..0, &from, 0).unwrap();
         queue.finish().unwrap();
         let too_many = description.memory as usize + 1;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packetloom_device::{Argument, Memory, Queue, Shared};
+use packetloom_device::{Buffer, Memory, Queue, Shared};
 use packetloom_packet::LinkType;
 
 use super::frames::{Answer, Buffers, Frames, Layout, Place};
@@ -169,13 +169,13 @@ impl Lane {
         };
         let Some(there) = device else {
             let [frames, places, answers, others] =
-                [&host.frames, &host.places, &host.answers, &host.others].map(Argument::Shared);
+                [&host.frames, &host.places, &host.answers, &host.others].map(Buffer::Shared);
             return kernel.launch(queue, &buffers(frames, places, answers, others), 0..*count);
         };
         queue.copy_in(&mut host.frames, 0..packets * kernel.slice().bytes(), &there.frames, 0)?;
         queue.copy_in(&mut host.places, 0..packets * size_of::<Place>(), &there.places, 0)?;
         let [frames, places, answers, others] =
-            [&there.frames, &there.places, &there.answers, &there.others].map(Argument::Memory);
+            [&there.frames, &there.places, &there.answers, &there.others].map(Buffer::Memory);
         kernel.launch(queue, &buffers(frames, places, answers, others), 0..*count)?;
         queue.copy_out(&there.answers, 0..packets * size_of::<Answer>(), &mut host.answers, 0)?;
         // In arrays of `room` words each.

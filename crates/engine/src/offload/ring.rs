@@ -8,7 +8,7 @@ use std::iter::repeat;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packetloom_device::{Argument, Memory, Queue, Shared};
+use packetloom_device::{Buffer, Memory, Queue, Shared};
 
 use super::frames::{Answer, Buffers, Frames, Layout, Place, TOLD_APART};
 use super::{Error, is_gpu};
@@ -112,16 +112,16 @@ impl Ring {
         self.told_first.store_words(0, &told);
         queue.copy_in(&mut self.told_first, 0..self.told.len(), &self.told, 0)?;
         self.news.store(STOP, 0);
-        let [places, answers, others] = [&self.places, &self.answers, &self.others].map(Argument::Shared);
+        let [places, answers, others] = [&self.places, &self.answers, &self.others].map(Buffer::Shared);
         let buffers = Buffers {
-            frames: Argument::Shared(frames),
+            frames: Buffer::Shared(frames),
             bytes: frames.len() & !15,
             places,
             answers,
             others,
             room: self.kernel.group() << self.bits,
         };
-        let news = (Argument::Shared(&self.news), &self.told);
+        let news = (Buffer::Shared(&self.news), &self.told);
         let numbers = (self.bits, first, PATIENCE);
         self.kernel.launch_resident(&mut queue, &buffers, self.layout, news, numbers, self.groups)?;
         self.queue = Some(queue);
