@@ -114,9 +114,10 @@ impl<A: Arguments> Kernel<A> {
     ///
     /// # Safety
     /// Whichever arguments safe code can make that pass [`Arguments::check`], and however many groups are launched: the kernel accesses no memory but
-    /// what it is given, none beyond its end, also where live memory changes meanwhile, writes only what it may write, and comes to its end, or leaves when the host tells it to. Where
-    /// that depends on what memory holds (tables that lead from one to the other), arguments with other memory must not be had: the struct's
-    /// fields are private to those who lay that memory out.
+    /// what it is given, none beyond its end, writes only what it may write, and comes to its end, or leaves when the host tells it to. Live memory
+    /// may change at any time. Where this depends on what other memory holds (tables that lead from one to the other), or on that nobody
+    /// writes it meanwhile (another queue could), arguments with memory of others must not be had: the struct's fields are
+    /// private to those who lay that memory out.
     ///
     /// # Errors
     /// [`Error::Misuse`] where the program declares the kernel with other parameters.

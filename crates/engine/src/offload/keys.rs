@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use packetloom_classify::RuleSet;
 use packetloom_classify::image::{Image, Target};
-use packetloom_device::{Buffer, Device, Entry, Kernel, Memory, Program, Queue};
+use packetloom_device::{Arguments, Buffer, Device, Entry, Kernel, Memory, Program, Queue};
 use packetloom_packet::{MatchKey4, MatchKey6};
 
 use super::{Error, Options, target};
@@ -110,7 +110,7 @@ impl OnDevice {
         let program = Program {
             name: "rules",
             source: image.keys_kernel(),
-            defines: Vec::new(),
+            defines: vec![Classify::define()],
             group: target.group,
             groups_per_unit: target.groups_per_unit,
             stays: false,

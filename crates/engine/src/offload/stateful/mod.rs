@@ -453,12 +453,12 @@ fn split(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Spli
         };
         if let Some(part) = remembers {
             let note = split.note(1);
-            kernel.parameters.push(note);
+            kernel.add_note(note);
             split.add(index, Kernel::remember(note), part);
         }
         if kernel.decides {
             let note = split.note(acls::NOTE_BITS);
-            kernel.parameters.push(note);
+            kernel.add_note(note);
             split.find_rules(index, main.definition, note);
         }
         split.add(index, kernel, main);
@@ -537,7 +537,12 @@ impl Stateful {
         let (mut named, mut indexed) = (0, 0);
         let mut parameters = Vec::new();
         let mut begins = Vec::new();
-        for (index, kernel, _) in stages.iter().flat_map(|stage| &stage.functions) {
+        for (index, kernel, part) in stages.iter().flat_map(|stage| &stage.functions) {
+            // Steps believe it.
+            if part.at.word + kernel.words > layout.definitions[part.definition].words() {
+                let why = format!("function {index} has fewer words of a flow than its step takes");
+                return Err(packetloom_device::Error::Misuse(why).into());
+            }
             counters[*index] = [named, indexed];
             named += kernel.counters.0;
             indexed += kernel.counters.1;
