@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memmap2::MmapMut;
-use packetloom_device::{Argument, Device, Memory, Queue, host_memory};
+use packetloom_device::{Buffer, Device, Memory, Queue, host_memory};
 use packetloom_engine::Plan;
 use packetloom_engine::layout::Used;
 use packetloom_engine::offload::stateful::records::{self, Answer, Wide};
@@ -447,11 +447,11 @@ struct Parts {
 impl Parts {
     fn buffers(&self) -> Buffers<'_> {
         Buffers {
-            records: Argument::Memory(&self.records),
-            wide: Argument::Memory(&self.wide),
-            answers: Argument::Memory(&self.answers),
-            wide_answers: Argument::Memory(&self.wide_answers),
-            first: Argument::Memory(&self.first),
+            records: Buffer::Memory(&self.records),
+            wide: Buffer::Memory(&self.wide),
+            answers: Buffer::Memory(&self.answers),
+            wide_answers: Buffer::Memory(&self.wide_answers),
+            first: Buffer::Memory(&self.first),
             room: self.room,
             has_v6: false,
         }

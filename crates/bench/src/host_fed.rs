@@ -13,7 +13,7 @@ use packetloom_classify::compiled::MatchKey;
 use packetloom_classify::formats::Headers;
 use packetloom_classify::image::{Algorithm, Image};
 use packetloom_classify::{Action, Classifier, Kind, NO_RULE, RuleSet};
-use packetloom_device::{Argument, Device, Memory, Queue, Shared};
+use packetloom_device::{Buffer, Device, Memory, Queue, Shared};
 use packetloom_engine::offload::frames::{Acl, Answer, Buffers, Frames, Layout, Place, Slice};
 use packetloom_engine::offload::lane::{Lane, Way};
 use packetloom_engine::offload::ring::Ring;
@@ -212,7 +212,7 @@ fn family<K: Family>(
         }
         Transport::InPlace => {
             let buffers = (batch * options.in_flight).min(MAX_BUFFERS);
-            let memory = traffic.buffers(device, buffers)?;
+            let memory = Arc::new(traffic.buffers(device, buffers)?);
             let station =
                 |number| InPlaceStation::new(&kernel, &traffic, &memory, buffers, (batch, number * batch));
             let stations = (0..options.in_flight).map(station).collect::<Result<Vec<_>, _>>()?;
@@ -353,7 +353,7 @@ impl Traffic {
 
     /// So many buffers of 2 KiB with a frame in each.
     fn buffers(&self, device: &Device, count: usize) -> Result<Shared, Error> {
-        let memory = device.share(count * BUFFER).map_err(offload::Error::from)?;
+        let mut memory = device.share(count * BUFFER).map_err(offload::Error::from)?;
         for number in 0..count {
             memory.write(number * BUFFER, self.frame(number));
         }
@@ -524,7 +524,7 @@ impl<'a> KeysStation<'a> {
         from: usize,
     ) -> Result<Self, offload::Error> {
         let bytes = batch * size_of::<K>();
-        let station = Self {
+        let mut station = Self {
             kernel,
             queue: device.queue()?,
             keys: device.share(bytes)?,
@@ -541,10 +541,11 @@ impl<'a> KeysStation<'a> {
 impl Station for KeysStation<'_> {
     fn submit(&mut self) -> Result<(), Error> {
         let (keys, first) = &self.on_device;
+        let (bytes, room) = (self.keys.len(), self.first.len());
         let mut submit = || -> Result<(), offload::Error> {
-            self.queue.copy_in(&self.keys, 0..self.keys.len(), keys, 0)?;
+            self.queue.copy_in(&mut self.keys, 0..bytes, keys, 0)?;
             self.kernel.launch(&mut self.queue, keys, first, 0..self.expected.len() as u32)?;
-            Ok(self.queue.copy_out(first, 0..self.first.len(), &self.first, 0)?)
+            Ok(self.queue.copy_out(first, 0..room, &mut self.first, 0)?)
         };
         Ok(submit()?)
     }
@@ -615,7 +616,7 @@ struct InPlaceStation<'a> {
     kernel: Arc<Frames>,
     queue: Queue,
     traffic: &'a Traffic,
-    frames: Shared,
+    frames: Arc<Shared>,
     buffers: usize,
     places: Shared,
     answers: Shared,
@@ -627,7 +628,7 @@ impl<'a> InPlaceStation<'a> {
     fn new(
         kernel: &Arc<Frames>,
         traffic: &'a Traffic,
-        frames: &Shared,
+        frames: &Arc<Shared>,
         buffers: usize,
         (batch, from): (usize, usize),
     ) -> Result<Self, offload::Error> {
@@ -652,7 +653,7 @@ impl<'a> InPlaceStation<'a> {
 impl Station for InPlaceStation<'_> {
     fn submit(&mut self) -> Result<(), Error> {
         let [frames, places, answers, others] =
-            [&self.frames, &self.places, &self.answers, &self.others].map(Argument::Shared);
+            [&*self.frames, &self.places, &self.answers, &self.others].map(Buffer::Shared);
         let room = (self.range.1 - self.range.0) as u32;
         let buffers = Buffers { frames, bytes: self.frames.len(), places, answers, others, room };
         Ok(self.kernel.launch(&mut self.queue, &buffers, 0..room)?)
@@ -744,6 +745,7 @@ impl Feed for Resident<'_> {
 /// A ring of buffers, filled in turns.
 struct Feeder<'a> {
     ring: Ring,
+    frames: Shared,
     traffic: &'a Traffic,
     /// The ring's batches that make one of the batches that are measured.
     parts: u32,
@@ -768,7 +770,8 @@ impl<'a> Feeder<'a> {
         let memory = traffic.buffers(device, buffers)?;
         let layout = Layout::Buffers { bytes: BUFFER_BYTES, link: LinkType::ETHERNET };
         Ok(Self {
-            ring: Ring::new(kernel, memory, layout, RING_BITS, groups)?,
+            ring: Ring::new(kernel, layout, RING_BITS, groups)?,
+            frames: memory,
             traffic,
             parts: batch.div_ceil(size).min(1 << RING_BITS) as u32,
             taken: 0,
@@ -789,7 +792,7 @@ impl<'a> Feeder<'a> {
             while !self.ring.publish_buffers(&lens) {
                 self.wait()?;
             }
-            self.ring.look_after()?;
+            self.ring.look_after(&self.frames)?;
         }
         while self.ring.under_way() > 0 {
             self.wait()?;
@@ -803,7 +806,7 @@ impl<'a> Feeder<'a> {
         self.turns += 1;
         if self.turns == TURNS_PER_LOOK {
             self.turns = 0;
-            self.ring.look_after()?;
+            self.ring.look_after(&self.frames)?;
         }
         let Some(_) = self.ring.take(&mut self.answers) else { return Ok(false) };
         self.passed += self.answers.iter().filter(|answer| answer.passes()).count() as u64;
@@ -847,7 +850,7 @@ impl<'a> Feeder<'a> {
                 published += 1;
                 if published == 1 {
                     // It may have left since it was last fed.
-                    self.ring.look_after()?;
+                    self.ring.look_after(&self.frames)?;
                 }
             }
             while self.take()? {
@@ -872,7 +875,7 @@ impl<'a> Feeder<'a> {
                 self.wait()?;
             }
             // It may have left since it was last fed.
-            self.ring.look_after()?;
+            self.ring.look_after(&self.frames)?;
         }
         while self.ring.under_way() > 0 {
             self.wait()?;

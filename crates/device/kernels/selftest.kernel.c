@@ -13,9 +13,9 @@ FUNCTION u32 mix(u32 x, u64 seed) {
   return mixed ^ (shift_right(high, low & 63) + count_ones(low) + multiply_high(high, low));
 }
 
-KERNEL void compute(GLOBAL const u32 *RESTRICT in, GLOBAL u32 *RESTRICT out, u32 count, u64 seed) {
+KERNEL void compute(COMPUTE_PARAMETERS) {
   u32 i = group_index() * local_count() + local_index();
-  if (i < count) out[i] = mix(in[i], seed);
+  if (i < count) output[i] = mix(input[i], seed);
 }
 
 typedef struct {
@@ -24,7 +24,7 @@ typedef struct {
 } tally;
 
 /* Of PART elements for each group: the least, the sum by atomics, the bits, the sum by halves; and tickets, one an item. */
-KERNEL void reduce(GLOBAL const u32 *RESTRICT in, GLOBAL u32 *RESTRICT out, u32 count) {
+KERNEL void reduce(REDUCE_PARAMETERS) {
   LOCAL_MEMORY(tally, all);
   u32 item = local_index(), begin = group_index() * PART;
   u32 end = count - begin < PART ? count : begin + PART;
@@ -35,7 +35,7 @@ KERNEL void reduce(GLOBAL const u32 *RESTRICT in, GLOBAL u32 *RESTRICT out, u32 
   }
   barrier_group();
   for (u32 i = begin + item; i < end; i += GROUP) {
-    u32 x = in[i];
+    u32 x = input[i];
     sum += x;
     min_local(&all->least, x);
     add_local(&all->sum, x);
@@ -49,38 +49,38 @@ KERNEL void reduce(GLOBAL const u32 *RESTRICT in, GLOBAL u32 *RESTRICT out, u32 
     width = next;
     barrier_group();
   }
-  out += group_index() * (4 + GROUP);
+  output += group_index() * (4 + GROUP);
   if (item == 0) {
-    out[0] = all->least;
-    out[1] = all->sum;
-    out[2] = all->bits;
-    out[3] = all->words[0];
+    output[0] = all->least;
+    output[1] = all->sum;
+    output[2] = all->bits;
+    output[3] = all->words[0];
   }
   barrier_group();
   all->words[add_local(&all->tickets, 1)] = item;
   barrier_group();
-  out[4 + item] = all->words[item];
+  output[4 + item] = all->words[item];
 }
 
 /* Each lane looks at its neighbour's element; those that are no multiples of 3 are moved to the front of the lanes' part. */
-KERNEL void compact(GLOBAL const u32 *RESTRICT in, GLOBAL u32 *RESTRICT out, GLOBAL u32 *RESTRICT ballots) {
+KERNEL void compact(COMPACT_PARAMETERS) {
   LOCAL_MEMORY(tally, all);
   u32 item = local_index(), i = group_index() * GROUP + item;
-  all->words[item] = in[i];
+  all->words[item] = input[i];
   sync_lanes();
   u32 x = all->words[item - lane() + (lane() + 1) % LANES];
   int keep = x % 3 != 0;
   u32 kept = ballot(keep);
   /* The same by the other ways to ask. */
-  u32 read = lanes_read(in[i], (lane() + 1) % LANES);
+  u32 read = lanes_read(input[i], (lane() + 1) % LANES);
   if (lanes_sum(keep) != count_ones(kept) || ballot(lanes_max(x) == x) == 0 || ballot(lanes_max(x) < x)) kept = 0;
-  if (keep) out[i - lane() + lanes_below(kept)] = read;
+  if (keep) output[i - lane() + lanes_below(kept)] = read;
   if (lane() == 0) ballots[group_index() * (GROUP / LANES) + lanes_index()] = kept;
 }
 
 #ifdef HAS_ATOMICS_64
 /* Each item adds to a counter, and takes a ticket: the count of items before it, times `step`. */
-KERNEL void count_64(GLOBAL u64 *counters, GLOBAL u64 *ticket, GLOBAL u32 *takers, u32 count, u64 step) {
+KERNEL void count_64(COUNT_PARAMETERS) {
   u32 i = group_index() * local_count() + local_index();
   if (i >= count) return;
   add_global_64(&counters[i % COUNTERS], step + i);
@@ -95,7 +95,7 @@ KERNEL void count_64(GLOBAL u64 *counters, GLOBAL u64 *ticket, GLOBAL u32 *taker
 }
 #endif
 
-KERNEL void in_place(GLOBAL u32 *words, u32 count) {
+KERNEL void in_place(IN_PLACE_PARAMETERS) {
   u32 i = group_index() * local_count() + local_index();
   if (i < count) words[i] = words[i] * 3 + i;
 }

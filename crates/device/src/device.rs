@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::Handle;
+use crate::backend::{Backend, Handle};
 use crate::cache::Cache;
 use crate::faults::{Faults, Faulty};
 use crate::opened::{Opened, Thing};
@@ -52,7 +52,7 @@ impl Device {
             Id::OpenCl(number) => opencl::open(number)?,
             Id::Host => host::open(host::MAX_GROUP)?,
         };
-        Ok(Self { backend: Opened::new(backend), cache })
+        Ok(Self::new(backend, cache))
     }
 
     /// The host, of whose items so many run in step, a power of two up to 32: with fewer than a group has, it has several sets of lanes, as on a GPU.
@@ -61,14 +61,18 @@ impl Device {
     /// # Errors
     /// As for [`Self::open`].
     pub fn host(lanes: u32, cache: Cache) -> Result<Self, Error> {
-        Ok(Self { backend: Opened::new(host::open(lanes)?), cache })
+        Ok(Self::new(host::open(lanes)?, cache))
     }
 
     /// The same device once more, with faults: for tests and drills. It is a device of its own: memory, queues and kernels of the
     /// one are not those of the other. No faults come to what was had of this one.
     pub fn with_faults(&self, faults: &Faults) -> Self {
         let faulty = Faulty::new(self.backend.backend().clone(), faults.clone());
-        Self { backend: Opened::new(Arc::new(faulty)), cache: self.cache.clone() }
+        Self::new(Arc::new(faulty), self.cache.clone())
+    }
+
+    pub(crate) fn new(backend: Arc<dyn Backend>, cache: Cache) -> Self {
+        Self { backend: Opened::new(backend), cache }
     }
 
     /// What is known of it.

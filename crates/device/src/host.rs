@@ -15,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -135,6 +136,17 @@ impl Region {
     /// Where the memory begins; `bytes` from here on are mapped as long as this lives.
     fn host(&self) -> *mut u8 {
         self.map.as_mut_ptr().wrapping_add(self.start)
+    }
+
+    /// A part of the memory, whole words in the middle. Other threads' queues and the processes of kernels may use it at the same time.
+    ///
+    /// # Safety
+    /// The part lies inside, and whoever else in this process accesses it meanwhile does it through here.
+    unsafe fn atomics(&self, offset: usize, bytes: usize) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
+        // SAFETY: so many bytes are mapped as long as this lives, as the caller promises, and all of this process use atomics.
+        let bytes: &[AtomicU8] = unsafe { std::slice::from_raw_parts(self.host().add(offset).cast(), bytes) };
+        // SAFETY: eight of the one are one of the other.
+        unsafe { bytes.align_to() }
     }
 }
 
@@ -475,9 +487,17 @@ impl Backend for Host {
         bytes: usize,
     ) -> Result<(), Error> {
         let region = self.memory(to)?;
-        // SAFETY: the caller has both ranges inside their memory, which do not overlap: one is of a region that only
-        // handles lead to.
-        unsafe { std::ptr::copy_nonoverlapping(from, region.host().add(offset), bytes) };
+        // SAFETY: the caller has both ranges inside their memory, and lets nobody write `from` meanwhile.
+        let (from, to) = unsafe { (std::slice::from_raw_parts(from, bytes), region.atomics(offset, bytes)) };
+        let (head, words, tail) = to;
+        let (first, rest) = from.split_at(head.len());
+        let (middle, last) = rest.split_at(words.len() * 8);
+        let set = |(to, &from): (&AtomicU8, &u8)| to.store(from, Ordering::Relaxed);
+        head.iter().zip(first).for_each(set);
+        words.iter().zip(middle.as_chunks().0).for_each(|(to, &from)| {
+            to.store(u64::from_ne_bytes(from), Ordering::Relaxed);
+        });
+        tail.iter().zip(last).for_each(set);
         Ok(())
     }
 
@@ -490,8 +510,18 @@ impl Backend for Host {
         bytes: usize,
     ) -> Result<(), Error> {
         let region = self.memory(from)?;
-        // SAFETY: as above.
-        unsafe { std::ptr::copy_nonoverlapping(region.host().add(offset), to, bytes) };
+        // SAFETY: the caller has both ranges inside their memory, and leaves `to`, which is written already, to this call.
+        let (from, to) =
+            unsafe { (region.atomics(offset, bytes), std::slice::from_raw_parts_mut(to, bytes)) };
+        let (head, words, tail) = from;
+        let (first, rest) = to.split_at_mut(head.len());
+        let (middle, last) = rest.split_at_mut(words.len() * 8);
+        let get = |(to, from): (&mut u8, &AtomicU8)| *to = from.load(Ordering::Relaxed);
+        first.iter_mut().zip(head).for_each(get);
+        middle.as_chunks_mut().0.iter_mut().zip(words).for_each(|(to, from)| {
+            *to = from.load(Ordering::Relaxed).to_ne_bytes();
+        });
+        last.iter_mut().zip(tail).for_each(get);
         Ok(())
     }
 
@@ -632,6 +662,8 @@ fn output(command: &mut Command, limit: Duration) -> std::io::Result<Output> {
 fn signature(program: &Program) -> String {
     let letter = |parameter: &Parameter| match parameter {
         Parameter::Memory => 'm',
+        Parameter::Constant => 'c',
+        Parameter::Live => 'l',
         Parameter::U32 => 'w',
         Parameter::U64 => 'd',
     };
@@ -647,7 +679,9 @@ fn glue(program: &Program) -> String {
     let mut text = String::from("#line 1 \"generated\"\n");
     for (number, entry) in program.entries.iter().enumerate() {
         let value = |(index, parameter): (usize, &Parameter)| match parameter {
-            Parameter::Memory => format!("(void *)(__UINTPTR_TYPE__)values[{index}]"),
+            Parameter::Memory | Parameter::Constant | Parameter::Live => {
+                format!("(void *)(__UINTPTR_TYPE__)values[{index}]")
+            }
             Parameter::U32 => format!("(u32)values[{index}]"),
             Parameter::U64 => format!("values[{index}]"),
         };

@@ -8,21 +8,27 @@
 //! A kernel is written once, in the dialect of `kernels/prelude.h`, and compiled by NVRTC, by an OpenCL driver, or by the C
 //! compiler of this machine. No library is needed to start: CUDA and OpenCL are looked for when they are asked for.
 //!
-//! Nothing here can check what a kernel does with the memory that it is given. Kernels are part of this program, as its own code
-//! is, and are tested under sanitisers ([`Id::Host`]); so launching one is not marked unsafe.
+//! Nothing here can check what a kernel does with the memory that it is given. So whoever declares a kernel vouches for it, once
+//! ([`Kernel::new`], which is unsafe), for all arguments of a type that [`arguments!`] makes; launches of it are safe then, and check those. What
+//! lies in memory that Rust and kernels share is declared by [`layout!`]. `docs/kernels.md` shows how to add a kernel. Kernels are
+//! tested under sanitisers ([`Id::Host`]).
 //!
-//! Drivers are called through their C interfaces, so this crate has unsafe code; its faces have none.
+//! Drivers are called through their C interfaces, so this crate has unsafe code.
 
 #![allow(unsafe_code)]
 
+mod arguments;
 mod backend;
 mod cache;
 mod cuda;
 mod device;
 mod error;
+#[cfg(test)]
+mod fake;
 pub mod faults;
 mod host;
 mod id;
+mod layout;
 mod memory;
 mod opencl;
 mod opened;
@@ -31,14 +37,21 @@ mod queue;
 pub mod selftest;
 mod signals;
 
+pub use arguments::{Argument, Arguments, Buffer, Kernel, has_elements};
 pub use cache::Cache;
 pub use device::{Description, Device, Loaded};
 pub use error::Error;
 pub use host::host_memory;
 pub use id::Id;
+pub use layout::{LaidOut, Layout, u32x4};
 pub use memory::{Memory, Shared};
 pub use program::{Entry, Parameter, Program};
-pub use queue::{Argument, Queue};
+pub use queue::Queue;
+
+/// The example of `docs/kernels.md`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/kernels.md")]
+pub struct HowToAddAKernel;
 
 /// The devices of this machine, the host itself not among them; and why a kind of device cannot be had.
 pub fn list() -> (Vec<Id>, Vec<Error>) {

@@ -4,12 +4,12 @@
 //! back: CUDA does. So what belongs to a queue that was abandoned is kept until it is done, and so is all that is to be given
 //! back meanwhile. If it never is, that is a leak: the price of not hanging.
 
-use std::any::Any;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Error;
 use crate::backend::{Backend, Handle, SharedMemory};
+use crate::queue::Held;
 
 /// A back end that was opened.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ struct Abandoned {
     /// What went wrong; nothing where it only took too long.
     error: Option<Error>,
     /// What the device may still use.
-    held: Vec<Arc<dyn Any + Send + Sync>>,
+    held: Held,
 }
 
 /// What is given back at its end.
@@ -75,12 +75,7 @@ impl Opened {
     ///
     /// # Safety
     /// The queue is open, and nobody uses it any more; `held` is what it uses.
-    pub(crate) unsafe fn abandon(
-        &self,
-        queue: Handle,
-        error: Option<Error>,
-        held: Vec<Arc<dyn Any + Send + Sync>>,
-    ) {
+    pub(crate) unsafe fn abandon(&self, queue: Handle, error: Option<Error>, held: Held) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         left.queues.push(Abandoned { queue, error, held });
         drop(left);

@@ -1,5 +1,7 @@
 //! Kernels as text.
 
+use crate::Arguments;
+
 /// The dialect's own part, before every kernel.
 const PRELUDE: &str = include_str!("../kernels/prelude.h");
 
@@ -35,11 +37,22 @@ pub struct Entry {
     pub parameters: &'static [Parameter],
 }
 
+impl Entry {
+    /// The entry of a kernel of this name with these arguments.
+    pub const fn of<A: Arguments>(name: &'static str) -> Self {
+        Self { name, parameters: A::PARAMETERS }
+    }
+}
+
 /// What a kernel takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameter {
-    /// A pointer to memory.
+    /// A pointer to memory, which the kernel may write.
     Memory,
+    /// A pointer to memory that the kernel only reads, and that stays as it is while it runs.
+    Constant,
+    /// A pointer to memory that the kernel only reads, and that others may write while it runs.
+    Live,
     /// A `u32`.
     U32,
     /// A `u64`.

@@ -6,22 +6,37 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Handle, Value};
-use crate::memory::fits;
+use crate::memory::{Use, Work, fits};
 use crate::opened::Opened;
 use crate::program::Parameter;
-use crate::{Error, Loaded, Memory, Shared};
+use crate::{Argument, Arguments, Buffer, Error, Kernel, Loaded, Memory, Shared};
 
-/// What a kernel is given.
-#[derive(Clone, Copy, Debug)]
-pub enum Argument<'a> {
-    /// Memory of the device.
-    Memory(&'a Memory),
-    /// Memory of the host, where the device shares it.
-    Shared(&'a Shared),
-    /// A number.
-    U32(u32),
-    /// A number.
-    U64(u64),
+/// What queued work uses.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    things: Vec<Arc<dyn Any + Send + Sync>>,
+    shared: Vec<Use>,
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.things.is_empty() && self.shared.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.things.clear();
+        self.shared.clear();
+    }
+
+    /// How much it is, for [`Self::truncate`].
+    fn mark(&self) -> (usize, usize) {
+        (self.things.len(), self.shared.len())
+    }
+
+    fn truncate(&mut self, (things, shared): (usize, usize)) {
+        self.things.truncate(things);
+        self.shared.truncate(shared);
+    }
 }
 
 /// How long a queue that is dropped waits for its device.
@@ -44,7 +59,7 @@ pub struct Queue {
     backend: Arc<Opened>,
     handle: Handle,
     /// What is in use until the queue is finished.
-    held: Vec<Arc<dyn Any + Send + Sync>>,
+    held: Held,
     /// What the device failed with.
     failed: Option<Error>,
     /// Whether nobody waits for it.
@@ -54,7 +69,7 @@ pub struct Queue {
 impl Queue {
     pub(crate) fn new(backend: &Arc<Opened>) -> Result<Self, Error> {
         let handle = backend.queue()?;
-        Ok(Self { backend: backend.clone(), handle, held: Vec::new(), failed: None, abandoned: false })
+        Ok(Self { backend: backend.clone(), handle, held: Held::default(), failed: None, abandoned: false })
     }
 
     /// Copies `bytes` to `offset` of `to`, and waits until all that was queued is done, without a limit; [`Self::copy_in`] does not
@@ -89,13 +104,14 @@ impl Queue {
         self.finish()
     }
 
-    /// Queues a copy of a part of the host's memory to `offset` of `to`.
+    /// Queues a copy of a part of the host's memory to `offset` of `to`. Until the queue is finished nobody but kernels gets at that memory of
+    /// the host.
     ///
     /// # Errors
     /// [`Error::Misuse`] for ranges outside, or what the device says.
     pub fn copy_in(
         &mut self,
-        from: &Shared,
+        from: &mut Shared,
         part: Range<usize>,
         to: &Memory,
         offset: usize,
@@ -106,9 +122,10 @@ impl Queue {
         if part.is_empty() {
             return Ok(());
         }
-        let before = self.held.len();
-        self.held.extend([from.0.clone() as Arc<_>, to.0.clone() as Arc<_>]);
-        // SAFETY: both ranges lie inside; both memories are held until the queue is finished.
+        let before = self.held.mark();
+        self.held.things.push(to.0.clone());
+        self.held.shared.push(Use::new(from, Work::Hold));
+        // SAFETY: both ranges lie inside; both memories are held until the queue is finished, and until then the host's is not written.
         let queued = unsafe {
             let host = from.0.memory.host.as_ptr().add(part.start);
             self.backend.write(self.handle, to.0.handle, offset, host, part.len())
@@ -116,7 +133,8 @@ impl Queue {
         self.queued(before, queued)
     }
 
-    /// Queues a copy of a part of the device's memory to `offset` of `to`.
+    /// Queues a copy of a part of the device's memory to `offset` of `to`. Until the queue is finished nobody but kernels gets at that memory of
+    /// the host.
     ///
     /// # Errors
     /// [`Error::Misuse`] for ranges outside, or what the device says.
@@ -124,7 +142,7 @@ impl Queue {
         &mut self,
         from: &Memory,
         part: Range<usize>,
-        to: &Shared,
+        to: &mut Shared,
         offset: usize,
     ) -> Result<(), Error> {
         self.usable(&from.0.backend)?;
@@ -133,9 +151,10 @@ impl Queue {
         if part.is_empty() {
             return Ok(());
         }
-        let before = self.held.len();
-        self.held.extend([from.0.clone() as Arc<_>, to.0.clone() as Arc<_>]);
-        // SAFETY: both ranges lie inside; both memories are held until the queue is finished.
+        let before = self.held.mark();
+        self.held.things.push(from.0.clone());
+        self.held.shared.push(Use::new(to, Work::Hold));
+        // SAFETY: both ranges lie inside; both memories are held until the queue is finished, and until then the host's is left alone.
         let queued = unsafe {
             let host = to.0.memory.host.as_ptr().add(offset);
             self.backend.read(self.handle, from.0.handle, part.start, host, part.len())
@@ -146,15 +165,38 @@ impl Queue {
     /// Queues a kernel over `groups` groups; none is no work.
     ///
     /// # Errors
+    /// [`Error::Misuse`] where memory is too short for the numbers beside it ([`Arguments::check`]) or of another device, or what the device says.
+    pub fn launch<A: Arguments>(
+        &mut self,
+        kernel: &Kernel<A>,
+        groups: u32,
+        arguments: &A,
+    ) -> Result<(), Error> {
+        arguments.check()?;
+        // SAFETY: who made the kernel vouched for it with arguments that pass this check.
+        arguments.with(|arguments| unsafe { self.launch_unchecked(&kernel.loaded, groups, arguments) })
+    }
+
+    /// Queues a kernel for which nobody vouched.
+    ///
+    /// # Safety
+    /// With these arguments the kernel does what [`Kernel::new`] asks for.
+    ///
+    /// # Errors
     /// [`Error::Misuse`] where the arguments are not those of its entry, or what the device says.
-    pub fn launch(&mut self, kernel: &Loaded, groups: u32, arguments: &[Argument<'_>]) -> Result<(), Error> {
+    pub unsafe fn launch_unchecked(
+        &mut self,
+        kernel: &Loaded,
+        groups: u32,
+        arguments: &[Argument<'_>],
+    ) -> Result<(), Error> {
         self.usable(&kernel.image.backend)?;
-        let before = self.held.len();
+        let before = self.held.mark();
         let queued = self.try_launch(kernel, groups, arguments);
         self.queued(before, queued)
     }
 
-    /// As `launch`; may fail after it began to hold things.
+    /// As `launch_unchecked`; may fail after it began to hold things.
     fn try_launch(&mut self, kernel: &Loaded, groups: u32, arguments: &[Argument<'_>]) -> Result<(), Error> {
         let parameters = kernel.entry.parameters;
         if arguments.len() != parameters.len() {
@@ -164,15 +206,30 @@ impl Queue {
         let mut values = Vec::with_capacity(arguments.len());
         for (number, (argument, parameter)) in arguments.iter().zip(parameters).enumerate() {
             values.push(match (argument, parameter) {
-                (Argument::Memory(memory), Parameter::Memory) => {
-                    self.own(&memory.0.backend)?;
-                    self.held.push(memory.0.clone());
-                    Value::Memory(memory.0.handle)
-                }
-                (Argument::Shared(shared), Parameter::Memory) if self.backend.description().shares => {
-                    self.own(&shared.0.backend)?;
-                    self.held.push(shared.0.clone());
-                    Value::Shared(shared.0.memory.handle)
+                (Argument::Buffer(buffer), Parameter::Memory | Parameter::Constant | Parameter::Live) => {
+                    let work = match parameter {
+                        Parameter::Constant => Work::Hold,
+                        Parameter::Live => Work::Look,
+                        _ => Work::Write,
+                    };
+                    match buffer {
+                        Buffer::Memory(memory) => {
+                            self.own(&memory.0.backend)?;
+                            self.held.things.push(memory.0.clone());
+                            Value::Memory(memory.0.handle)
+                        }
+                        Buffer::Shared(shared) => {
+                            self.own(&shared.0.backend)?;
+                            if !self.backend.description().shares {
+                                let name = kernel.entry.name;
+                                let why =
+                                    format!("argument {number} of {name}: the device does not share it");
+                                return Err(Error::Misuse(why));
+                            }
+                            self.held.shared.push(Use::new(shared, work));
+                            Value::Shared(shared.0.memory.handle)
+                        }
+                    }
                 }
                 (Argument::U32(value), Parameter::U32) => Value::U32(*value),
                 (Argument::U64(value), Parameter::U64) => Value::U64(*value),
@@ -186,7 +243,7 @@ impl Queue {
         if groups == 0 {
             return Ok(());
         }
-        self.held.push(kernel.image.clone());
+        self.held.things.push(kernel.image.clone());
         // SAFETY: the values are those that the entry declares; memory and kernel are held until the queue is finished.
         unsafe { self.backend.launch(self.handle, kernel.handle(), groups, kernel.group, &values) }
     }
@@ -269,8 +326,8 @@ impl Queue {
         answer
     }
 
-    /// What was not queued is not held: all beyond the first `before`.
-    fn queued(&mut self, before: usize, answer: Result<(), Error>) -> Result<(), Error> {
+    /// What was not queued is not held: all that came after `before`.
+    fn queued(&mut self, before: (usize, usize), answer: Result<(), Error>) -> Result<(), Error> {
         if answer.is_err() {
             self.held.truncate(before);
         }

@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{Argument, Description, Device, Entry, Error, Id, Loaded, Memory, Parameter, Program, Queue};
-
-use Parameter::{Memory as M, U32, U64};
+use crate::{Arguments, Description, Device, Entry, Error, Id, Kernel, Loaded, Memory, Program, Queue};
 
 /// Something that was tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +35,51 @@ const PART: u32 = 999;
 /// Counters that items add to, and how many items.
 const COUNTERS: u32 = 5;
 const ADDERS: u32 = 5000;
+
+crate::arguments! {
+    struct Compute as COMPUTE_PARAMETERS {
+        input: fixed u32 [count],
+        output: write u32 [count],
+        count: u32,
+        seed: u64,
+    }
+}
+
+crate::arguments! {
+    struct Reduce as REDUCE_PARAMETERS {
+        input: fixed u32 [count],
+        output: write u32 [count.div_ceil(PART.into()) * (4 + group)],
+        count: u32,
+        group: host,
+    }
+}
+
+crate::arguments! {
+    struct Compact as COMPACT_PARAMETERS {
+        input: fixed u32 [items],
+        output: write u32 [items],
+        ballots: write u32 [items / lanes],
+        items: host,
+        lanes: host,
+    }
+}
+
+crate::arguments! {
+    struct Count as COUNT_PARAMETERS {
+        counters: write u64 [u64::from(COUNTERS)],
+        ticket: write u64 [1],
+        takers: write u32 [count],
+        count: u32,
+        step: u64,
+    }
+}
+
+crate::arguments! {
+    struct InPlace as IN_PLACE_PARAMETERS {
+        words: write u32 [count],
+        count: u32,
+    }
+}
 
 /// Tries a device. Whatever goes wrong there is told in the checks.
 pub fn run(device: &Device) -> Vec<Check> {
@@ -82,18 +125,26 @@ fn group(of: &Description) -> u32 {
 
 fn build(device: &Device, group: u32) -> Result<Vec<Loaded>, Error> {
     let mut entries = vec![
-        Entry { name: "compute", parameters: &[M, M, U32, U64] },
-        Entry { name: "reduce", parameters: &[M, M, U32] },
-        Entry { name: "compact", parameters: &[M, M, M] },
-        Entry { name: "in_place", parameters: &[M, U32] },
+        Entry::of::<Compute<'_>>("compute"),
+        Entry::of::<Reduce<'_>>("reduce"),
+        Entry::of::<Compact<'_>>("compact"),
+        Entry::of::<InPlace<'_>>("in_place"),
     ];
     if device.description().atomics_64 {
-        entries.push(Entry { name: "count_64", parameters: &[M, M, M, U32, U64] });
+        entries.push(Entry::of::<Count<'_>>("count_64"));
     }
     device.build(&Program {
         name: "selftest",
         source: include_str!("../kernels/selftest.kernel.c").into(),
-        defines: vec![("PART".into(), PART.to_string()), ("COUNTERS".into(), COUNTERS.to_string())],
+        defines: vec![
+            ("PART".into(), PART.to_string()),
+            ("COUNTERS".into(), COUNTERS.to_string()),
+            Compute::define(),
+            Reduce::define(),
+            Compact::define(),
+            InPlace::define(),
+            Count::define(),
+        ],
         group,
         groups_per_unit: 1,
         stays: false,
@@ -116,8 +167,10 @@ impl Trial<'_> {
         self.device.memory_of(bytemuck::cast_slice(words))
     }
 
-    fn launch(&mut self, groups: u32, arguments: &[Argument<'_>]) -> Result<(), Error> {
-        self.queue.launch(self.kernel, groups, arguments)?;
+    fn launch<A: Arguments>(&mut self, groups: u32, arguments: &A) -> Result<(), Error> {
+        // SAFETY: each check launches its own kernel, with as many groups as `selftest.kernel.c` says for its counts.
+        let kernel = unsafe { Kernel::<A>::new(self.kernel.clone())? };
+        self.queue.launch(&kernel, groups, arguments)?;
         self.queue.finish()
     }
 
@@ -165,23 +218,23 @@ fn copies(device: &Device) -> Outcome {
     let out = rate(begin);
     same("byte", &got, &first)?;
 
-    let (from, to) = (device.share(BYTES)?, device.share(BYTES)?);
+    let (mut from, mut to) = (device.share(BYTES)?, device.share(BYTES)?);
     from.write(0, &second);
     let mut expected = second;
-    queue.copy_in(&from, 0..BYTES, &memory, 0)?;
-    queue.copy_out(&memory, 0..BYTES, &to, 0)?;
+    queue.copy_in(&mut from, 0..BYTES, &memory, 0)?;
+    queue.copy_out(&memory, 0..BYTES, &mut to, 0)?;
     queue.finish()?;
     to.read(0, &mut got);
     same("byte through shared memory", &got, &expected)?;
     let begin = Instant::now();
     for _ in 0..ROUNDS {
-        queue.copy_in(&from, 0..BYTES, &memory, 0)?;
+        queue.copy_in(&mut from, 0..BYTES, &memory, 0)?;
     }
     queue.finish()?;
     let shared_into = rate(begin);
     let begin = Instant::now();
     for _ in 0..ROUNDS {
-        queue.copy_out(&memory, 0..BYTES, &to, 0)?;
+        queue.copy_out(&memory, 0..BYTES, &mut to, 0)?;
     }
     queue.finish()?;
     let shared_out = rate(begin);
@@ -190,9 +243,9 @@ fn copies(device: &Device) -> Outcome {
     queue.write(&memory, 1001, &third[5..70_006])?;
     expected[1001..71_002].copy_from_slice(&third[5..70_006]);
     from.write(33, &third[900_000..900_100]);
-    queue.copy_in(&from, 33..133, &memory, BYTES - 103)?;
+    queue.copy_in(&mut from, 33..133, &memory, BYTES - 103)?;
     expected[BYTES - 103..BYTES - 3].copy_from_slice(&third[900_000..900_100]);
-    queue.copy_out(&memory, 7..BYTES, &to, 3)?;
+    queue.copy_out(&memory, 7..BYTES, &mut to, 3)?;
     queue.finish()?;
     to.read(3, &mut got[..BYTES - 7]);
     same("byte after parts were copied", &got[..BYTES - 7], &expected[7..])?;
@@ -224,8 +277,7 @@ fn compute(mut trial: Trial<'_>) -> Outcome {
     let from = trial.memory(&input)?;
     let to = trial.memory(&vec![0; input.len()])?;
     let groups = COUNT.div_ceil(trial.group);
-    let arguments =
-        [Argument::Memory(&from), Argument::Memory(&to), Argument::U32(COUNT), Argument::U64(seed)];
+    let arguments = Compute { input: (&from).into(), output: (&to).into(), count: COUNT, seed };
     let begin = Instant::now();
     trial.launch(groups, &arguments)?;
     let time = begin.elapsed();
@@ -240,7 +292,8 @@ fn reduce(mut trial: Trial<'_>) -> Outcome {
     let size = (4 + trial.group) as usize;
     let from = trial.memory(&input)?;
     let to = trial.memory(&vec![0; groups as usize * size])?;
-    trial.launch(groups, &[Argument::Memory(&from), Argument::Memory(&to), Argument::U32(COUNT)])?;
+    let group = trial.group.into();
+    trial.launch(groups, &Reduce { input: (&from).into(), output: (&to).into(), count: COUNT, group })?;
     let mut got = trial.words(&to)?;
     let tickets: Vec<_> = (0..trial.group).collect();
     for (number, (got, part)) in got.chunks_mut(size).zip(input.chunks(PART as usize)).enumerate() {
@@ -265,7 +318,14 @@ fn compact(mut trial: Trial<'_>, lanes: u32) -> Outcome {
     let from = trial.memory(&input)?;
     let to = trial.memory(&vec![0; input.len()])?;
     let ballots = trial.memory(&vec![0; input.len() / lanes as usize])?;
-    trial.launch(groups, &[Argument::Memory(&from), Argument::Memory(&to), Argument::Memory(&ballots)])?;
+    let arguments = Compact {
+        input: (&from).into(),
+        output: (&to).into(),
+        ballots: (&ballots).into(),
+        items: input.len() as u64,
+        lanes: lanes.into(),
+    };
+    trial.launch(groups, &arguments)?;
     let (mut expected, mut votes) = (Vec::new(), Vec::new());
     for lanes in input.chunks(lanes as usize) {
         let mut seen = lanes.to_vec();
@@ -286,9 +346,9 @@ fn add_and_swap(mut trial: Trial<'_>) -> Outcome {
     let counters = trial.memory(&[0; COUNTERS as usize * 2])?;
     let ticket = trial.memory(&[0; 2])?;
     let takers = trial.memory(&vec![u32::MAX; ADDERS as usize])?;
-    let memory = [&counters, &ticket, &takers].map(Argument::Memory);
-    let [first, second, third] = memory;
-    let arguments = [first, second, third, Argument::U32(ADDERS), Argument::U64(step)];
+    let [counters_there, ticket_there, takers_there] = [&counters, &ticket, &takers].map(Into::into);
+    let arguments =
+        Count { counters: counters_there, ticket: ticket_there, takers: takers_there, count: ADDERS, step };
     trial.launch(ADDERS.div_ceil(trial.group), &arguments)?;
     let pairs = |words: Vec<u32>| -> Vec<u64> {
         // As the device has them in memory.
@@ -308,11 +368,11 @@ fn add_and_swap(mut trial: Trial<'_>) -> Outcome {
 
 fn in_place(mut trial: Trial<'_>) -> Outcome {
     let input = words(COUNT, 7);
-    let shared = trial.device.share(input.len() * 4)?;
+    let mut shared = trial.device.share(input.len() * 4)?;
     shared.write(0, bytemuck::cast_slice(&input));
     let groups = COUNT.div_ceil(trial.group);
     let begin = Instant::now();
-    trial.launch(groups, &[Argument::Shared(&shared), Argument::U32(COUNT)])?;
+    trial.launch(groups, &InPlace { words: (&shared).into(), count: COUNT })?;
     let time = begin.elapsed();
     let mut got = vec![0_u32; input.len()];
     shared.read(0, bytemuck::cast_slice_mut(&mut got));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use packetloom_device::{Argument, Cache, Device, Entry, Error, Id, Loaded, Parameter, Program};
+use packetloom_device::{Arguments, Cache, Device, Entry, Error, Id, Kernel, Program};
 use packetloom_packet::dissect::{
     HEADERS_BEYOND, HEADERS_REJECTED, HEADERS_V4, HEADERS_V6, KERNEL, defines, dissect, is_beyond_kernels,
 };
@@ -25,8 +25,7 @@ const LAUNCH: usize = 1 << 15;
 const SOURCE: &str = "
 typedef struct { u8 bytes[GROUP * SLOT]; } Slots;
 
-KERNEL void walk(GLOBAL const u8 *RESTRICT bytes, GLOBAL const u32 *RESTRICT cases, GLOBAL u32 *RESTRICT out,
-                 u32 count, u32 filler) {
+KERNEL void walk(WALK_PARAMETERS) {
   LOCAL_MEMORY(Slots, slots);
   LOCAL u8 *slot = slots->bytes + local_index() * SLOT;
   for (u32 i = group_index() * GROUP + local_index(); i < count; i += group_count() * GROUP) {
@@ -46,13 +45,21 @@ KERNEL void walk(GLOBAL const u8 *RESTRICT bytes, GLOBAL const u32 *RESTRICT cas
 }
 ";
 
-const PARAMETERS: &[Parameter] =
-    &[Parameter::Memory, Parameter::Memory, Parameter::Memory, Parameter::U32, Parameter::U32];
+packetloom_device::arguments! {
+    /// What `walk` takes: bytes, where each case lies in them, and room for answers.
+    struct Walked as WALK_PARAMETERS {
+        bytes: fixed u8 [..],
+        cases: fixed u32 [4 * count],
+        out: write u32 [count * WORDS as u64],
+        count: u32,
+        filler: u32,
+    }
+}
 
 /// The walk on a device.
 struct Walk {
     device: Device,
-    kernel: Loaded,
+    kernel: Kernel<Walked<'static>>,
 }
 
 impl Walk {
@@ -68,6 +75,7 @@ impl Walk {
         };
         let mut defines = defines();
         defines.push(("SLOT".into(), SLOT.to_string()));
+        defines.push(Walked::define());
         let program = Program {
             name: "dissect_test",
             source: [text, SOURCE].concat(),
@@ -76,9 +84,12 @@ impl Walk {
             groups_per_unit: 1,
             stays: false,
             local: group * SLOT as u32,
-            entries: vec![Entry { name: "walk", parameters: PARAMETERS }],
+            entries: vec![Entry::of::<Walked<'_>>("walk")],
         };
-        let kernel = device.build(&program).expect("compiles").remove(0);
+        let loaded = device.build(&program).expect("compiles").remove(0);
+        // SAFETY: it reads bytes of cases where their words say, and those are made below; what goes beyond is seen on the host.
+        #[allow(unsafe_code)]
+        let kernel = unsafe { Kernel::new(loaded) }.expect("its arguments");
         Some(Self { device, kernel })
     }
 
@@ -98,13 +109,13 @@ impl Walk {
             let bytes = self.device.memory_of(&bytes)?;
             let words = self.device.memory_of(bytemuck::cast_slice(&words))?;
             let out = self.device.memory(cases.len() * WORDS * 4)?;
-            let arguments = [
-                Argument::Memory(&bytes),
-                Argument::Memory(&words),
-                Argument::Memory(&out),
-                Argument::U32(cases.len() as u32),
-                Argument::U32(filler),
-            ];
+            let arguments = Walked {
+                bytes: (&bytes).into(),
+                cases: (&words).into(),
+                out: (&out).into(),
+                count: cases.len() as u32,
+                filler,
+            };
             queue.launch(&self.kernel, 16, &arguments)?;
             let mut round = vec![[0; WORDS]; cases.len()];
             queue.read(&out, 0, bytemuck::cast_slice_mut(&mut round))?;

@@ -28,8 +28,15 @@ fn faulty() -> (Device, Faults, Loaded) {
     (device, faults, kernel)
 }
 
+/// Launches a kernel of this file.
+#[allow(unsafe_code)]
+fn launch(queue: &mut Queue, kernel: &Loaded, groups: u32, arguments: &[Argument<'_>]) -> Result<(), Error> {
+    // SAFETY: the tests give kernels the memory that their texts use.
+    unsafe { queue.launch_unchecked(kernel, groups, arguments) }
+}
+
 fn add(queue: &mut Queue, kernel: &Loaded, memory: &Memory, number: u32) -> Result<(), Error> {
-    queue.launch(kernel, 1, &[Argument::Memory(memory), Argument::U32(number)])
+    launch(queue, kernel, 1, &[memory.into(), Argument::U32(number)])
 }
 
 fn word(queue: &mut Queue, memory: &Memory) -> u32 {
@@ -49,7 +56,7 @@ fn call(error: Error) -> &'static str {
 fn each_fault_is_seen_once() {
     let (device, faults, kernel) = faulty();
     let memory = device.memory_of(&1_u32.to_le_bytes()).expect("memory");
-    let shared = device.share(4).expect("memory");
+    let mut shared = device.share(4).expect("memory");
     shared.store(0, 50);
     let mut queue = device.queue().expect("a queue");
 
@@ -69,10 +76,10 @@ fn each_fault_is_seen_once() {
     assert_eq!(word(&mut queue, &memory), 101);
 
     faults.fail(Call::Copy, 0);
-    assert_eq!(call(queue.copy_in(&shared, 0..4, &memory, 0).expect_err("a copy")), "copy");
+    assert_eq!(call(queue.copy_in(&mut shared, 0..4, &memory, 0).expect_err("a copy")), "copy");
     assert_eq!(word(&mut queue, &memory), 101);
     faults.fail(Call::Copy, 1);
-    queue.copy_in(&shared, 0..4, &memory, 0).expect("copies");
+    queue.copy_in(&mut shared, 0..4, &memory, 0).expect("copies");
     assert_eq!(call(queue.read(&memory, 0, &mut [0]).expect_err("a copy")), "copy");
     queue.finish().expect("finishes");
     assert_eq!(word(&mut queue, &memory), 50);
@@ -93,7 +100,7 @@ fn each_fault_is_seen_once() {
             assert_eq!(queue.finish_within(LONG), Err(error.clone()));
             assert_eq!(add(&mut queue, &kernel, &memory, 1), Err(error.clone()));
             assert_eq!(queue.write(&memory, 0, &[1]), Err(error.clone()));
-            assert_eq!(queue.copy_out(&memory, 0..1, &shared, 0), Err(error.clone()));
+            assert_eq!(queue.copy_out(&memory, 0..1, &mut shared, 0), Err(error.clone()));
         }
         assert_eq!(before, [Call::Copy, Call::Launch, Call::Finish].map(|call| faults.counts(call)));
         queue = device.queue().expect("a queue");
@@ -149,14 +156,14 @@ fn a_device_that_hangs_is_waited_for_so_long() {
 fn a_queue_that_hangs_can_be_left_alone() {
     let (device, faults, kernel) = faulty();
     let memory = device.memory_of(&[0; 4]).expect("memory");
-    let shared = device.share(4).expect("memory");
+    let mut shared = device.share(4).expect("memory");
     let unused = device.memory(4).expect("memory");
     let start = Instant::now();
 
     faults.hang();
     let mut queue = device.queue().expect("a queue");
     add(&mut queue, &kernel, &memory, 3).expect("launches");
-    queue.copy_out(&memory, 0..4, &shared, 0).expect("copies");
+    queue.copy_out(&memory, 0..4, &mut shared, 0).expect("copies");
     assert_eq!(queue.finish_within(Duration::from_millis(1)), Ok(false));
     queue.abandon();
     // What it used is there still, and what a driver would wait for.
@@ -209,7 +216,7 @@ fn a_kernel_that_hangs_is_left_alone() {
         let unused = device.memory(1 << 20).expect("memory");
         let mut queue = device.queue().expect("a queue");
         let start = Instant::now();
-        queue.launch(&kernel, 1, &[Argument::Shared(&words), Argument::Shared(&out)]).expect("launches");
+        launch(&mut queue, &kernel, 1, &[(&words).into(), (&out).into()]).expect("launches");
         let finished = queue.finish_within(Duration::from_millis(30));
         queue.abandon();
         drop((unused, kernel));

@@ -1,6 +1,6 @@
 //! The host runs kernels, and catches those that go wrong.
 
-use packetloom_device::{Argument, Cache, Device, Entry, Error, Id, Parameter, Program};
+use packetloom_device::{Argument, Cache, Device, Entry, Error, Id, Loaded, Parameter, Program, Queue};
 
 use Parameter::{Memory, U32, U64};
 
@@ -21,6 +21,13 @@ fn program(source: &str, group: u32, entries: &[Entry]) -> Program {
     }
 }
 
+/// Launches a kernel of this file.
+#[allow(unsafe_code)]
+fn launch(queue: &mut Queue, kernel: &Loaded, groups: u32, arguments: &[Argument<'_>]) -> Result<(), Error> {
+    // SAFETY: the tests give kernels the memory that their texts use, or see that the host keeps them from other memory.
+    unsafe { queue.launch_unchecked(kernel, groups, arguments) }
+}
+
 /// The kernel `entry` of `source`, to be run on so many bytes of memory in groups of four; gives the sanitiser's words.
 fn failing(source: &str) -> impl Fn(usize, u32) -> String {
     let device = host();
@@ -30,7 +37,7 @@ fn failing(source: &str) -> impl Fn(usize, u32) -> String {
     move |bytes, number| {
         let memory = device.memory_of(&vec![0; bytes]).expect("memory");
         let mut queue = device.queue().expect("a queue");
-        match queue.launch(&kernels[0], 2, &[Argument::Memory(&memory), Argument::U32(number)]) {
+        match launch(&mut queue, &kernels[0], 2, &[(&memory).into(), Argument::U32(number)]) {
             Err(Error::Failed { why, .. }) => why,
             other => panic!("{other:?}"),
         }
@@ -65,9 +72,8 @@ fn kernels_run() {
         let input: Vec<u8> = (0..count).flat_map(|i| (i * 3).to_le_bytes()).collect();
         let input = device.memory_of(&input).expect("memory");
         let output = device.memory(count as usize * 8).expect("memory");
-        let arguments =
-            [Argument::Memory(&input), Argument::Memory(&output), Argument::U32(count), Argument::U64(large)];
-        queue.launch(&kernels[1], count.div_ceil(group), &arguments).expect("runs");
+        let arguments = [(&input).into(), (&output).into(), Argument::U32(count), Argument::U64(large)];
+        launch(&mut queue, &kernels[1], count.div_ceil(group), &arguments).expect("runs");
         let mut got = vec![0; output.len()];
         queue.read(&output, 0, &mut got).expect("reads");
         for (i, got) in (0..).zip(got.chunks_exact(8)) {
@@ -75,7 +81,7 @@ fn kernels_run() {
         }
 
         let shared = device.share(5 * group as usize * 16).expect("memory");
-        queue.launch(&kernels[0], 5, &[Argument::Shared(&shared)]).expect("runs");
+        launch(&mut queue, &kernels[0], 5, &[(&shared).into()]).expect("runs");
         for i in 0..5 * group {
             let words = [0, 1, 2, 3].map(|word| shared.load(i as usize * 16 + word * 4));
             assert_eq!(words, [i / group, 5, i % group, group]);
@@ -110,7 +116,7 @@ fn items_of_a_group_meet() {
         let (groups, rounds) = (7, 20);
         let output = device.share((groups * group) as usize * 4).expect("memory");
         let mut queue = device.queue().expect("a queue");
-        queue.launch(&kernels[0], groups, &[Argument::Shared(&output), Argument::U32(rounds)]).expect("runs");
+        launch(&mut queue, &kernels[0], groups, &[(&output).into(), Argument::U32(rounds)]).expect("runs");
         for number in 0..groups {
             let mut words: Vec<u32> = (0..group).map(|i| number + i).collect();
             let mut sum = 0;
@@ -179,7 +185,7 @@ fn a_device_lives_on_after_a_failure() {
     for round in 1..4 {
         let memory = device.memory_of(&[0; 12]).expect("memory");
         let mut launch =
-            |number| queue.launch(&kernels[0], 1, &[Argument::Memory(&memory), Argument::U32(number)]);
+            |number| launch(&mut queue, &kernels[0], 1, &[(&memory).into(), Argument::U32(number)]);
         launch(2).expect("runs");
         assert!(matches!(launch(3), Err(Error::Failed { call: "launch", .. })));
         launch(2).expect("runs");
@@ -243,7 +249,7 @@ fn compiled_kernels_are_kept() {
         let device = Device::open(Id::Host, Cache::at(folder.path())).expect("a C compiler with sanitisers");
         let kernels = device.build(&wanted).expect("compiles");
         let word = device.share(4).expect("memory");
-        device.queue().expect("a queue").launch(&kernels[0], 1, &[Argument::Shared(&word)]).expect("runs");
+        launch(&mut device.queue().expect("a queue"), &kernels[0], 1, &[(&word).into()]).expect("runs");
         assert_eq!(word.load(0), 7);
     };
     run();
@@ -273,7 +279,7 @@ fn threads_share_a_device() {
                 for _ in 0..20 {
                     let word = device.share(4).expect("memory");
                     for count in 1..4 {
-                        queue.launch(&kernels[0], 5, &[Argument::Shared(&word)]).expect("runs");
+                        launch(&mut queue, &kernels[0], 5, &[(&word).into()]).expect("runs");
                         assert_eq!(word.load(0), count * 10);
                     }
                     queue.finish().expect("finishes");
@@ -304,7 +310,7 @@ fn time_of_launches() {
         for kernel in &kernels {
             for groups in [10_000_u32.div_ceil(group), 1] {
                 let before = std::time::Instant::now();
-                queue.launch(kernel, groups, &[Argument::Memory(&memory)]).expect("runs");
+                launch(&mut queue, kernel, groups, &[(&memory).into()]).expect("runs");
                 println!("{} in {groups} groups of {group}: {:?}", kernel.entry.name, before.elapsed());
             }
         }
@@ -332,7 +338,7 @@ fn a_group_has_several_sets_of_lanes() {
         let kernels = device.build(&program(source, 8, &entries)).expect("compiles");
         let shared = device.share(8 * 16).expect("memory");
         let mut queue = device.queue().expect("a queue");
-        queue.launch(&kernels[0], 1, &[Argument::Shared(&shared)]).expect("runs");
+        launch(&mut queue, &kernels[0], 1, &[(&shared).into()]).expect("runs");
         let lanes = lanes.min(8);
         for item in 0..8 {
             let first = item / lanes * lanes;

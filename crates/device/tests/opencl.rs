@@ -126,6 +126,13 @@ fn kernels(device: &Device) -> [Loaded; 4] {
     device.build(&program()).unwrap().try_into().unwrap()
 }
 
+/// Launches a kernel of this file.
+#[allow(unsafe_code)]
+fn launch(queue: &mut Queue, kernel: &Loaded, groups: u32, arguments: &[Argument<'_>]) -> Result<(), Error> {
+    // SAFETY: the tests give kernels the memory that their texts use.
+    unsafe { queue.launch_unchecked(kernel, groups, arguments) }
+}
+
 fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
@@ -159,14 +166,14 @@ fn copies_come_back() {
     queue.write(&memory, 16, &[]).unwrap();
     assert_eq!(words(&mut queue, &memory), [1, 9, 3, 4]);
 
-    let shared = device.share(12_345).unwrap();
+    let mut shared = device.share(12_345).unwrap();
     let mut all = vec![1; 12_345];
     shared.read(0, &mut all);
     assert!(all.iter().all(|&byte| byte == 0), "memory that is not zero");
     shared.store(8, 77);
-    queue.copy_in(&shared, 8..12, &memory, 12).unwrap();
-    queue.copy_out(&memory, 0..16, &shared, 12_000).unwrap();
-    queue.copy_out(&memory, 3..3, &shared, 0).unwrap();
+    queue.copy_in(&mut shared, 8..12, &memory, 12).unwrap();
+    queue.copy_out(&memory, 0..16, &mut shared, 12_000).unwrap();
+    queue.copy_out(&memory, 3..3, &mut shared, 0).unwrap();
     queue.finish().unwrap();
     assert!(queue.is_finished().unwrap());
     assert_eq!([0, 4, 8, 12].map(|at| shared.load(12_000 + at)), [1, 9, 3, 77]);
@@ -196,11 +203,10 @@ fn groups_fold_numbers() {
     let output = device.memory(16 * groups as usize).unwrap();
     let total = device.memory_of(&bytes(&[100])).unwrap();
     let mut queue = device.queue().unwrap();
-    let arguments =
-        [Argument::Memory(&input), Argument::Memory(&output), Argument::Memory(&total), Argument::U32(count)];
-    queue.launch(&fold, groups, &arguments).unwrap();
+    let arguments = [(&input).into(), (&output).into(), (&total).into(), Argument::U32(count)];
+    launch(&mut queue, &fold, groups, &arguments).unwrap();
     // No groups, no change.
-    queue.launch(&fold, 0, &arguments).unwrap();
+    launch(&mut queue, &fold, 0, &arguments).unwrap();
     queue.finish().unwrap();
     let expected: Vec<u32> = numbers
         .chunks(GROUP as usize)
@@ -225,9 +231,7 @@ fn atomics_of_64_bits() {
     let counts = device.memory_of(&[0; 16]).unwrap();
     let mut queue = device.queue().unwrap();
     let (each, times) = (0x1_0000_0001u64, 3u32);
-    queue
-        .launch(&count_up, 7, &[Argument::Memory(&counts), Argument::U64(each), Argument::U32(times)])
-        .unwrap();
+    launch(&mut queue, &count_up, 7, &[(&counts).into(), Argument::U64(each), Argument::U32(times)]).unwrap();
     let all = each * u64::from(7 * GROUP * times);
     let expected = [all as u32, (all >> 32) as u32];
     assert_eq!(words(&mut queue, &counts), [expected, expected].concat());
@@ -240,9 +244,8 @@ fn numbers_and_places() {
     let groups = 3;
     let out = device.memory((groups * GROUP * 16) as usize).unwrap();
     let mut queue = device.queue().unwrap();
-    let arguments =
-        [Argument::Memory(&out), Argument::U64(0xaabb_ccdd_0000_0010), Argument::U32(0xffff_0000)];
-    queue.launch(&places, groups, &arguments).unwrap();
+    let arguments = [(&out).into(), Argument::U64(0xaabb_ccdd_0000_0010), Argument::U32(0xffff_0000)];
+    launch(&mut queue, &places, groups, &arguments).unwrap();
     let expected: Vec<u32> = (0..groups)
         .flat_map(|group| (0..GROUP).map(move |item| group * 1000 + item + groups * 1_000_000))
         .flat_map(|place| [place, 0xaabb_ccdd, 0xffff_0010, 3])
@@ -267,9 +270,9 @@ fn kernels_use_shared_memory_in_place() {
     let words = 2 * GROUP as usize;
     let shared = device.share(4 * words).unwrap();
     let mut queue = device.queue().unwrap();
-    let arguments = [Argument::Shared(&shared), Argument::U32(3), Argument::U32(2)];
+    let arguments = [(&shared).into(), Argument::U32(3), Argument::U32(2)];
     if !device.description().shares {
-        assert!(matches!(queue.launch(&scale, 2, &arguments), Err(Error::Misuse(_))));
+        assert!(matches!(launch(&mut queue, &scale, 2, &arguments), Err(Error::Misuse(_))));
         eprintln!("skipped: kernels cannot use the host's memory");
         return;
     }
@@ -278,7 +281,7 @@ fn kernels_use_shared_memory_in_place() {
         for at in 0..words {
             shared.store(4 * at, round * at as u32);
         }
-        queue.launch(&scale, 2, &arguments).unwrap();
+        launch(&mut queue, &scale, 2, &arguments).unwrap();
         queue.finish().unwrap();
         for at in 0..words {
             assert_eq!(shared.load(4 * at), 9 * round * at as u32);
@@ -299,8 +302,8 @@ fn queues_work_beside_each_other() {
                 let memories: Vec<_> =
                     (0..20).map(|_| device.memory_of(&bytes(&[5; GROUP as usize])).unwrap()).collect();
                 for (times, memory) in (0..).zip(&memories) {
-                    let arguments = [Argument::Memory(memory), Argument::U32(factor), Argument::U32(times)];
-                    queue.launch(scale, 1, &arguments).unwrap();
+                    let arguments = [memory.into(), Argument::U32(factor), Argument::U32(times)];
+                    launch(&mut queue, scale, 1, &arguments).unwrap();
                 }
                 while !queue.is_finished().unwrap() {
                     std::thread::yield_now();
@@ -328,9 +331,7 @@ fn queues_wait_for_each_other_where_they_are_told() {
         let (queue, other, times) =
             if round % 2 == 0 { (first, second, 1 << 16) } else { (second, first, 1) };
         queue.wait_for(other).unwrap();
-        queue
-            .launch(&scale, 1, &[Argument::Memory(&memory), Argument::U32(3), Argument::U32(times)])
-            .unwrap();
+        launch(queue, &scale, 1, &[(&memory).into(), Argument::U32(3), Argument::U32(times)]).unwrap();
     }
     queues[1].finish().unwrap();
     let expected = 3u32.wrapping_pow(20 * ((1 << 16) + 1));
@@ -344,10 +345,10 @@ fn a_queue_that_works_is_not_finished() {
     let memory = device.memory_of(&bytes(&[1; GROUP as usize])).unwrap();
     let mut queue = device.queue().unwrap();
     assert!(queue.is_finished().unwrap());
-    let arguments = [Argument::Memory(&memory), Argument::U32(3), Argument::U32(1 << 20)];
+    let arguments = [(&memory).into(), Argument::U32(3), Argument::U32(1 << 20)];
     let mut unfinished = 0;
     for _ in 0..50 {
-        queue.launch(&scale, 1, &arguments).unwrap();
+        launch(&mut queue, &scale, 1, &arguments).unwrap();
     }
     while !queue.is_finished().unwrap() {
         unfinished += 1;
@@ -369,8 +370,8 @@ fn compiled_kernels_are_kept() {
         let [_, _, _, scale] = kernels(device);
         let memory = device.memory_of(&bytes(&[2; GROUP as usize])).unwrap();
         let mut queue = device.queue().unwrap();
-        let arguments = [Argument::Memory(&memory), Argument::U32(7), Argument::U32(1)];
-        queue.launch(&scale, 1, &arguments).unwrap();
+        let arguments = [(&memory).into(), Argument::U32(7), Argument::U32(1)];
+        launch(&mut queue, &scale, 1, &arguments).unwrap();
         assert_eq!(words(&mut queue, &memory), [14; GROUP as usize]);
     };
     let Some(device) = device_with(Cache::at(folder.path())) else { return };
@@ -416,8 +417,8 @@ fn a_group_that_is_too_large_is_refused() {
     // A compiler may refuse it already.
     if let Ok(kernels) = device.build(&program) {
         let memory = device.memory(4 * program.group as usize).unwrap();
-        let arguments = [Argument::Memory(&memory), Argument::U32(7), Argument::U32(1)];
-        let launched = device.queue().unwrap().launch(&kernels[3], 1, &arguments);
+        let arguments = [(&memory).into(), Argument::U32(7), Argument::U32(1)];
+        let launched = launch(&mut device.queue().unwrap(), &kernels[3], 1, &arguments);
         assert!(matches!(launched, Err(Error::Failed { .. })), "{launched:?}");
     }
 }

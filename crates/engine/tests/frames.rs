@@ -214,7 +214,7 @@ fn kernel(device: &Device, lists: &[List], options: Options) -> Arc<Frames> {
 }
 
 /// What a lane answers is what is expected, or that software must look; says how many were of the second kind.
-fn agree(lane: &Lane, lists: &[List], frames: &[(Vec<u8>, LinkType)], what: &str) -> usize {
+fn agree(lane: &mut Lane, lists: &[List], frames: &[(Vec<u8>, LinkType)], what: &str) -> usize {
     let mut answers = Vec::new();
     lane.answers(&mut answers);
     let mut others = vec![Vec::new(); lists.len()];
@@ -269,7 +269,7 @@ fn lanes_give_what_the_slow_forms_give() {
                 lane.submit(Way::Launch).expect("submitted");
                 assert!(lane.finish_within(Duration::from_secs(60)).expect("judged"));
                 let what = format!("{id}, {acls} ACLs, {slice:?}, {specialise}");
-                let beyond = agree(&lane, &lists, &frames, &what);
+                let beyond = agree(&mut lane, &lists, &frames, &what);
                 // Broken lengths, and in short slices IPv6 with TCP's flags or tags.
                 let most = if slice == Slice::Bytes64 { len / 3 } else { len / 20 };
                 assert!(beyond <= most.max(3), "{what}: {beyond} of {len} are left to software");
@@ -318,9 +318,9 @@ fn rings_give_what_the_slow_forms_give() {
                 place
             })
             .collect();
-        let memory = device.share(bytes.len().next_multiple_of(16)).expect("memory");
+        let mut memory = device.share(bytes.len().next_multiple_of(16)).expect("memory");
         memory.write(0, &bytes);
-        let mut ring = Ring::new(&kernel, memory, Layout::Anywhere, 2, 7).expect("a ring");
+        let mut ring = Ring::new(&kernel, Layout::Anywhere, 2, 7).expect("a ring");
         let mut sent = 0;
         let mut judged: Vec<Answer> = Vec::new();
         let mut answers = vec![Answer::default(); ring.batch()];
@@ -337,7 +337,7 @@ fn rings_give_what_the_slow_forms_give() {
             if let Some(len) = ring.take(&mut answers) {
                 judged.extend(&answers[..len]);
             }
-            ring.look_after().expect("it goes on");
+            ring.look_after(&memory).expect("it goes on");
             assert!(start.elapsed() < Duration::from_secs(100), "{id}: {} of {}", judged.len(), frames.len());
             if judged.len() == frames.len() / 2 {
                 ring.stop().expect("stopped");
@@ -368,7 +368,7 @@ fn places_outside_are_left_to_software() {
         let kernel =
             kernel(&device, &[List::new(RuleSet::default(), Verdict::Pass)], options(Slice::Bytes64, false));
         let memory = device.share(128).expect("memory");
-        let mut ring = Ring::new(&kernel, memory, Layout::Anywhere, 1, 1).expect("a ring");
+        let mut ring = Ring::new(&kernel, Layout::Anywhere, 1, 1).expect("a ring");
         let near = |offset, len| Place::new(offset, len, LinkType::RAW).expect("near");
         let places = [near(64, 64), near(65, 64), near(1 << 38, 64), near(128, 0), near(129, 0)];
         let mut verdicts = Vec::new();
@@ -377,7 +377,7 @@ fn places_outside_are_left_to_software() {
         for place in places {
             assert!(ring.publish(&[place]));
             while ring.take(&mut answers).is_none() {
-                ring.look_after().expect("it goes on");
+                ring.look_after(&memory).expect("it goes on");
                 assert!(start.elapsed() < Duration::from_secs(60));
             }
             verdicts.push(answers[0].verdict());
@@ -398,9 +398,10 @@ fn buffers_give_what_the_slow_forms_give() {
         let kernel = kernel(&device, &lists, options(Slice::Bytes128, true));
         const BYTES: NonZeroU32 = NonZeroU32::new(300).unwrap();
         let batch = kernel.group() as usize;
-        let memory = device.share((8 * batch * BYTES.get() as usize).next_multiple_of(16)).expect("memory");
+        let mut memory =
+            device.share((8 * batch * BYTES.get() as usize).next_multiple_of(16)).expect("memory");
         let layout = Layout::Buffers { bytes: BYTES, link: LinkType::ETHERNET };
-        let mut ring = Ring::new(&kernel, memory.clone(), layout, 3, 7).expect("a ring");
+        let mut ring = Ring::new(&kernel, layout, 3, 7).expect("a ring");
         let mut answers = vec![Answer::default(); batch];
         let start = Instant::now();
         // Laps of other frames in the same buffers.
@@ -417,7 +418,7 @@ fn buffers_give_what_the_slow_forms_give() {
             }
             assert!(ring.publish_buffers(&lens));
             while ring.take(&mut answers).is_none() {
-                ring.look_after().expect("it goes on");
+                ring.look_after(&memory).expect("it goes on");
                 assert!(start.elapsed() < Duration::from_secs(100), "{id}");
             }
             for (number, (answer, frame)) in answers.iter().zip(&frames).enumerate() {
@@ -454,7 +455,7 @@ fn lanes_with_a_ring_give_what_the_slow_forms_give() {
                 assert_eq!(lane.can(way), way == Way::Launch || (1..=most).contains(&len));
                 lane.submit(way).expect("submitted");
                 assert!(lane.finish_within(Duration::from_secs(60)).expect("judged"), "{id}, {len}");
-                let beyond = agree(&lane, &lists, &frames, &format!("{id}, {len} frames, {way:?}"));
+                let beyond = agree(&mut lane, &lists, &frames, &format!("{id}, {len} frames, {way:?}"));
                 assert!(beyond <= (len / 10).max(3), "{id}: {beyond} of {len} are left to software");
             }
         }

@@ -238,7 +238,7 @@ fn on_a_device(
     let port = Arc::new(port);
     let mut queue = device.queue().expect("a queue");
     let link = frames[0].link;
-    let slots = Slots::new(device, frames.len() as u32, slice, link).expect("memory");
+    let mut slots = Slots::new(device, frames.len() as u32, slice, link).expect("memory");
     let batches: Vec<_> = frames.chunks(batch).collect();
     for (number, frames) in batches.iter().enumerate() {
         for (at, frame) in frames.iter().enumerate() {

@@ -115,7 +115,7 @@ impl<'a> Flight<'a> {
     ) -> Result<Self, offload::Error> {
         let batch = stateful.room();
         let port = Arc::new(Port::new(device, feed.slice, plan.chain().settings.run.policy())?);
-        let slots = Slots::new(device, ring.count as u32, feed.slice, LinkType::ETHERNET)?;
+        let mut slots = Slots::new(device, ring.count as u32, feed.slice, LinkType::ETHERNET)?;
         for number in 0..ring.count as u32 {
             let time = number % batch * GAP as u32;
             slots.put(number, ring.frame(number as usize), LinkType::ETHERNET, Some(time));
@@ -196,7 +196,7 @@ impl<'a> Check<'a> {
     }
 
     /// Compares each verdict, and the bytes of each frame that passes.
-    fn batch(&mut self, lane: &Lane, from: usize) -> Result<(), Error> {
+    fn batch(&mut self, lane: &mut Lane, from: usize) -> Result<(), Error> {
         self.ring.fill(&mut self.frames, from, self.room, from as u64);
         self.worker.judge(&mut self.frames)?;
         lane.outcomes(&mut self.outcomes);

@@ -1,5 +1,6 @@
 /*
- * The first rule that matches each key of an array: one family's, by the functions of rules.kernel.c.
+ * The first rule that matches each key of an array: one family's, by the functions of rules.kernel.c. The host declares what the kernel takes,
+ * CLASSIFY_PARAMETERS: keys, first, begin, end, rules, classes, filter, masks.
  */
 
 /* What a group shares. */
@@ -9,9 +10,7 @@ typedef struct {
 } Group;
 
 /* Keys from `begin` to `end`. */
-KERNEL void classify(GLOBAL const u32 *RESTRICT keys, GLOBAL u32 *RESTRICT first, u32 begin, u32 end,
-                     GLOBAL const u32x4 *RESTRICT rules, GLOBAL const u32x4 *RESTRICT classes,
-                     GLOBAL const u32 *RESTRICT filter, GLOBAL const u32 *RESTRICT masks) {
+KERNEL void classify(CLASSIFY_PARAMETERS) {
   LOCAL_MEMORY(Group, group);
   load_tables(&group->tables, classes, filter);
   barrier_group();

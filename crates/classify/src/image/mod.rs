@@ -165,8 +165,8 @@ impl Image {
         layout::image(plan, target)
     }
 
-    /// The text of a kernel for keys in an array. `classify` takes keys, positions (out), the first key and the one after the last
-    /// (`u32`), and [`Image::rules`], [`Image::classes`], [`Image::filter`] and [`Image::masks`].
+    /// The text of a kernel for keys in an array. `classify` takes what the define `CLASSIFY_PARAMETERS` says: keys, positions (out), the
+    /// first key and the one after the last (`u32`), and [`Image::rules`], [`Image::classes`], [`Image::filter`] and [`Image::masks`].
     pub fn keys_kernel(&self) -> String {
         self.rounds() + "#line 1 \"keys.kernel.c\"\n" + KEYS
     }

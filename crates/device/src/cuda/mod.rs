@@ -499,21 +499,23 @@ mod tests {
         let bytes: &[u8] = bytemuck::cast_slice(&numbers);
         let from = device.memory_of(bytes).unwrap();
         let to = device.memory(bytes.len()).unwrap();
-        let launch = |queue: &mut crate::Queue, from, to| {
-            queue.launch(&kernel, groups, &[from, to, Argument::U32(add), Argument::U64(scale)]).unwrap();
+        let launch = |queue: &mut crate::Queue, from: Argument<'_>, to: Argument<'_>| {
+            let arguments = [from, to, add.into(), scale.into()];
+            // SAFETY: the memory has a part for each group.
+            unsafe { queue.launch_unchecked(&kernel, groups, &arguments).unwrap() };
         };
-        launch(&mut queue, Argument::Memory(&from), Argument::Memory(&to));
+        launch(&mut queue, (&from).into(), (&to).into());
         while !queue.is_finished().unwrap() {}
         let mut got = vec![0_u32; numbers.len()];
         queue.read(&to, 0, bytemuck::cast_slice_mut(&mut got)).unwrap();
         assert!(got == expected);
 
         // A part, through memory of the host.
-        let shared = device.share(bytes.len()).unwrap();
+        let mut shared = device.share(bytes.len()).unwrap();
         let half = bytes.len() / 2;
         shared.write(half, &bytes[..half]);
-        queue.copy_in(&shared, half..2 * half, &from, half).unwrap();
-        queue.copy_out(&from, 0..bytes.len(), &shared, 0).unwrap();
+        queue.copy_in(&mut shared, half..2 * half, &from, half).unwrap();
+        queue.copy_out(&from, 0..bytes.len(), &mut shared, 0).unwrap();
         queue.finish().unwrap();
         let mut part = vec![0; half];
         shared.read(0, &mut part);
@@ -524,11 +526,11 @@ mod tests {
         // Where it lies, from another thread.
         if description.shares {
             shared.write(0, bytes);
-            let out = device.share(bytes.len()).unwrap();
+            let mut out = device.share(bytes.len()).unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut queue = device.queue().unwrap();
-                    launch(&mut queue, Argument::Shared(&shared), Argument::Shared(&out));
+                    launch(&mut queue, (&shared).into(), (&out).into());
                     queue.finish().unwrap();
                 });
             });
@@ -538,14 +540,10 @@ mod tests {
         }
 
         // No groups, no bytes, too many bytes.
-        queue
-            .launch(
-                &kernel,
-                0,
-                &[Argument::Memory(&from), Argument::Memory(&to), Argument::U32(0), Argument::U64(0)],
-            )
-            .unwrap();
-        queue.copy_in(&shared, 0..0, &from, 0).unwrap();
+        let arguments = [(&from).into(), (&to).into(), Argument::U32(0), Argument::U64(0)];
+        // SAFETY: no group does anything.
+        unsafe { queue.launch_unchecked(&kernel, 0, &arguments).unwrap() };
+        queue.copy_in(&mut shared, 0..0, &from, 0).unwrap();
         queue.finish().unwrap();
         let too_many = description.memory as usize + 1;
         assert_eq!(device.memory(too_many).err(), Some(Error::OutOfMemory { bytes: too_many }));

@@ -7,7 +7,8 @@
  * Defined by the host: ACLS(ACL), an ACL(number) for each; SLICE, the bytes of a frame that are looked at, a multiple of 16;
  * VERDICT_OF(reject), the policy's verdict on a frame that was rejected; verdicts' codes: VERDICT_RULE,
  * VERDICT_DEFAULT_<number>, VERDICT_BEYOND where software must look at the frame; 0 lets a packet pass. Bits of places and answers:
- * OFFSET_BITS, LINK_BITS, POSITION_BITS, LAP_BIT. TOLD_APART, words from what is told of one batch to the next.
+ * OFFSET_BITS, LINK_BITS, POSITION_BITS, LAP_BIT. TOLD_APART, words from what is told of one batch to the next. JUDGE_PARAMETERS and
+ * RESIDE_PARAMETERS: what the kernels take.
  */
 
 /* A frame's place: its offset, link type, captured bytes (16 bits). */
@@ -193,8 +194,7 @@ FUNCTION void judge_frames(LOCAL Group *group, GLOBAL const u8 *frames, u64 byte
 }
 
 /* The frames whose places stand from `begin` to `end`, in `bytes` bytes of memory, a multiple of 16. */
-KERNEL void judge(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places, GLOBAL u64 *answers, GLOBAL u32 *others, u32 stride,
-                  u32 begin, u32 end, GLOBAL const u32 *RESTRICT tables) {
+KERNEL void judge(JUDGE_PARAMETERS) {
   LOCAL_MEMORY(Group, group);
   ACLS(LOAD_TABLES)
   barrier_group();
@@ -229,9 +229,7 @@ KERNEL void judge(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places, 
  *
  * It leaves by itself where the host has published nothing for `patience` times that it was asked.
  */
-KERNEL void reside(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places, GLOBAL u64 *answers, GLOBAL u32 *others,
-                   u32 buffer, u32 link, GLOBAL const u64 *news, GLOBAL u64 *told, u32 ring_bits, u32 first, u32 patience,
-                   GLOBAL const u32 *RESTRICT tables) {
+KERNEL void reside(RESIDE_PARAMETERS) {
   LOCAL_MEMORY(Group, group);
   u32 is_alone = group_count() == 1;
   if (!is_alone && group_index() == 0) {
@@ -289,7 +287,7 @@ KERNEL void reside(GLOBAL const u8 *frames, u64 bytes, GLOBAL const u64 *places,
       u32 len = load_shared_16((GLOBAL const u16 *)places + index);
       place = len == NO_LEN ? NO_FRAME : PLACE((u64)index * buffer, link, len);
     } else {
-      place = load_shared_64(&places[index]);
+      place = load_shared_64((GLOBAL const u64 *)places + index);
     }
     u32 lap = ~(batch >> ring_bits) & 1;
     judge_frames(group, frames, bytes, place, answers, others, GROUP << ring_bits, index, lap, tables);

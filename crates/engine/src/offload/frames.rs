@@ -6,48 +6,58 @@ use std::str::FromStr;
 
 use packetloom_classify::image::{Algorithm, Image, Target};
 use packetloom_classify::{NO_RULE, RuleSet};
-use packetloom_device::{Argument, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue};
+use packetloom_device::{Arguments, Buffer, Device, Entry, Id, Kernel, Memory, Program, Queue};
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{DropReason, LinkType, MatchKey4, MatchKey6, Verdict, dissect};
 
-use super::{Error, policy_define, target};
+use super::{Error, MAX_PACKETS, policy_define, target};
 
 /// The kernel's text, behind those of what it is made of.
 const FRAMES: &str = include_str!("frames.kernel.c");
 
-const JUDGE: Entry = Entry {
-    name: "judge",
-    parameters: &[
-        Parameter::Memory,
-        Parameter::U64,
-        Parameter::Memory,
-        Parameter::Memory,
-        Parameter::Memory,
-        Parameter::U32,
-        Parameter::U32,
-        Parameter::U32,
-        Parameter::Memory,
-    ],
-};
+packetloom_device::arguments! {
+    /// What `judge` takes.
+    struct Judge as JUDGE_PARAMETERS {
+        /// The frames, and bytes of them.
+        frames: live u8 [bytes],
+        bytes: u64,
+        places: live u64 [stride],
+        answers: write u64 [stride],
+        /// For each ACL but the first, positions of as many packets as there is room for.
+        others: write u32 [stride * (acls - 1)],
+        stride: u32,
+        /// Packets that are judged.
+        begin: u32,
+        end: u32,
+        tables: fixed u32 [..],
+        acls: host,
+    } where bytes.is_multiple_of(16), begin <= end, end <= stride, stride <= MAX_PACKETS.into()
+}
 
-const RESIDE: Entry = Entry {
-    name: "reside",
-    parameters: &[
-        Parameter::Memory,
-        Parameter::U64,
-        Parameter::Memory,
-        Parameter::Memory,
-        Parameter::Memory,
-        Parameter::U32,
-        Parameter::U32,
-        Parameter::Memory,
-        Parameter::Memory,
-        Parameter::U32,
-        Parameter::U32,
-        Parameter::U32,
-        Parameter::Memory,
-    ],
-};
+packetloom_device::arguments! {
+    /// What `reside` takes.
+    struct Reside as RESIDE_PARAMETERS {
+        frames: live u8 [bytes],
+        bytes: u64,
+        /// Places or, in buffers, lengths.
+        places: live u8 [room * if buffer == 0 { 8 } else { 2 }],
+        answers: write u64 [room],
+        others: write u32 [room * (acls - 1)],
+        /// Bytes of a buffer, and the link type of all frames; 0 where frames lie anywhere.
+        buffer: u32,
+        link: u32,
+        news: live u64 [1],
+        told: write u64 [((TOLD_APART as u64) << ring_bits) + 1],
+        ring_bits: u32,
+        /// The batch to begin with, and how often it asks in vain before it leaves.
+        first: u32,
+        patience: u32,
+        tables: fixed u32 [..],
+        acls: host,
+        /// Frames of the ring.
+        room: host,
+    } where bytes.is_multiple_of(16), room <= MAX_PACKETS.into(), room * buffer <= bytes
+}
 
 /// ACLs of a kernel at most: each takes local memory for its filters, and has its masks in the kernel's text.
 pub const MAX_ACLS: usize = 4;
@@ -247,8 +257,8 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Frames {
     device: Device,
-    judge: Loaded,
-    reside: Loaded,
+    judge: Kernel<Judge<'static>>,
+    reside: Kernel<Reside<'static>>,
     tables: Memory,
     acls: usize,
     slice: Slice,
@@ -259,15 +269,15 @@ pub struct Frames {
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers<'a> {
     /// The frames, a multiple of 16 bytes.
-    pub frames: Argument<'a>,
+    pub frames: Buffer<'a>,
     /// Bytes of that memory.
     pub bytes: usize,
     /// Where the frames lie: a [`Place`] each.
-    pub places: Argument<'a>,
+    pub places: Buffer<'a>,
     /// An [`Answer`] for each.
-    pub answers: Argument<'a>,
+    pub answers: Buffer<'a>,
     /// For each ACL but the first, positions of as many packets: words of 32 bits.
-    pub others: Argument<'a>,
+    pub others: Buffer<'a>,
     /// Frames that there is room for in each.
     pub room: u32,
 }
@@ -305,6 +315,8 @@ impl Frames {
         let each: Vec<_> = (0..acls.len()).map(|number| format!("ACL({number})")).collect();
         defines.push(policy_define(options.policy));
         defines.extend([
+            Judge::define(),
+            Reside::define(),
             ("ACLS(ACL)".into(), each.join(" ")),
             ("ACL_COUNT".into(), format!("{}u", acls.len())),
             ("SLICE".into(), format!("{}u", options.slice.bytes())),
@@ -324,11 +336,14 @@ impl Frames {
             groups_per_unit: target.groups_per_unit,
             stays: true,
             local,
-            entries: vec![JUDGE, RESIDE],
+            entries: vec![Entry::of::<Judge<'_>>("judge"), Entry::of::<Reside<'_>>("reside")],
         };
-        let [judge, reside] = <[Loaded; 2]>::try_from(device.build(&program)?).unwrap_or_else(|loaded| {
-            unreachable!("a kernel for each of two entries, not {}", loaded.len());
-        });
+        let mut loaded = device.build(&program)?;
+        let (reside, judge) = (loaded.remove(1), loaded.remove(0));
+        // SAFETY: the kernels read frames inside `bytes`, wherever places are, write what they say of packets from `begin` to `end` or of the ring's,
+        // and look rules up in tables that were laid out for them: only here are the arguments made. They stay no longer than `patience`.
+        #[allow(unsafe_code)]
+        let (judge, reside) = unsafe { (Kernel::new(judge)?, Kernel::<Reside<'_>>::new(reside)?) };
         // A kernel that stays must have all its groups there at once.
         let groups_per_unit = reside.groups_per_unit()?.unwrap_or(u32::MAX).clamp(1, target.groups_per_unit);
         Ok(Self {
@@ -359,7 +374,7 @@ impl Frames {
 
     /// Frames of a batch of a ring.
     pub fn group(&self) -> u32 {
-        self.judge.group
+        self.judge.group()
     }
 
     /// Groups that the device holds at a time, but for one of each compute unit: where kernels that stay were to take all that a driver said
@@ -375,19 +390,20 @@ impl Frames {
     /// # Errors
     /// Where there is no room for so many; and where the device fails.
     pub fn launch(&self, queue: &mut Queue, buffers: &Buffers<'_>, packets: Range<u32>) -> Result<(), Error> {
-        self.check(buffers, packets.end, size_of::<Place>())?;
-        let groups = (packets.len() as u32).div_ceil(self.judge.group).clamp(1, self.groups);
-        let arguments = [
-            buffers.frames,
-            Argument::U64(buffers.bytes as u64),
-            buffers.places,
-            buffers.answers,
-            buffers.others,
-            Argument::U32(buffers.room),
-            Argument::U32(packets.start),
-            Argument::U32(packets.end),
-            Argument::Memory(&self.tables),
-        ];
+        let groups = (packets.len() as u32).div_ceil(self.judge.group()).clamp(1, self.groups);
+        let &Buffers { frames, bytes, places, answers, others, room: stride } = buffers;
+        let arguments = Judge {
+            frames,
+            bytes: bytes as u64,
+            places,
+            answers,
+            others,
+            stride,
+            begin: packets.start,
+            end: packets.end,
+            tables: (&self.tables).into(),
+            acls: self.acls as u64,
+        };
         Ok(queue.launch(&self.judge, groups, &arguments)?)
     }
 
@@ -397,57 +413,33 @@ impl Frames {
         queue: &mut Queue,
         buffers: &Buffers<'_>,
         layout: Layout,
-        (news, told): (Argument<'_>, &Memory),
+        (news, told): (Buffer<'_>, &Memory),
         (ring_bits, first, patience): (u32, u32, u32),
         groups: u32,
     ) -> Result<(), Error> {
-        self.check(buffers, self.group() << ring_bits, layout.bytes_per_place())?;
-        let (bytes, link) = match layout {
+        let (buffer, link) = match layout {
             Layout::Anywhere => (0, LinkType(0)),
             Layout::Buffers { bytes, link } => (bytes.get(), link),
         };
-        if u64::from(buffers.room) * u64::from(bytes) > buffers.bytes as u64 {
-            let why = format!("{} buffers of {bytes} bytes in {}", buffers.room, buffers.bytes);
-            return Err(packetloom_device::Error::Misuse(why).into());
-        }
-        let arguments = [
-            buffers.frames,
-            Argument::U64(buffers.bytes as u64),
-            buffers.places,
-            buffers.answers,
-            buffers.others,
-            Argument::U32(bytes),
-            Argument::U32(link_bits(link) as u32),
+        let &Buffers { frames, bytes, places, answers, others, room: _ } = buffers;
+        let arguments = Reside {
+            frames,
+            bytes: bytes as u64,
+            places,
+            answers,
+            others,
+            buffer,
+            link: link_bits(link) as u32,
             news,
-            Argument::Memory(told),
-            Argument::U32(ring_bits),
-            Argument::U32(first),
-            Argument::U32(patience),
-            Argument::Memory(&self.tables),
-        ];
-        Ok(queue.launch(&self.reside, groups, &arguments)?)
-    }
-
-    /// Whether the memory is as large as is said: kernels believe it.
-    fn check(&self, buffers: &Buffers<'_>, packets: u32, place: usize) -> Result<(), Error> {
-        let len = |argument: &Argument<'_>| match argument {
-            Argument::Memory(memory) => memory.len(),
-            Argument::Shared(shared) => shared.len(),
-            _ => 0,
+            told: told.into(),
+            ring_bits,
+            first,
+            patience,
+            tables: (&self.tables).into(),
+            acls: self.acls as u64,
+            room: u64::from(self.group()) << ring_bits,
         };
-        let room = buffers.room as usize;
-        let fits = packets <= buffers.room
-            && buffers.room <= super::MAX_PACKETS
-            && buffers.bytes.is_multiple_of(16)
-            && buffers.bytes <= len(&buffers.frames)
-            && room * place <= len(&buffers.places)
-            && room * size_of::<Answer>() <= len(&buffers.answers)
-            && room * (self.acls - 1) * 4 <= len(&buffers.others);
-        if fits {
-            return Ok(());
-        }
-        let why = format!("{packets} packets do not fit into {buffers:?}");
-        Err(packetloom_device::Error::Misuse(why).into())
+        Ok(queue.launch(&self.reside, groups, &arguments)?)
     }
 }
 

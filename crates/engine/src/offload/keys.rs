@@ -4,25 +4,26 @@ use std::ops::Range;
 
 use packetloom_classify::RuleSet;
 use packetloom_classify::image::{Image, Target};
-use packetloom_device::{Argument, Device, Entry, Loaded, Memory, Parameter, Program, Queue};
+use packetloom_device::{Arguments, Buffer, Device, Entry, Kernel, Memory, Program, Queue};
 use packetloom_packet::{MatchKey4, MatchKey6};
 
 use super::{Error, Options, target};
 
-/// The kernel's entry point.
-const CLASSIFY: Entry = Entry {
-    name: "classify",
-    parameters: &[
-        Parameter::Memory,
-        Parameter::Memory,
-        Parameter::U32,
-        Parameter::U32,
-        Parameter::Memory,
-        Parameter::Memory,
-        Parameter::Memory,
-        Parameter::Memory,
-    ],
-};
+packetloom_device::arguments! {
+    /// What `classify` takes: see `keys.kernel.c`.
+    struct Classify as CLASSIFY_PARAMETERS {
+        keys: fixed u32 [end * key_words],
+        first: write u32 [end],
+        begin: u32,
+        end: u32,
+        rules: fixed u32x4 [..],
+        classes: fixed u32x4 [..],
+        filter: fixed u32 [..],
+        masks: fixed u32 [..],
+        /// Words of a key.
+        key_words: host,
+    } where end <= u64::from(MAX_PACKETS), begin <= end
+}
 
 /// Packets of a launch at most: places of packets are 32 bits in the kernel, and it goes on past the last one by what all groups take.
 pub const MAX_PACKETS: u32 = 1 << 31;
@@ -79,8 +80,8 @@ impl Tables {
     }
 
     /// As kernels take them, in this order.
-    pub(super) fn arguments(&self) -> [Argument<'_>; 4] {
-        self.0.each_ref().map(Argument::Memory)
+    pub(super) fn buffers(&self) -> [Buffer<'_>; 4] {
+        self.0.each_ref().map(Buffer::Memory)
     }
 }
 
@@ -88,7 +89,7 @@ impl Tables {
 #[derive(Debug)]
 pub struct OnDevice {
     device: Device,
-    kernel: Loaded,
+    kernel: Kernel<Classify<'static>>,
     tables: Tables,
     /// Bytes of a key.
     key_bytes: usize,
@@ -109,14 +110,18 @@ impl OnDevice {
         let program = Program {
             name: "rules",
             source: image.keys_kernel(),
-            defines: Vec::new(),
+            defines: vec![Classify::define()],
             group: target.group,
             groups_per_unit: target.groups_per_unit,
             stays: false,
             local: image.local,
-            entries: vec![CLASSIFY],
+            entries: vec![Entry::of::<Classify<'_>>("classify")],
         };
-        let kernel = device.build(&program)?.remove(0);
+        let loaded = device.build(&program)?.remove(0);
+        // SAFETY: the kernel takes keys and finds rules from `begin` to `end`, and looks rules up in tables that are the image's, as that was laid
+        // out: only here are the arguments made.
+        #[allow(unsafe_code)]
+        let kernel = unsafe { Kernel::new(loaded)? };
         Ok(Self {
             device: device.clone(),
             kernel,
@@ -140,24 +145,12 @@ impl OnDevice {
         first: &Memory,
         packets: Range<u32>,
     ) -> Result<(), Error> {
-        let (end, len) = (packets.end as usize, packets.len() as u32);
-        if packets.end > MAX_PACKETS || keys.len() / self.key_bytes < end || first.len() / 4 < end {
-            let (keys, first) = (keys.len() / self.key_bytes, first.len() / 4);
-            let why = format!("packets {packets:?} of {keys} keys, with room for {first} answers");
-            return Err(packetloom_device::Error::Misuse(why).into());
-        }
-        let groups = len.div_ceil(self.round).clamp(1, self.groups);
-        let [rules, classes, filter, masks] = self.tables.arguments();
-        let arguments = [
-            Argument::Memory(keys),
-            Argument::Memory(first),
-            Argument::U32(packets.start),
-            Argument::U32(packets.end),
-            rules,
-            classes,
-            filter,
-            masks,
-        ];
+        let groups = (packets.len() as u32).div_ceil(self.round).clamp(1, self.groups);
+        let [rules, classes, filter, masks] = self.tables.buffers();
+        let (keys, first) = (keys.into(), first.into());
+        let Range { start: begin, end } = packets;
+        let key_words = self.key_bytes as u64 / 4;
+        let arguments = Classify { keys, first, begin, end, rules, classes, filter, masks, key_words };
         Ok(queue.launch(&self.kernel, groups, &arguments)?)
     }
 

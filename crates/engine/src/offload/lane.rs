@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packetloom_device::{Argument, Memory, Queue, Shared};
+use packetloom_device::{Buffer, Memory, Queue, Shared};
 use packetloom_packet::LinkType;
 
 use super::frames::{Answer, Buffers, Frames, Layout, Place};
@@ -83,7 +83,7 @@ impl Lane {
         let with_ring = with_ring && shares && kernel.acls() == 1;
         // Those of all lanes must find room beside each other, and launches beside them.
         let with_ring = with_ring && (!is_gpu(device) || kernel.groups() / (GROUPS + 1) > LANES as u32);
-        let ring = || Ring::new(kernel, host.frames.clone(), Layout::Anywhere, RING_BITS, GROUPS);
+        let ring = || Ring::new(kernel, Layout::Anywhere, RING_BITS, GROUPS);
         Ok(Self {
             kernel: kernel.clone(),
             queue: device.queue()?,
@@ -149,7 +149,7 @@ impl Lane {
                 for places in self.places.chunks(ring.batch()) {
                     ring.publish(places);
                 }
-                ring.look_after()
+                ring.look_after(&self.host.frames)
             }
             _ => self.launch(),
         }
@@ -169,19 +169,19 @@ impl Lane {
         };
         let Some(there) = device else {
             let [frames, places, answers, others] =
-                [&host.frames, &host.places, &host.answers, &host.others].map(Argument::Shared);
+                [&host.frames, &host.places, &host.answers, &host.others].map(Buffer::Shared);
             return kernel.launch(queue, &buffers(frames, places, answers, others), 0..*count);
         };
-        queue.copy_in(&host.frames, 0..packets * kernel.slice().bytes(), &there.frames, 0)?;
-        queue.copy_in(&host.places, 0..packets * size_of::<Place>(), &there.places, 0)?;
+        queue.copy_in(&mut host.frames, 0..packets * kernel.slice().bytes(), &there.frames, 0)?;
+        queue.copy_in(&mut host.places, 0..packets * size_of::<Place>(), &there.places, 0)?;
         let [frames, places, answers, others] =
-            [&there.frames, &there.places, &there.answers, &there.others].map(Argument::Memory);
+            [&there.frames, &there.places, &there.answers, &there.others].map(Buffer::Memory);
         kernel.launch(queue, &buffers(frames, places, answers, others), 0..*count)?;
-        queue.copy_out(&there.answers, 0..packets * size_of::<Answer>(), &host.answers, 0)?;
+        queue.copy_out(&there.answers, 0..packets * size_of::<Answer>(), &mut host.answers, 0)?;
         // In arrays of `room` words each.
         for acl in 0..kernel.acls() - 1 {
             let from = acl * *room as usize * 4;
-            queue.copy_out(&there.others, from..from + packets * 4, &host.others, from)?;
+            queue.copy_out(&there.others, from..from + packets * 4, &mut host.others, from)?;
         }
         Ok(())
     }
@@ -224,7 +224,7 @@ impl Lane {
                 // First, since a kernel may have left of itself: that is no reason to give the device up.
                 if let Some(ring) = &mut self.ring {
                     let starts = ring.starts();
-                    ring.look_after()?;
+                    ring.look_after(&self.host.frames)?;
                     if ring.starts() > starts {
                         continue;
                     }
@@ -248,7 +248,7 @@ impl Lane {
     }
 
     /// The first rule of another ACL than the first that matches each frame, as in [`Answer::first`].
-    pub fn first(&self, acl: usize, positions: &mut Vec<u32>) {
+    pub fn first(&mut self, acl: usize, positions: &mut Vec<u32>) {
         positions.resize(self.len(), 0);
         let from = (acl - 1) * self.room as usize * 4;
         self.host.others.read(from, bytemuck::cast_slice_mut(positions));

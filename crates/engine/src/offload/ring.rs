@@ -8,7 +8,7 @@ use std::iter::repeat;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packetloom_device::{Argument, Memory, Queue, Shared};
+use packetloom_device::{Buffer, Memory, Queue, Shared};
 
 use super::frames::{Answer, Buffers, Frames, Layout, Place, TOLD_APART};
 use super::{Error, is_gpu};
@@ -32,7 +32,6 @@ pub struct Ring {
     kernel: Arc<Frames>,
     /// Where the kernel is; none before it was launched for the first time, and after it was stopped.
     queue: Option<Queue>,
-    frames: Shared,
     layout: Layout,
     places: Shared,
     answers: Shared,
@@ -51,19 +50,12 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring of 2^`bits` batches of frames that lie in `frames`, judged by up to `groups` groups beside the one that asks for news. The
-    /// kernel is launched when something is published and [`Ring::look_after`] is called; until then other memory can be had without
-    /// waiting for it.
+    /// A ring of 2^`bits` batches of frames, judged by up to `groups` groups beside the one that asks for news. The kernel is launched
+    /// when something is published and [`Ring::look_after`] is called; until then other memory can be had without waiting for it.
     ///
     /// # Errors
     /// Where the device cannot use the host's memory, where it fails, or there is no memory.
-    pub fn new(
-        kernel: &Arc<Frames>,
-        frames: Shared,
-        layout: Layout,
-        bits: u32,
-        groups: u32,
-    ) -> Result<Self, Error> {
+    pub fn new(kernel: &Arc<Frames>, layout: Layout, bits: u32, groups: u32) -> Result<Self, Error> {
         let device = kernel.device();
         let room = (kernel.group() as usize) << bits;
         // A word for each batch, and the number of the next one.
@@ -73,7 +65,6 @@ impl Ring {
         Ok(Self {
             kernel: kernel.clone(),
             queue: None,
-            frames,
             layout,
             places: device.share(room * layout.bytes_per_place())?,
             answers: device.share(room * size_of::<Answer>())?,
@@ -105,7 +96,7 @@ impl Ring {
         self.starts
     }
 
-    fn start(&mut self) -> Result<(), Error> {
+    fn start(&mut self, frames: &Shared) -> Result<(), Error> {
         let mut queue = self.kernel.device().queue()?;
         // Batches that were judged before, and only not taken yet, are not judged again: their places may belong to others by then.
         let mut first = self.taken;
@@ -113,21 +104,24 @@ impl Ring {
         while first != self.published && self.has_answers(first, &mut answers) {
             first = first.wrapping_add(1);
         }
+        if self.told_first.is_busy() {
+            let why = "the kernel that was left to itself has not begun".into();
+            return Err(packetloom_device::Error::Failed { call: "Ring::start", why }.into());
+        }
         let told = vec![u64::from(first); self.told.len() / 8];
         self.told_first.store_words(0, &told);
-        queue.copy_in(&self.told_first, 0..self.told.len(), &self.told, 0)?;
+        queue.copy_in(&mut self.told_first, 0..self.told.len(), &self.told, 0)?;
         self.news.store(STOP, 0);
-        let [frames, places, answers, others] =
-            [&self.frames, &self.places, &self.answers, &self.others].map(Argument::Shared);
+        let [places, answers, others] = [&self.places, &self.answers, &self.others].map(Buffer::Shared);
         let buffers = Buffers {
-            frames,
-            bytes: self.frames.len() & !15,
+            frames: Buffer::Shared(frames),
+            bytes: frames.len() & !15,
             places,
             answers,
             others,
             room: self.kernel.group() << self.bits,
         };
-        let news = (Argument::Shared(&self.news), &self.told);
+        let news = (Buffer::Shared(&self.news), &self.told);
         let numbers = (self.bits, first, PATIENCE);
         self.kernel.launch_resident(&mut queue, &buffers, self.layout, news, numbers, self.groups)?;
         self.queue = Some(queue);
@@ -223,16 +217,17 @@ impl Ring {
         Answer::all_of_lap(answers, lap)
     }
 
-    /// Launches the kernel if it is not there and there is something to do. To be called now and then while batches are under way.
+    /// Launches the kernel if it is not there and there is something to do, for frames that lie in `frames`. To be called now and then while
+    /// batches are under way. The frames of batches that are not under way may be written meanwhile.
     ///
     /// # Errors
-    /// Where the device failed: batches that are under way will not be judged.
-    pub fn look_after(&mut self) -> Result<(), Error> {
+    /// Where the device failed, or has no room for the ring's buffers: batches that are under way will not be judged.
+    pub fn look_after(&mut self, frames: &Shared) -> Result<(), Error> {
         let has_left = match &mut self.queue {
             Some(queue) => queue.is_finished()?,
             None => true,
         };
-        if has_left && self.under_way() > 0 { self.start() } else { Ok(()) }
+        if has_left && self.under_way() > 0 { self.start(frames) } else { Ok(()) }
     }
 
     /// Tells the kernel to leave, and does not wait for that.

@@ -251,7 +251,7 @@ impl Runner<'_, '_> {
             Ok(true) => {
                 let start = Instant::now();
                 let time = start - away.sent;
-                self.take(&mut away.batch, &loan);
+                self.take(&mut away.batch, &mut loan);
                 self.standby.give_back(loan);
                 self.choice.judged_there(away.batch.len(), away.spent + start.elapsed(), time);
                 self.ways.observe(away.batch.len(), away.way, time);
@@ -284,7 +284,7 @@ impl Runner<'_, '_> {
     }
 
     /// Takes what the device found; frames that it could not tell are judged here.
-    fn take(&mut self, batch: &mut Batch, loan: &Loan) {
+    fn take(&mut self, batch: &mut Batch, loan: &mut Loan) {
         loan.lane.answers(&mut self.answers);
         self.others.resize_with(self.on.functions, Vec::new);
         for (acl, others) in self.others.iter_mut().enumerate().skip(1) {

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use packetloom_device::{Argument, Device, Id, Memory, Queue, Shared};
+use packetloom_device::{Buffer, Device, Id, Memory, Queue, Shared};
 use packetloom_io::Polled;
 use packetloom_nf::flows::Counts;
 use packetloom_nf::units::Span;
@@ -94,12 +94,7 @@ impl<M> Parts<M> {
         })
     }
 
-    fn buffers<'a>(
-        &'a self,
-        room: u32,
-        has_v6: bool,
-        argument: impl Fn(&'a M) -> Argument<'a>,
-    ) -> Buffers<'a> {
+    fn buffers<'a>(&'a self, room: u32, has_v6: bool, argument: impl Fn(&'a M) -> Buffer<'a>) -> Buffers<'a> {
         Buffers {
             records: argument(&self.records),
             wide: argument(&self.wide),
@@ -145,24 +140,24 @@ impl There {
         self.memory.wide.write(0, bytemuck::cast_slice(&self.wide));
         self.sent = Instant::now();
         let (room, has_v6, count) = (self.stateful.room(), !batch.v6().keys.is_empty(), self.records.len());
-        let (host, queue, dealt) = (&self.memory, &mut self.queue, &mut self.dealt);
+        let (host, queue, dealt) = (&mut self.memory, &mut self.queue, &mut self.dealt);
         let Some(copies) = &self.copies else {
-            let buffers = host.buffers(room, has_v6, Argument::Shared);
+            let buffers = host.buffers(room, has_v6, Buffer::Shared);
             return self.stateful.launch(queue, dealt, &buffers, count as u32, 0);
         };
-        queue.copy_in(&host.records, 0..count * size_of::<Record>(), &copies.records, 0)?;
-        queue.copy_in(&host.wide, 0..self.wide.len() * size_of::<Wide>(), &copies.wide, 0)?;
-        let buffers = copies.buffers(room, has_v6, Argument::Memory);
+        queue.copy_in(&mut host.records, 0..count * size_of::<Record>(), &copies.records, 0)?;
+        queue.copy_in(&mut host.wide, 0..self.wide.len() * size_of::<Wide>(), &copies.wide, 0)?;
+        let buffers = copies.buffers(room, has_v6, Buffer::Memory);
         self.stateful.launch(queue, dealt, &buffers, count as u32, 0)?;
-        queue.copy_out(&copies.answers, 0..count * size_of::<Answer>(), &host.answers, 0)?;
+        queue.copy_out(&copies.answers, 0..count * size_of::<Answer>(), &mut host.answers, 0)?;
         for number in 0..self.stateful.acls() {
             let begin = number * room as usize * size_of::<u32>();
-            queue.copy_out(&copies.first, begin..begin + count * size_of::<u32>(), &host.first, begin)?;
+            queue.copy_out(&copies.first, begin..begin + count * size_of::<u32>(), &mut host.first, begin)?;
         }
         Ok(queue.copy_out(
             &copies.wide_answers,
             0..if has_v6 { count * size_of::<Wide>() } else { 0 },
-            &host.wide_answers,
+            &mut host.wide_answers,
             0,
         )?)
     }
@@ -212,12 +207,13 @@ impl There {
     }
 
     /// Rewrites the packets of the batch as the device says.
-    fn rewrite(&self, batch: &mut Batch) {
-        for (frame, answer) in (0..).zip(&self.answers) {
+    fn rewrite(&mut self, batch: &mut Batch) {
+        let Self { answers, memory, .. } = self;
+        for (frame, answer) in (0..).zip(&*answers) {
             let wide = || {
                 let mut wide = Wide::default();
                 let at = frame as usize * size_of::<Wide>();
-                self.memory.wide_answers.read(at, bytemuck::bytes_of_mut(&mut wide));
+                memory.wide_answers.read(at, bytemuck::bytes_of_mut(&mut wide));
                 wide
             };
             answer.rewrite(batch, frame, wide);

@@ -14,7 +14,8 @@ use super::judge::Judge;
 use super::{Acl, Admits, Admitted, List, live, oracle};
 use crate::connections::{self, Arrival, Class, Connection, Signal, Tracker};
 use crate::flows::{
-    By, Crowd, FlowFunction, FlowOracle, Flows, Keeps, Kernel, KeyAt, StateAt, Transport, Visit, state_words,
+    By, Crowd, FlowFunction, FlowOracle, Flows, Keeps, Kernel, KernelSpec, KeyAt, StateAt, Transport, Visit,
+    state_words,
 };
 use crate::units::Span;
 use crate::{Found, Logged, PerFlow, Records, Report};
@@ -47,7 +48,7 @@ impl PerFlow for Acl {
             return None;
         }
         let Admits { timeouts, loose, .. } = &self.list.settings.admits;
-        Some(Kernel {
+        Some(Kernel::new(KernelSpec {
             name: "acl",
             texts: &[connections::KERNEL, ("acl", include_str!("acl.kernel.c"))],
             words: state_words::<Connection>(),
@@ -57,7 +58,7 @@ impl PerFlow for Acl {
             dscps: false,
             lists: false,
             decides: true,
-        })
+        }))
     }
 }
 

@@ -32,7 +32,7 @@ use serde_json::json;
 pub use self::config::{Config, Port, Service, ServiceBackend, TableSize, Weight};
 use self::returns::Returns;
 use self::services::{Named, Services};
-use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, StateAt, state_words};
+use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, state_words};
 use crate::{Form, PerFlow, Prepared, Report};
 
 /// A balancer ready to run.
@@ -139,7 +139,7 @@ impl PerFlow for Balancer {
         let each = if self.returns.is_some() { 5 } else { 3 };
         let counters = (1, each * self.services.backends().len());
         let words = state_words::<cpu::Chosen>();
-        Some(Kernel {
+        Some(Kernel::new(KernelSpec {
             name: "balancer",
             texts,
             words,
@@ -149,7 +149,7 @@ impl PerFlow for Balancer {
             dscps: false,
             lists: false,
             decides: false,
-        })
+        }))
     }
 }
 

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 pub use self::config::{Config, Invalid};
 use crate::connections::{Class, Connection, State, Tracker};
-use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, StateAt, state_words};
+use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, state_words};
 use crate::units::Span;
 use crate::{Form, PerFlow, Prepared, Report, connections, is_equal};
 
@@ -92,7 +92,7 @@ impl PerFlow for Conntrack {
         let Config { timeouts, loose, invalid, .. } = &self.config;
         let mut parameters = Tracker::new(timeouts, *loose).parameters();
         parameters.push(invalid.verdict().code().into());
-        Some(Kernel {
+        Some(Kernel::new(KernelSpec {
             name: "conntrack",
             texts,
             words: state_words::<Connection>(),
@@ -102,7 +102,7 @@ impl PerFlow for Conntrack {
             dscps: false,
             lists: false,
             decides: false,
-        })
+        }))
     }
 }
 

@@ -15,7 +15,8 @@ use serde_json::json;
 
 pub use self::config::Config;
 use crate::flows::{
-    By, Crowd, FlowFunction, FlowName, FlowOracle, Keeps, Kernel, StateAt, Top, adopt_counts, state_words,
+    By, Crowd, FlowFunction, FlowName, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, Top, adopt_counts,
+    state_words,
 };
 use crate::{Form, PerFlow, Prepared, Report, is_equal};
 
@@ -74,7 +75,7 @@ impl PerFlow for Counter {
     fn kernel(&self) -> Option<Kernel> {
         let texts = &[("counter", include_str!("counter.kernel.c"))];
         let words = state_words::<Counted>();
-        Some(Kernel {
+        Some(Kernel::new(KernelSpec {
             name: "counter",
             texts,
             words,
@@ -84,7 +85,7 @@ impl PerFlow for Counter {
             dscps: false,
             lists: false,
             decides: false,
-        })
+        }))
     }
 }
 

@@ -19,6 +19,7 @@ mod shared;
 mod tables;
 
 use std::fmt;
+use std::ops::Deref;
 
 pub use packetloom_packet::Role;
 use packetloom_packet::batch::{Columns, Parsed, Rewritable};
@@ -99,8 +100,15 @@ pub enum Crowd {
 /// It is called `<name>_step`, takes one packet to the next with its flow's state, and counts; `<name>_without` judges packets without an
 /// entry: see `offload/stateful` of the engine for what
 /// is there before it.
+///
+/// Devices run it as it is, so there are those of this crate alone: their texts access the flow's words, parameters and counters that they are given, and
+/// nothing else.
 #[derive(Clone, Debug)]
-pub struct Kernel {
+pub struct Kernel(KernelSpec);
+
+/// What there is to say of a [`Kernel`].
+#[derive(Clone, Debug)]
+pub struct KernelSpec {
     /// What its step is called.
     pub name: &'static str,
     /// Its text after such as it shares with other functions, each with the name of its file.
@@ -160,10 +168,27 @@ impl Decision {
 /// What functions list one by one at most.
 pub const LISTED: usize = 100;
 
+impl Deref for Kernel {
+    type Target = KernelSpec;
+
+    fn deref(&self) -> &KernelSpec {
+        &self.0
+    }
+}
+
 impl Kernel {
+    pub(crate) const fn new(spec: KernelSpec) -> Self {
+        Self(spec)
+    }
+
+    /// Gives it one more parameter: the bit of packets' notes that is its own.
+    pub fn add_note(&mut self, note: u32) {
+        self.0.parameters.push(note);
+    }
+
     /// What notes the first packets of flows that a function remembers, by a bit of packets' notes.
     pub fn remember(note: u32) -> Self {
-        Self {
+        Self(KernelSpec {
             name: "remember",
             texts: &[("remember", include_str!("remember.kernel.c"))],
             words: 0,
@@ -173,17 +198,17 @@ impl Kernel {
             dscps: false,
             lists: false,
             decides: false,
-        }
+        })
     }
 
     /// What has rules decide that were found before, as notes say from this bit on.
     pub fn decide(note: u32) -> Self {
-        Self {
+        Self(KernelSpec {
             name: "decide",
             texts: &[("decide", include_str!("decide.kernel.c"))],
             crowd: Crowd::Outlined(0),
-            ..Self::remember(note)
-        }
+            ..Self::remember(note).0
+        })
     }
 }
 

@@ -17,7 +17,9 @@ use serde_json::json;
 
 pub use self::config::Config;
 use crate::bucket::{self, Level, Parameters};
-use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, StateAt, parameters_of, state_words};
+use crate::flows::{
+    By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, parameters_of, state_words,
+};
 use crate::units::{Size, Throughput, Unit};
 use crate::{Form, PerFlow, Prepared, Report, is_equal};
 
@@ -84,7 +86,7 @@ impl PerFlow for Limiter {
         let mut parameters = parameters_of(&self.parameters);
         parameters.push((self.unit == Unit::Bytes).into());
         let words = state_words::<Level>();
-        Some(Kernel {
+        Some(Kernel::new(KernelSpec {
             name: "limiter",
             texts,
             words,
@@ -94,7 +96,7 @@ impl PerFlow for Limiter {
             dscps: false,
             lists: false,
             decides: false,
-        })
+        }))
     }
 }
 

@@ -39,7 +39,9 @@ use serde_json::json;
 
 pub use self::config::{Config, Kind, Mark, Mode};
 use self::meter::{Colour, Levels, SingleRate, SingleRateMarker, TwoRate, TwoRateMarker};
-use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, StateAt, parameters_of, state_words};
+use crate::flows::{
+    By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, parameters_of, state_words,
+};
 use crate::units::{Size, Throughput};
 use crate::{Error, Form, PerFlow, Prepared, Report, bucket, is_equal};
 
@@ -216,7 +218,7 @@ impl PerFlow for Policer {
             .extend(self.actions.map(|action| action.dscp().map_or(NONE, |dscp| u32::from(dscp.number()))));
         parameters.push(self.others.map_or(NONE, |others| others as u32));
         let words = state_words::<Levels>();
-        Some(Kernel {
+        Some(Kernel::new(KernelSpec {
             name: "policer",
             texts,
             words,
@@ -226,7 +228,7 @@ impl PerFlow for Policer {
             dscps: self.others.is_some(),
             lists: false,
             decides: false,
-        })
+        }))
     }
 }
 

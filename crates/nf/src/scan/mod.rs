@@ -38,7 +38,8 @@ use self::cpu::Steps;
 use self::fan_out::{FanOut, Window};
 use self::trw::{Hypotheses, Test, Walk};
 use crate::flows::{
-    By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, LISTED, StateAt, parameters_of, state_words,
+    By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, LISTED, StateAt, parameters_of,
+    state_words,
 };
 use crate::units::Span;
 use crate::{Form, PerFlow, Prepared, Report};
@@ -298,7 +299,7 @@ impl PerFlow for Scan {
         };
         parameters.extend([self.seed as u32, (self.seed >> 32) as u32]);
         parameters.push(self.action.verdict(Judged::Scanner).code().into());
-        Some(Kernel {
+        Some(Kernel::new(KernelSpec {
             name,
             texts,
             words: self.keeps().words,
@@ -308,7 +309,7 @@ impl PerFlow for Scan {
             dscps: false,
             lists: true,
             decides: false,
-        })
+        }))
     }
 }
 

@@ -19,7 +19,8 @@ use serde_json::json;
 
 pub use self::config::Config;
 use crate::flows::{
-    By, Crowd, FlowFunction, FlowName, FlowOracle, Keeps, Kernel, StateAt, Top, adopt_counts, state_words,
+    By, Crowd, FlowFunction, FlowName, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, Top, adopt_counts,
+    state_words,
 };
 use crate::{Form, PerFlow, Prepared, Report, is_equal};
 
@@ -84,7 +85,7 @@ impl PerFlow for SourceCounter {
     fn kernel(&self) -> Option<Kernel> {
         let texts = &[("source_counter", include_str!("source_counter.kernel.c"))];
         let words = state_words::<Counted>();
-        Some(Kernel {
+        Some(Kernel::new(KernelSpec {
             name: "source_counter",
             texts,
             words,
@@ -94,7 +95,7 @@ impl PerFlow for SourceCounter {
             dscps: false,
             lists: false,
             decides: false,
-        })
+        }))
     }
 }
 

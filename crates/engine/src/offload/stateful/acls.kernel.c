@@ -2,7 +2,7 @@
  * The first rule of an access list for each packet of one IP version that comes to it, and what that rule decides.
  *
  * Before this text stands that of rules.kernel.c. Defined by the host: VERSION (4, 6); ROUND_BITS; RECORD_..., VERDICT_..., DECISION_...; a bit of
- * answers, ANSWER_ENDS; NOT_ASKED, in place of a position, of packets that do not come.
+ * answers, ANSWER_ENDS; NOT_ASKED, in place of a position, of packets that do not come; FIND_RULES_PARAMETERS, what the kernel takes.
  */
 
 /* What a group shares. */
@@ -27,32 +27,26 @@ FUNCTION Key no_key(void) {
 }
 
 /* A packet's key, as functions before have left it. */
-FUNCTION Key packet_key(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GLOBAL const u32x4 *answers,
-                        GLOBAL const u32x4 *wide_answers, u32 index, u32 is_rewritten) {
-  u32x4 head = records[(u64)index * 2];
+FUNCTION Key packet_key(GLOBAL const Record *record, GLOBAL const Wide *wide, GLOBAL const Answer *answer,
+                        GLOBAL const Wide *wide_answer, u32 is_rewritten) {
+  Record own = *record;
   Key key;
-  key.source[0] = head.x;
-  key.destination[0] = head.y;
-  key.ports = head.z;
-  key.rest = head.w & ((1u << RECORD_DSCP) - 1);
+  key.source[0] = own.key[0];
+  key.destination[0] = own.key[1];
+  key.ports = own.key[2];
+  key.rest = own.key[3] & ((1u << RECORD_DSCP) - 1);
   if (is_rewritten) {
-    u32x4 answer = answers[index];
-    key.source[0] = answer.y;
-    key.destination[0] = answer.z;
-    key.ports = answer.w;
+    Answer now = *answer;
+    key.source[0] = now.source;
+    key.destination[0] = now.destination;
+    key.ports = now.ports;
   }
 #if VERSION == 6
-  GLOBAL const u32x4 *addresses = (is_rewritten ? wide_answers : wide) + (u64)index * 2;
-  u32x4 source = addresses[0];
-  u32x4 destination = addresses[1];
-  key.source[0] = source.x;
-  key.source[1] = source.y;
-  key.source[2] = source.z;
-  key.source[3] = source.w;
-  key.destination[0] = destination.x;
-  key.destination[1] = destination.y;
-  key.destination[2] = destination.z;
-  key.destination[3] = destination.w;
+  Wide addresses = is_rewritten ? *wide_answer : *wide;
+  for (u32 i = 0; i < ADDRESS_WORDS; i++) {
+    key.source[i] = addresses.source[i];
+    key.destination[i] = addresses.destination[i];
+  }
 #endif
   return key;
 }
@@ -62,10 +56,7 @@ FUNCTION Key packet_key(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, G
  * to its answer: a verdict or, where `note` is not 0, the decision itself, from that bit on. Those of rules have DECISION_BITS each. Where the
  * list `begins` answers, all packets come that take part.
  */
-KERNEL void find_rules(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GLOBAL u32x4 *answers, GLOBAL const u32x4 *wide_answers,
-                       GLOBAL u32 *first, u32 first_begin, u32 count, u32 begins, u32 note, GLOBAL const u32 *RESTRICT decisions, u32 by_default,
-                       GLOBAL const u32x4 *RESTRICT rules, GLOBAL const u32x4 *RESTRICT classes, GLOBAL const u32 *RESTRICT filter,
-                       GLOBAL const u32 *RESTRICT masks) {
+KERNEL void find_rules(FIND_RULES_PARAMETERS) {
   LOCAL_MEMORY(Group, group);
   load_tables(&group->tables, classes, filter);
   barrier_group();
@@ -79,8 +70,8 @@ KERNEL void find_rules(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GL
     for (u32 packet = lane(), bit = 1; packet < ROUND; packet += LANES, bit *= 2) {
       u32 index = start + packet;
       if (index < count) {
-        u32 kind = records[(u64)index * 2 + 1].w;
-        u32 verdict = begins ? VERDICT_PASS : answers[index].x & 0xff;
+        u32 kind = records[index].kind;
+        u32 verdict = begins ? VERDICT_PASS : answers[index].bits & 0xff;
         u32 is_own = (VERSION == 6) == ((kind & RECORD_IS_V6) != 0);
         own |= is_own ? bit : 0;
         coming |= is_own && (kind & RECORD_TAKES_PART) && verdict == VERDICT_PASS ? bit : 0;
@@ -93,8 +84,9 @@ KERNEL void find_rules(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GL
         /* Those that do not come are looked up as nothing. */
         Key key = no_key();
         if (coming & bit) {
-          u32 ends = begins ? 0 : answers[start + packet].x >> ANSWER_ENDS & 3;
-          key = packet_key(records, wide, answers, wide_answers, start + packet, ends);
+          u32 index = start + packet;
+          u32 ends = begins ? 0 : answers[index].bits >> ANSWER_ENDS & 3;
+          key = packet_key(&records[index], &wide[index], &answers[index], &wide_answers[index], ends);
         }
         waiting = look_up(tables, lanes, key, packet, waiting, rules, classes, masks);
       }
@@ -112,9 +104,8 @@ KERNEL void find_rules(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GL
       if (coming & bit) {
         u32 at = best % DECISIONS_A_WORD * DECISION_BITS;
         u32 decision = best == NONE ? by_default : decisions[best / DECISIONS_A_WORD] >> at & DECISION_MASK;
-        GLOBAL u32 *answer = (GLOBAL u32 *)&answers[index];
-        u32 before = begins ? VERDICT_PASS : *answer;
-        *answer = note ? before | decision << note : (before & ~0xffu) | DECISION_VERDICT(decision);
+        u32 before = begins ? VERDICT_PASS : answers[index].bits;
+        answers[index].bits = note ? before | decision << note : (before & ~0xffu) | DECISION_VERDICT(decision);
       }
     }
     /* Keys are written over now. */

@@ -6,22 +6,41 @@
 
 use packetloom_classify::NO_RULE;
 use packetloom_classify::image::{Algorithm, Image, Target};
-use packetloom_device::{Argument, Device, Entry, Loaded, Memory, Parameter, Program, Queue};
+use packetloom_device::{Arguments, Device, Entry, Kernel, LaidOut, Memory, Program, Queue};
 use packetloom_nf::flows::{DECISION_BITS, Decision};
 use packetloom_nf::{Offload, Prepared};
 use packetloom_packet::{MatchKey4, MatchKey6, Verdict};
 
-use super::records::{self, Answer, ENDS};
+use super::records::{self, Answer, ENDS, Record, Wide};
 use super::{Buffers, Error};
 use crate::offload::keys::Tables;
 use crate::offload::target;
 
 const ACLS: &str = include_str!("acls.kernel.c");
 
-const FIND: Entry = {
-    use Parameter::{Memory as M, U32};
-    Entry { name: "find_rules", parameters: &[M, M, M, M, M, U32, U32, U32, U32, M, U32, M, M, M, M] }
-};
+packetloom_device::arguments! {
+    /// What `find_rules` takes.
+    struct FindRules as FIND_RULES_PARAMETERS {
+        records: read Record [count],
+        wide: read Wide [wides],
+        answers: write Answer [count],
+        wide_answers: read Wide [wides],
+        /// Positions of rules, those of this list from `first_begin` on.
+        first: write u32 [first_begin + count],
+        first_begin: u32,
+        count: u32,
+        begins: u32,
+        note: u32,
+        decisions: fixed u32 [..],
+        by_default: u32,
+        rules: fixed u32x4 [..],
+        classes: fixed u32x4 [..],
+        filter: fixed u32 [..],
+        masks: fixed u32 [..],
+        /// Packets that may have wide addresses.
+        wides: host,
+    }
+}
 
 /// Bits of notes that a list needs that is among other functions: the decision, and whether it was taken.
 pub(super) const NOTE_BITS: u32 = DECISION_BITS + 1;
@@ -31,7 +50,7 @@ const NOT_ASKED: u32 = NO_RULE - 1;
 /// Rules of one IP version.
 #[derive(Debug)]
 struct Version {
-    kernel: Loaded,
+    kernel: Kernel<FindRules<'static>>,
     tables: Tables,
     /// Packets that a group takes at a time.
     round: u32,
@@ -114,25 +133,28 @@ impl Acl {
         versions: u32,
     ) -> Result<(), Error> {
         let begin = number * buffers.room;
-        for Version { kernel, tables, round } in self.versions.iter().take(versions as usize) {
-            let [rules, classes, filter, masks] = tables.arguments();
-            let arguments = [
-                buffers.records,
-                buffers.wide,
-                buffers.answers,
-                buffers.wide_answers,
-                buffers.first,
-                Argument::U32(begin),
-                Argument::U32(packets),
-                Argument::U32((number == 0 && self.place.stage == 0).into()),
-                Argument::U32(self.place.note.unwrap_or(0)),
-                Argument::Memory(&self.decisions),
-                Argument::U32(self.by_default),
+        for (version, Version { kernel, tables, round }) in
+            self.versions.iter().take(versions as usize).enumerate()
+        {
+            let [rules, classes, filter, masks] = tables.buffers();
+            let arguments = FindRules {
+                records: buffers.records,
+                wide: buffers.wide,
+                answers: buffers.answers,
+                wide_answers: buffers.wide_answers,
+                first: buffers.first,
+                first_begin: begin,
+                count: packets,
+                begins: (number == 0 && self.place.stage == 0).into(),
+                note: self.place.note.unwrap_or(0),
+                decisions: (&self.decisions).into(),
+                by_default: self.by_default,
                 rules,
                 classes,
                 filter,
                 masks,
-            ];
+                wides: if version == 1 { packets.into() } else { 0 },
+            };
             queue.launch(kernel, packets.div_ceil(*round).clamp(1, self.groups), &arguments)?;
         }
         Ok(())
@@ -151,7 +173,9 @@ impl Acl {
 
 impl Version {
     fn new(device: &Device, image: &Image, version: u32, target: &Target) -> Result<Self, Error> {
-        let source = format!("{}#line 1 \"acls.kernel.c\"\n{ACLS}", image.rounds());
+        let layouts = [Record::LAYOUT, Wide::LAYOUT, Answer::LAYOUT].map(|layout| layout.text).concat();
+        let source =
+            format!("{}#line 1 \"layouts\"\n{layouts}#line 1 \"acls.kernel.c\"\n{ACLS}", image.rounds());
         let number = |name: &str, value: u32| (name.to_owned(), format!("{value}u"));
         let mut defines: Vec<_> =
             records::defines().chain(Verdict::defines()).chain(Decision::defines()).collect();
@@ -159,6 +183,7 @@ impl Version {
             ("VERSION".to_owned(), version.to_string()),
             number("ANSWER_ENDS", ENDS),
             number("NOT_ASKED", NOT_ASKED),
+            FindRules::define(),
         ]);
         let program = Program {
             name: "acls",
@@ -168,10 +193,15 @@ impl Version {
             groups_per_unit: target.groups_per_unit,
             stays: false,
             local: image.local,
-            entries: vec![FIND],
+            entries: vec![Entry::of::<FindRules<'_>>("find_rules")],
         };
+        let loaded = device.build(&program)?.remove(0);
+        // SAFETY: the kernel goes through `count` packets, of which all memory has as many, and looks rules up in tables that are the image's, as
+        // that was laid out; of decisions there is one for each rule. Only here are the arguments made.
+        #[allow(unsafe_code)]
+        let kernel = unsafe { Kernel::new(loaded)? };
         Ok(Self {
-            kernel: device.build(&program)?.remove(0),
+            kernel,
             tables: Tables::new(device, image)?,
             round: image.round * (target.group / target.lanes),
         })

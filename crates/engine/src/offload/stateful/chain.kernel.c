@@ -27,6 +27,7 @@
  * - ELEPHANT_STAGES(S): those of the stages all of whose functions tell what many packets do to their state: see elephants.kernel.c;
  *   OUTLINE_WORDS: of the most telling one, and ELEPHANTS, how many flows that are elephants there may be;
  * - RULES_BEFORE: lists whose rules were found before the first run, which begin answers: see acls.kernel.c;
+ * - DEAL_PARAMETERS, JUDGE_PARAMETERS, SETTLE_PARAMETERS: what kernels take. Record, Wide and Answer are declared in Rust;
  * - RECORD_...: bits of a packet's last word; DEALS, whether the text is that of the first step or of the second.
  */
 
@@ -43,30 +44,24 @@ typedef struct {
 } Elephants;
 
 /* Gives an IPv6 packet the addresses that stand for it in an array of them. */
-FUNCTION void packet_addresses(PRIVATE Packet *packet, GLOBAL const u32x4 *wide, u32 index) {
-  u32x4 source = wide[(u64)index * 2];
-  u32x4 destination = wide[(u64)index * 2 + 1];
-  packet->source[0] = source.x;
-  packet->source[1] = source.y;
-  packet->source[2] = source.z;
-  packet->source[3] = source.w;
-  packet->destination[0] = destination.x;
-  packet->destination[1] = destination.y;
-  packet->destination[2] = destination.z;
-  packet->destination[3] = destination.w;
+FUNCTION void packet_addresses(PRIVATE Packet *packet, GLOBAL const Wide *wide, u32 index) {
+  Wide addresses = wide[index];
+  for (u32 i = 0; i < 4; i++) {
+    packet->source[i] = addresses.source[i];
+    packet->destination[i] = addresses.destination[i];
+  }
 }
 
-/* What is known of a packet: two words of sixteen bytes, and two more for IPv6. Its last word has what kind it is. */
-FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, u32 index, u32 is_v6) {
-  u32x4 head = records[(u64)index * 2];
-  u32x4 tail = records[(u64)index * 2 + 1];
-  packet->source[0] = head.x;
-  packet->destination[0] = head.y;
-  packet->ports = head.z;
-  packet->rest = head.w;
-  packet->now = tail.x | (u64)tail.y << 32;
-  packet->bytes = tail.z;
-  packet->kind = tail.w;
+/* What is known of a packet, and the addresses of one of IPv6. */
+FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const Record *records, GLOBAL const Wide *wide, u32 index, u32 is_v6) {
+  Record record = records[index];
+  packet->source[0] = record.key[0];
+  packet->destination[0] = record.key[1];
+  packet->ports = record.key[2];
+  packet->rest = record.key[3];
+  packet->now = record.time[0] | (u64)record.time[1] << 32;
+  packet->bytes = record.bytes;
+  packet->kind = record.kind;
   packet->is_v6 = is_v6;
   packet->ends = 0;
   packet->notes = 0;
@@ -109,7 +104,7 @@ FUNCTION u32 is_before(GLOBAL const u64 *record, GLOBAL const u64 *other) {
 }
 
 /* Leaves the first records of lists that have more after a batch: a group for each list, which has so many words. */
-KERNEL void settle(GLOBAL u64 *lists, u64 words) {
+KERNEL void settle(SETTLE_PARAMETERS) {
   LOCAL_MEMORY(Settle, work);
   GLOBAL u64 *list = lists + group_index() * words;
   GLOBAL u64 *records = list + LIST_HEAD;
@@ -215,9 +210,9 @@ typedef struct {
 #define NO_PART 0xffffu
 
 /* The part of a packet, or NO_PART; what becomes of that is answered by the first definition's. */
-FUNCTION u32 part_of(u32 by, u32 answers_others, GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, u32 index, u32 part_bits,
-                     u64 first_seed, u64 second_seed, GLOBAL u32x4 *answers) {
-  u32 kind = records[(u64)index * 2 + 1].w;
+FUNCTION u32 part_of(u32 by, u32 answers_others, GLOBAL const Record *records, GLOBAL const Wide *wide, u32 index, u32 part_bits,
+                     u64 first_seed, u64 second_seed, GLOBAL Answer *answers) {
+  u32 kind = records[index].kind;
   if (kind & RECORD_TAKES_PART) {
     Packet packet;
     u64 key[5];
@@ -228,11 +223,11 @@ FUNCTION u32 part_of(u32 by, u32 answers_others, GLOBAL const u32x4 *records, GL
     return states_part(hash, 1u << part_bits) | is_v6 << part_bits;
   }
   if (answers_others) {
-    u32x4 answer;
-    answer.x = kind >> RECORD_VERDICT & 0xff;
-    answer.y = 0;
-    answer.z = 0;
-    answer.w = 0;
+    Answer answer;
+    answer.bits = kind >> RECORD_VERDICT & 0xff;
+    answer.source = 0;
+    answer.destination = 0;
+    answer.ports = 0;
     answers[index] = answer;
   }
   return NO_PART;
@@ -263,9 +258,9 @@ FUNCTION void note_elephant(GLOBAL Elephants *elephants, u32 turn, u32 part, GLO
 }
 
 /* Deals packets out by flows of a definition. Elephants are looked for in batches that have a number. */
-FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, u32 count,
+FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const Record *records, GLOBAL const Wide *wide, u32 count,
                    u32 rounds, u32 part_bits, u32 versions, u64 first_seed, u64 second_seed, GLOBAL u16 *order, GLOBAL u16 *offsets,
-                   GLOBAL u32x4 *answers, GLOBAL Elephants *elephants, u32 turn, GLOBAL u64 *found, u32 batch) {
+                   GLOBAL Answer *answers, GLOBAL Elephants *elephants, u32 turn, GLOBAL u64 *found, u32 batch) {
   u32 parts = versions << part_bits;
   u32 bits = part_bits + versions - 1;
   u32 tile_items = GROUP * rounds;
@@ -280,7 +275,7 @@ FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u3
     for (u32 round = 0; round < rounds; round++) {
       u32 index = tile * tile_items + own + round * LANES;
       if (index < count) {
-        prefetch_global(records + (u64)index * 2);
+        prefetch_global(records + index);
       }
     }
     for (u32 round = 0; round < rounds; round++) {
@@ -372,9 +367,7 @@ FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const u3
 }
 
 #define DEAL(number, by)                                                                                                             \
-  KERNEL void deal_##number(GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, u32 count, u32 rounds, u32 part_bits, u32 versions,\
-                            u64 first_seed, u64 second_seed, GLOBAL u16 *order, GLOBAL u16 *offsets, GLOBAL u32x4 *answers,          \
-                            GLOBAL Elephants *elephants, u32 turn, GLOBAL u64 *found, u32 batch) {                                   \
+  KERNEL void deal_##number(DEAL_PARAMETERS) {                                                                                       \
     LOCAL_MEMORY(Deal, work);                                                                                                        \
     deal(work, by, number == 0, records, wide, count, rounds, part_bits, versions, first_seed, second_seed, order, offsets, answers, \
          elephants, turn, found, batch);                                                                                             \
@@ -421,10 +414,10 @@ typedef struct {
 
 /* What a stage works on. */
 typedef struct {
-  GLOBAL const u32x4 *records;
-  GLOBAL const u32x4 *wide;
-  GLOBAL u32x4 *answers;
-  GLOBAL u32x4 *wide_answers;
+  GLOBAL const Record *records;
+  GLOBAL const Wide *wide;
+  GLOBAL Answer *answers;
+  GLOBAL Wide *wide_answers;
   GLOBAL const u32 *parameters;
   /* Lists, each of so many words. */
   GLOBAL u64 *lists;
@@ -477,17 +470,17 @@ FUNCTION u32 packet_take(PRIVATE const Stage *stage, PRIVATE Taken *taken, u32 i
   taken->index = index;
   taken->answer = 0;
   if (!stage->begins) {
-    u32x4 answer = stage->answers[index];
-    taken->answer = answer.x;
-    packet->notes = answer.x & ANSWER_NOTES;
-    if (answer.x & NOTE_MARKED) {
-      packet_mark(packet, answer.x >> ANSWER_DSCP & 0x3f);
+    Answer answer = stage->answers[index];
+    taken->answer = answer.bits;
+    packet->notes = answer.bits & ANSWER_NOTES;
+    if (answer.bits & NOTE_MARKED) {
+      packet_mark(packet, answer.bits >> ANSWER_DSCP & 0x3f);
     }
-    packet->ends = answer.x >> ANSWER_ENDS & (END_SOURCE | END_DESTINATION);
+    packet->ends = answer.bits >> ANSWER_ENDS & (END_SOURCE | END_DESTINATION);
     if (packet->ends) {
-      packet->source[0] = answer.y;
-      packet->destination[0] = answer.z;
-      packet->ports = answer.w;
+      packet->source[0] = answer.source;
+      packet->destination[0] = answer.destination;
+      packet->ports = answer.ports;
       if (stage->is_v6) {
         packet_addresses(packet, stage->wide_answers, index);
       }
@@ -504,27 +497,22 @@ FUNCTION u32 packet_take(PRIVATE const Stage *stage, PRIVATE Taken *taken, u32 i
 }
 
 FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *packet, u32 index, u32 verdict, u32 anew) {
-  u32x4 answer;
-  answer.x = verdict | packet->ends << ANSWER_ENDS | packet->notes | anew;
+  Answer answer;
+  answer.bits = verdict | packet->ends << ANSWER_ENDS | packet->notes | anew;
   if (packet->notes & NOTE_MARKED) {
-    answer.x |= packet_dscp(packet) << ANSWER_DSCP;
+    answer.bits |= packet_dscp(packet) << ANSWER_DSCP;
   }
-  answer.y = packet->source[0];
-  answer.z = packet->destination[0];
-  answer.w = packet->ports;
+  answer.source = packet->source[0];
+  answer.destination = packet->destination[0];
+  answer.ports = packet->ports;
   stage->answers[index] = answer;
   if (stage->is_v6 && packet->ends) {
-    u32x4 end;
-    end.x = packet->source[0];
-    end.y = packet->source[1];
-    end.z = packet->source[2];
-    end.w = packet->source[3];
-    stage->wide_answers[(u64)index * 2] = end;
-    end.x = packet->destination[0];
-    end.y = packet->destination[1];
-    end.z = packet->destination[2];
-    end.w = packet->destination[3];
-    stage->wide_answers[(u64)index * 2 + 1] = end;
+    Wide addresses;
+    for (u32 i = 0; i < 4; i++) {
+      addresses.source[i] = packet->source[i];
+      addresses.destination[i] = packet->destination[i];
+    }
+    stage->wide_answers[index] = addresses;
   }
 }
 
@@ -958,7 +946,7 @@ FUNCTION u32 next_part(LOCAL Judge *work) {
       at += team->size;                                                                                                              \
       if (at < all) {                                                                                                                \
         index = packet_of(work, team, tiles, tile_items, order, at);                                                                 \
-        prefetch_global(stage->records + (u64)index * 2);                                                                            \
+        prefetch_global(stage->records + index);                                                                                     \
       }                                                                                                                              \
       judge_taken_##number(work, stage, team, drops_refused, looks, &taken, totals, more, counts);                                   \
     }                                                                                                                                \
@@ -1013,14 +1001,7 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
   flush_more(work, counted);
 }
 
-/* What the kernels of a stage are given, and what they begin with. */
-#define STAGE_PARAMETERS                                                                                                             \
-  GLOBAL const u32x4 *records, GLOBAL const u32x4 *wide, GLOBAL u32x4 *answers, GLOBAL u32x4 *wide_answers, u32 tiles, u32 tile_items,\
-      u32 part_bits, u32 versions, GLOBAL const u16 *order, GLOBAL const u16 *offsets, GLOBAL u32 *tags, GLOBAL u64 *entries,        \
-      GLOBAL u32 *held, u64 since, u32 regions, u32 groups, u32 capacity, u64 timeout, u32 when_full, u64 first_seed, u64 second_seed,\
-      GLOBAL const u32 *parameters, GLOBAL u64 *counted, GLOBAL u64 *lists, u64 list_words, GLOBAL Elephants *elephants,             \
-      GLOBAL u64 *outlines, u32 turn, u32 leaves
-
+/* What the kernels of a stage begin with. */
 #define STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                    \
   LOCAL_MEMORY(Judge, work);                                                                                                         \
   Stage stage;                                                                                                                       \
@@ -1072,7 +1053,7 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
 FUNCTION u32 is_elephant(GLOBAL const Elephants *elephants, u32 turn, u32 part) { return elephants->turns[part] == turn; }
 
 #define JUDGE_VERSION(number, version, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                         \
-  KERNEL void judge_##version##_##number(STAGE_PARAMETERS) {                                                                         \
+  KERNEL void judge_##version##_##number(JUDGE_PARAMETERS) {                                                                         \
     STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                        \
     COUNTS_BEGIN                                                                                                                     \
     u32 drops_refused = when_full == FULL_DROPS;                                                                                     \

@@ -272,7 +272,7 @@ FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
   for (u32 piece = (group_index() + elephant.next) % group_count(); piece < elephant.pieces; piece += group_count())
 
 #define ELEPHANTS_OF_VERSION(number, version, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                  \
-  KERNEL void outline_##version##_##number(STAGE_PARAMETERS) {                                                                       \
+  KERNEL void outline_##version##_##number(JUDGE_PARAMETERS) {                                                                       \
     STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                        \
     EACH_ELEPHANT {                                                                                                                  \
       EACH_PIECE {                                                                                                                   \
@@ -281,7 +281,7 @@ FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
       }                                                                                                                              \
     }                                                                                                                                \
   }                                                                                                                                  \
-  KERNEL void follow_##version##_##number(STAGE_PARAMETERS) {                                                                        \
+  KERNEL void follow_##version##_##number(JUDGE_PARAMETERS) {                                                                        \
     STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                        \
     COUNTS_BEGIN                                                                                                                     \
     EACH_ELEPHANT {                                                                                                                  \
@@ -293,7 +293,7 @@ FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
     barrier_group();                                                                                                                 \
     flush_counted(work, totals, &counts, counted, counted + TOTALS + MORE_COUNT + own_definition * 4);                               \
   }                                                                                                                                  \
-  KERNEL void finish_##version##_##number(STAGE_PARAMETERS) {                                                                        \
+  KERNEL void finish_##version##_##number(JUDGE_PARAMETERS) {                                                                        \
     STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                        \
     COUNTS_BEGIN                                                                                                                     \
     EACH_ELEPHANT {                                                                                                                  \

@@ -5,7 +5,8 @@
  *
  * Defined by the host: SLICE, the bytes of a frame that are looked at, a multiple of 16; what frames.kernel.c calls
  * VERDICT_OF(reject); RECORD_..., ANSWER_ENDS and ANSWER_MARKED, bits of records and answers; PROTOCOL_...; WRITTEN and BY_HOST, bits of what
- * the host is told of a packet beside its verdict.
+ * the host is told of a packet beside its verdict; READ_HEADERS_PARAMETERS and others, what the kernels take. Record, Wide, Answer and Mended are
+ * declared in Rust.
  */
 
 /* Sixteen bytes at a time. */
@@ -14,8 +15,6 @@
 #define SLICE_WORDS (PIECES * 4 + 1)
 /* In place of a frame's length: software must look at it. */
 #define NO_LEN 0xffffu
-/* Words of what software found out about a packet: its record, its addresses, its number. */
-#define MENDED_PIECES 5
 
 typedef struct {
   u32 slices[LANES][SLICE_WORDS];
@@ -60,9 +59,7 @@ FUNCTION u32x4 four(u32 x, u32 y, u32 z, u32 w) {
  * before the first answer is needed. The headers stay in `slices`, for those who write. What the host must know of as many packets as there
  * are lanes is a word of `found`: which of them software must look at (low half), and which are IPv6.
  */
-KERNEL void read_headers(GLOBAL const u8 *frames, GLOBAL const u16 *lens, GLOBAL const u32 *times, u32 first, u32 count, u32 stride,
-                         u32 link, u64 base, GLOBAL u32x4 *slices, GLOBAL u32 *spots, GLOBAL u32x4 *records, GLOBAL u32x4 *wide,
-                         GLOBAL u64 *found) {
+KERNEL void read_headers(READ_HEADERS_PARAMETERS) {
   LOCAL_MEMORY(Group, group);
   LOCAL Warp *warp = &group->warps[lanes_index()];
   u32 step = group_count() * GROUP;
@@ -100,18 +97,28 @@ KERNEL void read_headers(GLOBAL const u8 *frames, GLOBAL const u16 *lens, GLOBAL
       }
       is_beyond = headers.kind == HEADERS_BEYOND;
       is_v6 = headers.kind == HEADERS_V6;
-      u32x4 head = four(0, 0, 0, 0);
-      u32x4 tail = four(0, 0, 0, VERDICT_OF(headers.reject) << RECORD_VERDICT);
+      Record record;
+      record.key[0] = record.key[1] = record.key[2] = record.key[3] = 0;
+      record.time[0] = record.time[1] = record.bytes = 0;
+      record.kind = VERDICT_OF(headers.reject) << RECORD_VERDICT;
       if (is_v6 || headers.kind == HEADERS_V4) {
-        head = four(is_v6 ? 0 : headers.source[0], is_v6 ? 0 : headers.destination[0], headers.ports, headers.rest);
-        tail = four((u32)now, (u32)(now >> 32), headers.ip_bytes, RECORD_TAKES_PART | (is_v6 ? RECORD_IS_V6 : 0));
+        record.key[0] = is_v6 ? 0 : headers.source[0];
+        record.key[1] = is_v6 ? 0 : headers.destination[0];
+        record.key[2] = headers.ports;
+        record.key[3] = headers.rest;
+        record.time[0] = (u32)now;
+        record.time[1] = (u32)(now >> 32);
+        record.bytes = headers.ip_bytes;
+        record.kind = RECORD_TAKES_PART | (is_v6 ? RECORD_IS_V6 : 0);
       }
-      records[(u64)index * 2] = head;
-      records[(u64)index * 2 + 1] = tail;
+      records[index] = record;
       if (is_v6) {
-        wide[(u64)index * 2] = four(headers.source[0], headers.source[1], headers.source[2], headers.source[3]);
-        wide[(u64)index * 2 + 1] =
-            four(headers.destination[0], headers.destination[1], headers.destination[2], headers.destination[3]);
+        Wide addresses;
+        for (u32 i = 0; i < 4; i++) {
+          addresses.source[i] = headers.source[i];
+          addresses.destination[i] = headers.destination[i];
+        }
+        wide[index] = addresses;
       }
       spots[index] = SPOT(headers);
     }
@@ -125,14 +132,11 @@ KERNEL void read_headers(GLOBAL const u8 *frames, GLOBAL const u16 *lens, GLOBAL
 }
 
 /* Puts what software found out about some packets in the place of what was read. */
-KERNEL void mend_records(GLOBAL const u32x4 *mended, u32 count, GLOBAL u32x4 *records, GLOBAL u32x4 *wide, GLOBAL u32 *spots) {
+KERNEL void mend_records(MEND_RECORDS_PARAMETERS) {
   for (u32 i = group_index() * GROUP + local_index(); i < count; i += group_count() * GROUP) {
-    GLOBAL const u32x4 *own = &mended[(u64)i * MENDED_PIECES];
-    u32 index = own[4].x;
-    records[(u64)index * 2] = own[0];
-    records[(u64)index * 2 + 1] = own[1];
-    wide[(u64)index * 2] = own[2];
-    wide[(u64)index * 2 + 1] = own[3];
+    u32 index = mended[i].packet;
+    records[index] = mended[i].record;
+    wide[index] = mended[i].wide;
     spots[index] = NO_SPOT;
   }
 }
@@ -234,8 +238,7 @@ FUNCTION void rewrite_end(LOCAL u8 *slice, PRIVATE const Rewritten *to, u32 is_s
  * Tells the host the verdicts on `count` packets, a byte each, and writes the headers of those that pass and were rewritten, whole slices one after
  * the other: where there is none, nothing is written.
  */
-KERNEL void write_headers(u32 count, GLOBAL const u32x4 *records, GLOBAL const u32x4 *answers, GLOBAL const u32x4 *wide_answers,
-                          GLOBAL const u32x4 *slices, GLOBAL const u32 *spots, GLOBAL u8 *verdicts, GLOBAL u32x4 *written) {
+KERNEL void write_headers(WRITE_HEADERS_PARAMETERS) {
   LOCAL_MEMORY(Group, group);
   LOCAL Warp *warp = &group->warps[lanes_index()];
   u32 step = group_count() * GROUP;
@@ -244,35 +247,30 @@ KERNEL void write_headers(u32 count, GLOBAL const u32x4 *records, GLOBAL const u
     u32 verdict = 0;
     Rewritten to;
     if (index < count) {
-      u32x4 answer = answers[index];
-      verdict = answer.x & 0xff;
-      to.ends = verdict == VERDICT_PASS ? answer.x >> ANSWER_ENDS & (END_SOURCE | END_DESTINATION) : 0;
-      if (verdict == VERDICT_PASS && (answer.x & ANSWER_MARKED)) {
+      Answer answer = answers[index];
+      verdict = answer.bits & 0xff;
+      to.ends = verdict == VERDICT_PASS ? answer.bits >> ANSWER_ENDS & (END_SOURCE | END_DESTINATION) : 0;
+      if (verdict == VERDICT_PASS && (answer.bits & ANSWER_MARKED)) {
         /* DSCPs are written by the host. */
         to.ends = 0;
         verdict |= BY_HOST;
       }
       if (to.ends) {
-        u32x4 head = records[(u64)index * 2];
-        to.is_v6 = records[(u64)index * 2 + 1].w & RECORD_IS_V6;
+        Record record = records[index];
+        to.is_v6 = record.kind & RECORD_IS_V6;
         to.spot = spots[index];
-        to.rest = head.w;
-        to.ports = answer.w;
-        u32x4 source = four(answer.y, 0, 0, 0);
-        u32x4 destination = four(answer.z, 0, 0, 0);
+        to.rest = record.key[3];
+        to.ports = answer.ports;
+        to.source[0] = answer.source;
+        to.destination[0] = answer.destination;
         if (to.is_v6) {
-          source = wide_answers[(u64)index * 2];
-          destination = wide_answers[(u64)index * 2 + 1];
+          Wide addresses = wide_answers[index];
+          for (u32 i = 0; i < 4; i++) {
+            to.source[i] = addresses.source[i];
+            to.destination[i] = addresses.destination[i];
+          }
         }
-        to.source[0] = source.x;
-        to.source[1] = source.y;
-        to.source[2] = source.z;
-        to.source[3] = source.w;
-        to.destination[0] = destination.x;
-        to.destination[1] = destination.y;
-        to.destination[2] = destination.z;
-        to.destination[3] = destination.w;
-        verdict |= is_in_slice(&to, head.z) ? WRITTEN : BY_HOST;
+        verdict |= is_in_slice(&to, record.key[2]) ? WRITTEN : BY_HOST;
       }
       verdicts[index] = (u8)verdict;
     }

@@ -8,7 +8,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use packetloom_device::{Argument, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue, Shared};
+use packetloom_device::{
+    Arguments, Buffer, Device, Entry, Id, Kernel, LaidOut, Layout, Memory, Program, Queue, Shared, u32x4,
+};
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{Headers, LinkType, Timestamp, Verdict, dissect, protocol};
 
@@ -19,14 +21,55 @@ use crate::offload::{Error, is_gpu, policy_define};
 
 const HEADERS: &str = include_str!("headers.kernel.c");
 
-const ENTRIES: [Entry; 3] = {
-    use Parameter::{Memory as M, U32, U64};
-    [
-        Entry { name: "read_headers", parameters: &[M, M, M, U32, U32, U32, U32, U64, M, M, M, M, M] },
-        Entry { name: "mend_records", parameters: &[M, U32, M, M, M] },
-        Entry { name: "write_headers", parameters: &[U32, M, M, M, M, M, M, M] },
-    ]
-};
+packetloom_device::arguments! {
+    /// What `read_headers` takes.
+    struct ReadHeaders as READ_HEADERS_PARAMETERS {
+        /// Slots: frames that begin `stride` bytes apart, their lengths, and their times after `base`.
+        frames: live u8 [(first + count) * stride],
+        lens: live u16 [first + count],
+        times: live u32 [first + count],
+        first: u32,
+        count: u32,
+        stride: u32,
+        link: u32,
+        base: u64,
+        slices: write u32x4 [count * slice / 16],
+        spots: write u32 [count],
+        records: write Record [count],
+        wide: write Wide [count],
+        found: write u64 [count.div_ceil(lanes)],
+        /// Bytes that are read of each frame, and items that run in step.
+        slice: host,
+        lanes: host,
+    } where slice <= stride, stride.is_multiple_of(16)
+}
+
+packetloom_device::arguments! {
+    /// What `mend_records` takes: of packets below `room` each.
+    struct MendRecords as MEND_RECORDS_PARAMETERS {
+        mended: fixed Mended [count],
+        count: u32,
+        records: write Record [room],
+        wide: write Wide [room],
+        spots: write u32 [room],
+        room: host,
+    }
+}
+
+packetloom_device::arguments! {
+    /// What `write_headers` takes.
+    struct WriteHeaders as WRITE_HEADERS_PARAMETERS {
+        count: u32,
+        records: read Record [count],
+        answers: read Answer [count],
+        wide_answers: read Wide [count],
+        slices: read u32x4 [count * slice / 16],
+        spots: read u32 [count],
+        verdicts: write u8 [count],
+        written: write u32x4 [count * slice / 16],
+        slice: host,
+    }
+}
 
 /// Of so many compute units of a GPU one has a group that reads, and one a group that writes, as large as can be: with a header of each item on its
 /// way that keeps a bus busy. Groups that judge may need whole units, and wait for each that has any of those.
@@ -42,7 +85,7 @@ const WRITTEN: u8 = 1 << 7;
 const BY_HOST: u8 = 1 << 6;
 
 /// Memory that is shared with a device, for the frames that it is to read: places of as many bytes, each with a length and a time.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Slots {
     frames: Shared,
     lens: Shared,
@@ -75,7 +118,7 @@ impl Slots {
     ///
     /// # Panics
     /// Where there is no such slot.
-    pub fn put(&self, slot: u32, frame: &[u8], link: LinkType, time: Option<u32>) {
+    pub fn put(&mut self, slot: u32, frame: &[u8], link: LinkType, time: Option<u32>) {
         let slot = slot as usize;
         let stride = self.stride as usize;
         self.frames.write(slot * stride, &frame[..frame.len().min(stride)]);
@@ -123,9 +166,9 @@ impl Outcome {
 #[derive(Debug)]
 pub struct Port {
     device: Device,
-    read: Loaded,
-    mend: Loaded,
-    write: Loaded,
+    read: Kernel<ReadHeaders<'static>>,
+    mend: Kernel<MendRecords<'static>>,
+    write: Kernel<WriteHeaders<'static>>,
     slice: Slice,
     /// Packets that a word of what is found tells of.
     lanes: u32,
@@ -159,6 +202,9 @@ impl Port {
         let mut defines = dissect::defines();
         defines.push(policy_define(policy));
         defines.extend([
+            ReadHeaders::define(),
+            MendRecords::define(),
+            WriteHeaders::define(),
             number("SLICE", slice.bytes() as u32),
             number("VERDICT_PASS", Verdict::Pass.code().into()),
             number("RECORD_TAKES_PART", TAKES_PART),
@@ -175,8 +221,9 @@ impl Port {
         let program = Program {
             name: "headers",
             source: format!(
-                "#line 1 \"dissect.kernel.c\"\n{}#line 1 \"headers.kernel.c\"\n{HEADERS}",
-                dissect::KERNEL
+                "#line 1 \"dissect.kernel.c\"\n{}#line 1 \"layouts\"\n{}#line 1 \"headers.kernel.c\"\n{HEADERS}",
+                dissect::KERNEL,
+                LAYOUTS.map(|layout| layout.text).concat(),
             ),
             defines,
             group,
@@ -184,11 +231,18 @@ impl Port {
             // Others are to find room for their groups where there are units left.
             stays: true,
             local: (group * local_bytes(slice)).next_multiple_of(16),
-            entries: ENTRIES.to_vec(),
+            entries: vec![
+                Entry::of::<ReadHeaders<'_>>("read_headers"),
+                Entry::of::<MendRecords<'_>>("mend_records"),
+                Entry::of::<WriteHeaders<'_>>("write_headers"),
+            ],
         };
-        let [read, mend, write] = <[Loaded; 3]>::try_from(device.build(&program)?).unwrap_or_else(|loaded| {
-            unreachable!("a kernel for each of three entries, not {}", loaded.len());
-        });
+        let mut loaded = device.build(&program)?;
+        let (write, mend, read) = (loaded.remove(2), loaded.remove(1), loaded.remove(0));
+        // SAFETY: the kernels go through `count` packets, of which all memory has as many; those that are mended lie below `room`, as they were
+        // read here. What a header says of where others are is checked against the slice.
+        #[allow(unsafe_code)]
+        let (read, mend, write) = unsafe { (Kernel::new(read)?, Kernel::new(mend)?, Kernel::new(write)?) };
         let groups =
             if is_gpu(device) { description.units.div_ceil(UNITS_OF_A_READER) } else { description.units };
         Ok(Self { device: device.clone(), read, mend, write, slice, lanes, groups, policy })
@@ -196,7 +250,7 @@ impl Port {
 
     /// Groups for so many packets.
     fn groups(&self, packets: u32) -> u32 {
-        packets.div_ceil(self.read.group).clamp(1, self.groups)
+        packets.div_ceil(self.read.group()).clamp(1, self.groups)
     }
 }
 
@@ -205,15 +259,19 @@ const fn local_bytes(slice: Slice) -> u32 {
     slice.bytes() as u32 + size_of::<u32>() as u32
 }
 
-/// What software found out about a packet.
-#[derive(Clone, Copy, Debug, Default, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C, align(16))]
-struct Mended {
-    record: Record,
-    wide: Wide,
-    packet: u32,
-    none: [u32; 3],
+packetloom_device::layout! {
+    /// What software found out about a packet.
+    #[derive(Clone, Copy, Debug, Default, bytemuck::Pod, bytemuck::Zeroable)]
+    align(16) struct Mended {
+        record: Record,
+        wide: Wide,
+        packet: u32,
+        none: [u32; 3],
+    }
 }
+
+/// What kernels have to know.
+const LAYOUTS: [Layout; 4] = [Record::LAYOUT, Wide::LAYOUT, Answer::LAYOUT, Mended::LAYOUT];
 
 /// A place for one batch at a time, with a queue of its own: several of them keep a bus busy in both directions while a device judges.
 #[derive(Debug)]
@@ -304,21 +362,24 @@ impl Lane {
         if count == 0 {
             return Ok(());
         }
-        let arguments = [
-            Argument::Shared(&slots.frames),
-            Argument::Shared(&slots.lens),
-            Argument::Shared(&slots.times),
-            Argument::U32(packets.start),
-            Argument::U32(count),
-            Argument::U32(slots.stride),
-            Argument::U32(slots.link.0.into()),
-            Argument::U64(base.as_nanos()),
-            Argument::Memory(&self.there.slices),
-            Argument::Memory(&self.there.spots),
-            Argument::Memory(&self.there.records),
-            Argument::Memory(&self.there.wide),
-            Argument::Shared(&self.found),
-        ];
+        let There { slices, spots, records, wide, .. } = &self.there;
+        let arguments = ReadHeaders {
+            frames: (&slots.frames).into(),
+            lens: (&slots.lens).into(),
+            times: (&slots.times).into(),
+            first: packets.start,
+            count,
+            stride: slots.stride,
+            link: slots.link.0.into(),
+            base: base.as_nanos(),
+            slices: slices.into(),
+            spots: spots.into(),
+            records: records.into(),
+            wide: wide.into(),
+            found: (&self.found).into(),
+            slice: slice.into(),
+            lanes: self.port.lanes.into(),
+        };
         Ok(self.queue.launch(&self.port.read, self.port.groups(count), &arguments)?)
     }
 
@@ -358,7 +419,7 @@ impl Lane {
         }
         let There { slices, spots, records, wide, answers, wide_answers, first } = &self.there;
         let [records, wide, answers, wide_answers, first] =
-            [records, wide, answers, wide_answers, first].map(Argument::Memory);
+            [records, wide, answers, wide_answers, first].map(Buffer::Memory);
         let (room, has_v6) = (self.room, self.has_v6);
         let buffers = Buffers { records, wide, answers, wide_answers, first, room, has_v6 };
         stateful.deal(&mut self.queue, &mut self.dealt, &buffers, self.count)?;
@@ -369,16 +430,17 @@ impl Lane {
         };
         stateful.judge_with(queue, &self.dealt, &buffers, 0, groups)?;
         self.queue.wait_for(queue)?;
-        let arguments = [
-            Argument::U32(self.count),
+        let arguments = WriteHeaders {
+            count: self.count,
             records,
             answers,
             wide_answers,
-            Argument::Memory(slices),
-            Argument::Memory(spots),
-            Argument::Shared(&self.verdicts),
-            Argument::Shared(&self.written),
-        ];
+            slices: slices.into(),
+            spots: spots.into(),
+            verdicts: (&self.verdicts).into(),
+            written: (&self.written).into(),
+            slice: self.port.slice.bytes() as u64,
+        };
         Ok(self.queue.launch(&self.port.write, self.port.groups(self.count), &arguments)?)
     }
 
@@ -402,13 +464,14 @@ impl Lane {
             });
             let mended: Vec<_> = mended.collect();
             self.mended.write(0, bytemuck::cast_slice(&mended));
-            let arguments = [
-                Argument::Shared(&self.mended),
-                Argument::U32(mended.len() as u32),
-                Argument::Memory(&self.there.records),
-                Argument::Memory(&self.there.wide),
-                Argument::Memory(&self.there.spots),
-            ];
+            let arguments = MendRecords {
+                mended: (&self.mended).into(),
+                count: mended.len() as u32,
+                records: (&self.there.records).into(),
+                wide: (&self.there.wide).into(),
+                spots: (&self.there.spots).into(),
+                room: self.room.into(),
+            };
             self.queue.launch(&self.port.mend, self.port.groups(mended.len() as u32), &arguments)?;
             // Before they are judged, and before the memory is used again.
             self.queue.finish()?;
@@ -417,7 +480,7 @@ impl Lane {
     }
 
     /// What became of each packet, once it is all there.
-    pub fn outcomes(&self, outcomes: &mut Vec<Outcome>) {
+    pub fn outcomes(&mut self, outcomes: &mut Vec<Outcome>) {
         outcomes.resize(self.len(), Outcome::default());
         self.verdicts.read(0, bytemuck::cast_slice_mut(outcomes));
     }
@@ -426,7 +489,7 @@ impl Lane {
     ///
     /// # Panics
     /// Where there is no such packet.
-    pub fn read_header(&self, packet: u32, frame: &mut [u8]) {
+    pub fn read_header(&mut self, packet: u32, frame: &mut [u8]) {
         assert!(packet < self.count, "packet {packet} of {}", self.count);
         let slice = self.port.slice.bytes();
         let len = frame.len().min(slice);
@@ -445,5 +508,22 @@ impl Lane {
             self.queue.read(&self.there.wide_answers, 0, bytemuck::cast_slice_mut(&mut wide))?;
         }
         Ok(answers.into_iter().zip(wide).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packetloom_device::Cache;
+
+    use super::*;
+
+    #[test]
+    fn compilers_lay_out_what_is_shared_as_it_is_here() {
+        for id in [Id::Host, Id::OpenCl(0), Id::Cuda(0)] {
+            match Device::open(id, Cache::none()) {
+                Ok(device) => assert_eq!(Layout::check(&LAYOUTS, &device), Ok(()), "{id}"),
+                Err(error) => assert!(id != Id::Host, "{error}"),
+            }
+        }
     }
 }

@@ -12,7 +12,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use packetloom_device::{
-    Argument, Description, Device, Entry, Id, Loaded, Memory, Parameter, Program, Queue, Shared,
+    Arguments, Buffer, Description, Device, Entry, Id, Kernel as Vouched, LaidOut, Loaded, Memory, Program,
+    Queue, Shared,
 };
 use packetloom_nf::flows::{
     By, Counts, Crowd, Decision, Definition, Flows, Kernel, LISTED, V4, V6, WhenFull,
@@ -65,18 +66,81 @@ const BY: [(&str, By); 4] = [
     ("BY_CONNECTION", By::Connection),
 ];
 
-const DEAL: &[Parameter] = {
-    use Parameter::{Memory as M, U32, U64};
-    &[M, M, U32, U32, U32, U32, U64, U64, M, M, M, M, U32, M, U32]
-};
-const JUDGE: &[Parameter] = {
-    use Parameter::{Memory as M, U32, U64};
-    &[
-        M, M, M, M, U32, U32, U32, U32, M, M, M, M, M, U64, U32, U32, U32, U64, U32, U64, U64, M, M, M, U64,
-        M, M, U32, U32,
-    ]
-};
-const SETTLE: Entry = Entry { name: "settle", parameters: &[Parameter::Memory, Parameter::U64] };
+packetloom_device::arguments! {
+    /// What kernels that deal take.
+    struct Deal as DEAL_PARAMETERS {
+        records: read Record [count],
+        wide: read Wide [wides],
+        count: u32,
+        /// Packets of a tile for each item.
+        rounds: u32,
+        part_bits: u32,
+        versions: u32,
+        first_seed: u64,
+        second_seed: u64,
+        /// Whole tiles, and where the parts of each begin.
+        order: write u16 [count.div_ceil(dealers * rounds) * dealers * rounds],
+        offsets: write u16 [count.div_ceil(dealers * rounds) * ((versions << part_bits) + 1)],
+        answers: write Answer [count],
+        elephants: write Elephants [..],
+        turn: u32,
+        found: write u64 [2],
+        batch: u32,
+        /// Packets, and keys of connections behind them, that may be wide; items of a group.
+        wides: host,
+        dealers: host,
+    }
+}
+
+packetloom_device::arguments! {
+    /// What kernels that judge take, and those of the steps of elephants.
+    struct Judge as JUDGE_PARAMETERS {
+        records: read Record [packets],
+        wide: read Wide [wides],
+        answers: write Answer [packets],
+        wide_answers: write Wide [if versions == 2 { packets } else { 0 }],
+        tiles: u32,
+        tile_items: u32,
+        part_bits: u32,
+        versions: u32,
+        order: read u16 [tiles * tile_items],
+        offsets: read u16 [tiles * ((versions << part_bits) + 1)],
+        /// Tables of flows: see `states.kernel.c`.
+        tags: write u32 [..],
+        entries: write u64 [..],
+        held: write u32 [regions],
+        since: u64,
+        regions: u32,
+        groups: u32,
+        capacity: u32,
+        timeout: u64,
+        when_full: u32,
+        first_seed: u64,
+        second_seed: u64,
+        /// What functions are given, and what they count and list.
+        parameters: read u32 [..],
+        counted: write u64 [counters],
+        lists: write u64 [..],
+        list_words: u64,
+        elephants: write Elephants [..],
+        outlines: write u64 [..],
+        turn: u32,
+        leaves: u32,
+        packets: host,
+        wides: host,
+        counters: host,
+    } where packets <= tiles * tile_items
+}
+
+packetloom_device::arguments! {
+    /// What `settle` takes.
+    struct Settle as SETTLE_PARAMETERS {
+        lists: write u64 [words * count],
+        words: u64,
+        /// Lists, with a group for each.
+        count: host,
+    }
+}
 /// Words of a list before its records, and of a record.
 const LIST_HEAD: usize = 2;
 const LIST_RECORD: usize = 5;
@@ -222,7 +286,7 @@ struct Lists {
     /// Of a list.
     words: usize,
     /// What is done after each batch, where any function lists.
-    settle: Option<Loaded>,
+    settle: Option<Vouched<Settle<'static>>>,
 }
 
 /// The first functions of a chain on a device, with their state.
@@ -230,11 +294,11 @@ struct Lists {
 pub struct Stateful {
     device: Device,
     shape: Shape,
-    deals: Vec<Loaded>,
+    deals: Vec<Vouched<Deal<'static>>>,
     /// For each run of functions, those for IPv4 and IPv6.
-    judges: Vec<[Loaded; 2]>,
+    judges: Vec<[Vouched<Judge<'static>>; 2]>,
     /// The same of each step that elephants take before, if they do.
-    steps: Vec<Option<[[Loaded; 2]; 3]>>,
+    steps: Vec<Option<[[Vouched<Judge<'static>>; 2]; 3]>>,
     /// Outlines of their pieces.
     outlines: Memory,
     /// What was found of elephants, and batches in which they were looked for.
@@ -268,10 +332,10 @@ impl Found {
         })
     }
 
-    fn argument(&self) -> Argument<'_> {
+    fn buffer(&self) -> Buffer<'_> {
         match self {
-            Self::Here(shared) => Argument::Shared(shared),
-            Self::There(memory) => Argument::Memory(memory),
+            Self::Here(shared) => shared.into(),
+            Self::There(memory) => memory.into(),
         }
     }
 
@@ -289,15 +353,15 @@ impl Found {
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers<'a> {
     /// A [`Record`] for each packet.
-    pub records: Argument<'a>,
+    pub records: Buffer<'a>,
     /// A [`Wide`] for each packet, where it is IPv6; and keys of connections behind them, where these are needed.
-    pub wide: Argument<'a>,
+    pub wide: Buffer<'a>,
     /// An [`Answer`] for each packet.
-    pub answers: Argument<'a>,
+    pub answers: Buffer<'a>,
     /// A [`Wide`] for each packet, where it is IPv6 and rewritten.
-    pub wide_answers: Argument<'a>,
+    pub wide_answers: Buffer<'a>,
     /// For each of the [access lists](Stateful::acls) a word for each packet.
-    pub first: Argument<'a>,
+    pub first: Buffer<'a>,
     /// Packets that there is room for in each.
     pub room: u32,
     /// Whether any packet may be IPv6.
@@ -390,12 +454,12 @@ fn split(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Spli
         };
         if let Some(part) = remembers {
             let note = split.note(1);
-            kernel.parameters.push(note);
+            kernel.add_note(note);
             split.add(index, Kernel::remember(note), part);
         }
         if kernel.decides {
             let note = split.note(acls::NOTE_BITS);
-            kernel.parameters.push(note);
+            kernel.add_note(note);
             split.find_rules(index, main.definition, note);
         }
         split.add(index, kernel, main);
@@ -482,7 +546,12 @@ impl Stateful {
         let (mut named, mut indexed) = (0, 0);
         let mut parameters = Vec::new();
         let mut begins = Vec::new();
-        for (index, kernel, _) in stages.iter().flat_map(|stage| &stage.functions) {
+        for (index, kernel, part) in stages.iter().flat_map(|stage| &stage.functions) {
+            // Steps believe it.
+            if part.at.word + kernel.words > layout.definitions[part.definition].words() {
+                let why = format!("function {index} has fewer words of a flow than its step takes");
+                return Err(packetloom_device::Error::Misuse(why).into());
+            }
             counters[*index] = [named, indexed];
             named += kernel.counters.0;
             indexed += kernel.counters.1;
@@ -506,7 +575,9 @@ impl Stateful {
             programs(&shape, (&stages, &acls), &tables, &counters, &begins, (named, indexed), &listing);
         let mut deals = device.build(&deals)?;
         let settle = deals.split_off(tables.len()).pop();
-        let mut judges = device.build(&judges)?.into_iter();
+        let deals = deals.into_iter().map(vouch).collect::<Result<Vec<_>, Error>>()?;
+        let judges = device.build(&judges)?.into_iter().map(vouch).collect::<Result<Vec<_>, Error>>()?;
+        let mut judges = judges.into_iter();
         let steps = stages.iter().map(|stage| {
             let mut next = || judges.next().zip(judges.next()).map(|(v4, v6)| [v4, v6]);
             let judge = next()?;
@@ -657,24 +728,27 @@ impl Stateful {
         // What no function before can have changed depends on no state, either.
         self.find_rules(queue, dealt, buffers, 0)?;
         let (rounds, tiles) = self.tiles(packets);
+        let wides = self.wides(packets, dealt.versions);
         for ((kernel, tables), parted) in self.deals.iter().zip(&self.tables).zip(&dealt.definitions) {
-            let arguments = [
-                buffers.records,
-                buffers.wide,
-                Argument::U32(packets),
-                Argument::U32(rounds),
-                Argument::U32(self.part_bits(tables, packets)),
-                Argument::U32(dealt.versions),
-                Argument::U64(tables.seeds[0]),
-                Argument::U64(tables.seeds[1]),
-                Argument::Memory(&parted.order),
-                Argument::Memory(&parted.offsets),
-                buffers.answers,
-                Argument::Memory(&parted.elephants),
-                Argument::U32(dealt.turn),
-                self.found.argument(),
-                Argument::U32(batch),
-            ];
+            let arguments = Deal {
+                records: buffers.records,
+                wide: buffers.wide,
+                count: packets,
+                rounds,
+                part_bits: self.part_bits(tables, packets),
+                versions: dealt.versions,
+                first_seed: tables.seeds[0],
+                second_seed: tables.seeds[1],
+                order: (&parted.order).into(),
+                offsets: (&parted.offsets).into(),
+                answers: buffers.answers,
+                elephants: (&parted.elephants).into(),
+                turn: dealt.turn,
+                found: self.found.buffer(),
+                batch,
+                wides,
+                dealers: self.shape.dealers.into(),
+            };
             queue.launch(kernel, tiles, &arguments)?;
         }
         Ok(())
@@ -735,7 +809,8 @@ impl Stateful {
         }
         let Lists { functions, memory, words, settle } = &self.lists;
         if let Some(settle) = settle {
-            let arguments = [Argument::Memory(memory), Argument::U64(*words as u64)];
+            let (lists, words, count) = (memory.into(), *words as u64, functions.len() as u64);
+            let arguments = Settle { lists, words, count };
             queue.launch(settle, functions.len() as u32, &arguments)?;
         }
         Ok(())
@@ -760,38 +835,42 @@ impl Stateful {
         let part_bits = self.part_bits(tables, packets);
         let Regions { regions, groups, capacity } = tables.regions;
         let when_full = FULL.iter().position(|(_, when_full)| *when_full == tables.definition.when_full);
+        let wides = self.wides(packets, versions);
         for version in 0..versions as usize {
-            let arguments = [
-                buffers.records,
-                buffers.wide,
-                buffers.answers,
-                buffers.wide_answers,
-                Argument::U32(tiles),
-                Argument::U32(self.shape.dealers * rounds),
-                Argument::U32(part_bits),
-                Argument::U32(versions),
-                Argument::Memory(&parted.order),
-                Argument::Memory(&parted.offsets),
-                Argument::Memory(&tables.tags[version]),
-                Argument::Memory(&tables.entries[version]),
-                Argument::Memory(&tables.held[version]),
-                Argument::U64(since),
-                Argument::U32(regions),
-                Argument::U32(groups),
-                Argument::U32(capacity),
-                Argument::U64(tables.definition.timeout.limit().unwrap_or(u64::MAX)),
-                Argument::U32(when_full.unwrap_or_default() as u32),
-                Argument::U64(tables.seeds[0]),
-                Argument::U64(tables.seeds[1]),
-                Argument::Memory(&self.parameters),
-                Argument::Memory(&self.counted),
-                Argument::Memory(&self.lists.memory),
-                Argument::U64(self.lists.words as u64),
-                Argument::Memory(&parted.elephants),
-                Argument::Memory(&self.outlines),
-                Argument::U32(turn),
-                Argument::U32(steps.is_some().into()),
-            ];
+            let arguments = Judge {
+                records: buffers.records,
+                wide: buffers.wide,
+                answers: buffers.answers,
+                wide_answers: buffers.wide_answers,
+                tiles,
+                tile_items: self.shape.dealers * rounds,
+                part_bits,
+                versions,
+                order: (&parted.order).into(),
+                offsets: (&parted.offsets).into(),
+                tags: (&tables.tags[version]).into(),
+                entries: (&tables.entries[version]).into(),
+                held: (&tables.held[version]).into(),
+                since,
+                regions,
+                groups,
+                capacity,
+                timeout: tables.definition.timeout.limit().unwrap_or(u64::MAX),
+                when_full: when_full.unwrap_or_default() as u32,
+                first_seed: tables.seeds[0],
+                second_seed: tables.seeds[1],
+                parameters: (&self.parameters).into(),
+                counted: (&self.counted).into(),
+                lists: (&self.lists.memory).into(),
+                list_words: self.lists.words as u64,
+                elephants: (&parted.elephants).into(),
+                outlines: (&self.outlines).into(),
+                turn,
+                leaves: steps.is_some().into(),
+                packets: packets.into(),
+                wides,
+                counters: self.counter_count as u64,
+            };
             for (step, groups) in
                 steps.into_iter().flatten().zip([at_most, MAX_ELEPHANTS.min(at_most), at_most])
             {
@@ -802,6 +881,15 @@ impl Stateful {
         Ok(())
     }
 
+    /// How many of so many packets, and of keys of connections behind them, may be wide.
+    fn wides(&self, packets: u32, versions: u32) -> u64 {
+        match self.needs() {
+            Needs { connections: true, .. } => 3 * u64::from(packets),
+            _ if versions == 2 => packets.into(),
+            _ => 0,
+        }
+    }
+
     /// Parts in which the flows of an IP version are judged, as a power of two.
     fn part_bits(&self, tables: &Tables, packets: u32) -> u32 {
         let parts = (packets / PER_PART).max(MANY_PARTS.min(packets / FEW_PER_PART));
@@ -810,21 +898,16 @@ impl Stateful {
     }
 
     fn check(&self, dealt: &Dealt, buffers: &Buffers<'_>, packets: u32) -> Result<(), Error> {
-        let len = |argument: &Argument<'_>| match argument {
-            Argument::Memory(memory) => memory.len(),
-            Argument::Shared(shared) => shared.len(),
-            _ => 0,
-        };
         let room = buffers.room as usize;
         let fits = packets <= buffers.room
             && packets <= self.room
             && dealt.definitions.len() == self.tables.len()
             && dealt.room == self.room
-            && room * size_of::<Record>() <= len(&buffers.records)
-            && self.needs().wides(room) * size_of::<Wide>() <= len(&buffers.wide)
-            && room * size_of::<Answer>() <= len(&buffers.answers)
-            && room * size_of::<Wide>() <= len(&buffers.wide_answers)
-            && room * self.acls.len() * size_of::<u32>() <= len(&buffers.first);
+            && room * size_of::<Record>() <= buffers.records.len()
+            && self.needs().wides(room) * size_of::<Wide>() <= buffers.wide.len()
+            && room * size_of::<Answer>() <= buffers.answers.len()
+            && room * size_of::<Wide>() <= buffers.wide_answers.len()
+            && room * self.acls.len() * size_of::<u32>() <= buffers.first.len();
         if fits {
             return Ok(());
         }
@@ -959,6 +1042,7 @@ impl Tables {
 impl Lists {
     /// Empty ones, for batches of so many packets.
     fn new(device: &Device, functions: Vec<usize>, room: u32, settle: Option<Loaded>) -> Result<Self, Error> {
+        let settle = settle.map(vouch).transpose()?;
         // A batch's behind those that were the first before it.
         let words = LIST_HEAD + LIST_RECORD * (LISTED + room as usize);
         let mut empty = vec![0u64; words * functions.len()];
@@ -975,6 +1059,15 @@ impl Lists {
         let records = words[0].min(LISTED as u64) as usize;
         Ok(words[LIST_HEAD..][..LIST_RECORD * records].to_vec())
     }
+}
+
+/// Vouches for a kernel of [`programs`].
+#[allow(unsafe_code)]
+fn vouch<A: Arguments>(loaded: Loaded) -> Result<Vouched<A>, Error> {
+    // SAFETY: kernels go through the packets of tiles, of which all memory has as many, in the order that the kernels before them wrote. Tables, what
+    // is dealt out, lists, counters and outlines are as large as the program's numbers say, since both are made in `Stateful::new`; functions'
+    // steps get their own words, parameters and counters. Only here are the arguments made, and the program belongs to one `Stateful`.
+    Ok(unsafe { Vouched::new(loaded)? })
 }
 
 /// The text of the kernels that deal and that judge, and what it is told.
@@ -1024,6 +1117,9 @@ fn programs(
         number("OUTLINE_HEAD", OUTLINE_HEAD),
         number("OUTLINE_WORDS", outline_words(shape, stages)),
         ("MORE_IS_LOCAL".into(), u32::from(is_local).to_string()),
+        Deal::define(),
+        Judge::define(),
+        Settle::define(),
         number("KEY_PORTS", KeyBits::PORTS.0.into()),
         number("KEY_ICMP", KeyBits::ICMP.0.into()),
         number("KEY_TCP_FLAGS", KeyBits::TCP_FLAGS.0.into()),
@@ -1045,8 +1141,11 @@ fn programs(
         number("PART_BITS", part_bits as usize),
         number("MAX_WORDS", entry_words(tables)),
     ]);
-    let mut source =
-        format!("#line 1 \"states.kernel.c\"\n{}#line 1 \"packets.kernel.c\"\n{PACKETS}", regions::KERNEL);
+    let layouts = [Record::LAYOUT, Wide::LAYOUT, Answer::LAYOUT].map(|layout| layout.text).concat();
+    let mut source = format!(
+        "#line 1 \"layouts\"\n{layouts}#line 1 \"states.kernel.c\"\n{}#line 1 \"packets.kernel.c\"\n{PACKETS}",
+        regions::KERNEL
+    );
     let mut included: Vec<&str> = Vec::new();
     let mut begins = begins.iter();
     for (index, stage) in stages.iter().enumerate() {
@@ -1085,13 +1184,13 @@ fn programs(
     source += CHAIN;
     source += "#line 1 \"elephants.kernel.c\"\n";
     source += ELEPHANTS;
-    let deals = DEALS.iter().take(tables.len()).map(|name| Entry { name, parameters: DEAL });
-    let deals = deals.chain((!listing.is_empty()).then_some(SETTLE));
+    let deals = DEALS.iter().take(tables.len()).map(|name| Entry::of::<Deal<'_>>(name));
+    let deals = deals.chain((!listing.is_empty()).then_some(Entry::of::<Settle<'_>>("settle")));
     let judges = stages.iter().enumerate().flat_map(|(number, stage)| {
         let steps = if takes_elephants(shape, stage) { &STEPS[..] } else { &[] };
         [&JUDGES].into_iter().chain(steps).flatten().map(move |names| names[number])
     });
-    let judges = judges.map(|name| Entry { name, parameters: JUDGE });
+    let judges = judges.map(Entry::of::<Judge<'_>>);
     let parts = 2u32 << part_bits;
     let spans = dealers.div_ceil(16);
     let deal = dealers / lanes * 256 + 512 + parts * 4 + dealers * rounds * 10 + (dealers + spans) * 4;

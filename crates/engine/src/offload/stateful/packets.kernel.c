@@ -122,12 +122,12 @@ FUNCTION u32 packet_is_reply(PRIVATE const Packet *packet) {
 #define KEY_WORDS(is_v6) ((is_v6) ? 5u : 2u)
 
 /* A packet's flow, and which end sent the packet. */
-FUNCTION void packet_flow(PRIVATE Packet *packet, GLOBAL const u32x4 *wide, u32 by, u32 is_v6, PRIVATE u64 *key) {
+FUNCTION void packet_flow(PRIVATE Packet *packet, GLOBAL const Wide *wide, u32 by, u32 is_v6, PRIVATE u64 *key) {
   u32 connection = packet->kind >> RECORD_CONNECTION;
   if (by == BY_CONNECTION && connection) {
     packet->from_a = packet->kind >> RECORD_FROM_A & 1;
     for (u32 i = 0; i < KEY_WORDS(is_v6); i += 2) {
-      u32x4 pair = wide[(u64)connection * 2 + i / 2];
+      u32x4 pair = ((GLOBAL const u32x4 *)(wide + connection))[i / 2];
       key[i] = pair.x | (u64)pair.y << 32;
       if (i + 1 < KEY_WORDS(is_v6)) {
         key[i + 1] = pair.z | (u64)pair.w << 32;

@@ -86,32 +86,38 @@ impl Needs {
     }
 }
 
-/// What is known of a packet: see [above](self).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C, align(16))]
-pub struct Record {
-    key: [u32; 4],
-    time: [u32; 2],
-    bytes: u32,
-    kind: u32,
+packetloom_device::layout! {
+    /// What is known of a packet: see [above](self).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+    align(16) pub struct Record {
+        key: [u32; 4],
+        time: [u32; 2],
+        bytes: u32,
+        kind: u32,
+    }
 }
 
-/// The addresses of an IPv6 packet, source first, most significant word first; or half of a connection's key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C, align(16))]
-pub struct Wide([u32; 8]);
+packetloom_device::layout! {
+    /// The addresses of an IPv6 packet, most significant word first; or half of a connection's key.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+    align(16) pub struct Wide {
+        source: [u32; 4],
+        destination: [u32; 4],
+    }
+}
 
-/// What a device found out about a packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C, align(16))]
-pub struct Answer {
-    /// From the lowest bit: the verdict's code, 8 bits; rewritten ends, a bit for the source and one for the destination; a DSCP, 6 bits. Then
-    /// notes, which functions on the device leave; the highest one says that the DSCP is to be written.
-    bits: u32,
-    source: u32,
-    destination: u32,
-    /// Source port in the lower half.
-    ports: u32,
+packetloom_device::layout! {
+    /// What a device found out about a packet.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+    align(16) pub struct Answer {
+        /// From the lowest bit: the verdict's code, 8 bits; rewritten ends, a bit for the source and one for the destination; a DSCP, 6 bits. Then
+        /// notes, which functions on the device leave; the highest one says that the DSCP is to be written.
+        bits: u32,
+        source: u32,
+        destination: u32,
+        /// Source port in the lower half.
+        ports: u32,
+    }
 }
 
 impl Record {
@@ -127,27 +133,23 @@ impl Record {
 
 impl Wide {
     fn of(key: &MatchKey6) -> Self {
-        let [s0, s1] = key.source;
-        let [d0, d1] = key.destination;
-        let mut words = [0; 8];
-        for (half, words) in [s0, s1, d0, d1].into_iter().zip(words.chunks_exact_mut(2)) {
-            words.copy_from_slice(&[(half >> 32) as u32, half as u32]);
-        }
-        Self(words)
+        let words = |[a, b]: [u64; 2]| [a >> 32, a, b >> 32, b].map(|word| word as u32);
+        Self { source: words(key.source), destination: words(key.destination) }
     }
 
     /// Words of 64 bits.
     fn of_words(words: [u64; 4]) -> Self {
         let [a, b, c, d] = words.map(|word| [word as u32, (word >> 32) as u32]);
-        Self([a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]])
+        Self { source: [a[0], a[1], b[0], b[1]], destination: [c[0], c[1], d[0], d[1]] }
     }
 
     fn address(&self, end: End) -> [u64; 2] {
-        let [s0, s1, s2, s3, d0, d1, d2, d3] = self.0.map(u64::from);
-        match end {
-            End::Source => [s0 << 32 | s1, s2 << 32 | s3],
-            End::Destination => [d0 << 32 | d1, d2 << 32 | d3],
-        }
+        let words = match end {
+            End::Source => self.source,
+            End::Destination => self.destination,
+        };
+        let [a, b, c, d] = words.map(u64::from);
+        [a << 32 | b, c << 32 | d]
     }
 }
 
@@ -249,7 +251,7 @@ impl Answer {
     }
 
     /// Rewrites a frame of the batch as the device did.
-    pub fn rewrite(&self, batch: &mut Batch, frame: u32, wide: impl Fn() -> Wide) {
+    pub fn rewrite(&self, batch: &mut Batch, frame: u32, wide: impl FnOnce() -> Wide) {
         if self.bits & MARKED != 0
             && let Some(dscp) = Dscp::new((self.bits >> 10 & 0x3f).into())
         {
