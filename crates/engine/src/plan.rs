@@ -1,6 +1,7 @@
 //! What will run where, decided before the first packet.
 
 use std::fmt;
+use std::sync::Arc;
 
 use packetloom_io::port::Mode;
 use packetloom_nf::flows::By;
@@ -15,7 +16,7 @@ use crate::run;
 /// A chain with the decisions that running it needs.
 #[derive(Debug)]
 pub struct Plan {
-    pub(crate) chain: Chain,
+    pub(crate) chain: Arc<Chain>,
     workers: usize,
     spread: By,
     offloaded: usize,
@@ -37,12 +38,22 @@ impl Plan {
         let is_placed = stateful == 0 && chain.settings.run.device.placement().is_some();
         let first = chain.functions.iter().take_while(|function| is_placed && function.is_offloadable());
         let offloaded = first.take(MAX_ACLS).count();
+        let chain = Arc::new(chain);
         Self { chain, workers, spread: spread.unwrap_or(By::FiveTuple), offloaded, stateful }
     }
 
     /// The chain.
     pub fn chain(&self) -> &Chain {
         &self.chain
+    }
+
+    /// The same, before anything runs it.
+    ///
+    /// # Errors
+    ///
+    /// Something does.
+    pub(crate) fn chain_mut(&mut self) -> Result<&mut Chain, String> {
+        Arc::get_mut(&mut self.chain).ok_or_else(|| "the chain is in use".into())
     }
 
     /// Functions that a device takes, from the first on: those that it has kernels for, as one kernel.
@@ -54,6 +65,11 @@ impl Plan {
     /// [otherwise](Plan::offloaded).
     pub fn stateful(&self) -> usize {
         self.stateful
+    }
+
+    /// Functions that a device takes, from the first on, in one way or the other.
+    pub fn on_device(&self) -> usize {
+        self.offloaded + self.stateful
     }
 
     /// Worker threads, where no device is used; a device is fed by one. With one, packets are handled by the thread that reads them; with more they are spread by a hash of
@@ -87,7 +103,7 @@ impl Plan {
         if device.placement().is_none() {
             return format!("{device}, batches of {batch}");
         }
-        if self.offloaded + self.stateful == 0 {
+        if self.on_device() == 0 {
             return format!(
                 "{device} takes none of these functions: all on this machine's cores, batches of {batch}"
             );
@@ -147,7 +163,7 @@ impl fmt::Display for Plan {
         let per_flow = !self.chain.layout.definitions.is_empty();
         let asked = settings.run.workers.get();
         let spread = match (self.workers, per_flow) {
-            _ if self.offloaded + self.stateful > 0 => {
+            _ if self.on_device() > 0 => {
                 "1 worker feeds the device and takes what comes back: results as of a loop over packets"
                     .into()
             }

@@ -1003,38 +1003,11 @@ fn cores_go_on_where_the_device_was() {
     let shares = shares.expect("a device was used");
     assert_eq!((shares.faults, shares.device + shares.here), (1, 16_000));
     assert!(shares.device > 4_000 && shares.here > 4_000, "{shares:?}");
-    assert!(notices.len() == 1 && notices[0].contains("with the state of 0."), "{notices:?}");
+    assert!(notices[0].contains("with the state of 0."), "{notices:?}");
+    // It may be back before the end, with all that was counted and listed here.
+    assert!(notices[1..].iter().all(|said| said == "host is back"), "{notices:?}");
     assert_eq!(found.summary, oracle.summary);
     assert!(found == oracle, "other packets passed");
-}
-
-/// Where a device fails, cores go on: each packet is judged once, and counted from then on.
-#[test]
-fn cores_go_on_where_a_device_fails() {
-    let cache = Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
-    let device = Device::open(Id::Host, cache).expect("a C compiler with sanitisers");
-    let capture = traffic(20_000, 300, 9);
-    // What stands behind it is on cores all the time, and knows nothing of the failure.
-    let chain = &format!("[[chain]]\nnf = \"counter\"\n{METER}");
-    let (oracle, ..) = results(chain, &capture, How { settings: "device = \"oracle\"", ..How::default() });
-    for (call, after) in [(Call::Launch, 0), (Call::Launch, 5), (Call::Finish, 12)] {
-        let faults = Faults::new();
-        faults.fail(call, after);
-        let device = device.with_faults(&faults);
-        let how = How { settings: "device = \"host\"", device: Some(device), ..How::default() };
-        let (found, shares, notices) = results(chain, &capture, how);
-        let shares = shares.expect("a device was used");
-        assert_eq!(faults.counts(call).faults, 1, "{call:?} {after}");
-        assert_eq!((shares.faults, shares.device + shares.here), (1, 20_000), "{call:?} {after}");
-        assert!(shares.here > 0 && notices.len() == 1 && notices[0].contains("cores go on"), "{notices:?}");
-        assert_eq!((&found.summary["received"], &found.summary["passed"]), (&20_000.into(), &20_000.into()));
-        // A few frames are not IP; how much was counted before is a matter of when it was copied.
-        let counted = found.summary["functions"][0]["packets"].as_u64().expect("a number");
-        let here = shares.here - shares.here / 10;
-        assert!((here..=20_000).contains(&counted), "{counted} of {}", shares.here);
-        assert_eq!(found.summary["functions"][1], oracle.summary["functions"][1], "{call:?} {after}");
-        assert_eq!(found.records, oracle.records);
-    }
 }
 
 /// One flow, and as many flows as packets.

@@ -1,4 +1,4 @@
-//! Chains whose first functions a device takes give what the oracle gives, whatever the device does: it may fail at any time.
+//! ACLs that a device takes: whatever it does, and it may fail at any time, results are those of cores. What holds for all kinds of chains is in `matrix.rs`.
 
 #![allow(missing_docs)]
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use packetloom_device::faults::{Call, Chances, Faults};
 use packetloom_device::{Cache, Device, Id};
 use packetloom_engine::chain::Chain;
-use packetloom_engine::offload::standby::LANES;
+use packetloom_engine::offload::acls::LANES;
 use packetloom_engine::run::{Io, Life};
 use packetloom_engine::{Outputs, Plan, run};
 use packetloom_io::capture::CaptureReader;
@@ -35,42 +35,6 @@ fn open(id: Id) -> Device {
 /// The GPU, or whatever else there is that is faster than the host's sanitisers.
 fn accelerator() -> Option<Device> {
     packetloom_testing::accelerators().into_iter().next().map(open)
-}
-
-#[test]
-fn chains_on_devices_give_what_the_oracle_gives() {
-    let chains = [
-        ACL.to_owned(),
-        format!("{ACL}{METER}"),
-        format!("{LOGGING}{ACL}"),
-        format!("{ACL}{LOGGING}{METER}"),
-        format!("{ACL}{UNCOUNTED}{LOGGING}{UNCOUNTED}{ACL}"),
-    ];
-    let ids = packetloom_testing::devices();
-    for (number, chain) in chains.iter().enumerate() {
-        for id in &ids {
-            let packets = if *id == Id::Host { 1_500 } else { 20_000 };
-            let capture = traffic(packets, packets / 20 + 1, number as u64);
-            let how = How { settings: "device = \"oracle\"", ..How::default() };
-            let (oracle, shares, _) = results(chain, &capture, how);
-            assert_eq!(shares, None);
-            for is_stream in [false, true] {
-                let settings = format!("device = \"{id}\"\nmax_latency = \"20ms\"");
-                let how = How { settings: &settings, is_stream, ..How::default() };
-                let (found, shares, notices) = results(chain, &capture, how);
-                assert_eq!(found.summary, oracle.summary, "{chain} on {id}");
-                assert!(
-                    found == oracle,
-                    "{chain} on {id}: other records, log or packets, or in another order"
-                );
-                let shares = shares.expect("a device was used");
-                assert_eq!((shares.device + shares.here, shares.faults), (packets, 0), "{notices:?}");
-                // Of such traffic a few frames are more than a device looks at.
-                assert!(shares.device > packets * 9 / 10, "{shares:?}");
-                assert_eq!(notices, [] as [&str; 0]);
-            }
-        }
-    }
 }
 
 /// What `auto` chooses differs from run to run; what comes out does not.

@@ -5,11 +5,12 @@
 mod support;
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use packetloom_engine::chain::Chain;
-use packetloom_engine::run::{Io, Life};
+use packetloom_engine::run::{Control, Io, Life};
 use packetloom_engine::{Outputs, Plan, run};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
@@ -22,6 +23,8 @@ use support::traffic;
 /// How far the wall clock is before the clock of the packets.
 const AHEAD: i64 = 7_000_000_000_000;
 
+/// Packets of the first batch, or more.
+const FIRST: u64 = 1_024;
 const HOUR: u64 = 3_600_000_000_000;
 
 /// An interface by which some packets come, and none after that.
@@ -73,17 +76,27 @@ impl Source for Wire {
     }
 }
 
-fn idle_flows_are_exported(workers: usize) {
+/// With functions before the meter; the chain is read again on the way.
+fn idle_flows_are_exported(before: &str, settings: &str) {
     let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("all"), "permit any from any to any\n").expect("written");
     let chain = format!(
-        "[[chain]]\nnf = \"meter\"\nidle_timeout = \"1ms\"\noutput = \"flows\"\n[run]\nworkers = {workers}\n"
+        "{before}[[chain]]\nnf = \"meter\"\nidle_timeout = \"1ms\"\noutput = \"flows\"\n[run]\n{settings}\n"
     );
-    let context = Context { folder: folder.path(), ignore_flags: false };
-    let plan = Plan::new(Chain::parse("chain", &chain, context).expect("a good chain"));
+    let at = folder.path().to_owned();
+    let load = move || {
+        let context = Context { folder: &at, ignore_flags: false };
+        Plan::new(Chain::parse("chain", &chain, context).expect("a good chain"))
+    };
+    let plan = load();
+    let control = Arc::new(Control::default());
+    let (reload, was_reloaded) = (control.reload_flag(), Arc::new(AtomicBool::new(false)));
     let path = folder.path().join("flows");
     let mut output = Output::create(&path).expect("a file");
     output.appear().expect("a name");
-    let mut outputs = Outputs { records: vec![Some(output)], ..Outputs::default() };
+    let mut records_of: Vec<_> = plan.chain().functions().iter().map(|_| None).collect();
+    *records_of.last_mut().expect("a meter") = Some(output);
+    let mut outputs = Outputs { records: records_of, ..Outputs::default() };
     let stop = Stop::default();
     let capture = traffic(2_000, 50, 3);
     let seconds = u32::from_le_bytes(capture[24..28].try_into().expect("four bytes"));
@@ -96,22 +109,35 @@ fn idle_flows_are_exported(workers: usize) {
         came: 0,
         stop: stop.clone(),
         is_done: Box::new({
-            let path = path.clone();
+            let (path, was_reloaded) = (path.clone(), Arc::clone(&was_reloaded));
             // All packets are in records.
-            move |came| packets(&path) >= came
+            move |came| was_reloaded.load(Ordering::Relaxed) && packets(&path) >= came
         }),
     };
+    let life = Life {
+        control,
+        load: Some(Box::new(move |_| Ok(load()))),
+        reloaded: Some(Box::new(|| was_reloaded.store(true, Ordering::Relaxed))),
+        ..Life::default()
+    };
+    let mut notices = Vec::new();
     let io = Io {
         source: Box::new(source),
         outputs: &mut outputs,
         limit: None,
         stop,
-        progress: &mut |_, _| {},
-        notice: &mut |_| {},
+        progress: &mut |_, received| {
+            if received <= FIRST {
+                reload.store(true, Ordering::Relaxed);
+            }
+        },
+        notice: &mut |text| notices.push(text.to_owned()),
         device: None,
-        life: Life::default(),
+        life,
     };
     let outcome = run(&plan, io).expect("a run");
+    assert_eq!(notices, [] as [&str; 0], "{settings}");
+    assert!(outcome.reloads.done > 0 && outcome.reloads.refused == 0);
     outputs.publish().expect("written");
     let received = outcome.verdicts.received();
     assert_eq!(packets(&path), received);
@@ -137,10 +163,20 @@ fn packets(path: &Path) -> u64 {
 
 #[test]
 fn idle_flows_are_exported_while_nothing_comes() {
-    idle_flows_are_exported(1);
+    idle_flows_are_exported("", "workers = 1");
 }
 
 #[test]
 fn idle_flows_of_all_workers_are_exported_while_nothing_comes() {
-    idle_flows_are_exported(3);
+    idle_flows_are_exported("", "workers = 3");
+}
+
+/// Whatever a device has of the chain; it is loaded anew while packets come.
+#[test]
+fn idle_flows_behind_a_device_are_exported_while_nothing_comes() {
+    let acl = "[[chain]]\nnf = \"acl\"\nrules = \"all\"\n";
+    let state = "[[chain]]\nnf = \"counter\"\n";
+    for before in [acl, state, &[acl, state].concat()] {
+        idle_flows_are_exported(before, "device = \"host\"");
+    }
 }

@@ -36,10 +36,10 @@ pub(crate) fn run(args: RunArgs) -> Done {
     let json = args.json.then_some(&*stdout);
     let files = files(&args, &plan, json);
     files.check().map_err(|clash| clash.in_chain(&args.chain))?;
-    check_life(&args, &plan)?;
+    check_life(&args)?;
     let restore = args.restore_state.as_deref().map(|file| restore(file, &mut plan)).transpose()?;
     let control = Arc::new(Control::default());
-    let no_reload = no_reload(&args, &plan);
+    let no_reload = no_reload(&args);
     if no_reload.is_none() {
         reload_on_signal(&control)?;
     }
@@ -149,19 +149,7 @@ fn files(args: &RunArgs, plan: &Plan, json: Option<&Path>) -> Files {
 }
 
 /// Refuses what cannot be done before anything is.
-fn check_life(args: &RunArgs, plan: &Plan) -> Done {
-    let asked = [
-        ("--restore-state", args.restore_state.is_some()),
-        ("--save-state", args.save_state.is_some()),
-        ("--reload-at", !args.reload_at.is_empty()),
-    ];
-    let Some((option, _)) = asked.into_iter().find(|(_, is_asked)| *is_asked) else { return Ok(()) };
-    if !plan.has_life() {
-        let device = plan.chain().settings.run.device;
-        return Err(Failure::Usage(format!(
-            "{option} with a chain whose acls alone are on device {device}; expected cpu or oracle"
-        )));
-    }
+fn check_life(args: &RunArgs) -> Done {
     if !args.reload_at.is_sorted_by_key(|reload| reload.packet) {
         return Err(Failure::Usage("--reload-at in another order; expected that of the packets".into()));
     }
@@ -182,13 +170,8 @@ fn restore(file: &Path, plan: &mut Plan) -> Result<State, Failure> {
 }
 
 /// Why the chain file cannot be read again during the run, if so.
-fn no_reload(args: &RunArgs, plan: &Plan) -> Option<String> {
-    if args.rules_changes.is_some() {
-        return Some("the run changes its rules as --rules-changes says".into());
-    }
-    let device = plan.chain().settings.run.device;
-    (!plan.has_life())
-        .then(|| format!("the chain's acls alone are on device {device}; expected cpu or oracle"))
+fn no_reload(args: &RunArgs) -> Option<String> {
+    args.rules_changes.is_some().then(|| "the run changes its rules as --rules-changes says".into())
 }
 
 /// Has SIGHUP ask for a reload.

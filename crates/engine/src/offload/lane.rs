@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use packetloom_device::{Buffer, Memory, Queue, Shared};
 use packetloom_packet::LinkType;
 
+use super::acls::LANES;
 use super::frames::{Answer, Buffers, Frames, Layout, Place};
 use super::ring::Ring;
-use super::standby::LANES;
 use super::{Error, is_gpu};
 
 /// How a batch gets there.

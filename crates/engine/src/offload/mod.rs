@@ -4,17 +4,20 @@
 //! - [`frames`]: from frames to verdicts in one kernel.
 //! - [`lane`]: batches on their way to a device and back, for launches.
 //! - [`ring`]: small batches, for a kernel that stays.
-//! - [`pace`]: how many packets a batch has, and who judges it.
-//! - [`standby`]: a device that may fail.
 //! - [`stateful`]: functions that keep state for flows.
+//! - `accelerator`: what a run needs of a device; [`acls`] is that for ACLs alone.
+//! - `supervisor`: a device that may fail.
+//! - [`pace`]: how many packets a batch has, and who judges it.
 
+pub(crate) mod accelerator;
+pub mod acls;
 pub mod frames;
 pub mod keys;
 pub mod lane;
 pub mod pace;
 pub mod ring;
-pub mod standby;
 pub mod stateful;
+pub(crate) mod supervisor;
 
 use std::fmt;
 use std::str::FromStr;

@@ -26,6 +26,11 @@ impl Pace {
         Self { size: FIRST.min(most), most, max_latency }
     }
 
+    /// The same with other batches at most.
+    pub fn with_room(self, most: usize) -> Self {
+        Self { size: self.size.min(most), most, ..self }
+    }
+
     /// Packets of the next batch at most.
     pub fn size(&self) -> usize {
         self.size

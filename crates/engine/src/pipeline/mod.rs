@@ -103,9 +103,12 @@ impl Pipeline {
     }
 
     /// The flows of each definition of this worker alone, and what its tables counted.
-    pub(crate) fn save(&self, chain: &Chain) -> Vec<([Vec<u64>; 2], Counts)> {
+    pub(crate) fn save<'a>(
+        &'a self,
+        chain: &'a Chain,
+    ) -> impl Iterator<Item = ([Vec<u64>; 2], Counts)> + use<'a> {
         let used = chain.layout.definitions.iter().zip(&self.tables);
-        used.map(|(used, tables)| (tables.flows().save(used.words()), tables.flows().counts())).collect()
+        used.map(|(used, tables)| (tables.flows().save(used.words()), tables.flows().counts()))
     }
 
     /// Goes on as those of the chain that follows; functions that go on are taken out of these.
@@ -135,6 +138,13 @@ impl Pipeline {
     /// functions that are here.
     pub(crate) fn arrive(&mut self, batch: &Batch) {
         self.tables.iter_mut().for_each(|tables| tables.arrive(batch));
+    }
+
+    /// Forgets the flows of the first definitions of the chain, which a device keeps from now on, and what was counted of them.
+    pub(crate) fn hand_over(&mut self, chain: &Chain, definitions: usize, batch: usize) {
+        let empty = Shared::nothing(chain, batch);
+        let definitions = self.tables.iter_mut().enumerate().take(definitions);
+        definitions.for_each(|(definition, tables)| *tables = empty.tables(chain, definition, 0));
     }
 
     /// Takes over what a device kept for the first functions.

@@ -58,23 +58,26 @@ impl Shared {
 
     /// The tables of a chain's definitions for a worker.
     pub(crate) fn tables_of(&self, chain: &Chain, worker: usize) -> Vec<Tables> {
-        let definitions = chain.layout.definitions.iter().zip(&self.tables);
-        let tables = definitions.map(|(used, shared)| match shared {
-            Some(shared) => Tables::Shared(Visitor::new(shared, worker, self.workers)),
-            None => {
-                let (workers, words) = (self.workers, used.words());
-                if used.is_own {
-                    let flows = Flows::growing(&used.definition, workers, words, seeds());
-                    let cursor = Cursor::new(&flows);
-                    let sweep = used.definition.timeout.limit().map(|_| Sweep::default());
-                    Tables::OfOne { flows, cursor, sweep }
-                } else {
-                    let flows = Flows::new(&used.definition, workers, self.batch, words, seeds());
-                    Tables::Own { cursor: Cursor::new(&flows), flows }
-                }
+        (0..self.tables.len()).map(|definition| self.tables(chain, definition, worker)).collect()
+    }
+
+    /// Those of a definition.
+    pub(crate) fn tables(&self, chain: &Chain, definition: usize, worker: usize) -> Tables {
+        let (used, workers) = (&chain.layout.definitions[definition], self.workers);
+        let words = used.words();
+        match &self.tables[definition] {
+            Some(shared) => Tables::Shared(Visitor::new(shared, worker, workers)),
+            None if used.is_own => {
+                let flows = Flows::growing(&used.definition, workers, words, seeds());
+                let cursor = Cursor::new(&flows);
+                let sweep = used.definition.timeout.limit().map(|_| Sweep::default());
+                Tables::OfOne { flows, cursor, sweep }
             }
-        });
-        tables.collect()
+            None => {
+                let flows = Flows::new(&used.definition, workers, self.batch, words, seeds());
+                Tables::Own { cursor: Cursor::new(&flows), flows }
+            }
+        }
     }
 
     /// Puts the state of flows into the tables that are shared.

@@ -156,37 +156,9 @@ impl Lifecycle<'_, '_> {
                 }
             }
         }
-        self.note_held(begin);
-        Ok(())
-    }
-
-    /// The same where nothing else than counters can be had: where a device has all state.
-    pub(super) fn serve_counters(
-        &mut self,
-        mut counted: impl FnMut() -> WorkerReport,
-        outlet: &Outlet<'_>,
-        source: &mut dyn FnMut() -> Result<SourceReport, Error>,
-    ) {
-        let begin = Instant::now();
-        self.control().takes_reload();
-        let requests = self.control().take();
-        if requests.is_empty() {
-            return;
-        }
-        for request in requests {
-            match request {
-                Request::Counters(answer) => self.count(counted(), source(), outlet, answer),
-                Request::Reload(answer) | Request::Save(answer) => {
-                    answer(Err("the chain's acls alone are on a device".into()));
-                }
-            }
-        }
-        self.note_held(begin);
-    }
-
-    fn note_held(&self, begin: Instant) {
         let held = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.control().held.store(held, Ordering::Relaxed);
+        Ok(())
     }
 
     fn count(

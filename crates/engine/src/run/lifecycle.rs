@@ -17,7 +17,7 @@ use packetloom_packet::PortNames;
 use super::control::SourceReport;
 use super::loader::Loader;
 use super::{Answer, Control, Outlet, Position, Statistics};
-use crate::chain::Origin;
+use crate::chain::{Device, Origin};
 use crate::layout::Used;
 use crate::outcome::{Reloads, Replaced, TopFlows};
 use crate::pipeline::WorkerReport;
@@ -65,6 +65,8 @@ pub(super) struct Lifecycle<'p, 'a> {
     latest: Option<Box<Plan>>,
     life: Life<'a>,
     loader: Option<Loader>,
+    /// Whether a device is used.
+    is_on_device: bool,
     /// Whether packets go on while a chain is loaded that was asked for.
     goes_on: bool,
     /// How many of [`Life::reload_at`] were met.
@@ -129,10 +131,12 @@ pub(super) trait Runner: Sized {
 }
 
 impl<'p, 'a> Lifecycle<'p, 'a> {
-    /// Given are also the ports by which packets come, where they are known, and whether these go on while a chain is loaded.
+    /// Given are also whether a device has functions of the chain, the ports by which packets come, where they are known, and whether these
+    /// go on while a chain is loaded.
     pub(super) fn new(
         first: &'p Plan,
         mut life: Life<'a>,
+        is_on_device: bool,
         (port_names, goes_on): (Option<PortNames>, bool),
         notice: &'a mut dyn FnMut(&str),
     ) -> Self {
@@ -142,6 +146,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
             latest: None,
             life,
             loader,
+            is_on_device,
             goes_on,
             met: 0,
             begun: Instant::now(),
@@ -229,7 +234,8 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         self.tend();
         let is_at = self.until().is_some_and(|at| at <= packets);
         if let Some((loaded, is_asked)) = self.loaded(is_at) {
-            return match loaded.and_then(|plan| plan.may_follow(self.first).map(|()| plan)) {
+            return match loaded.and_then(|plan| plan.may_follow(self.first, self.is_on_device).map(|()| plan))
+            {
                 Ok(plan) => Due::Reload(plan, is_asked),
                 Err(why) => {
                     self.refuse(&why);
@@ -365,14 +371,21 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
 
     /// Makes a plan the latest; also returns the one that was, if it was not the first. None where it cannot be.
     fn follow(&mut self, mut plan: Box<Plan>, mut state: State) -> Option<(ChainSwap, Option<Box<Plan>>)> {
+        let chain = match plan.chain_mut() {
+            Ok(chain) => chain,
+            Err(why) => {
+                self.refuse(&why);
+                return None;
+            }
+        };
         let old = &self.chain().functions;
         let places = by_place(old);
-        let mut goes_on = vec![None; plan.chain.functions.len()];
-        for (place, function) in by_place(&plan.chain.functions) {
+        let mut goes_on = vec![None; chain.functions.len()];
+        for (place, function) in by_place(&chain.functions) {
             // Its state has to be where it was, too.
             if let Some(&before) = places.get(&place)
-                && places_of_state(self.chain(), before) == places_of_state(&plan.chain, function)
-                && plan.chain.functions[function].resume(&*old[before])
+                && places_of_state(self.chain(), before) == places_of_state(chain, function)
+                && chain.functions[function].resume(&*old[before])
             {
                 goes_on[function] = Some(before);
             }
@@ -382,8 +395,8 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         let has_heir = |function: usize| {
             let places = places_of_state(self.chain(), function);
             let name = old[function].name();
-            let mut heirs = plan.chain.functions.iter().enumerate().filter(|(_, heir)| heir.name() == name);
-            heirs.any(|(heir, _)| places_of_state(&plan.chain, heir) == places)
+            let mut heirs = chain.functions.iter().enumerate().filter(|(_, heir)| heir.name() == name);
+            heirs.any(|(heir, _)| places_of_state(chain, heir) == places)
         };
         let ending: Vec<_> =
             leaving.iter().map(|&(function, _)| function).filter(|&function| !has_heir(function)).collect();
@@ -393,11 +406,10 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         let over = self.chain().layout.definitions.iter().filter(|used| is_over(used));
         let over: Vec<_> = over.map(|used| used.name.clone()).collect();
         state.definitions.retain(|held| !over.contains(&held.name));
-        let definitions = &plan.chain.layout.definitions;
+        let definitions = &chain.layout.definitions;
         let is_gone = |name: &str| definitions.iter().all(|used| used.name != name);
         let gone = state.definitions.iter().filter(|held| is_gone(&held.name));
         let gone: Vec<_> = gone.map(|held| (held.name.clone(), held.counts)).collect();
-        let chain = &mut plan.chain;
         match state.fit(&mut chain.functions, &chain.layout, |function| goes_on[function].is_some()) {
             Ok((state, left_out)) => {
                 left_out.iter().for_each(|what| (self.notice)(what));
@@ -431,16 +443,12 @@ impl Plan {
     ///
     /// What is wrong with it, and what was expected.
     pub fn restore(&mut self, state: State) -> Result<(State, Vec<String>), String> {
-        state.fit(&mut self.chain.functions, &self.chain.layout, |_| false)
+        let chain = self.chain_mut()?;
+        state.fit(&mut chain.functions, &chain.layout, |_| false)
     }
 
-    /// Whether its state can be taken from it between two batches: not where a device has several of them as whole frames, for acls alone.
-    pub fn has_life(&self) -> bool {
-        self.offloaded() == 0
-    }
-
-    /// Whether a run that began with `first` can go on with this.
-    fn may_follow(&self, first: &Self) -> Result<(), String> {
+    /// Whether a run that began with `first`, with functions on a device or not, can go on with this.
+    fn may_follow(&self, first: &Self, is_on_device: bool) -> Result<(), String> {
         let (own, old) = (&self.chain().settings, &first.chain().settings);
         let source =
             |source: &Option<Origin>| source.as_ref().map_or_else(|| "none".into(), Origin::to_string);
@@ -466,18 +474,17 @@ impl Plan {
             }
         }
         // A device is fed by one, whatever the chain.
-        if first.stateful() == 0 && self.workers() != first.workers() {
+        if !is_on_device && self.workers() != first.workers() {
             let (now, was) = (self.workers(), first.workers());
             return Err(format!(
                 "it runs on {now} workers; expected one for {was}, which stay for the whole run"
             ));
         }
         let device = own.run.device;
-        if !self.has_life() {
-            return Err(format!("its acls alone are on {device}; expected functions with state there, too"));
-        }
-        if self.stateful() > 0 && first.stateful() == 0 {
-            return Err(format!("it keeps state on {device}; expected one for cores, where the run began"));
+        if !is_on_device && device != Device::Auto && self.on_device() > 0 {
+            return Err(format!(
+                "it has functions for {device}; expected one for cores, where the run began"
+            ));
         }
         let open: Vec<_> = paths(first).into_iter().flatten().collect();
         let mut used = Vec::new();

@@ -2,7 +2,6 @@
 //!
 //! - `workers`: one worker or several; any of them does what is to be done next.
 //! - `device`: one worker that feeds a device.
-//! - `stateful`: one worker that feeds a device which keeps state for flows.
 //! - `oracle`: packet by packet through the slow forms.
 //! - [`Life`]: what happens to a run between two batches.
 //! - `loader`: what it goes on with, made on a thread of its own.
@@ -18,7 +17,6 @@ mod logs;
 mod oracle;
 mod reader;
 mod slot;
-mod stateful;
 mod statistics;
 mod workers;
 
@@ -74,7 +72,7 @@ pub struct Io<'a> {
     pub notice: &'a mut dyn FnMut(&str),
     /// A device in place of the one that the chain names.
     pub device: Option<packetloom_device::Device>,
-    /// What it begins with, and what happens to it on the way: where [`Plan::has_life`].
+    /// What it begins with, and what happens to it on the way.
     pub life: Life<'a>,
 }
 
@@ -262,7 +260,6 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         statistics: io.life.statistics.clone(),
     };
     outlet.outputs_of = outlet.outputs_of(plan);
-    let is_auto = settings.device == Device::Auto;
     let placed = match (settings.device.placement(), io.device) {
         (None, _) => None,
         (Some(_), Some(device)) => Some(device),
@@ -270,21 +267,16 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     };
     let mut shares = None;
     let goes_on = intake.source.now().is_some();
-    let mut lifecycle = Lifecycle::new(plan, io.life, (port_names, goes_on), io.notice);
+    let placed = placed.filter(|_| plan.on_device() > 0);
+    let mut lifecycle = Lifecycle::new(plan, io.life, placed.is_some(), (port_names, goes_on), io.notice);
     let counted = match placed {
         _ if settings.device == Device::Oracle => oracle::run(&mut lifecycle, &mut intake, &mut outlet)?,
-        Some(device) if plan.offloaded() > 0 => {
-            let on = device::Use { device: &device, functions: plan.offloaded(), is_auto };
-            let (counted, judged) = device::run(&mut lifecycle, chain, on, &mut intake, &mut outlet)?;
+        Some(device) => {
+            let (counted, judged) = device::run(&mut lifecycle, device, &mut intake, &mut outlet)?;
             shares = Some(judged);
             counted
         }
-        Some(device) if plan.stateful() > 0 => {
-            let (counted, judged) = stateful::run(&mut lifecycle, &device, &mut intake, &mut outlet)?;
-            shares = Some(judged);
-            counted
-        }
-        _ => workers::run(&mut lifecycle, &mut intake, &mut outlet)?,
+        None => workers::run(&mut lifecycle, &mut intake, &mut outlet)?,
     };
     outlet.finish_logs()?;
     outlet.outputs.flush()?;

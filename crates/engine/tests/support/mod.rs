@@ -71,6 +71,8 @@ pub struct How<'a> {
     pub functions: Vec<(usize, Box<dyn Prepared>)>,
     /// Called when so many packets were read.
     pub at: Option<(u64, Box<dyn FnMut() + Send + 'a>)>,
+    /// Called each time that packets were read, with how many were so far.
+    pub each: Option<Box<dyn FnMut(u64) + Send + 'a>>,
     /// Packets after which the run ends.
     pub limit: Option<u64>,
     /// State that it begins with.
@@ -162,6 +164,9 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
         stop,
         life,
         progress: &mut |_, packets| {
+            if let Some(each) = &mut how.each {
+                each(packets);
+            }
             if how.at.as_ref().is_some_and(|(at, _)| packets >= *at)
                 && let Some((_, mut call)) = how.at.take()
             {
@@ -199,6 +204,21 @@ pub fn capture(packets: impl IntoIterator<Item = (u64, Key)>) -> Vec<u8> {
         capture.extend(frame);
     }
     capture
+}
+
+/// A capture without its first packets.
+pub fn without_first(capture: &[u8], packets: u64) -> Vec<u8> {
+    let mut at = 24;
+    for _ in 0..packets {
+        let len = u32::from_le_bytes(capture[at + 8..at + 12].try_into().expect("four bytes"));
+        at += 16 + len as usize;
+    }
+    [&capture[..24], &capture[at..]].concat()
+}
+
+/// What was sent on, without the header of the capture.
+pub fn frames(passed: &[u8]) -> &[u8] {
+    &passed[24..]
 }
 
 fn cache() -> Cache {

@@ -5,6 +5,7 @@
 //! tables, so it can be taken over.
 
 mod acls;
+mod functions;
 pub mod headers;
 pub mod records;
 
@@ -24,6 +25,7 @@ use packetloom_table::regions::{self, Image, Regions};
 use packetloom_table::states::entry_bytes;
 
 use self::acls::Acl;
+pub(crate) use self::functions::{Functions, room};
 use self::records::{Answer, Needs, Record, Wide};
 use super::{Error, is_gpu};
 use crate::layout::{Layout, Part, Parts};
@@ -947,20 +949,21 @@ impl Stateful {
         Ok(State { definitions, functions })
     }
 
-    /// Puts in the flows of its definitions, and what was counted of them, before the first batch; what it keeps then.
+    /// Begins with these flows of its definitions, and what was counted of them, in place of all that it keeps; what it keeps then.
     ///
     /// # Errors
     /// Where the device fails.
     pub fn restore(&self, queue: &mut Queue, held: &[Held]) -> Result<State, Error> {
-        let definitions = self.tables.iter().zip(held).enumerate().map(|(number, (tables, held))| {
-            let kept = tables.restore(queue, held)?;
+        let definitions = self.tables.iter().zip(held).map(|(tables, held)| tables.restore(queue, held));
+        let definitions = definitions.collect::<Result<Vec<_>, Error>>()?;
+        let mut counted = vec![0u64; self.counter_count];
+        for (own, kept) in counted[self.counts_at()..].chunks_exact_mut(4).zip(&definitions) {
             let Counts { created, expired, evicted, refused } = kept.counts;
-            let counts = [created, expired, evicted, refused];
-            let at = (self.counts_at() + 4 * number) * 8;
-            queue.write(&self.counted, at, bytemuck::cast_slice(&counts))?;
-            Ok(kept)
-        });
-        Ok(State { definitions: definitions.collect::<Result<_, Error>>()?, functions: Vec::new() })
+            own.copy_from_slice(&[created, expired, evicted, refused]);
+        }
+        queue.write(&self.counted, 0, bytemuck::cast_slice(&counted))?;
+        self.lists.clear(queue)?;
+        Ok(State { definitions, functions: Vec::new() })
     }
 
     /// Where among all counters those of tables begin.
@@ -1045,10 +1048,19 @@ impl Lists {
         let settle = settle.map(vouch).transpose()?;
         // A batch's behind those that were the first before it.
         let words = LIST_HEAD + LIST_RECORD * (LISTED + room as usize);
-        let mut empty = vec![0u64; words * functions.len()];
-        empty.chunks_exact_mut(words).for_each(|list| list[1] = u64::MAX);
-        let memory = device.memory_of(bytemuck::cast_slice(&empty))?;
-        Ok(Self { functions, memory, words, settle })
+        let memory = device.memory_of(&vec![0; words * functions.len() * 8])?;
+        let lists = Self { functions, memory, words, settle };
+        lists.clear(&mut device.queue()?)?;
+        Ok(lists)
+    }
+
+    /// Empties them.
+    fn clear(&self, queue: &mut Queue) -> Result<(), Error> {
+        let head: [u64; LIST_HEAD] = [0, u64::MAX];
+        let mut numbers = 0..self.functions.len();
+        Ok(numbers.try_for_each(|number| {
+            queue.write(&self.memory, number * self.words * 8, bytemuck::cast_slice(&head))
+        })?)
     }
 
     /// The records of a list.

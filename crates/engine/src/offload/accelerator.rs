@@ -1,0 +1,86 @@
+//! What a run needs of a device, whatever it has of a chain there.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use packetloom_device::Device;
+use packetloom_packet::Batch;
+
+use super::acls::Acls;
+use super::stateful::{self, Functions};
+use super::{Error, frames};
+use crate::Plan;
+use crate::outcome::Shares;
+use crate::pipeline::Pipeline;
+use crate::state::Held;
+
+/// The first functions of a chain on a device. Batches come back in the order in which they were sent; after an error nothing else is asked
+/// of it, and it is [abandoned](Self::abandon).
+pub(crate) trait Accelerator: Send {
+    /// Batches that may be away at a time.
+    fn depth(&self) -> usize;
+
+    /// Sends a batch, with fewer away than that; `false` where it is none for the device.
+    fn submit(&mut self, batch: &Batch) -> Result<bool, Error>;
+
+    /// Whether nobody has to wait for the oldest batch that is away; what went wrong is told when it is waited for.
+    fn is_back(&mut self) -> bool;
+
+    /// Waits for the oldest batch, which may be away for so long.
+    fn wait(&mut self, limit: Duration) -> Result<(), Error>;
+
+    /// Writes into the oldest batch, after waiting for it, what was found, and has functions here take note.
+    fn take(&mut self, batch: &mut Batch, stages: &mut Pipeline, shares: &mut Shares);
+
+    /// Flow definitions whose flows it keeps: the first ones of the chain.
+    fn definitions(&self) -> usize {
+        0
+    }
+
+    /// Begins with their flows, in place of all that it has, with no batch away.
+    fn restore(&mut self, held: &[Held]) -> Result<(), Error> {
+        let _ = held;
+        Ok(())
+    }
+
+    /// Copies here what it keeps, with no batch away.
+    fn snapshot(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The last copy, or what it began with, and how old that is; none where it keeps nothing.
+    fn copy(&self) -> Option<(&stateful::State, Duration)> {
+        None
+    }
+
+    /// Leaves a device that hangs or failed to itself.
+    fn abandon(self: Box<Self>);
+}
+
+/// Puts functions onto a device, in any thread.
+pub(crate) type Load = Arc<dyn Fn(&Device) -> Result<Box<dyn Accelerator>, Error> + Send + Sync>;
+
+impl Plan {
+    /// What puts its first functions onto a device, with their rules after so many changes; none where a device takes none of them.
+    pub(crate) fn load(&self, changes: usize) -> Option<Load> {
+        let (chain, count) = (Arc::clone(&self.chain), self.on_device());
+        if self.stateful() > 0 {
+            return Some(Arc::new(move |device| Ok(Box::new(Functions::new(device, &chain, count)?))));
+        }
+        // Where rules change, one kernel for any rules serves them all.
+        let specialise = chain.functions.iter().all(|function| function.changes_at().is_empty());
+        let policy = chain.settings.run.policy();
+        let options = frames::Options { policy, specialise, ..frames::Options::default() };
+        (count > 0).then(|| -> Load {
+            Arc::new(move |device| {
+                Ok(Box::new(Acls::new(device, &chain.functions[..count], changes, options)?))
+            })
+        })
+    }
+}
+
+/// Where a batch that was sent then has not come back in time.
+pub(super) fn late(sent: Instant) -> Error {
+    let why = format!("no answer for {:?}", sent.elapsed());
+    packetloom_device::Error::Failed { call: "wait", why }.into()
+}

@@ -1,0 +1,290 @@
+//! Every kind of chain on every device, and all that may happen to a run on its way: results are the oracle's, no packet is lost, and none is
+//! judged twice.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::thread;
+use std::time::Duration;
+
+use packetloom_device::Device;
+use packetloom_device::faults::{Call, Chances, Faults};
+use packetloom_engine::State;
+use packetloom_engine::outcome::Shares;
+use support::{How, Results, all_results, devices, frames, plan, results, traffic, without_first};
+
+const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
+const LOGGING: &str =
+    "[[chain]]\nnf = \"acl\"\nrules = \"more\"\nlog = \"log\"\nlog_rate = \"100/s\"\ndefault = \"permit\"\n";
+const UNCOUNTED: &str = "[[chain]]\nnf = \"acl\"\nrules = \"more\"\ncounters = false\n";
+const COUNTER: &str = "[[chain]]\nnf = \"counter\"\nflows = \"source\"\n";
+const LIMITER: &str = "[[chain]]\nnf = \"limiter\"\nrate = \"80kbit/s\"\nburst = \"1500B\"\n";
+const CONNTRACK: &str = "[[chain]]\nnf = \"conntrack\"\nloose = true\n";
+const METER: &str =
+    "[[chain]]\nnf = \"meter\"\nidle_timeout = \"900ms\"\nactive_timeout = \"5s\"\noutput = \"flows\"\n";
+/// Tables that are copied at once.
+const SMALL: &str = "[flows.5-tuple]\nby = \"5-tuple\"\nmax_flows = 4000\n[flows.source]\nby = \"source\"\nmax_flows = 4000\n\
+    [flows.connection]\nby = \"connection\"\nmax_flows = 4000\n";
+const ORACLE: &str = "device = \"oracle\"";
+
+/// ACLs alone on a device, functions with state, and both; the last function is on cores. Next to each what it becomes in a reload.
+fn kinds() -> [(String, String); 3] {
+    [
+        (format!("{ACL}{LOGGING}{METER}"), format!("{UNCOUNTED}{LOGGING}{ACL}{METER}")),
+        (
+            format!("{SMALL}{COUNTER}{LIMITER}{CONNTRACK}{METER}"),
+            format!("{SMALL}{COUNTER}{CONNTRACK}{LIMITER}{METER}"),
+        ),
+        (
+            format!("{SMALL}{ACL}{COUNTER}{LOGGING}{LIMITER}{METER}"),
+            format!("{SMALL}{COUNTER}{ACL}{LIMITER}{METER}"),
+        ),
+    ]
+}
+
+/// Numbers below another one that look like chance.
+struct Below(u64);
+
+impl Below {
+    fn next(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+}
+
+fn name_of(device: &Device) -> String {
+    format!("device = \"{}\"", device.description().id)
+}
+
+fn on<'a>(device: &Device, settings: &'a str) -> How<'a> {
+    How { settings, device: Some(device.clone()), ..How::default() }
+}
+
+fn packets_for(device: &Device) -> u64 {
+    if device.description().lanes > 1 { 3_000 } else { 12_000 }
+}
+
+fn capture_of(packets: u64, seed: u64) -> Vec<u8> {
+    traffic(packets, packets / 20 + 1, seed)
+}
+
+fn oracle(chain: &str, capture: &[u8]) -> Results {
+    results(chain, capture, How { settings: ORACLE, ..How::default() }).0
+}
+
+/// Whether a device judges packets, by its launches.
+struct Away<'a>(&'a Faults, u64);
+
+impl<'a> Away<'a> {
+    fn new(faults: &'a Faults) -> Self {
+        Self(faults, 0)
+    }
+
+    /// Waits where nothing was launched since the last time: cores would be through before the device comes back.
+    fn wait(&mut self, time: Duration) {
+        let launches = self.0.counts(Call::Launch).calls;
+        if std::mem::replace(&mut self.1, launches) == launches {
+            thread::sleep(time);
+        }
+    }
+}
+
+/// Every packet was judged once, by the device or here; nothing failed.
+fn check_shares(shares: Option<Shares>, packets: u64, notices: &[String]) -> Shares {
+    let shares = shares.expect("a device was used");
+    assert_eq!((shares.device + shares.here, shares.faults), (packets, 0), "{notices:?}");
+    assert_eq!(notices, [] as [&str; 0]);
+    shares
+}
+
+/// From a file and from a pipe, with small batches and large ones.
+#[test]
+fn whatever_the_batches() {
+    let more = [
+        ACL.to_owned(),
+        format!("{ACL}{METER}"),
+        format!("{LOGGING}{ACL}"),
+        format!("{ACL}{UNCOUNTED}{LOGGING}{UNCOUNTED}{ACL}"),
+    ];
+    let chains = kinds().into_iter().map(|(chain, _)| chain).chain(more);
+    for (number, chain) in chains.enumerate() {
+        for device in devices() {
+            let packets = packets_for(&device);
+            let capture = capture_of(packets, number as u64);
+            let expected = oracle(&chain, &capture);
+            for (latency, is_stream) in [("20ms", false), ("1us", false), ("20ms", true)] {
+                let settings = format!("{}\nmax_latency = \"{latency}\"", name_of(&device));
+                let (found, shares, notices) =
+                    results(&chain, &capture, How { is_stream, ..on(&device, &settings) });
+                assert_eq!(found.summary, expected.summary, "{settings}\n{chain}");
+                assert!(found == expected, "{settings}: other records, log or packets\n{chain}");
+                let shares = check_shares(shares, packets, &notices);
+                // Of such traffic a few frames are more than a device looks at.
+                assert!(shares.device > packets * 9 / 10, "{settings} {shares:?}\n{chain}");
+            }
+        }
+    }
+}
+
+/// At any packet a chain becomes another one: of its own kind, and then all others, with none on the device in between.
+#[test]
+fn chains_become_others() {
+    let mut below = Below(1);
+    for device in devices() {
+        let (settings, packets) = (name_of(&device), packets_for(&device));
+        let capture = capture_of(packets, 21);
+        let kinds = kinds();
+        let mut check = |first: &str, next: &[&str]| {
+            let mut at: Vec<_> = next.iter().map(|_| below.next(packets)).collect();
+            at.sort_unstable();
+            let reloads: Vec<_> = at.into_iter().zip(next.iter().map(|&next| next.to_owned())).collect();
+            let how = |settings| How { settings, saves: true, reloads: reloads.clone(), ..How::default() };
+            let (expected, _, said) = all_results(first, &capture, how(ORACLE));
+            assert_eq!(expected.summary["reloads"]["done"], next.len(), "{said:?}");
+            let (_, fast, _) = all_results(first, &capture, how(""));
+            let how = How { device: Some(device.clone()), ..how(&settings) };
+            let (found, outcome, notices) = all_results(first, &capture, how);
+            assert_eq!(found.summary, expected.summary, "{settings}\n{first}\n{reloads:#?}");
+            assert!(found == expected, "{settings}: other records, log or packets\n{first}\n{reloads:#?}");
+            assert_eq!(outcome.state, fast.state, "{settings}\n{first}\n{reloads:#?}");
+            assert_eq!(notices, said, "{settings}\n{first}\n{reloads:#?}");
+            let shares = outcome.shares.expect("a device was used");
+            assert_eq!((shares.device + shares.here, shares.faults), (packets, 0));
+            shares
+        };
+        for (chain, next) in &kinds {
+            // Of frames for a device, which those for cores are not.
+            assert!(check(chain, &[next, chain]).device > packets * 9 / 10);
+        }
+        let [acls, states, both] = kinds.map(|(chain, _)| chain);
+        check(&both, &[&acls, METER, &states, &both, &acls]);
+        check(&acls, &[&states, &acls, &both, METER, &acls]);
+    }
+}
+
+/// Who saves and who goes on, devices or others, makes no difference.
+#[test]
+fn state_is_saved_and_restored() {
+    let mut below = Below(2);
+    for device in devices() {
+        let (settings, packets) = (name_of(&device), packets_for(&device));
+        let capture = capture_of(packets, 22);
+        for (chain, _) in kinds() {
+            let whole = oracle(&chain, &capture);
+            let here = |settings| How { settings, ..How::default() };
+            for (before, after) in [
+                (on(&device, &settings), on(&device, &settings)),
+                (here(""), on(&device, &settings)),
+                (on(&device, &settings), here(ORACLE)),
+            ] {
+                let at = below.next(packets);
+                let names = format!("{} {at} {}\n{chain}", before.settings, after.settings);
+                let (first, outcome, _) =
+                    all_results(&chain, &capture, How { limit: Some(at), saves: true, ..before });
+                let saved = outcome.state.expect("it is saved");
+                assert_eq!(saved.packets, at);
+                let file = tempfile::NamedTempFile::new().expect("a file");
+                saved.save(file.path()).expect("written");
+                let restore = Some(State::load(file.path()).expect("a state"));
+                let (second, _, notices) =
+                    all_results(&chain, &without_first(&capture, at), How { restore, ..after });
+                assert_eq!(notices, [] as [&str; 0], "{names}");
+                let passed = [frames(&first.passed), frames(&second.passed)].concat();
+                assert!(passed == frames(&whole.passed), "other packets: {names}");
+                let mut records = [first.records, second.records].concat();
+                records.sort_unstable();
+                assert!(records == whole.records, "other records: {names}");
+                for (name, counts) in whole.summary["dropped"].as_object().expect("an object") {
+                    let number = |summary: &serde_json::Value| summary["dropped"][name].as_u64().unwrap_or(0);
+                    assert_eq!(Some(number(&first.summary) + number(&second.summary)), counts.as_u64());
+                }
+            }
+        }
+    }
+}
+
+/// A device fails at any packet, right after what it keeps was copied: nothing is lost. It comes back, with all that was judged meanwhile, and
+/// fails again.
+#[test]
+fn devices_fail_and_come_back() {
+    let mut below = Below(3);
+    for device in devices() {
+        let packets = 4 * packets_for(&device);
+        let capture = capture_of(packets, 23);
+        for (chain, _) in kinds() {
+            let expected = oracle(&chain, &capture);
+            let settings = format!("{}\nmax_latency = \"1us\"\nbatch = 16", name_of(&device));
+            let faults = Faults::new();
+            let mut moments = [5, 1].map(|part| (part + below.next(2)) * packets / 9).to_vec();
+            let launch = below.next(3);
+            let mut away = Away::new(&faults);
+            let each = |read: u64| {
+                away.wait(Duration::from_millis(100));
+                if moments.last().is_some_and(|&moment| read >= moment) {
+                    moments.pop();
+                    // Copies are a second apart.
+                    thread::sleep(Duration::from_millis(1_100));
+                    faults.fail(Call::Launch, launch);
+                }
+            };
+            let how = How { each: Some(Box::new(each)), ..on(&device.with_faults(&faults), &settings) };
+            let (found, shares, notices) = results(&chain, &capture, how);
+            assert_eq!(faults.counts(Call::Launch).faults, 2);
+            let shares = shares.expect("a device was used");
+            eprintln!("{settings}: {shares:?}, {notices:?}");
+            assert_eq!(shares.device + shares.here, packets);
+            // Trials fail, too, until the device is done with what was queued before.
+            assert!(shares.faults >= 2 && shares.here > 0 && shares.device > 0, "{shares:?}");
+            let id = device.description().id;
+            let is_back = format!("{id} is back");
+            assert!(notices.len() == 4 && notices[1] == is_back && notices[3] == is_back, "{notices:?}");
+            let tried = format!(", and {id} is tried again");
+            let keeps = plan(&chain, &settings).stateful() > 0;
+            for said in [&notices[0], &notices[2]] {
+                assert!(said.contains("; software goes on") && said.ends_with(&tried), "{said}");
+                assert_eq!(said.contains(" with the state of 0."), keeps, "{said}");
+            }
+            assert_eq!(found.summary, expected.summary, "{settings}\n{chain}");
+            assert!(found == expected, "{settings}: other records, log or packets\n{chain}");
+        }
+    }
+}
+
+/// A device fails at any call, again and again: what is lost of state that it kept is what packets changed since the last copy, and of packets
+/// none. What stands behind it is on cores all the time, and knows nothing of it.
+#[test]
+fn no_packet_is_lost_or_judged_twice() {
+    let chain = format!("{SMALL}{ACL}{COUNTER}{UNCOUNTED}{METER}");
+    for device in devices() {
+        let packets = 10 * packets_for(&device);
+        let capture = capture_of(packets, 24);
+        let mut expected = oracle(&chain, &capture);
+        let settings = format!("{}\nmax_latency = \"1us\"", name_of(&device));
+        let faults = Faults::new();
+        let mut away = Away::new(&faults);
+        let mut has_begun = false;
+        let each = |_| {
+            away.wait(Duration::from_millis(20));
+            if !std::mem::replace(&mut has_begun, true) {
+                let chances = Chances { allocation: 0.001, copy: 0.001, launch: 0.01, finish: 0.01 };
+                faults.at_random(1, chances);
+            }
+        };
+        let how = How { each: Some(Box::new(each)), ..on(&device.with_faults(&faults), &settings) };
+        let (mut found, shares, notices) = results(&chain, &capture, how);
+        let shares = shares.expect("a device was used");
+        eprintln!("{settings}: {shares:?}, {} notices", notices.len());
+        assert_eq!(shares.device + shares.here, packets);
+        assert!(shares.faults > 0 && shares.device > 0 && shares.here > 0, "{shares:?}");
+        let counted =
+            |results: &Results| results.summary["functions"][1]["packets"].as_u64().expect("a number");
+        assert!(counted(&found) <= counted(&expected), "{} of {}", counted(&found), counted(&expected));
+        for results in [&mut found, &mut expected] {
+            results.summary["functions"][1].take();
+            results.summary["flows"].take();
+        }
+        assert_eq!(found.summary, expected.summary, "{settings}");
+        assert!(found == expected, "{settings}: other records, log or packets");
+    }
+}
