@@ -127,7 +127,23 @@ fn denied_ones_do_not_arrive(net: &Net, address: &str) {
     assert!(in_vain.contains(&error.kind()), "{error}");
 }
 
-fn everything_works(arguments: &str, forwards: bool) {
+/// Requests of a connection each, and bytes of transfers alone and beside others.
+#[derive(Clone, Copy)]
+struct Load {
+    requests: usize,
+    alone: usize,
+    beside: usize,
+}
+
+fn load() -> Load {
+    Load {
+        requests: amount(300, 1_000),
+        alone: amount(32 << 20, 1 << 30),
+        beside: amount(8 << 20, 128 << 20),
+    }
+}
+
+fn everything_works(arguments: &str, forwards: bool, load: Load) {
     let Some(net) = Net::new() else { return };
     if forwards {
         // The kernel would forward, had it the packets.
@@ -142,16 +158,16 @@ fn everything_works(arguments: &str, forwards: bool) {
         lookups(&net, address, 50);
         // One in fragments, too.
         echo(&net, address, &[0, 1, 18, 100, 1_400, 1_472, 20_000]).expect("echoed");
-        small_requests(&net, address, amount(300, 1_000));
+        small_requests(&net, address, load.requests);
         denied_ones_do_not_arrive(&net, address);
-        transfer(&net, address, amount(32 << 20, 1 << 30));
+        transfer(&net, address, load.alone);
     }
     // Both ways at once, in both families.
     thread::scope(|scope| {
         for _ in 0..2 {
             for address in SERVER {
                 let net = &net;
-                scope.spawn(move || transfer(net, address, amount(8 << 20, 128 << 20)));
+                scope.spawn(move || transfer(net, address, load.beside));
             }
         }
     });
@@ -170,29 +186,30 @@ fn everything_works(arguments: &str, forwards: bool) {
     }
     let metered = count(summary, "/functions/3/counted_packets");
     assert_eq!(packets(&done.records), metered);
-    assert!(metered > 3 * amount(300, 1_000), "{summary:#}");
+    assert!(metered > 3 * load.requests as u64, "{summary:#}");
 }
 
 #[test]
 fn everything_works_through_a_chain() {
-    everything_works("--workers 1", false);
+    everything_works("--workers 1", false, load());
 }
 
 #[test]
 fn everything_works_through_a_chain_of_three_workers() {
-    everything_works("--workers 3", false);
+    everything_works("--workers 3", false, load());
 }
 
 #[test]
 fn the_kernel_forwards_nothing_meanwhile() {
-    everything_works("--workers 2", true);
+    everything_works("--workers 2", true, load());
 }
 
-/// A list and functions with state on a device, the meter on a core.
+/// A list and functions with state on a device, the meter on a core. Few bytes: devices that are cores take some 20 MB a second.
 #[test]
 fn everything_works_through_a_chain_on_a_device() {
     for device in packetloom_testing::devices() {
-        everything_works(&format!("--device {device} --max-latency 1ms"), false);
+        let load = Load { requests: 100, alone: 32 << 20, beside: 8 << 20 };
+        everything_works(&format!("--device {device} --max-latency 1ms"), false, load);
     }
 }
 
