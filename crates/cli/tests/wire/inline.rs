@@ -208,7 +208,7 @@ fn the_kernel_forwards_nothing_meanwhile() {
 #[test]
 fn everything_works_through_a_chain_on_a_device() {
     for device in packetloom_testing::devices() {
-        let load = Load { requests: 100, alone: 32 << 20, beside: 8 << 20 };
+        let load = Load { requests: 50, alone: 8 << 20, beside: 2 << 20 };
         everything_works(&format!("--device {device} --max-latency 1ms"), false, load);
     }
 }
