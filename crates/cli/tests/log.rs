@@ -306,3 +306,33 @@ fn bad_keys_are_refused_by_line() {
         assert_eq!(found, (Some(78), format!("packetloom: {}:4: {message}\n", chain.display())), "{key}");
     }
 }
+
+/// A mark is in the log, whichever rule of a chain set it, and no other format can say it.
+#[test]
+fn packets_carry_the_marks_of_rules() {
+    let packets = "\
+0 tcp 10.0.0.1:1000 > 192.0.2.1:80 flags S
+1 udp 10.0.0.1:1000 > 192.0.2.1:53
+2 udp 10.0.0.1:1000 > 192.0.2.1:7
+";
+    let rules = "\
+permit tcp from any to any mark 0x1F
+permit udp from any to any port 53 mark 7
+permit udp from any to any
+";
+    let folder = folder(packets, rules, "[[chain]]\nnf = \"acl\"\nrules = \"all\"\nlog = \"log\"");
+    fs::write(
+        folder.path().join("all"),
+        "permit udp from any to any port 53 log mark 8\npermit any from any to any log\n",
+    )
+    .expect("written");
+    let (lines, _) = on_every_device(folder.path(), &DEVICES, &[]);
+    let marks: Vec<_> = lines.iter().map(|line| line["mark"].as_u64()).collect();
+    assert_eq!(marks, [Some(31), Some(8), None]);
+    let rules = folder.path().join("rules");
+    for format in ["nftables", "iptables", "cisco-ios", "vpp"] {
+        let output = run(packetloom().args(["acl", "convert", "--to", format]).arg(&rules));
+        assert_eq!(output.status.code(), Some(78), "{format}");
+        assert!(stderr(&output).contains("where no rule sets a mark"), "{}", stderr(&output));
+    }
+}
