@@ -90,6 +90,9 @@ pub(crate) trait Backend: Send + Sync + fmt::Debug {
         bytes: usize,
     ) -> Result<(), Error>;
 
+    /// Queues a copy from the beginning of the device's memory to the beginning of other memory of it.
+    unsafe fn copy(&self, queue: Handle, from: Handle, to: Handle, bytes: usize) -> Result<(), Error>;
+
     /// Queues a kernel over `groups` groups of `group` items each.
     unsafe fn launch(
         &self,

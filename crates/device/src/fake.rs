@@ -178,6 +178,16 @@ impl Backend for Fake {
         Ok(())
     }
 
+    unsafe fn copy(&self, queue: Handle, from: Handle, to: Handle, bytes: usize) -> Result<(), Error> {
+        let (from, to) = (self.place(from), self.place(to));
+        self.queued(queue, move || {
+            let (to, from) = (to, from);
+            // SAFETY: as the caller promises.
+            unsafe { to.host.copy_from_nonoverlapping(from.host, bytes) };
+        });
+        Ok(())
+    }
+
     unsafe fn launch(
         &self,
         queue: Handle,

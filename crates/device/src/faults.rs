@@ -335,6 +335,12 @@ impl Backend for Faulty {
         unsafe { self.device.read(queue, from, offset, to, bytes) }
     }
 
+    unsafe fn copy(&self, queue: Handle, from: Handle, to: Handle, bytes: usize) -> Result<(), Error> {
+        self.faults.meet(Call::Copy).map_err(failed("copy"))?;
+        // SAFETY: as the caller promises; no wait below ends before that of the device does.
+        unsafe { self.device.copy(queue, from, to, bytes) }
+    }
+
     unsafe fn launch(
         &self,
         queue: Handle,

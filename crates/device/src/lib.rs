@@ -44,7 +44,7 @@ pub use error::Error;
 pub use host::host_memory;
 pub use id::Id;
 pub use layout::{LaidOut, Layout, u32x4};
-pub use memory::{Memory, Shared};
+pub use memory::{Memory, Part, Shared};
 pub use program::{Entry, Parameter, Program};
 pub use queue::Queue;
 

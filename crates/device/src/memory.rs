@@ -1,5 +1,7 @@
 //! Memory of a device, and memory of the host that a device can reach.
 
+use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -182,6 +184,19 @@ impl Shared {
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
     }
 
+    /// Parts of so many bytes that follow each other, from the beginning on, for as many threads.
+    ///
+    /// # Panics
+    /// As for [`Self::write`].
+    pub fn split(&mut self, lens: impl IntoIterator<Item = usize>) -> impl Iterator<Item = Part<'_>> {
+        let mut offset = 0;
+        lens.into_iter().map(move |len| {
+            let host = NonNull::new(self.exclusive(offset, len)).expect("memory is nowhere else than at 0");
+            offset += len;
+            Part { host, bytes: len, owner: PhantomData }
+        })
+    }
+
     /// Where `len` bytes are that nobody else writes, nor reads but kernels, as long as the owner is borrowed.
     #[inline]
     fn exclusive(&mut self, offset: usize, len: usize) -> *mut u8 {
@@ -254,6 +269,58 @@ impl Shared {
     }
 }
 
+/// Bytes of [shared memory](Shared) that nobody else has, as long as its owner is borrowed.
+#[derive(Debug)]
+pub struct Part<'a> {
+    host: NonNull<u8>,
+    bytes: usize,
+    owner: PhantomData<&'a mut Shared>,
+}
+
+// SAFETY: the bytes are not bound to a thread, and no other part has them: `Shared::split` hands out each byte once.
+unsafe impl Send for Part<'_> {}
+
+impl Part<'_> {
+    /// Bytes it has.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Panics
+    /// Where they do not fit.
+    #[inline]
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let to = self.at(offset, bytes.len());
+        // SAFETY: the range lies inside the part, which is borrowed, and was not busy when its owner was borrowed for it; nothing can be queued
+        // that uses it until that ends.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// Copies the bytes from `offset` on to `bytes`.
+    ///
+    /// # Panics
+    /// Where there are not so many.
+    #[inline]
+    pub fn read(&mut self, offset: usize, bytes: &mut [u8]) {
+        let from = self.at(offset, bytes.len());
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+    }
+
+    #[inline]
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(fits(offset, len, self.bytes), "{len} bytes at {offset} of {} of a part", self.bytes);
+        self.host.as_ptr().wrapping_add(offset)
+    }
+}
+
 /// Why a word cannot be had.
 const HELD: &str = "a word of shared memory is accessed before its queue is finished";
 
@@ -307,6 +374,53 @@ mod tests {
         }
         // What is not queued keeps nobody away.
         assert!(queue.copy_in(&mut shared, 0..17, &memory, 0).is_err() && !shared.is_busy());
+    }
+
+    #[test]
+    fn memory_is_copied_to_other_memory_of_its_length() {
+        let (device, _) = fake::device();
+        let [from, to] = [[7u8; 20], [0; 20]].map(|bytes| device.memory_of(&bytes).unwrap());
+        let short = device.memory(19).unwrap();
+        let mut queue = device.queue().unwrap();
+        queue.copy(&from, &to).unwrap();
+        let mut bytes = [0; 20];
+        queue.read(&to, 0, &mut bytes).unwrap();
+        assert_eq!(bytes, [7; 20]);
+        for (from, to) in [(&from, &short), (&short, &from), (&from, &from.clone())] {
+            assert!(matches!(queue.copy(from, to), Err(crate::Error::Misuse(_))));
+        }
+        let (other, _) = fake::device();
+        assert!(queue.copy(&other.memory(20).unwrap(), &to).is_err());
+    }
+
+    #[test]
+    fn parts_are_written_and_read_by_as_many_threads() {
+        let (device, _) = fake::device();
+        let memory = device.memory(12).unwrap();
+        let mut shared = device.share(12).unwrap();
+        std::thread::scope(|scope| {
+            for (number, mut part) in (1..).zip(shared.split([4, 0, 7])) {
+                scope.spawn(move || {
+                    let bytes = vec![number; part.len()];
+                    part.write(0, &bytes);
+                    assert_eq!(part.is_empty(), number == 2);
+                    assert!(panics(|| part.write(1, &bytes)), "one more than there is");
+                });
+            }
+        });
+        let mut bytes = [9; 12];
+        shared.read(0, &mut bytes);
+        assert_eq!(bytes[..11], [1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 3]);
+        for mut part in shared.split([6, 6]) {
+            let mut bytes = [9; 3];
+            part.read(1, &mut bytes);
+            assert!(bytes == [1, 1, 1] || bytes[..2] == [3, 3], "{bytes:?}");
+        }
+        assert!(panics(|| shared.split([6, 7]).for_each(drop)), "there are not so many");
+        let mut queue = device.queue().unwrap();
+        queue.copy_in(&mut shared, 0..12, &memory, 0).unwrap();
+        assert!(panics(|| shared.split([1]).for_each(drop)), "it is busy");
+        queue.finish().unwrap();
     }
 
     /// Copies by threads of the queue, and the same bytes from here right after.

@@ -411,6 +411,25 @@ impl Backend for OpenCl {
         queue.queued("clEnqueueReadBuffer", event)
     }
 
+    unsafe fn copy(&self, queue: Handle, from: Handle, to: Handle, bytes: usize) -> Result<(), Error> {
+        // SAFETY: `queue` gave it, and it is open, as the caller promises.
+        let queue = unsafe { lend::<Commands>(queue) };
+        // SAFETY: the caller promises that both are memory of so many bytes.
+        let event = unsafe {
+            command_queue::enqueue_copy_buffer(
+                queue.queue.0,
+                from as cl_mem,
+                to as cl_mem,
+                0,
+                0,
+                bytes,
+                0,
+                ptr::null(),
+            )
+        };
+        queue.queued("clEnqueueCopyBuffer", event)
+    }
+
     unsafe fn launch(
         &self,
         queue: Handle,

@@ -162,6 +162,28 @@ impl Queue {
         self.queued(before, queued)
     }
 
+    /// Queues a copy of all of the device's memory to other memory of it, of as many bytes.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] where there are more or fewer, or what the device says.
+    pub fn copy(&mut self, from: &Memory, to: &Memory) -> Result<(), Error> {
+        self.usable(&from.0.backend)?;
+        self.usable(&to.0.backend)?;
+        if from.len() != to.len() || Arc::ptr_eq(&from.0, &to.0) {
+            let why = format!("a copy of {} bytes of memory to {} others", from.len(), to.len());
+            return Err(Error::Misuse(why));
+        }
+        if from.is_empty() {
+            return Ok(());
+        }
+        let before = self.held.mark();
+        self.held.things.push(from.0.clone());
+        self.held.things.push(to.0.clone());
+        // SAFETY: both memories are as long, no part of each other, and held until the queue is finished.
+        let queued = unsafe { self.backend.copy(self.handle, from.0.handle, to.0.handle, from.len()) };
+        self.queued(before, queued)
+    }
+
     /// Queues a kernel over `groups` groups; none is no work.
     ///
     /// # Errors

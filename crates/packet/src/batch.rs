@@ -693,6 +693,17 @@ impl Batch {
         bytes_of((*self.arena).as_ref(), &self.frames[index])
     }
 
+    /// The captured bytes of all frames, in order, as [`Self::bytes`]: for a loop that goes through them all.
+    pub fn each_bytes(&self) -> impl Iterator<Item = &[u8]> {
+        let arena = (*self.arena).as_ref();
+        self.frames.iter().enumerate().map(move |(at, frame)| {
+            if let Some(ahead) = self.frames.get(at + AHEAD) {
+                prefetch_at(arena, ahead.offset as usize);
+            }
+            bytes_of(arena, frame)
+        })
+    }
+
     /// Where the headers of a parsed frame are; `None` where it has no key.
     #[inline]
     pub fn layers(&self, index: usize) -> Option<Layers> {

@@ -357,6 +357,15 @@ impl Backend for Cuda {
         copy().map_err(failed("copy"))
     }
 
+    unsafe fn copy(&self, queue: Handle, from: Handle, to: Handle, bytes: usize) -> Result<(), Error> {
+        let copy = || {
+            self.bind()?;
+            // SAFETY: both are memory of so many bytes, and stay so until the queue is finished, as the caller promises.
+            unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, queue as sys::CUstream) }.result()
+        };
+        copy().map_err(failed("copy"))
+    }
+
     unsafe fn launch(
         &self,
         queue: Handle,
