@@ -5,7 +5,7 @@ use std::time::Duration;
 use packetloom_packet::{Batch, PortNames, Timestamp};
 
 use crate::Error;
-use crate::capture::{Findings, Truncation};
+use crate::capture::{Findings, Section, Sections, Truncation};
 pub use crate::map::Paging;
 
 /// What a look at a source came to.
@@ -52,6 +52,18 @@ pub trait Source: Send {
     /// Pages of a mapped file that are best brought in before the next batch, by this thread or another one.
     fn paging(&mut self) -> Option<Paging> {
         None
+    }
+
+    /// Sections of so many bytes from here on, whose frames several threads may find at the same time; none where only [`Source::poll`] can.
+    fn sections(&self, bytes: usize) -> Option<Sections> {
+        let _ = bytes;
+        None
+    }
+
+    /// Goes on behind a section, if that begins where the source is; if not, its frames do not count.
+    fn accept(&mut self, section: Section) -> bool {
+        let _ = section;
+        false
     }
 
     /// The names of the ports by which frames come, where they are known from the start.

@@ -4,10 +4,12 @@ mod findings;
 mod pcap;
 mod pcapng;
 mod reader;
+mod sections;
 mod writer;
 
 pub use findings::{Findings, Overlong, Undefined};
 pub use reader::{CaptureReader, Truncation};
+pub use sections::{Section, Sections};
 pub use writer::{CaptureWriter, EncodedFrames};
 
 pub use crate::map::Paging;

@@ -1,5 +1,7 @@
 //! Classic pcap (draft-ietf-opsawg-pcap), with the nanosecond magic and Kuznetzov's longer record header.
 
+use std::ops::Range;
+
 use packetloom_packet::{Batch, FrameRef, LinkType, Timestamp, prefetch_at};
 
 use super::findings::{Fault, Findings};
@@ -18,7 +20,7 @@ const MAGIC_KUZNETZOV: u32 = 0xa1b2_cd34;
 /// A captured length beyond this is taken for garbage, four times what capture programs allow.
 const MAX_CAPTURED: u32 = 4 * 262_144;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Decoder {
     order: Order,
     nanos_per_tick: u64,
@@ -33,6 +35,11 @@ pub(super) struct Decoder {
 
 /// Bytes from a record to those that are asked for: what processors ask for by themselves ends with each page.
 const AHEAD: usize = 2048;
+
+/// Records in a row that have to look like such, where it is guessed where one begins; and seconds that their times may be away from
+/// those of others of the file, a day.
+const IN_A_ROW: usize = 6;
+const NEAR: u32 = 86_400;
 
 /// Frames that were taken at once, and the bytes of their records.
 struct Taken {
@@ -87,23 +94,63 @@ impl Decoder {
     /// Appends the frames from `position` on that are whole to a batch, as many as it has room for; returns the bytes of their records.
     /// What comes next then is no whole frame, or has no room: see [`Decoder::step`].
     pub(super) fn frames(&mut self, bytes: &[u8], position: usize, batch: &mut Batch) -> usize {
-        let taken = match self.order {
-            Order::Little => self.take::<true>(bytes, position, batch),
-            Order::Big => self.take::<false>(bytes, position, batch),
-        };
-        if !self.is_supported {
-            self.unsupported += taken.frames;
-        }
-        taken.bytes
+        let (frames, len) = self.find(bytes, position..usize::MAX, batch);
+        self.count(frames);
+        len
     }
 
-    fn take<const LITTLE: bool>(&self, bytes: &[u8], position: usize, batch: &mut Batch) -> Taken {
+    /// Takes note of frames that were [found](Self::find).
+    pub(super) fn count(&mut self, frames: u64) {
+        if !self.is_supported {
+            self.unsupported += frames;
+        }
+    }
+
+    /// Appends the whole frames whose records begin in a range to a batch, as many as it has room for; returns how many, and the bytes of
+    /// their records.
+    pub(super) fn find(&self, bytes: &[u8], range: Range<usize>, batch: &mut Batch) -> (u64, usize) {
+        let taken = match self.order {
+            Order::Little => self.take::<true>(bytes, range, batch),
+            Order::Big => self.take::<false>(bytes, range, batch),
+        };
+        (taken.frames, taken.bytes)
+    }
+
+    /// A place in a range at which records seem to begin: some in a row have lengths and times such as records have, in seconds not far from
+    /// these. There may be none where it seems so, and one that seems to be none.
+    pub(super) fn guess(&self, bytes: &[u8], range: Range<usize>, seconds: u32) -> Option<usize> {
+        let ticks = 1_000_000_000 / self.nanos_per_tick;
+        let next = |at: usize| {
+            let header: &[u8; 16] = bytes.get(at..)?.first_chunk()?;
+            let [second, tick, captured, len] = [0, 4, 8, 12].map(|at| self.order.u32(header, at));
+            let is_near = second.abs_diff(seconds) <= NEAR && u64::from(tick) < ticks;
+            let is_frame = (1..=MAX_CAPTURED.min(len)).contains(&captured);
+            (is_near && is_frame).then(|| at + self.record_header + captured as usize)
+        };
+        let mut places = range;
+        places.find(|&at| {
+            let mut chain = 0..IN_A_ROW;
+            let end = chain.try_fold(at, |at, _| if at < bytes.len() { next(at) } else { Some(at) });
+            end.is_some_and(|end| end <= bytes.len())
+        })
+    }
+
+    /// The time of the record at a place, in seconds.
+    pub(super) fn seconds(&self, bytes: &[u8], at: usize) -> Option<u32> {
+        let header: &[u8; 16] = bytes.get(at..)?.first_chunk()?;
+        Some(self.order.u32(header, 0))
+    }
+
+    fn take<const LITTLE: bool>(&self, bytes: &[u8], range: Range<usize>, batch: &mut Batch) -> Taken {
         let Self { nanos_per_tick, record_header, link, .. } = *self;
         let order = if LITTLE { Order::Little } else { Order::Big };
         let before = batch.len();
         let room = batch.capacity().saturating_sub(before);
-        let mut at = position;
+        let mut at = range.start;
         let frames = std::iter::from_fn(|| {
+            if at >= range.end {
+                return None;
+            }
             let header: &[u8; 16] = bytes.get(at..)?.first_chunk()?;
             let field = |at| order.u32(header, at);
             let captured = field(8);
@@ -126,7 +173,7 @@ impl Decoder {
             })
         });
         batch.extend(frames.take(room));
-        Taken { frames: (batch.len() - before) as u64, bytes: at - position }
+        Taken { frames: (batch.len() - before) as u64, bytes: at - range.start }
     }
 
     /// Says what stands at the start of bytes that do not begin with a whole frame.

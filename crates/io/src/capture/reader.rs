@@ -9,7 +9,7 @@ use std::time::Duration;
 use packetloom_packet::batch::empty_arena;
 use packetloom_packet::{Batch, FrameRef, PortNames};
 
-use super::{Decoder, Findings, HEADER_LEN, Resolution, Step, pcap, pcapng};
+use super::{Decoder, Findings, HEADER_LEN, Resolution, Section, Sections, Step, pcap, pcapng};
 use crate::Error;
 use crate::input::{self, Input, Sender, Stop, Stream};
 use crate::map::{Map, Paging};
@@ -361,6 +361,28 @@ impl CaptureReader {
         }
     }
 
+    /// Sections of so many bytes from here on, of a pcap file that is in memory; none of other captures, and at the end.
+    pub fn sections(&self, bytes: usize) -> Option<Sections> {
+        let (Decoder::Pcap(decoder), 0, false) = (&self.decoder, self.skip, self.done) else { return None };
+        if matches!(self.window, Window::Stream(_)) || self.stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        let seconds = decoder.seconds(self.window.bytes(), self.position)?;
+        let (arena, decoder) = (self.window.arena(), decoder.clone());
+        Some(Sections { arena, decoder, begin: self.position, bytes: bytes.max(1), seconds })
+    }
+
+    /// Goes on behind a section, if that begins where this is; whether it does.
+    pub fn accept(&mut self, section: Section) -> bool {
+        let Decoder::Pcap(decoder) = &mut self.decoder else { return false };
+        let is_next = section.begin == self.position && self.skip == 0 && !self.done;
+        if is_next {
+            self.position = section.end;
+            decoder.count(section.frames);
+        }
+        is_next
+    }
+
     /// How finely the timestamps read so far are divided.
     pub fn resolution(&self) -> Resolution {
         self.decoder.resolution()
@@ -476,6 +498,14 @@ impl Source for CaptureReader {
 
     fn paging(&mut self) -> Option<Paging> {
         self.paging()
+    }
+
+    fn sections(&self, bytes: usize) -> Option<Sections> {
+        self.sections(bytes)
+    }
+
+    fn accept(&mut self, section: Section) -> bool {
+        self.accept(section)
     }
 
     fn position(&self) -> u64 {

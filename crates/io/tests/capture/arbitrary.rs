@@ -26,6 +26,12 @@ fn agreed(bytes: &[u8], sizes: &[usize]) -> Result<Reading, &'static str> {
         }
     }
     assert_eq!(outcome(Way::File(Compression::Plain), bytes), memory, "mapped");
+    for size in sizes {
+        if let Ok(reader) = Way::Bytes.open(bytes) {
+            let sections = read_in_sections(reader, 5, *size).expect("memory can be read");
+            assert_eq!(Ok(&sections.0), memory.as_ref(), "sections of {size}");
+        }
+    }
     memory
 }
 

@@ -6,6 +6,7 @@ mod cut;
 mod faults;
 mod pcap;
 mod pcapng;
+mod sections;
 mod stream;
 #[path = "../support/mod.rs"]
 mod support;

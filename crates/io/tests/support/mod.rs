@@ -308,6 +308,37 @@ pub(crate) fn read_in_batches(mut reader: CaptureReader, capacity: usize) -> Res
     Ok(Reading { frames, truncation: reader.truncation().cloned(), findings: reader.findings() })
 }
 
+/// Reads to the end, as long as it can be in sections of so many bytes, the last of them first, and then in batches of `capacity`. Also
+/// says how many sections were read that were not the first one.
+pub(crate) fn read_in_sections(
+    mut reader: CaptureReader,
+    capacity: usize,
+    bytes: usize,
+) -> Result<(Reading, usize), Error> {
+    const SECTIONS: usize = 4;
+    let (mut frames, mut others) = (Vec::new(), 0);
+    while let Some(sections) = reader.sections(bytes) {
+        let mut batches: Vec<_> = (0..SECTIONS).map(|_| Batch::new(capacity)).collect();
+        let mut found = [None; SECTIONS];
+        for number in (0..SECTIONS).rev() {
+            found[number] = sections.find(number, &mut batches[number]);
+            assert!(batches[number].len() <= capacity);
+        }
+        let read = batches.iter().zip(found).take_while(|(batch, section)| {
+            !batch.is_empty() && section.is_some_and(|section| reader.accept(section))
+        });
+        let read: Vec<_> = read.map(|(batch, _)| frames_of(batch)).collect();
+        if read.is_empty() {
+            break;
+        }
+        others += read.len() - 1;
+        frames.extend(read.into_iter().flatten());
+    }
+    let rest = read_in_batches(reader, capacity)?;
+    frames.extend(rest.frames);
+    Ok((Reading { frames, ..rest }, others))
+}
+
 /// The frames of a batch.
 pub(crate) fn frames_of(batch: &Batch) -> Vec<Frame> {
     let frames = batch.frames().iter().enumerate().map(|(index, frame)| {
