@@ -139,7 +139,7 @@ fn random_lists_are_judged_as_the_oracle_does() {
         (state >> 33) % most
     };
     let sets = ["eth0", "eth1", "!eth0", "eth+", "eth+,!eth1", "any,!eth+,eth1", "wan", "!wan,!eth2"];
-    for round in 0..packetloom_testing::amount(6, 100) {
+    for round in 0..packetloom_testing::amount(6, 30) {
         let mut rules = String::new();
         for _ in 0..=below(40) {
             let action = ["permit", "deny"][below(2) as usize];

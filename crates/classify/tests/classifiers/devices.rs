@@ -304,7 +304,11 @@ fn small_sets(device: &Device, cases: u32, batches: &'static [usize]) {
 
 #[test]
 fn small_sets_agree_on_accelerators() {
-    accelerators().iter().for_each(|device| small_sets(device, 400, &[0, 7, 64, 129, 256]));
+    for device in accelerators() {
+        // Cores compile each set's kernel for more than a second; which sets there are is another matter in each run.
+        let cases = if device.description().lanes > 1 { 400 } else { 60 };
+        small_sets(device, cases, &[0, 7, 64, 129, 256]);
+    }
 }
 
 #[test]
