@@ -11,7 +11,7 @@ use memmap2::MmapMut;
 use packetloom_device::{Buffer, Device, Memory, Queue, host_memory};
 use packetloom_engine::Plan;
 use packetloom_engine::layout::Used;
-use packetloom_engine::offload::stateful::records::{self, Answer, Wide};
+use packetloom_engine::offload::stateful::records::{Answer, Records, Wide};
 use packetloom_engine::offload::stateful::{self, Buffers, Dealt, Stateful};
 use packetloom_engine::pipeline::{Shared, Worker};
 use packetloom_io::input::Stop;
@@ -542,18 +542,21 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
     let mut wrong = 0u64;
     let mut packets = 0u64;
     let mut frames = Batch::new(batch as usize);
-    let (mut records, mut wide) = (Vec::new(), Vec::new());
+    let mut records = Records::default();
     let ring = &rings[0];
     while (packets as usize) < ring.count {
         interrupted(stop)?;
         ring.fill(&mut frames, packets as usize, batch as usize, packets);
         let len = frames.len() as u32;
         frames.parse(plan.chain().settings.run.policy());
-        records::of_batch(&frames, stateful.needs(), &mut records, &mut wide);
+        records.take(&frames, stateful.needs(), len);
         let room = len;
+        let mut wide = records.wide.clone();
+        wide.resize(len as usize, Wide::default());
+        wide.extend(&records.connections);
         wide.resize(stateful.needs().wides(room as usize), Wide::default());
         let parts = Parts {
-            records: device.memory_of(bytemuck::cast_slice(&records))?,
+            records: device.memory_of(bytemuck::cast_slice(&records.packets))?,
             wide: device.memory_of(bytemuck::cast_slice(&wide))?,
             answers: device.memory(room as usize * 16)?,
             wide_answers: device.memory(room as usize * 32)?,

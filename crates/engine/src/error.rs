@@ -22,6 +22,9 @@ pub enum Error {
     /// The device that was asked for cannot be used.
     #[error(transparent)]
     Offload(#[from] crate::offload::Error),
+    /// The system has no threads left for so many workers.
+    #[error("no threads for {0} workers; give fewer, or raise the limit of processes (ulimit -u)")]
+    Threads(usize),
     /// A worker thread panicked: a defect of this program.
     #[error("a worker failed; this is a defect of packetloom")]
     Worker,

@@ -6,11 +6,14 @@
 //! - [`plan`]: what will run where, and what holds with several workers.
 //! - [`pipeline`]: what one core does with a chain.
 //! - [`mod@run`]: the runs themselves: one worker, several, a device, the oracle.
+//! - `crew`: threads that share the work of one loop.
 //! - [`offload`]: rules on a device.
 //! - [`outcome`]: what a run counted.
 //! - [`state`]: state of flows apart from a run: handed on, saved, restored.
 
+mod bell;
 pub mod chain;
+mod crew;
 mod error;
 pub mod layout;
 pub mod offload;

@@ -14,7 +14,7 @@ use crate::offload::stateful;
 use crate::run;
 
 /// A chain with the decisions that running it needs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) chain: Arc<Chain>,
     workers: usize,
@@ -163,6 +163,9 @@ impl fmt::Display for Plan {
         let per_flow = !self.chain.layout.definitions.is_empty();
         let asked = settings.run.workers.get();
         let spread = match (self.workers, per_flow) {
+            _ if self.on_device() > 0 && asked > 1 && self.on_device() == self.chain.functions.len() => format!(
+                "{asked} workers feed the device and take what comes back: results as of a loop over packets"
+            ),
             _ if self.on_device() > 0 => {
                 "1 worker feeds the device and takes what comes back: results as of a loop over packets"
                     .into()

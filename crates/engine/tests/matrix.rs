@@ -27,6 +27,8 @@ const METER: &str =
 const SMALL: &str = "[flows.5-tuple]\nby = \"5-tuple\"\nmax_flows = 4000\n[flows.source]\nby = \"source\"\nmax_flows = 4000\n\
     [flows.connection]\nby = \"connection\"\nmax_flows = 4000\n";
 const ORACLE: &str = "device = \"oracle\"";
+/// Where there are several, fewer than there are pieces of a batch.
+const WORKERS: usize = 3;
 
 /// ACLs alone on a device, functions with state, and both; the last function is on cores. Next to each what it becomes in a reload.
 fn kinds() -> [(String, String); 3] {
@@ -43,6 +45,13 @@ fn kinds() -> [(String, String); 3] {
     ]
 }
 
+/// The same, and those that a device has the whole of, for which several workers do what is to be done here; with how many there are.
+fn all_kinds() -> Vec<(String, String, usize)> {
+    let without_meter = |chain: &str| chain.strip_suffix(METER).expect("the meter comes last").to_owned();
+    let wholes = kinds().map(|(chain, next)| (without_meter(&chain), without_meter(&next), WORKERS));
+    kinds().map(|(chain, next)| (chain, next, 1)).into_iter().chain(wholes).collect()
+}
+
 /// Numbers below another one that look like chance.
 struct Below(u64);
 
@@ -55,6 +64,10 @@ impl Below {
 
 fn name_of(device: &Device) -> String {
     format!("device = \"{}\"", device.description().id)
+}
+
+fn settings_for(device: &Device, workers: usize) -> String {
+    format!("{}\nworkers = {workers}", name_of(device))
 }
 
 fn on<'a>(device: &Device, settings: &'a str) -> How<'a> {
@@ -107,14 +120,15 @@ fn whatever_the_batches() {
         format!("{LOGGING}{ACL}"),
         format!("{ACL}{UNCOUNTED}{LOGGING}{UNCOUNTED}{ACL}"),
     ];
-    let chains = kinds().into_iter().map(|(chain, _)| chain).chain(more);
-    for (number, chain) in chains.enumerate() {
+    let more = more.into_iter().map(|chain| (chain, WORKERS));
+    let chains = all_kinds().into_iter().map(|(chain, _, workers)| (chain, workers)).chain(more);
+    for (number, (chain, workers)) in chains.enumerate() {
         for device in devices() {
             let packets = packets_for(&device);
             let capture = capture_of(packets, number as u64);
             let expected = oracle(&chain, &capture);
             for (latency, is_stream) in [("20ms", false), ("1us", false), ("20ms", true)] {
-                let settings = format!("{}\nmax_latency = \"{latency}\"", name_of(&device));
+                let settings = format!("{}\nmax_latency = \"{latency}\"", settings_for(&device, workers));
                 let (found, shares, notices) =
                     results(&chain, &capture, How { is_stream, ..on(&device, &settings) });
                 assert_eq!(found.summary, expected.summary, "{settings}\n{chain}");
@@ -132,15 +146,16 @@ fn whatever_the_batches() {
 fn chains_become_others() {
     let mut below = Below(1);
     for device in devices() {
-        let (settings, packets) = (name_of(&device), packets_for(&device));
+        let packets = packets_for(&device);
         let capture = capture_of(packets, 21);
-        let kinds = kinds();
-        let mut check = |first: &str, next: &[&str]| {
+        let mut check = |first: &str, next: &[&str], workers: usize| {
+            let settings = settings_for(&device, workers);
             let mut at: Vec<_> = next.iter().map(|_| below.next(packets)).collect();
             at.sort_unstable();
             let reloads: Vec<_> = at.into_iter().zip(next.iter().map(|&next| next.to_owned())).collect();
             let how = |settings| How { settings, saves: true, reloads: reloads.clone(), ..How::default() };
-            let (expected, _, said) = all_results(first, &capture, how(ORACLE));
+            let oracle = format!("{ORACLE}\nworkers = {workers}");
+            let (expected, _, said) = all_results(first, &capture, how(&oracle));
             assert_eq!(expected.summary["reloads"]["done"], next.len(), "{said:?}");
             let (_, fast, _) = all_results(first, &capture, how(""));
             let how = How { device: Some(device.clone()), ..how(&settings) };
@@ -153,13 +168,15 @@ fn chains_become_others() {
             assert_eq!((shares.device + shares.here, shares.faults), (packets, 0));
             shares
         };
-        for (chain, next) in &kinds {
+        for (chain, next, workers) in &all_kinds() {
             // Of frames for a device, which those for cores are not.
-            assert!(check(chain, &[next, chain]).device > packets * 9 / 10);
+            assert!(check(chain, &[next, chain], *workers).device > packets * 9 / 10);
         }
-        let [acls, states, both] = kinds.map(|(chain, _)| chain);
-        check(&both, &[&acls, METER, &states, &both, &acls]);
-        check(&acls, &[&states, &acls, &both, METER, &acls]);
+        let [acls, states, both] = kinds().map(|(chain, _)| chain);
+        for workers in [1, WORKERS] {
+            check(&both, &[&acls, METER, &states, &both, &acls], workers);
+            check(&acls, &[&states, &acls, &both, METER, &acls], workers);
+        }
     }
 }
 
@@ -168,9 +185,10 @@ fn chains_become_others() {
 fn state_is_saved_and_restored() {
     let mut below = Below(2);
     for device in devices() {
-        let (settings, packets) = (name_of(&device), packets_for(&device));
+        let packets = packets_for(&device);
         let capture = capture_of(packets, 22);
-        for (chain, _) in kinds() {
+        for (chain, _, workers) in all_kinds() {
+            let settings = settings_for(&device, workers);
             let whole = oracle(&chain, &capture);
             let here = |settings| How { settings, ..How::default() };
             for (before, after) in [
@@ -212,9 +230,10 @@ fn devices_fail_and_come_back() {
     for device in devices() {
         let packets = 4 * packets_for(&device);
         let capture = capture_of(packets, 23);
-        for (chain, _) in kinds() {
+        for (chain, _, workers) in all_kinds() {
             let expected = oracle(&chain, &capture);
-            let settings = format!("{}\nmax_latency = \"1us\"\nbatch = 16", name_of(&device));
+            let settings = settings_for(&device, workers);
+            let settings = format!("{settings}\nmax_latency = \"1us\"\nbatch = 16");
             let faults = Faults::new();
             let mut moments = [5, 1].map(|part| (part + below.next(2)) * packets / 9).to_vec();
             let launch = below.next(3);
@@ -255,12 +274,15 @@ fn devices_fail_and_come_back() {
 /// none. What stands behind it is on cores all the time, and knows nothing of it.
 #[test]
 fn no_packet_is_lost_or_judged_twice() {
-    let chain = format!("{SMALL}{ACL}{COUNTER}{UNCOUNTED}{METER}");
-    for device in devices() {
+    let whole = format!("{SMALL}{ACL}{COUNTER}{UNCOUNTED}");
+    let chains = [(format!("{whole}{METER}"), 1), (whole, WORKERS)];
+    for (device, (chain, workers)) in
+        devices().into_iter().flat_map(|device| chains.each_ref().map(|chain| (device.clone(), chain)))
+    {
         let packets = 10 * packets_for(&device);
         let capture = capture_of(packets, 24);
-        let mut expected = oracle(&chain, &capture);
-        let settings = format!("{}\nmax_latency = \"1us\"", name_of(&device));
+        let mut expected = oracle(chain, &capture);
+        let settings = format!("{}\nmax_latency = \"1us\"", settings_for(&device, *workers));
         let faults = Faults::new();
         let mut away = Away::new(&faults);
         let mut has_begun = false;
@@ -272,7 +294,7 @@ fn no_packet_is_lost_or_judged_twice() {
             }
         };
         let how = How { each: Some(Box::new(each)), ..on(&device.with_faults(&faults), &settings) };
-        let (mut found, shares, notices) = results(&chain, &capture, how);
+        let (mut found, shares, notices) = results(chain, &capture, how);
         let shares = shares.expect("a device was used");
         eprintln!("{settings}: {shares:?}, {} notices", notices.len());
         assert_eq!(shares.device + shares.here, packets);

@@ -1,17 +1,18 @@
 //! What a run needs of a device, whatever it has of a chain there.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use packetloom_device::Device;
-use packetloom_packet::Batch;
 
-use super::acls::Acls;
+use super::acls::{self, Acls};
 use super::stateful::{self, Functions};
 use super::{Error, frames};
 use crate::Plan;
+use crate::crew::Crew;
 use crate::outcome::Shares;
 use crate::pipeline::Pipeline;
+use crate::pipeline::work::Work;
 use crate::state::Held;
 
 /// The first functions of a chain on a device. Batches come back in the order in which they were sent; after an error nothing else is asked
@@ -20,8 +21,9 @@ pub(crate) trait Accelerator: Send {
     /// Batches that may be away at a time.
     fn depth(&self) -> usize;
 
-    /// Sends a batch, with fewer away than that; `false` where it is none for the device.
-    fn submit(&mut self, batch: &Batch) -> Result<bool, Error>;
+    /// Sends a batch, with fewer away than that; `false` where it is none for the device. Given are its pieces, for each of which a thread of
+    /// the crew does what is to be done here.
+    fn submit(&mut self, pieces: &[Work], crew: &Crew) -> Result<bool, Error>;
 
     /// Whether nobody has to wait for the oldest batch that is away; what went wrong is told when it is waited for.
     fn is_back(&mut self) -> bool;
@@ -29,8 +31,9 @@ pub(crate) trait Accelerator: Send {
     /// Waits for the oldest batch, which may be away for so long.
     fn wait(&mut self, limit: Duration) -> Result<(), Error>;
 
-    /// Writes into the oldest batch, after waiting for it, what was found, and has functions here take note.
-    fn take(&mut self, batch: &mut Batch, stages: &mut Pipeline, shares: &mut Shares);
+    /// Writes into the pieces of the oldest batch, after waiting for it, what was found, and has functions here take note: those of the
+    /// thread, of which there are as many as in the crew.
+    fn take(&mut self, pieces: &mut [Work], stages: &[Mutex<Pipeline>], crew: &Crew, shares: &mut Shares);
 
     /// Flow definitions whose flows it keeps: the first ones of the chain.
     fn definitions(&self) -> usize {
@@ -46,6 +49,11 @@ pub(crate) trait Accelerator: Send {
     /// Copies here what it keeps, with no batch away.
     fn snapshot(&mut self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Waits for so long at most for a copy that is being made while packets go on.
+    fn await_copy(&mut self, limit: Duration) {
+        let _ = limit;
     }
 
     /// The last copy, or what it began with, and how old that is; none where it keeps nothing.
@@ -71,9 +79,10 @@ impl Plan {
         let specialise = chain.functions.iter().all(|function| function.changes_at().is_empty());
         let policy = chain.settings.run.policy();
         let options = frames::Options { policy, specialise, ..frames::Options::default() };
+        let room = acls::room(chain.settings.run.workers.get());
         (count > 0).then(|| -> Load {
             Arc::new(move |device| {
-                Ok(Box::new(Acls::new(device, &chain.functions[..count], changes, options)?))
+                Ok(Box::new(Acls::new(device, &chain.functions[..count], changes, options, room)?))
             })
         })
     }

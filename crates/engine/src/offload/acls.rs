@@ -1,7 +1,7 @@
 //! ACLs at the beginning of a chain, which keep no state, on a device: several batches are away at a time, each in a lane of its own.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use packetloom_device::Device;
@@ -14,13 +14,19 @@ use super::frames::{Acl, Answer, Frames, Options};
 use super::lane::{Lane, Way};
 use super::pace::Ways;
 use super::{Error, is_gpu};
+use crate::crew::Crew;
 use crate::outcome::Shares;
 use crate::pipeline::Pipeline;
+use crate::pipeline::work::Work;
 
 /// Batches that are on their way at a time.
 pub const LANES: usize = 4;
-/// Packets of a lane's batch at most.
-pub const ROOM: usize = 1 << 14;
+/// Packets of a lane's batch at most, for so many workers: one of them has what it does with a batch in its caches, several have to meet
+/// several times for each batch.
+pub(crate) const fn room(workers: usize) -> usize {
+    if workers > 1 { 1 << 16 } else { 1 << 14 }
+}
+
 /// How long the first launch may take, at which drivers still compile.
 const LIMIT_OF_FIRST: Duration = Duration::from_secs(60);
 
@@ -33,12 +39,31 @@ pub(crate) struct Acls {
     ways: Ways,
     /// For each function what it calls its rules, where they have names.
     names: Vec<Option<Vec<u32>>>,
+    /// Of the oldest batch, for each ACL but the first, the rules that decided.
+    others: Vec<Vec<u32>>,
+    /// For each piece of a batch.
+    notes: Vec<Notes>,
+}
+
+/// What was found of a piece of a batch.
+struct Notes {
     answers: Vec<Answer>,
     found: Vec<Found>,
-    others: Vec<Vec<u32>>,
     /// Frames that software must look at, and what they are judged in.
     beyond: Vec<u32>,
     aside: Batch,
+}
+
+/// What is known of each list: what it calls its rules, and, of all but the first, which of them decided about the frames of a batch.
+struct Lists<'a> {
+    names: &'a [Option<Vec<u32>>],
+    others: &'a [Vec<u32>],
+}
+
+impl Notes {
+    fn new() -> Self {
+        Self { answers: Vec::new(), found: Vec::new(), beyond: Vec::new(), aside: Batch::new(0) }
+    }
 }
 
 /// A batch that is away.
@@ -58,7 +83,7 @@ impl Drop for Acls {
 }
 
 impl Acls {
-    /// Compiles and lays out the rules of functions after so many changes, and makes lanes.
+    /// Compiles and lays out the rules of functions after so many changes, and makes lanes for batches of so many packets.
     ///
     /// # Errors
     /// Where the rules are too many for the device, or where it fails.
@@ -67,6 +92,7 @@ impl Acls {
         functions: &[Box<dyn Prepared>],
         changes: usize,
         options: Options,
+        room: usize,
     ) -> Result<Self, Error> {
         let offloads: Vec<_> = functions.iter().filter_map(|function| function.offload(changes)).collect();
         let acls = offloads.iter().filter_map(|offload| match offload {
@@ -81,18 +107,15 @@ impl Acls {
         // A kernel that stays would take a CPU's cores; and where rules change, it would be in the way of loading them.
         let changes_come = functions.iter().any(|function| !function.changes_at().is_empty());
         let with_ring = is_gpu(device) && !changes_come;
-        let lanes = (0..LANES).map(|_| Lane::new(&kernel, ROOM as u32, with_ring));
+        let lanes = (0..LANES).map(|_| Lane::new(&kernel, room as u32, with_ring));
         let mut acls = Self {
             policy: options.policy,
             free: lanes.collect::<Result<_, _>>()?,
             away: VecDeque::new(),
             ways: Ways::default(),
             names: names.collect(),
-            answers: Vec::new(),
-            found: Vec::new(),
             others: vec![Vec::new(); functions.len()],
-            beyond: Vec::new(),
-            aside: Batch::new(ROOM),
+            notes: Vec::new(),
         };
         // Drivers put off a part of the work until the first launch.
         for number in 0..LANES {
@@ -118,15 +141,13 @@ impl Accelerator for Acls {
         LANES
     }
 
-    fn submit(&mut self, batch: &Batch) -> Result<bool, Error> {
+    fn submit(&mut self, pieces: &[Work], crew: &Crew) -> Result<bool, Error> {
         let Some(mut lane) = self.free.pop() else { return Ok(false) };
-        lane.clear();
-        let mut frames = batch.frames().iter().enumerate();
-        if !frames.all(|(index, frame)| lane.push(batch.bytes(index), frame.link)) {
+        if !lane.fill(crew, pieces.iter().map(|piece| &piece.batch)) {
             self.free.push(lane);
             return Ok(false);
         }
-        let way = if lane.can(Way::Resident) { self.ways.choose(batch.len()) } else { Way::Launch };
+        let way = if lane.can(Way::Resident) { self.ways.choose(lane.len()) } else { Way::Launch };
         let submitted = lane.submit(way);
         self.away.push_back(Sent { lane, way, at: Instant::now() });
         submitted.map(|()| true)
@@ -145,14 +166,55 @@ impl Accelerator for Acls {
         Ok(())
     }
 
-    /// Keys are not looked at where the batch was not parsed.
-    fn take(&mut self, batch: &mut Batch, stages: &mut Pipeline, shares: &mut Shares) {
+    /// Keys are not looked at where pieces were not parsed.
+    fn take(&mut self, pieces: &mut [Work], stages: &[Mutex<Pipeline>], crew: &Crew, shares: &mut Shares) {
         let Some(Sent { mut lane, way, .. }) = self.away.pop_front() else { return };
-        lane.answers(&mut self.answers);
         for (acl, others) in self.others.iter_mut().enumerate().skip(1) {
             lane.first(acl, others);
         }
+        if self.notes.len() < pieces.len() {
+            self.notes.resize_with(pieces.len(), Notes::new);
+        }
+        let Self { names, others, policy, notes, .. } = self;
+        let mut first = 0;
+        let jobs = pieces.iter_mut().zip(&mut *notes).map(|(piece, notes)| {
+            let at = first;
+            first += piece.batch.len();
+            (piece, notes, at)
+        });
+        crew.each_with(stages, jobs.collect(), |stages, (piece, notes, first)| {
+            lane.answers_of(first..first + piece.batch.len(), &mut notes.answers);
+            let lists = Lists { names, others };
+            notes.take(&mut piece.batch, &lists, first, *policy, stages);
+            piece.take(stages);
+        });
+        let beyond: usize = notes[..pieces.len()].iter().map(|notes| notes.beyond.len()).sum();
+        shares.device += (lane.len() - beyond) as u64;
+        shares.here += beyond as u64;
+        if way == Way::Resident {
+            shares.resident += lane.len() as u64;
+        }
         self.free.push(lane);
+    }
+
+    fn abandon(mut self: Box<Self>) {
+        // All of them first: drivers wait for kernels when memory is given back.
+        self.lanes().for_each(|lane| lane.dismiss());
+        let away = self.away.drain(..).map(|sent| sent.lane);
+        self.free.drain(..).chain(away).for_each(Lane::abandon);
+    }
+}
+
+impl Notes {
+    /// Writes answers into a piece of a batch, which begins at some place of the batch, and has functions take note of them.
+    fn take(
+        &mut self,
+        batch: &mut Batch,
+        Lists { names, others }: &Lists<'_>,
+        first: usize,
+        policy: Policy,
+        stages: &mut Pipeline,
+    ) {
         self.found.clear();
         self.beyond.clear();
         let is_parsed = !batch.verdicts().is_empty();
@@ -173,21 +235,20 @@ impl Accelerator for Acls {
                 batch.push_verdict(verdict);
             }
         }
-        let functions = self.names.len();
         // These first: those that functions take are logged in order with them.
         if !self.beyond.is_empty() {
             self.aside.reset(batch.arena().clone());
             self.beyond.iter().for_each(|&frame| self.aside.push(batch.frames()[frame as usize]));
-            self.aside.parse(self.policy);
-            stages.process_aside(0..functions, &mut self.aside, &self.beyond);
+            self.aside.parse(policy);
+            stages.process_aside(0..names.len(), &mut self.aside, &self.beyond);
             batch.merge(&self.aside, &self.beyond);
             self.aside.reset(empty_arena());
         }
         let packets = batch.len() - self.beyond.len();
-        for (function, (others, names)) in self.others.iter().zip(&self.names).enumerate() {
+        for (function, (others, names)) in others.iter().zip(*names).enumerate() {
             for found in &mut self.found {
                 if function > 0 {
-                    found.first = others[found.frame as usize];
+                    found.first = others[first + found.frame as usize];
                 }
                 if let Some(&name) = names.as_ref().and_then(|names| names.get(found.first as usize)) {
                     found.first = name;
@@ -195,17 +256,5 @@ impl Accelerator for Acls {
             }
             stages.take(function, packets, &mut self.found, batch);
         }
-        shares.device += packets as u64;
-        shares.here += self.beyond.len() as u64;
-        if way == Way::Resident {
-            shares.resident += batch.len() as u64;
-        }
-    }
-
-    fn abandon(mut self: Box<Self>) {
-        // All of them first: drivers wait for kernels when memory is given back.
-        self.lanes().for_each(|lane| lane.dismiss());
-        let away = self.away.drain(..).map(|sent| sent.lane);
-        self.free.drain(..).chain(away).for_each(Lane::abandon);
     }
 }

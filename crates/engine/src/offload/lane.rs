@@ -1,15 +1,17 @@
 //! A batch on its way: the first bytes of its frames in memory that the device reads, answers in memory that it writes.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use packetloom_device::{Buffer, Memory, Queue, Shared};
-use packetloom_packet::LinkType;
+use packetloom_packet::{Batch, LinkType};
 
 use super::acls::LANES;
 use super::frames::{Answer, Buffers, Frames, Layout, Place};
 use super::ring::Ring;
 use super::{Error, is_gpu};
+use crate::crew::Crew;
 
 /// How a batch gets there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct Lane {
     /// For small batches, where there is one.
     ring: Option<Ring>,
     places: Vec<Place>,
+    /// Whether the device can see them.
+    are_places_there: bool,
     /// The way of the last batch, and what came back of it from the ring.
     way: Way,
     judged: Vec<Answer>,
@@ -89,6 +93,7 @@ impl Lane {
             queue: device.queue()?,
             ring: if with_ring { Some(ring()?) } else { None },
             places: Vec::new(),
+            are_places_there: false,
             way: Way::Launch,
             judged: Vec::new(),
             host,
@@ -112,6 +117,7 @@ impl Lane {
     pub fn clear(&mut self) {
         self.count = 0;
         self.places.clear();
+        self.are_places_there = false;
     }
 
     /// Whether its frames can go this way.
@@ -132,7 +138,43 @@ impl Lane {
         self.host.frames.write(at * slice, &frame[..slice.min(frame.len())]);
         let place = Place::near((at * slice) as u32, len, link);
         self.places.push(place);
+        self.are_places_there = false;
         self.count += 1;
+        true
+    }
+
+    /// Takes the frames of batches, one after the other, in place of those before; `false` where there is no room.
+    #[must_use]
+    pub(crate) fn fill<'b>(&mut self, crew: &Crew, batches: impl Iterator<Item = &'b Batch> + Clone) -> bool {
+        self.clear();
+        let count: usize = batches.clone().map(Batch::len).sum();
+        if count > self.room as usize {
+            return false;
+        }
+        self.count = count as u32;
+        self.places.resize(count, Place::NONE);
+        let slice = self.kernel.slice().bytes();
+        let mut places = &mut self.places[..];
+        let mut first = 0;
+        let slices = self.host.frames.split(batches.clone().map(|batch| batch.len() * slice));
+        let jobs = batches.zip(slices).map(|(batch, slices)| {
+            let (own, others) = std::mem::take(&mut places).split_at_mut(batch.len());
+            places = others;
+            let at = first;
+            first += batch.len();
+            (batch, slices, own, at)
+        });
+        let shared = &self.host.places;
+        crew.each(jobs.collect(), |(batch, mut slices, places, first)| {
+            let frames = batch.each_bytes().zip(batch.frames()).zip(&mut *places);
+            for (index, ((bytes, frame), place)) in frames.enumerate() {
+                slices.write(index * slice, &bytes[..slice.min(bytes.len())]);
+                let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                *place = Place::near(((first + index) * slice) as u32, len, frame.link);
+            }
+            shared.store_words(first * size_of::<Place>(), bytemuck::cast_slice(places));
+        });
+        self.are_places_there = true;
         true
     }
 
@@ -156,7 +198,9 @@ impl Lane {
     }
 
     fn launch(&mut self) -> Result<(), Error> {
-        self.host.places.store_words(0, bytemuck::cast_slice(&self.places));
+        if !self.are_places_there {
+            self.host.places.store_words(0, bytemuck::cast_slice(&self.places));
+        }
         let Self { kernel, queue, host, device, room, count, .. } = self;
         let packets = *count as usize;
         let buffers = |frames, places, answers, others| Buffers {
@@ -239,12 +283,18 @@ impl Lane {
 
     /// What was found about each frame.
     pub fn answers(&self, answers: &mut Vec<Answer>) {
+        self.answers_of(0..self.len(), answers);
+    }
+
+    /// What was found about some of the frames.
+    pub(crate) fn answers_of(&self, frames: Range<usize>, answers: &mut Vec<Answer>) {
+        answers.clear();
         if self.way == Way::Resident {
-            answers.clone_from(&self.judged);
+            answers.extend_from_slice(&self.judged[frames]);
             return;
         }
-        answers.resize(self.len(), Answer::default());
-        self.host.answers.load_words(0, bytemuck::cast_slice_mut(answers));
+        answers.resize(frames.len(), Answer::default());
+        self.host.answers.load_words(frames.start * size_of::<Answer>(), bytemuck::cast_slice_mut(answers));
     }
 
     /// The first rule of another ACL than the first that matches each frame, as in [`Answer::first`].

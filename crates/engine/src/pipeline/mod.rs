@@ -4,6 +4,7 @@
 //! [`Worker`] is this for whoever has batches of their own; [`Shared`] is what the workers of a chain share.
 
 mod shared;
+pub(crate) mod work;
 mod worker;
 
 use std::ops::Range;

@@ -1,7 +1,8 @@
 //! The first functions of a chain on a device, the others here, and all of them here whenever the device cannot.
 //!
 //! Batches leave in order of arrival, whoever judges them. As many as the [`Accelerator`] takes are on their way to the device while the next
-//! one is read; on a live source there is one at a time. Where the device fails, those that were with it are judged here, so each packet is
+//! one is read; on a live source there is one at a time. Where there are several workers, and the device has the whole chain, a batch is in
+//! pieces: each thread of a [`Crew`] does what is to be done here for a piece of it, while another one reads the next batch. Where the device fails, those that were with it are judged here, so each packet is
 //! judged once. State that it keeps for flows is copied here from time to time, and is gone on with from the last copy; what it lacks is what
 //! packets changed since. The device is tried again after a while, and begins with the state as it is here then.
 //!
@@ -11,10 +12,12 @@
 //! [`Accelerator`]: crate::offload::accelerator::Accelerator
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use packetloom_device::Device;
 use packetloom_io::Polled;
+use packetloom_io::capture::Resolution;
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 use packetloom_nf::units::Span;
@@ -24,10 +27,12 @@ use packetloom_packet::batch::{Policy, empty_arena};
 use super::lifecycle::{self, ChainSwap, Lifecycle};
 use super::{Intake, Outlet};
 use crate::chain::{self, Run};
+use crate::crew::Crew;
 use crate::offload::pace::{Choice, Pace};
 use crate::offload::supervisor::Supervisor;
 use crate::offload::{self, acls, stateful};
 use crate::outcome::{Shares, TopFlows};
+use crate::pipeline::work::Work;
 use crate::pipeline::{Expiry, Pipeline, WorkerReport};
 use crate::{Chain, Error, Plan, State};
 
@@ -38,7 +43,7 @@ pub(super) fn run(
     outlet: &mut Outlet<'_>,
 ) -> Result<(WorkerReport, Shares), Error> {
     let restored = lifecycle.restored().unwrap_or_default();
-    let mut runner = Runner::new(lifecycle.plan(), device, intake);
+    let mut runner = Runner::new(lifecycle.plan(), device, intake, outlet)?;
     runner.begin(lifecycle.plan(), restored, !runner.is_auto)?;
     let judged = runner.judge_all(lifecycle, intake, outlet);
     runner.tell(lifecycle);
@@ -49,21 +54,128 @@ pub(super) fn run(
 
 /// Packets of a batch at most, for a plan.
 fn room(plan: &Plan, device: &Device) -> usize {
-    if plan.offloaded() > 0 { acls::ROOM } else { stateful::room(device) }
+    let workers = plan.chain().settings.run.workers.get();
+    if plan.offloaded() > 0 { acls::room(workers) } else { stateful::room(device) }
+}
+
+/// What the threads of a crew judge a plan's batches by.
+fn stages(plan: &Plan, crew: &Crew, room: usize) -> Vec<Mutex<Pipeline>> {
+    (0..crew.members()).map(|_| Mutex::new(Pipeline::alone(plan.chain(), room))).collect()
+}
+
+/// How long a copy of a device's state is waited for that was begun before the device failed.
+const COPY_LIMIT: Duration = Duration::from_millis(100);
+
+/// Packets that are worth a piece of their own.
+const PIECE: usize = 512;
+
+/// A batch, in one piece or several, each with packets but the first of a batch that has none.
+struct Pieces {
+    /// So many of these are in use.
+    works: Vec<Work>,
+    used: usize,
+    /// Packets in all.
+    packets: usize,
+    /// Packets that were to be read, and when they had been.
+    asked: usize,
+    read: Instant,
+    is_parsed: bool,
+    /// Whether they are about as many as were asked for, since there are more.
+    is_about: bool,
+}
+
+impl Pieces {
+    /// Room for a batch in so many pieces at most.
+    fn new(count: usize, room: usize) -> Self {
+        let works = (0..count).map(|_| Work::new(room / count, 0)).collect();
+        Self { works, used: 0, packets: 0, asked: 0, read: Instant::now(), is_parsed: false, is_about: false }
+    }
+
+    fn used(&mut self) -> &mut [Work] {
+        &mut self.works[..self.used]
+    }
+
+    /// Reads up to so many packets; the first piece of them by `first`. Pages of a mapped capture that are needed soon are brought in `later`.
+    fn fill(
+        &mut self,
+        size: usize,
+        intake: &mut Intake<'_>,
+        later: &impl Fn(Box<dyn FnOnce() + Send>),
+        first: impl FnOnce(&mut Intake<'_>, &mut Batch) -> Result<Polled, Error>,
+    ) -> Result<Polled, Error> {
+        (self.used, self.packets, self.asked) = (0, 0, size);
+        (self.is_parsed, self.is_about) = (false, false);
+        let each = self.size_of_piece(size);
+        let mut first = Some(first);
+        while self.packets < size && self.used < self.works.len() {
+            let batch = &mut self.works[self.used].batch;
+            batch.set_capacity(each.min(size - self.packets));
+            let polled = match first.take() {
+                Some(first) => first(intake, batch)?,
+                // What is to be done between two batches is not done within one.
+                None if intake.until.is_some_and(|until| until <= intake.received) => break,
+                None => intake.poll(batch)?,
+            };
+            if intake.leaves_paging
+                && let Some(paging) = intake.source.paging()
+            {
+                later(Box::new(|| paging.run()));
+            }
+            if polled != Polled::Frames {
+                if self.used > 0 {
+                    break;
+                }
+                return Ok(polled);
+            }
+            self.packets += batch.len();
+            self.used += 1;
+        }
+        self.read = Instant::now();
+        Ok(Polled::Frames)
+    }
+
+    /// Packets of a piece of a batch at most.
+    fn size_of_piece(&self, size: usize) -> usize {
+        size.div_ceil(self.works.len()).max(PIECE.min(size))
+    }
+
+    /// Reads about so many packets with all threads of a crew, which also parse them, as a policy says, if one is given; whether that can be.
+    fn fill_sections(
+        &mut self,
+        size: usize,
+        intake: &mut Intake<'_>,
+        crew: &Crew,
+        policy: Option<Policy>,
+    ) -> bool {
+        let each = self.size_of_piece(size);
+        let works = &mut self.works[..size.div_ceil(each)];
+        let parse = |work: &mut Work| policy.into_iter().for_each(|policy| work.batch.parse(policy));
+        let Some(used) = intake.poll_sections(works, each, crew, parse) else { return false };
+        self.packets = works[..used].iter().map(|work| work.batch.len()).sum();
+        (self.used, self.asked, self.read) = (used, size, Instant::now());
+        (self.is_parsed, self.is_about) = (policy.is_some(), used == works.len());
+        true
+    }
+
+    /// Does something with each piece.
+    fn each(&mut self, crew: &Crew, work: impl Fn(&mut Work) + Send + Sync) {
+        crew.each(self.used().iter_mut().collect(), work);
+    }
 }
 
 /// A batch on its way through the chain.
 struct Away {
-    batch: Batch,
+    pieces: Pieces,
     /// Whether it is with the device.
     is_sent: bool,
-    read: Instant,
     sent: Instant,
     /// Time that this machine spent on it so far.
     spent: Duration,
 }
 
 struct Runner {
+    /// What is run.
+    plan: Plan,
     device: Device,
     supervisor: Supervisor,
     /// Whether batches are also judged here where that is better, from the beginning on.
@@ -85,22 +197,28 @@ struct Runner {
     changed: usize,
     /// Whether the device has the flows of its functions.
     is_there: bool,
-    stages: Pipeline,
+    /// What each thread of the crew judges by, or takes note of what the device found: all but the first keep no state.
+    stages: Vec<Mutex<Pipeline>>,
+    crew: Arc<Crew>,
+    /// That of the capture that frames go to which pass.
+    resolution: Option<Resolution>,
     pace: Pace,
     choice: Choice,
     under_way: VecDeque<Away>,
-    spare: Vec<Batch>,
+    spare: Vec<Pieces>,
     shares: Shares,
 }
 
 impl Runner {
-    fn new(plan: &Plan, device: Device, intake: &Intake<'_>) -> Self {
+    fn new(plan: &Plan, device: Device, intake: &mut Intake<'_>, outlet: &Outlet<'_>) -> Result<Self, Error> {
         let run = &plan.chain().settings.run;
         let Run { device_timeout, max_latency, .. } = run;
         let [limit, latency] =
             [device_timeout, max_latency].map(|span| span.and_then(Span::limit).map(Duration::from_nanos));
         let room = room(plan, &device);
-        Self {
+        let crew = Arc::new(Crew::new(run.workers.get())?);
+        intake.leaves_paging = crew.members() > 1;
+        Ok(Self {
             supervisor: Supervisor::new(device.clone(), limit),
             device,
             is_auto: run.device == chain::Device::Auto,
@@ -115,17 +233,31 @@ impl Runner {
             changes: Vec::new(),
             changed: 0,
             is_there: false,
-            stages: Pipeline::alone(plan.chain(), room),
+            stages: stages(plan, &crew, room),
+            crew,
+            resolution: outlet.outputs.sink.as_ref().map(|sink| sink.resolution()),
             pace: Pace::new(room, latency),
             choice: Choice::default(),
             under_way: VecDeque::new(),
             spare: Vec::new(),
             shares: Shares::default(),
-        }
+            plan: plan.clone(),
+        })
+    }
+
+    /// What judges batches here, and keeps the state that is here.
+    fn main(&mut self) -> &mut Pipeline {
+        self.stages[0].get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the device has the whole chain.
+    fn is_whole(&self) -> bool {
+        self.functions == self.plan.chain().functions.len()
     }
 
     /// Begins with a chain and its state: what is the device's goes there as soon as that is loaded, which is waited for or not.
     fn begin(&mut self, plan: &Plan, mut state: State, waits: bool) -> Result<(), offload::Error> {
+        self.plan = plan.clone();
         let functions = plan.chain().functions();
         self.policy = plan.chain().settings.run.policy();
         self.functions = plan.on_device();
@@ -141,7 +273,7 @@ impl Runner {
         if loaded.is_ok() {
             self.go_there(&mut state);
         }
-        self.stages.restore(&state);
+        self.main().restore(&state);
         loaded
     }
 
@@ -153,8 +285,14 @@ impl Runner {
     ) -> Result<(), Error> {
         self.do_what_is_due(lifecycle, intake, outlet)?;
         let mut begun = 0;
+        let later = self.crew.later();
+        // What was read, while the batch before it was sent.
+        let mut next: Option<(Pieces, bool)> = None;
         loop {
             if lifecycle.is_due(intake.received, begun) {
+                if let Some((pieces, is_for_device)) = next.take() {
+                    self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
+                }
                 self.finish_all(outlet)?;
                 self.do_what_is_due(lifecycle, intake, outlet)?;
                 begun = intake.received;
@@ -166,54 +304,107 @@ impl Runner {
             while self.is_back() {
                 self.finish_oldest(outlet)?;
             }
-            let mut next = self.spare.pop().unwrap_or_else(|| Batch::new(self.room));
+            let mut pieces = self.spare.pop().unwrap_or_else(|| self.pieces());
             let is_for_device = self.is_for_device();
             // Cores like small batches better.
             let size = if is_for_device { self.pace.size() } else { self.batch.min(self.room) };
-            next.set_capacity(size);
-            match intake.fill(&mut next, |packets| lifecycle.is_due(packets, begun))? {
+            let reads_together = next.is_none() && !self.live && self.is_whole() && self.crew.members() > 1;
+            let policy = self.parses_before.then_some(self.policy);
+            if reads_together && pieces.fill_sections(size, intake, &self.crew, policy) {
+                self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
+                continue;
+            }
+            let polled = match next.take() {
+                None => {
+                    let is_due = |packets: u64| lifecycle.is_due(packets, begun);
+                    pieces.fill(size, intake, &later, |intake, batch| intake.fill(batch, is_due))?
+                }
+                Some((before, is_for_device)) => {
+                    let crew = Arc::clone(&self.crew);
+                    let end = intake.received;
+                    let read = || pieces.fill(size, intake, &later, |intake, batch| intake.poll(batch));
+                    let (polled, done) =
+                        { crew.beside(read, || self.go_on_with(before, end, is_for_device, outlet)) };
+                    done?;
+                    polled?
+                }
+            };
+            match polled {
                 Polled::Frames => {}
                 Polled::Nothing => {
                     // Where time goes on without packets, none is away then.
-                    if let Some(now) = intake.tick(&mut next) {
-                        next.parse(self.policy);
-                        self.stages.arrive(&next);
-                        self.pass_on(&mut next, Some(Expiry::at(now)), outlet)?;
+                    let first = &mut pieces.works[0];
+                    if let Some(now) = intake.tick(&mut first.batch) {
+                        first.batch.parse(self.policy);
+                        self.main().arrive(&first.batch);
+                        first.expiry = Some(Expiry::at(now));
+                        pieces.used = 1;
+                        self.deliver(pieces, outlet)?;
+                    } else {
+                        self.spare.push(pieces);
                     }
-                    self.spare.push(next);
                     continue;
                 }
                 Polled::End => break,
             }
-            let read = Instant::now();
-            // Fewer than were hoped for may be better here.
-            let is_full = next.len() * 2 > size;
-            let is_for_device =
-                is_for_device && (!self.is_auto || is_full || self.choice.is_for_device(next.len()));
-            if self.parses_before {
-                next.parse(self.policy);
-            }
-            // The next one is sent before what comes after the device is done with the one before it.
-            let depth = self.supervisor.ready().map_or(1, |there| there.depth());
-            let mut done = if self.under_way.len() < depth { None } else { self.under_way.pop_front() };
-            if let Some(done) = &mut done {
-                self.finish(done)?;
-            }
-            let first = intake.received - next.len() as u64;
-            let away = self.send(lifecycle.plan(), next, (read, first), is_for_device);
-            self.under_way.push_back(away);
-            if let Some(done) = done {
-                self.deliver(done, outlet)?;
-            }
             // On a live source nobody waits for the next batch to get the verdicts on this one.
             if self.live {
+                self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
                 self.finish_all(outlet)?;
+            } else if self.crew.members() == 1 {
+                self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
+            } else {
+                next = Some((pieces, is_for_device));
             }
+        }
+        if let Some((pieces, is_for_device)) = next.take() {
+            self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
         }
         self.finish_all(outlet)?;
         self.read();
         self.come_back();
         Ok(())
+    }
+
+    /// Room for another batch.
+    fn pieces(&self) -> Pieces {
+        // More than there are threads, of which some are behind.
+        let count = if self.is_whole() && self.crew.members() > 1 { 2 * self.crew.members() } else { 1 };
+        Pieces::new(count, self.room)
+    }
+
+    /// Sends a batch that was read, with which so many packets of the run were; and has what comes back go on, which is the oldest batch
+    /// where as many are away as can be.
+    fn go_on_with(
+        &mut self,
+        mut pieces: Pieces,
+        end: u64,
+        is_for_device: bool,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), Error> {
+        // Fewer than were hoped for may be better here.
+        let is_full = pieces.packets * 2 > pieces.asked;
+        let is_for_device =
+            is_for_device && (!self.is_auto || is_full || self.choice.is_for_device(pieces.packets));
+        if self.parses_before && !pieces.is_parsed {
+            let policy = self.policy;
+            pieces.each(&self.crew, |work| work.batch.parse(policy));
+        }
+        let depth = self.supervisor.ready().map_or(1, |there| there.depth());
+        while self.under_way.len() > depth {
+            self.finish_oldest(outlet)?;
+        }
+        // The next one is sent before what comes after the device is done with the one before it.
+        let mut done = if self.under_way.len() < depth { None } else { self.under_way.pop_front() };
+        if let Some(done) = &mut done {
+            self.finish(done)?;
+        }
+        let away = self.send(pieces, end, is_for_device);
+        self.under_way.push_back(away);
+        match done {
+            Some(done) => self.deliver(done.pieces, outlet),
+            None => Ok(()),
+        }
     }
 
     /// Whether the next batch is meant for the device.
@@ -234,31 +425,25 @@ impl Runner {
         Ok(())
     }
 
-    /// Sends a batch that was read then to the device, if it is meant for it, and the device is there and takes it; the packet of the run
-    /// that it begins with is given, too.
-    fn send(
-        &mut self,
-        plan: &Plan,
-        batch: Batch,
-        (read, first): (Instant, u64),
-        is_for_device: bool,
-    ) -> Away {
+    /// Sends a batch to the device, if it is meant for it, and the device is there and takes it; with the batch, so many packets of the run
+    /// were read.
+    fn send(&mut self, mut pieces: Pieces, end: u64, is_for_device: bool) -> Away {
         let start = Instant::now();
-        let mut away = Away { batch, is_sent: false, read, sent: start, spent: Duration::ZERO };
+        let mut is_sent = false;
         if is_for_device {
             if !self.is_there && self.under_way.is_empty() {
-                self.hand_over(plan.chain());
+                self.hand_over();
             }
-            away.is_sent = self.has_rules(plan, first, away.batch.len()) && self.submit(&away.batch);
+            is_sent =
+                self.has_rules(end - pieces.packets as u64, pieces.packets) && self.submit(pieces.used());
         }
-        away.sent = Instant::now();
-        away.spent = away.sent - start;
-        away
+        let sent = Instant::now();
+        Away { pieces, is_sent, sent, spent: sent - start }
     }
 
-    fn submit(&mut self, batch: &Batch) -> bool {
+    fn submit(&mut self, pieces: &[Work]) -> bool {
         let Some(there) = self.supervisor.ready().filter(|_| self.is_there) else { return false };
-        there.submit(batch).unwrap_or_else(|error| {
+        there.submit(pieces, &self.crew).unwrap_or_else(|error| {
             self.fail(&error);
             false
         })
@@ -266,12 +451,12 @@ impl Runner {
 
     /// Whether the device has the rules that all of these packets are judged by. If not, it is loaded with them when no batch is away;
     /// changes that come before a packet of a batch are made when it is judged.
-    fn has_rules(&mut self, plan: &Plan, first: u64, packets: usize) -> bool {
+    fn has_rules(&mut self, first: u64, packets: usize) -> bool {
         let changes = |packet| self.changes.partition_point(|&at| at <= packet);
         let (changed, last) = (changes(first), changes(first + packets as u64 - 1));
         if changed != self.changed && self.under_way.iter().all(|away| !away.is_sent) {
             (self.changed, self.is_there) = (changed, false);
-            self.supervisor.load(plan.load(changed));
+            self.supervisor.load(self.plan.load(changed));
         }
         changed == self.changed && changed == last
     }
@@ -294,7 +479,7 @@ impl Runner {
     fn finish_oldest(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
         let Some(mut oldest) = self.under_way.pop_front() else { return Ok(()) };
         self.finish(&mut oldest)?;
-        self.deliver(oldest, outlet)
+        self.deliver(oldest.pieces, outlet)
     }
 
     /// Has the first functions judge a batch: by what the device found, or here. Not before the one before it is through all functions,
@@ -302,25 +487,40 @@ impl Runner {
     fn finish(&mut self, away: &mut Away) -> Result<(), Error> {
         let is_back = away.is_sent && self.wait();
         let start = Instant::now();
-        let batch = &mut away.batch;
+        let (policy, packets) = (self.policy, away.pieces.packets);
         if !self.parses_before && (self.parses || !is_back) {
-            batch.parse(self.policy);
+            away.pieces.each(&self.crew, |work| work.batch.parse(policy));
         }
-        self.stages.arrive(batch);
+        if is_back && !self.is_whole() {
+            // There is one piece.
+            let (main, pieces) = (self.main(), &away.pieces.works);
+            main.arrive(&pieces[0].batch);
+        }
         match self.supervisor.ready().filter(|_| is_back) {
             Some(there) => {
-                there.take(batch, &mut self.stages, &mut self.shares);
+                there.take(away.pieces.used(), &self.stages, &self.crew, &mut self.shares);
                 self.supervisor.works();
                 let spent = away.spent + start.elapsed();
-                self.choice.judged_there(batch.len(), spent, start - away.sent);
+                self.choice.judged_there(packets, spent, start - away.sent);
             }
             None => {
-                self.stages.process(0..self.functions, batch, None)?;
-                self.shares.here += batch.len() as u64;
-                self.choice.judged_here(batch.len(), start.elapsed());
+                let functions = self.functions;
+                for work in away.pieces.used() {
+                    let main = self.main();
+                    main.arrive(&work.batch);
+                    main.process(0..functions, &mut work.batch, None)?;
+                    work.take(main);
+                }
+                self.shares.here += packets as u64;
+                self.choice.judged_here(packets, start.elapsed());
             }
         }
-        self.pace.observe(batch.len(), away.read.elapsed());
+        // Of sections there are about as many packets as were asked for.
+        let read = if away.pieces.is_about { away.pieces.asked } else { packets };
+        self.pace.observe(read, away.pieces.read.elapsed());
+        if self.live {
+            away.pieces.used().iter_mut().for_each(|work| work.expiry = Expiry::after(&work.batch));
+        }
         Ok(())
     }
 
@@ -338,22 +538,21 @@ impl Runner {
     }
 
     /// The functions that are not the device's, and all that comes after.
-    fn deliver(&mut self, mut away: Away, outlet: &mut Outlet<'_>) -> Result<(), Error> {
-        let expiry = if self.live { Expiry::after(&away.batch) } else { None };
-        self.pass_on(&mut away.batch, expiry, outlet)?;
-        self.spare.push(away.batch);
-        Ok(())
-    }
-
-    fn pass_on(
-        &mut self,
-        batch: &mut Batch,
-        expiry: Option<Expiry>,
-        outlet: &mut Outlet<'_>,
-    ) -> Result<(), Error> {
-        self.stages.process(self.functions..self.stages.len(), batch, expiry)?;
-        outlet.finish(&mut self.stages, batch)?;
-        batch.reset(empty_arena());
+    fn deliver(&mut self, mut pieces: Pieces, outlet: &mut Outlet<'_>) -> Result<(), Error> {
+        let functions = self.functions;
+        for work in pieces.used() {
+            let main = self.main();
+            main.process(functions..main.len(), &mut work.batch, work.expiry)?;
+            work.take(main);
+        }
+        let resolution = self.resolution;
+        pieces.each(&self.crew, |work| work.finish(resolution));
+        for work in pieces.used() {
+            outlet.take(work)?;
+            work.expiry = None;
+            work.batch.reset(empty_arena());
+        }
+        self.spare.push(pieces);
         Ok(())
     }
 
@@ -371,13 +570,15 @@ impl Runner {
     }
 
     /// The same with what is here.
-    fn hand_over(&mut self, chain: &Chain) {
+    fn hand_over(&mut self) {
         let definitions = self.supervisor.ready().map_or(0, |there| there.definitions());
-        let held = self.stages.save(chain).take(definitions);
+        let (plan, room) = (self.plan.clone(), self.room);
+        let chain = plan.chain();
+        let held = self.main().save(chain).take(definitions);
         let mut state = State::of(&chain.functions, &chain.layout, held);
         self.go_there(&mut state);
         if self.is_there {
-            self.stages.hand_over(chain, definitions, self.room);
+            self.main().hand_over(chain, definitions, room);
         }
     }
 
@@ -401,13 +602,16 @@ impl Runner {
         if self.is_there
             && let Some((copy, _)) = self.supervisor.ready().and_then(|there| there.copy())
         {
-            self.stages.take_over(copy);
+            self.stages[0].get_mut().unwrap_or_else(PoisonError::into_inner).take_over(copy);
         }
         self.is_there = false;
     }
 
     /// Goes on without the device for a while.
     fn fail(&mut self, error: &offload::Error) {
+        if let Some(there) = self.supervisor.ready() {
+            there.await_copy(COPY_LIMIT);
+        }
         let age = self.copy().map(|(_, age)| age.as_secs_f64());
         let with = age.map_or(String::new(), |age| format!(" with the state of {age:.1} s ago"));
         self.come_back();
@@ -417,23 +621,32 @@ impl Runner {
         self.under_way.iter_mut().for_each(|away| away.is_sent = false);
     }
 
+    /// What all threads have counted so far.
+    fn report(&mut self) -> WorkerReport {
+        let mut total = self.main().report();
+        for stages in &mut self.stages[1..] {
+            total.merge(&stages.get_mut().unwrap_or_else(PoisonError::into_inner).report());
+        }
+        total
+    }
+
     /// Tells the user what there is to be told.
     fn tell(&mut self, lifecycle: &mut Lifecycle<'_, '_>) {
         self.supervisor.news().for_each(|text| lifecycle.notice()(&text));
     }
 
     fn end(mut self, outlet: &mut Outlet<'_>, state: Option<State>) -> Result<(WorkerReport, Shares), Error> {
-        outlet.drain(&mut self.stages, state.is_some())?;
+        outlet.drain(self.main(), state.is_some())?;
         self.shares.faults = self.supervisor.faults();
         (self.shares.loads, self.shares.longest_load) = self.supervisor.loads();
-        Ok((WorkerReport { state, ..self.stages.report() }, self.shares))
+        Ok((WorkerReport { state, ..self.report() }, self.shares))
     }
 }
 
 impl lifecycle::Runner for Runner {
     fn save(&mut self, chain: &Chain) -> Result<State, Error> {
         self.read();
-        let mut held: Vec<_> = self.stages.save(chain).collect();
+        let mut held: Vec<_> = self.main().save(chain).collect();
         if let Some((copy, _)) = self.copy() {
             // Nothing of these is here.
             held.iter_mut().zip(copy.saved()).for_each(|(held, saved)| *held = saved);
@@ -442,11 +655,11 @@ impl lifecycle::Runner for Runner {
     }
 
     fn drain(&mut self, ending: &[usize]) -> Result<bool, Error> {
-        Ok(self.stages.drain_some(ending))
+        Ok(self.main().drain_some(ending))
     }
 
     fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
-        outlet.write_pending(&mut self.stages)
+        outlet.write_pending(self.main())
     }
 
     /// After [`lifecycle::Runner::save`], with no batch in between.
@@ -456,13 +669,20 @@ impl lifecycle::Runner for Runner {
         leaving: &[usize],
     ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
         self.come_back();
-        Ok(self.stages.reports(leaving.iter().copied()))
+        let (mut reports, mut top_flows) = self.main().reports(leaving.iter().copied());
+        for stages in &mut self.stages[1..] {
+            let stages = stages.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let (others, flows) = stages.reports(leaving.iter().copied());
+            reports.iter_mut().zip(&others).for_each(|(report, other)| report.merge(&**other));
+            top_flows.merge(&flows);
+        }
+        Ok((reports, top_flows))
     }
 
     fn counted(&mut self, chain: &Chain) -> Result<WorkerReport, Error> {
         self.read();
         let room = self.room;
-        let mut total = self.stages.report();
+        let mut total = self.report();
         if let Some((copy, _)) = self.copy() {
             // As of another worker, which has what the device keeps.
             let mut other = Pipeline::alone(chain, room);
@@ -477,10 +697,14 @@ impl lifecycle::Runner for Runner {
         let room = room(plan, &self.device);
         if room != self.room {
             self.room = room;
-            self.spare.clear();
             self.pace = self.pace.with_room(room);
         }
-        self.stages.succeed(Pipeline::alone(plan.chain(), room), &goes_on);
+        // As many pieces as suit what the device has.
+        self.spare.clear();
+        for (stages, next) in self.stages.iter_mut().zip(stages(plan, &self.crew, room)) {
+            let next = next.into_inner().unwrap_or_else(PoisonError::into_inner);
+            stages.get_mut().unwrap_or_else(PoisonError::into_inner).succeed(next, &goes_on);
+        }
         // Where packets come meanwhile, they are judged here until the device has taken the chain.
         if let Err(error) = self.begin(plan, state, !self.goes_on) {
             self.fail(&error);

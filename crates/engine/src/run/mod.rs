@@ -8,7 +8,6 @@
 //! - [`Control`]: what others ask of it on the way.
 //! - [`Statistics`]: what a run has counted so far.
 
-mod bell;
 mod control;
 mod device;
 mod lifecycle;
@@ -23,9 +22,8 @@ mod workers;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use packetloom_io::capture::CaptureWriter;
+use packetloom_io::capture::{CaptureWriter, Paging, Section};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_io::port::Egress;
@@ -40,21 +38,23 @@ use self::lifecycle::Lifecycle;
 pub use self::lifecycle::{Life, Load, Save, Saving};
 use self::logs::Logs;
 pub(crate) use self::reader::APART;
-use self::slot::Work;
 pub use self::statistics::{Snapshot, Statistics};
+use crate::bell::NAP;
 use crate::chain::Device;
+use crate::crew::Crew;
 use crate::outcome::{Outcome, Written};
+use crate::pipeline::work::{ENCODED, Work};
 use crate::pipeline::{Pipeline, last_time};
 use crate::{Chain, Error, Plan, State, offload};
 
-/// How long a thread waits at most, so that what nobody rings for (a signal, a timer) is seen.
-const NAP: Duration = Duration::from_millis(10);
+/// Bytes of a record, before any was seen.
+const RECORD: u64 = 128;
+
+/// So many wrong guesses at where records begin are enough.
+const MISSES: u32 = 16;
 
 /// Nanoseconds without packets after which idle state expires all the same, where time goes on.
 const TICK: u64 = 100_000_000;
-
-/// Bytes of encoded records gathered before they are written.
-const ENCODED: usize = 1 << 16;
 
 /// What a run needs beside its plan.
 pub struct Io<'a> {
@@ -243,6 +243,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         progress: io.progress,
         received: 0,
         leaves_paging: false,
+        misses: 0,
         until: None,
         time: None,
         ends_at: None,
@@ -294,6 +295,8 @@ struct Intake<'a> {
     received: u64,
     /// Whether another thread may bring in the pages of a mapped capture.
     leaves_paging: bool,
+    /// How often records were guessed wrongly that several threads were to find, less how often they were not.
+    misses: u32,
     /// Packets that no batch goes beyond.
     until: Option<u64>,
     /// The time of the last packet, in nanoseconds.
@@ -371,10 +374,70 @@ impl Intake<'_> {
         Ok(Polled::Frames)
     }
 
+    /// Fills some batches, in order, with up to so many packets each, and does something with each of them: all that by threads of a crew.
+    /// How many were filled; none where only [`Self::poll`] can.
+    fn poll_sections(
+        &mut self,
+        works: &mut [Work],
+        size: usize,
+        crew: &Crew,
+        then: impl Fn(&mut Work) + Sync,
+    ) -> Option<usize> {
+        let room = (works.len() * size) as u64;
+        let bounds = [self.until, self.limit];
+        let is_near = bounds.into_iter().flatten().any(|bound| bound.saturating_sub(self.received) < room);
+        if is_near || self.misses >= MISSES {
+            return None;
+        }
+        // Somewhat fewer records than there is room for: sections that come after one with more of them are read again.
+        let record = self.source.position().checked_div(self.received).unwrap_or(RECORD).max(1);
+        let sections = self.source.sections(size * record as usize * 7 / 8)?;
+        let mut found = vec![None; works.len()];
+        let mut jobs: Vec<_> = works
+            .iter_mut()
+            .zip(&mut found)
+            .enumerate()
+            .map(|(number, of)| Part::Section(number, of))
+            .collect();
+        while let Some(paging) = self.source.paging() {
+            jobs.push(Part::Paging(paging));
+        }
+        crew.each(jobs, |part| match part {
+            Part::Section(number, (work, found)) => {
+                work.batch.set_capacity(size);
+                *found = sections.find(number, &mut work.batch);
+                if found.is_some() {
+                    then(work);
+                }
+            }
+            Part::Paging(paging) => paging.run(),
+        });
+        let sections = works.iter().zip(found);
+        let accepted = sections.take_while(|(work, section)| {
+            !work.batch.is_empty() && section.is_some_and(|section| self.source.accept(section))
+        });
+        let filled = accepted.count();
+        let (filled, others) = works.split_at_mut(filled);
+        others.iter_mut().for_each(|work| work.batch.reset(empty_arena()));
+        self.misses = if others.is_empty() { self.misses.saturating_sub(1) } else { self.misses + 1 };
+        let last = filled.last()?;
+        self.received += filled.iter().map(|work| work.batch.len() as u64).sum::<u64>();
+        self.time = last_time(&last.batch).map(Timestamp::as_nanos).or(self.time);
+        (self.progress)(self.source.position(), self.received);
+        Some(filled.len())
+    }
+
     /// How far it has come.
     fn position(&self) -> Position {
         Position { received: self.received, time: self.time }
     }
+}
+
+/// What one thread of several does that read.
+enum Part<'w> {
+    /// Finds the frames of the section with this number.
+    Section(usize, (&'w mut Work, &'w mut Option<Section>)),
+    Paging(Paging),
 }
 
 /// How far the source has come.
@@ -436,20 +499,6 @@ impl Outlet<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Takes what came of a batch that one worker has judged.
-    fn finish(&mut self, pipeline: &mut Pipeline, batch: &Batch) -> Result<(), Error> {
-        for (function, entries) in pipeline.log_entries().enumerate() {
-            self.log_batch(function, entries)?;
-        }
-        self.deliver(batch)?;
-        let live = self.live;
-        let mut lines = pipeline.encoded().enumerate();
-        lines.try_for_each(|(index, lines)| match lines.len() >= ENCODED || live {
-            true => self.write_records(index, lines),
-            false => Ok(()),
-        })
     }
 
     /// Writes all that a worker still holds, unless its state `is_kept`.

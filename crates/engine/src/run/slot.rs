@@ -3,13 +3,11 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use packetloom_io::capture::{EncodedFrames, Resolution};
 use packetloom_packet::Batch;
 use packetloom_packet::batch::empty_arena;
-use packetloom_packet::verdict::VerdictCounts;
 
-use super::ENCODED;
 use crate::Error;
+use crate::pipeline::work::{Effects, Work};
 use crate::pipeline::{Expiry, LogEntry, Pipeline};
 
 /// How far a batch has come.
@@ -36,45 +34,6 @@ impl Stage {
     }
 }
 
-/// What a batch has brought beside verdicts.
-#[derive(Debug, Default)]
-pub(super) struct Effects {
-    /// For each function, encoded records.
-    pub(super) records: Vec<String>,
-    /// For each function, the packets that are to be logged.
-    pub(super) log_entries: Vec<Vec<LogEntry>>,
-}
-
-impl Effects {
-    /// Takes what came of a batch that a pipeline has judged; records only where there are many, or somebody waits for them.
-    fn take(&mut self, pipeline: &mut Pipeline, live: bool) {
-        let functions = pipeline.len();
-        self.records.resize_with(functions, String::new);
-        self.log_entries.resize_with(functions, Vec::new);
-        for (into, from) in self.records.iter_mut().zip(pipeline.encoded()) {
-            if from.len() >= ENCODED || live {
-                std::mem::swap(into, from);
-            }
-        }
-        for (into, from) in self.log_entries.iter_mut().zip(pipeline.log_entries()) {
-            into.append(from);
-        }
-    }
-}
-
-/// A batch, and what is known of it.
-pub(super) struct Work {
-    pub(super) batch: Batch,
-    pub(super) expiry: Option<Expiry>,
-    /// For each worker the indices of its packets, where they are partitioned.
-    pub(super) indices: Vec<Vec<u32>>,
-    pub(super) effects: Effects,
-    pub(super) counts: VerdictCounts,
-    pub(super) wire_bytes: u64,
-    /// The frames that pass, where they are wanted.
-    pub(super) passed: EncodedFrames,
-}
-
 /// A worker's packets of a batch, and what came of them.
 struct Share {
     batch: Batch,
@@ -99,19 +58,10 @@ fn poisoned<T>(_: PoisonError<T>) -> Error {
 impl Slot {
     /// A slot for the batch with this number, of up to `size` packets, for so many workers.
     pub(super) fn new(number: u64, size: usize, workers: usize) -> Self {
-        let work = Work {
-            batch: Batch::new(size),
-            expiry: None,
-            indices: vec![Vec::new(); workers],
-            effects: Effects::default(),
-            counts: VerdictCounts::default(),
-            wire_bytes: 0,
-            passed: EncodedFrames::default(),
-        };
         let share = |_| Mutex::new(Share { batch: Batch::new(0), expiry: None, effects: Effects::default() });
         Self {
             stage: AtomicU64::new(Stage::Free.of(number)),
-            work: Mutex::new(work),
+            work: Mutex::new(Work::new(size, workers)),
             shares: (0..workers).map(share).collect(),
             open: AtomicUsize::new(0),
         }
@@ -214,22 +164,5 @@ impl Slot {
             }
         }
         Ok(())
-    }
-}
-
-impl Work {
-    /// Takes what came of the batch, which one pipeline judged as a whole.
-    pub(super) fn take(&mut self, pipeline: &mut Pipeline) {
-        self.effects.take(pipeline, self.expiry.is_some());
-    }
-
-    /// Counts, and encodes the frames that pass, where they are wanted.
-    pub(super) fn finish(&mut self, resolution: Option<Resolution>) {
-        self.counts = VerdictCounts::of(self.batch.verdicts());
-        self.wire_bytes = self.batch.frames().iter().map(|frame| u64::from(frame.wire_len)).sum();
-        match resolution {
-            Some(resolution) => self.passed.encode_passed(&self.batch, resolution),
-            None => self.passed.clear(),
-        }
     }
 }

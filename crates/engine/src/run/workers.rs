@@ -17,12 +17,13 @@ use packetloom_io::capture::Resolution;
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 
-use super::bell::Bell;
 use super::lifecycle::{ChainSwap, Lifecycle, Runner};
 use super::reader::{Partition, Read, Reader, Scheme};
-use super::slot::{Slot, Stage, Work};
+use super::slot::{Slot, Stage};
 use super::{Intake, NAP, Outlet};
+use crate::bell::Bell;
 use crate::outcome::TopFlows;
+use crate::pipeline::work::Work;
 use crate::pipeline::{Expiry, Pipeline, Shared, WorkerReport};
 use crate::state::Held;
 use crate::{Chain, Error, Plan, State};

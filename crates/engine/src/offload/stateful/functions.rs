@@ -1,24 +1,29 @@
-//! Functions with their state on a device, fed from batches: one is away at a time. What the device keeps is copied here from time to time.
+//! Functions with their state on a device, fed from batches: the next one is sent while the device judges the one before. What the device keeps is copied here from time to time: in the
+//! device's own memory first, between two batches, and from there by a thread of its own, which no packet waits for.
 
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use packetloom_device::{Buffer, Device, Id, Memory, Queue, Shared};
+use packetloom_device::{Buffer, Device, Id, Memory, Part, Queue, Shared};
 use packetloom_nf::Found;
 use packetloom_packet::Batch;
 
-use super::records::{self, Answer, Record, Wide};
-use super::{Buffers, Dealt, State, Stateful};
+use super::records::{Answer, Record, Records, Wide};
+use super::{Buffers, Dealt, Snapshot, State, Stateful};
 use crate::Chain;
+use crate::crew::Crew;
 use crate::offload::Error;
 use crate::offload::accelerator::{Accelerator, late};
 use crate::outcome::Shares;
 use crate::pipeline::Pipeline;
+use crate::pipeline::work::Work;
 use crate::state::Held;
 
 /// Packets of a batch at most: for GPUs, and for devices that are cores.
 const BATCH: u32 = 1 << 16;
 const BATCH_OF_CPU: u32 = 1 << 12;
-/// From one copy of the state to the next, at least; and how many times as long as the copy takes.
+/// From one copy of the state to the next, at least; and how many times as long as the copy takes, where packets have to wait for it.
 const COPY_AFTER: Duration = Duration::from_secs(1);
 const COPY_SHARE: u32 = 20;
 
@@ -28,23 +33,74 @@ pub(crate) fn room(device: &Device) -> usize {
     (if is_cpu { BATCH_OF_CPU } else { BATCH }) as usize
 }
 
-/// The functions and their state on a device.
-pub(crate) struct Functions {
-    stateful: Stateful,
+/// Batches that are away at a time.
+const DEPTH: usize = 2;
+
+/// A place for a batch that is away.
+struct Place {
     dealt: Dealt,
+    /// What is queued here begins when the batch before is judged.
     queue: Queue,
     memory: Parts<Shared>,
     /// Where the device does not share the host's memory, what is copied there and back.
     copies: Option<Parts<Memory>>,
-    records: Vec<Record>,
-    wide: Vec<Wide>,
+    /// For each piece of the batch.
+    notes: Vec<Notes>,
+    sent: Instant,
+}
+
+/// The functions and their state on a device.
+pub(crate) struct Functions {
+    device: Device,
+    stateful: Arc<Stateful>,
+    /// In turns: batch `n` has the place `n % DEPTH`.
+    places: [Place; DEPTH],
+    /// Batches that were sent, and whose answers were taken.
+    sent: u64,
+    taken: u64,
+    /// The last copy of what it keeps, or what it began with, with when that was; and how long it took.
+    copy: Option<(State, Instant)>,
+    copy_time: Duration,
+    /// Memory of the device for copies, where it has room for them; and who brings one here, of when it is.
+    snapshot: Option<Snapshot>,
+    reading: Option<Reading>,
+}
+
+/// A thread that brings a copy here, of when what it copies was kept.
+struct Reading {
+    thread: Option<JoinHandle<Result<State, Error>>>,
+    at: Instant,
+}
+
+impl Reading {
+    fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for it.
+    fn join(&mut self) -> Result<State, Error> {
+        let read = self.thread.take().and_then(|thread| thread.join().ok());
+        read.unwrap_or_else(|| {
+            let why = "it ended without an answer".into();
+            Err(packetloom_device::Error::Failed { call: "copy", why }.into())
+        })
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        // A driver may not like to be left in the middle of something. What went wrong will go wrong again for whoever asks next.
+        let _ = self.join();
+    }
+}
+
+/// What is known of a piece of a batch, and was found of it.
+#[derive(Default)]
+struct Notes {
+    records: Records,
     answers: Vec<Answer>,
     first: Vec<u32>,
     found: Vec<Found>,
-    sent: Instant,
-    /// The last copy of what it keeps, or what it began with, with when that was; and how long it took.
-    copy: Option<(State, Instant)>,
-    copying: Duration,
 }
 
 /// Memory for a batch.
@@ -89,43 +145,132 @@ impl Functions {
     pub(crate) fn new(device: &Device, chain: &Chain, count: usize) -> Result<Self, Error> {
         let room = room(device) as u32;
         let stateful = Stateful::new(device, &chain.functions, &chain.layout, count, room)?;
-        let memory = Parts::new(&stateful, |bytes| device.share(bytes))?;
-        let shares = device.description().shares;
-        let copies = if shares { None } else { Some(Parts::new(&stateful, |bytes| device.memory(bytes))?) };
+        let snapshot = match stateful.snapshot_memory() {
+            Err(Error::Device(packetloom_device::Error::OutOfMemory { .. })) => None,
+            made => Some(made?),
+        };
         Ok(Self {
-            dealt: stateful.dealt()?,
-            stateful,
-            queue: device.queue()?,
-            memory,
-            copies,
-            records: Vec::new(),
-            wide: Vec::new(),
-            answers: Vec::new(),
-            first: Vec::new(),
-            found: Vec::new(),
-            sent: Instant::now(),
+            device: device.clone(),
+            places: [Place::new(device, &stateful)?, Place::new(device, &stateful)?],
+            stateful: Arc::new(stateful),
+            sent: 0,
+            taken: 0,
             copy: None,
-            copying: Duration::ZERO,
+            copy_time: Duration::ZERO,
+            snapshot,
+            reading: None,
         })
     }
 
-    fn send(&mut self, batch: &Batch) -> Result<(), Error> {
-        records::of_batch(batch, self.stateful.needs(), &mut self.records, &mut self.wide);
-        self.memory.records.write(0, bytemuck::cast_slice(&self.records));
-        self.memory.wide.write(0, bytemuck::cast_slice(&self.wide));
+    /// The place of the batch that was sent last, or another one where none was.
+    fn last(&mut self) -> &mut Place {
+        &mut self.places[(self.sent.wrapping_sub(1) % DEPTH as u64) as usize]
+    }
+
+    /// That of the oldest batch which is away.
+    fn oldest(&mut self) -> &mut Place {
+        &mut self.places[(self.taken % DEPTH as u64) as usize]
+    }
+
+    /// Whether it is time for the next copy.
+    fn is_copy_due(&self) -> bool {
+        let age = self.copy().map_or(Duration::MAX, |(_, age)| age);
+        match self.snapshot {
+            Some(_) => self.reading.is_none() && age >= COPY_AFTER,
+            None => age >= COPY_AFTER.max(self.copy_time * COPY_SHARE),
+        }
+    }
+
+    /// Takes the copy that was being read, if it is here.
+    fn take_copy(&mut self) -> Result<(), Error> {
+        if let Some(mut reading) = self.reading.take_if(|reading| reading.is_over()) {
+            self.copy = Some((reading.join()?, reading.at));
+        }
+        Ok(())
+    }
+
+    /// Begins with a copy, with no batch away: before answers are taken, it would have what packets did that may be judged again.
+    fn begin_copy(&mut self) -> Result<(), Error> {
+        let Some(snapshot) = &self.snapshot else { return self.snapshot() };
+        let (stateful, snapshot) = (Arc::clone(&self.stateful), snapshot.clone());
+        let mut queue = self.device.queue()?;
+        let last = self.last();
+        stateful.take_snapshot(&mut last.queue, &snapshot)?;
+        queue.wait_for(&last.queue)?;
+        let thread = thread::spawn(move || stateful.state_in(&mut queue, &snapshot));
+        self.reading = Some(Reading { thread: Some(thread), at: Instant::now() });
+        Ok(())
+    }
+}
+
+impl Place {
+    fn new(device: &Device, stateful: &Stateful) -> Result<Self, Error> {
+        let shares = device.description().shares;
+        Ok(Self {
+            dealt: stateful.dealt()?,
+            queue: device.queue()?,
+            memory: Parts::new(stateful, |bytes| device.share(bytes))?,
+            copies: if shares { None } else { Some(Parts::new(stateful, |bytes| device.memory(bytes))?) },
+            notes: Vec::new(),
+            sent: Instant::now(),
+        })
+    }
+
+    /// Has functions judge a batch, after what is queued in another place.
+    fn send(
+        &mut self,
+        stateful: &Stateful,
+        before: &Queue,
+        pieces: &[Work],
+        crew: &Crew,
+    ) -> Result<(), Error> {
+        let needs = stateful.needs();
+        if self.notes.len() < pieces.len() {
+            self.notes.resize_with(pieces.len(), Notes::default);
+        }
+        let lens = || pieces.iter().map(|piece| piece.batch.len());
+        let count: usize = lens().sum();
+        // Behind the addresses of all packets, those that a piece may have at most.
+        let connections = if needs.connections { 2 } else { 0 };
+        let host = &mut self.memory;
+        let records = host.records.split(lens().map(|len| len * size_of::<Record>()));
+        let wide = lens().chain(lens().map(|len| len * connections));
+        let mut wide: Vec<_> = host.wide.split(wide.map(|wides| wides * size_of::<Wide>())).collect();
+        let of_connections = wide.split_off(pieces.len());
+        let mut at = 0;
+        let jobs = pieces.iter().zip(&mut self.notes).zip(records).zip(wide.into_iter().zip(of_connections));
+        let jobs = jobs.map(|(((piece, notes), records), wide)| {
+            let first = at;
+            at += piece.batch.len();
+            (&piece.batch, &mut notes.records, records, wide, (count + connections * first) as u32)
+        });
+        crew.each(jobs.collect(), |(batch, notes, mut records, (mut wide, mut connections), at)| {
+            notes.take(batch, needs, at);
+            records.write(0, bytemuck::cast_slice(&notes.packets));
+            wide.write(0, bytemuck::cast_slice(&notes.wide));
+            connections.write(0, bytemuck::cast_slice(&notes.connections));
+        });
         self.sent = Instant::now();
-        let (room, has_v6, count) = (self.stateful.room(), !batch.v6().keys.is_empty(), self.records.len());
+        let has_v6 = pieces.iter().any(|piece| !piece.batch.v6().keys.is_empty());
+        let room = stateful.room();
         let (host, queue, dealt) = (&mut self.memory, &mut self.queue, &mut self.dealt);
+        queue.wait_for(before)?;
         let Some(copies) = &self.copies else {
             let buffers = host.buffers(room, has_v6, Buffer::Shared);
-            return self.stateful.launch(queue, dealt, &buffers, count as u32, 0);
+            return stateful.launch(queue, dealt, &buffers, count as u32, 0);
         };
         queue.copy_in(&mut host.records, 0..count * size_of::<Record>(), &copies.records, 0)?;
-        queue.copy_in(&mut host.wide, 0..self.wide.len() * size_of::<Wide>(), &copies.wide, 0)?;
+        let has_connections = self.notes[..pieces.len()].iter().any(|of| !of.records.connections.is_empty());
+        let wides = match (has_connections, has_v6) {
+            (true, _) => needs.wides(count),
+            (false, true) => count,
+            (false, false) => 0,
+        };
+        queue.copy_in(&mut host.wide, 0..wides * size_of::<Wide>(), &copies.wide, 0)?;
         let buffers = copies.buffers(room, has_v6, Buffer::Memory);
-        self.stateful.launch(queue, dealt, &buffers, count as u32, 0)?;
+        stateful.launch(queue, dealt, &buffers, count as u32, 0)?;
         queue.copy_out(&copies.answers, 0..count * size_of::<Answer>(), &mut host.answers, 0)?;
-        for number in 0..self.stateful.acls() {
+        for number in 0..stateful.acls() {
             let begin = number * room as usize * size_of::<u32>();
             queue.copy_out(&copies.first, begin..begin + count * size_of::<u32>(), &mut host.first, begin)?;
         }
@@ -136,79 +281,119 @@ impl Functions {
             0,
         )?)
     }
-
-    /// Rewrites the packets of the batch as the device says.
-    fn rewrite(&mut self, batch: &mut Batch) {
-        let Self { answers, memory, .. } = self;
-        for (frame, answer) in (0..).zip(&*answers) {
-            let wide = || {
-                let mut wide = Wide::default();
-                let at = frame as usize * size_of::<Wide>();
-                memory.wide_answers.read(at, bytemuck::bytes_of_mut(&mut wide));
-                wide
-            };
-            answer.rewrite(batch, frame, wide);
-        }
-    }
 }
 
-impl Accelerator for Functions {
-    fn depth(&self) -> usize {
-        1
-    }
+/// What came back of a piece of a batch.
+struct Back<'a> {
+    answers: Part<'a>,
+    wide: Part<'a>,
+    /// For each access list.
+    first: Vec<Part<'a>>,
+}
 
-    /// A parsed batch.
-    fn submit(&mut self, batch: &Batch) -> Result<bool, Error> {
-        let age = self.copy().map_or(Duration::MAX, |(_, age)| age);
-        if age >= COPY_AFTER.max(self.copying * COPY_SHARE) {
-            self.snapshot()?;
-        }
-        self.send(batch).map(|()| true)
-    }
-
-    fn is_back(&mut self) -> bool {
-        self.queue.is_finished().unwrap_or(true)
-    }
-
-    fn wait(&mut self, limit: Duration) -> Result<(), Error> {
-        let is_back = self.queue.finish_within(limit.saturating_sub(self.sent.elapsed()))?;
-        if is_back { Ok(()) } else { Err(late(self.sent)) }
-    }
-
-    /// Access lists take note of what their rules decided.
-    fn take(&mut self, batch: &mut Batch, stages: &mut Pipeline, shares: &mut Shares) {
-        shares.device += batch.len() as u64;
-        self.answers.resize(batch.len(), Answer::default());
-        self.memory.answers.read(0, bytemuck::cast_slice_mut(&mut self.answers));
-        let room = self.stateful.room() as usize;
+impl Notes {
+    /// Writes what came back into a piece of a batch, and has access lists take note of what their rules decided.
+    fn take(&mut self, batch: &mut Batch, mut back: Back<'_>, stateful: &Stateful, stages: &mut Pipeline) {
+        let Self { records, answers, first: of_list, found } = self;
+        answers.resize(batch.len(), Answer::default());
+        back.answers.read(0, bytemuck::cast_slice_mut(answers));
         let mut is_rewritten = false;
-        for number in 0..self.stateful.acls() {
+        for (number, first) in back.first.iter_mut().enumerate() {
             // Packets are logged as a list sees them.
-            if self.stateful.sees_rewritten(number) && !is_rewritten {
-                self.rewrite(batch);
+            if stateful.sees_rewritten(number) && !is_rewritten {
+                rewrite(batch, answers, &mut back.wide);
                 is_rewritten = true;
             }
-            self.first.resize(batch.len(), 0);
-            let begin = number * room * size_of::<u32>();
-            self.memory.first.read(begin, bytemuck::cast_slice_mut(&mut self.first));
-            let packets = self.first.iter().zip(&self.answers).zip(&self.records);
-            self.found.clear();
-            self.found.extend((0..).zip(packets).filter_map(|(frame, ((&first, answer), record))| {
-                let first = self.stateful.decided(number, first, answer)?;
+            of_list.resize(batch.len(), 0);
+            first.read(0, bytemuck::cast_slice_mut(of_list));
+            let packets = of_list.iter().zip(&*answers).zip(&records.packets);
+            found.clear();
+            found.extend((0..).zip(packets).filter_map(|(frame, ((&first, answer), record))| {
+                let first = stateful.decided(number, first, answer)?;
                 Some(Found { frame, first, bytes: record.bytes() })
             }));
             let packets = batch.len();
-            stages.take(self.stateful.acl(number), packets, &mut self.found, batch);
+            stages.take(stateful.acl(number), packets, found, batch);
         }
         // What became of packets in the end.
         let (verdicts, _, _) = batch.judge();
-        for (verdict, answer) in verdicts.iter_mut().zip(&self.answers) {
+        for (verdict, answer) in verdicts.iter_mut().zip(&*answers) {
             // What is none cannot be: kernels write what they were told.
             *verdict = answer.verdict().unwrap_or(*verdict);
         }
         if !is_rewritten {
-            self.rewrite(batch);
+            rewrite(batch, answers, &mut back.wide);
         }
+    }
+}
+
+/// Rewrites packets as the device says.
+fn rewrite(batch: &mut Batch, answers: &[Answer], wide_answers: &mut Part<'_>) {
+    for (frame, answer) in (0..).zip(answers) {
+        let wide = || {
+            let mut wide = Wide::default();
+            wide_answers.read(frame as usize * size_of::<Wide>(), bytemuck::bytes_of_mut(&mut wide));
+            wide
+        };
+        answer.rewrite(batch, frame, wide);
+    }
+}
+
+impl Accelerator for Functions {
+    /// None is away when a copy is begun with.
+    fn depth(&self) -> usize {
+        if self.is_copy_due() { 1 } else { DEPTH }
+    }
+
+    /// A parsed batch.
+    fn submit(&mut self, pieces: &[Work], crew: &Crew) -> Result<bool, Error> {
+        self.take_copy()?;
+        if self.sent == self.taken && self.is_copy_due() {
+            self.begin_copy()?;
+        }
+        let [even, odd] = &mut self.places;
+        let (place, before) = if self.sent.is_multiple_of(2) { (even, odd) } else { (odd, even) };
+        place.send(&self.stateful, &before.queue, pieces, crew)?;
+        self.sent += 1;
+        Ok(true)
+    }
+
+    fn is_back(&mut self) -> bool {
+        self.oldest().queue.is_finished().unwrap_or(true)
+    }
+
+    fn wait(&mut self, limit: Duration) -> Result<(), Error> {
+        let Place { queue, sent, .. } = self.oldest();
+        let is_back = queue.finish_within(limit.saturating_sub(sent.elapsed()))?;
+        if is_back { Ok(()) } else { Err(late(*sent)) }
+    }
+
+    fn take(&mut self, pieces: &mut [Work], stages: &[Mutex<Pipeline>], crew: &Crew, shares: &mut Shares) {
+        let stateful = Arc::clone(&self.stateful);
+        let Place { memory, notes, .. } = self.oldest();
+        let lens: Vec<_> = pieces.iter().map(|piece| piece.batch.len()).collect();
+        let bytes = |each: usize| lens.iter().map(move |len| len * each);
+        let count: usize = lens.iter().sum();
+        shares.device += count as u64;
+        let answers = memory.answers.split(bytes(size_of::<Answer>()));
+        let wide = memory.wide_answers.split(bytes(size_of::<Wide>()));
+        let mut back: Vec<_> =
+            answers.zip(wide).map(|(answers, wide)| Back { answers, wide, first: Vec::new() }).collect();
+        // What lists found: for each in turn there is room for a whole batch.
+        let rest = (stateful.room() as usize - count) * size_of::<u32>();
+        let of_list = || bytes(size_of::<u32>()).chain([rest]);
+        let mut first = memory.first.split((0..stateful.acls()).flat_map(|_| of_list()));
+        for _ in 0..stateful.acls() {
+            back.iter_mut().zip(&mut first).for_each(|(back, part)| back.first.push(part));
+            first.next();
+        }
+        drop(first);
+        let jobs = pieces.iter_mut().zip(notes).zip(back);
+        crew.each_with(stages, jobs.collect(), |stages, ((piece, notes), back)| {
+            notes.take(&mut piece.batch, back, &stateful, stages);
+            piece.take(stages);
+        });
+        self.taken += 1;
     }
 
     fn definitions(&self) -> usize {
@@ -216,22 +401,41 @@ impl Accelerator for Functions {
     }
 
     fn restore(&mut self, held: &[Held]) -> Result<(), Error> {
-        self.copy = Some((self.stateful.restore(&mut self.queue, held)?, Instant::now()));
+        // That would be of before.
+        self.reading = None;
+        let stateful = Arc::clone(&self.stateful);
+        self.copy = Some((stateful.restore(&mut self.last().queue, held)?, Instant::now()));
         Ok(())
     }
 
     fn snapshot(&mut self) -> Result<(), Error> {
+        // That would be of before.
+        self.reading = None;
         let start = Instant::now();
-        self.copy = Some((self.stateful.state(&mut self.queue)?, Instant::now()));
-        self.copying = start.elapsed();
+        let stateful = Arc::clone(&self.stateful);
+        self.copy = Some((stateful.state(&mut self.last().queue)?, Instant::now()));
+        self.copy_time = start.elapsed();
         Ok(())
+    }
+
+    fn await_copy(&mut self, limit: Duration) {
+        let begin = Instant::now();
+        while self.reading.as_ref().is_some_and(|reading| !reading.is_over()) && begin.elapsed() < limit {
+            thread::sleep(Duration::from_micros(100));
+        }
+        // One that failed is none.
+        let _ = self.take_copy();
     }
 
     fn copy(&self) -> Option<(&State, Duration)> {
         self.copy.as_ref().map(|(state, at)| (state, at.elapsed()))
     }
 
-    fn abandon(self: Box<Self>) {
-        self.queue.abandon();
+    fn abandon(mut self: Box<Self>) {
+        // It may never end.
+        if let Some(reading) = &mut self.reading {
+            reading.thread = None;
+        }
+        self.places.into_iter().for_each(|place| place.queue.abandon());
     }
 }

@@ -143,6 +143,8 @@ packetloom_device::arguments! {
         count: host,
     }
 }
+/// Bytes of what it keeps that are copied here at a time.
+const CHUNK: usize = 4 << 20;
 /// Words of a list before its records, and of a record.
 const LIST_HEAD: usize = 2;
 const LIST_RECORD: usize = 5;
@@ -922,15 +924,60 @@ impl Stateful {
     /// # Errors
     /// Where the device fails.
     pub fn state(&self, queue: &mut Queue) -> Result<State, Error> {
+        self.state_in(queue, &self.kept())
+    }
+
+    /// The memory of what it keeps.
+    fn kept(&self) -> Snapshot {
+        Snapshot {
+            counted: self.counted.clone(),
+            entries: self.tables.iter().map(|tables| tables.entries.clone()).collect(),
+            lists: self.lists.memory.clone(),
+        }
+    }
+
+    /// Memory for a snapshot.
+    ///
+    /// # Errors
+    /// Where the device has no room for one.
+    pub(super) fn snapshot_memory(&self) -> Result<Snapshot, Error> {
+        let like = |memory: &Memory| self.device.memory(memory.len());
+        let entries = self.tables.iter().map(|Tables { entries: [v4, v6], .. }| Ok([like(v4)?, like(v6)?]));
+        Ok(Snapshot {
+            counted: like(&self.counted)?,
+            entries: entries.collect::<Result<_, packetloom_device::Error>>()?,
+            lists: like(&self.lists.memory)?,
+        })
+    }
+
+    /// Queues a snapshot of what it keeps, as it is after all that was queued. It takes none of this machine's time.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub(super) fn take_snapshot(&self, queue: &mut Queue, snapshot: &Snapshot) -> Result<(), Error> {
+        let kept = self.kept();
+        queue.copy(&kept.counted, &snapshot.counted)?;
+        for (from, to) in kept.entries.iter().flatten().zip(snapshot.entries.iter().flatten()) {
+            queue.copy(from, to)?;
+        }
+        Ok(queue.copy(&kept.lists, &snapshot.lists)?)
+    }
+
+    /// Copies a snapshot to this machine, or what there is.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub(super) fn state_in(&self, queue: &mut Queue, snapshot: &Snapshot) -> Result<State, Error> {
+        let mut way = self.device.share(CHUNK)?;
         let mut counted = vec![0u64; self.counter_count];
-        queue.read(&self.counted, 0, bytemuck::cast_slice_mut(&mut counted))?;
+        read(queue, &snapshot.counted, &mut way, &mut counted)?;
         let counts = counted[self.counts_at()..].chunks_exact(4);
-        let definitions = self.tables.iter().zip(counts).map(|(tables, counts)| {
+        let tables = self.tables.iter().zip(&snapshot.entries);
+        let definitions = tables.zip(counts).map(|((tables, kept), counts)| {
             let mut entries = [Vec::new(), Vec::new()];
-            for ((entries, memory), words) in entries.iter_mut().zip(&tables.entries).zip(tables.entry_words)
-            {
+            for ((entries, memory), words) in entries.iter_mut().zip(kept).zip(tables.entry_words) {
                 *entries = vec![0u64; tables.regions.places() * words];
-                queue.read(memory, 0, bytemuck::cast_slice_mut(entries))?;
+                read(queue, memory, &mut way, entries)?;
             }
             let &[created, expired, evicted, refused] = counts else { unreachable!("chunks of four") };
             Ok(Kept { entries, words: tables.words, counts: Counts { created, expired, evicted, refused } })
@@ -944,7 +991,7 @@ impl Stateful {
             functions[*index].extend(&counted[indexed..indexed + by_index]);
         }
         for (number, index) in self.lists.functions.iter().enumerate() {
-            functions[*index].extend(self.lists.read(queue, number)?);
+            functions[*index].extend(self.lists.read(queue, &snapshot.lists, number)?);
         }
         Ok(State { definitions, functions })
     }
@@ -970,6 +1017,15 @@ impl Stateful {
     fn counts_at(&self) -> usize {
         self.counter_count - 4 * self.tables.len()
     }
+}
+
+/// What a device keeps, or kept at some time, in its memory.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    counted: Memory,
+    /// Of each definition, entries of IPv4 and IPv6.
+    entries: Vec<[Memory; 2]>,
+    lists: Memory,
 }
 
 /// What a device kept.
@@ -1063,14 +1119,28 @@ impl Lists {
         })?)
     }
 
-    /// The records of a list.
-    fn read(&self, queue: &mut Queue, number: usize) -> Result<Vec<u64>, Error> {
+    /// The records of a list, in this memory.
+    fn read(&self, queue: &mut Queue, memory: &Memory, number: usize) -> Result<Vec<u64>, Error> {
         let at = number * self.words * 8;
         let mut words = vec![0u64; LIST_HEAD + LIST_RECORD * LISTED];
-        queue.read(&self.memory, at, bytemuck::cast_slice_mut(&mut words))?;
+        queue.read(memory, at, bytemuck::cast_slice_mut(&mut words))?;
         let records = words[0].min(LISTED as u64) as usize;
         Ok(words[LIST_HEAD..][..LIST_RECORD * records].to_vec())
     }
+}
+
+/// Copies all words of a device's memory to this machine by memory that both share: other threads use the device meanwhile, which drivers let wait
+/// for copies to memory that is not.
+fn read(queue: &mut Queue, from: &Memory, way: &mut Shared, words: &mut [u64]) -> Result<(), Error> {
+    let mut at = 0;
+    for words in words.chunks_mut(way.len() / 8) {
+        let bytes = bytemuck::cast_slice_mut(words);
+        queue.copy_out(from, at..at + bytes.len(), way, 0)?;
+        queue.finish()?;
+        way.read(0, bytes);
+        at += bytes.len();
+    }
+    Ok(())
 }
 
 /// Vouches for a kernel of [`programs`].

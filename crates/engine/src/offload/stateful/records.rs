@@ -170,36 +170,52 @@ pub fn of_packet(headers: Result<Headers, Verdict>, time: Timestamp) -> (Record,
     }
 }
 
-/// The records of a parsed batch: one for each frame, with the addresses of IPv6 packets beside them where there are any, and connections
-/// behind these.
-pub fn of_batch(batch: &Batch, needs: Needs, records: &mut Vec<Record>, wide: &mut Vec<Wide>) {
-    records.clear();
-    wide.clear();
-    let columns = batch.parsed().iter().zip(batch.frames()).zip(batch.verdicts());
-    for ((parsed, frame), &verdict) in columns {
-        let time = frame.time.as_nanos();
-        let time = [time as u32, (time >> 32) as u32];
-        let (key, bytes, is_v6) = match *parsed {
-            Parsed::V4(at) => (words_v4(&batch.v4().keys[at as usize]), batch.v4().bytes[at as usize], 0),
-            Parsed::V6(at) => {
-                let key = &batch.v6().keys[at as usize];
-                wide.resize(records.len(), Wide::default());
-                wide.push(Wide::of(key));
-                (words_v6(key), batch.v6().bytes[at as usize], IS_V6)
-            }
-            Parsed::Rejected(_) => {
-                records.push(Record { kind: u32::from(verdict.code()) << VERDICT, ..Record::default() });
-                continue;
-            }
-        };
-        let takes_part = if verdict.is_pass() { TAKES_PART } else { u32::from(verdict.code()) << VERDICT };
-        records.push(Record { key, time, bytes, kind: takes_part | is_v6 });
-    }
-    if needs.connections {
-        add_connections(batch, records, wide);
-    }
-    if needs.dscps {
-        add_dscps(batch, records);
+/// What a device is told of a parsed batch.
+#[derive(Clone, Debug, Default)]
+pub struct Records {
+    /// One for each frame.
+    pub packets: Vec<Record>,
+    /// The addresses of IPv6 packets, each at its frame's place; none behind the last of these.
+    pub wide: Vec<Wide>,
+    /// The keys of connections that are not those of a packet's 5-tuple, two for each.
+    pub connections: Vec<Wide>,
+}
+
+impl Records {
+    /// Takes those of a batch in place of what was there. Where packets' connections are needed, their keys are going to stand at
+    /// `connections_at` and behind, among the [`Wide`]s of all packets.
+    pub fn take(&mut self, batch: &Batch, needs: Needs, connections_at: u32) {
+        let Self { packets, wide, connections } = self;
+        packets.clear();
+        wide.clear();
+        connections.clear();
+        let columns = batch.parsed().iter().zip(batch.frames()).zip(batch.verdicts());
+        for ((parsed, frame), &verdict) in columns {
+            let time = frame.time.as_nanos();
+            let time = [time as u32, (time >> 32) as u32];
+            let (key, bytes, is_v6) = match *parsed {
+                Parsed::V4(at) => (words_v4(&batch.v4().keys[at as usize]), batch.v4().bytes[at as usize], 0),
+                Parsed::V6(at) => {
+                    let key = &batch.v6().keys[at as usize];
+                    wide.resize(packets.len(), Wide::default());
+                    wide.push(Wide::of(key));
+                    (words_v6(key), batch.v6().bytes[at as usize], IS_V6)
+                }
+                Parsed::Rejected(_) => {
+                    packets.push(Record { kind: u32::from(verdict.code()) << VERDICT, ..Record::default() });
+                    continue;
+                }
+            };
+            let takes_part =
+                if verdict.is_pass() { TAKES_PART } else { u32::from(verdict.code()) << VERDICT };
+            packets.push(Record { key, time, bytes, kind: takes_part | is_v6 });
+        }
+        if needs.connections {
+            add_connections(batch, packets, connections, connections_at);
+        }
+        if needs.dscps {
+            add_dscps(batch, packets);
+        }
     }
 }
 
@@ -213,8 +229,8 @@ fn add_dscps(batch: &Batch, records: &mut [Record]) {
     }
 }
 
-/// Adds what packets are to connections that are not those of their 5-tuples.
-fn add_connections(batch: &Batch, records: &mut [Record], wide: &mut Vec<Wide>) {
+/// Adds what packets are to connections that are not those of their 5-tuples, whose keys stand from `at` on.
+fn add_connections(batch: &Batch, records: &mut [Record], connections: &mut Vec<Wide>, at: u32) {
     for (index, record) in records.iter_mut().enumerate() {
         if record.kind & TAKES_PART == 0 {
             continue;
@@ -222,10 +238,9 @@ fn add_connections(batch: &Batch, records: &mut [Record], wide: &mut Vec<Wide>) 
         let Some(Connection { flow, from_a, role: own }) = connection_of(batch, index) else { continue };
         record.kind |= role(own) << ROLE;
         if let Role::Member | Role::Related = own {
-            wide.resize(wide.len().max(batch.len()), Wide::default());
-            record.kind |= u32::from(from_a) << FROM_A | (wide.len() as u32) << CONNECTION;
+            record.kind |= u32::from(from_a) << FROM_A | (at + connections.len() as u32) << CONNECTION;
             let [a, b, c, d, e] = key_words(&flow);
-            wide.extend([Wide::of_words([a, b, c, d]), Wide::of_words([e, 0, 0, 0])]);
+            connections.extend([Wide::of_words([a, b, c, d]), Wide::of_words([e, 0, 0, 0])]);
         }
     }
 }

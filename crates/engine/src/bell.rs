@@ -1,20 +1,20 @@
-//! How workers wait for each other.
+//! How threads wait for each other.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{hint, thread};
 
-use super::NAP;
-
 /// How long a thread looks for an event before it sleeps: work mostly comes sooner, and waking a thread takes longer.
 const AWAKE: Duration = Duration::from_micros(20);
+/// How long it sleeps at most, so that what nobody rings for (a signal, a timer) is seen.
+pub(crate) const NAP: Duration = Duration::from_millis(10);
 /// Looks at the counter between two looks at the clock.
 const LOOKS: u32 = 16;
 
 /// Counts events. A thread that finds nothing to do waits for the next one.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
+pub(crate) struct Bell {
     events: AtomicU64,
     sleepers: AtomicUsize,
     mutex: Mutex<()>,
@@ -23,12 +23,12 @@ pub(super) struct Bell {
 
 impl Bell {
     /// Events so far: to be read before a thread looks for work, and then [waited for](Self::wait).
-    pub(super) fn events(&self) -> u64 {
+    pub(crate) fn events(&self) -> u64 {
         self.events.load(Ordering::SeqCst)
     }
 
     /// Tells all threads that there may be something to do.
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         self.events.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             drop(self.mutex.lock().unwrap_or_else(PoisonError::into_inner));
@@ -37,9 +37,14 @@ impl Bell {
     }
 
     /// Returns once there are more events than `seen`, or after some time.
-    pub(super) fn wait(&self, seen: u64) {
+    pub(crate) fn wait(&self, seen: u64) {
+        self.wait_awake(seen, AWAKE);
+    }
+
+    /// The same for a thread that stays awake for so long.
+    pub(crate) fn wait_awake(&self, seen: u64, awake: Duration) {
         let begin = Instant::now();
-        while begin.elapsed() < AWAKE {
+        while begin.elapsed() < awake {
             for _ in 0..LOOKS {
                 if self.events() != seen {
                     return;

@@ -1,0 +1,79 @@
+//! A batch on its way through a chain, and what came of it.
+
+use packetloom_io::capture::{EncodedFrames, Resolution};
+use packetloom_packet::Batch;
+use packetloom_packet::verdict::VerdictCounts;
+
+use super::{Expiry, LogEntry, Pipeline};
+
+/// Bytes of encoded records gathered before they are handed on.
+pub(crate) const ENCODED: usize = 1 << 16;
+
+/// What a batch has brought beside verdicts.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// For each function, encoded records.
+    pub(crate) records: Vec<String>,
+    /// For each function, the packets that are to be logged.
+    pub(crate) log_entries: Vec<Vec<LogEntry>>,
+}
+
+impl Effects {
+    /// Takes what came of a batch that a pipeline has judged; records only where there are many, or somebody waits for them.
+    pub(crate) fn take(&mut self, pipeline: &mut Pipeline, live: bool) {
+        let functions = pipeline.len();
+        self.records.resize_with(functions, String::new);
+        self.log_entries.resize_with(functions, Vec::new);
+        for (into, from) in self.records.iter_mut().zip(pipeline.encoded()) {
+            if from.len() >= ENCODED || live {
+                std::mem::swap(into, from);
+            }
+        }
+        for (into, from) in self.log_entries.iter_mut().zip(pipeline.log_entries()) {
+            into.append(from);
+        }
+    }
+}
+
+/// A batch, and what is known of it.
+pub(crate) struct Work {
+    pub(crate) batch: Batch,
+    pub(crate) expiry: Option<Expiry>,
+    /// For each worker the indices of its packets, where they are partitioned.
+    pub(crate) indices: Vec<Vec<u32>>,
+    pub(crate) effects: Effects,
+    pub(crate) counts: VerdictCounts,
+    pub(crate) wire_bytes: u64,
+    /// The frames that pass, where they are wanted.
+    pub(crate) passed: EncodedFrames,
+}
+
+impl Work {
+    /// A place for a batch of up to `size` packets, of which so many workers have shares.
+    pub(crate) fn new(size: usize, workers: usize) -> Self {
+        Self {
+            batch: Batch::new(size),
+            expiry: None,
+            indices: vec![Vec::new(); workers],
+            effects: Effects::default(),
+            counts: VerdictCounts::default(),
+            wire_bytes: 0,
+            passed: EncodedFrames::default(),
+        }
+    }
+
+    /// Takes what came of the batch, which one pipeline judged as a whole.
+    pub(crate) fn take(&mut self, pipeline: &mut Pipeline) {
+        self.effects.take(pipeline, self.expiry.is_some());
+    }
+
+    /// Counts, and encodes the frames that pass, where they are wanted.
+    pub(crate) fn finish(&mut self, resolution: Option<Resolution>) {
+        self.counts = VerdictCounts::of(self.batch.verdicts());
+        self.wire_bytes = self.batch.frames().iter().map(|frame| u64::from(frame.wire_len)).sum();
+        match resolution {
+            Some(resolution) => self.passed.encode_passed(&self.batch, resolution),
+            None => self.passed.clear(),
+        }
+    }
+}
