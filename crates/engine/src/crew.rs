@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::bell::Bell;
@@ -37,7 +37,7 @@ struct Shared {
 const LOOP: usize = 0;
 const ASIDE: usize = 1;
 
-/// How long a member waits for the next loop before it sleeps: longer than there is something between two that one thread alone does.
+/// How long a member that has helped looks for the next loop before it sleeps: longer than there is something between two that one thread alone does.
 const AWAKE: Duration = Duration::from_micros(300);
 
 /// A place for one job at a time.
@@ -146,19 +146,23 @@ impl Drop for Opened<'_> {
 impl Shared {
     fn help(&self, member: usize) {
         let mut last = [0; 2];
+        let mut helped = Instant::now();
         while !self.is_over.load(Ordering::SeqCst) {
             let seen = self.bell.events();
             // What is done beside a loop takes longer.
             let has_helped = [ASIDE, LOOP].into_iter().any(|job| self.jobs[job].help(member, &mut last[job]));
-            if !(has_helped || self.do_later()) {
-                self.bell.wait_awake(seen, AWAKE);
+            if has_helped || self.do_later() {
+                helped = Instant::now();
+            } else {
+                self.bell.wait_awake(seen, AWAKE.saturating_sub(helped.elapsed()));
             }
         }
     }
 
     fn do_later(&self) -> bool {
         let work = self.later.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        work.map(|work| work()).is_some()
+        // Nobody waits for it.
+        work.map(|work| catch_unwind(AssertUnwindSafe(work))).is_some()
     }
 }
 

@@ -72,7 +72,7 @@ impl Plan {
         self.offloaded + self.stateful
     }
 
-    /// Worker threads, where no device is used; a device is fed by one. With one, packets are handled by the thread that reads them; with more they are spread by a hash of
+    /// Worker threads, where no device is used; a device is [fed](Self::feeders) in another way. With one, packets are handled by the thread that reads them; with more they are spread by a hash of
     /// their bidirectional flow, so that all packets of a flow meet the same worker, in order.
     pub fn workers(&self) -> usize {
         self.workers
@@ -81,6 +81,14 @@ impl Plan {
     /// What packets have in common that meet the same worker.
     pub fn spread(&self) -> By {
         self.spread
+    }
+
+    /// Threads that share what is done here for a device: one, unless it has the whole chain, and its rules stay.
+    pub(crate) fn feeders(&self) -> usize {
+        let functions = &self.chain.functions;
+        let is_whole = self.on_device() == functions.len();
+        let stays = functions.iter().all(|function| function.changes_at().is_empty());
+        if is_whole && stays { self.chain.settings.run.workers.get() } else { 1 }
     }
 
     /// The flow definitions whose tables workers share, since no worker has all packets of such a flow.
@@ -163,8 +171,9 @@ impl fmt::Display for Plan {
         let per_flow = !self.chain.layout.definitions.is_empty();
         let asked = settings.run.workers.get();
         let spread = match (self.workers, per_flow) {
-            _ if self.on_device() > 0 && asked > 1 && self.on_device() == self.chain.functions.len() => format!(
-                "{asked} workers feed the device and take what comes back: results as of a loop over packets"
+            _ if self.on_device() > 0 && self.feeders() > 1 => format!(
+                "{} workers feed the device and take what comes back: results as of a loop over packets",
+                self.feeders()
             ),
             _ if self.on_device() > 0 => {
                 "1 worker feeds the device and takes what comes back: results as of a loop over packets"

@@ -141,6 +141,53 @@ fn whatever_the_batches() {
     }
 }
 
+/// A capture with so many bytes behind each frame as its number says.
+fn padded(capture: &[u8], pad: impl Fn(u64) -> usize) -> Vec<u8> {
+    const HEADER: usize = 24;
+    let mut bytes = capture[..HEADER].to_vec();
+    let mut rest = &capture[HEADER..];
+    let mut number = 0;
+    while let Some((record, _)) = rest.split_first_chunk::<16>() {
+        let field = |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"));
+        let (captured, pad) = (field(8) as usize, pad(number));
+        bytes.extend(&record[..8]);
+        bytes.extend((field(8) + pad as u32).to_le_bytes());
+        bytes.extend((field(12) + pad as u32).to_le_bytes());
+        bytes.extend(&rest[16..16 + captured]);
+        bytes.resize(bytes.len() + pad, 0);
+        rest = &rest[16 + captured..];
+        number += 1;
+    }
+    bytes
+}
+
+/// Sections of a file, which several threads read, have more records than those before, and fewer.
+#[test]
+fn whatever_the_lengths_of_frames() {
+    let chains = [format!("{ACL}{LOGGING}"), format!("{SMALL}{COUNTER}{LIMITER}")];
+    for device in devices() {
+        let packets = 2 * packets_for(&device);
+        let capture = capture_of(packets, 25);
+        for pad in [
+            |number: u64| if number < 1_000 { 1_000 } else { 0 },
+            |number: u64| if number % 2_000 < 1_000 { 0 } else { 300 },
+            |number: u64| (number as usize).is_multiple_of(700) as usize * 60_000,
+        ] {
+            let capture = padded(&capture, pad);
+            for chain in &chains {
+                let expected = oracle(chain, &capture);
+                for workers in [WORKERS, 7] {
+                    let settings = settings_for(&device, workers);
+                    let (found, shares, notices) = results(chain, &capture, on(&device, &settings));
+                    assert_eq!(found.summary, expected.summary, "{settings}\n{chain}");
+                    assert!(found == expected, "{settings}: other records, log or packets\n{chain}");
+                    assert!(check_shares(shares, packets, &notices).device > packets * 8 / 10);
+                }
+            }
+        }
+    }
+}
+
 /// At any packet a chain becomes another one: of its own kind, and then all others, with none on the device in between.
 #[test]
 fn chains_become_others() {

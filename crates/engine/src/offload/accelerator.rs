@@ -79,7 +79,7 @@ impl Plan {
         let specialise = chain.functions.iter().all(|function| function.changes_at().is_empty());
         let policy = chain.settings.run.policy();
         let options = frames::Options { policy, specialise, ..frames::Options::default() };
-        let room = acls::room(chain.settings.run.workers.get());
+        let room = acls::room(self.feeders());
         (count > 0).then(|| -> Load {
             Arc::new(move |device| {
                 Ok(Box::new(Acls::new(device, &chain.functions[..count], changes, options, room)?))

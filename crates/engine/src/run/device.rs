@@ -54,8 +54,7 @@ pub(super) fn run(
 
 /// Packets of a batch at most, for a plan.
 fn room(plan: &Plan, device: &Device) -> usize {
-    let workers = plan.chain().settings.run.workers.get();
-    if plan.offloaded() > 0 { acls::room(workers) } else { stateful::room(device) }
+    if plan.offloaded() > 0 { acls::room(plan.feeders()) } else { stateful::room(device) }
 }
 
 /// What the threads of a crew judge a plan's batches by.
@@ -114,7 +113,13 @@ impl Pieces {
                 Some(first) => first(intake, batch)?,
                 // What is to be done between two batches is not done within one.
                 None if intake.until.is_some_and(|until| until <= intake.received) => break,
-                None => intake.poll(batch)?,
+                None => match intake.poll(batch) {
+                    Err(error) => {
+                        intake.failed = Some(error);
+                        break;
+                    }
+                    polled => polled?,
+                },
             };
             if intake.leaves_paging
                 && let Some(paging) = intake.source.paging()
@@ -147,8 +152,9 @@ impl Pieces {
         crew: &Crew,
         policy: Option<Policy>,
     ) -> bool {
-        let each = self.size_of_piece(size);
-        let works = &mut self.works[..size.div_ceil(each)];
+        let works = size.div_ceil(self.size_of_piece(size));
+        // All of them together are no more than that.
+        let (each, works) = (size / works, &mut self.works[..works]);
         let parse = |work: &mut Work| policy.into_iter().for_each(|policy| work.batch.parse(policy));
         let Some(used) = intake.poll_sections(works, each, crew, parse) else { return false };
         self.packets = works[..used].iter().map(|work| work.batch.len()).sum();
@@ -255,6 +261,11 @@ impl Runner {
         self.functions == self.plan.chain().functions.len()
     }
 
+    /// Whether batches are in several pieces: what is done here for one of them depends on no other.
+    fn has_pieces(&self) -> bool {
+        self.plan.feeders() > 1
+    }
+
     /// Begins with a chain and its state: what is the device's goes there as soon as that is loaded, which is waited for or not.
     fn begin(&mut self, plan: &Plan, mut state: State, waits: bool) -> Result<(), offload::Error> {
         self.plan = plan.clone();
@@ -308,9 +319,13 @@ impl Runner {
             let is_for_device = self.is_for_device();
             // Cores like small batches better.
             let size = if is_for_device { self.pace.size() } else { self.batch.min(self.room) };
-            let reads_together = next.is_none() && !self.live && self.is_whole() && self.crew.members() > 1;
+            let reads_together = !self.live && self.has_pieces();
             let policy = self.parses_before.then_some(self.policy);
             if reads_together && pieces.fill_sections(size, intake, &self.crew, policy) {
+                if let Some((before, is_for_device)) = next.take() {
+                    let end = intake.received - pieces.packets as u64;
+                    self.go_on_with(before, end, is_for_device, outlet)?;
+                }
                 self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
                 continue;
             }
@@ -323,8 +338,8 @@ impl Runner {
                     let crew = Arc::clone(&self.crew);
                     let end = intake.received;
                     let read = || pieces.fill(size, intake, &later, |intake, batch| intake.poll(batch));
-                    let (polled, done) =
-                        { crew.beside(read, || self.go_on_with(before, end, is_for_device, outlet)) };
+                    let send = || self.go_on_with(before, end, is_for_device, outlet);
+                    let (polled, done) = crew.beside(read, send);
                     done?;
                     polled?
                 }
@@ -369,7 +384,7 @@ impl Runner {
     /// Room for another batch.
     fn pieces(&self) -> Pieces {
         // More than there are threads, of which some are behind.
-        let count = if self.is_whole() && self.crew.members() > 1 { 2 * self.crew.members() } else { 1 };
+        let count = if self.has_pieces() { 2 * self.crew.members() } else { 1 };
         Pieces::new(count, self.room)
     }
 

@@ -473,7 +473,7 @@ impl Plan {
                 return Err(format!("{what} is {now}; expected {was}, which stays for the whole run"));
             }
         }
-        // A device is fed by one, whatever the chain.
+        // A device is fed by one run loop, whatever the chain.
         if !is_on_device && self.workers() != first.workers() {
             let (now, was) = (self.workers(), first.workers());
             return Err(format!(

@@ -1,7 +1,7 @@
 //! Runs a plan: source to batches, batches through the chain, what passes to the sink.
 //!
 //! - `workers`: one worker or several; any of them does what is to be done next.
-//! - `device`: one worker that feeds a device.
+//! - `device`: one worker or several that feed a device.
 //! - `oracle`: packet by packet through the slow forms.
 //! - [`Life`]: what happens to a run between two batches.
 //! - `loader`: what it goes on with, made on a thread of its own.
@@ -50,8 +50,12 @@ use crate::{Chain, Error, Plan, State, offload};
 /// Bytes of a record, before any was seen.
 const RECORD: u64 = 128;
 
-/// So many wrong guesses at where records begin are enough.
-const MISSES: u32 = 16;
+/// Bytes of a capture that several threads read at a time, at most.
+const SECTIONS: u64 = 16 << 20;
+
+/// After so many wrong guesses at where records begin, one thread reads so many batches.
+const WRONG: u32 = 16;
+const REST: u32 = 1 << 10;
 
 /// Nanoseconds without packets after which idle state expires all the same, where time goes on.
 const TICK: u64 = 100_000_000;
@@ -243,7 +247,8 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         progress: io.progress,
         received: 0,
         leaves_paging: false,
-        misses: 0,
+        guesses: Guesses { record: RECORD, wrong: 0, rest: 0 },
+        failed: None,
         until: None,
         time: None,
         ends_at: None,
@@ -295,8 +300,9 @@ struct Intake<'a> {
     received: u64,
     /// Whether another thread may bring in the pages of a mapped capture.
     leaves_paging: bool,
-    /// How often records were guessed wrongly that several threads were to find, less how often they were not.
-    misses: u32,
+    guesses: Guesses,
+    /// What reading failed with, where packets that came before are to go on first.
+    failed: Option<Error>,
     /// Packets that no batch goes beyond.
     until: Option<u64>,
     /// The time of the last packet, in nanoseconds.
@@ -340,6 +346,9 @@ impl Intake<'_> {
 
     /// Fills a batch with what is there.
     fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         if self.is_over || self.limit.is_some_and(|limit| self.received >= limit) {
             return Ok(Polled::End);
         }
@@ -386,22 +395,21 @@ impl Intake<'_> {
         let room = (works.len() * size) as u64;
         let bounds = [self.until, self.limit];
         let is_near = bounds.into_iter().flatten().any(|bound| bound.saturating_sub(self.received) < room);
-        if is_near || self.misses >= MISSES {
+        if is_near || self.stop.load(Ordering::Relaxed) {
             return None;
         }
-        // Somewhat fewer records than there is room for: sections that come after one with more of them are read again.
-        let record = self.source.position().checked_div(self.received).unwrap_or(RECORD).max(1);
-        let sections = self.source.sections(size * record as usize * 7 / 8)?;
-        let mut found = vec![None; works.len()];
-        let mut jobs: Vec<_> = works
-            .iter_mut()
-            .zip(&mut found)
-            .enumerate()
-            .map(|(number, of)| Part::Section(number, of))
-            .collect();
-        while let Some(paging) = self.source.paging() {
-            jobs.push(Part::Paging(paging));
+        let Guesses { record, wrong, rest } = &mut self.guesses;
+        if *rest > 0 {
+            *rest -= 1;
+            return None;
         }
+        // Somewhat fewer records than there is room for, as long as they are like those before; and no more than is brought in before.
+        let bytes = (size as u64 * *record * 7 / 8).min(SECTIONS / works.len() as u64);
+        let sections = self.source.sections(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        let mut found = vec![None; works.len()];
+        let mut jobs: Vec<_> = std::iter::from_fn(|| self.source.paging()).map(Part::Paging).collect();
+        let parts = works.iter_mut().zip(&mut found).enumerate();
+        jobs.extend(parts.map(|(number, of)| Part::Section(number, of)));
         crew.each(jobs, |part| match part {
             Part::Section(number, (work, found)) => {
                 work.batch.set_capacity(size);
@@ -412,6 +420,7 @@ impl Intake<'_> {
             }
             Part::Paging(paging) => paging.run(),
         });
+        let begin = self.source.position();
         let sections = works.iter().zip(found);
         let accepted = sections.take_while(|(work, section)| {
             !work.batch.is_empty() && section.is_some_and(|section| self.source.accept(section))
@@ -419,9 +428,18 @@ impl Intake<'_> {
         let filled = accepted.count();
         let (filled, others) = works.split_at_mut(filled);
         others.iter_mut().for_each(|work| work.batch.reset(empty_arena()));
-        self.misses = if others.is_empty() { self.misses.saturating_sub(1) } else { self.misses + 1 };
         let last = filled.last()?;
-        self.received += filled.iter().map(|work| work.batch.len() as u64).sum::<u64>();
+        let packets: usize = filled.iter().map(|work| work.batch.len()).sum();
+        *record = ((self.source.position() - begin) / packets as u64).max(1);
+        // A section that has no room for all of its records is no wrong guess about the next one.
+        match others.is_empty() || last.batch.is_full() {
+            true => *wrong = wrong.saturating_sub(1),
+            false => *wrong += 1,
+        }
+        if *wrong >= WRONG {
+            (*wrong, *rest) = (WRONG - 1, REST);
+        }
+        self.received += packets as u64;
         self.time = last_time(&last.batch).map(Timestamp::as_nanos).or(self.time);
         (self.progress)(self.source.position(), self.received);
         Some(filled.len())
@@ -431,6 +449,16 @@ impl Intake<'_> {
     fn position(&self) -> Position {
         Position { received: self.received, time: self.time }
     }
+}
+
+/// What is known for guesses at where records are.
+struct Guesses {
+    /// Bytes of one, on average of the last batch.
+    record: u64,
+    /// Wrong guesses, less those that were right.
+    wrong: u32,
+    /// Batches that are read without guesses.
+    rest: u32,
 }
 
 /// What one thread of several does that read.

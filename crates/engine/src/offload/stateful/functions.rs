@@ -26,6 +26,8 @@ const BATCH_OF_CPU: u32 = 1 << 12;
 /// From one copy of the state to the next, at least; and how many times as long as the copy takes, where packets have to wait for it.
 const COPY_AFTER: Duration = Duration::from_secs(1);
 const COPY_SHARE: u32 = 20;
+/// The same where they do not.
+const READ_SHARE: u32 = 3;
 
 /// Packets of a batch at most.
 pub(crate) fn room(device: &Device) -> usize {
@@ -58,6 +60,8 @@ pub(crate) struct Functions {
     /// Batches that were sent, and whose answers were taken.
     sent: u64,
     taken: u64,
+    /// When answers were taken last: the device had the next batch to itself from then on.
+    freed: Instant,
     /// The last copy of what it keeps, or what it began with, with when that was; and how long it took.
     copy: Option<(State, Instant)>,
     copy_time: Duration,
@@ -68,7 +72,8 @@ pub(crate) struct Functions {
 
 /// A thread that brings a copy here, of when what it copies was kept.
 struct Reading {
-    thread: Option<JoinHandle<Result<State, Error>>>,
+    /// Also says how long it took.
+    thread: Option<JoinHandle<Result<(State, Duration), Error>>>,
     at: Instant,
 }
 
@@ -78,7 +83,7 @@ impl Reading {
     }
 
     /// Waits for it.
-    fn join(&mut self) -> Result<State, Error> {
+    fn join(&mut self) -> Result<(State, Duration), Error> {
         let read = self.thread.take().and_then(|thread| thread.join().ok());
         read.unwrap_or_else(|| {
             let why = "it ended without an answer".into();
@@ -145,16 +150,18 @@ impl Functions {
     pub(crate) fn new(device: &Device, chain: &Chain, count: usize) -> Result<Self, Error> {
         let room = room(device) as u32;
         let stateful = Stateful::new(device, &chain.functions, &chain.layout, count, room)?;
+        let places = [Place::new(device, &stateful)?, Place::new(device, &stateful)?];
         let snapshot = match stateful.snapshot_memory() {
             Err(Error::Device(packetloom_device::Error::OutOfMemory { .. })) => None,
             made => Some(made?),
         };
         Ok(Self {
             device: device.clone(),
-            places: [Place::new(device, &stateful)?, Place::new(device, &stateful)?],
+            places,
             stateful: Arc::new(stateful),
             sent: 0,
             taken: 0,
+            freed: Instant::now(),
             copy: None,
             copy_time: Duration::ZERO,
             snapshot,
@@ -176,7 +183,7 @@ impl Functions {
     fn is_copy_due(&self) -> bool {
         let age = self.copy().map_or(Duration::MAX, |(_, age)| age);
         match self.snapshot {
-            Some(_) => self.reading.is_none() && age >= COPY_AFTER,
+            Some(_) => self.reading.is_none() && age >= COPY_AFTER.max(self.copy_time * READ_SHARE),
             None => age >= COPY_AFTER.max(self.copy_time * COPY_SHARE),
         }
     }
@@ -184,8 +191,14 @@ impl Functions {
     /// Takes the copy that was being read, if it is here.
     fn take_copy(&mut self) -> Result<(), Error> {
         if let Some(mut reading) = self.reading.take_if(|reading| reading.is_over()) {
-            self.copy = Some((reading.join()?, reading.at));
+            self.keep(&mut reading)?;
         }
+        Ok(())
+    }
+
+    fn keep(&mut self, reading: &mut Reading) -> Result<(), Error> {
+        let (state, time) = reading.join()?;
+        (self.copy, self.copy_time) = (Some((state, reading.at)), time);
         Ok(())
     }
 
@@ -197,8 +210,15 @@ impl Functions {
         let last = self.last();
         stateful.take_snapshot(&mut last.queue, &snapshot)?;
         queue.wait_for(&last.queue)?;
-        let thread = thread::spawn(move || stateful.state_in(&mut queue, &snapshot));
-        self.reading = Some(Reading { thread: Some(thread), at: Instant::now() });
+        let read = move || {
+            let begin = Instant::now();
+            stateful.state_in(&mut queue, &snapshot).map(|state| (state, begin.elapsed()))
+        };
+        match thread::Builder::new().name("state".into()).spawn(read) {
+            Ok(thread) => self.reading = Some(Reading { thread: Some(thread), at: Instant::now() }),
+            // The system has no thread left.
+            Err(_) => self.snapshot()?,
+        }
         Ok(())
     }
 }
@@ -347,6 +367,10 @@ impl Accelerator for Functions {
 
     /// A parsed batch.
     fn submit(&mut self, pieces: &[Work], crew: &Crew) -> Result<bool, Error> {
+        let packets: usize = pieces.iter().map(|piece| piece.batch.len()).sum();
+        if packets > self.stateful.room() as usize {
+            return Ok(false);
+        }
         self.take_copy()?;
         if self.sent == self.taken && self.is_copy_due() {
             self.begin_copy()?;
@@ -363,9 +387,11 @@ impl Accelerator for Functions {
     }
 
     fn wait(&mut self, limit: Duration) -> Result<(), Error> {
+        let freed = self.freed;
         let Place { queue, sent, .. } = self.oldest();
-        let is_back = queue.finish_within(limit.saturating_sub(sent.elapsed()))?;
-        if is_back { Ok(()) } else { Err(late(*sent)) }
+        let since = freed.max(*sent);
+        let is_back = queue.finish_within(limit.saturating_sub(since.elapsed()))?;
+        if is_back { Ok(()) } else { Err(late(since)) }
     }
 
     fn take(&mut self, pieces: &mut [Work], stages: &[Mutex<Pipeline>], crew: &Crew, shares: &mut Shares) {
@@ -394,6 +420,7 @@ impl Accelerator for Functions {
             piece.take(stages);
         });
         self.taken += 1;
+        self.freed = Instant::now();
     }
 
     fn definitions(&self) -> usize {
@@ -409,8 +436,10 @@ impl Accelerator for Functions {
     }
 
     fn snapshot(&mut self) -> Result<(), Error> {
-        // That would be of before.
-        self.reading = None;
+        // Better than none where the device fails now.
+        if let Some(mut reading) = self.reading.take() {
+            self.keep(&mut reading)?;
+        }
         let start = Instant::now();
         let stateful = Arc::clone(&self.stateful);
         self.copy = Some((stateful.state(&mut self.last().queue)?, Instant::now()));

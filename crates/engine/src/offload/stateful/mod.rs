@@ -11,6 +11,7 @@ pub mod records;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use packetloom_device::{
     Arguments, Buffer, Description, Device, Entry, Id, Kernel as Vouched, LaidOut, Loaded, Memory, Program,
@@ -27,6 +28,7 @@ use packetloom_table::states::entry_bytes;
 use self::acls::Acl;
 pub(crate) use self::functions::{Functions, room};
 use self::records::{Answer, Needs, Record, Wide};
+use super::accelerator::late;
 use super::{Error, is_gpu};
 use crate::layout::{Layout, Part, Parts};
 use crate::state::Held;
@@ -143,6 +145,8 @@ packetloom_device::arguments! {
         count: host,
     }
 }
+/// How long that may take before the device counts as one that hangs.
+const READ_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes of what it keeps that are copied here at a time.
 const CHUNK: usize = 4 << 20;
 /// Words of a list before its records, and of a record.
@@ -779,8 +783,8 @@ impl Stateful {
         (rounds, packets.div_ceil(dealers * rounds))
     }
 
-    /// Judges a batch that was dealt out, with times that are nanoseconds after `since`. Batches take effect in the order in which this is called, so they must
-    /// go to one queue.
+    /// Judges a batch that was dealt out, with times that are nanoseconds after `since`. Batches take effect in the order in which this is called, so they
+    /// go to one queue, or to queues that wait for each other in that order.
     ///
     /// # Errors
     /// Where the device fails.
@@ -1136,7 +1140,10 @@ fn read(queue: &mut Queue, from: &Memory, way: &mut Shared, words: &mut [u64]) -
     for words in words.chunks_mut(way.len() / 8) {
         let bytes = bytemuck::cast_slice_mut(words);
         queue.copy_out(from, at..at + bytes.len(), way, 0)?;
-        queue.finish()?;
+        let begin = Instant::now();
+        if !queue.finish_within(READ_LIMIT)? {
+            return Err(late(begin));
+        }
         way.read(0, bytes);
         at += bytes.len();
     }
