@@ -72,8 +72,8 @@ impl Plan {
         self.offloaded + self.stateful
     }
 
-    /// Worker threads, where no device is used; a device is fed in another way. With one, packets are handled by the thread that reads them; with more they are spread by a hash of
-    /// their bidirectional flow, so that all packets of a flow meet the same worker, in order.
+    /// Worker threads, where no device is used; a device is fed in another way. With one, packets are handled by the thread that reads them; with
+    /// more they are spread by a hash of their bidirectional flow, so that all packets of a flow meet the same worker, in order.
     pub fn workers(&self) -> usize {
         self.workers
     }

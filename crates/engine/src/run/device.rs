@@ -70,8 +70,8 @@ const PIECE: usize = 512;
 
 /// A batch, in one piece or several, each with packets but the first of a batch that has none.
 struct Pieces {
-    /// So many of these are in use.
     works: Vec<Work>,
+    /// How many of these are in use, from the first on.
     used: usize,
     /// Packets in all.
     packets: usize,

@@ -145,10 +145,9 @@ packetloom_device::arguments! {
         count: host,
     }
 }
-/// How long that may take before the device counts as one that hangs.
-const READ_LIMIT: Duration = Duration::from_secs(60);
-/// Bytes of what it keeps that are copied here at a time.
+/// Bytes of what a device keeps that are copied here at a time, and how long that may take before the device counts as one that hangs.
 const CHUNK: usize = 4 << 20;
+const READ_LIMIT: Duration = Duration::from_secs(60);
 /// Words of a list before its records, and of a record.
 const LIST_HEAD: usize = 2;
 const LIST_RECORD: usize = 5;
