@@ -470,7 +470,7 @@ fn whole_chain(plan: &Plan, options: &Options, device: &Device) -> Result<Statef
         return Err(packetloom_nf::Error::Invalid(why).into());
     }
     let batch = u32::try_from(options.batch).unwrap_or(u32::MAX);
-    Ok(Stateful::new(device, functions, layout, count, batch)?)
+    Ok(Stateful::new(device, functions, layout, count, batch, 1)?)
 }
 
 /// Batches on their way through a chain on a device: each is dealt out while the one before is judged.

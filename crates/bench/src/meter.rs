@@ -57,7 +57,7 @@ fn once(options: &Options, plan: &Plan, limit: Option<u64>, stop: &Stop) -> Resu
         stop: stop.clone(),
         progress: &mut |_, _| {},
         notice: &mut |_| {},
-        device: None,
+        devices: Vec::new(),
         life: Life::default(),
     };
     let outcome = packetloom_engine::run(plan, io)?;

@@ -105,8 +105,8 @@ pub(crate) struct RunArgs {
     /// Worker threads, 1 to 256
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<Workers>,
-    /// What runs the functions: cpu; cuda:N, opencl:N or host, for those that have a kernel; auto, the first GPU for batches that are
-    /// worth it; oracle, the slow forms to compare with
+    /// What runs the functions: cpu; cuda:N, opencl:N or host, for those that have a kernel; several of these, such as cuda:0,cuda:1, which
+    /// share the packets; auto, the first GPU for batches that are worth it; oracle, the slow forms to compare with
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<DeviceChoice>,
     /// How long a batch for a device may take, from when it was read to its verdicts, such as 50us: batches follow the load below that

@@ -101,14 +101,21 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
         let rows = [("done".into(), done.to_string()), ("refused".into(), refused.to_string())];
         let _ = write!(text, "reloads\n{}", table(&rows));
     }
-    if let Some(shares) = outcome.shares {
-        let rows = [
-            ("judged by it", shares.device),
+    if let Some(shares) = &outcome.shares {
+        let mut rows = vec![("judged by it".to_owned(), shares.device.to_string())];
+        if shares.devices.len() > 1 {
+            rows = shares
+                .devices
+                .iter()
+                .map(|(id, count)| (format!("judged by {id}"), count.to_string()))
+                .collect();
+        }
+        let others = [
             ("by a kernel that stays", shares.resident),
             ("judged here", shares.here),
             ("failures", shares.faults),
         ];
-        let mut rows = rows.map(|(name, count)| (name.to_owned(), count.to_string())).to_vec();
+        rows.extend(others.map(|(name, count)| (name.to_owned(), count.to_string())));
         let loads = format!("{} times, {:.0?} at most", shares.loads, shares.longest_load);
         rows.push(("rules loaded onto it".into(), loads));
         let _ = write!(text, "device\n{}", table(&rows));

@@ -28,11 +28,11 @@ use std::str::FromStr;
 use packetloom_device::Id;
 use packetloom_io::port::Mode;
 use packetloom_nf::registry::{FUNCTIONS, Registration};
-use packetloom_nf::units::{Bounded, Span, quoted};
+use packetloom_nf::units::{Bounded, Span};
 use packetloom_nf::{Config, Context, Prepared, acl, flows};
 use packetloom_packet::batch::Policy;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
@@ -249,7 +249,7 @@ impl Run {
 }
 
 /// What runs the functions of a chain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Device {
     /// The processor's cores, in batches.
     #[default]
@@ -258,18 +258,50 @@ pub enum Device {
     Oracle,
     /// The first GPU, for batches that are worth it, and the processor for the others.
     Auto,
-    /// This device for what it has kernels for.
-    On(Id),
+    /// These devices for what they have kernels for: one, or several that share the packets.
+    On(Vec<Id>),
 }
 
+/// Devices that share a chain's packets, at most.
+pub const MAX_DEVICES: usize = 16;
+
 impl Device {
-    /// Where that is, if a device may be.
-    pub fn placement(self) -> Option<Placement> {
+    /// Whether functions may run on a device.
+    pub fn is_placed(&self) -> bool {
+        !matches!(self, Self::Cpu | Self::Oracle)
+    }
+
+    /// The devices, opened; none for this machine's cores, also where `auto` finds no GPU.
+    ///
+    /// # Errors
+    /// Where one was named that cannot be had.
+    pub fn open(&self) -> Result<Vec<packetloom_device::Device>, packetloom_device::Error> {
         match self {
-            Self::Cpu | Self::Oracle => None,
-            Self::Auto => Some(Placement::Auto),
-            Self::On(id) => Some(Placement::On(id)),
+            Self::Cpu | Self::Oracle => Ok(Vec::new()),
+            Self::Auto => Ok(Placement::Auto.open()?.into_iter().collect()),
+            Self::On(ids) => {
+                let opened = ids.iter().map(|&id| Placement::On(id).open());
+                Ok(opened.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+            }
         }
+    }
+
+    /// The devices with these names.
+    fn named<'a>(names: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+        let mut ids = Vec::new();
+        for name in names {
+            let id: Id = name.parse().map_err(|_| {
+                format!("no device {name:?} among several; expected cuda:N, opencl:N or host")
+            })?;
+            if ids.contains(&id) {
+                return Err(format!("device {id} is named twice; expected different devices"));
+            }
+            ids.push(id);
+        }
+        if ids.is_empty() || ids.len() > MAX_DEVICES {
+            return Err(format!("{} devices; expected 1 to {MAX_DEVICES} of them", ids.len()));
+        }
+        Ok(Self::On(ids))
     }
 }
 
@@ -279,7 +311,7 @@ impl fmt::Display for Device {
             Self::Cpu => f.write_str("cpu"),
             Self::Oracle => f.write_str("oracle"),
             Self::Auto => f.write_str("auto"),
-            Self::On(id) => id.fmt(f),
+            Self::On(ids) => f.write_str(&ids.iter().map(Id::to_string).collect::<Vec<_>>().join(",")),
         }
     }
 }
@@ -292,7 +324,8 @@ impl FromStr for Device {
             "cpu" => Ok(Self::Cpu),
             "oracle" => Ok(Self::Oracle),
             "auto" => Ok(Self::Auto),
-            _ => text.parse().map(Self::On).map_err(|_| {
+            _ if text.contains(',') => Self::named(text.split(',')),
+            _ => text.parse().map(|id| Self::On(vec![id])).map_err(|_| {
                 format!("no device {text:?}; expected cpu, oracle, auto, cuda:N, opencl:N or host")
             }),
         }
@@ -301,7 +334,27 @@ impl FromStr for Device {
 
 impl<'de> Deserialize<'de> for Device {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        quoted(deserializer, "a device in quotes, such as \"cuda:0\"")
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Device;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a device in quotes, or several: [\"cuda:0\", \"cuda:1\"]")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Device, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut names: A) -> Result<Device, A::Error> {
+                let mut all = Vec::new();
+                while let Some(name) = names.next_element::<String>()? {
+                    all.push(name);
+                }
+                Device::named(all.iter().map(String::as_str)).map_err(de::Error::custom)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
     }
 }
 
@@ -312,10 +365,18 @@ impl JsonSchema for Device {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "type": "string",
             "description": "What runs the functions: the processor, the slow forms to compare with, the first GPU for batches that are \
-                            worth it, or a device.",
-            "pattern": "^(cpu|oracle|auto|host|(cuda|opencl):[0-9]+)$"
+                            worth it, a device, or several devices that share the packets.",
+            "oneOf": [
+                { "type": "string", "pattern": "^(cpu|oracle|auto|host|(cuda|opencl):[0-9]+)(,(host|(cuda|opencl):[0-9]+))*$" },
+                {
+                    "type": "array",
+                    "items": { "type": "string", "pattern": "^(host|(cuda|opencl):[0-9]+)$" },
+                    "minItems": 1,
+                    "maxItems": MAX_DEVICES,
+                    "uniqueItems": true
+                }
+            ]
         })
     }
 }

@@ -162,10 +162,12 @@ pub struct Replaced {
 }
 
 /// Who judged packets by the functions that a device has kernels for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
-    /// Packets that the device judged.
+    /// Packets that devices judged.
     pub device: u64,
+    /// The same of each device by its name.
+    pub devices: Vec<(String, u64)>,
     /// Of these, and of those that came back for software to look at, the ones that a kernel judged that stays.
     pub resident: u64,
     /// Packets that were judged on this machine's cores: since that was better, since the device had failed, or since their headers are

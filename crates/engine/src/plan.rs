@@ -31,11 +31,11 @@ impl Plan {
         let spread = chain.layout.spread(&chain.functions);
         let workers = if is_oracle || spread.is_none() { 1 } else { chain.settings.run.workers.get() };
         // Cores are as good for a chain with state that is fed by one of them.
-        let stateful = match chain.settings.run.device {
+        let stateful = match &chain.settings.run.device {
             Device::On(_) => stateful::offloadable(&chain.functions, &chain.layout),
             _ => 0,
         };
-        let is_placed = stateful == 0 && chain.settings.run.device.placement().is_some();
+        let is_placed = stateful == 0 && chain.settings.run.device.is_placed();
         let first = chain.functions.iter().take_while(|function| is_placed && function.is_offloadable());
         let offloaded = first.take(MAX_ACLS).count();
         let chain = Arc::new(chain);
@@ -91,11 +91,30 @@ impl Plan {
         if is_whole && stays { self.chain.settings.run.workers.get() } else { 1 }
     }
 
+    /// What packets have in common that meet the same one of several devices; none where devices need no flows, or no way to spread packets suits
+    /// all flow definitions there: then one device has the functions.
+    pub(crate) fn device_spread(&self) -> Option<By> {
+        let count = stateful::definitions(&self.chain.layout, self.stateful);
+        let mut definitions = self.chain.layout.definitions[..count].iter().map(|used| used.definition.by);
+        let by = definitions.next()?;
+        definitions.all(|other| other == by).then_some(by)
+    }
+
+    /// Whether several devices share its packets, if there are several.
+    pub(crate) fn suits_several(&self) -> bool {
+        self.stateful == 0 || self.device_spread().is_some()
+    }
+
     /// The flow definitions whose tables workers share, since no worker has all packets of such a flow.
     pub fn shared(&self) -> impl Iterator<Item = &Used> {
         let used = self.chain.layout.definitions.iter();
         used.filter(|used| self.workers > 1 && used.is_shared(self.spread))
     }
+}
+
+/// How people call what packets are spread by.
+fn name_of(by: By) -> &'static str {
+    if by == By::FiveTuple { "flow" } else { by.name() }
 }
 
 impl Plan {
@@ -108,7 +127,7 @@ impl Plan {
             1 => format!("function {to}"),
             _ => format!("functions {} to {to}", from + 1),
         };
-        if device.placement().is_none() {
+        if !device.is_placed() {
             return format!("{device}, batches of {batch}");
         }
         if self.on_device() == 0 {
@@ -121,6 +140,17 @@ impl Plan {
             stateful => (stateful, "with their state"),
         };
         let mut text = format!("{device}: {} {how}", numbers(0, there));
+        if let Device::On(ids) = device
+            && let [first, _, ..] = &ids[..]
+        {
+            text += &match (self.stateful, self.device_spread()) {
+                (0, _) => "; each batch goes to one of them".to_owned(),
+                (_, Some(by)) => format!("; packets are spread among them by {}", name_of(by)),
+                (_, None) => {
+                    format!("; all on {first}, since no way to spread packets suits all flow definitions")
+                }
+            };
+        }
         if functions.len() > there {
             text += &format!("; {} on this machine's cores", numbers(there, functions.len()));
         }
@@ -187,10 +217,7 @@ impl fmt::Display for Plan {
                 let mut text = format!(
                     "{workers} workers, packets spread by {}: each flow's state is exact, order in files is kept; max_flows is divided \
                      among the workers",
-                    match self.spread {
-                        By::FiveTuple => "flow",
-                        by => by.name(),
-                    }
+                    name_of(self.spread)
                 );
                 for used in self.shared() {
                     let (name, by) = (&used.name, used.definition.by.name());

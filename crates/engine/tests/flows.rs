@@ -689,7 +689,7 @@ fn logs_have_packets_as_lists_met_them() {
             let settings = format!("device = \"{}\"", device.description().id);
             // Of two functions that rewrite the second one is not there, if a list between them logs.
             assert_eq!(plan(chain, &settings).stateful(), 3, "{chain}");
-            let how = How { settings: &settings, device: Some(device.clone()), ..How::default() };
+            let how = How { settings: &settings, devices: vec![device.clone()], ..How::default() };
             let (found, ..) = results(chain, &capture, how);
             assert!(found.log == oracle.log, "{settings}\n{chain}");
             assert_eq!(found.summary, oracle.summary);
@@ -848,7 +848,7 @@ fn devices_remember() {
                 counter("sessions = \"few\"\n")
             );
             let settings = format!("device = \"{}\"", device.description().id);
-            let how = How { settings: &settings, device: Some(device.clone()), ..How::default() };
+            let how = How { settings: &settings, devices: vec![device.clone()], ..How::default() };
             let (Results { summary, .. }, shares, _) = results(&chain, &scans(3_000, 8), how);
             assert!(shares.is_some_and(|shares| shares.here == 0));
             let number = |pointer: &str| summary.pointer(pointer).and_then(serde_json::Value::as_u64);
@@ -1001,7 +1001,7 @@ fn cores_go_on_where_the_device_was() {
     };
     let how = How {
         settings: "device = \"host\"",
-        device: Some(device.with_faults(&faults)),
+        devices: vec![device.with_faults(&faults)],
         at: Some((9_000, Box::new(fail))),
         ..How::default()
     };

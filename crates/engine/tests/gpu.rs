@@ -42,7 +42,7 @@ fn faults_of_a_gpu() {
     let run = |settings: &str, call: &mut (dyn FnMut() + Send)| {
         let settings = format!("device = \"{settings}\"\nmax_latency = \"1us\"\ndevice_timeout = \"500ms\"");
         let at: Option<(u64, Box<dyn FnMut() + Send>)> = Some((50_000, Box::new(call)));
-        let how = How { settings: &settings, device: Some(device.clone()), at, ..How::default() };
+        let how = How { settings: &settings, devices: vec![device.clone()], at, ..How::default() };
         let (found, shares, notices) = results(ACL, &capture, how);
         assert!(found == expected, "{id}: {notices:?}");
         let shares = shares.expect("a device was used");

@@ -233,7 +233,7 @@ fn on_a_device(
     let (functions, layout) = (chain.functions(), chain.layout());
     let count = offloadable(functions, layout);
     assert_eq!(count, functions.len());
-    let stateful = Stateful::new(device, functions, layout, count, batch as u32).expect("a device");
+    let stateful = Stateful::new(device, functions, layout, count, batch as u32, 1).expect("a device");
     let port = Port::new(device, slice, chain.settings.run.policy()).expect("kernels");
     let port = Arc::new(port);
     let mut queue = device.queue().expect("a queue");
@@ -574,7 +574,7 @@ fn what_does_not_fit_is_refused() {
     let plan = plan(COUNTER, "");
     let chain = plan.chain();
     let port = Port::new(device, Slice::Bytes64, chain.settings.run.policy()).expect("kernels");
-    let stateful = Stateful::new(device, chain.functions(), chain.layout(), 1, 10).expect("a device");
+    let stateful = Stateful::new(device, chain.functions(), chain.layout(), 1, 10, 1).expect("a device");
     let mut lane = Lane::new(&Arc::new(port), &stateful).expect("a lane");
     let slots = |count, slice| Slots::new(device, count, slice, LinkType::ETHERNET).expect("memory");
     let begin = Timestamp::from_nanos(0);

@@ -712,7 +712,7 @@ fn chain_for_device() -> impl Strategy<Value = String> {
 
 /// How a chain is run on a device.
 fn on<'a>(device: &Device, settings: &'a str) -> How<'a> {
-    How { settings, device: Some(device.clone()), saves: true, ..How::default() }
+    How { settings, devices: vec![device.clone()], saves: true, ..How::default() }
 }
 
 fn name_of(device: &Device) -> String {

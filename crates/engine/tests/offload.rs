@@ -51,7 +51,7 @@ fn a_device_that_is_used_when_it_is_better_changes_nothing() {
     for settings in ["device = \"auto\"", "device = \"auto\"\nbatch = 65535"] {
         for chain in [ACL, &chain] {
             let (expected, _, _) = results(chain, &capture, How::default());
-            let how = How { settings, device: Some(device.clone()), ..How::default() };
+            let how = How { settings, devices: vec![device.clone()], ..How::default() };
             let (found, shares, _) = results(chain, &capture, how);
             assert!(found == expected, "{settings}");
             assert_eq!(shares.map(|shares| shares.device + shares.here), Some(60_000));
@@ -88,7 +88,7 @@ fn a_device_that_is_not_there_is_an_error() {
         stop,
         progress: &mut |_, _| {},
         notice: &mut |_| {},
-        device: None,
+        devices: Vec::new(),
         life: Life::default(),
     };
     let error = run(&plan, io).expect_err("no such device").to_string();
@@ -110,7 +110,7 @@ fn faults_change_nothing() {
     {
         let faults = Faults::new();
         faults.fail(call, after);
-        let how = How { settings: &settings, device: Some(device.with_faults(&faults)), ..How::default() };
+        let how = How { settings: &settings, devices: vec![device.with_faults(&faults)], ..How::default() };
         let (found, shares, notices) = results(&chain, &capture, how);
         assert!(found == expected, "{call:?} {after}");
         let shares = shares.expect("a device was used");
@@ -138,7 +138,7 @@ fn a_device_that_disappears_for_ever_is_said_once() {
     let faults = Faults::new();
     let how = How {
         settings: &settings,
-        device: Some(device.with_faults(&faults)),
+        devices: vec![device.with_faults(&faults)],
         at: Some((20_000, Box::new(|| faults.disappear()))),
         ..How::default()
     };
@@ -170,7 +170,7 @@ fn a_device_that_hangs_is_given_up() {
         };
         let how = How {
             settings: &settings,
-            device: Some(device.with_faults(&faults)),
+            devices: vec![device.with_faults(&faults)],
             at: Some((20_000, Box::new(hang))),
             ..How::default()
         };
@@ -214,7 +214,7 @@ fn no_packet_is_lost_or_judged_twice() {
         };
         let how = How {
             settings: &settings,
-            device: Some(device.with_faults(&faults)),
+            devices: vec![device.with_faults(&faults)],
             at: Some((10_000, Box::new(begin))),
             ..How::default()
         };

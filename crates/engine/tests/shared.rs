@@ -474,7 +474,7 @@ fn a_source_that_fails_is_an_error() {
                 stop,
                 progress: &mut |_, _| {},
                 notice: &mut |_| {},
-                device: None,
+                devices: Vec::new(),
                 life: Life::default(),
             };
             let error = run(&plan, io).expect_err("the source fails").to_string();
@@ -517,7 +517,7 @@ fn a_worker_that_fails_is_an_error() {
             stop,
             progress: &mut |_, _| {},
             notice: &mut |_| {},
-            device: None,
+            devices: Vec::new(),
             life: Life::default(),
         };
         let plan = Plan::new(chain);

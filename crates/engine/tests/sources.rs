@@ -132,7 +132,7 @@ fn idle_flows_are_exported(before: &str, settings: &str) {
             }
         },
         notice: &mut |text| notices.push(text.to_owned()),
-        device: None,
+        devices: Vec::new(),
         life,
     };
     let outcome = run(&plan, io).expect("a run");

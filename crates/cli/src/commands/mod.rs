@@ -173,7 +173,7 @@ fn execute(
         stop,
         progress: &mut progress,
         notice: &mut notice,
-        device: None,
+        devices: Vec::new(),
         life,
     };
     let result = packetloom_engine::run(plan, io);

@@ -113,8 +113,8 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
     if let Some(workers) = args.workers {
         settings.run.workers = workers;
     }
-    if let Some(device) = args.device {
-        settings.run.device = device;
+    if let Some(device) = &args.device {
+        settings.run.device.clone_from(device);
     }
     if args.max_latency.is_some() {
         settings.run.max_latency = args.max_latency;

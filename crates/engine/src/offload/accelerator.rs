@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use packetloom_device::Device;
+use packetloom_nf::Prepared;
 
 use super::acls::{self, Acls};
 use super::stateful::{self, Functions};
@@ -46,6 +47,12 @@ pub(crate) trait Accelerator: Send {
         Ok(())
     }
 
+    /// Goes on with the rules of its functions after so many changes, with no batch away; only where it keeps flows. Others are loaded anew.
+    fn change_rules(&mut self, functions: &[Box<dyn Prepared>], changes: usize) -> Result<(), Error> {
+        let _ = (functions, changes);
+        Ok(())
+    }
+
     /// Copies here what it keeps, with no batch away.
     fn snapshot(&mut self) -> Result<(), Error> {
         Ok(())
@@ -69,11 +76,14 @@ pub(crate) trait Accelerator: Send {
 pub(crate) type Load = Arc<dyn Fn(&Device) -> Result<Box<dyn Accelerator>, Error> + Send + Sync>;
 
 impl Plan {
-    /// What puts its first functions onto a device, with their rules after so many changes; none where a device takes none of them.
-    pub(crate) fn load(&self, changes: usize) -> Option<Load> {
+    /// What puts its first functions onto one of so many devices, with their rules after so many changes, unless the device keeps flows, where rules
+    /// [change](Accelerator::change_rules); none where a device takes none of them.
+    pub(crate) fn load(&self, changes: usize, devices: usize) -> Option<Load> {
         let (chain, count) = (Arc::clone(&self.chain), self.on_device());
         if self.stateful() > 0 {
-            return Some(Arc::new(move |device| Ok(Box::new(Functions::new(device, &chain, count)?))));
+            return Some(Arc::new(move |device| {
+                Ok(Box::new(Functions::new(device, &chain, count, devices)?))
+            }));
         }
         // Where rules change, one kernel for any rules serves them all.
         let specialise = chain.functions.iter().all(|function| function.changes_at().is_empty());

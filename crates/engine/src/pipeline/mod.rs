@@ -246,7 +246,7 @@ impl Pipeline {
         let stage = &mut self.stages[function];
         match &mut stage.function {
             Fast::Standalone(function) => function.take(packets, found, batch),
-            Fast::PerFlow(function, _) => function.take(found, batch),
+            Fast::PerFlow(function, _) => function.take(packets, found, batch),
         }
         stage.take_logged(batch, |frame| frame);
         // With those of frames that were judged aside.

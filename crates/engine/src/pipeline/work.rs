@@ -33,13 +33,18 @@ impl Effects {
             into.append(from);
         }
     }
+
+    /// Brings packets that are to be logged into order of arrival, after those of shares came one behind the other.
+    pub(crate) fn sort(&mut self) {
+        self.log_entries.iter_mut().for_each(|entries| entries.sort_unstable_by_key(LogEntry::place));
+    }
 }
 
 /// A batch, and what is known of it.
 pub(crate) struct Work {
     pub(crate) batch: Batch,
     pub(crate) expiry: Option<Expiry>,
-    /// For each worker the indices of its packets, where they are partitioned.
+    /// For each share the indices of its packets, where they are partitioned.
     pub(crate) indices: Vec<Vec<u32>>,
     pub(crate) effects: Effects,
     pub(crate) counts: VerdictCounts,
@@ -49,12 +54,12 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// A place for a batch of up to `size` packets, of which so many workers have shares.
-    pub(crate) fn new(size: usize, workers: usize) -> Self {
+    /// A place for a batch of up to `size` packets, which has so many shares.
+    pub(crate) fn new(size: usize, shares: usize) -> Self {
         Self {
             batch: Batch::new(size),
             expiry: None,
-            indices: vec![Vec::new(); workers],
+            indices: vec![Vec::new(); shares],
             effects: Effects::default(),
             counts: VerdictCounts::default(),
             wire_bytes: 0,
@@ -65,6 +70,20 @@ impl Work {
     /// Takes what came of the batch, which one pipeline judged as a whole.
     pub(crate) fn take(&mut self, pipeline: &mut Pipeline) {
         self.effects.take(pipeline, self.expiry.is_some());
+    }
+
+    /// Takes what came of a share of the batch that was gathered by [`Self::indices`], but for its records; to be followed by [`Effects::sort`].
+    pub(crate) fn merge(&mut self, share: usize, batch: &Batch, effects: &mut Effects) {
+        let indices = &self.indices[share];
+        self.batch.merge(batch, indices);
+        let all = &mut self.effects.log_entries;
+        if all.len() < effects.log_entries.len() {
+            all.resize_with(effects.log_entries.len(), Vec::new);
+        }
+        for (all, own) in all.iter_mut().zip(&mut effects.log_entries) {
+            let in_whole = |entry: LogEntry| LogEntry { frame: indices[entry.frame as usize], ..entry };
+            all.extend(own.drain(..).map(in_whole));
+        }
     }
 
     /// Counts, and encodes the frames that pass, where they are wanted.

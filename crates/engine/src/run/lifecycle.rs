@@ -480,8 +480,8 @@ impl Plan {
                 "it runs on {now} workers; expected one for {was}, which stay for the whole run"
             ));
         }
-        let device = own.run.device;
-        if !is_on_device && device != Device::Auto && self.on_device() > 0 {
+        let device = &own.run.device;
+        if !is_on_device && *device != Device::Auto && self.on_device() > 0 {
             return Err(format!(
                 "it has functions for {device}; expected one for cores, where the run began"
             ));

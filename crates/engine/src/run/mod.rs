@@ -74,8 +74,8 @@ pub struct Io<'a> {
     pub progress: &'a mut (dyn FnMut(u64, u64) + Send),
     /// Called with what the user should know at once: that a device failed, that it is back.
     pub notice: &'a mut dyn FnMut(&str),
-    /// A device in place of the one that the chain names.
-    pub device: Option<packetloom_device::Device>,
+    /// Devices in place of those that the chain names, if there are any.
+    pub devices: Vec<packetloom_device::Device>,
     /// What it begins with, and what happens to it on the way.
     pub life: Life<'a>,
 }
@@ -250,6 +250,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         guesses: Guesses { record: RECORD, wrong: 0, rest: 0 },
         failed: None,
         until: None,
+        rules_until: None,
         time: None,
         ends_at: None,
         is_over: false,
@@ -266,23 +267,22 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         statistics: io.life.statistics.clone(),
     };
     outlet.outputs_of = outlet.outputs_of(plan);
-    let placed = match (settings.device.placement(), io.device) {
-        (None, _) => None,
-        (Some(_), Some(device)) => Some(device),
-        (Some(placement), None) => placement.open().map_err(offload::Error::from)?,
+    let devices = match settings.device.is_placed() && plan.on_device() > 0 {
+        true if io.devices.is_empty() => settings.device.open().map_err(offload::Error::from)?,
+        true => io.devices,
+        false => Vec::new(),
     };
     let mut shares = None;
     let goes_on = intake.source.now().is_some();
-    let placed = placed.filter(|_| plan.on_device() > 0);
-    let mut lifecycle = Lifecycle::new(plan, io.life, placed.is_some(), (port_names, goes_on), io.notice);
-    let counted = match placed {
-        _ if settings.device == Device::Oracle => oracle::run(&mut lifecycle, &mut intake, &mut outlet)?,
-        Some(device) => {
-            let (counted, judged) = device::run(&mut lifecycle, device, &mut intake, &mut outlet)?;
-            shares = Some(judged);
-            counted
-        }
-        None => workers::run(&mut lifecycle, &mut intake, &mut outlet)?,
+    let mut lifecycle = Lifecycle::new(plan, io.life, !devices.is_empty(), (port_names, goes_on), io.notice);
+    let counted = if settings.device == Device::Oracle {
+        oracle::run(&mut lifecycle, &mut intake, &mut outlet)?
+    } else if devices.is_empty() {
+        workers::run(&mut lifecycle, &mut intake, &mut outlet)?
+    } else {
+        let (counted, judged) = device::run(&mut lifecycle, devices, &mut intake, &mut outlet)?;
+        shares = Some(judged);
+        counted
     };
     outlet.finish_logs()?;
     outlet.outputs.flush()?;
@@ -303,8 +303,9 @@ struct Intake<'a> {
     guesses: Guesses,
     /// What reading failed with, where packets that came before are to go on first.
     failed: Option<Error>,
-    /// Packets that no batch goes beyond.
+    /// Packets that no batch goes beyond: where something is to be done between two of them, and where rules change on a device.
     until: Option<u64>,
+    rules_until: Option<u64>,
     /// The time of the last packet, in nanoseconds.
     time: Option<u64>,
     /// When it was asked to end, where time goes on without packets.
@@ -361,7 +362,7 @@ impl Intake<'_> {
         }
         let room = batch.capacity();
         // No more is read than is judged, so that what the reader counts is what the run counts.
-        for until in [self.until, self.limit].into_iter().flatten() {
+        for until in [self.until, self.rules_until, self.limit].into_iter().flatten() {
             let left = usize::try_from(until - self.received).unwrap_or(room);
             batch.set_capacity(batch.capacity().min(left));
         }
@@ -383,6 +384,12 @@ impl Intake<'_> {
         Ok(Polled::Frames)
     }
 
+    /// Whether the next packet is one that a batch must not go beyond.
+    fn is_at_bound(&self) -> bool {
+        let bounds = [self.until, self.rules_until];
+        bounds.into_iter().flatten().any(|until| until <= self.received)
+    }
+
     /// Fills some batches, in order, with up to so many packets each, and does something with each of them: all that by threads of a crew.
     /// How many were filled; none where only [`Self::poll`] can.
     fn poll_sections(
@@ -393,7 +400,7 @@ impl Intake<'_> {
         then: impl Fn(&mut Work) + Sync,
     ) -> Option<usize> {
         let room = (works.len() * size) as u64;
-        let bounds = [self.until, self.limit];
+        let bounds = [self.until, self.rules_until, self.limit];
         let is_near = bounds.into_iter().flatten().any(|bound| bound.saturating_sub(self.received) < room);
         if is_near || self.stop.load(Ordering::Relaxed) {
             return None;

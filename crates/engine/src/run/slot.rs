@@ -8,7 +8,7 @@ use packetloom_packet::batch::empty_arena;
 
 use crate::Error;
 use crate::pipeline::work::{Effects, Work};
-use crate::pipeline::{Expiry, LogEntry, Pipeline};
+use crate::pipeline::{Expiry, Pipeline};
 
 /// How far a batch has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,21 +132,11 @@ impl Slot {
         for worker in 0..self.shares.len() {
             let mut share = self.share(worker)?;
             let Share { batch, effects, .. } = &mut *share;
-            let indices = &work.indices[worker];
-            work.batch.merge(batch, indices);
-            let all = &mut work.effects.log_entries;
-            if all.len() < effects.log_entries.len() {
-                all.resize_with(effects.log_entries.len(), Vec::new);
-            }
-            for (all, own) in all.iter_mut().zip(&mut effects.log_entries) {
-                let in_whole = |entry: LogEntry| LogEntry { frame: indices[entry.frame as usize], ..entry };
-                all.extend(own.drain(..).map(in_whole));
-            }
+            work.merge(worker, batch, effects);
             // The batch's memory is not held any longer.
             batch.reset(empty_arena());
         }
-        // In order of arrival.
-        work.effects.log_entries.iter_mut().for_each(|entries| entries.sort_unstable_by_key(LogEntry::place));
+        work.effects.sort();
         Ok(())
     }
 

@@ -63,7 +63,8 @@ pub struct Results {
 #[derive(Default)]
 pub struct How<'a> {
     pub settings: &'a str,
-    pub device: Option<Device>,
+    /// In place of those that the settings name.
+    pub devices: Vec<Device>,
     pub is_stream: bool,
     /// A file of changes of the rules.
     pub changes: Option<&'a str>,
@@ -174,7 +175,7 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
             }
         },
         notice: &mut |text| notices.push(text.to_owned()),
-        device: how.device.take(),
+        devices: how.devices,
     };
     let outcome = run(&plan, io).expect("a run");
     outputs.publish().expect("written");
@@ -250,7 +251,7 @@ pub fn compare_on(device: &Device, chain: &str, capture: &[u8]) -> serde_json::V
     let how = How { settings: "device = \"oracle\"", ..How::default() };
     let (oracle, ..) = results(chain, capture, how);
     let settings = format!("device = \"{id}\"");
-    let how = How { settings: &settings, device: Some(device.clone()), ..How::default() };
+    let how = How { settings: &settings, devices: vec![device.clone()], ..How::default() };
     let (found, shares, notices) = results(chain, capture, how);
     assert_eq!(notices, Vec::<String>::new());
     let shares = shares.expect("a device was used");

@@ -134,7 +134,8 @@ impl<F: Finder> FlowFunction for AclReflect<F> {
         judge.mark(batch);
     }
 
-    fn take(&mut self, found: &[Found], batch: &mut Batch) {
+    fn take(&mut self, packets: usize, found: &[Found], batch: &mut Batch) {
+        self.finder.skip(packets);
         for &found in found {
             self.judge.one(found);
         }

@@ -277,9 +277,9 @@ pub trait FlowFunction: Send {
         let _ = into;
     }
 
-    /// Takes note of packets that its rules decided on a device, in order: only where its [`Kernel`] decides by rules.
-    fn take(&mut self, found: &[crate::Found], batch: &mut Batch) {
-        let _ = batch;
+    /// Takes note of those of so many packets that its rules decided on a device, in order: only where its [`Kernel`] decides by rules.
+    fn take(&mut self, packets: usize, found: &[crate::Found], batch: &mut Batch) {
+        let _ = (packets, batch);
         debug_assert!(found.is_empty(), "a function without rules");
     }
 

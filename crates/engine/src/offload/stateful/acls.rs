@@ -4,6 +4,8 @@
 //! that share entries, or whose rules admit connections, is one of these functions: its rules are found before them, for all packets that come to
 //! any of them, and noted.
 
+use std::sync::{Arc, PoisonError, RwLock};
+
 use packetloom_classify::NO_RULE;
 use packetloom_classify::image::{Algorithm, Image, Target};
 use packetloom_device::{Arguments, Device, Entry, Kernel, LaidOut, Memory, Program, Queue};
@@ -60,14 +62,28 @@ struct Version {
 #[derive(Debug)]
 pub(super) struct Acl {
     pub(super) place: Place,
+    /// Its rules as they are now.
+    rules: RwLock<Arc<Rules>>,
+    /// Groups that fill the device.
+    groups: u32,
+}
+
+/// The rules of a list at some time, on a device.
+#[derive(Debug)]
+struct Rules {
     /// What each rule decides, and what is decided where none matches.
     decisions: Memory,
     by_default: u32,
     /// What the function calls its rules, where that is not their positions.
     names: Option<Vec<u32>>,
     versions: [Version; 2],
-    /// Groups that fill the device.
-    groups: u32,
+}
+
+/// What says which rules of a list decided packets, of batches that were judged by the rules as they are.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    note: Option<u32>,
+    rules: Arc<Rules>,
 }
 
 /// Where a list stands in a chain.
@@ -82,19 +98,61 @@ pub(super) struct Place {
     pub(super) sees_rewritten: bool,
 }
 
-/// Whether a device can find the rules of a function: they stay as they are.
-pub(super) fn has_fixed_rules(function: &dyn Prepared) -> bool {
-    function.has_rules() && function.changes_at().is_empty()
+impl Acl {
+    /// Lays out the rules of a function as they are at first and copies them to the device.
+    pub(super) fn new(device: &Device, function: &dyn Prepared, place: Place) -> Result<Self, Error> {
+        Ok(Self {
+            place,
+            rules: RwLock::new(Arc::new(Rules::new(device, function, place, 0)?)),
+            groups: device.description().units * target(device, true).groups_per_unit,
+        })
+    }
+
+    /// Goes on with the rules after so many changes, with no batch away.
+    pub(super) fn change(
+        &self,
+        device: &Device,
+        function: &dyn Prepared,
+        changes: usize,
+    ) -> Result<(), Error> {
+        let rules = Arc::new(Rules::new(device, function, self.place, changes)?);
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
+        Ok(())
+    }
+
+    fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// See there.
+    pub(super) fn decided(&self) -> Decided {
+        Decided { note: self.place.note, rules: self.rules() }
+    }
 }
 
-impl Acl {
-    /// Lays out the rules of a function and copies them to the device.
-    pub(super) fn new(device: &Device, function: &dyn Prepared, place: Place) -> Result<Self, Error> {
-        let Some(Offload::Acl { rules, verdicts, admits, names }) = function.offload(0) else {
+impl Decided {
+    /// The rule that decided a packet, or [`packetloom_classify::NO_RULE`] for the default; none where that was not what decided. Asked by what
+    /// [`Buffers::first`] has of the packet, and its answer.
+    pub fn by(&self, first: u32, answer: &Answer) -> Option<u32> {
+        let is_decided = match self.note {
+            Some(note) => answer.has_note(note + DECISION_BITS),
+            None => first != NOT_ASKED,
+        };
+        let name = |first: u32| self.rules.names.as_ref().and_then(|names| names.get(first as usize));
+        is_decided.then(|| name(first).copied().unwrap_or(first))
+    }
+}
+
+impl Rules {
+    /// Lays out the rules of a function after so many changes, and copies them to the device.
+    fn new(device: &Device, function: &dyn Prepared, place: Place, changes: usize) -> Result<Self, Error> {
+        let Some(Offload::Acl { rules, verdicts, admits, names }) = function.offload(changes) else {
             let why = format!("function {} has no rules", place.function);
             return Err(packetloom_device::Error::Misuse(why).into());
         };
-        let (algorithm, target) = (Algorithm::default(), target(device, true));
+        // Where rules change, one kernel for any rules serves them all.
+        let specialise = function.changes_at().is_empty();
+        let (algorithm, target) = (Algorithm::default(), target(device, specialise));
         let of = |(position, verdict): (usize, &Verdict)| match verdict {
             Verdict::Drop(_) => Decision::Denies,
             Verdict::Pass if admits.get(position) == Some(&true) => Decision::Admits,
@@ -111,7 +169,6 @@ impl Acl {
             _ => Decision::Permits,
         };
         Ok(Self {
-            place,
             decisions: device.memory_of(bytemuck::cast_slice(&decisions))?,
             by_default: by_default as u32,
             names,
@@ -119,10 +176,11 @@ impl Acl {
                 Version::new(device, &Image::new::<MatchKey4>(&rules, algorithm, &target)?, 4, &target)?,
                 Version::new(device, &Image::new::<MatchKey6>(&rules, algorithm, &target)?, 6, &target)?,
             ],
-            groups: device.description().units * target.groups_per_unit,
         })
     }
+}
 
+impl Acl {
     /// Queues the kernels over a batch of so many packets of some IP versions; the list is the one with this number of those of its chain.
     pub(super) fn launch(
         &self,
@@ -133,8 +191,10 @@ impl Acl {
         versions: u32,
     ) -> Result<(), Error> {
         let begin = number * buffers.room;
+        let rules = self.rules();
+        let Rules { decisions, by_default, versions: of_versions, .. } = &*rules;
         for (version, Version { kernel, tables, round }) in
-            self.versions.iter().take(versions as usize).enumerate()
+            of_versions.iter().take(versions as usize).enumerate()
         {
             let [rules, classes, filter, masks] = tables.buffers();
             let arguments = FindRules {
@@ -147,8 +207,8 @@ impl Acl {
                 count: packets,
                 begins: (number == 0 && self.place.stage == 0).into(),
                 note: self.place.note.unwrap_or(0),
-                decisions: (&self.decisions).into(),
-                by_default: self.by_default,
+                decisions: decisions.into(),
+                by_default: *by_default,
                 rules,
                 classes,
                 filter,
@@ -158,16 +218,6 @@ impl Acl {
             queue.launch(kernel, packets.div_ceil(*round).clamp(1, self.groups), &arguments)?;
         }
         Ok(())
-    }
-
-    /// The rule that decided a packet, by what was found about it, if one or the default did.
-    pub(super) fn decided(&self, first: u32, answer: &Answer) -> Option<u32> {
-        let is_decided = match self.place.note {
-            Some(note) => answer.has_note(note + DECISION_BITS),
-            None => first != NOT_ASKED,
-        };
-        let name = |first: u32| self.names.as_ref().and_then(|names| names.get(first as usize));
-        is_decided.then(|| name(first).copied().unwrap_or(first))
     }
 }
 

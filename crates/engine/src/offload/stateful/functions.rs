@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use packetloom_device::{Buffer, Device, Id, Memory, Part, Queue, Shared};
-use packetloom_nf::Found;
+use packetloom_nf::{Found, Prepared};
 use packetloom_packet::Batch;
 
 use super::records::{Answer, Record, Records, Wide};
@@ -146,10 +146,10 @@ impl<M> Parts<M> {
 }
 
 impl Functions {
-    /// The first `count` functions of a chain, as [`Stateful::new`] takes them.
-    pub(crate) fn new(device: &Device, chain: &Chain, count: usize) -> Result<Self, Error> {
+    /// The first `count` functions of a chain, as [`Stateful::new`] takes them, on one of so many devices.
+    pub(crate) fn new(device: &Device, chain: &Chain, count: usize, devices: usize) -> Result<Self, Error> {
         let room = room(device) as u32;
-        let stateful = Stateful::new(device, &chain.functions, &chain.layout, count, room)?;
+        let stateful = Stateful::new(device, &chain.functions, &chain.layout, count, room, devices)?;
         let places = [Place::new(device, &stateful)?, Place::new(device, &stateful)?];
         let snapshot = match stateful.snapshot_memory() {
             Err(Error::Device(packetloom_device::Error::OutOfMemory { .. })) => None,
@@ -326,10 +326,11 @@ impl Notes {
             }
             of_list.resize(batch.len(), 0);
             first.read(0, bytemuck::cast_slice_mut(of_list));
+            let decided = stateful.decided(number);
             let packets = of_list.iter().zip(&*answers).zip(&records.packets);
             found.clear();
             found.extend((0..).zip(packets).filter_map(|(frame, ((&first, answer), record))| {
-                let first = stateful.decided(number, first, answer)?;
+                let first = decided.by(first, answer)?;
                 Some(Found { frame, first, bytes: record.bytes() })
             }));
             let packets = batch.len();
@@ -433,6 +434,10 @@ impl Accelerator for Functions {
         let stateful = Arc::clone(&self.stateful);
         self.copy = Some((stateful.restore(&mut self.last().queue, held)?, Instant::now()));
         Ok(())
+    }
+
+    fn change_rules(&mut self, functions: &[Box<dyn Prepared>], changes: usize) -> Result<(), Error> {
+        self.stateful.change_rules(functions, changes)
     }
 
     fn snapshot(&mut self) -> Result<(), Error> {

@@ -26,6 +26,7 @@ use packetloom_table::regions::{self, Image, Regions};
 use packetloom_table::states::entry_bytes;
 
 use self::acls::Acl;
+pub use self::acls::Decided;
 pub(crate) use self::functions::{Functions, room};
 use self::records::{Answer, Needs, Record, Wide};
 use super::accelerator::late;
@@ -380,10 +381,10 @@ pub struct Buffers<'a> {
 pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
     let can = |function: &dyn Prepared| match function.form() {
         Form::PerFlow(per_flow) => match per_flow.kernel() {
-            Some(kernel) => !kernel.decides || acls::has_fixed_rules(function),
+            Some(kernel) => !kernel.decides || function.has_rules(),
             None => false,
         },
-        Form::Standalone(_) => function.is_offloadable() && acls::has_fixed_rules(function),
+        Form::Standalone(_) => function.is_offloadable() && function.has_rules(),
     };
     let mut count = functions.iter().take_while(|function| can(&***function)).count();
     let is_split = |count: usize| {
@@ -409,7 +410,7 @@ pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
 }
 
 /// Definitions that the first functions use.
-fn definitions(layout: &Layout, count: usize) -> usize {
+pub(crate) fn definitions(layout: &Layout, count: usize) -> usize {
     let parts = layout.parts[..count].iter().flatten();
     let used = parts.flat_map(|parts| [Some(parts.main), parts.remembers]).flatten();
     used.map(|part| part.definition + 1).max().unwrap_or(0)
@@ -529,7 +530,7 @@ impl Split {
 
 impl Stateful {
     /// Compiles the first `count` functions of a chain, as many as [`offloadable`] says or fewer, one of which keeps state, for batches of up to `room` packets, and makes empty
-    /// tables.
+    /// tables, of a size for one of so many `devices` that share the flows.
     ///
     /// # Errors
     /// Where the device fails, has no room, or no atomics of 64 bits.
@@ -539,6 +540,7 @@ impl Stateful {
         layout: &Layout,
         count: usize,
         room: u32,
+        devices: usize,
     ) -> Result<Self, Error> {
         let description = device.description();
         if !description.atomics_64 {
@@ -571,7 +573,10 @@ impl Stateful {
             counters[1] += named;
         }
         let definitions = &layout.definitions[..definitions(layout, count)];
-        let tables = definitions.iter().map(|used| Tables::new(device, &used.definition, used.words()));
+        let tables = definitions.iter().map(|used| {
+            let max_flows = used.definition.max_flows.div_ceil(devices.max(1));
+            Tables::new(device, &Definition { max_flows, ..used.definition.clone() }, used.words())
+        });
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         let kernels = stages.iter().flat_map(|stage| &stage.functions);
         let listing: Vec<_> =
@@ -651,10 +656,19 @@ impl Stateful {
         self.acls[number].place.sees_rewritten
     }
 
-    /// The rule of one of them that decided a packet, or [`packetloom_classify::NO_RULE`] for its default; none where that was not what
-    /// decided. Asked by what [`Buffers::first`] has of the packet, and its answer.
-    pub fn decided(&self, number: usize, first: u32, answer: &Answer) -> Option<u32> {
-        self.acls[number].decided(first, answer)
+    /// What says which of the rules of one of them decided packets.
+    pub fn decided(&self, number: usize) -> Decided {
+        self.acls[number].decided()
+    }
+
+    /// Goes on with the rules of its functions after so many changes, with no batch away.
+    ///
+    /// # Errors
+    /// Where the rules do not fit, and where the device fails.
+    pub fn change_rules(&self, functions: &[Box<dyn Prepared>], changes: usize) -> Result<(), Error> {
+        let changing = self.acls.iter().map(|acl| (acl, &*functions[acl.place.function]));
+        let mut changing = changing.filter(|(_, function)| !function.changes_at().is_empty());
+        changing.try_for_each(|(acl, function)| acl.change(&self.device, function, changes))
     }
 
     /// Functions that it runs.

@@ -3,6 +3,8 @@
 
 #![allow(missing_docs)]
 
+mod several;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::thread;
@@ -71,7 +73,7 @@ fn settings_for(device: &Device, workers: usize) -> String {
 }
 
 fn on<'a>(device: &Device, settings: &'a str) -> How<'a> {
-    How { settings, device: Some(device.clone()), ..How::default() }
+    How { settings, devices: vec![device.clone()], ..How::default() }
 }
 
 fn packets_for(device: &Device) -> u64 {
@@ -205,7 +207,7 @@ fn chains_become_others() {
             let (expected, _, said) = all_results(first, &capture, how(&oracle));
             assert_eq!(expected.summary["reloads"]["done"], next.len(), "{said:?}");
             let (_, fast, _) = all_results(first, &capture, how(""));
-            let how = How { device: Some(device.clone()), ..how(&settings) };
+            let how = How { devices: vec![device.clone()], ..how(&settings) };
             let (found, outcome, notices) = all_results(first, &capture, how);
             assert_eq!(found.summary, expected.summary, "{settings}\n{first}\n{reloads:#?}");
             assert!(found == expected, "{settings}: other records, log or packets\n{first}\n{reloads:#?}");
@@ -265,6 +267,66 @@ fn state_is_saved_and_restored() {
                     assert_eq!(Some(number(&first.summary) + number(&second.summary)), counts.as_u64());
                 }
             }
+        }
+    }
+}
+
+/// Rules change while a device has flows: each packet is judged by those of its time, also after the device failed and is back.
+#[test]
+fn rules_change_where_flows_are() {
+    let logging = format!("{ACL}log = \"log\"\nlog_rate = \"unlimited\"\n");
+    let reflecting = "[[chain]]\nnf = \"acl\"\nrules = \"reflecting\"\nloose = true\n";
+    let mut below = Below(26);
+    for device in devices() {
+        let packets = 2 * packets_for(&device);
+        let capture = capture_of(packets, 26);
+        for (chain, workers) in [
+            (format!("{SMALL}{COUNTER}{logging}{LIMITER}{METER}"), 1),
+            (format!("{SMALL}{logging}{COUNTER}{LIMITER}"), WORKERS),
+            (format!("{SMALL}{COUNTER}{reflecting}"), WORKERS),
+        ] {
+            let mut at = [(); 4].map(|()| below.next(packets));
+            at.sort_unstable();
+            let [first, second, third, fourth] = at;
+            let changes = format!(
+                "at {first}\nadd last permit udp from any to any port 4000-9999 id more\ncommit\n\
+                 at {second}\nadd first deny tcp from any to any port 443 id no-tls\ncommit\n\
+                 at {third}\nreplace more deny udp from any to any port 5000-9999\ncommit\n\
+                 at {third}\ndelete no-tls\ncommit\n\
+                 at {fourth}\nadd first reflect tcp from any to any\ncommit\n"
+            );
+            let changes = if chain.contains("reflecting") {
+                &changes[..]
+            } else {
+                changes.rsplit_once("at").expect("there are some").0
+            };
+            let how = |settings| How { settings, changes: Some(changes), ..How::default() };
+            let (expected, _, _) = results(&chain, &capture, how(ORACLE));
+            let settings = format!("{}\nmax_latency = \"1us\"\nbatch = 16", settings_for(&device, workers));
+            let faults = Faults::new();
+            let how = |each| How { devices: vec![device.with_faults(&faults)], each, ..how(&settings) };
+            let (found, shares, notices) = results(&chain, &capture, how(None));
+            assert_eq!(found.summary, expected.summary, "{settings}\n{chain}\n{changes}");
+            assert!(found == expected, "{settings}: other records, log or packets\n{chain}\n{changes}");
+            let shares = check_shares(shares, packets, &notices);
+            assert!(shares.device > packets * 9 / 10, "{settings} {shares:?}\n{chain}");
+            // Between two changes, and soon before one.
+            let mut away = Away::new(&faults);
+            let mut moment = Some(second + below.next((third - second).max(1)));
+            let each = |read: u64| {
+                away.wait(Duration::from_millis(100));
+                if moment.take_if(|moment| read >= *moment).is_some() {
+                    thread::sleep(Duration::from_millis(1_100));
+                    faults.fail(Call::Launch, 0);
+                }
+            };
+            let (found, shares, notices) = results(&chain, &capture, how(Some(Box::new(each))));
+            let shares = shares.expect("a device was used");
+            eprintln!("{settings}: {shares:?}, {notices:?}");
+            assert_eq!(shares.device + shares.here, packets);
+            assert!(shares.faults > 0 && shares.here > 0, "{shares:?}");
+            assert_eq!(found.summary, expected.summary, "{settings}\n{chain}\n{changes}");
+            assert!(found == expected, "{settings}: other records, log or packets\n{chain}\n{changes}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The first functions of a chain on a device, the others here, and all of them here whenever the device cannot.
+//! The first functions of a chain on a device, or on several, the others here, and all of them here whenever the device cannot.
 //!
 //! Batches leave in order of arrival, whoever judges them. As many as the [`Accelerator`] takes are on their way to the device while the next
 //! one is read; on a live source there is one at a time. Where there are several workers, and the device has the whole chain, a batch is in
@@ -6,12 +6,19 @@
 //! judged once. State that it keeps for flows is copied here from time to time, and is gone on with from the last copy; what it lacks is what
 //! packets changed since. The device is tried again after a while, and begins with the state as it is here then.
 //!
+//! Several devices share the packets. Where they keep no state each batch goes to one of them. Otherwise a batch is split by a hash of the flows, and
+//! each device has the flows of its packets; the flows of one that fails are here until it is back, and the others go on.
+//!
 //! State is saved, and handed on to another chain, with no batch away. What a device does not take of that chain, or has not taken yet, is
 //! done here.
 //!
 //! [`Accelerator`]: crate::offload::accelerator::Accelerator
 
+mod pieces;
+mod unit;
+
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,30 +28,35 @@ use packetloom_io::capture::Resolution;
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 use packetloom_nf::units::Span;
-use packetloom_packet::Batch;
 use packetloom_packet::batch::{Policy, empty_arena};
 
+use self::pieces::Pieces;
+use self::unit::{Unit, Units};
 use super::lifecycle::{self, ChainSwap, Lifecycle};
+use super::reader::Partition;
 use super::{Intake, Outlet};
 use crate::chain::{self, Run};
 use crate::crew::Crew;
 use crate::offload::pace::{Choice, Pace};
-use crate::offload::supervisor::Supervisor;
 use crate::offload::{self, acls, stateful};
 use crate::outcome::{Shares, TopFlows};
 use crate::pipeline::work::Work;
 use crate::pipeline::{Expiry, Pipeline, WorkerReport};
+use crate::state::Held;
 use crate::{Chain, Error, Plan, State};
 
+/// Runs a chain on devices, of which there is one at least.
 pub(super) fn run(
     lifecycle: &mut Lifecycle<'_, '_>,
-    device: Device,
+    devices: Vec<Device>,
     intake: &mut Intake<'_>,
     outlet: &mut Outlet<'_>,
 ) -> Result<(WorkerReport, Shares), Error> {
     let restored = lifecycle.restored().unwrap_or_default();
-    let mut runner = Runner::new(lifecycle.plan(), device, intake, outlet)?;
-    runner.begin(lifecycle.plan(), restored, !runner.is_auto)?;
+    let mut runner = Runner::new(lifecycle.plan(), devices, intake, outlet)?;
+    if let Some((_, error)) = runner.begin(lifecycle.plan(), restored, !runner.is_auto).pop() {
+        return Err(error.into());
+    }
     let judged = runner.judge_all(lifecycle, intake, outlet);
     runner.tell(lifecycle);
     judged?;
@@ -53,8 +65,10 @@ pub(super) fn run(
 }
 
 /// Packets of a batch at most, for a plan.
-fn room(plan: &Plan, device: &Device) -> usize {
-    if plan.offloaded() > 0 { acls::room(plan.feeders()) } else { stateful::room(device) }
+fn room<'d>(plan: &Plan, devices: impl Iterator<Item = &'d Device>) -> usize {
+    let of_functions = || devices.map(stateful::room).min();
+    let of_acls = || acls::room(plan.feeders());
+    if plan.offloaded() > 0 { of_acls() } else { of_functions().unwrap_or_else(of_acls) }
 }
 
 /// What the threads of a crew judge a plan's batches by.
@@ -65,115 +79,16 @@ fn stages(plan: &Plan, crew: &Crew, room: usize) -> Vec<Mutex<Pipeline>> {
 /// How long a copy of a device's state is waited for that was begun before the device failed.
 const COPY_LIMIT: Duration = Duration::from_millis(100);
 
-/// Packets that are worth a piece of their own.
-const PIECE: usize = 512;
-
-/// A batch, in one piece or several, each with packets but the first of a batch that has none.
-struct Pieces {
-    works: Vec<Work>,
-    /// How many of these are in use, from the first on.
-    used: usize,
-    /// Packets in all.
-    packets: usize,
-    /// Packets that were to be read, and when they had been.
-    asked: usize,
-    read: Instant,
-    is_parsed: bool,
-    /// Whether they are about as many as were asked for, since there are more.
-    is_about: bool,
-}
-
-impl Pieces {
-    /// Room for a batch in so many pieces at most.
-    fn new(count: usize, room: usize) -> Self {
-        let works = (0..count).map(|_| Work::new(room / count, 0)).collect();
-        Self { works, used: 0, packets: 0, asked: 0, read: Instant::now(), is_parsed: false, is_about: false }
-    }
-
-    fn used(&mut self) -> &mut [Work] {
-        &mut self.works[..self.used]
-    }
-
-    /// Reads up to so many packets; the first piece of them by `first`. Pages of a mapped capture that are needed soon are brought in `later`.
-    fn fill(
-        &mut self,
-        size: usize,
-        intake: &mut Intake<'_>,
-        later: &impl Fn(Box<dyn FnOnce() + Send>),
-        first: impl FnOnce(&mut Intake<'_>, &mut Batch) -> Result<Polled, Error>,
-    ) -> Result<Polled, Error> {
-        (self.used, self.packets, self.asked) = (0, 0, size);
-        (self.is_parsed, self.is_about) = (false, false);
-        let each = self.size_of_piece(size);
-        let mut first = Some(first);
-        while self.packets < size && self.used < self.works.len() {
-            let batch = &mut self.works[self.used].batch;
-            batch.set_capacity(each.min(size - self.packets));
-            let polled = match first.take() {
-                Some(first) => first(intake, batch)?,
-                // What is to be done between two batches is not done within one.
-                None if intake.until.is_some_and(|until| until <= intake.received) => break,
-                None => match intake.poll(batch) {
-                    Err(error) => {
-                        intake.failed = Some(error);
-                        break;
-                    }
-                    polled => polled?,
-                },
-            };
-            if intake.leaves_paging
-                && let Some(paging) = intake.source.paging()
-            {
-                later(Box::new(|| paging.run()));
-            }
-            if polled != Polled::Frames {
-                if self.used > 0 {
-                    break;
-                }
-                return Ok(polled);
-            }
-            self.packets += batch.len();
-            self.used += 1;
-        }
-        self.read = Instant::now();
-        Ok(Polled::Frames)
-    }
-
-    /// Packets of a piece of a batch at most.
-    fn size_of_piece(&self, size: usize) -> usize {
-        size.div_ceil(self.works.len()).max(PIECE.min(size))
-    }
-
-    /// Reads about so many packets with all threads of a crew, which also parse them, as a policy says, if one is given; whether that can be.
-    fn fill_sections(
-        &mut self,
-        size: usize,
-        intake: &mut Intake<'_>,
-        crew: &Crew,
-        policy: Option<Policy>,
-    ) -> bool {
-        let works = size.div_ceil(self.size_of_piece(size));
-        // All of them together are no more than that.
-        let (each, works) = (size / works, &mut self.works[..works]);
-        let parse = |work: &mut Work| policy.into_iter().for_each(|policy| work.batch.parse(policy));
-        let Some(used) = intake.poll_sections(works, each, crew, parse) else { return false };
-        self.packets = works[..used].iter().map(|work| work.batch.len()).sum();
-        (self.used, self.asked, self.read) = (used, size, Instant::now());
-        (self.is_parsed, self.is_about) = (policy.is_some(), used == works.len());
-        true
-    }
-
-    /// Does something with each piece.
-    fn each(&mut self, crew: &Crew, work: impl Fn(&mut Work) + Send + Sync) {
-        crew.each(self.used().iter_mut().collect(), work);
-    }
+/// Which of several devices has a flow of a definition that devices have.
+fn owner(partition: Partition, held: &Held, key: &[u64]) -> usize {
+    partition.worker(held.by.spread_saved(key, partition.seed))
 }
 
 /// A batch on its way through the chain.
 struct Away {
     pieces: Pieces,
-    /// Whether it is with the device.
-    is_sent: bool,
+    /// The devices that it is with.
+    with: Units,
     sent: Instant,
     /// Time that this machine spent on it so far.
     spent: Duration,
@@ -182,8 +97,13 @@ struct Away {
 struct Runner {
     /// What is run.
     plan: Plan,
-    device: Device,
-    supervisor: Supervisor,
+    units: Vec<Unit>,
+    /// How many of these are used, from the first on.
+    used: usize,
+    /// The one that got a batch last.
+    turn: usize,
+    /// By what flows are spread among devices, where several have state.
+    partition: Option<Partition>,
     /// Whether batches are also judged here where that is better, from the beginning on.
     is_auto: bool,
     live: bool,
@@ -198,11 +118,8 @@ struct Runner {
     /// Whether it looks at parsed batches, and whether they are parsed here in any case: where somebody needs keys here.
     parses_before: bool,
     parses: bool,
-    /// Packets of the run before which rules change, and how many changes those on the device, or on their way there, have seen.
+    /// Packets of the run before which rules change.
     changes: Vec<u64>,
-    changed: usize,
-    /// Whether the device has the flows of its functions.
-    is_there: bool,
     /// What each thread of the crew judges by, or takes note of what the device found: all but the first keep no state.
     stages: Vec<Mutex<Pipeline>>,
     crew: Arc<Crew>,
@@ -216,17 +133,24 @@ struct Runner {
 }
 
 impl Runner {
-    fn new(plan: &Plan, device: Device, intake: &mut Intake<'_>, outlet: &Outlet<'_>) -> Result<Self, Error> {
+    fn new(
+        plan: &Plan,
+        devices: Vec<Device>,
+        intake: &mut Intake<'_>,
+        outlet: &Outlet<'_>,
+    ) -> Result<Self, Error> {
         let run = &plan.chain().settings.run;
         let Run { device_timeout, max_latency, .. } = run;
         let [limit, latency] =
             [device_timeout, max_latency].map(|span| span.and_then(Span::limit).map(Duration::from_nanos));
-        let room = room(plan, &device);
+        let room = room(plan, devices.iter());
         let crew = Arc::new(Crew::new(run.workers.get())?);
         intake.leaves_paging = crew.members() > 1;
         Ok(Self {
-            supervisor: Supervisor::new(device.clone(), limit),
-            device,
+            units: devices.into_iter().map(|device| Unit::new(device, limit)).collect(),
+            used: 1,
+            turn: 0,
+            partition: None,
             is_auto: run.device == chain::Device::Auto,
             live: intake.source.is_live(),
             goes_on: intake.source.now().is_some(),
@@ -237,8 +161,6 @@ impl Runner {
             parses_before: false,
             parses: false,
             changes: Vec::new(),
-            changed: 0,
-            is_there: false,
             stages: stages(plan, &crew, room),
             crew,
             resolution: outlet.outputs.sink.as_ref().map(|sink| sink.resolution()),
@@ -266,8 +188,9 @@ impl Runner {
         self.plan.feeders() > 1
     }
 
-    /// Begins with a chain and its state: what is the device's goes there as soon as that is loaded, which is waited for or not.
-    fn begin(&mut self, plan: &Plan, mut state: State, waits: bool) -> Result<(), offload::Error> {
+    /// Begins with a chain and its state: what is the devices' goes there as soon as that is loaded, which is waited for or not. The devices that
+    /// could not be loaded, and why.
+    fn begin(&mut self, plan: &Plan, mut state: State, waits: bool) -> Vec<(usize, offload::Error)> {
         self.plan = plan.clone();
         let functions = plan.chain().functions();
         self.policy = plan.chain().settings.run.policy();
@@ -276,16 +199,43 @@ impl Runner {
         let (there, here) = functions.split_at(self.functions);
         self.parses = !here.is_empty() || there.iter().any(|function| function.log().is_some());
         self.changes = functions.iter().flat_map(|function| function.changes_at()).collect();
-        self.changed = 0;
-        self.is_there = false;
         self.choice = Choice::default();
-        self.supervisor.load(plan.load(0));
-        let loaded = if waits { self.supervisor.wait() } else { Ok(()) };
-        if loaded.is_ok() {
-            self.go_there(&mut state);
+        self.used = if plan.suits_several() { self.units.len() } else { 1 };
+        let seed = self.partition.map_or_else(|| RandomState::new().hash_one(0u64), |before| before.seed);
+        let spread = plan.device_spread().filter(|_| self.used > 1);
+        self.partition = spread.map(|by| Partition { by, seed, workers: self.used });
+        for (number, unit) in self.units.iter_mut().enumerate() {
+            (unit.changed, unit.is_there) = (0, false);
+            let load = (number < self.used).then(|| plan.load(0, self.used)).flatten();
+            unit.supervisor.load(load);
+        }
+        let mut failed = Vec::new();
+        for number in 0..self.used {
+            let loaded = if waits { self.units[number].supervisor.wait() } else { Ok(()) };
+            match loaded {
+                Ok(()) => self.go_there(number, &mut state),
+                Err(error) => failed.push((number, error)),
+            }
         }
         self.main().restore(&state);
-        loaded
+        failed
+    }
+
+    /// The devices that are used.
+    fn units(&mut self) -> impl Iterator<Item = &mut Unit> {
+        self.units[..self.used].iter_mut()
+    }
+
+    /// How many batches may be away, or on their way through functions here.
+    fn depth(&mut self) -> usize {
+        // One of them gets its flows when no batch is on its way.
+        if self.units().any(Unit::waits_for_flows) {
+            return 1;
+        }
+        let is_split = self.partition.is_some();
+        let depths = self.units().filter_map(|unit| Some(unit.judge()?.depth()));
+        let depth = if is_split { depths.min() } else { Some(depths.sum()) };
+        depth.unwrap_or(1).max(1)
     }
 
     fn judge_all(
@@ -308,7 +258,7 @@ impl Runner {
                 self.do_what_is_due(lifecycle, intake, outlet)?;
                 begun = intake.received;
             }
-            self.supervisor.tend();
+            self.units().for_each(|unit| unit.supervisor.tend());
             self.tell(lifecycle);
             outlet.tell(intake, lifecycle.notice());
             // Verdicts that are known do not wait for the next packets to be read.
@@ -317,8 +267,12 @@ impl Runner {
             }
             let mut pieces = self.spare.pop().unwrap_or_else(|| self.pieces());
             let is_for_device = self.is_for_device();
-            // Cores like small batches better.
-            let size = if is_for_device { self.pace.size() } else { self.batch.min(self.room) };
+            // What flows met cannot be judged again by other rules, so those of a batch are the same, where devices have the flows.
+            let has_flows = self.plan.stateful() > 0;
+            intake.rules_until = self.next_change(intake.received).filter(|_| has_flows);
+            // Cores like small batches better: for each of the threads that judge them there.
+            let here = self.batch * if self.plan.offloaded() > 0 { self.plan.feeders() } else { 1 };
+            let size = if is_for_device { self.pace.size() } else { here.min(self.room) };
             let reads_together = !self.live && self.has_pieces();
             let policy = self.parses_before.then_some(self.policy);
             if reads_together && pieces.fill_sections(size, intake, &self.crew, policy) {
@@ -377,7 +331,7 @@ impl Runner {
         }
         self.finish_all(outlet)?;
         self.read();
-        self.come_back();
+        (0..self.used).for_each(|unit| self.come_back(unit));
         Ok(())
     }
 
@@ -385,7 +339,7 @@ impl Runner {
     fn pieces(&self) -> Pieces {
         // More than there are threads, of which some are behind.
         let count = if self.has_pieces() { 2 * self.crew.members() } else { 1 };
-        Pieces::new(count, self.room)
+        Pieces::new(count, self.room, if self.partition.is_some() { self.used } else { 1 })
     }
 
     /// Sends a batch that was read, with which so many packets of the run were; and has what comes back go on, which is the oldest batch
@@ -405,7 +359,8 @@ impl Runner {
             let policy = self.policy;
             pieces.each(&self.crew, |work| work.batch.parse(policy));
         }
-        let depth = self.supervisor.ready().map_or(1, |there| there.depth());
+        let first = end - pieces.packets as u64;
+        let depth = if self.is_change_due(first) { 1 } else { self.depth() };
         while self.under_way.len() > depth {
             self.finish_oldest(outlet)?;
         }
@@ -424,7 +379,8 @@ impl Runner {
 
     /// Whether the next batch is meant for the device.
     fn is_for_device(&mut self) -> bool {
-        self.supervisor.ready().is_some() && (!self.is_auto || self.choice.choose(self.pace.size()))
+        let is_ready = self.units().any(|unit| unit.supervisor.ready().is_some());
+        is_ready && (!self.is_auto || self.choice.choose(self.pace.size()))
     }
 
     /// Does all that is to be done before the next batch, with none on its way.
@@ -440,46 +396,105 @@ impl Runner {
         Ok(())
     }
 
-    /// Sends a batch to the device, if it is meant for it, and the device is there and takes it; with the batch, so many packets of the run
-    /// were read.
+    /// Sends a batch to a device, or its shares to all of them, if it is meant for them, and they are there and take it; with the batch, so many
+    /// packets of the run were read.
     fn send(&mut self, mut pieces: Pieces, end: u64, is_for_device: bool) -> Away {
         let start = Instant::now();
-        let mut is_sent = false;
+        let mut with = Units::default();
         if is_for_device {
-            if !self.is_there && self.under_way.is_empty() {
-                self.hand_over();
+            let first = end - pieces.packets as u64;
+            if self.under_way.is_empty() {
+                (0..self.used).for_each(|unit| self.hand_over(unit));
+                self.change_rules(first);
             }
-            is_sent =
-                self.has_rules(end - pieces.packets as u64, pieces.packets) && self.submit(pieces.used());
+            if let Some(partition) = self.partition {
+                pieces.split(partition, &self.crew);
+                for unit in 0..self.used {
+                    let share = pieces.share(unit);
+                    if share.iter().any(|piece| !piece.batch.is_empty()) && self.submit(unit, share) {
+                        with.add(unit);
+                    }
+                }
+            } else if let Some(unit) = self.freest()
+                && (self.plan.stateful() > 0 || self.has_rules(unit, first, pieces.packets))
+                && self.submit(unit, pieces.used())
+            {
+                with.add(unit);
+            }
         }
         let sent = Instant::now();
-        Away { pieces, is_sent, sent, spent: sent - start }
+        Away { pieces, with, sent, spent: sent - start }
     }
 
-    fn submit(&mut self, pieces: &[Work]) -> bool {
-        let Some(there) = self.supervisor.ready().filter(|_| self.is_there) else { return false };
+    /// The device with the fewest batches; of several of these each in its turn.
+    fn freest(&mut self) -> Option<usize> {
+        let Self { under_way, units, used, turn, .. } = self;
+        let away = |unit: usize| under_way.iter().filter(|away| away.with.has(unit)).count();
+        let in_turn = (1..=*used).map(|further| (*turn + further) % *used);
+        let there = in_turn.filter(|&unit| units[unit].judge().is_some());
+        let freest = there.min_by_key(|&unit| away(unit))?;
+        *turn = freest;
+        Some(freest)
+    }
+
+    fn submit(&mut self, unit: usize, pieces: &[Work]) -> bool {
+        let Some(there) = self.units[unit].judge() else { return false };
         there.submit(pieces, &self.crew).unwrap_or_else(|error| {
-            self.fail(&error);
+            self.fail(unit, &error);
             false
         })
     }
 
-    /// Whether the device has the rules that all of these packets are judged by. If not, it is loaded with them when no batch is away;
-    /// changes that come before a packet of a batch are made when it is judged.
-    fn has_rules(&mut self, first: u64, packets: usize) -> bool {
-        let changes = |packet| self.changes.partition_point(|&at| at <= packet);
-        let (changed, last) = (changes(first), changes(first + packets as u64 - 1));
-        if changed != self.changed && self.under_way.iter().all(|away| !away.is_sent) {
-            (self.changed, self.is_there) = (changed, false);
-            self.supervisor.load(self.plan.load(changed));
+    /// Packets of the run after which rules change next, where more than so many are judged before.
+    fn next_change(&self, packets: u64) -> Option<u64> {
+        self.changes.get(self.changes_before(packets)).copied()
+    }
+
+    /// Changes of rules that this packet of the run has behind it.
+    fn changes_before(&self, packet: u64) -> usize {
+        self.changes.partition_point(|&at| at <= packet)
+    }
+
+    /// Whether devices that have flows have other rules than those that this packet of the run is judged by.
+    fn is_change_due(&mut self, packet: u64) -> bool {
+        let changed = self.changes_before(packet);
+        self.plan.stateful() > 0 && self.units().any(|unit| unit.is_there && unit.changed != changed)
+    }
+
+    /// Has them go on with these rules, with no batch away.
+    fn change_rules(&mut self, packet: u64) {
+        if !self.is_change_due(packet) {
+            return;
         }
-        changed == self.changed && changed == last
+        let changed = self.changes_before(packet);
+        for unit in 0..self.used {
+            let of_unit = &mut self.units[unit];
+            let Some(there) = of_unit.supervisor.ready().filter(|_| of_unit.is_there) else { continue };
+            let functions = self.plan.chain().functions();
+            match there.change_rules(functions, changed) {
+                Ok(()) => of_unit.changed = changed,
+                Err(error) => self.fail(unit, &error),
+            }
+        }
+    }
+
+    /// Whether a device has the rules that all of these packets are judged by. If not, it is loaded with them when no batch is away;
+    /// changes that come before a packet of a batch are made when it is judged.
+    fn has_rules(&mut self, unit: usize, first: u64, packets: usize) -> bool {
+        let [changed, last] = [first, first + packets as u64 - 1].map(|packet| self.changes_before(packet));
+        let of_unit = &mut self.units[unit];
+        if changed != of_unit.changed && !self.under_way.iter().any(|away| away.with.has(unit)) {
+            (of_unit.changed, of_unit.is_there) = (changed, false);
+            of_unit.supervisor.load(self.plan.load(changed, self.used));
+        }
+        changed == of_unit.changed && changed == last
     }
 
     /// Whether nobody has to wait for the oldest batch.
     fn is_back(&mut self) -> bool {
-        self.under_way.front().is_some_and(|oldest| {
-            !oldest.is_sent || self.supervisor.ready().is_none_or(|there| there.is_back())
+        let Self { under_way, units, .. } = self;
+        under_way.front().is_some_and(|oldest| {
+            oldest.with.iter().all(|unit| units[unit].judge().is_none_or(|there| there.is_back()))
         })
     }
 
@@ -497,38 +512,38 @@ impl Runner {
         self.deliver(oldest.pieces, outlet)
     }
 
-    /// Has the first functions judge a batch: by what the device found, or here. Not before the one before it is through all functions,
+    /// Has the first functions judge a batch: by what devices found, or here. Not before the one before it is through all functions,
     /// which have the flows of one batch at a time.
     fn finish(&mut self, away: &mut Away) -> Result<(), Error> {
-        let is_back = away.is_sent && self.wait();
+        for unit in away.with.iter() {
+            if !self.wait(unit) {
+                away.with.remove(unit);
+            }
+        }
         let start = Instant::now();
         let (policy, packets) = (self.policy, away.pieces.packets);
-        if !self.parses_before && (self.parses || !is_back) {
+        if !self.parses_before && (self.parses || away.with.is_empty()) {
             away.pieces.each(&self.crew, |work| work.batch.parse(policy));
         }
-        if is_back && !self.is_whole() {
-            // There is one piece.
-            let (main, pieces) = (self.main(), &away.pieces.works);
-            main.arrive(&pieces[0].batch);
-        }
-        match self.supervisor.ready().filter(|_| is_back) {
-            Some(there) => {
-                there.take(away.pieces.used(), &self.stages, &self.crew, &mut self.shares);
-                self.supervisor.works();
-                let spent = away.spent + start.elapsed();
-                self.choice.judged_there(packets, spent, start - away.sent);
-            }
-            None => {
-                let functions = self.functions;
-                for work in away.pieces.used() {
-                    let main = self.main();
-                    main.arrive(&work.batch);
-                    main.process(0..functions, &mut work.batch, None)?;
-                    work.take(main);
+        if away.pieces.is_split {
+            for unit in 0..self.used {
+                let share = away.pieces.share(unit);
+                if !away.with.has(unit) || !self.take(unit, share) {
+                    self.judge_here(share)?;
                 }
-                self.shares.here += packets as u64;
-                self.choice.judged_here(packets, start.elapsed());
             }
+            self.arrive(&away.pieces);
+            away.pieces.merge(&self.crew);
+        } else if let Some(unit) = away.with.iter().next()
+            && self.units[unit].judge().is_some()
+        {
+            self.arrive(&away.pieces);
+            self.take(unit, away.pieces.used());
+            let spent = away.spent + start.elapsed();
+            self.choice.judged_there(packets, spent, start - away.sent);
+        } else {
+            self.judge_here(away.pieces.used())?;
+            self.choice.judged_here(packets, start.elapsed());
         }
         // Of sections there are about as many packets as were asked for.
         let read = if away.pieces.is_about { away.pieces.asked } else { packets };
@@ -539,14 +554,57 @@ impl Runner {
         Ok(())
     }
 
-    /// Waits for the oldest batch that is with the device; whether it has come back.
-    fn wait(&mut self) -> bool {
-        let limit = self.supervisor.limit();
-        let Some(there) = self.supervisor.ready() else { return false };
+    /// Takes the flows of a batch as it came, for functions here that come after the devices'.
+    fn arrive(&mut self, pieces: &Pieces) {
+        if !self.is_whole() {
+            // There is one piece.
+            self.main().arrive(&pieces.works[0].batch);
+        }
+    }
+
+    /// Takes what a device found about the oldest packets that are with it; whether it is still there.
+    fn take(&mut self, unit: usize, pieces: &mut [Work]) -> bool {
+        let Self { units, stages, crew, shares, .. } = self;
+        let unit = &mut units[unit];
+        let Some(there) = unit.judge() else { return false };
+        let before = shares.device;
+        there.take(pieces, stages, crew, shares);
+        unit.judged += shares.device - before;
+        unit.supervisor.works();
+        true
+    }
+
+    /// Has the functions that are a device's judge packets here: by all threads, where that depends on no other packets.
+    fn judge_here(&mut self, pieces: &mut [Work]) -> Result<(), Error> {
+        let functions = self.functions;
+        self.shares.here += pieces.iter().map(|work| work.batch.len() as u64).sum::<u64>();
+        let judge = |stages: &mut Pipeline, work: &mut Work| {
+            stages.arrive(&work.batch);
+            stages.process(0..functions, &mut work.batch, None)?;
+            work.take(stages);
+            Ok(())
+        };
+        if self.plan.offloaded() == 0 || !self.has_pieces() {
+            let main = self.main();
+            return pieces.iter_mut().try_for_each(|work| judge(main, work));
+        }
+        let failed = Mutex::new(Ok(()));
+        self.crew.each_with(&self.stages, pieces.iter_mut().collect(), |stages, work| {
+            if let Err(error) = judge(stages, work) {
+                *failed.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
+            }
+        });
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the oldest batch that is with a device; whether it has come back.
+    fn wait(&mut self, unit: usize) -> bool {
+        let limit = self.units[unit].supervisor.limit();
+        let Some(there) = self.units[unit].judge() else { return false };
         match there.wait(limit) {
             Ok(()) => true,
             Err(error) => {
-                self.fail(&error);
+                self.fail(unit, &error);
                 false
             }
         }
@@ -571,69 +629,95 @@ impl Runner {
         Ok(())
     }
 
-    /// Has the device begin with the flows of its functions, if it is there, with no batch away; takes them out of a state.
-    fn go_there(&mut self, state: &mut State) {
-        let Some(there) = self.supervisor.ready() else { return };
-        if let Err(error) = there.restore(&state.definitions) {
-            return self.fail(&error);
+    /// Has a device begin with the flows of its functions, if it is there, with no batch away; takes them out of a state.
+    fn go_there(&mut self, unit: usize, state: &mut State) {
+        let partition = self.partition;
+        let of_unit = &mut self.units[unit];
+        let definitions = of_unit.definitions();
+        let Some(there) = of_unit.supervisor.ready() else { return };
+        let restored = match partition {
+            None => there.restore(&state.definitions),
+            Some(partition) => {
+                let mut own = state.share(|held, key| owner(partition, held, key) == unit);
+                own.definitions.iter_mut().for_each(|held| held.counts = Counts::default());
+                there.restore(&own.definitions)
+            }
+        };
+        if let Err(error) = restored {
+            return self.fail(unit, &error);
         }
-        self.is_there = true;
-        for held in state.definitions.iter_mut().take(there.definitions()) {
-            held.entries = [Vec::new(), Vec::new()];
-            held.counts = Counts::default();
+        of_unit.is_there = true;
+        match partition {
+            None => {
+                for held in state.definitions.iter_mut().take(definitions) {
+                    held.entries = [Vec::new(), Vec::new()];
+                    held.counts = Counts::default();
+                }
+            }
+            Some(partition) => {
+                let there = state.definitions.iter().take(definitions);
+                let names: Vec<_> = there.map(|held| held.name.clone()).collect();
+                let rest = |held: &Held, key: &[u64]| {
+                    !names.contains(&held.name) || owner(partition, held, key) != unit
+                };
+                *state = state.share(rest);
+            }
         }
     }
 
-    /// The same with what is here.
-    fn hand_over(&mut self) {
-        let definitions = self.supervisor.ready().map_or(0, |there| there.definitions());
+    /// The same with what is here, if the device waits for it.
+    fn hand_over(&mut self, unit: usize) {
+        if !self.units[unit].waits_for_flows() {
+            return;
+        }
+        let definitions = self.units[unit].definitions();
         let (plan, room) = (self.plan.clone(), self.room);
         let chain = plan.chain();
         let held = self.main().save(chain).take(definitions);
         let mut state = State::of(&chain.functions, &chain.layout, held);
-        self.go_there(&mut state);
-        if self.is_there {
+        self.go_there(unit, &mut state);
+        if self.units[unit].is_there {
             self.main().hand_over(chain, definitions, room);
+            // The flows of other devices that are not there, if there are any.
+            self.main().restore(&state);
         }
     }
 
-    /// Copies what the device keeps, with no batch away.
+    /// Copies what the devices keep, with no batch away.
     fn read(&mut self) {
-        if self.is_there
-            && let Some(there) = self.supervisor.ready()
-            && let Err(error) = there.snapshot()
-        {
-            self.fail(&error);
+        for unit in 0..self.used {
+            if let Err(error) = self.units[unit].read() {
+                self.fail(unit, &error);
+            }
         }
     }
 
-    /// The last copy of what the device keeps, if it keeps something; and how old it is.
-    fn copy(&mut self) -> Option<(&stateful::State, Duration)> {
-        self.supervisor.ready().filter(|_| self.is_there)?.copy()
-    }
-
-    /// Takes over here what the device has kept, as it was copied last.
-    fn come_back(&mut self) {
-        if self.is_there
-            && let Some((copy, _)) = self.supervisor.ready().and_then(|there| there.copy())
-        {
-            self.stages[0].get_mut().unwrap_or_else(PoisonError::into_inner).take_over(copy);
+    /// Takes over here what a device has kept, as it was copied last.
+    fn come_back(&mut self, unit: usize) {
+        let Self { units, stages, .. } = self;
+        if let Some((copy, _)) = units[unit].copy() {
+            stages[0].get_mut().unwrap_or_else(PoisonError::into_inner).take_over(copy);
         }
-        self.is_there = false;
+        units[unit].is_there = false;
     }
 
-    /// Goes on without the device for a while.
-    fn fail(&mut self, error: &offload::Error) {
-        if let Some(there) = self.supervisor.ready() {
+    /// Goes on without a device for a while.
+    fn fail(&mut self, unit: usize, error: &offload::Error) {
+        let of_unit = &mut self.units[unit];
+        if self.plan.stateful() > 0 {
+            // Its rules are those at the beginning when it is loaded again.
+            of_unit.changed = 0;
+        }
+        if let Some(there) = of_unit.supervisor.ready() {
             there.await_copy(COPY_LIMIT);
         }
-        let age = self.copy().map(|(_, age)| age.as_secs_f64());
+        let age = of_unit.copy().map(|(_, age)| age.as_secs_f64());
         let with = age.map_or(String::new(), |age| format!(" with the state of {age:.1} s ago"));
-        self.come_back();
-        if let Some(there) = self.supervisor.fail(error, &with) {
+        self.come_back(unit);
+        if let Some(there) = self.units[unit].supervisor.fail(error, &with) {
             there.abandon();
         }
-        self.under_way.iter_mut().for_each(|away| away.is_sent = false);
+        self.under_way.iter_mut().for_each(|away| away.with.remove(unit));
     }
 
     /// What all threads have counted so far.
@@ -647,13 +731,20 @@ impl Runner {
 
     /// Tells the user what there is to be told.
     fn tell(&mut self, lifecycle: &mut Lifecycle<'_, '_>) {
-        self.supervisor.news().for_each(|text| lifecycle.notice()(&text));
+        for unit in &mut self.units {
+            unit.supervisor.news().for_each(|text| lifecycle.notice()(&text));
+        }
     }
 
     fn end(mut self, outlet: &mut Outlet<'_>, state: Option<State>) -> Result<(WorkerReport, Shares), Error> {
         outlet.drain(self.main(), state.is_some())?;
-        self.shares.faults = self.supervisor.faults();
-        (self.shares.loads, self.shares.longest_load) = self.supervisor.loads();
+        for Unit { device, supervisor, judged, .. } in &self.units {
+            let (loads, longest) = supervisor.loads();
+            self.shares.faults += supervisor.faults();
+            self.shares.loads += loads;
+            self.shares.longest_load = self.shares.longest_load.max(longest);
+            self.shares.devices.push((device.description().id.to_string(), *judged));
+        }
         Ok((WorkerReport { state, ..self.report() }, self.shares))
     }
 }
@@ -662,9 +753,11 @@ impl lifecycle::Runner for Runner {
     fn save(&mut self, chain: &Chain) -> Result<State, Error> {
         self.read();
         let mut held: Vec<_> = self.main().save(chain).collect();
-        if let Some((copy, _)) = self.copy() {
-            // Nothing of these is here.
-            held.iter_mut().zip(copy.saved()).for_each(|(held, saved)| *held = saved);
+        for (copy, _) in self.units[..self.used].iter_mut().filter_map(Unit::copy) {
+            for ((entries, counts), (own, counted)) in held.iter_mut().zip(copy.saved()) {
+                entries.iter_mut().zip(own).for_each(|(entries, own)| entries.extend(own));
+                *counts = *counts + counted;
+            }
         }
         Ok(State::of(&chain.functions, &chain.layout, held))
     }
@@ -683,7 +776,7 @@ impl lifecycle::Runner for Runner {
         _chain: &Chain,
         leaving: &[usize],
     ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
-        self.come_back();
+        (0..self.used).for_each(|unit| self.come_back(unit));
         let (mut reports, mut top_flows) = self.main().reports(leaving.iter().copied());
         for stages in &mut self.stages[1..] {
             let stages = stages.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -698,7 +791,7 @@ impl lifecycle::Runner for Runner {
         self.read();
         let room = self.room;
         let mut total = self.report();
-        if let Some((copy, _)) = self.copy() {
+        for (copy, _) in self.units[..self.used].iter_mut().filter_map(Unit::copy) {
             // As of another worker, which has what the device keeps.
             let mut other = Pipeline::alone(chain, room);
             other.take_over(copy);
@@ -709,7 +802,7 @@ impl lifecycle::Runner for Runner {
 
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error> {
         let ChainSwap { goes_on, state, .. } = swap;
-        let room = room(plan, &self.device);
+        let room = room(plan, self.units.iter().map(|unit| &unit.device));
         if room != self.room {
             self.room = room;
             self.pace = self.pace.with_room(room);
@@ -721,8 +814,8 @@ impl lifecycle::Runner for Runner {
             stages.get_mut().unwrap_or_else(PoisonError::into_inner).succeed(next, &goes_on);
         }
         // Where packets come meanwhile, they are judged here until the device has taken the chain.
-        if let Err(error) = self.begin(plan, state, !self.goes_on) {
-            self.fail(&error);
+        for (unit, error) in self.begin(plan, state, !self.goes_on) {
+            self.fail(unit, &error);
         }
         Ok(())
     }
