@@ -118,6 +118,11 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
         rows.extend(others.map(|(name, count)| (name.to_owned(), count.to_string())));
         let loads = format!("{} times, {:.0?} at most", shares.loads, shares.longest_load);
         rows.push(("rules loaded onto it".into(), loads));
+        if shares.copies > 0 {
+            let copies =
+                format!("{} times, packets waited {:.0?} at most", shares.copies, shares.longest_copy);
+            rows.push(("state copied".into(), copies));
+        }
         let _ = write!(text, "device\n{}", table(&rows));
     }
     let top_flows = outcome.top_flows.into_sorted();

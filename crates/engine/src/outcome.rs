@@ -179,6 +179,11 @@ pub struct Shares {
     pub loads: u64,
     /// See above.
     pub longest_load: Duration,
+    /// How often the state that devices keep was copied while packets came, and the longest time that they waited for one on this machine: until
+    /// the device was told to copy, or, where it has no room for that, until the copy was here.
+    pub copies: u64,
+    /// See above.
+    pub longest_copy: Duration,
 }
 
 /// The flow records with the most bytes in both directions together.

@@ -1,6 +1,7 @@
 //! Functions with their state on a device, fed from batches: the next one is sent while the device judges the one before. What the device keeps is copied here from time to time: in the
 //! device's own memory first, between two batches, and from there by a thread of its own, which no packet waits for.
 
+use std::mem;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -68,6 +69,9 @@ pub(crate) struct Functions {
     /// Memory of the device for copies, where it has room for them; and who brings one here, of when it is.
     snapshot: Option<Snapshot>,
     reading: Option<Reading>,
+    /// Copies that were begun with since answers were taken, and the longest time that packets waited for one here.
+    copies: u64,
+    longest_copy: Duration,
 }
 
 /// A thread that brings a copy here, of when what it copies was kept.
@@ -166,6 +170,8 @@ impl Functions {
             copy_time: Duration::ZERO,
             snapshot,
             reading: None,
+            copies: 0,
+            longest_copy: Duration::ZERO,
         })
     }
 
@@ -374,7 +380,10 @@ impl Accelerator for Functions {
         }
         self.take_copy()?;
         if self.sent == self.taken && self.is_copy_due() {
+            let begin = Instant::now();
             self.begin_copy()?;
+            self.copies += 1;
+            self.longest_copy = self.longest_copy.max(begin.elapsed());
         }
         let [even, odd] = &mut self.places;
         let (place, before) = if self.sent.is_multiple_of(2) { (even, odd) } else { (odd, even) };
@@ -397,11 +406,14 @@ impl Accelerator for Functions {
 
     fn take(&mut self, pieces: &mut [Work], stages: &[Mutex<Pipeline>], crew: &Crew, shares: &mut Shares) {
         let stateful = Arc::clone(&self.stateful);
+        let (copies, longest_copy) = (mem::take(&mut self.copies), mem::take(&mut self.longest_copy));
         let Place { memory, notes, .. } = self.oldest();
         let lens: Vec<_> = pieces.iter().map(|piece| piece.batch.len()).collect();
         let bytes = |each: usize| lens.iter().map(move |len| len * each);
         let count: usize = lens.iter().sum();
         shares.device += count as u64;
+        shares.copies += copies;
+        shares.longest_copy = shares.longest_copy.max(longest_copy);
         let answers = memory.answers.split(bytes(size_of::<Answer>()));
         let wide = memory.wide_answers.split(bytes(size_of::<Wide>()));
         let mut back: Vec<_> =
