@@ -147,7 +147,7 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         stop: Stop::default(),
         progress: &mut |_, _| {},
         notice: &mut |_| {},
-        device: None,
+        devices: Vec::new(),
         life: Life::default(),
     };
     let outcome = packetloom_engine::run(&Plan::new(chain), io).expect("memory can be read");

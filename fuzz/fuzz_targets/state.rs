@@ -83,7 +83,7 @@ fn summary(device: &str, state: State) -> String {
         stop: Stop::default(),
         progress: &mut |_, _| {},
         notice: &mut |_| {},
-        device: None,
+        devices: Vec::new(),
         life,
     };
     run(&plan, io).expect("memory can be read").json()["received"].to_string()

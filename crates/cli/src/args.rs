@@ -99,6 +99,9 @@ pub(crate) struct RunArgs {
     /// Write packets that pass to this pcap file instead of the chain file's sink
     #[arg(short = 'w', value_name = "CAPTURE")]
     pub(crate) write: Option<PathBuf>,
+    /// Write packets that are dropped to this pcapng file, each with the reason as its comment
+    #[arg(long, value_name = "CAPTURE")]
+    pub(crate) dropped: Option<PathBuf>,
     /// Stop after this many packets
     #[arg(short = 'c', value_name = "COUNT")]
     pub(crate) count: Option<u64>,

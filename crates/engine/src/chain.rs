@@ -59,6 +59,8 @@ pub struct Settings {
     pub source: Option<Origin>,
     /// The capture to write the packets to that pass.
     pub sink: Option<PathBuf>,
+    /// The same for those that are dropped.
+    pub dropped: Option<PathBuf>,
     /// How it is run.
     pub run: Run,
 }
@@ -184,6 +186,8 @@ impl Source {
 pub struct Sink {
     /// A pcap file to be written; "-" is standard output. Without it, packets that pass are only counted.
     pub capture: Option<PathBuf>,
+    /// A pcapng file to be written with the packets that are dropped, as they came, each with the reason as its comment; "-" is standard output.
+    pub dropped: Option<PathBuf>,
 }
 
 /// How a chain is run.
@@ -290,9 +294,9 @@ impl Device {
     fn named<'a>(names: impl Iterator<Item = &'a str>) -> Result<Self, String> {
         let mut ids = Vec::new();
         for name in names {
-            let id: Id = name.parse().map_err(|_| {
-                format!("no device {name:?} among several; expected cuda:N, opencl:N or host")
-            })?;
+            let id: Id = name
+                .parse()
+                .map_err(|_| format!("no device {name:?} in a list; expected cuda:N, opencl:N or host"))?;
             if ids.contains(&id) {
                 return Err(format!("device {id} is named twice; expected different devices"));
             }
@@ -324,7 +328,7 @@ impl FromStr for Device {
             "cpu" => Ok(Self::Cpu),
             "oracle" => Ok(Self::Oracle),
             "auto" => Ok(Self::Auto),
-            _ if text.contains(',') => Self::named(text.split(',')),
+            _ if text.contains(',') => Self::named(text.split(',').map(str::trim)),
             _ => text.parse().map(|id| Self::On(vec![id])).map_err(|_| {
                 format!("no device {text:?}; expected cpu, oracle, auto, cuda:N, opencl:N or host")
             }),
@@ -539,7 +543,9 @@ impl Chain {
         let mut sink: Sink = file.section(&mut table, "sink")?;
         let mut run: Run = file.section(&mut table, "run")?;
         let flows: BTreeMap<String, flows::Config> = file.section(&mut table, "flows")?;
-        for path in [&mut sink.capture, &mut run.summary, &mut run.control].into_iter().flatten() {
+        for path in
+            [&mut sink.capture, &mut sink.dropped, &mut run.summary, &mut run.control].into_iter().flatten()
+        {
             *path = context.resolve(path);
         }
         let functions = match table.remove("chain").map(|value| (value.span().start, value.into_inner())) {
@@ -554,7 +560,7 @@ impl Chain {
         };
         let (functions, places): (Vec<_>, Vec<_>) = functions.into_iter().unzip();
         let flows = flows.into_iter().map(|(name, flows)| (name, flows.into())).collect();
-        let settings = Settings { source, sink: sink.capture, run };
+        let settings = Settings { source, sink: sink.capture, dropped: sink.dropped, run };
         Self::new(settings, functions, &flows).map_err(|(function, why)| file.error(places[function], why))
     }
 }

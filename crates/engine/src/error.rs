@@ -22,6 +22,9 @@ pub enum Error {
     /// The device that was asked for cannot be used.
     #[error(transparent)]
     Offload(#[from] crate::offload::Error),
+    /// More devices than can share the packets of a run.
+    #[error("{0} devices; expected {MAX} at most", MAX = crate::chain::MAX_DEVICES)]
+    Devices(usize),
     /// The system has no threads left for so many workers.
     #[error("no threads for {0} workers; give fewer, or raise the limit of processes (ulimit -u)")]
     Threads(usize),

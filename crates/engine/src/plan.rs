@@ -197,6 +197,9 @@ impl fmt::Display for Plan {
             _ => "none: packets that pass are counted",
         };
         writeln!(f, "sink      {}", path(&settings.sink, none))?;
+        if let Some(dropped) = &settings.dropped {
+            writeln!(f, "dropped   {}", dropped.display())?;
+        }
         writeln!(f, "device    {}", self.placement())?;
         let per_flow = !self.chain.layout.definitions.is_empty();
         let asked = settings.run.workers.get();

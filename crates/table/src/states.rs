@@ -534,8 +534,7 @@ impl<const W: usize> States<W> {
 
     /// Puts in an entry of another table with the same functions, in the place of the one of its flow if there is one; whether its key has the
     /// form of these, and there was room, which there is for a fourth more than else: tables in regions may hold somewhat more. One that grows
-    /// does so where it has to. Nothing is
-    /// counted.
+    /// does so where it has to. Counted are entries that have to go for it.
     pub fn put(&mut self, entry: Entry<'_, W>) -> bool {
         let flow = Hashed { key: entry.key(), hash: self.hash(&entry.key()) };
         if !self.form.is_of(&flow.key) {
@@ -551,7 +550,8 @@ impl<const W: usize> States<W> {
             KeyForm::Whole => self.table::<false>().make(&flow, entry.last()),
             KeyForm::Address => self.table::<true>().make(&flow, entry.last()),
         };
-        self.counts = counts;
+        let Counts { expired, evicted, .. } = self.counts;
+        self.counts = Counts { expired, evicted, ..counts };
         let Some(slot) = slot else { return false };
         let head = self.key_words() - 1;
         let own = self.entries[slot as usize..][..self.stride].as_flattened_mut();

@@ -22,7 +22,7 @@ use packetloom_engine::chain::Origin;
 use packetloom_engine::run::{Io, Life};
 use packetloom_engine::{Outcome, Outputs, Plan};
 use packetloom_io::Source;
-use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
+use packetloom_io::capture::{CaptureReader, CaptureWriter, PcapngWriter, Resolution};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_io::port::{Egress, Ingress, Mode};
@@ -132,6 +132,7 @@ fn execute(
         chain.functions().iter().map(|function| function.records_path().map(Output::create).transpose());
     let mut outputs = Outputs {
         egress: None,
+        dropped: chain.settings.dropped.as_deref().map(PcapngWriter::create).transpose()?,
         sink: sink.map(|path| CaptureWriter::create(path, resolution)).transpose()?,
         records: records.collect::<Result<_, _>>()?,
         summaries: summaries.iter().map(|path| Output::create(path).map(Some)).collect::<Result<_, _>>()?,

@@ -108,6 +108,7 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
         settings.source = Some(source);
     }
     replace(&mut settings.sink, &args.write);
+    replace(&mut settings.dropped, &args.dropped);
     replace(&mut settings.run.summary, &args.summary);
     replace(&mut settings.run.control, &args.control);
     if let Some(workers) = args.workers {
@@ -133,11 +134,13 @@ fn files(args: &RunArgs, plan: &Plan, json: Option<&Path>) -> Files {
             [
                 args.read.is_some() || !args.interface.is_empty(),
                 args.write.is_some(),
+                args.dropped.is_some(),
                 args.summary.is_some(),
                 args.control.is_some(),
             ],
         )
         .output("-w", args.write.as_deref())
+        .output("--dropped", args.dropped.as_deref())
         .output("--summary", args.summary.as_deref())
         .output("--control", args.control.as_deref())
         .output("--json", json)

@@ -78,8 +78,13 @@ impl Supervisor {
     }
 
     fn begin(&mut self) {
+        let Some(load) = self.load.clone() else {
+            // What is being loaded is waited for: a driver may not like to be left in the middle of something.
+            let _ = self.wait();
+            self.state = State::Away(None);
+            return;
+        };
         let before = mem::replace(&mut self.state, State::Away(None));
-        let Some(load) = self.load.clone() else { return };
         let device = self.device.clone();
         let loading = thread::spawn(move || {
             // Its memory comes first.

@@ -461,6 +461,7 @@ impl Plan {
         for (what, now, was) in [
             ("source", source(&own.source), source(&old.source)),
             ("sink", path(&own.sink), path(&old.sink)),
+            ("dropped", path(&own.dropped), path(&old.dropped)),
             ("summary", path(&own.run.summary), path(&old.run.summary)),
             ("control", path(&own.run.control), path(&old.run.control)),
             ("device", own.run.device.to_string(), old.run.device.to_string()),

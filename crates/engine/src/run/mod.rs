@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use packetloom_io::capture::{CaptureWriter, Paging, Section};
+use packetloom_io::capture::{CaptureWriter, Paging, PcapngWriter, Section};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_io::port::Egress;
@@ -40,7 +40,7 @@ use self::logs::Logs;
 pub(crate) use self::reader::APART;
 pub use self::statistics::{Snapshot, Statistics};
 use crate::bell::NAP;
-use crate::chain::Device;
+use crate::chain::{Device, MAX_DEVICES};
 use crate::crew::Crew;
 use crate::outcome::{Outcome, Written};
 use crate::pipeline::work::{ENCODED, Work};
@@ -85,6 +85,8 @@ pub struct Io<'a> {
 pub struct Outputs {
     /// Where packets go that pass.
     pub sink: Option<CaptureWriter>,
+    /// Where those go that are dropped.
+    pub dropped: Option<PcapngWriter>,
     /// The interfaces by which they leave, inline.
     pub egress: Option<Egress>,
     /// For each function, where its flow records or its log go.
@@ -101,6 +103,7 @@ impl Outputs {
     /// [`packetloom_io::Error::Io`] for the first that cannot.
     pub fn appear(&mut self) -> Result<(), packetloom_io::Error> {
         self.sink.as_mut().map_or(Ok(()), CaptureWriter::appear)?;
+        self.dropped.as_mut().map_or(Ok(()), PcapngWriter::appear)?;
         self.records.iter_mut().flatten().try_for_each(Output::appear)
     }
 
@@ -117,7 +120,8 @@ impl Outputs {
     /// Where packets, records and logs go.
     fn results(&mut self) -> impl Iterator<Item = &mut Output> {
         let sink = self.sink.iter_mut().map(AsMut::as_mut);
-        sink.chain(self.records.iter_mut().flatten())
+        let dropped = self.dropped.iter_mut().map(AsMut::as_mut);
+        sink.chain(dropped).chain(self.records.iter_mut().flatten())
     }
 
     /// From now on nothing else has to be done than to wait for outputs that are detached.
@@ -134,6 +138,7 @@ impl Outputs {
     fn settle(&mut self) -> Result<(), packetloom_io::Error> {
         self.linger();
         self.with(|outputs| &mut outputs.sink, |sink| sink.as_mut().settle())?;
+        self.with(|outputs| &mut outputs.dropped, |dropped| dropped.as_mut().settle())?;
         for index in 0..self.records.len() {
             self.with(|outputs| &mut outputs.records[index], Output::settle)?;
         }
@@ -143,7 +148,8 @@ impl Outputs {
     /// What became of outputs that are detached.
     fn written(&self) -> Vec<Written> {
         let sink = self.sink.iter().map(AsRef::as_ref);
-        let results = sink.chain(self.records.iter().flatten());
+        let dropped = self.dropped.iter().map(AsRef::as_ref);
+        let results = sink.chain(dropped).chain(self.records.iter().flatten());
         let written = |output: &Output| Written {
             output: output.name().to_owned(),
             not_written: output.not_written(),
@@ -160,6 +166,7 @@ impl Outputs {
     /// error only when no other is left.
     pub fn flush(&mut self) -> Result<(), packetloom_io::Error> {
         self.with(|outputs| &mut outputs.sink, CaptureWriter::complete)?;
+        self.with(|outputs| &mut outputs.dropped, PcapngWriter::complete)?;
         for index in 0..self.records.len() {
             self.with(|outputs| &mut outputs.records[index], Output::flush)?;
         }
@@ -216,6 +223,9 @@ impl Outputs {
         if let Some(sink) = self.sink.filter(|sink| !sink.as_ref().is_detached()) {
             sink.finish()?;
         }
+        if let Some(dropped) = self.dropped.filter(|dropped| !dropped.as_ref().is_detached()) {
+            dropped.finish()?;
+        }
         let mut outputs = self.records.into_iter().chain(self.summaries).flatten();
         outputs.try_for_each(|output| if output.is_detached() { Ok(()) } else { output.finish() })
     }
@@ -267,11 +277,17 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         statistics: io.life.statistics.clone(),
     };
     outlet.outputs_of = outlet.outputs_of(plan);
-    let devices = match settings.device.is_placed() && plan.on_device() > 0 {
+    let mut devices = match settings.device.is_placed() {
         true if io.devices.is_empty() => settings.device.open().map_err(offload::Error::from)?,
         true => io.devices,
         false => Vec::new(),
     };
+    if devices.len() > MAX_DEVICES {
+        return Err(Error::Devices(devices.len()));
+    }
+    if plan.on_device() == 0 {
+        devices.clear();
+    }
     let mut shares = None;
     let goes_on = intake.source.now().is_some();
     let mut lifecycle = Lifecycle::new(plan, io.life, !devices.is_empty(), (port_names, goes_on), io.notice);
@@ -527,6 +543,7 @@ impl Outlet<'_> {
         self.verdicts.merge(counts);
         self.wire_bytes += *wire_bytes;
         self.publish_statistics();
+        self.write_dropped(batch)?;
         self.write_passed(|sink| sink.append(passed))?;
         for (function, lines) in effects.records.iter_mut().enumerate() {
             if !lines.is_empty() {
@@ -560,6 +577,7 @@ impl Outlet<'_> {
         self.verdicts.merge(&VerdictCounts::of(batch.verdicts()));
         self.wire_bytes += batch.frames().iter().map(|frame| u64::from(frame.wire_len)).sum::<u64>();
         self.publish_statistics();
+        self.write_dropped(batch)?;
         self.write_passed(|sink| sink.write_passed(batch))
     }
 
@@ -599,6 +617,18 @@ impl Outlet<'_> {
             |sink| {
                 write(sink)?;
                 if live { sink.flush() } else { Ok(()) }
+            },
+        )?)
+    }
+
+    /// Writes frames that are dropped, if they are wanted.
+    fn write_dropped(&mut self, batch: &Batch) -> Result<(), Error> {
+        let live = self.live;
+        Ok(self.outputs.with(
+            |outputs| &mut outputs.dropped,
+            |dropped| {
+                dropped.write_dropped(batch)?;
+                if live { dropped.flush() } else { Ok(()) }
             },
         )?)
     }

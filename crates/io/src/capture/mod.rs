@@ -1,13 +1,15 @@
-//! Capture files: pcap and pcapng, from a mapped file or a stream, into batches; and pcap out again.
+//! Capture files: pcap and pcapng, from a mapped file or a stream, into batches; and out again: pcap, and pcapng for dropped frames.
 
 mod findings;
 mod pcap;
 mod pcapng;
+mod pcapng_writer;
 mod reader;
 mod sections;
 mod writer;
 
 pub use findings::{Findings, Overlong, Undefined};
+pub use pcapng_writer::PcapngWriter;
 pub use reader::{CaptureReader, Truncation};
 pub use sections::{Section, Sections};
 pub use writer::{CaptureWriter, EncodedFrames};

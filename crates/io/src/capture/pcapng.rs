@@ -11,15 +11,15 @@ use super::{Order, Step};
 
 /// Section header block; the same in both byte orders.
 pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-const INTERFACE_DESCRIPTION: u32 = 1;
+pub(super) const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
 const PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
-const ENHANCED_PACKET: u32 = 6;
+pub(super) const ENHANCED_PACKET: u32 = 6;
 
-const OPTION_END: u16 = 0;
-const OPTION_NAME: u16 = 2;
-const OPTION_TSRESOL: u16 = 9;
+pub(super) const OPTION_END: u16 = 0;
+pub(super) const OPTION_NAME: u16 = 2;
+pub(super) const OPTION_TSRESOL: u16 = 9;
 const OPTION_TSOFFSET: u16 = 14;
 
 /// Type and length of a block.

@@ -17,7 +17,7 @@ const SNAP: u32 = 262_144;
 const HEADER: usize = 16;
 
 /// As much of a frame as is written.
-fn within_snap(bytes: &[u8]) -> &[u8] {
+pub(super) fn within_snap(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len().min(SNAP as usize)]
 }
 

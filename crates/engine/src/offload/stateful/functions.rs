@@ -63,6 +63,8 @@ pub(crate) struct Functions {
     taken: u64,
     /// When answers were taken last: the device had the next batch to itself from then on.
     freed: Instant,
+    /// Batches that were sent before the last copy.
+    copied: u64,
     /// The last copy of what it keeps, or what it began with, with when that was; and how long it took.
     copy: Option<(State, Instant)>,
     copy_time: Duration,
@@ -165,6 +167,7 @@ impl Functions {
             stateful: Arc::new(stateful),
             sent: 0,
             taken: 0,
+            copied: 0,
             freed: Instant::now(),
             copy: None,
             copy_time: Duration::ZERO,
@@ -187,6 +190,10 @@ impl Functions {
 
     /// Whether it is time for the next copy.
     fn is_copy_due(&self) -> bool {
+        if self.sent == self.copied && self.copy.is_some() {
+            // It is as it was then.
+            return false;
+        }
         let age = self.copy().map_or(Duration::MAX, |(_, age)| age);
         match self.snapshot {
             Some(_) => self.reading.is_none() && age >= COPY_AFTER.max(self.copy_time * READ_SHARE),
@@ -221,7 +228,10 @@ impl Functions {
             stateful.state_in(&mut queue, &snapshot).map(|state| (state, begin.elapsed()))
         };
         match thread::Builder::new().name("state".into()).spawn(read) {
-            Ok(thread) => self.reading = Some(Reading { thread: Some(thread), at: Instant::now() }),
+            Ok(thread) => {
+                self.copied = self.sent;
+                self.reading = Some(Reading { thread: Some(thread), at: Instant::now() });
+            }
             // The system has no thread left.
             Err(_) => self.snapshot()?,
         }
@@ -445,6 +455,7 @@ impl Accelerator for Functions {
         self.reading = None;
         let stateful = Arc::clone(&self.stateful);
         self.copy = Some((stateful.restore(&mut self.last().queue, held)?, Instant::now()));
+        self.copied = self.sent;
         Ok(())
     }
 
@@ -460,6 +471,7 @@ impl Accelerator for Functions {
         let start = Instant::now();
         let stateful = Arc::clone(&self.stateful);
         self.copy = Some((stateful.state(&mut self.last().queue)?, Instant::now()));
+        self.copied = self.sent;
         self.copy_time = start.elapsed();
         Ok(())
     }

@@ -473,7 +473,11 @@ impl Runner {
             let functions = self.plan.chain().functions();
             match there.change_rules(functions, changed) {
                 Ok(()) => of_unit.changed = changed,
-                Err(error) => self.fail(unit, &error),
+                Err(error) => {
+                    // A device that works, but has no room for the rules, has what it keeps as of now.
+                    let _ = self.units[unit].read();
+                    self.fail(unit, &error);
+                }
             }
         }
     }

@@ -1,0 +1,246 @@
+//! Packets that are dropped are written to a capture of their own, each with the reason.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use support::{json, packetloom, root, run, stderr, succeed};
+
+/// A frame of a capture: its link type, time in nanoseconds, lengths, bytes and comment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Frame {
+    link: u16,
+    nanos: u64,
+    wire_len: u32,
+    bytes: Vec<u8>,
+    comment: String,
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// The first option with this code.
+fn option(mut options: &[u8], code: u16) -> Option<&[u8]> {
+    while options.len() >= 4 {
+        let (found, len) = (u16_at(options, 0), u16_at(options, 2) as usize);
+        if found == code {
+            return Some(&options[4..4 + len]);
+        }
+        options = &options[4 + len.next_multiple_of(4)..];
+    }
+    None
+}
+
+/// The frames of a pcapng file of nanoseconds.
+fn pcapng(path: &Path) -> Vec<Frame> {
+    let file = fs::read(path).expect("a capture");
+    let (mut links, mut frames) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    while at < file.len() {
+        let len = u32_at(&file, at + 4) as usize;
+        assert_eq!(u32_at(&file, at + len - 4) as usize, len, "the length stands at both ends");
+        let body = &file[at + 8..at + len - 4];
+        match u32_at(&file, at) {
+            0x0a0d_0d0a => assert_eq!((at, u32_at(body, 0)), (0, 0x1a2b_3c4d)),
+            1 => {
+                assert_eq!(option(&body[8..], 9), Some(&[9][..]));
+                links.push(u16_at(body, 0));
+            }
+            6 => {
+                let captured = u32_at(body, 12) as usize;
+                let comment = option(&body[20 + captured.next_multiple_of(4)..], 1).expect("a comment");
+                frames.push(Frame {
+                    link: links[u32_at(body, 0) as usize],
+                    nanos: u64::from(u32_at(body, 4)) << 32 | u64::from(u32_at(body, 8)),
+                    wire_len: u32_at(body, 16),
+                    bytes: body[20..20 + captured].to_vec(),
+                    comment: String::from_utf8(comment.to_vec()).expect("text"),
+                });
+            }
+            kind => panic!("block {kind}"),
+        }
+        at += len;
+    }
+    frames
+}
+
+/// Times and bytes of the frames of a pcap file, of microseconds or nanoseconds.
+fn pcap(path: &Path) -> Vec<(u64, Vec<u8>)> {
+    let file = fs::read(path).expect("a capture");
+    let unit = if u32_at(&file, 0) == 0xa1b2_3c4d { 1 } else { 1_000 };
+    let (mut at, mut frames) = (24, Vec::new());
+    while at < file.len() {
+        let len = u32_at(&file, at + 8) as usize;
+        let nanos = u64::from(u32_at(&file, at)) * 1_000_000_000 + u64::from(u32_at(&file, at + 4)) * unit;
+        frames.push((nanos, file[at + 16..at + 16 + len].to_vec()));
+        at += 16 + len;
+    }
+    frames
+}
+
+/// How many frames have each comment.
+fn reasons(frames: &[Frame]) -> BTreeMap<&str, u64> {
+    let mut reasons = BTreeMap::new();
+    frames.iter().for_each(|frame| *reasons.entry(&*frame.comment).or_default() += 1);
+    reasons
+}
+
+#[test]
+fn each_packet_is_in_one_of_two_captures() {
+    let example = root().join("examples/edge");
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let mut all = Vec::new();
+    for options in
+        [&["--workers", "1"][..], &["--workers", "3"], &["--device", "oracle"], &["--device", "host"]]
+    {
+        // What the chain file names is written beside it otherwise.
+        let chain = fs::read_to_string(example.join("chain.toml")).expect("a chain file");
+        let chain = chain.replace("output = \"flows.jsonl\"\n", "");
+        for name in ["edge.pcap", "edge.rules"] {
+            fs::copy(example.join(name), at(name)).expect("copied");
+        }
+        fs::write(at("chain.toml"), chain).expect("written");
+        let mut command = packetloom();
+        command.current_dir(folder.path()).args(["run", "chain.toml"]).args(options);
+        succeed(command.args(["-w", "passed.pcap", "--dropped", "dropped.pcapng", "--summary", "s.json"]));
+        let (dropped, passed, summary) =
+            (pcapng(&at("dropped.pcapng")), pcap(&at("passed.pcap")), json(&at("s.json")));
+        let counted: BTreeMap<&str, u64> = summary["dropped"]
+            .as_object()
+            .expect("an object")
+            .iter()
+            .map(|(name, count)| (&**name, count.as_u64().expect("a number")))
+            .filter(|&(_, count)| count > 0)
+            .collect();
+        assert_eq!(reasons(&dropped), counted, "{options:?}");
+        assert!(!dropped.is_empty() && !passed.is_empty());
+        // Those of both captures are those of the recording; of each in order.
+        let mut frames: Vec<_> = dropped.iter().map(|frame| (frame.nanos, frame.bytes.clone())).collect();
+        assert!(frames.is_sorted_by_key(|(nanos, _)| *nanos), "{options:?}");
+        frames.extend(passed);
+        frames.sort();
+        let mut recorded = pcap(&at("edge.pcap"));
+        recorded.sort();
+        assert!(frames == recorded, "{options:?}");
+        all.push(fs::read(at("dropped.pcapng")).expect("a capture"));
+    }
+    assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "the same bytes, whoever judges");
+}
+
+/// Frames of several link types, and of none, have a place there: pcap files have one for all.
+#[test]
+fn all_link_types_are_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("chain.toml"), "[sink]\ndropped = \"d.pcapng\"\n[run]\nnon_ip = \"drop\"\n")
+        .expect("written");
+    let capture = root().join("crates/io/tests/data/badif.pcapng");
+    succeed(packetloom().current_dir(folder.path()).args(["run", "chain.toml", "-r"]).arg(&capture));
+    let dropped = pcapng(&folder.path().join("d.pcapng"));
+    assert_eq!(reasons(&dropped), BTreeMap::from([("undefined_interface", 1)]));
+    assert_eq!(dropped[0].link, 147);
+
+    // An Ethernet frame of ARP and a raw IP frame that is cut off, on two interfaces.
+    let block = |kind: u32, body: &[u8]| {
+        let len = (body.len() + 12) as u32;
+        [&kind.to_le_bytes()[..], &len.to_le_bytes(), body, &len.to_le_bytes()].concat()
+    };
+    let interface = |link: u16| block(1, &[&link.to_le_bytes()[..], &[0; 6]].concat());
+    let frame = |interface: u32, bytes: &[u8], wire: u32| {
+        let fields = [interface, 0, 1_000_000 * (interface + 1), bytes.len() as u32, wire];
+        let fields: Vec<u8> = fields.iter().flat_map(|field| field.to_le_bytes()).collect();
+        let pad = vec![0; bytes.len().next_multiple_of(4) - bytes.len()];
+        block(6, &[&fields[..], bytes, &pad].concat())
+    };
+    let header = block(0x0a0d_0d0a, &[&0x1a2b_3c4du32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat());
+    let arp = [&[0xff; 12][..], &[8, 6], &[7; 29]].concat();
+    let short = [0x45, 0, 0, 40];
+    let file =
+        [header, interface(1), interface(101), frame(0, &arp, 60), frame(1, &short, 40), frame(0, &arp, 60)];
+    fs::write(folder.path().join("in.pcapng"), file.concat()).expect("written");
+    let mut command = packetloom();
+    succeed(command.current_dir(folder.path()).args([
+        "run",
+        "chain.toml",
+        "-r",
+        "in.pcapng",
+        "--workers",
+        "2",
+    ]));
+    let dropped = pcapng(&folder.path().join("d.pcapng"));
+    let expected = |link: u16, nanos: u64, wire_len: u32, bytes: &[u8], comment: &str| Frame {
+        link,
+        nanos,
+        wire_len,
+        bytes: bytes.to_vec(),
+        comment: comment.into(),
+    };
+    assert_eq!(
+        dropped,
+        [
+            expected(1, 1_000_000_000, 60, &arp, "non_ip"),
+            expected(101, 2_000_000_000, 40, &short, &dropped[1].comment),
+            expected(1, 1_000_000_000, 60, &arp, "non_ip"),
+        ]
+    );
+    if std::env::var_os("PACKETLOOM_TSHARK").is_some() {
+        let mut tshark = Command::new("tshark");
+        let fields = ["-T", "fields", "-e", "frame.time_epoch", "-e", "frame.comment", "-e", "frame.len"];
+        let text = succeed(tshark.arg("-r").arg(folder.path().join("d.pcapng")).args(fields));
+        let lines: Vec<_> = text.lines().map(|line| line.split('\t').collect::<Vec<_>>()).collect();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[0], ["1.000000000", "non_ip", "60"]);
+        assert_eq!(lines[1][1], dropped[1].comment);
+    } else {
+        eprintln!("not compared with tshark: PACKETLOOM_TSHARK is not set");
+    }
+}
+
+#[test]
+fn nothing_dropped_is_a_capture_without_packets() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("chain.toml"), "[run]\nmalformed = \"pass\"\n").expect("written");
+    let capture = root().join("examples/edge/edge.pcap");
+    let mut command = packetloom();
+    succeed(
+        command
+            .current_dir(folder.path())
+            .args(["run", "chain.toml", "--dropped", "d.pcapng", "-r"])
+            .arg(capture),
+    );
+    assert_eq!(pcapng(&folder.path().join("d.pcapng")), []);
+    assert_eq!(fs::metadata(folder.path().join("d.pcapng")).expect("a capture").len(), 28);
+}
+
+#[test]
+fn it_is_no_other_file_of_the_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let capture = root().join("examples/edge/edge.pcap");
+    fs::copy(&capture, folder.path().join("in.pcap")).expect("copied");
+    fs::write(folder.path().join("chain.toml"), "[sink]\ncapture = \"x\"\n").expect("written");
+    for (dropped, why) in [("in.pcap", "in.pcap"), ("x", "more than one output to x")] {
+        let mut command = packetloom();
+        let arguments = ["run", "chain.toml", "-r", "in.pcap", "--dropped", dropped];
+        let output = run(command.current_dir(folder.path()).args(arguments));
+        assert!(!output.status.success());
+        assert!(
+            stderr(&output).contains(why) && stderr(&output).contains("--dropped"),
+            "{}",
+            stderr(&output)
+        );
+    }
+    assert_eq!(
+        fs::read(&capture).expect("a capture"),
+        fs::read(folder.path().join("in.pcap")).expect("as it was")
+    );
+}

@@ -1,0 +1,200 @@
+//! Writes pcapng files (draft-ietf-opsawg-pcapng): frames of several link types and interfaces, each with a comment.
+
+use std::path::Path;
+
+use packetloom_packet::verdict::Verdict;
+use packetloom_packet::{Batch, LinkType};
+
+use super::pcapng::{
+    BYTE_ORDER_MAGIC, ENHANCED_PACKET, INTERFACE_DESCRIPTION, OPTION_END, OPTION_NAME, OPTION_TSRESOL,
+    SECTION_HEADER,
+};
+use super::writer::within_snap;
+use crate::Error;
+use crate::output::Output;
+
+const OPTION_COMMENT: u16 = 1;
+const OPTION_DESCRIPTION: u16 = 3;
+/// Times are in units of 10^-9 seconds.
+const NANOSECONDS: u8 = 9;
+/// LINKTYPE_USER0, which programs show as bytes: for frames of interfaces that their capture does not describe.
+const UNDESCRIBED: u16 = 147;
+
+/// A pcapng file being written: little-endian, one section, an interface for each link type of each port.
+#[derive(Debug)]
+pub struct PcapngWriter {
+    output: Output,
+    has_begun: bool,
+    interfaces: Vec<Interface>,
+    /// Blocks on their way; kept for the next ones.
+    blocks: Vec<u8>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Interface {
+    link: LinkType,
+    name: Option<Box<str>>,
+}
+
+impl PcapngWriter {
+    /// Makes the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] where it cannot be made.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        let output = Output::create(path)?;
+        Ok(Self { output, has_begun: false, interfaces: Vec::new(), blocks: Vec::new() })
+    }
+
+    /// Appends the frames of a batch whose verdict is to drop, as they came, each with the reason as its comment. Of a frame, 262,144
+    /// bytes are written at most.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn write_dropped(&mut self, batch: &Batch) -> Result<(), Error> {
+        let mut blocks = std::mem::take(&mut self.blocks);
+        blocks.clear();
+        let mut count = 0;
+        for (index, verdict) in batch.verdicts().iter().enumerate() {
+            let Verdict::Drop(reason) = verdict else { continue };
+            count += 1;
+            let frame = &batch.frames()[index];
+            let interface = self.interface(frame.link, batch.port_name(index), &mut blocks);
+            let nanos = frame.time.shifted(batch.wall_offset()).as_nanos();
+            let bytes = within_snap(batch.bytes(index));
+            block(&mut blocks, ENHANCED_PACKET, |blocks| {
+                let fields =
+                    [interface, (nanos >> 32) as u32, nanos as u32, bytes.len() as u32, frame.wire_len];
+                fields.iter().for_each(|field| blocks.extend(field.to_le_bytes()));
+                blocks.extend(bytes);
+                pad(blocks, bytes.len());
+                option(blocks, OPTION_COMMENT, reason.name().as_bytes());
+                option(blocks, OPTION_END, &[]);
+            });
+        }
+        let begun = if count > 0 { self.begin() } else { Ok(()) };
+        let result = begun.and_then(|()| self.output.write_items(&blocks, count));
+        self.blocks = blocks;
+        result
+    }
+
+    /// The number of an interface, which is described where it is new.
+    fn interface(&mut self, link: LinkType, name: Option<&str>, blocks: &mut Vec<u8>) -> u32 {
+        let is_same = |known: &Interface| known.link == link && known.name.as_deref() == name;
+        if let Some(number) = self.interfaces.iter().position(is_same) {
+            return number as u32;
+        }
+        block(blocks, INTERFACE_DESCRIPTION, |blocks| {
+            let number = if link == LinkType::NONE { UNDESCRIBED } else { link.0 };
+            blocks.extend(number.to_le_bytes());
+            blocks.extend([0; 2]);
+            // No limit.
+            blocks.extend([0; 4]);
+            if let Some(name) = name {
+                option(blocks, OPTION_NAME, name.as_bytes());
+            }
+            if link == LinkType::NONE {
+                option(
+                    blocks,
+                    OPTION_DESCRIPTION,
+                    b"frames of interfaces that their capture does not describe",
+                );
+            }
+            option(blocks, OPTION_TSRESOL, &[NANOSECONDS]);
+            option(blocks, OPTION_END, &[]);
+        });
+        self.interfaces.push(Interface { link, name: name.map(Into::into) });
+        self.interfaces.len() as u32 - 1
+    }
+
+    /// Writes what a file begins with.
+    fn begin(&mut self) -> Result<(), Error> {
+        if self.has_begun {
+            return Ok(());
+        }
+        self.has_begun = true;
+        let mut header = Vec::new();
+        block(&mut header, SECTION_HEADER, |header| {
+            header.extend(BYTE_ORDER_MAGIC.to_le_bytes());
+            // Version 1.0, and a section of unknown length.
+            header.extend([1, 0, 0, 0]);
+            header.extend(u64::MAX.to_le_bytes());
+        });
+        self.output.write(&header)
+    }
+
+    /// As [`Output::appear`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]; the file then does not appear.
+    pub fn appear(&mut self) -> Result<(), Error> {
+        self.output.appear()
+    }
+
+    /// Hands everything so far to the system, for readers that follow the output.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.output.flush()
+    }
+
+    /// Makes the file whole but for its name, also where it has no frame.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn complete(&mut self) -> Result<(), Error> {
+        self.begin()?;
+        self.output.flush()
+    }
+
+    /// Completes the file and gives it its name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]; the file then does not appear.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.complete()?;
+        self.output.finish()
+    }
+}
+
+/// Appends a block with this content.
+fn block(blocks: &mut Vec<u8>, kind: u32, content: impl FnOnce(&mut Vec<u8>)) {
+    let begin = blocks.len();
+    blocks.extend(kind.to_le_bytes());
+    blocks.extend([0; 4]);
+    content(blocks);
+    let len = (blocks.len() + 4 - begin) as u32;
+    blocks[begin + 4..begin + 8].copy_from_slice(&len.to_le_bytes());
+    blocks.extend(len.to_le_bytes());
+}
+
+fn option(blocks: &mut Vec<u8>, code: u16, value: &[u8]) {
+    blocks.extend(code.to_le_bytes());
+    blocks.extend((value.len() as u16).to_le_bytes());
+    blocks.extend(value);
+    pad(blocks, value.len());
+}
+
+/// Fills up to whole words of four bytes.
+fn pad(blocks: &mut Vec<u8>, len: usize) {
+    blocks.extend(std::iter::repeat_n(0, len.next_multiple_of(4) - len));
+}
+
+impl AsRef<Output> for PcapngWriter {
+    fn as_ref(&self) -> &Output {
+        &self.output
+    }
+}
+
+impl AsMut<Output> for PcapngWriter {
+    fn as_mut(&mut self) -> &mut Output {
+        &mut self.output
+    }
+}
