@@ -12,6 +12,8 @@ mod framings;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use framings::{GUESSED, INNERMOST, INNERMOST_GUESSED, SURE};
 use packetloom_testing::{corpus, has_tshark};
@@ -329,6 +331,40 @@ fn numbered(make: impl Fn(u16, u8, &[u8]) -> Vec<u8>) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Sweeps, each with a name, a link type, and what makes its frames.
+#[derive(Default)]
+struct Sweeps(Vec<(String, u32, Frames)>);
+
+type Frames = Box<dyn Fn() -> Vec<Vec<u8>> + Send + Sync>;
+
+impl Sweeps {
+    fn add(&mut self, what: &str, link: u32, frames: impl Fn() -> Vec<Vec<u8>> + Send + Sync + 'static) {
+        self.0.push((what.to_owned(), link, Box::new(frames)));
+    }
+
+    /// Makes all of them, on all cores; the sums of what [`sweep`] counts.
+    fn run(self) -> [usize; 3] {
+        let next = AtomicUsize::new(0);
+        let some = || {
+            let mut sums = [0; 3];
+            while let Some((what, link, frames)) = self.0.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let counts = sweep(what, *link, &frames());
+                sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+            }
+            sums
+        };
+        let threads = thread::available_parallelism().map_or(1, |threads| threads.get().min(8));
+        let sums = thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(some)).collect();
+            let sums = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(sums).collect::<Vec<[usize; 3]>>()
+        });
+        [0, 1, 2].map(|of| sums.iter().map(|sums| sums[of]).sum())
+    }
+}
+
 #[test]
 fn no_number_of_any_kind_has_ip_pass() {
     if !packetloom_testing::sweep("frames with every number of a kind") {
@@ -338,56 +374,41 @@ fn no_number_of_any_kind_has_ip_pass() {
         return;
     }
     let ip = |version: u8| if version == 4 { [8, 0] } else { [0x86, 0xdd] };
-    let mut sums = [0; 3];
-    let mut run = |what: &str, link: u32, frames: Vec<Vec<u8>>| {
-        let counts = sweep(what, link, &frames);
-        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-        counts
-    };
-    run("EtherTypes", 1, numbered(|n, _, packet| ethernet(n, packet)));
-    run(
-        "EtherTypes behind a VLAN tag",
-        1,
-        numbered(|n, _, packet| ethernet(0x8100, &[&[0, 1], &n.to_be_bytes()[..], packet].concat())),
-    );
+    let mut sweeps = Sweeps::default();
+    sweeps.add("EtherTypes", 1, move || numbered(move |n, _, packet| ethernet(n, packet)));
+    sweeps.add("EtherTypes behind a VLAN tag", 1, move || {
+        numbered(move |n, _, packet| ethernet(0x8100, &[&[0, 1], &n.to_be_bytes()[..], packet].concat()))
+    });
     for gap in [2, 4, 6] {
-        run(
-            &format!("EtherTypes, {gap} bytes, an EtherType"),
-            1,
-            numbered(|n, version, packet| ethernet(n, &[&vec![0; gap], &ip(version)[..], packet].concat())),
-        );
+        sweeps.add(&format!("EtherTypes, {gap} bytes, an EtherType"), 1, move || {
+            numbered(move |n, version, packet| {
+                ethernet(n, &[&vec![0; gap], &ip(version)[..], packet].concat())
+            })
+        });
     }
     for gap in [0, 2, 4, 6] {
-        run(
-            &format!("EtherTypes, {gap} bytes, Ethernet"),
-            1,
-            numbered(|n, version, packet| {
+        sweeps.add(&format!("EtherTypes, {gap} bytes, Ethernet"), 1, move || {
+            numbered(move |n, version, packet| {
                 ethernet(n, &[vec![0; gap], ethernet(u16::from_be_bytes(ip(version)), packet)].concat())
-            }),
-        );
+            })
+        });
     }
-    run(
-        "LLC, both SAPs",
-        1,
-        numbered(|n, _, packet| ethernet(60, &[&n.to_be_bytes(), &[3][..], packet].concat())),
-    );
-    run(
-        "LLC, a SAP and a control field",
-        1,
-        numbered(|n, _, packet| {
+    sweeps.add("LLC, both SAPs", 1, move || {
+        numbered(move |n, _, packet| ethernet(60, &[&n.to_be_bytes(), &[3][..], packet].concat()))
+    });
+    sweeps.add("LLC, a SAP and a control field", 1, move || {
+        numbered(move |n, _, packet| {
             let [sap, control] = n.to_be_bytes();
             ethernet(60, &[&[sap, sap, control], packet].concat())
-        }),
-    );
-    run(
-        "SNAP's control field and gaps",
-        1,
-        numbered(|n, version, packet| {
+        })
+    });
+    sweeps.add("SNAP's control field and gaps", 1, move || {
+        numbered(move |n, version, packet| {
             let [control, gap] = n.to_be_bytes();
             let gap = vec![0; usize::from(gap % 32)];
             ethernet(60, &[&[0xaa, 0xaa, control, 0, 0, 0], &gap[..], &ip(version), packet].concat())
-        }),
-    );
+        })
+    });
     for organisation in [
         [0, 0, 0],
         [0, 0, 0xf8],
@@ -398,85 +419,76 @@ fn no_number_of_any_kind_has_ip_pass() {
         [0, 0xe0, 0x2b],
         [0, 0xe0, 0x52],
     ] {
-        run(
-            &format!("SNAP {organisation:x?}"),
-            1,
-            numbered(|n, _, packet| {
+        sweeps.add(&format!("SNAP {organisation:x?}"), 1, move || {
+            numbered(move |n, _, packet| {
                 ethernet(60, &[&[0xaa, 0xaa, 3], &organisation[..], &n.to_be_bytes(), packet].concat())
-            }),
-        );
+            })
+        });
     }
-    run(
-        "PPP",
-        1,
-        numbered(|n, _, packet| {
+    sweeps.add("PPP", 1, move || {
+        numbered(move |n, _, packet| {
             ethernet(
                 0x8864,
                 &[&[0x11, 0, 0, 1, 0, packet.len() as u8 + 2], &n.to_be_bytes()[..], packet].concat(),
             )
-        }),
-    );
-    run(
-        "associated channels",
-        1,
-        numbered(|n, _, packet| {
+        })
+    });
+    sweeps.add("associated channels", 1, move || {
+        numbered(move |n, _, packet| {
             ethernet(0x8847, &[&[0, 1, 1, 64, 0x10, 0], &n.to_be_bytes()[..], packet].concat())
-        }),
-    );
-    run(
-        "what follows MPLS",
-        1,
-        numbered(|n, version, packet| {
+        })
+    });
+    sweeps.add("what follows MPLS", 1, move || {
+        numbered(move |n, version, packet| {
             let first = n.to_be_bytes();
             let mut inner = ethernet(u16::from_be_bytes(ip(version)), packet);
             inner[..2].copy_from_slice(&first);
             ethernet(0x8847, &[&[0, 1, 1, 64], &inner[..]].concat())
-        }),
-    );
-    run(
-        "NSH",
-        1,
-        numbered(|n, _, packet| {
+        })
+    });
+    sweeps.add("NSH", 1, move || {
+        numbered(move |n, _, packet| {
             let [next, words] = n.to_be_bytes();
             let context = vec![0; (usize::from(words % 64) * 4).saturating_sub(4)];
             ethernet(0x894f, &[&[0x0f, 0xc0 | words, 2, next], &context[..], packet].concat())
-        }),
-    );
+        })
+    });
     for (what, link) in [("NULL", 0), ("LOOP", 108)] {
-        run(what, link, numbered(|n, _, packet| [&u32::from(n).to_be_bytes(), packet].concat()));
-        run(what, link, numbered(|n, _, packet| [&u32::from(n).to_le_bytes(), packet].concat()));
+        sweeps.add(what, link, move || {
+            numbered(move |n, _, packet| [&u32::from(n).to_be_bytes(), packet].concat())
+        });
+        sweeps.add(what, link, move || {
+            numbered(move |n, _, packet| [&u32::from(n).to_le_bytes(), packet].concat())
+        });
     }
-    run(
-        "SLL",
-        113,
-        numbered(|n, _, packet| {
+    sweeps.add("SLL", 113, move || {
+        numbered(move |n, _, packet| {
             [&[0, 0, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0], &n.to_be_bytes()[..], packet].concat()
-        }),
-    );
-    run(
-        "SLL, hardware types",
-        113,
-        numbered(|n, version, packet| {
+        })
+    });
+    sweeps.add("SLL, hardware types", 113, move || {
+        numbered(move |n, version, packet| {
             let protocol: u16 = [0x0806, 1, 4, 0x88cc][usize::from(n % 4)];
             let head =
                 [&[0, 0], &n.to_be_bytes()[..], &[0, 6, 0, 0, 0, 0, 0, 0, 0, 0], &protocol.to_be_bytes()]
                     .concat();
             [head, vec![0x45, 0, 0, 0], ip(version).to_vec(), packet.to_vec()].concat()
-        }),
-    );
-    run(
-        "SLL2",
-        276,
-        numbered(|n, _, packet| {
+        })
+    });
+    sweeps.add("SLL2", 276, move || {
+        numbered(move |n, _, packet| {
             [&n.to_be_bytes(), &[0, 0, 0, 0, 0, 1, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0][..], packet].concat()
-        }),
-    );
+        })
+    });
     for link in [12, 14, 101, 228, 229] {
-        run("raw IP", link, numbered(|n, _, packet| [&n.to_be_bytes(), &packet[2..]].concat()));
+        sweeps.add("raw IP", link, move || {
+            numbered(move |n, _, packet| [&n.to_be_bytes(), &packet[2..]].concat())
+        });
     }
     for seed in 10..20 {
-        run("mutations", 1, mutations(200_000, &mut Random(seed)));
+        sweeps.add("mutations", 1, move || mutations(200_000, &mut Random(seed)));
     }
+    let sums = sweeps.run();
     println!("all: {} frames, tshark finds IP in {}; passed {}", sums[0], sums[1], sums[2]);
     assert!(sums[1] > 500_000 && sums[2] > 100_000, "{sums:?}");
 }

@@ -31,7 +31,7 @@ const PAGE: usize = 4096;
 /// The first byte of what [`Backend::compile`] gives, where the rest is what the driver made of a program.
 const BINARY: u8 = b'B';
 
-/// As [`BINARY`], where the rest is the program's text, as the driver keeps to itself what it made.
+/// As [`BINARY`], where the rest is the program's text, as the driver keeps to itself what it makes of it.
 const TEXT: u8 = b'T';
 
 /// How many devices there are.
@@ -119,6 +119,8 @@ struct OpenCl {
     description: Description,
     fingerprint: String,
     options: &'static CStr,
+    /// Whether the driver keeps what it makes of a text in files of its own, and makes more where it is asked for a binary.
+    keeps: bool,
     /// What shared memory is mapped and unmapped with. Before `context`, as it is released before.
     mapping: Owned,
     context: Owned,
@@ -169,13 +171,14 @@ impl OpenCl {
         let fingerprint = format!("opencl {parts:?} {options:?}");
         // Not by the device's vendor: others drive NVIDIA's devices too, with compilers that have no such lanes.
         let nvidia = platform_text(platform, platform::CL_PLATFORM_VENDOR)?.contains("NVIDIA");
+        let platform_name = platform_text(platform, platform::CL_PLATFORM_NAME)?;
+        // PoCL compiles a kernel for the size of its groups when it is first launched, and keeps that. Asked for a binary, it compiles all
+        // kernels in another form before, which takes as long again and is never run.
+        let keeps = platform_name == "Portable Computing Language";
         let cpu = number(device::CL_DEVICE_TYPE)? & CL_DEVICE_TYPE_CPU != 0;
         let description = Description {
             id,
-            driver: format!(
-                "{}, {version}, driver {driver}",
-                platform_text(platform, platform::CL_PLATFORM_NAME)?
-            ),
+            driver: format!("{platform_name}, {version}, driver {driver}"),
             name,
             memory: number(device::CL_DEVICE_GLOBAL_MEM_SIZE)?,
             units: small(device::CL_DEVICE_MAX_COMPUTE_UNITS)?,
@@ -186,7 +189,7 @@ impl OpenCl {
             atomics_64,
         };
         let mapping = command_queue(&context, device)?;
-        Ok(Self { device, description, fingerprint, options, mapping, context })
+        Ok(Self { device, description, fingerprint, options, keeps, mapping, context })
     }
 
     /// Refuses what does not fit into a group's memory: compilers of CPUs do not mind.
@@ -243,13 +246,15 @@ impl Backend for OpenCl {
 
     fn compile(&self, program: &Program, text: &str) -> Result<Vec<u8>, Error> {
         self.check(program)?;
+        let as_text = || [&[TEXT], text.as_bytes()].concat();
+        if self.keeps {
+            return Ok(as_text());
+        }
         let built = self.build(TEXT, text.as_bytes())?;
         let binaries = program::get_program_info(built.0, program::CL_PROGRAM_BINARIES);
         // The context has one device, so there is one at most.
         let binary = binaries.ok().and_then(|info| Vec::<Vec<u8>>::from(info).pop()).unwrap_or_default();
-        let (kind, rest) =
-            if binary.is_empty() { (TEXT, text.as_bytes()) } else { (BINARY, binary.as_slice()) };
-        Ok([&[kind][..], rest].concat())
+        Ok(if binary.is_empty() { as_text() } else { [&[BINARY][..], &binary].concat() })
     }
 
     fn load(&self, program: &Program, binary: &[u8]) -> Result<Handle, Error> {

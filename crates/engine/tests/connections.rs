@@ -326,64 +326,25 @@ fn packets_without_room_are_judged_by_the_rules_alone() {
 #[test]
 fn devices_know_connections() {
     if packetloom_testing::sweep("connections on devices") {
-        compare_connections(&[300]);
+        compare_connections(&chains_on_devices()[..3]);
     }
 }
 
 #[test]
-fn devices_know_many_connections() {
-    if packetloom_testing::sweep("many connections on devices") {
-        compare_connections(&[9_000]);
+fn devices_know_connections_in_further_chains() {
+    if packetloom_testing::sweep("connections on devices, in further chains") {
+        compare_connections(&chains_on_devices()[3..6]);
     }
 }
 
 /// One connection: packets of it that are taken together, with errors about it among them and without.
 #[test]
 fn devices_know_one_connection() {
-    if packetloom_testing::sweep("one connection on devices") {
-        compare_connections(&[]);
-    }
-}
-
-/// For so many packets of many connections; of one, where no number is given.
-fn compare_connections(amounts: &[usize]) {
-    let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
-    let counter = function("counter", "flows = \"connection\"\n");
-    let short = function("counter", "flows = \"short\"\n");
-    let limiter = function("limiter", "flows = \"short\"\nrate = \"80kbit/s\"\nburst = \"100B\"\n");
-    let sources = function("counter", "flows = \"source\"\n");
-    let tracker = function("conntrack", "");
-    let loose = function("conntrack", &format!("loose = true\ninvalid = \"pass\"\n{SHORT}"));
-    let walks = function("scan", "method = \"trw\"\n");
-    let fan_out =
-        function("scan", "method = \"fan-out\"\nthreshold = 2\nsessions = \"tuples\"\naction = \"drop\"\n");
-    let acl = |rules: &str, keys: &str| function("acl", &format!("rules = \"{rules}\"\n{keys}"));
-    let logs = "log = \"log\"\nlog_rate = \"unlimited\"\n";
-    let reflecting = acl("reflecting", logs);
-    let briefly = acl("reflecting", &format!("loose = true\n{logs}{SHORT}"));
-    let admitting = acl("admit-all", SHORT);
-    let mut runner = TestRunner::deterministic();
-    let devices = devices();
-    for &packets in amounts {
-        let events =
-            prop::collection::vec(event(), packets).new_tree(&mut runner).expect("packets").current();
-        let capture = capture(&events);
-        for chain in [
-            format!("{limiter}{counter}"),
-            format!("{loose}{tracker}{counter}"),
-            format!("{short}{sources}{loose}{limiter}"),
-            format!("{walks}{tracker}{fan_out}{counter}"),
-            format!("{reflecting}{tracker}{limiter}"),
-            format!("{loose}{counter}{briefly}{short}{admitting}{tracker}"),
-        ] {
-            for device in devices.iter().filter(|device| packets > 300 || !is_slow(device)) {
-                compare_on(device, &format!("{DEFINITIONS}{chain}"), &capture);
-            }
-        }
-    }
-    if !amounts.is_empty() {
+    if !packetloom_testing::sweep("one connection on devices") {
         return;
     }
+    let mut runner = TestRunner::deterministic();
+    let devices = devices();
     for one in [8, 3] {
         let events = prop::collection::vec(event(), 3_000).new_tree(&mut runner).expect("packets").current();
         let of_one = |(number, event): (usize, Event)| {
@@ -400,11 +361,54 @@ fn compare_connections(amounts: &[usize]) {
         };
         let capture = capture(&events.into_iter().enumerate().map(of_one).collect::<Vec<_>>());
         for device in devices.iter().filter(|device| one == 8 || !is_slow(device)) {
-            for chain in [
-                format!("{counter}{tracker}{limiter}{loose}{short}"),
-                format!("{counter}{admitting}{limiter}{briefly}{short}"),
-            ] {
-                compare_on(device, &format!("{DEFINITIONS}{chain}"), &capture);
+            for chain in &chains_on_devices()[6..] {
+                compare_on(device, chain, &capture);
+            }
+        }
+    }
+}
+
+/// Six chains for many connections, and two for one. Each is compiled once, so no two tests have the same.
+fn chains_on_devices() -> [String; 8] {
+    let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
+    let counter = function("counter", "flows = \"connection\"\n");
+    let short = function("counter", "flows = \"short\"\n");
+    let limiter = function("limiter", "flows = \"short\"\nrate = \"80kbit/s\"\nburst = \"100B\"\n");
+    let sources = function("counter", "flows = \"source\"\n");
+    let tracker = function("conntrack", "");
+    let loose = function("conntrack", &format!("loose = true\ninvalid = \"pass\"\n{SHORT}"));
+    let walks = function("scan", "method = \"trw\"\n");
+    let fan_out =
+        function("scan", "method = \"fan-out\"\nthreshold = 2\nsessions = \"tuples\"\naction = \"drop\"\n");
+    let acl = |rules: &str, keys: &str| function("acl", &format!("rules = \"{rules}\"\n{keys}"));
+    let logs = "log = \"log\"\nlog_rate = \"unlimited\"\n";
+    let reflecting = acl("reflecting", logs);
+    let briefly = acl("reflecting", &format!("loose = true\n{logs}{SHORT}"));
+    let admitting = acl("admit-all", SHORT);
+    [
+        format!("{limiter}{counter}"),
+        format!("{loose}{tracker}{counter}"),
+        format!("{short}{sources}{loose}{limiter}"),
+        format!("{walks}{tracker}{fan_out}{counter}"),
+        format!("{reflecting}{tracker}{limiter}"),
+        format!("{loose}{counter}{briefly}{short}{admitting}{tracker}"),
+        format!("{counter}{tracker}{limiter}{loose}{short}"),
+        format!("{counter}{admitting}{limiter}{briefly}{short}"),
+    ]
+    .map(|chain| format!("{DEFINITIONS}{chain}"))
+}
+
+/// Few packets and many of many connections, in each of these chains.
+fn compare_connections(chains: &[String]) {
+    let mut runner = TestRunner::deterministic();
+    let devices = devices();
+    for packets in [300, 9_000] {
+        let events =
+            prop::collection::vec(event(), packets).new_tree(&mut runner).expect("packets").current();
+        let capture = capture(&events);
+        for chain in chains {
+            for device in devices.iter().filter(|device| packets > 300 || !is_slow(device)) {
+                compare_on(device, chain, &capture);
             }
         }
     }

@@ -6,6 +6,7 @@ mod support;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
 use std::path::Path;
 
 use packetloom_device::faults::{Call, Faults};
@@ -16,7 +17,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use support::{
-    How, Results, capture, compare_on, devices, hosts_with_teams, is_slow, plan, results, shares, traffic,
+    How, Results, accelerators, capture, compare_on, devices, host, host_with_teams, is_slow, plan, results,
+    shares, traffic,
 };
 
 const BALANCER: &str = "balancer";
@@ -509,11 +511,28 @@ fn without_room_nothing_is_remembered() {
     }
 }
 
+/// Packets, flows and seeds of captures.
+const TRAFFIC: [(u64, u64, u64); 4] = [(1_000, 100, 1), (1_500, 1, 2), (1_500, 1_500, 3), (2_000, 10, 4)];
+
 #[test]
-fn devices_give_what_the_oracle_gives() {
+fn chains_run_on_accelerators() {
+    give_what_the_oracle_gives(&accelerators(), &TRAFFIC);
+}
+
+#[test]
+fn chains_run_on_the_host() {
+    give_what_the_oracle_gives(&host(), &TRAFFIC[..2]);
+}
+
+#[test]
+fn chains_run_on_the_host_over_other_traffic() {
+    give_what_the_oracle_gives(&host(), &TRAFFIC[2..]);
+}
+
+fn give_what_the_oracle_gives(devices: &[Device], captures: &[(u64, u64, u64)]) {
     let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
-    for device in &devices() {
-        for (packets, flows, seed) in [(1_000, 100, 1), (1_500, 1, 2), (1_500, 1_500, 3), (2_000, 10, 4)] {
+    for device in devices {
+        for &(packets, flows, seed) in captures {
             if is_slow(device) && seed > 2 {
                 continue;
             }
@@ -559,22 +578,53 @@ fn on_device() -> impl Strategy<Value = String> {
 
 #[test]
 fn devices_run_any_chain() {
-    if !packetloom_testing::sweep("random chains on devices") {
-        return;
+    if packetloom_testing::sweep("random chains on devices") {
+        run_any_chain(&devices(), 0..3);
     }
-    run_any_chain(&devices());
 }
 
-/// Many packets of few flows, as most chains get here, are judged by all teams of a group together.
 #[test]
-fn teams_of_a_group_run_any_chain() {
-    if !packetloom_testing::sweep("random chains on hosts with teams") {
-        return;
+fn devices_run_any_further_chain() {
+    if packetloom_testing::sweep("further random chains on devices") {
+        run_any_chain(&devices(), 3..CHAINS);
     }
-    run_any_chain(&hosts_with_teams());
 }
 
-fn run_any_chain(devices: &[Device]) {
+/// Many packets of few flows, as most chains get here, are judged by all teams of a group together: more teams than a team has items, and
+/// fewer.
+#[test]
+fn many_teams_of_a_group_run_any_chain() {
+    if packetloom_testing::sweep("random chains on a host with many teams") {
+        run_any_chain(&host_with_teams(2), 0..3);
+    }
+}
+
+#[test]
+fn many_teams_of_a_group_run_any_further_chain() {
+    if packetloom_testing::sweep("further random chains on a host with many teams") {
+        run_any_chain(&host_with_teams(2), 3..CHAINS);
+    }
+}
+
+#[test]
+fn few_teams_of_a_group_run_any_chain() {
+    if packetloom_testing::sweep("random chains on a host with few teams") {
+        run_any_chain(&host_with_teams(4), 0..3);
+    }
+}
+
+#[test]
+fn few_teams_of_a_group_run_any_further_chain() {
+    if packetloom_testing::sweep("further random chains on a host with few teams") {
+        run_any_chain(&host_with_teams(4), 3..CHAINS);
+    }
+}
+
+/// Chains that are drawn.
+const CHAINS: usize = 6;
+
+/// Draws [`CHAINS`] chains, and runs some of them.
+fn run_any_chain(devices: &[Device], chains: Range<usize>) {
     let mut runner = TestRunner::deterministic();
     let draw = |runner: &mut TestRunner| {
         let chain = prop::collection::vec(on_device(), 1..6);
@@ -584,7 +634,7 @@ fn run_any_chain(devices: &[Device]) {
         (chain, rest, options).new_tree(runner).expect("a chain").current()
     };
     let mut drawn = String::new();
-    for turn in 0..6 {
+    for turn in 0..CHAINS {
         let (functions, (packets, flows, seed), ((has_scans, with_port, returns), balanced, late)) =
             draw(&mut runner);
         let capture =
@@ -603,10 +653,13 @@ fn run_any_chain(devices: &[Device]) {
             }
             _ => functions,
         };
+        drawn += &functions;
+        if !chains.contains(&turn) {
+            continue;
+        }
         for device in devices.iter().filter(|device| turn == 0 || !is_slow(device)) {
             compare_on(device, &format!("{DEFINITIONS}{functions}"), &capture);
         }
-        drawn += &functions;
     }
     // A draw that leaves one out is no test of it.
     for function in ["counter", "limiter", "policer", "source-counter", "balancer", "acl"] {
@@ -620,7 +673,16 @@ fn run_any_chain(devices: &[Device]) {
 /// Rules before, between and behind functions with state, whose rewritten headers they see; whose packets are counted, logged, and rules'
 /// alone.
 #[test]
-fn devices_find_rules() {
+fn rules_are_found_on_the_host() {
+    find_rules(&host());
+}
+
+#[test]
+fn rules_are_found_on_accelerators() {
+    find_rules(&accelerators());
+}
+
+fn find_rules(devices: &[Device]) {
     let acl = |rules: &str, keys: &str| format!("[[chain]]\nnf = \"acl\"\nrules = \"{rules}\"\n{keys}");
     let counter = "[[chain]]\nnf = \"counter\"\n";
     let limiter = |flows: &str| {
@@ -632,7 +694,7 @@ fn devices_find_rules() {
     let parted =
         [&balancer(&traffic(100, 10, 1), "5-tuple", true, true), &acl("more", ""), &limiter("5-tuple")];
     assert_eq!(plan(&parted.map(String::as_str).concat(), "device = \"host\"").stateful(), 0);
-    for device in &devices() {
+    for device in devices {
         for (packets, flows) in [(3_000, 300), (2_000, 3)] {
             if is_slow(device) && flows < 300 {
                 continue;
@@ -700,20 +762,30 @@ fn logs_have_packets_as_lists_met_them() {
 /// Flows with a large share of all packets, that limits let pass and do not, with packets of others between and times of silence.
 #[test]
 fn devices_take_elephants() {
-    if !packetloom_testing::sweep("elephants on devices") {
-        return;
-    }
-    let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
-    let unlimited = "rate = \"100Gbit/s\"\nburst = \"1GB\"\n";
-    let in_bytes = "rate = \"1Mbit/s\"\nburst = \"100kB\"\n";
     let in_packets = "rate = \"20000packets/s\"\nburst = \"90packets\"\n";
+    if packetloom_testing::sweep("elephants on devices") {
+        take_elephants(&[(1, UNLIMITED), (1, in_packets)]);
+    }
+}
+
+#[test]
+fn devices_take_elephants_among_others() {
+    let in_bytes = "rate = \"1Mbit/s\"\nburst = \"100kB\"\n";
     let often_full = "rate = \"300packets/s\"\nburst = \"3packets\"\n";
+    if packetloom_testing::sweep("elephants among others on devices") {
+        take_elephants(&[(2, in_bytes), (40, UNLIMITED), (40, often_full)]);
+    }
+}
+
+const UNLIMITED: &str = "rate = \"100Gbit/s\"\nburst = \"1GB\"\n";
+
+/// Of so many flows, with this limit.
+fn take_elephants(cases: &[(u64, &str)]) {
+    let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
     for device in devices().iter().filter(|device| !is_slow(device)) {
         // In three batches; a GPU looks for them in large ones, and from the second one on.
         let packets = if device.description().id == Id::Host { 9_000 } else { 210_000 };
-        for (flows, limit) in
-            [(1, unlimited), (1, in_packets), (2, in_bytes), (40, unlimited), (40, often_full)]
-        {
+        for &(flows, limit) in cases {
             let capture = traffic(packets, flows, flows);
             let capture = at_times(capture, |packet, time| {
                 let silences = packet as u64 / (packets / 3) * 30_000_000;
@@ -735,9 +807,20 @@ fn devices_take_elephants() {
 /// Elephants of packets that are all as long, of which a limiter drops some, before and behind functions that are told how many, not which.
 #[test]
 fn devices_take_elephants_that_are_limited() {
-    if !packetloom_testing::sweep("limited elephants on devices") {
-        return;
+    if packetloom_testing::sweep("limited elephants on devices") {
+        take_limited_elephants(false);
     }
+}
+
+#[test]
+fn devices_take_elephants_that_are_limited_twice() {
+    if packetloom_testing::sweep("elephants on devices that are limited twice") {
+        take_limited_elephants(true);
+    }
+}
+
+/// With another limiter behind the first, or without.
+fn take_limited_elephants(twice: bool) {
     let function = |nf: &str, keys: &str| format!("[[chain]]\nnf = \"{nf}\"\n{keys}");
     let key = Key::V4(MatchKey4 {
         source: 0x0a00_0001,
@@ -757,8 +840,8 @@ fn devices_take_elephants_that_are_limited() {
         limits.chain([(bytes - 1, 2), (5 * bytes - 6, 2), (90 * bytes + 7, 3), (1_000 * bytes - 1, 3)]);
     for device in devices().iter().filter(|device| !is_slow(device)) {
         let packets = if device.description().id == Id::Host { 4_000 } else { 210_000 };
-        for (number, (burst, of)) in limits.clone().flat_map(|limit| [limit; 2]).enumerate() {
-            let mut state = number as u64;
+        for (number, (burst, of)) in limits.clone().enumerate() {
+            let mut state = 2 * number as u64 + u64::from(twice);
             let mut nanos = 5_000_000_000;
             // One each 10 µs, in bursts, sometimes late, and with silences in which a bucket is filled, between bursts or once in a while.
             let timed = (0..packets).map(|packet| {
@@ -777,7 +860,7 @@ fn devices_take_elephants_that_are_limited() {
             };
             let counter = function("counter", "");
             // A limiter that is only told how many of its packets another one dropped cannot tell what that did to it.
-            let again = if number % 2 == 0 { String::new() } else { limiter(4, 10 * bytes) };
+            let again = if twice { limiter(4, 10 * bytes) } else { String::new() };
             let chain = [&counter, &limiter(of, burst), &counter, &again].map(String::as_str).concat();
             let summary = compare_on(device, &chain, &capture(timed));
             let passed = summary["functions"][2]["packets"].as_u64().expect("a number");
@@ -790,7 +873,16 @@ fn devices_take_elephants_that_are_limited() {
 
 /// Marks that are written and read on a device, by flows of one packet, of many, and of all.
 #[test]
-fn devices_mark() {
+fn marks_are_written_on_the_host() {
+    mark(&host());
+}
+
+#[test]
+fn marks_are_written_on_accelerators() {
+    mark(&accelerators());
+}
+
+fn mark(devices: &[Device]) {
     let policer =
         |flows: &str, keys: &str| format!("[[chain]]\nnf = \"policer\"\nflows = \"{flows}\"\n{keys}");
     let marks = "green = { dscp = \"af11\" }\nyellow = { dscp = \"af12\" }\nred = { dscp = \"af13\" }\n";
@@ -805,7 +897,7 @@ fn devices_mark() {
     let colours = |summary: &serde_json::Value, function: usize| {
         ["green", "yellow", "red"].map(|name| summary["functions"][function][name]["packets"].as_u64())
     };
-    for device in &devices() {
+    for device in devices {
         for flows in [1, 40, 3_000] {
             if is_slow(device) && flows != 40 {
                 continue;
@@ -830,11 +922,20 @@ fn devices_mark() {
 /// What a function remembers of flows by a second definition on a device: first packets among others of their source, flows that begin
 /// anew, several functions that remember, and packets whose flow finds no room.
 #[test]
-fn devices_remember() {
+fn flows_are_remembered_on_the_host() {
+    remember(&host());
+}
+
+#[test]
+fn flows_are_remembered_on_accelerators() {
+    remember(&accelerators());
+}
+
+fn remember(devices: &[Device]) {
     let counter = |keys: &str| format!("[[chain]]\nnf = \"source-counter\"\n{keys}");
     let limiter = "[[chain]]\nnf = \"limiter\"\nrate = \"1Mbit/s\"\nburst = \"4000B\"\n";
     let chain = [&counter(""), limiter, &counter("flows = \"sources\"\n")].concat();
-    for device in &devices() {
+    for device in devices {
         for capture in [traffic(2_000, 1, 7), traffic(2_000, 40, 9), scans(2_000, 8)] {
             let summary = compare_on(device, &format!("{DEFINITIONS}{chain}"), &capture);
             let flows = |function: usize| summary["functions"][function]["flows"].as_u64();
@@ -881,10 +982,20 @@ max_flows = 10000
 /// Scans by both methods on a device: sources with few packets and with many, more detections than are listed, in batches that follow each
 /// other, at other times or all at one.
 #[test]
-fn devices_find_scans() {
-    if !packetloom_testing::sweep("scans on devices") {
-        return;
+fn scans_are_found_on_the_host() {
+    if packetloom_testing::sweep("scans on the host") {
+        find_scans(&host());
     }
+}
+
+#[test]
+fn scans_are_found_on_accelerators() {
+    if packetloom_testing::sweep("scans on accelerators") {
+        find_scans(&accelerators());
+    }
+}
+
+fn find_scans(devices: &[Device]) {
     let scan = |keys: &str| format!("[[chain]]\nnf = \"scan\"\n{keys}");
     let fan_out = scan("method = \"fan-out\"\nthreshold = 12\nblock_for = \"20ms\"\naction = \"drop\"\n");
     let tcp = scan(
@@ -903,7 +1014,7 @@ fn devices_find_scans() {
         at_times(traffic(9_000, 4_000, 9), |_, _| 5_000_000_000),
         traffic(3_000, 1, 5),
     ];
-    for device in &devices() {
+    for device in devices {
         for (number, capture) in captures.iter().enumerate() {
             if is_slow(device) && ![0, 3].contains(&number) {
                 continue;

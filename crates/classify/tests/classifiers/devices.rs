@@ -286,11 +286,14 @@ fn little_local_memory_is_enough() {
     }
 }
 
-/// Small sets that overlap heavily, each with headers of its own.
-fn small_sets(device: &Device, cases: u32, batches: &'static [usize]) {
+const IPV4: &[bool] = &[false];
+const IPV6: &[bool] = &[true];
+const MIXED: &[bool] = &[false, true];
+
+/// Small sets that overlap heavily, of these families, each with headers of its own.
+fn small_sets(device: &Device, families: &'static [bool], cases: u32, batches: &'static [usize]) {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    const FAMILIES: [&[bool]; 3] = [&[false], &[true], &[false, true]];
-    let rules = select(&FAMILIES[..]).prop_flat_map(random_sets::rule_set);
+    let rules = random_sets::rule_set(families);
     let tried =
         TestRunner::new(config).run(&(rules, any::<u64>(), select(batches)), |(rules, seed, batch)| {
             let keys = random_sets::headers(&rules, seed);
@@ -302,18 +305,46 @@ fn small_sets(device: &Device, cases: u32, batches: &'static [usize]) {
     tried.unwrap_or_else(|error| panic!("{error}"));
 }
 
-#[test]
-fn small_sets_agree_on_accelerators() {
+fn small_sets_on_accelerators(families: &'static [bool]) {
     for device in accelerators() {
         // Cores compile each set's kernel for more than a second; which sets there are is another matter in each run.
-        let cases = if device.description().lanes > 1 { 400 } else { 60 };
-        small_sets(device, cases, &[0, 7, 64, 129, 256]);
+        let cases = if device.description().lanes > 1 { 134 } else { 20 };
+        small_sets(device, families, cases, &[0, 7, 64, 129, 256]);
     }
 }
 
 #[test]
-fn small_sets_agree_on_the_host() {
-    host().iter().for_each(|device| small_sets(device, 80, &[0, 64, 129]));
+fn small_ipv4_sets_agree_on_accelerators() {
+    small_sets_on_accelerators(IPV4);
+}
+
+#[test]
+fn small_ipv6_sets_agree_on_accelerators() {
+    small_sets_on_accelerators(IPV6);
+}
+
+#[test]
+fn small_mixed_sets_agree_on_accelerators() {
+    small_sets_on_accelerators(MIXED);
+}
+
+fn small_sets_on_the_host(families: &'static [bool]) {
+    host().iter().for_each(|device| small_sets(device, families, 27, &[0, 64, 129]));
+}
+
+#[test]
+fn small_ipv4_sets_agree_on_the_host() {
+    small_sets_on_the_host(IPV4);
+}
+
+#[test]
+fn small_ipv6_sets_agree_on_the_host() {
+    small_sets_on_the_host(IPV6);
+}
+
+#[test]
+fn small_mixed_sets_agree_on_the_host() {
+    small_sets_on_the_host(MIXED);
 }
 
 /// Keys that no parser makes have an answer too.
@@ -336,8 +367,8 @@ fn any_key_bits_agree() {
 }
 
 /// Sets with the structure of real ones, and some headers that they are made for, mixed ones, and such as nearly match.
-fn generated_sets(count: usize, headers: u64, each: impl Fn(RuleSet, &[Key])) {
-    for (style, ipv6) in Style::ALL.into_iter().flat_map(|style| [(style, false), (style, true)]) {
+fn generated_sets(ipv6: bool, count: usize, headers: u64, each: impl Fn(RuleSet, &[Key])) {
+    for style in Style::ALL {
         let (rules, shapes) = generated::rule_set(&RuleOptions { style, count, seed: 11, ipv6 });
         let mut keys = generated::headers(&shapes, headers / 2, 11, false);
         keys.extend(generated::headers(&shapes, headers / 4, 12, true));
@@ -346,27 +377,53 @@ fn generated_sets(count: usize, headers: u64, each: impl Fn(RuleSet, &[Key])) {
     }
 }
 
-#[test]
-fn generated_sets_agree_on_accelerators() {
-    let check = |mut rules: RuleSet, keys: &[Key]| {
+fn generated_sets_on_accelerators(ipv6: bool, count: usize) {
+    generated_sets(ipv6, count, 20_000, |mut rules, keys| {
         accelerators().iter().for_each(|device| agree(device, &rules, keys, BOTH));
         // The last rule matches everything: without it, many headers match nothing.
         rules.rules.pop();
         accelerators().iter().for_each(|device| agree(device, &rules, keys, GENERIC));
-    };
-    generated_sets(1_000, 20_000, check);
-    generated_sets(5_000, 20_000, check);
+    });
 }
 
 #[test]
-fn generated_sets_agree_on_the_host() {
-    if !packetloom_testing::sweep("generated rule sets on the host") {
-        return;
-    }
-    let check = |rules: RuleSet, keys: &[Key]| {
+fn generated_ipv4_sets_agree_on_accelerators() {
+    generated_sets_on_accelerators(false, 1_000);
+}
+
+#[test]
+fn generated_ipv6_sets_agree_on_accelerators() {
+    generated_sets_on_accelerators(true, 1_000);
+}
+
+#[test]
+fn large_generated_ipv4_sets_agree_on_accelerators() {
+    generated_sets_on_accelerators(false, 5_000);
+}
+
+#[test]
+fn large_generated_ipv6_sets_agree_on_accelerators() {
+    generated_sets_on_accelerators(true, 5_000);
+}
+
+fn generated_sets_on_the_host(ipv6: bool) {
+    generated_sets(ipv6, 1_000, 2_000, |rules, keys| {
         host().iter().for_each(|device| agree(device, &rules, keys, BOTH));
-    };
-    generated_sets(1_000, 2_000, check);
+    });
+}
+
+#[test]
+fn generated_ipv4_sets_agree_on_the_host() {
+    if packetloom_testing::sweep("generated IPv4 rule sets on the host") {
+        generated_sets_on_the_host(false);
+    }
+}
+
+#[test]
+fn generated_ipv6_sets_agree_on_the_host() {
+    if packetloom_testing::sweep("generated IPv6 rule sets on the host") {
+        generated_sets_on_the_host(true);
+    }
 }
 
 /// 600 rules in one bucket of every table: those that decide last are at the end of a long chain.

@@ -226,16 +226,29 @@ fn cache() -> Cache {
     Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"))
 }
 
-/// The devices that tests run on, the host first.
-pub fn devices() -> Vec<Device> {
-    let ids = packetloom_testing::devices().into_iter();
-    ids.map(|id| Device::open(id, cache()).expect("it was listed")).collect()
+fn opened(ids: impl IntoIterator<Item = Id>) -> Vec<Device> {
+    ids.into_iter().map(|id| Device::open(id, cache()).expect("it was listed")).collect()
 }
 
-/// Hosts on which a group of eight items has several teams, as a GPU's groups have: more teams than a team has items, and fewer.
-pub fn hosts_with_teams() -> Vec<Device> {
-    let host = |lanes| Device::host(lanes, cache()).expect("a C compiler with sanitisers");
-    if packetloom_testing::devices().contains(&Id::Host) { [2, 4].map(host).into() } else { Vec::new() }
+/// The devices that tests run on, the host first.
+pub fn devices() -> Vec<Device> {
+    opened(packetloom_testing::devices())
+}
+
+/// The devices that tests run on, but for the host.
+pub fn accelerators() -> Vec<Device> {
+    opened(packetloom_testing::accelerators())
+}
+
+/// The host, if tests run on it.
+pub fn host() -> Vec<Device> {
+    opened(packetloom_testing::devices().into_iter().filter(|id| *id == Id::Host))
+}
+
+/// A host, if tests run on it, on which a group of eight items has several teams of so many, as a GPU's groups have.
+pub fn host_with_teams(items: u32) -> Vec<Device> {
+    let opened = || Device::host(items, cache()).expect("a C compiler with sanitisers");
+    packetloom_testing::devices().contains(&Id::Host).then(opened).into_iter().collect()
 }
 
 /// Whether kernels compile slowly for a device, and know no groups there: cores, through OpenCL.
