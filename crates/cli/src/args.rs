@@ -29,7 +29,7 @@ pub(crate) struct Cli {
 }
 
 const EXIT_CODES: &str = "\
-Captures, rules, headers and outputs may be \"-\", standard input or output. Inputs may be in gzip or xz.
+Captures, rules, headers and outputs may be \"-\", standard input or output. Inputs may be in gzip, xz or zstd.
 The signal SIGUSR1 has run and meter print on standard error what they counted so far.
 Exit codes: 0, 1 a run that failed, 2 wrong usage, 69 no such device, interface or run, 78 bad chain, rules or state.";
 

@@ -125,7 +125,7 @@ pub const MAX_INTERFACES: usize = 64;
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "source")]
 pub struct Source {
-    /// A pcap or pcapng file, plain or in gzip or xz; "-" is standard input.
+    /// A pcap or pcapng file, plain or in gzip, xz or zstd; "-" is standard input.
     pub capture: Option<PathBuf>,
     /// A network interface, or several.
     pub interface: Option<Names>,

@@ -21,7 +21,9 @@ pub enum Error {
         path: String,
     },
     /// The file does not begin like a capture.
-    #[error("{path}: not a capture: it begins with {found}; expected pcap or pcapng, plain or in gzip or xz")]
+    #[error(
+        "{path}: not a capture: it begins with {found}; expected pcap or pcapng, plain or in gzip, xz or zstd"
+    )]
     NotACapture {
         /// The file.
         path: String,
