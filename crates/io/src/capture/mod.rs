@@ -5,11 +5,15 @@ mod pcap;
 mod pcapng;
 mod reader;
 mod sections;
+mod select;
+mod series;
 mod writer;
 
 pub use findings::{Findings, Overlong, Undefined};
 pub use reader::{CaptureReader, Truncation};
 pub use sections::{Section, Sections};
+pub use select::Selection;
+pub use series::{CaptureSeries, FileReport};
 pub use writer::{CaptureWriter, EncodedFrames};
 
 pub use crate::map::Paging;
