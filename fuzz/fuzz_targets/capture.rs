@@ -51,8 +51,10 @@ fn frames(mut reader: CaptureReader) -> (Vec<(FrameRef, Vec<u8>)>, bool, Finding
 fuzz_target!(|input: &[u8]| {
     let Some((&step, bytes)) = input.split_first() else { return };
     let bytes = bytes.to_vec();
-    let compressed =
-        bytes.starts_with(&[0x1f, 0x8b]) || bytes.starts_with(&[0xfd, b'7', b'z', b'X', b'Z', 0]);
+    let compressed = [&[0x1f, 0x8b][..], &[0xfd, b'7', b'z', b'X', b'Z', 0], &[0x28, 0xb5, 0x2f, 0xfd]]
+        .iter()
+        .any(|magic| bytes.starts_with(magic))
+        || bytes.get(1..4) == Some(&[0x2a, 0x4d, 0x18]);
     let pieces = Pieces { bytes: bytes.clone(), at: 0, step: usize::from(step) * 3 + 1 };
     let stream = CaptureReader::from_reader("stream", pieces, &Stop::default()).map(frames);
     if !compressed {

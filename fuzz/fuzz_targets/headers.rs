@@ -53,7 +53,8 @@ fn as_oracle(headers: Result<Headers, Reject>, dscp: Option<Dscp>) -> Result<Ora
 
 // A byte that chooses the link type, two for the length on the wire, the frame.
 fuzz_target!(|input: &[u8]| {
-    const LINKS: [u16; 11] = [1, 0, 12, 14, 101, 108, 113, 228, 229, 276, 147];
+    const LINKS: [u16; 21] =
+        [1, 0, 12, 14, 101, 108, 113, 228, 229, 276, 147, 9, 50, 51, 104, 105, 107, 117, 119, 127, 239];
     let [link, high, low, frame @ ..] = input else { return };
     let link = LinkType(LINKS[usize::from(*link) % LINKS.len()]);
     let wire_len = u32::from(u16::from_be_bytes([*high, *low])) * 2;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use packetloom_engine::chain::{Device, PolicyAction, Run, Settings};
 use packetloom_engine::run::{Io, Life};
 use packetloom_engine::{Chain, Outputs, Plan};
-use packetloom_io::capture::CaptureReader;
+use packetloom_io::capture::CaptureSeries;
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_nf::{Config, Context, meter};
@@ -18,8 +18,8 @@ use crate::sample::{Clock, Measurement, measure};
 /// What is run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The capture.
-    pub capture: PathBuf,
+    /// The captures.
+    pub captures: Vec<PathBuf>,
     /// Where records are written, anew each round.
     pub output: PathBuf,
     /// The meter's keys.
@@ -51,7 +51,7 @@ fn plan(options: &Options, device: Device) -> Result<Plan, Error> {
 fn once(options: &Options, plan: &Plan, limit: Option<u64>, stop: &Stop) -> Result<Value, Error> {
     let mut outputs = Outputs { records: vec![Some(Output::create(&options.output)?)], ..Outputs::default() };
     let io = Io {
-        source: Box::new(CaptureReader::open(&options.capture, stop)?),
+        source: Box::new(CaptureSeries::open(&options.captures, stop)?),
         outputs: &mut outputs,
         limit,
         stop: stop.clone(),

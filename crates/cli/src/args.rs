@@ -29,9 +29,15 @@ pub(crate) struct Cli {
 }
 
 const EXIT_CODES: &str = "\
-Captures, rules, headers and outputs may be \"-\", standard input or output. Inputs may be in gzip or xz.
+Captures, rules, headers and outputs may be \"-\", standard input or output. Inputs may be in gzip, xz or zstd.
 The signal SIGUSR1 has run and meter print on standard error what they counted so far.
 Exit codes: 0, 1 a run that failed, 2 wrong usage, 69 no such device, interface or run, 78 bad chain, rules or state.";
+
+const CAPTURES: &str = "\
+Captures: -r may be given several times. A folder stands for the files in it that begin like captures, plain or compressed, but for
+hidden ones and those in folders below. A name that nothing has is a pattern, if *, ? or [...] is in it; quote it, since after -r there is
+one name only. Several captures, which have to be regular files, are read one after the other as if they were one, in the order of the
+times of their first packets.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -83,12 +89,13 @@ pub(crate) struct DevicesArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = CAPTURES)]
 pub(crate) struct RunArgs {
     /// Chain file
     pub(crate) chain: PathBuf,
-    /// Read packets from this pcap or pcapng file instead of the chain file's source
+    /// Read packets from this pcap or pcapng file instead of the chain file's source, or from several, see Captures below
     #[arg(short = 'r', value_name = "CAPTURE")]
-    pub(crate) read: Option<PathBuf>,
+    pub(crate) read: Vec<PathBuf>,
     /// Receive packets from this network interface instead of the chain file's source; may be given several times. Needs root, or
     /// CAP_NET_RAW and CAP_NET_ADMIN
     #[arg(short = 'i', value_name = "INTERFACE", conflicts_with = "read")]
@@ -185,10 +192,11 @@ pub(crate) struct StateArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = CAPTURES)]
 pub(crate) struct MeterArgs {
-    /// Read packets from this pcap or pcapng file
+    /// Read packets from this pcap or pcapng file, or from several, see Captures below
     #[arg(short = 'r', value_name = "CAPTURE", required_unless_present = "interface")]
-    pub(crate) read: Option<PathBuf>,
+    pub(crate) read: Vec<PathBuf>,
     /// Receive packets from this network interface; may be given several times. Needs root, or CAP_NET_RAW and CAP_NET_ADMIN
     #[arg(short = 'i', value_name = "INTERFACE", conflicts_with = "read")]
     pub(crate) interface: Vec<String>,
@@ -620,10 +628,11 @@ pub(crate) enum BenchVerb {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = CAPTURES)]
 pub(crate) struct BenchMeterArgs {
-    /// Read this capture instead of making one
+    /// Read this capture instead of making one, or several, see Captures below
     #[arg(short = 'r', value_name = "CAPTURE")]
-    pub(crate) read: Option<PathBuf>,
+    pub(crate) read: Vec<PathBuf>,
     /// Write the records to this file; otherwise to a temporary one
     #[arg(short = 'o', value_name = "FLOWS")]
     pub(crate) output: Option<PathBuf>,

@@ -125,7 +125,10 @@ fn a_sink_cannot_hold_a_frame_without_a_link_type() {
 fn unsupported_link_types_are_named_once() {
     let folder = Folder::new();
     folder.write("chain.toml", "");
-    let file = capture("radiotap.pcap");
+    let mut bytes = fs::read(capture("radiotap.pcap")).expect("a file");
+    bytes[20] = 163;
+    folder.write("avs.pcap", bytes);
+    let file = folder.at("avs.pcap");
     for (arguments, frames) in [
         (vec!["meter", "-o", "/dev/null", "-r"], "2 frames of"),
         (vec!["run", "chain.toml", "-r"], "2 frames of"),
@@ -136,7 +139,7 @@ fn unsupported_link_types_are_named_once() {
         let said = stderr(&output);
         assert_eq!(said.matches("warning").count(), 1, "{said}");
         let expected = format!(
-            "packetloom: warning: {}: {frames} link type 127 (IEEE802_11_RADIOTAP) cannot be parsed",
+            "packetloom: warning: {}: {frames} link type 163 (IEEE802_11_AVS) cannot be parsed",
             file.display()
         );
         assert!(said.starts_with(&expected), "{said}");

@@ -15,8 +15,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use framings::{GUESSED, INNERMOST, INNERMOST_GUESSED, SURE};
-use packetloom_testing::{corpus, has_tshark};
+use framings::{Behind, GUESSED, INNERMOST, INNERMOST_GUESSED, LINKS, OnLink, SURE, has_packets_alone};
+use packetloom_testing::{amount, corpus, has_tshark};
 use serde_json::Value;
 use support::{json, packetloom, packets, succeed};
 
@@ -323,6 +323,92 @@ fn no_ip_passes_where_everything_is_denied() {
     assert!(found > frames / 10 && passed > frames / 10, "{found}, {passed}");
 }
 
+/// Packets behind a link header: alone, in SNAP, MPLS or a VLAN, and in something that never carries IP.
+fn on_link(link: u16, put: OnLink) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    for (version, packet) in both() {
+        let ethertype = if version == 4 { 0x0800 } else { 0x86dd };
+        frames.push(put(Behind { ethertype, rest: &packet }));
+        if has_packets_alone(link) {
+            continue;
+        }
+        let vlan = [&[0, 1], &u16::to_be_bytes(ethertype)[..], &packet].concat();
+        let labels = [&[0, 1, 0x31, 64], &packet[..]].concat();
+        for (ethertype, rest) in [(0x8100, &vlan), (0x8847, &labels), (0x0806, &packet), (0x88cc, &packet)] {
+            frames.push(put(Behind { ethertype, rest }));
+        }
+    }
+    frames
+}
+
+/// Frames of a link type with some bytes changed, mostly before the packet.
+fn mutations_on_link(put: OnLink, link: u16, count: usize, random: &mut Random) -> Vec<Vec<u8>> {
+    const BYTES: [u8; 26] = [
+        0, 1, 2, 3, 4, 6, 8, 9, 0x0f, 0x10, 0x18, 0x20, 0x21, 0x40, 0x45, 0x48, 0x57, 0x60, 0x80, 0x82, 0x86,
+        0x88, 0x8f, 0xaa, 0xcc, 0xff,
+    ];
+    let frames = on_link(link, put);
+    (0..count)
+        .map(|_| {
+            let mut frame = frames[random.below(frames.len())].clone();
+            let until = frame.len().saturating_sub(both()[0].1.len()).max(8).min(frame.len());
+            for _ in 0..1 + random.below(4) {
+                frame[random.below(until)] = match random.below(3) {
+                    0 => random.below(256) as u8,
+                    _ => random.pick(&BYTES),
+                };
+            }
+            if random.below(8) == 0 {
+                frame.truncate(1 + random.below(frame.len() - 1));
+            }
+            frame
+        })
+        .collect()
+}
+
+#[test]
+fn ip_behind_every_link_header_meets_the_rules() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (capture, passed) = (folder.path().join("in.pcap"), folder.path().join("passed.pcap"));
+    let permit = "permit udp from 10.0.0.1 port 1000 to 10.0.0.2 port 53\n\
+        permit udp from 2001:db8::1 port 1000 to 2001:db8::2 port 53\ndefault deny\n";
+    for &(name, link, put) in LINKS {
+        let frames = both().map(|(version, packet)| {
+            put(Behind { ethertype: if version == 4 { 0x0800 } else { 0x86dd }, rest: &packet })
+        });
+        write_pcap(&capture, link.into(), &frames);
+        let summary = filter(DENY_ALL, &capture, &passed);
+        assert_eq!(summary["dropped"]["acl_default"], 2, "{name}: {summary}");
+        let summary = filter(permit, &capture, &passed);
+        assert_eq!(summary["passed"], 2, "{name}: {summary}");
+        // It takes attributes of NFLOG to be in the byte order of the file.
+        if has_tshark() && name != "NFLOG, big-endian" {
+            assert_eq!(with_ip(&capture), [1, 2], "{name}");
+        }
+        // A meter counts these, whatever the framing.
+        let mut command = packetloom();
+        command.args(["meter", "-o", "/dev/null", "--summary"]).arg(folder.path().join("s.json"));
+        succeed(command.arg("-r").arg(&capture));
+        assert_eq!(json(&folder.path().join("s.json"))["counted_packets"], 2, "{name}");
+    }
+}
+
+#[test]
+fn no_ip_of_other_link_types_passes_where_everything_is_denied() {
+    if !has_tshark() {
+        return;
+    }
+    let mut sums = [0; 3];
+    for &(name, link, put) in LINKS {
+        let count = amount(2_000, 100_000);
+        let counts = sweep(name, link.into(), &mutations_on_link(put, link, count, &mut Random(link.into())));
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    let [frames, found, passed] = sums;
+    println!("all: {frames} frames, tshark finds IP in {found}; passed {passed}");
+    assert!(found > frames / 10 && passed > frames / 20, "{sums:?}");
+}
+
 /// All numbers of a kind before packets of both versions.
 fn numbered(make: impl Fn(u16, u8, &[u8]) -> Vec<u8>) -> Vec<Vec<u8>> {
     let packets = both();
@@ -483,6 +569,38 @@ fn no_number_of_any_kind_has_ip_pass() {
     for link in [12, 14, 101, 228, 229] {
         sweeps.add("raw IP", link, move || {
             numbered(move |n, _, packet| [&n.to_be_bytes(), &packet[2..]].concat())
+        });
+    }
+    let ethertype = |version: u8| if version == 4 { 0x0800 } else { 0x86dd };
+    for (name, at) in [("802.11", 0), ("802.11, QoS", 24), ("radiotap", 0), ("radiotap", 2), ("radiotap", 4)]
+    {
+        let &(_, link, put) = LINKS.iter().find(|link| link.0 == name).expect("a header");
+        sweeps.add(&format!("{name}, byte {at}"), link.into(), move || {
+            numbered(|n, version, packet| {
+                let mut frame = put(Behind { ethertype: ethertype(version), rest: packet });
+                frame[at..at + 2].copy_from_slice(&n.to_be_bytes());
+                frame
+            })
+        });
+    }
+    for (what, link, before) in [
+        ("PPP", 9, &[][..]),
+        ("PPP in HDLC", 50, &[0xff, 3]),
+        ("PPP, second and third byte", 50, &[0xff]),
+        ("Cisco HDLC", 104, &[0x0f, 0]),
+        ("Frame Relay's address", 107, &[]),
+        ("Frame Relay", 107, &[0x18, 0x41]),
+        ("Frame Relay, NLPID", 107, &[0x18, 0x41, 3]),
+        ("Frame Relay, NLPID behind padding", 107, &[0x18, 0x41, 3, 0]),
+    ] {
+        sweeps.add(what, link, move || numbered(|n, _, packet| [before, &n.to_be_bytes(), packet].concat()));
+    }
+    for (what, link, len) in [("pflog", 117, 62), ("NFLOG", 239, 2)] {
+        sweeps.add(what, link, move || {
+            numbered(|n, _, packet| {
+                let attribute = if link == 239 { &[0xff, 0xff, 9, 0][..] } else { &[] };
+                [&n.to_be_bytes(), &vec![0; len][..], attribute, packet].concat()
+            })
         });
     }
     for seed in 10..20 {

@@ -68,8 +68,8 @@ pub struct Settings {
 /// Where packets come from: a capture or network interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A pcap or pcapng file.
-    Capture(PathBuf),
+    /// Pcap or pcapng files, folders of them, or patterns, as [`Selection::of`](packetloom_io::capture::Selection::of) takes them.
+    Captures(Vec<PathBuf>),
     /// Network interfaces, and what is done with their frames.
     Interfaces(Vec<String>, Mode),
 }
@@ -96,19 +96,20 @@ impl Origin {
         }
     }
 
-    /// The capture, if it is one.
-    pub fn capture(&self) -> Option<&Path> {
+    /// The captures, if it is such.
+    pub fn captures(&self) -> &[PathBuf] {
         match self {
-            Self::Capture(path) => Some(path),
-            Self::Interfaces(..) => None,
+            Self::Captures(paths) => paths,
+            Self::Interfaces(..) => &[],
         }
     }
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect();
         let (names, mode) = match self {
-            Self::Capture(path) => return path.display().fmt(f),
+            Self::Captures(captures) => (&paths(captures), &Mode::Monitor),
             Self::Interfaces(names, mode) => (names, mode),
         };
         match &names[..] {
@@ -127,12 +128,23 @@ pub const MAX_INTERFACES: usize = 64;
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "source")]
 pub struct Source {
-    /// A pcap or pcapng file, plain or in gzip or xz; "-" is standard input.
-    pub capture: Option<PathBuf>,
+    /// A pcap or pcapng file, plain or in gzip, xz or zstd; "-" is standard input. Or a folder, for the captures in it, a pattern with *, ? and
+    /// [...], or several of these: they are read as one, in the order of the times of their first packets.
+    pub capture: Option<Captures>,
     /// A network interface, or several.
     pub interface: Option<Names>,
     /// What is done with packets of interfaces; monitor unless given.
     pub mode: Option<SourceMode>,
+}
+
+/// One capture or several.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a capture in quotes, or several: [\"a.pcap\", \"b.pcap\"]")]
+pub enum Captures {
+    /// One.
+    One(PathBuf),
+    /// Several.
+    Several(Vec<PathBuf>),
 }
 
 /// One name or several.
@@ -163,7 +175,17 @@ impl Source {
             (_, None, Some(_)) => {
                 Err("mode without interface; expected interface = [\"eth0\", \"eth1\"]".into())
             }
-            (capture, None, None) => Ok(capture.map(|path| Origin::Capture(context.resolve(&path)))),
+            (None, None, None) => Ok(None),
+            (Some(captures), None, None) => {
+                let paths = match captures {
+                    Captures::One(path) => vec![path],
+                    Captures::Several(paths) if paths.is_empty() => {
+                        return Err("capture = []; expected one capture or several".into());
+                    }
+                    Captures::Several(paths) => paths,
+                };
+                Ok(Some(Origin::Captures(paths.iter().map(|path| context.resolve(path)).collect())))
+            }
             (None, Some(names), mode) => {
                 let names = match names {
                     Names::One(name) => vec![name],

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use packetloom_io::capture::{Findings, Truncation};
+use packetloom_io::capture::{FileReport, Findings, Truncation};
 use packetloom_io::port::{Arrivals, Departures};
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
@@ -31,6 +31,8 @@ pub struct Outcome {
     pub top_flows: TopFlows,
     /// Where and why the capture could not be read further.
     pub truncation: Option<Truncation>,
+    /// What is to be said of each of several captures, where there is anything; `findings` has nothing then.
+    pub files: Vec<FileReport>,
     /// What was odd about the packets that were read. Not part of the summary for machines: its counters have these packets.
     pub findings: Findings,
     /// Whether it was stopped before the end of its input.

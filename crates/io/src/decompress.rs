@@ -1,25 +1,32 @@
-//! gzip and xz, decoded up to the very byte where they are damaged.
+//! gzip, xz and zstd, decoded up to the very byte where they are damaged.
 //!
 //! Zeros between and behind gzip members are padding, as tapes and `dd` leave it, and are skipped, any number of them; so are
 //! zeros between and behind xz streams, in fours (xz format 2.2). Anything else behind the data is damage, like a member whose
-//! beginning is broken: `gzip` ignores it with a warning, but it may have held packets or rules.
+//! beginning is broken: `gzip` ignores it with a warning, but it may have held packets or rules. Between zstd frames (RFC 8878) there may
+//! be skippable ones, and no padding.
 //!
 //! The libraries' own readers drop what they decoded in the call that meets the damage, up to 32 KiB of gzip's content
-//! and 2 MiB of xz's. Their push interfaces count what they gave out before an error, so they are driven here.
+//! and 2 MiB of xz's. Their push interfaces count what they gave out before an error, so they are driven here. zstd's does not count, so it
+//! is given either bytes to decode or room for content: what takes content out then meets no damage.
+//!
+//! A zstd frame says how much of its content has to be kept in memory, up to 3.75 TiB. As the program `zstd` does, this takes 128 MiB at most.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::ops::Range;
 
 use flate2::{Crc, Decompress, FlushDecompress};
 use lzma_rust2::{Action, XzStream};
+use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 /// Compressed bytes that are read at once.
 const INPUT: usize = 1 << 16;
 /// Content that is decoded at once: more than gzip's window of 32 KiB, all of which the last call before damage may
 /// give out.
 const OUTPUT: usize = 1 << 16;
+/// Binary logarithm of the largest window that a zstd frame may ask for.
+const WINDOW_LOG: u32 = 27;
 
-/// The content of gzip members or xz streams one after another.
+/// The content of gzip members, xz streams or zstd frames one after another.
 pub(crate) struct Decompressor<R> {
     input: BufReader<R>,
     decoder: Decoder,
@@ -33,6 +40,7 @@ pub(crate) struct Decompressor<R> {
 enum Decoder {
     Gzip { place: Place, inflate: Decompress, crc: Crc, is_later: bool },
     Xz(Box<XzStream>),
+    Zstd { context: DCtx<'static>, is_within: bool },
 }
 
 /// Where in a gzip member the next bytes stand.
@@ -65,6 +73,17 @@ impl<R: Read> Decompressor<R> {
     /// Decodes xz.
     pub(crate) fn xz(input: R) -> Self {
         Self::new(input, Decoder::Xz(Box::new(XzStream::new(true))))
+    }
+
+    /// Decodes zstd (RFC 8878).
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for a decoder.
+    pub(crate) fn zstd(input: R) -> io::Result<Self> {
+        let mut context = DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
+        context.set_parameter(DParameter::WindowLogMax(WINDOW_LOG)).map_err(zstd_damage)?;
+        Ok(Self::new(input, Decoder::Zstd { context, is_within: false }))
     }
 
     fn new(input: R, decoder: Decoder) -> Self {
@@ -129,8 +148,86 @@ impl<R: Read> Decompressor<R> {
                     Err(e) => Ok(Step::Damage(len, e)),
                 }
             }
+            Decoder::Zstd { context, is_within: is_within @ false } => {
+                let magic = match zstd_magic(&mut self.input)? {
+                    Some(magic) => magic,
+                    None => return Ok(Step::End),
+                };
+                // The shortest header is longer, so all of it is taken.
+                context
+                    .decompress_stream(&mut OutBuffer::around(&mut [][..]), &mut InBuffer::around(&magic))
+                    .map_err(zstd_damage)?;
+                *is_within = true;
+                Ok(Step::Content(0))
+            }
+            Decoder::Zstd { context, is_within } => {
+                let mut content = OutBuffer::around(&mut output[..]);
+                context.decompress_stream(&mut content, &mut InBuffer::around(&[])).map_err(zstd_damage)?;
+                let len = content.pos();
+                if len > 0 {
+                    return Ok(Step::Content(len));
+                }
+                let bytes = self.input.fill_buf()?;
+                if bytes.is_empty() {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                let mut bytes = InBuffer::around(bytes);
+                let hint = context
+                    .decompress_stream(&mut OutBuffer::around(&mut [][..]), &mut bytes)
+                    .map_err(zstd_damage)?;
+                let read = bytes.pos();
+                self.input.consume(read);
+                *is_within = hint != 0;
+                Ok(Step::Content(0))
+            }
         }
     }
+}
+
+/// Whether these are the first bytes of a zstd frame, or of a skippable one.
+pub(crate) fn is_zstd(head: &[u8]) -> bool {
+    matches!(head, [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
+}
+
+/// Reads what a zstd frame begins with; none at the end.
+fn zstd_magic(input: &mut impl BufRead) -> io::Result<Option<[u8; 4]>> {
+    let mut magic = Vec::new();
+    input.take(4).read_to_end(&mut magic)?;
+    // Those that are cut, too.
+    let is_begun = [
+        [0x28, 0xb5, 0x2f, 0xfd],
+        [magic.first().map_or(0x50, |first| first & 0x0f | 0x50), 0x2a, 0x4d, 0x18],
+    ]
+    .iter()
+    .any(|known| known.starts_with(&magic));
+    if !is_begun {
+        return Err(damage(&format!(
+            "behind the zstd data stands {}; expected its end or another zstd frame, 28 b5 2f fd",
+            hexadecimal(&magic)
+        )));
+    }
+    match magic.first_chunk() {
+        Some(magic) => Ok(Some(*magic)),
+        None if magic.is_empty() => Ok(None),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// What an error of the zstd library means.
+fn zstd_damage(code: usize) -> io::Error {
+    // Codes of zstd_errors.h that say what users can do; they are negated.
+    match code.wrapping_neg() {
+        16 => damage(
+            "the zstd frame asks for a window of more than 128 MiB (zstd --long=28 or more); decompress it before, by zstd -dc --long=31",
+        ),
+        32 => damage("the zstd frame was made with a dictionary; decompress it before, by zstd -dc -D"),
+        64 => io::Error::new(io::ErrorKind::OutOfMemory, "no memory for the window of a zstd frame"),
+        _ => damage(zstd_safe::get_error_name(code)),
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
 /// Skips zeros.
@@ -152,9 +249,9 @@ fn header(input: &mut impl BufRead) -> io::Result<()> {
     let mut magic = Vec::new();
     input.take(2).read_to_end(&mut magic)?;
     if !MAGIC.starts_with(&magic) {
-        let found = magic.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
         return Err(damage(&format!(
-            "behind the gzip data stands {found}; expected its end, zeros, or another gzip member, 1f 8b"
+            "behind the gzip data stands {}; expected its end, zeros, or another gzip member, 1f 8b",
+            hexadecimal(&magic)
         )));
     }
     let mut fixed = [0; 8];

@@ -21,7 +21,9 @@ pub enum Error {
         path: String,
     },
     /// The file does not begin like a capture.
-    #[error("{path}: not a capture: it begins with {found}; expected pcap or pcapng, plain or in gzip or xz")]
+    #[error(
+        "{path}: not a capture: it begins with {found}; expected pcap or pcapng, plain or in gzip, xz or zstd"
+    )]
     NotACapture {
         /// The file.
         path: String,
@@ -43,6 +45,46 @@ pub enum Error {
         path: String,
         /// What is wrong, and what was expected.
         reason: String,
+    },
+    /// A folder has no captures in it.
+    #[error(
+        "{path}: a folder without captures; expected pcap or pcapng files in it, plain or in gzip, xz or zstd"
+    )]
+    NoCaptures {
+        /// The folder.
+        path: String,
+    },
+    /// Nothing has a name that matches a pattern.
+    #[error(
+        "{pattern}: nothing has such a name; expected captures, folders of captures, or a pattern that matches some"
+    )]
+    NoMatch {
+        /// The pattern.
+        pattern: String,
+    },
+    /// Something that looks like a pattern is none.
+    #[error("{pattern}: neither a file nor a pattern: {reason}; expected *, ? and [...] for parts of names")]
+    BadPattern {
+        /// What was given.
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// One capture under two names.
+    #[error("{first} and {second} are one file; expected each capture once")]
+    CaptureTwice {
+        /// A name.
+        first: String,
+        /// The other one.
+        second: String,
+    },
+    /// Several captures are opened twice: to find out which of them begins first, and to be read.
+    #[error(
+        "{path}: one of several captures, and no regular file; expected regular files, or this one alone"
+    )]
+    OneOfSeveral {
+        /// What cannot be opened twice.
+        path: String,
     },
     /// A frame without a link type cannot be written to a pcap file, which has one for all frames.
     #[error(

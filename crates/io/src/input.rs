@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Error;
-use crate::decompress::Decompressor;
+use crate::decompress::{Decompressor, is_zstd};
 use crate::map::Map;
 
 /// Set from outside (a signal handler, say) to make streams end as if their writer had closed them.
@@ -107,6 +107,7 @@ enum Compression {
     None,
     Gzip,
     Xz,
+    Zstd,
 }
 
 impl Compression {
@@ -115,6 +116,8 @@ impl Compression {
             Self::Gzip
         } else if head.starts_with(XZ) {
             Self::Xz
+        } else if is_zstd(head) {
+            Self::Zstd
         } else {
             Self::None
         }
@@ -139,6 +142,9 @@ pub(crate) fn stream(mut reader: impl Read + Send + 'static, live: Option<Sender
             Stream { reader: Box::new(Decompressor::gzip(whole)), compressed: true, live: None }
         }
         Compression::Xz => Stream { reader: Box::new(Decompressor::xz(whole)), compressed: true, live: None },
+        Compression::Zstd => {
+            Stream { reader: Box::new(Decompressor::zstd(whole)?), compressed: true, live: None }
+        }
     })
 }
 

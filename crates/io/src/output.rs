@@ -304,10 +304,10 @@ impl Output {
 }
 
 /// What tells files apart whatever they are called: [`Identity::of_input`], [`Identity::of_output`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity(Is);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Is {
     /// A regular file, by its device and inode.
     File(u64, u64),

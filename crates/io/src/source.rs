@@ -5,7 +5,7 @@ use std::time::Duration;
 use packetloom_packet::{Batch, PortNames, Timestamp};
 
 use crate::Error;
-use crate::capture::{Findings, Section, Sections, Truncation};
+use crate::capture::{FileReport, Findings, Section, Sections, Truncation};
 pub use crate::map::Paging;
 
 /// What a look at a source came to.
@@ -81,9 +81,14 @@ pub trait Source: Send {
         None
     }
 
-    /// What was odd about the frames given so far.
+    /// What was odd about the frames given so far; of several captures [`Source::files`] says it.
     fn findings(&self) -> Findings {
         Findings::default()
+    }
+
+    /// What is to be said of each of several captures that were read so far, in that order, where there is anything.
+    fn files(&self) -> Vec<FileReport> {
+        Vec::new()
     }
 
     /// Something the user should know, if there is any: that an interface went down.

@@ -30,6 +30,7 @@ fn text_is_decompressed_by_content() {
         two_members,
         gzip_stored(text.as_bytes(), 1_000).bytes,
         xz_stored(text.as_bytes(), 1_000).bytes,
+        zstd(text.as_bytes(), 3),
     ];
     for (index, bytes) in files.iter().enumerate() {
         let (_directory, path) = file(bytes);
@@ -45,8 +46,10 @@ fn text_is_decompressed_by_content() {
 
 #[test]
 fn short_text_is_not_taken_for_compressed() {
-    for text in ["", "x", "\x1f", "xz", "\u{fd}7zXZ", "12345", "123456", "1234567"] {
-        for compression in [Compression::Plain, Compression::Gzip, Compression::Xz] {
+    for text in
+        ["", "x", "\x1f", "xz", "\u{fd}7zXZ", "(\u{b5}/\u{fd}", "P*M\x17", "12345", "123456", "1234567"]
+    {
+        for compression in [Compression::Plain, Compression::Gzip, Compression::Xz, Compression::Zstd] {
             let (_directory, path) = file(&compression.of(text.as_bytes()));
             let mut found = String::new();
             open_text(&path).expect("opened").read_to_string(&mut found).expect("text");
@@ -58,7 +61,7 @@ fn short_text_is_not_taken_for_compressed() {
 #[test]
 fn broken_compressed_text_is_an_error_when_it_is_read() {
     let text = "a line\n".repeat(1_000);
-    for bytes in [gzip(text.as_bytes()), xz_stored(text.as_bytes(), 1_000).bytes] {
+    for bytes in [gzip(text.as_bytes()), xz_stored(text.as_bytes(), 1_000).bytes, zstd(text.as_bytes(), 3)] {
         let (_directory, path) = file(&bytes[..bytes.len() - 1]);
         assert!(open_text(&path).expect("opened").read_to_end(&mut Vec::new()).is_err());
     }
@@ -97,7 +100,7 @@ fn captures_that_are_none_are_named() {
         (b"", "empty; expected a pcap or pcapng capture"),
         (
             b"GET / HTTP/1.1",
-            "not a capture: it begins with 47 45 54 20 2f 20 48 54; expected pcap or pcapng, plain or in gzip or xz",
+            "not a capture: it begins with 47 45 54 20 2f 20 48 54; expected pcap or pcapng, plain or in gzip, xz or zstd",
         ),
         (&capture.bytes[..23], "cut within its pcap file header"),
         (b"\x0a\x0d\x0d\x0a\x1c\0\0\0\x4d\x3c\x2b\x1a", "cut within its pcapng file header"),

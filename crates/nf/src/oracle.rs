@@ -72,7 +72,8 @@ impl OraclePacket {
     pub fn new(nanos: u64, link: LinkType, frame: &[u8], wire_len: u32) -> Self {
         let mut layer2 = Layer2 { frame, headers: 0, basic: true, guessing: false };
         let ip = layer2.start(link.0).and_then(|at| layer3(&frame[at..], wire_len as usize, at, true));
-        Self { nanos, ip, other_framing: !layer2.basic, interface: None, mark: 0 }
+        let other_framing = !layer2.basic && !COUNTED_LINKS.contains(&link.0);
+        Self { nanos, ip, other_framing, interface: None, mark: 0 }
     }
 
     /// The packet as a log names it.
@@ -156,8 +157,177 @@ impl Layer2<'_> {
                 }
             }
             12 | 14 | 101 | 228 | 229 => Ok(0),
+            9 | 50 => self.serial_line(),
+            51 => self.ethertype(0, 0x8864),
+            104 => self.cisco_serial(),
+            105 => self.wifi(0, false),
+            107 => self.frame_relay(),
+            117 => self.pf_log(),
+            119 => {
+                self.has(8)?;
+                let known = [[0x44, 0, 0, 0, 144, 0, 0, 0], [0, 0, 0, 0x44, 0, 0, 0, 144]];
+                if !known.iter().any(|known| self.frame.starts_with(known)) {
+                    return Err(Reject::UnknownFraming);
+                }
+                self.has(144)?;
+                self.wifi(144, false)
+            }
+            127 => self.radiotap(),
+            239 => self.nf_log(),
             65535 => Err(Reject::UndefinedInterface),
             _ => Err(Reject::LinkType),
+        }
+    }
+
+    fn serial_line(&mut self) -> Step {
+        match self.byte(0)? {
+            0x0f | 0x8f => self.cisco_serial(),
+            0xff if self.byte(1)? != 3 => Err(Reject::UnknownFraming),
+            first => {
+                self.one_more()?;
+                self.ppp(if first == 0xff { 2 } else { 0 })
+            }
+        }
+    }
+
+    fn cisco_serial(&mut self) -> Step {
+        self.one_more()?;
+        self.has(4)?;
+        let is_known = self.byte(0)? & 0x7f == 0x0f;
+        match self.number(2)? {
+            0x2000 if is_known => Err(Reject::NotIp),
+            ethertype if is_known && ethertype >= 0x600 => self.ethertype(4, ethertype),
+            _ => Err(Reject::UnknownFraming),
+        }
+    }
+
+    fn frame_relay(&mut self) -> Step {
+        self.one_more()?;
+        // The last byte of the address is odd.
+        let mut at = 0;
+        while self.byte(at)? % 2 == 0 {
+            at += 1;
+            if at == 4 {
+                return Err(Reject::UnknownFraming);
+            }
+        }
+        if at == 0 {
+            return Err(Reject::UnknownFraming);
+        }
+        let number = self.number(at + 1)?;
+        if number / 256 != 3 {
+            if number < 0x600 {
+                return Err(Reject::UnknownFraming);
+            }
+            // A numbered frame, perhaps: nobody knows that it has no IP.
+            let step = self.ethertype(at + 3, number);
+            return if step == Err(Reject::NotIp) { Err(Reject::UnknownFraming) } else { step };
+        }
+        at += if number % 256 == 0 { 3 } else { 2 };
+        match self.byte(at)? {
+            0x80 => self.snap(at + 1),
+            0x82 | 0x83 => Err(Reject::NotIp),
+            0x8e | 0xcc => Ok(at + 1),
+            0xcf => self.ppp(at + 1),
+            _ => Err(Reject::UnknownFraming),
+        }
+    }
+
+    fn pf_log(&mut self) -> Step {
+        self.has(2)?;
+        let (len, family) = (usize::from(self.byte(0)?), self.byte(1)?);
+        if len < 45 {
+            return Err(Reject::UnknownFraming);
+        }
+        let words = len.div_ceil(4);
+        self.has(4 * words)?;
+        if [2, 24, 28, 30].contains(&family) { Ok(4 * words) } else { Err(Reject::UnknownFraming) }
+    }
+
+    fn nf_log(&mut self) -> Step {
+        self.has(4)?;
+        if ![[2, 0], [10, 0]].contains(&[self.byte(0)?, self.byte(1)?]) {
+            return Err(Reject::UnknownFraming);
+        }
+        let mut at = 4;
+        loop {
+            self.has(at + 4)?;
+            let (mut len, mut kind) = (self.number(at)?, self.number(at + 2)?);
+            // A kind is one byte: in little-endian it looks large.
+            if kind >= 256 {
+                (len, kind) = (len.swap_bytes(), kind.swap_bytes());
+            }
+            if !(1..256).contains(&kind) || len < 4 {
+                return Err(Reject::UnknownFraming);
+            }
+            let end = at + usize::from(len);
+            if kind == 9 {
+                let is_last = self.frame.len() < end + 4;
+                return if is_last { Ok(at + 4) } else { Err(Reject::UnknownFraming) };
+            }
+            at = end.div_ceil(4) * 4;
+            self.has(at)?;
+        }
+    }
+
+    fn radiotap(&mut self) -> Step {
+        self.has(8)?;
+        let len = usize::from(self.byte(2)?) + 256 * usize::from(self.byte(3)?);
+        if self.byte(0)? != 0 || len < 8 {
+            return Err(Reject::UnknownFraming);
+        }
+        self.has(len)?;
+        let (has_time, has_flags) = (self.byte(4)? % 2 == 1, self.byte(4)? / 2 % 2 == 1);
+        let mut at = 4;
+        loop {
+            let has_another = at + 4 <= len && self.byte(at + 3)? >= 128;
+            at += 4;
+            if !has_another {
+                break;
+            }
+        }
+        if has_time {
+            at = at.div_ceil(8) * 8 + 8;
+        }
+        if has_flags && at >= len {
+            return Err(Reject::UnknownFraming);
+        }
+        let is_padded = has_flags && self.byte(at)? / 32 % 2 == 1;
+        self.wifi(len, is_padded)
+    }
+
+    fn wifi(&mut self, at: usize, is_padded: bool) -> Step {
+        self.one_more()?;
+        self.has(at + 2)?;
+        let (first, flags) = (self.byte(at)?, self.byte(at + 1)?);
+        let is_null = [4, 5, 6, 7, 12, 14, 15].contains(&(first / 16));
+        match first % 16 {
+            // Management and control.
+            0 | 4 => return Err(Reject::NotIp),
+            8 if is_null => return Err(Reject::NotIp),
+            // With data that is not encrypted.
+            8 if first / 16 != 13 && flags & 0x40 == 0 => {}
+            _ => return Err(Reject::UnknownFraming),
+        }
+        let quality = at + if flags % 4 == 3 { 30 } else { 24 };
+        let mut body = quality;
+        if first >= 128 {
+            body += 2;
+            if flags >= 128 {
+                body += 4;
+            }
+        }
+        if is_padded {
+            body = at + (body - at).div_ceil(4) * 4;
+        }
+        self.has(body)?;
+        if self.byte(at + 22)? % 16 != 0 || first >= 128 && self.byte(quality)? >= 128 {
+            return Err(Reject::UnknownFraming);
+        }
+        let has_snap = self.frame[body..].starts_with(&[0xaa, 0xaa]);
+        match self.llc(body) {
+            Err(Reject::NotIp) if !has_snap => Err(Reject::UnknownFraming),
+            step => step,
         }
     }
 
@@ -450,6 +620,9 @@ impl Layer2<'_> {
         }
     }
 }
+
+/// Link types, not of Ethernet nor of this host, whose packets a meter counts whatever stands before them.
+const COUNTED_LINKS: [u16; 10] = [9, 50, 51, 104, 105, 107, 117, 119, 127, 239];
 
 /// PPP protocols that control links and networks.
 const CONTROL: [u16; 17] = [

@@ -13,7 +13,9 @@ use packetloom_packet::{Dscp, Headers, Key, KeyBits, LinkType, Reject, dissect};
 use proptest::prelude::*;
 
 use crate::frames::{Fragment, Packet, Transport, ethernet};
-use crate::framings::{GUESSED, INNERMOST, INNERMOST_GUESSED, SURE, Wrap, Wrap4Or6};
+use crate::framings::{
+    Behind, GUESSED, INNERMOST, INNERMOST_GUESSED, LINKS, SURE, Wrap, Wrap4Or6, has_packets_alone,
+};
 
 /// What the views say, in the oracle's words.
 fn views(link: u16, frame: &[u8], wire_len: u32) -> Result<OracleIp, Reject> {
@@ -86,6 +88,8 @@ enum Middle {
 #[derive(Clone, Debug)]
 struct OnLink {
     link: u16,
+    /// Which of the headers of that link type.
+    header: usize,
     vlans: Vec<u16>,
     middle: Middle,
     /// An EtherType instead of the right one.
@@ -93,6 +97,12 @@ struct OnLink {
     /// The address family of loopback headers, and whether it is little-endian.
     family: (u32, bool),
     packet: Packet,
+}
+
+/// One of the headers of a link type that is among [`LINKS`].
+fn of_link(link: u16, number: usize) -> Option<framings::OnLink> {
+    let of_type: Vec<_> = LINKS.iter().filter(|(_, other, _)| *other == link).collect();
+    (!of_type.is_empty()).then(|| of_type[number % of_type.len()].2)
 }
 
 const RAW: [u16; 5] = [12, 14, 101, 228, 229];
@@ -143,7 +153,11 @@ impl OnLink {
                 let family = if little { family.to_le_bytes() } else { family.to_be_bytes() };
                 [family.to_vec(), packet.clone()].concat()
             }
-            _ => packet.clone(),
+            link => match of_link(link, self.header) {
+                Some(put) if has_packets_alone(link) => put(Behind { ethertype: ip, rest: &packet }),
+                Some(put) => put(Behind { ethertype, rest: &rest }),
+                None => packet.clone(),
+            },
         };
         let before = frame.len() - packet.len();
         (frame, before)
@@ -159,13 +173,18 @@ impl OnLink {
                 7 => Some(Reject::NotIp),
                 _ => Some(Reject::UnknownFraming),
             },
-            link if RAW.contains(&link) => None,
-            1 | 113 | 276 => match (&self.middle, self.other) {
-                (Middle::None, Some(0x0806 | 0x88cc)) => Some(Reject::NotIp),
-                (Middle::None, Some(_)) => Some(Reject::UnknownFraming),
-                (Middle::Pppoe(0xc021), _) => Some(Reject::NotIp),
-                _ => None,
-            },
+            link if RAW.contains(&link) || has_packets_alone(link) => None,
+            link if [1, 113, 276].contains(&link) || of_link(link, 0).is_some() => {
+                match (&self.middle, self.other) {
+                    (Middle::None, Some(_)) | (Middle::Pppoe(0xc021), _) if self.may_be_numbered() => {
+                        Some(Reject::UnknownFraming)
+                    }
+                    (Middle::None, Some(0x0806 | 0x88cc)) => Some(Reject::NotIp),
+                    (Middle::None, Some(_)) => Some(Reject::UnknownFraming),
+                    (Middle::Pppoe(0xc021), _) => Some(Reject::NotIp),
+                    _ => None,
+                }
+            }
             65_535 => Some(Reject::UndefinedInterface),
             _ => Some(Reject::LinkType),
         }
@@ -173,6 +192,11 @@ impl OnLink {
 }
 
 impl OnLink {
+    /// Whether a frame of Frame Relay may have a control field of two bytes in place of an EtherType.
+    fn may_be_numbered(&self) -> bool {
+        self.link == 107 && self.frame().0[2] != 3
+    }
+
     /// Whether a pseudowire's channel may as well be the address of an Ethernet frame, whose EtherType is the beginning of the packet's source
     /// address then: one that may lead to IP.
     fn has_another_reading(&self) -> bool {
@@ -266,7 +290,9 @@ fn framings() -> impl Strategy<Value = Middle> {
 }
 
 fn on_link() -> impl Strategy<Value = OnLink> {
-    let link = prop::sample::select(vec![1, 1, 1, 113, 276, 0, 108, 12, 14, 101, 228, 229, 147, 127, 65_535]);
+    let others = [1, 1, 1, 113, 276, 0, 108, 12, 14, 101, 228, 229, 147, 163, 65_535];
+    let link =
+        prop::sample::select(others.into_iter().chain(LINKS.iter().map(|link| link.1)).collect::<Vec<_>>());
     let vlans = prop::collection::vec(prop::sample::select(vec![0x8100, 0x88a8, 0x9100, 0x9200]), 0..3);
     let middle = prop_oneof![
         4 => Just(Middle::None),
@@ -278,9 +304,17 @@ fn on_link() -> impl Strategy<Value = OnLink> {
     let other =
         prop_oneof![8 => Just(None), 1 => prop::sample::select(vec![0x0806, 46, 0x88cc]).prop_map(Some)];
     let family = (prop::sample::select(vec![2, 10, 24, 28, 30, 2, 7, 0x0200]), any::<bool>());
-    (link, vlans, middle, other, family, packet()).prop_map(|(link, vlans, middle, other, family, packet)| {
-        OnLink { link, vlans, middle, other, family, packet }
-    })
+    (link, 0..8usize, vlans, middle, other, family, packet()).prop_map(
+        |(link, header, vlans, middle, other, family, packet)| OnLink {
+            link,
+            header,
+            vlans,
+            middle,
+            other,
+            family,
+            packet,
+        },
+    )
 }
 
 /// What becomes of a frame on its way.
@@ -354,6 +388,10 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
         &[2, 0x81],
         &[0, 0x31, 0, 1],
         &[0xc0, 0x21, 8, 1, 0, 9, 0, 0x21],
+        &[0xff, 3],
+        &[3, 0xcc],
+        &[3, 0, 0x80, 0, 0, 0],
+        &[3, 0xcf],
     ];
     prop_oneof![
         3 => prop::sample::select(ethertypes).prop_map(|ethertype: u16| ethertype.to_be_bytes().to_vec()),
@@ -425,7 +463,9 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_alike(
-        link in prop::sample::select(vec![0, 1, 12, 14, 101, 108, 113, 228, 229, 276, 147]),
+        link in prop::sample::select(
+            vec![0, 1, 9, 12, 14, 50, 51, 101, 104, 105, 107, 108, 113, 117, 119, 127, 228, 229, 239, 276, 147],
+        ),
         bytes in prop::collection::vec(any::<u8>(), 0..100),
         wire_len: u32,
     ) {
@@ -435,7 +475,7 @@ proptest! {
     /// Headers that mean something at any place, in any order: most frames go a long way.
     #[test]
     fn heaps_of_headers_are_read_alike(
-        link in prop::sample::select(vec![1, 1, 1, 1, 113, 276]),
+        link in prop::sample::select(vec![1, 1, 1, 1, 113, 276, 9, 50, 51, 104, 105, 107]),
         pieces in prop::collection::vec(piece(), 1..24),
         packet in packet(),
         cut in prop::option::weighted(0.2, any::<prop::sample::Index>()),
@@ -443,6 +483,9 @@ proptest! {
         let mut bytes = match link {
             1 => vec![2; 12],
             113 => vec![0; 14],
+            104 => vec![0x0f, 0],
+            105 => [&[0x08][..], &[0; 23]].concat(),
+            107 => vec![0x18, 0x41],
             _ => vec![],
         };
         let mut pieces = pieces.concat();
@@ -487,9 +530,17 @@ fn cut_frames_are_read_alike_at_every_byte() {
                     .chain(framings)
                     .chain(innermost)
                 {
-                    for link in [1, 113, 276, 0, 101] {
+                    let others = [(1, 0), (113, 0), (276, 0), (0, 0), (101, 0)];
+                    // All headers with the packet behind them, and one of each with all framings.
+                    let all = if matches!(middle, Middle::None) { LINKS.len() } else { 0 };
+                    let numbered = LINKS.iter().take(all).enumerate().map(|(number, link)| {
+                        (link.1, LINKS[..number].iter().filter(|other| other.1 == link.1).count())
+                    });
+                    let some = [(9, 0), (104, 0), (105, 1), (107, 2)];
+                    for (link, header) in others.into_iter().chain(some).chain(numbered) {
                         let frame = OnLink {
                             link,
+                            header,
                             vlans: vec![0x88a8, 0x8100],
                             middle: middle.clone(),
                             other: None,

@@ -140,7 +140,7 @@ FUNCTION u32 headers_network(LOCAL const u8 *frame, u32 have, u32 len, u32 link)
     case LINK_NONE:
       return HEADERS_STOP | REJECT_UNDEFINED_INTERFACE;
     default:
-      return HEADERS_STOP | REJECT_UNSUPPORTED_LINK_TYPE;
+      return HEADERS_IS_LINK_BEYOND(link) ? HEADERS_STOP_BEYOND : HEADERS_STOP | REJECT_UNSUPPORTED_LINK_TYPE;
   }
   u32 is_loopback = link == LINK_NULL || link == LINK_LOOP;
   u32 stop = headers_stop(have, len, 0, bytes, is_loopback ? 4 : ethertype_at + 2, REJECT_LINK_TRUNCATED);

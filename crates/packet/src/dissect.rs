@@ -121,21 +121,29 @@ const SCTP_HEADER: usize = 12;
 #[inline(never)]
 fn unwrap_and_tell(link: LinkType, data: &[u8], is_other: impl FnOnce()) -> Result<&[u8], Reject> {
     let packet = framing::unwrap(link, data)?;
-    is_other();
+    if !link.is_beyond_kernels() {
+        is_other();
+    }
     Ok(packet)
 }
 
 /// Whether a frame is in a basic framing, as far as its captured bytes tell: Ethernet II, VLAN tags of the four usual types, MPLS with IP in it, PPPoE
-/// with an uncompressed protocol number, Linux cooked, BSD loopback and raw IP.
+/// with an uncompressed protocol number, Linux cooked, BSD loopback and raw IP; and any frame of a link type whose header kernels do not
+/// know, whatever is behind that.
 ///
 /// A meter counts these alone unless it is told to count all. Frames of other framings that carry IP have match keys, too.
 pub fn is_basic(link: LinkType, data: &[u8]) -> bool {
+    link.is_beyond_kernels() || is_in_short_walk(link, data)
+}
+
+/// Whether the short walk knows a frame's framing.
+fn is_in_short_walk(link: LinkType, data: &[u8]) -> bool {
     basic_network_layer(link, data) != Err(Reject::UnknownFraming)
 }
 
 /// Whether kernels leave the judgement of a frame to software since they do not know its framing.
 pub fn is_beyond_kernels(link: LinkType, data: &[u8]) -> bool {
-    !is_basic(link, data) && !kernel::is_never_ip(link, data)
+    !is_in_short_walk(link, data) && !kernel::is_never_ip(link, data)
 }
 
 /// Bytes of the headers of the most common frames: Ethernet's, IPv4's, and TCP's up to its checksum.
@@ -194,6 +202,7 @@ fn basic_network_layer(link: LinkType, data: &[u8]) -> Result<&[u8], Reject> {
             };
         }
         LinkType::NONE => return Err(Reject::UndefinedInterface),
+        _ if link.is_beyond_kernels() => return Err(Reject::UnknownFraming),
         _ => return Err(Reject::LinkType),
     };
     let rest = &data[len..];

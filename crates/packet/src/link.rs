@@ -9,20 +9,40 @@ impl LinkType {
     pub const NULL: Self = Self(0);
     /// Ethernet II.
     pub const ETHERNET: Self = Self(1);
+    /// PPP, framed as HDLC is, or not.
+    pub const PPP: Self = Self(9);
     /// Raw IP, the number some systems write for DLT_RAW.
     pub const RAW_BSD: Self = Self(12);
     /// Raw IP, the number OpenBSD writes for DLT_RAW.
     pub const RAW_OPENBSD: Self = Self(14);
+    /// PPP framed as HDLC is, or Cisco's HDLC.
+    pub const PPP_HDLC: Self = Self(50);
+    /// PPPoE, from its own header on.
+    pub const PPP_ETHER: Self = Self(51);
     /// Raw IP; the first nibble says which version.
     pub const RAW: Self = Self(101);
+    /// Cisco's HDLC.
+    pub const C_HDLC: Self = Self(104);
+    /// IEEE 802.11.
+    pub const IEEE802_11: Self = Self(105);
+    /// Frame Relay.
+    pub const FRELAY: Self = Self(107);
     /// OpenBSD loopback: a 4-byte address family in network byte order.
     pub const LOOP: Self = Self(108);
     /// Linux "cooked" capture.
     pub const SLL: Self = Self(113);
+    /// The log of OpenBSD's packet filter.
+    pub const PFLOG: Self = Self(117);
+    /// IEEE 802.11 behind the header of Prism's drivers.
+    pub const IEEE802_11_PRISM: Self = Self(119);
+    /// IEEE 802.11 behind a radiotap header.
+    pub const IEEE802_11_RADIOTAP: Self = Self(127);
     /// Raw IPv4.
     pub const IPV4: Self = Self(228);
     /// Raw IPv6.
     pub const IPV6: Self = Self(229);
+    /// The log of Linux' netfilter.
+    pub const NFLOG: Self = Self(239);
     /// Linux "cooked" capture, version 2.
     pub const SLL2: Self = Self(276);
     /// No link type: the frame names an interface that its capture does not describe. Such a frame counts as
@@ -31,17 +51,41 @@ impl LinkType {
     pub const NONE: Self = Self(u16::MAX);
 
     /// The link types whose frames can be parsed.
-    pub const SUPPORTED: [Self; 10] = [
+    pub const SUPPORTED: [Self; 20] = [
         Self::NULL,
         Self::ETHERNET,
+        Self::PPP,
         Self::RAW_BSD,
         Self::RAW_OPENBSD,
+        Self::PPP_HDLC,
+        Self::PPP_ETHER,
         Self::RAW,
+        Self::C_HDLC,
+        Self::IEEE802_11,
+        Self::FRELAY,
         Self::LOOP,
         Self::SLL,
+        Self::PFLOG,
+        Self::IEEE802_11_PRISM,
+        Self::IEEE802_11_RADIOTAP,
         Self::IPV4,
         Self::IPV6,
+        Self::NFLOG,
         Self::SLL2,
+    ];
+
+    /// Those whose headers kernels do not know: software looks at their frames.
+    pub(crate) const BEYOND_KERNELS: [Self; 10] = [
+        Self::PPP,
+        Self::PPP_HDLC,
+        Self::PPP_ETHER,
+        Self::C_HDLC,
+        Self::IEEE802_11,
+        Self::FRELAY,
+        Self::PFLOG,
+        Self::IEEE802_11_PRISM,
+        Self::IEEE802_11_RADIOTAP,
+        Self::NFLOG,
     ];
 
     /// The link type with a number that stands in a capture. 65,535 and larger numbers, which are unassigned, become
@@ -53,6 +97,11 @@ impl LinkType {
     /// Whether frames of this type can be parsed.
     pub fn is_supported(self) -> bool {
         Self::SUPPORTED.contains(&self)
+    }
+
+    /// Whether its headers are among those that only the walk over other framings steps over.
+    pub(crate) fn is_beyond_kernels(self) -> bool {
+        Self::BEYOND_KERNELS.contains(&self)
     }
 
     /// Its name in the registry without `LINKTYPE_`, for the common ones.

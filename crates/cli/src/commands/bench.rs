@@ -110,23 +110,31 @@ impl Drop for Temporary {
 }
 
 fn bench_meter(args: BenchMeterArgs) -> Done {
-    Files::default().input("-r", args.read.as_deref()).output("-o", args.output.as_deref()).check()?;
+    let captures = super::captures(&args.read)?;
+    Files::default().captures(Some("-r"), &captures).output("-o", args.output.as_deref()).check()?;
     let stop = stop_on_signals()?;
     let made = Temporary::new("traffic.pcap");
     let records = Temporary::new("flows.jsonl");
-    let (capture, workload) = match args.read {
-        Some(path) => {
+    let (captures, workload) = match &captures[..] {
+        [path] => {
             let name = path.file_name().unwrap_or(path.as_os_str()).display().to_string();
-            (path, name)
+            (captures, name)
         }
-        None => {
+        [_, ..] => {
+            let name = format!("{} captures", captures.len());
+            (captures, name)
+        }
+        [] => {
             super::generate::write_traffic(&made.0, &args.shape, &stop)?;
             let shape = &args.shape;
-            (made.0.clone(), format!("{} packets, {} flows, snap {}", shape.packets, shape.flows, shape.snap))
+            (
+                vec![made.0.clone()],
+                format!("{} packets, {} flows, snap {}", shape.packets, shape.flows, shape.snap),
+            )
         }
     };
     let options = meter::Options {
-        capture,
+        captures,
         output: args.output.unwrap_or_else(|| records.0.clone()),
         config: packetloom_nf::meter::Config {
             idle_timeout: args.timeouts.idle_timeout,

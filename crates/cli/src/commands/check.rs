@@ -9,7 +9,9 @@ use crate::args::CheckArgs;
 
 pub(crate) fn run(args: &CheckArgs) -> Done {
     let plan = Plan::new(Chain::load(&args.chain, args.ignore_flags)?);
-    let files = Files::default().input("chain file", Some(&args.chain)).plan(&plan, [false; 5]);
+    let captures = plan.chain().settings.source.as_ref().map_or(&[][..], |source| source.captures());
+    let files = Files::default().input("chain file", Some(&args.chain)).captures(None, captures);
+    let files = files.plan(&plan, [false; 4]);
     files.check().map_err(|clash| clash.in_chain(&args.chain))?;
     warn(&plan);
     write_text(&stdout(), &format!("{plan}\n"))

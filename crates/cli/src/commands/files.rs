@@ -47,6 +47,15 @@ impl Files {
         self
     }
 
+    /// Adds captures that are read, which an option of the command line names, or the chain file's source.
+    pub(crate) fn captures(mut self, option: Option<&str>, paths: &[PathBuf]) -> Self {
+        let (what, origin) = option.map_or(("source", Origin::Chain), |option| (option, Origin::Command));
+        for path in paths {
+            add(&mut self.inputs, what, Some(path), origin);
+        }
+        self
+    }
+
     /// Adds a file that an option of the command line writes.
     pub(crate) fn output(mut self, option: &str, path: Option<&Path>) -> Self {
         add(&mut self.outputs, option, path, Origin::Command);
@@ -86,13 +95,11 @@ impl Files {
         self
     }
 
-    /// Adds all that a plan's chain file names, but for what an option replaces: given are those for source, sink, dropped,
-    /// summary, control.
-    pub(crate) fn plan(mut self, plan: &Plan, [source, sink, dropped, summary, control]: [bool; 5]) -> Self {
+    /// Adds all that a plan's chain file names but its source, and but for what an option replaces: given are those for sink, dropped, summary,
+    /// control.
+    pub(crate) fn plan(mut self, plan: &Plan, [sink, dropped, summary, control]: [bool; 4]) -> Self {
         let settings = &plan.chain().settings;
         let own = |path: &Option<PathBuf>, is_replaced: bool| path.clone().filter(|_| !is_replaced);
-        let capture = settings.source.as_ref().and_then(|source| source.capture()).filter(|_| !source);
-        add(&mut self.inputs, "source", capture, Origin::Chain);
         add(&mut self.outputs, "sink", own(&settings.sink, sink).as_deref(), Origin::Chain);
         add(&mut self.outputs, "dropped", own(&settings.dropped, dropped).as_deref(), Origin::Chain);
         add(&mut self.outputs, "summary", own(&settings.run.summary, summary).as_deref(), Origin::Chain);

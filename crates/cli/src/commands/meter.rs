@@ -11,16 +11,17 @@ use packetloom_engine::{Chain, Outcome, Plan};
 use packetloom_nf::{Config, Context, meter};
 
 use super::files::Files;
-use super::{Signals, all_written, execute, origin, stop_on_signals};
+use super::{Signals, all_written, execute, origin, select, stop_on_signals};
 use crate::args::MeterArgs;
 use crate::control::{Controlled, Server};
 use crate::{Done, talk};
 
 pub(crate) fn run(args: MeterArgs) -> Done {
-    let files = Files::default().input("-r", args.read.as_deref()).output("-o", Some(&args.output));
+    let source = origin(&args.read, &args.interface, false)?.map(select).transpose()?;
+    let captures = source.as_ref().map_or(&[][..], |source| source.captures());
+    let files = Files::default().captures(Some("-r"), captures).output("-o", Some(&args.output));
     let files = files.output("--summary", args.summary.as_deref());
     files.output("--control", args.control.as_deref()).check()?;
-    let source = origin(args.read.as_deref(), &args.interface, false)?;
     let config = meter::Config {
         idle_timeout: args.timeouts.idle_timeout,
         active_timeout: args.timeouts.active_timeout,

@@ -22,7 +22,7 @@ use packetloom_engine::chain::Origin;
 use packetloom_engine::run::{Io, Life};
 use packetloom_engine::{Outcome, Outputs, Plan};
 use packetloom_io::Source;
-use packetloom_io::capture::{CaptureReader, CaptureWriter, PcapngWriter, Resolution};
+use packetloom_io::capture::{CaptureSeries, CaptureWriter, FileReport, PcapngWriter, Resolution, Selection};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_io::port::{Egress, Ingress, Mode};
@@ -55,15 +55,41 @@ struct Signals {
 }
 
 /// What the command line says of where packets come from.
-fn origin(read: Option<&Path>, interfaces: &[String], inline: bool) -> Result<Option<Origin>, Failure> {
+fn origin(read: &[PathBuf], interfaces: &[String], inline: bool) -> Result<Option<Origin>, Failure> {
     match (read, interfaces) {
-        (Some(capture), _) => Ok(Some(Origin::Capture(capture.into()))),
-        (None, []) => Ok(None),
-        (None, names) => {
+        ([_, ..], _) => Ok(Some(Origin::Captures(read.into()))),
+        ([], []) => Ok(None),
+        ([], names) => {
             let mode = if inline { Mode::Inline } else { Mode::Monitor };
             let source = Origin::interfaces(names.to_vec(), mode);
             source.map(Some).map_err(|why| Failure::Usage(format!("-i: {why}")))
         }
+    }
+}
+
+/// The captures that paths name; says what is left out.
+fn captures(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    /// Files that are named at most.
+    const NAMED: usize = 5;
+    let Selection { captures, left_out } = Selection::of(paths)?;
+    if !left_out.is_empty() {
+        let mut names: Vec<_> = left_out.iter().take(NAMED).map(|path| path.display().to_string()).collect();
+        if left_out.len() > NAMED {
+            names.push(format!("and {} more", left_out.len() - NAMED));
+        }
+        let names = names.join(", ");
+        talk::say(&format!(
+            "packetloom: warning: not read, since they do not begin like captures: {names}\n"
+        ));
+    }
+    Ok(captures)
+}
+
+/// The same source with the files that folders and patterns stand for.
+fn select(origin: Origin) -> Result<Origin, Failure> {
+    match origin {
+        Origin::Captures(paths) => Ok(Origin::Captures(captures(&paths)?)),
+        interfaces @ Origin::Interfaces(..) => Ok(interfaces),
     }
 }
 
@@ -81,8 +107,8 @@ struct Opened {
 
 fn open(origin: &Origin, stop: &Stop) -> Result<Opened, Failure> {
     match origin {
-        Origin::Capture(path) => {
-            let capture = CaptureReader::open(path, stop)?;
+        Origin::Captures(paths) => {
+            let capture = CaptureSeries::open(paths, stop)?;
             Ok(Opened {
                 egress: None,
                 name: capture.name().to_owned(),
@@ -122,7 +148,7 @@ fn execute(
     let Signals { stop, no_reload } = signals;
     // Interfaces are opened last: from then on packets wait, or are lost.
     let capture = match origin {
-        Origin::Capture(_) => Some(open(origin, &stop)?),
+        Origin::Captures(_) => Some(open(origin, &stop)?),
         Origin::Interfaces(..) => None,
     };
     let resolution = capture.as_ref().map_or(Resolution::Nanos, |capture| capture.resolution);
@@ -189,16 +215,27 @@ fn execute(
         }
         return Err(error.into());
     }
-    for warning in outcome.findings.warnings() {
+    if origin.captures().len() > 1 {
+        outcome.files.iter().for_each(warn_of);
+    } else {
+        let (truncation, findings) = (outcome.truncation.clone(), outcome.findings.clone());
+        warn_of(&FileReport { name, truncation, findings });
+    }
+    Ok(outcome)
+}
+
+/// Says what was odd about a capture.
+fn warn_of(report: &FileReport) {
+    let FileReport { name, truncation, findings } = report;
+    for warning in findings.warnings() {
         talk::say(&format!("packetloom: warning: {name}: {warning}\n"));
     }
-    if let Some(truncation) = &outcome.truncation {
+    if let Some(truncation) = truncation {
         let (reason, offset) = (&truncation.reason, truncation.offset);
         talk::say(&format!(
             "packetloom: warning: {name}: {reason} at byte {offset}; what came before was read\n"
         ));
     }
-    Ok(outcome)
 }
 
 /// Fails where something was left out of the outputs of a run over interfaces.

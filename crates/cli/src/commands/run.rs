@@ -10,7 +10,7 @@ use packetloom_io::output::Output;
 use signal_hook::consts::SIGHUP;
 
 use super::files::Files;
-use super::{Signals, all_written, execute, origin, stdout, stop_on_signals};
+use super::{Signals, all_written, execute, origin, select, stdout, stop_on_signals};
 use crate::args::RunArgs;
 use crate::control::{Controlled, Server};
 use crate::failure::Failure;
@@ -26,6 +26,7 @@ pub(crate) fn run(args: RunArgs) -> Done {
             format!("{} names no source; expected -r CAPTURE or -i INTERFACE", args.chain.display());
         return Err(Failure::Usage(message));
     };
+    let source = select(source)?;
     let mut plan = Plan::new(chain);
     if args.rules_changes.is_some() && plan.workers() > 1 {
         // Which packets come before a transaction is the order of arrival, which workers do not share.
@@ -34,7 +35,7 @@ pub(crate) fn run(args: RunArgs) -> Done {
     }
     let stdout = stdout();
     let json = args.json.then_some(&*stdout);
-    let files = files(&args, &plan, json);
+    let files = files(&args, &plan, source.captures(), json);
     files.check().map_err(|clash| clash.in_chain(&args.chain))?;
     check_life(&args)?;
     let restore = args.restore_state.as_deref().map(|file| restore(file, &mut plan)).transpose()?;
@@ -104,7 +105,7 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
             own.clone_from(by);
         }
     };
-    if let Some(source) = origin(args.read.as_deref(), &args.interface, args.inline)? {
+    if let Some(source) = origin(&args.read, &args.interface, args.inline)? {
         settings.source = Some(source);
     }
     replace(&mut settings.sink, &args.write);
@@ -124,20 +125,14 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
 }
 
 /// All that is read and written.
-fn files(args: &RunArgs, plan: &Plan, json: Option<&Path>) -> Files {
+fn files(args: &RunArgs, plan: &Plan, captures: &[PathBuf], json: Option<&Path>) -> Files {
     let mut files = Files::default()
         .input("chain file", Some(&args.chain))
-        .input("-r", args.read.as_deref())
+        .captures((!args.read.is_empty()).then_some("-r"), captures)
         .input("--rules-changes", args.rules_changes.as_deref())
         .plan(
             plan,
-            [
-                args.read.is_some() || !args.interface.is_empty(),
-                args.write.is_some(),
-                args.dropped.is_some(),
-                args.summary.is_some(),
-                args.control.is_some(),
-            ],
+            [args.write.is_some(), args.dropped.is_some(), args.summary.is_some(), args.control.is_some()],
         )
         .output("-w", args.write.as_deref())
         .output("--dropped", args.dropped.as_deref())

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use packetloom_io::capture::{Findings, Truncation};
+use packetloom_io::capture::{FileReport, Findings, Truncation};
 use packetloom_io::port::{Arrivals, Egress};
 
 use super::lifecycle::{Lifecycle, Runner};
@@ -110,6 +110,7 @@ pub(super) struct SourceReport {
     arrivals: Vec<Arrivals>,
     truncation: Option<Truncation>,
     findings: Findings,
+    files: Vec<FileReport>,
     stopped: bool,
 }
 
@@ -119,6 +120,7 @@ impl Intake<'_> {
             arrivals: self.source.arrivals()?,
             truncation: self.source.truncation().cloned(),
             findings: self.source.findings(),
+            files: self.source.files(),
             stopped: self.stop.load(Ordering::Relaxed),
         })
     }
@@ -203,6 +205,7 @@ impl Lifecycle<'_, '_> {
             top_flows,
             truncation: source.truncation,
             findings: source.findings,
+            files: source.files,
             stopped: source.stopped,
             elapsed: self.begun.elapsed(),
             shares: None,

@@ -6,12 +6,16 @@ mod pcapng;
 mod pcapng_writer;
 mod reader;
 mod sections;
+mod select;
+mod series;
 mod writer;
 
 pub use findings::{Findings, Overlong, Undefined};
 pub use pcapng_writer::PcapngWriter;
 pub use reader::{CaptureReader, Truncation};
 pub use sections::{Section, Sections};
+pub use select::Selection;
+pub use series::{CaptureSeries, FileReport};
 pub use writer::{CaptureWriter, EncodedFrames};
 
 pub use crate::map::Paging;

@@ -82,22 +82,25 @@ fn a_frame_without_a_link_type_is_not_written() {
 
 #[test]
 fn unsupported_link_types_are_named() {
-    let reading = read("radiotap.pcap");
-    assert_eq!(reading.findings.unsupported, [(127, 2)].into());
+    let mut bytes = std::fs::read(file("radiotap.pcap")).expect("a file");
+    assert!(read_bytes(&bytes).findings.warnings().is_empty());
+    // A header of another kind before 802.11.
+    bytes[20] = 163;
+    let reading = read_bytes(&bytes);
+    assert_eq!(reading.findings.unsupported, [(163, 2)].into());
     let warnings = reading.findings.warnings();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
-        warnings[0]
-            .starts_with("2 frames of link type 127 (IEEE802_11_RADIOTAP) cannot be parsed and count as "),
+        warnings[0].starts_with("2 frames of link type 163 (IEEE802_11_AVS) cannot be parsed and count as "),
         "{warnings:?}"
     );
-    assert!(warnings[0].contains("supported: 0 (NULL), 1 (ETHERNET), 12 (RAW), "), "{warnings:?}");
+    assert!(warnings[0].contains("supported: 0 (NULL), 1 (ETHERNET), 9 (PPP), 12 (RAW), "), "{warnings:?}");
 }
 
 #[test]
 fn many_link_types_are_summed_up() {
     let mut capture = Pcapng::new(Order::Big);
-    for link in [147, 1, 127, 2, 3, 4, 5, 65_535] {
+    for link in [147, 1, 163, 2, 3, 4, 5, 65_535] {
         capture.interface(link, 0, &[]);
     }
     for interface in [2, 2, 7, 0, 1, 3, 4, 5, 6] {
@@ -106,7 +109,7 @@ fn many_link_types_are_summed_up() {
     capture.simple(1, b"x");
     let warnings = read_bytes(&capture.capture.bytes).findings.warnings();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    let expected = "9 frames of link types 127 (IEEE802_11_RADIOTAP): 2, 147 (USER0): 2, 2: 1, 3 (AX25): 1, 4: 1, and 2 more cannot be parsed";
+    let expected = "9 frames of link types 147 (USER0): 2, 163 (IEEE802_11_AVS): 2, 2: 1, 3 (AX25): 1, 4: 1, and 2 more cannot be parsed";
     assert!(warnings[0].starts_with(expected), "{warnings:?}");
 
     // Numbers beyond 16 bits are named as they stand there.

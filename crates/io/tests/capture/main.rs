@@ -7,6 +7,7 @@ mod faults;
 mod pcap;
 mod pcapng;
 mod sections;
+mod series;
 mod stream;
 #[path = "../support/mod.rs"]
 mod support;

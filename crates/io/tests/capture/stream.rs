@@ -137,7 +137,9 @@ fn frames_that_came_are_given_before_more_is_waited_for() {
 fn frames_that_were_decompressed_are_given_before_more_is_waited_for() {
     let capture = three_frames();
     let second_ends = capture.within(70).1;
-    for stored in [gzip_stored(&capture.bytes, 5), xz_stored(&capture.bytes, 5)] {
+    for stored in
+        [gzip_stored(&capture.bytes, 5), xz_stored(&capture.bytes, 5), zstd_stored(&capture.bytes, 5)]
+    {
         // As many bytes as hold the second frame and a little of the third.
         let cut = stored.content.iter().position(|len| *len == second_ends + 8).expect("such a place");
         let (now, later) = stored.bytes.split_at(cut);
@@ -189,7 +191,12 @@ fn an_error_comes_after_the_frames_before_it() {
 fn interruptions_go_unnoticed() {
     let capture = three_frames();
     let interrupted = || Err(io::Error::from(io::ErrorKind::Interrupted));
-    for bytes in [capture.bytes.clone(), gzip(&capture.bytes), xz_stored(&capture.bytes, 50).bytes] {
+    for bytes in [
+        capture.bytes.clone(),
+        gzip(&capture.bytes),
+        xz_stored(&capture.bytes, 50).bytes,
+        zstd(&capture.bytes, 3),
+    ] {
         let mut steps = vec![interrupted(), interrupted()];
         for piece in bytes.chunks(5) {
             // The first read is for six bytes, to see what they are.
@@ -310,7 +317,7 @@ fn pipe() -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn a_named_pipe_is_a_stream() {
-    for compression in [Compression::Plain, Compression::Gzip, Compression::Xz] {
+    for compression in [Compression::Plain, Compression::Gzip, Compression::Xz, Compression::Zstd] {
         let capture = three_frames();
         let (_directory, path) = pipe();
         let bytes = compression.of(&capture.bytes);

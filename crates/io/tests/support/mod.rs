@@ -377,6 +377,7 @@ pub(crate) enum Compression {
     Plain,
     Gzip,
     Xz,
+    Zstd,
 }
 
 impl Compression {
@@ -385,23 +386,28 @@ impl Compression {
             Self::Plain => bytes.to_vec(),
             Self::Gzip => gzip(bytes),
             Self::Xz => xz_stored(bytes, 50).bytes,
+            Self::Zstd => zstd_stored(bytes, 50).bytes,
         }
     }
 }
 
-pub(crate) const WAYS: [Way; 12] = [
+pub(crate) const WAYS: [Way; 16] = [
     Way::File(Compression::Plain),
     Way::File(Compression::Gzip),
     Way::File(Compression::Xz),
+    Way::File(Compression::Zstd),
     Way::Bytes,
     Way::Pieces(1, Compression::Plain),
     Way::Pieces(1, Compression::Gzip),
     Way::Pieces(1, Compression::Xz),
+    Way::Pieces(1, Compression::Zstd),
     Way::Pieces(7, Compression::Plain),
     Way::Pieces(7, Compression::Gzip),
+    Way::Pieces(7, Compression::Zstd),
     Way::Pieces(4096, Compression::Plain),
     Way::Pieces(4096, Compression::Gzip),
     Way::Pieces(4096, Compression::Xz),
+    Way::Pieces(4096, Compression::Zstd),
 ];
 
 impl Way {
@@ -539,6 +545,43 @@ pub(crate) fn xz_stored(bytes: &[u8], size: usize) -> Stored {
     file.framing(&footer);
     file.framing(b"YZ");
     file
+}
+
+/// Compressed as zstd does it, with a checksum.
+pub(crate) fn zstd(bytes: &[u8], level: i32) -> Vec<u8> {
+    let mut context = zstd_safe::CCtx::create();
+    let mut file = vec![0; zstd_safe::compress_bound(bytes.len())];
+    for parameter in
+        [zstd_safe::CParameter::CompressionLevel(level), zstd_safe::CParameter::ChecksumFlag(true)]
+    {
+        context.set_parameter(parameter).expect("a parameter");
+    }
+    let len = context.compress2(&mut file[..], bytes).expect("memory can be written");
+    file.truncate(len);
+    file
+}
+
+/// A zstd frame (RFC 8878 section 3.1.1) with raw blocks of up to `size` bytes, without a checksum, whose window is that of this descriptor.
+pub(crate) fn zstd_with_window(bytes: &[u8], size: usize, window: u8) -> Stored {
+    let mut file = Stored::new();
+    file.framing(&[0x28, 0xb5, 0x2f, 0xfd, 0, window]);
+    for piece in bytes.chunks(size) {
+        file.pieces.push(file.bytes.len());
+        file.framing(&(piece.len() as u32 * 8).to_le_bytes()[..3]);
+        file.content(piece);
+    }
+    file.framing(&[1, 0, 0]);
+    file
+}
+
+/// The same with a window of 2 MiB.
+pub(crate) fn zstd_stored(bytes: &[u8], size: usize) -> Stored {
+    zstd_with_window(bytes, size, 11 << 3)
+}
+
+/// A zstd frame to be skipped, with so many bytes of content.
+pub(crate) fn zstd_skippable(kind: u8, len: u32) -> Vec<u8> {
+    [&[0x50 | kind, 0x2a, 0x4d, 0x18][..], &len.to_le_bytes(), &noise(len as usize)].concat()
 }
 
 /// Bytes without a pattern.

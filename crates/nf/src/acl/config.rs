@@ -19,7 +19,7 @@ use crate::{Context, Error, Prepared};
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "acl")]
 pub struct Config {
-    /// The rule file, in any format there is; may be in gzip or xz.
+    /// The rule file, in any format there is; may be in gzip, xz or zstd.
     pub rules: PathBuf,
     /// The rule file's format; recognised by content unless given.
     pub format: Option<FormatName>,

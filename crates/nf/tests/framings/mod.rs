@@ -106,3 +106,133 @@ pub(crate) const INNERMOST_GUESSED: &[(&str, Wrap4Or6)] =
 fn short(version: u8) -> u8 {
     if version == 4 { 0x21 } else { 0x57 }
 }
+
+/// What a link header is put before: the IP version, or what else has this EtherType (or a length, before LLC).
+#[derive(Clone, Copy)]
+pub(crate) struct Behind<'a> {
+    pub(crate) ethertype: u16,
+    pub(crate) rest: &'a [u8],
+}
+
+/// A link header and what is behind it, as a frame.
+pub(crate) type OnLink = fn(Behind<'_>) -> Vec<u8>;
+
+impl Behind<'_> {
+    /// An EtherType, and what is behind it: a length has none, so it goes behind a VLAN tag.
+    fn typed(self) -> Vec<u8> {
+        let (ethertype, rest) = match self.ethertype {
+            0..0x600 => tagged(0x8100, &[0, 1], self.ethertype, self.rest),
+            _ => (self.ethertype, self.rest.to_vec()),
+        };
+        [&ethertype.to_be_bytes()[..], &rest].concat()
+    }
+
+    /// LLC, and SNAP where there is an EtherType.
+    fn llc(self) -> Vec<u8> {
+        match self.ethertype {
+            0..0x600 => self.rest.to_vec(),
+            _ => snap([0, 0, 0], self.ethertype, self.rest),
+        }
+    }
+
+    /// A PPP protocol, and what is behind it: a bridged Ethernet frame where PPP has no number of its own.
+    fn ppp(self, is_short: bool) -> Vec<u8> {
+        let protocol = match self.ethertype {
+            0x0800 => [0, 0x21],
+            0x86dd => [0, 0x57],
+            0x8847 => [0x02, 0x81],
+            other => return [&[0, 0x31, 0, 1], &ethernet(2, other, self.rest)[..]].concat(),
+        };
+        let skip = usize::from(is_short && protocol[0] == 0);
+        [&protocol[skip..], self.rest].concat()
+    }
+
+    /// An 802.11 frame with these first bytes, and so many bytes of header, in which the last ones are of quality of service and HT.
+    fn wifi(self, control: [u8; 2], len: usize) -> Vec<u8> {
+        let mut header = vec![0x10; len];
+        header[..2].copy_from_slice(&control);
+        for (at, address) in [(4, 1u8), (10, 2), (16, 3), (24, 4)] {
+            if at + 6 <= len {
+                header[at..at + 6].copy_from_slice(&[2, 0, 0, 0, 0, address]);
+            }
+        }
+        // Sequence number, fragment 0.
+        header[22..24].copy_from_slice(&[0x50, 0x12]);
+        if control[0] & 0x80 != 0 {
+            let quality = if control[1] & 3 == 3 { 30 } else { 24 };
+            header[quality..quality + 2].copy_from_slice(&[5, 0]);
+        }
+        [header, self.llc()].concat()
+    }
+
+    /// Attributes of NFLOG before the packet, numbers in either byte order.
+    fn nflog(self, is_big: bool) -> Vec<u8> {
+        let family = if self.ethertype == 0x86dd { 10 } else { 2 };
+        let number = |number: u16| if is_big { number.to_be_bytes() } else { number.to_le_bytes() };
+        let attribute = |kind: u16, value: &[u8]| {
+            [
+                &number(value.len() as u16 + 4)[..],
+                &number(kind),
+                value,
+                &vec![0; value.len().wrapping_neg() % 4],
+            ]
+            .concat()
+        };
+        let [packet, prefix] = [attribute(1, &[8, 0, 3, 0]), attribute(10, b"log\0\0")];
+        [&[family, 0, 0, 5], &packet[..], &prefix, &attribute(9, self.rest)].concat()
+    }
+}
+
+/// Link headers, by hand.
+pub(crate) const LINKS: &[(&str, u16, OnLink)] = &[
+    ("PPP", 9, |b| b.ppp(false)),
+    ("PPP with a short number", 9, |b| b.ppp(true)),
+    ("PPP in HDLC", 9, |b| [vec![0xff, 3], b.ppp(false)].concat()),
+    ("PPP in HDLC with a short number", 50, |b| [vec![0xff, 3], b.ppp(true)].concat()),
+    ("Cisco HDLC for PPP", 50, |b| [vec![0x0f, 0], b.typed()].concat()),
+    ("PPPoE", 51, |b| [SESSION.to_vec(), b.ppp(false)].concat()),
+    ("Cisco HDLC", 104, |b| [vec![0x0f, 0], b.typed()].concat()),
+    ("Cisco HDLC to all", 104, |b| [vec![0x8f, 0], b.typed()].concat()),
+    ("802.11", 105, |b| b.wifi([0x08, 0x01], 24)),
+    ("802.11, QoS", 105, |b| b.wifi([0x88, 0x02], 26)),
+    ("802.11, four addresses", 105, |b| b.wifi([0x08, 0x03], 30)),
+    ("802.11, four addresses and QoS", 105, |b| b.wifi([0x88, 0x03], 32)),
+    ("802.11, QoS and HT", 105, |b| b.wifi([0x88, 0x81], 30)),
+    ("Frame Relay", 107, |b| match b.ethertype {
+        0x0800 => [&[0x18, 0x41, 3, 0xcc], b.rest].concat(),
+        0x86dd => [&[0x18, 0x41, 3, 0x8e], b.rest].concat(),
+        _ => [vec![0x18, 0x41], b.typed()].concat(),
+    }),
+    ("Frame Relay, SNAP", 107, |b| {
+        let typed = b.typed();
+        [&[0x18, 0x41, 3, 0, 0x80, 0, 0, 0], &typed[..]].concat()
+    }),
+    ("Frame Relay, Cisco", 107, |b| [vec![0x18, 0x41], b.typed()].concat()),
+    ("Frame Relay, PPP", 107, |b| [vec![0x18, 0x41, 3, 0xcf], b.ppp(false)].concat()),
+    ("pflog", 117, |b| {
+        let family = if b.ethertype == 0x86dd { 24 } else { 2 };
+        [&[61, family, 0, 0], &b"em0\0"[..], &[0; 56], b.rest].concat()
+    }),
+    ("pflog of OpenBSD 4.9", 117, |b| {
+        let family = if b.ethertype == 0x86dd { 24 } else { 2 };
+        [&[100, family, 0, 0], &b"em0\0"[..], &[0; 92], b.rest].concat()
+    }),
+    ("Prism", 119, |b| [vec![0x44, 0, 0, 0, 144, 0, 0, 0], vec![0; 136], b.wifi([0x08, 0x01], 24)].concat()),
+    ("Prism, big-endian", 119, |b| {
+        [vec![0, 0, 0, 0x44, 0, 0, 0, 144], vec![0; 136], b.wifi([0x88, 0x01], 26)].concat()
+    }),
+    ("radiotap", 127, |b| [vec![0, 0, 8, 0, 0, 0, 0, 0], b.wifi([0x88, 0x02], 26)].concat()),
+    ("radiotap with a padded header", 127, |b| {
+        // Two words of fields; time at 16, flags at 24, rate.
+        let header = [0, 0, 26, 0, 0x07, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x20, 2];
+        let frame = b.wifi([0x88, 0x02], 26);
+        [&header[..], &frame[..26], &[0, 0], &frame[26..]].concat()
+    }),
+    ("NFLOG", 239, |b| b.nflog(false)),
+    ("NFLOG, big-endian", 239, |b| b.nflog(true)),
+];
+
+/// Whether packets alone are behind a link header, whatever their framing was.
+pub(crate) fn has_packets_alone(link: u16) -> bool {
+    [117, 239].contains(&link)
+}

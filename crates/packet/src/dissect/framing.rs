@@ -17,6 +17,8 @@ use crate::wire::link::{Loopback, Sll, Sll2};
 use crate::wire::{be16, be32};
 use crate::{LinkType, Reject};
 
+mod links;
+
 /// Headers that are stepped over beside VLAN tags and MPLS labels.
 pub const MAX_HEADERS: u32 = 16;
 
@@ -161,7 +163,7 @@ pub(super) fn unwrap(link: LinkType, frame: &[u8]) -> Result<&[u8], Reject> {
             let is_known = is_never_ip_family(header.family(link == LinkType::LOOP));
             Err(if is_known { Reject::NotIp } else { Reject::UnknownFraming })
         }
-        _ => Err(Reject::LinkType),
+        _ => walk.link(link),
     }
 }
 

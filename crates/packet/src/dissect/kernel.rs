@@ -12,7 +12,7 @@ use crate::{KeyBits, LinkType, Reject, protocol};
 /// `dissect(frame, have, len, link)` walks over the first `have` bytes of a frame of which `len` were captured. Its
 /// answer is that of [`dissect()`](super::dissect()) for all that was captured; or [`HEADERS_BEYOND`], where a byte that
 /// matters is not among the first, the IP packet does not say its length, or the framing is one that only software knows: none of
-/// the [basic](super::is_basic()) ones, nor an EtherType that never carries IP.
+/// those that [`is_basic`](super::is_basic()) names, nor an EtherType that never carries IP.
 pub const KERNEL: &str = include_str!("../dissect.kernel.c");
 
 /// In place of an IP version: the frame has no match key.
@@ -73,6 +73,7 @@ pub fn defines() -> Vec<(String, String)> {
     let protocols = |is_one: fn(u8) -> bool| (0..=u8::MAX).filter(move |&number| is_one(number));
     let questions = [
         one_of("HEADERS_IS_NEVER_IP", (0..=u16::MAX).filter(|&number| framing::is_never_ip(number))),
+        one_of("HEADERS_IS_LINK_BEYOND", LinkType::BEYOND_KERNELS.into_iter().map(|link| link.0)),
         one_of("HEADERS_IS_VLAN", (0..=u16::MAX).filter(|&number| ethernet::is_vlan(number))),
         one_of("HEADERS_IS_PPP_IP", (0..=u16::MAX).filter(is_ppp_ip)),
         one_of("HEADERS_IS_FAMILY_IP", (0..=u16::MAX).filter(is_family_ip)),

@@ -198,7 +198,67 @@ pub(crate) fn carriers() -> Vec<(&'static str, LinkType, Vec<u8>)> {
         ("raw, OpenBSD's number", LinkType::RAW_OPENBSD, vec![]),
         ("raw IPv4", LinkType::IPV4, vec![]),
         ("raw IPv6", LinkType::IPV6, vec![]),
+        ("PPP", LinkType::PPP, vec![0, 0x21]),
+        ("PPP, one byte", LinkType::PPP, vec![0x57]),
+        ("PPP in HDLC", LinkType::PPP, vec![0xff, 3, 0, 0x57]),
+        ("PPP in HDLC, one byte", LinkType::PPP_HDLC, vec![0xff, 3, 0x21]),
+        ("PPP in HDLC, MPLS", LinkType::PPP_HDLC, [vec![0xff, 3, 0x02, 0x81], label(true)].concat()),
+        ("Cisco HDLC for PPP", LinkType::PPP_HDLC, vec![0x0f, 0, 8, 0]),
+        ("PPPoE alone", LinkType::PPP_ETHER, pppoe(0x0021)),
+        ("Cisco HDLC", LinkType::C_HDLC, vec![0x0f, 0, 8, 0]),
+        ("Cisco HDLC to all, VLAN", LinkType::C_HDLC, [vec![0x8f, 0, 0x81, 0], tag(IPV6)].concat()),
+        ("Frame Relay", LinkType::FRELAY, vec![0x18, 0x41, 3, 0xcc]),
+        ("Frame Relay, four bytes of address", LinkType::FRELAY, vec![0x18, 0x40, 0x10, 0x01, 3, 0x8e]),
+        ("Frame Relay, SNAP", LinkType::FRELAY, vec![0x18, 0x41, 3, 0, 0x80, 0, 0, 0, 8, 0]),
+        ("Frame Relay, PPP", LinkType::FRELAY, vec![0x18, 0x41, 3, 0xcf, 0, 0x21]),
+        ("Frame Relay, Cisco", LinkType::FRELAY, vec![0x18, 0x41, 0x86, 0xdd]),
+        ("802.11", LinkType::IEEE802_11, wireless([0x08, 1], &[])),
+        ("802.11, QoS", LinkType::IEEE802_11, wireless([0x88, 2], &[5, 0])),
+        (
+            "802.11, four addresses, QoS, HT",
+            LinkType::IEEE802_11,
+            wireless([0x88, 0x83], &[4, 0, 0, 0, 0, 1, 5, 0, 0, 0, 0, 0]),
+        ),
+        ("802.11, first fragment", LinkType::IEEE802_11, wireless([0x08, 5], &[])),
+        (
+            "radiotap",
+            LinkType::IEEE802_11_RADIOTAP,
+            [vec![0, 0, 8, 0, 0, 0, 0, 0], wireless([0x08, 1], &[])].concat(),
+        ),
+        (
+            "radiotap, time, flags, padding",
+            LinkType::IEEE802_11_RADIOTAP,
+            [vec![0, 0, 17, 0, 3, 0, 0, 0], vec![0xff; 8], vec![0x20], wireless([0x88, 1], &[5, 0, 0, 0])]
+                .concat(),
+        ),
+        (
+            "radiotap, three words of fields",
+            LinkType::IEEE802_11_RADIOTAP,
+            [
+                vec![0, 0, 17, 0, 2, 0, 0, 0x80],
+                vec![0, 0, 0, 0x80, 0, 0, 0, 0],
+                vec![0x20],
+                wireless([0x88, 1], &[5, 0, 0, 0]),
+            ]
+            .concat(),
+        ),
+        (
+            "Prism",
+            LinkType::IEEE802_11_PRISM,
+            [vec![0x44, 0, 0, 0, 144, 0, 0, 0], vec![0; 136], wireless([0x08, 1], &[])].concat(),
+        ),
+        ("pflog", LinkType::PFLOG, [vec![61, 2], vec![0; 62]].concat()),
+        ("pflog, FreeBSD, IPv6", LinkType::PFLOG, [vec![72, 28], vec![0; 70]].concat()),
+        ("NFLOG", LinkType::NFLOG, vec![2, 0, 0, 5, 6, 0, 10, 0, b'a', 0, 0, 0, 0xff, 0xff, 9, 0]),
+        ("NFLOG, big-endian", LinkType::NFLOG, vec![10, 0, 0, 5, 0, 8, 0, 1, 8, 0, 3, 0, 0xff, 0xff, 0, 9]),
     ]
+}
+
+/// An 802.11 header of three addresses with these first bytes, more of it, and SNAP with IPv4.
+pub(crate) fn wireless(control: [u8; 2], more: &[u8]) -> Vec<u8> {
+    let addresses = [vec![2, 0, 0, 0, 0, 1], vec![2, 0, 0, 0, 0, 2], vec![2, 0, 0, 0, 0, 3]].concat();
+    let header = [&control, &[0, 0][..], &addresses, &[0x50, 0x12], more].concat();
+    [header, vec![0xaa, 0xaa, 3, 0, 0, 0, 8, 0]].concat()
 }
 
 /// Headers of the other framings that carry IP of a version: a name, the link type, the bytes.
