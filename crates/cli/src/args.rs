@@ -31,7 +31,8 @@ pub(crate) struct Cli {
 const EXIT_CODES: &str = "\
 Captures, rules, headers and outputs may be \"-\", standard input or output. Inputs may be in gzip or xz.
 The signal SIGUSR1 has run and meter print on standard error what they counted so far.
-Exit codes: 0, 1 a run that failed, 2 wrong usage, 69 no such device, interface or run, 78 bad chain, rules or state.";
+Exit codes: 0, 1 a run that failed, 2 wrong usage, 65 rules that a conversion would lose, 69 no such device, interface or run, 78 bad
+chain, rules or state.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -241,8 +242,9 @@ pub(crate) enum AclVerb {
     Classify(ClassifyArgs),
     /// Write rules in another format
     ///
-    /// What one format says and the other cannot is an error, or is left out and listed on standard error. Packets that no rule
-    /// matches get the same verdict in both: a list without a default denies them, and is written so that it does.
+    /// Rules that one format has and the other cannot say are listed on standard error, by kind, with totals and the first lines of
+    /// each. Unless --max-loss allows as many, nothing is written and the exit code is 65. Packets that no rule matches get the same
+    /// verdict in both: a list without a default denies them, and is written so that it does.
     Convert(ConvertArgs),
     /// Find rules that do nothing, and pairs of rules whose order matters
     ///
@@ -295,8 +297,16 @@ pub(crate) struct ConvertArgs {
     /// Format of the rules; recognised by content unless given
     #[arg(long, value_name = "FORMAT", value_parser = format_name())]
     pub(crate) from: Option<formats::Format>,
-    #[command(flatten)]
-    pub(crate) reading: Reading,
+    /// The list to take from rules that hold several, by its name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) list: Option<String>,
+    /// Rules that may be left out: so many, or such a share, as 5%. Where a rule that denies is left out, the result may permit more
+    /// than the rules did; where one that permits is left out, less
+    #[arg(long, value_name = "N|P%", default_value_t)]
+    pub(crate) max_loss: MaxLoss,
+    /// What is left out is always listed; --max-loss allows it
+    #[arg(long, hide = true)]
+    pub(crate) skip_unsupported: bool,
     /// The action of rules that have none of their own, as ClassBench's
     #[arg(long, value_name = "ACTION", value_enum)]
     pub(crate) rule_action: Option<ActionName>,
@@ -309,9 +319,58 @@ pub(crate) struct ConvertArgs {
     /// Write to this file
     #[arg(short = 'o', value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,
-    /// List what was left out as JSON lines
+    /// List what was left out as JSON lines on standard error: all of it, and the totals
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How much of a list may be lost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum MaxLoss {
+    /// So many rules.
+    Rules(u64),
+    /// So many of a hundred.
+    Percent(f64),
+}
+
+impl Default for MaxLoss {
+    fn default() -> Self {
+        Self::Rules(0)
+    }
+}
+
+impl MaxLoss {
+    /// Whether so many of all rules may be lost.
+    pub(crate) fn allows(self, lost: u64, rules: u64) -> bool {
+        match self {
+            Self::Rules(most) => lost <= most,
+            Self::Percent(percent) => lost as f64 * 100.0 <= percent * rules as f64,
+        }
+    }
+}
+
+impl fmt::Display for MaxLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rules(most) => most.fmt(f),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+impl FromStr for MaxLoss {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected =
+            || format!("{text:?}; expected a number of rules, such as 20, or a share of them, such as 5%");
+        if let Some(percent) = text.strip_suffix('%') {
+            let is_number = percent.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+            let percent = percent.parse().ok().filter(|percent| is_number && (0.0..=100.0).contains(percent));
+            return percent.map(Self::Percent).ok_or_else(expected);
+        }
+        text.parse().map(Self::Rules).map_err(|_| expected())
+    }
 }
 
 /// A format of rules by its name.

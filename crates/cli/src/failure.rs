@@ -15,6 +15,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// A bad chain, bad rules, or bad state: 78.
     Config(String),
+    /// Rules that would be lost: 65.
+    Loss(String),
     /// A device that is not there: 69.
     Unavailable(String),
     /// Whoever read our output has gone away: nothing to say.
@@ -28,6 +30,7 @@ impl Failure {
             Self::ClosedPipe => return ExitCode::SUCCESS,
             Self::Run(error) => (error.to_string(), 1),
             Self::Usage(message) => (message, 2),
+            Self::Loss(message) => (message, 65),
             Self::Unavailable(message) => (message, 69),
             Self::Config(message) => (message, 78),
         };
@@ -41,7 +44,10 @@ impl Failure {
     pub(crate) fn into_message(self) -> String {
         match self {
             Self::Run(error) => error.to_string(),
-            Self::Usage(message) | Self::Config(message) | Self::Unavailable(message) => message,
+            Self::Usage(message)
+            | Self::Config(message)
+            | Self::Loss(message)
+            | Self::Unavailable(message) => message,
             Self::ClosedPipe => "nobody reads the output".into(),
         }
     }

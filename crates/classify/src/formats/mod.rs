@@ -21,6 +21,7 @@ pub mod cisco;
 pub mod classbench;
 pub mod flowspec;
 pub mod iptables;
+mod loss;
 mod meet;
 mod names;
 pub mod native;
@@ -272,6 +273,38 @@ pub struct Reading {
     pub skipped: Vec<Skipped>,
     /// Where in the list it stood, as far as it may decide packets.
     pub gaps: Gaps,
+    /// What of the file's own rules became which.
+    pub origins: Origins,
+}
+
+/// Which of a file's own rules, counted in any order, each rule and each thing left out is from. One rule of a file may become
+/// several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origins {
+    /// That of each rule.
+    pub rules: Vec<u32>,
+    /// That of each thing left out.
+    pub skipped: Vec<u32>,
+    /// Others, which may have become nothing, and some of the same.
+    others: Vec<u32>,
+}
+
+impl Origins {
+    /// Stands for no rule of the file: for what it implies.
+    pub const NONE: u32 = u32::MAX;
+
+    /// How many rules the list had in its file.
+    pub fn count(&self) -> usize {
+        distinct([&self.rules, &self.skipped, &self.others].into_iter().flatten().copied())
+    }
+}
+
+/// How many different numbers there are, [`Origins::NONE`] not among them.
+pub fn distinct(origins: impl Iterator<Item = u32>) -> usize {
+    let mut origins: Vec<u32> = origins.filter(|&origin| origin != Origins::NONE).collect();
+    origins.sort_unstable();
+    origins.dedup();
+    origins.len()
 }
 
 /// Something that was left out because there are no words for it.
@@ -284,6 +317,32 @@ pub struct Skipped {
 }
 
 impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
+impl Skipped {
+    /// What things of this kind have in common: the construct without its values, such as `-m limit` or `-o`.
+    pub fn construct(&self) -> String {
+        loss::construct(&self.message)
+    }
+}
+
+/// A rule that was not written, because the format has no words for it or for some of its packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwritten {
+    /// Line of the file that the rule is from, from 1.
+    pub line: u32,
+    /// Its position, from 0.
+    pub position: usize,
+    /// What there are no words for.
+    pub reason: String,
+    /// The same with the rule in our own format.
+    pub message: String,
+}
+
+impl fmt::Display for Unwritten {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.message)
     }
@@ -367,13 +426,13 @@ pub fn write_rules(
     format: Format,
     options: &WriteOptions,
     writer: &mut dyn Write,
-) -> Result<Vec<Skipped>, WriteError> {
-    let mut writing = Writing { writer, options, skipped: Vec::new() };
+) -> Result<Vec<Unwritten>, WriteError> {
+    let mut writing = Writing { writer, options, unwritten: Vec::new(), positions: Vec::new() };
     if format == Format::Native {
         (format.description().write)(rules, &mut writing)?;
-        return Ok(writing.skipped);
+        return Ok(writing.unwritten);
     }
-    let mut others = Vec::with_capacity(rules.len());
+    let (mut others, mut positions) = (Vec::with_capacity(rules.len()), Vec::with_capacity(rules.len()));
     for (index, rule) in rules.iter().enumerate() {
         if rule.mark != 0 {
             writing.inexpressible(index, rule, "where no rule sets a mark")?;
@@ -381,10 +440,12 @@ pub fn write_rules(
             writing.inexpressible(index, rule, "where no rule names interfaces")?;
         } else {
             others.push(rule.clone());
+            positions.push(index);
         }
     }
+    writing.positions = positions;
     (format.description().write)(&others, &mut writing)?;
-    Ok(writing.skipped)
+    Ok(writing.unwritten)
 }
 
 /// Headers to be classified: IPv4 and IPv6 keys apart, and the order they came in.

@@ -84,7 +84,9 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
     let names = lists.names();
     let none = "no list of rules; expected \"set acl-plugin acl …\", or what \"show acl-plugin acl\" prints";
     let at = builder.choose(names.iter().map(String::as_str), none)?;
-    for (line, text) in &lists.lists[at].rules {
+    // A command holds a whole list in one line.
+    for (number, (line, text)) in (0..).zip(&lists.lists[at].rules) {
+        builder.statement(number);
         match rule(text) {
             Err(fault) => builder.fault(*line, fault)?,
             Ok((action, regions)) => {

@@ -53,8 +53,10 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
         rules.extend(rule.map(|rule| (line, rule)));
     }
     let mut unsupported = Elsewhere::new();
-    for (line, rule) in rules {
-        let taken = parse(rule).and_then(|rule| ruleset.rule(line, &rule, &mut unsupported));
+    // nft prints all of them in one line.
+    for (number, (line, rule)) in (0..).zip(rules) {
+        let at = Place { line, number };
+        let taken = parse(rule).and_then(|rule| ruleset.rule(at, &rule, &mut unsupported));
         taken.map_err(|message| builder.syntax(line, message))?;
     }
     let root = ruleset.root(options, &builder)?;
@@ -110,6 +112,14 @@ fn only(object: &RawValue) -> Result<(String, &RawValue), String> {
         (Some(one), None) => Ok(one),
         _ => Err("not an object with one name; expected a chain, a rule or a set".into()),
     }
+}
+
+/// Where a rule stands.
+#[derive(Clone, Copy)]
+struct Place {
+    line: u32,
+    /// Its number among the rules.
+    number: u32,
 }
 
 /// What has no equal outside of chains of type `filter`, each with its chain.
@@ -233,14 +243,14 @@ impl Ruleset {
         if self.chain_names.insert(name, self.chains.len()).is_some() {
             return Err(format!("chain {shown:?} stands twice"));
         }
-        self.chains.push(Chain { name: shown, policy, entries: Vec::new() });
+        self.chains.push(Chain { name: shown, policy, entries: Vec::new(), origins: Vec::new() });
         let is_postrouting = object.get("hook").and_then(Value::as_str) == Some("postrouting");
         self.bases.push(Base { everything, kind, is_postrouting });
         Ok(())
     }
 
     /// Takes a rule.
-    fn rule(&mut self, line: u32, object: &Value, elsewhere: &mut Elsewhere) -> Result<(), String> {
+    fn rule(&mut self, at: Place, object: &Value, elsewhere: &mut Elsewhere) -> Result<(), String> {
         let name = name(object, "chain")?;
         let Some(&chain) = self.chain_names.get(&name) else {
             return Err(format!("no chain {:?}; expected it among the chains", name.join(" ")));
@@ -249,16 +259,18 @@ impl Ruleset {
             // ARP is another kind of packets; the other families decide over IP packets as well.
             if name[0] != "arp" {
                 let construct = format!("a rule of the family {} has no equal here", name[0]);
-                elsewhere.push((chain, Unsupported::new(line, construct)));
+                elsewhere.push((chain, Unsupported::new(at.line, construct).of(at.number)));
             }
             return Ok(());
         };
         if let Some(kind) = self.bases[chain].kind.as_deref().filter(|kind| *kind != "filter") {
             let construct = format!("a rule of a chain of type {kind} has no equal here");
-            elsewhere.push((chain, Unsupported::new(line, construct).within(vec![everything])));
+            elsewhere
+                .push((chain, Unsupported::new(at.line, construct).of(at.number).within(vec![everything])));
             return Ok(());
         }
-        let entries = rule::entries(line, object, &name, everything, self)?;
+        self.chains[chain].origins.push(at.number);
+        let entries = rule::entries(at, object, &name, everything, self)?;
         self.chains[chain].entries.extend(entries);
         Ok(())
     }
