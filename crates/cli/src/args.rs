@@ -304,16 +304,22 @@ pub(crate) struct ConvertArgs {
     /// than the rules did; where one that permits is left out, less
     #[arg(long, value_name = "N|P%", default_value_t)]
     pub(crate) max_loss: MaxLoss,
+    /// What is done where the format cannot say what the rules say of fragments: VPP's rules take later fragments by addresses and
+    /// protocol, for example, whatever ports they ask for
+    #[arg(long, value_enum, value_name = "HOW", default_value_t)]
+    pub(crate) fragments: FragmentsName,
     /// What is left out is always listed; --max-loss allows it
     #[arg(long, hide = true)]
     pub(crate) skip_unsupported: bool,
     /// The action of rules that have none of their own, as ClassBench's
     #[arg(long, value_name = "ACTION", value_enum)]
     pub(crate) rule_action: Option<ActionName>,
-    /// Leave the flags column of ClassBench rules out
+    /// Leave the flags column of ClassBench rules out: rules match more packets, so those that permit permit more than the source, those
+    /// that deny permit less
     #[arg(long)]
     pub(crate) ignore_flags: bool,
-    /// Write conditions alone to a format that holds no actions and no default (classbench), instead of refusing the rules
+    /// Write conditions alone to a format that holds no actions and no default (classbench), instead of refusing the rules: the result
+    /// permits nothing and denies nothing by itself
     #[arg(long)]
     pub(crate) conditions_only: bool,
     /// Write to this file
@@ -322,6 +328,27 @@ pub(crate) struct ConvertArgs {
     /// List what was left out as JSON lines on standard error: all of it, and the totals
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How what rules say of fragments is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FragmentsName {
+    /// Exactly; rules that the format cannot say so are lost, see --max-loss
+    #[default]
+    Exact,
+    /// As if no packet were a fragment, for such rules alone. Packets that are no fragments get the same verdict as by the source. Of
+    /// fragments the result permits more where a rule permits, less where it denies; of rules for fragments alone, which are left out, it
+    /// is the other way round
+    Ignore,
+}
+
+impl From<FragmentsName> for formats::FragmentsAs {
+    fn from(name: FragmentsName) -> Self {
+        match name {
+            FragmentsName::Exact => Self::Exact,
+            FragmentsName::Ignore => Self::Ignored,
+        }
+    }
 }
 
 /// How much of a list may be lost.

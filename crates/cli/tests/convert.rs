@@ -215,6 +215,104 @@ fn losses_are_counted_in_rules_of_the_file() {
     }
 }
 
+/// What is done with packets by rules.
+fn actions(rules: &std::path::Path, packets: &[String]) -> Vec<String> {
+    let mut explain = packetloom();
+    explain.args(["acl", "explain", "--json"]).arg(rules);
+    packets.iter().for_each(|packet| {
+        explain.args(["--packet", packet]);
+    });
+    let lines = succeed(&mut explain);
+    let action =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["action"].to_string();
+    lines.lines().map(action).collect()
+}
+
+#[test]
+fn fragments_are_ignored_where_that_is_asked_for_and_nothing_else_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (own, out) = (folder.path().join("own.rules"), folder.path().join("out"));
+    // Of every kind, so that each format has no words for some.
+    let rules = "\
+permit tcp from 10.0.0.0/24 to 0.0.0.0/0 port 80 fragment not-later
+deny tcp from 10.0.1.0/24 to 0.0.0.0/0 port 80 fragment none
+permit tcp from 10.0.1.0/24 to 0.0.0.0/0 fragment first
+deny any from 10.0.2.0/24 to 0.0.0.0/0 fragment any
+permit tcp from 2001:db8::/32 to ::/0 port 443 fragment none
+deny udp from 2001:db8::/32 to ::/0 fragment first
+permit any from 10.0.0.0/16 to 0.0.0.0/0 fragment none
+default deny
+";
+    fs::write(&own, rules).expect("written");
+    let packets = |more: &str| -> Vec<String> {
+        let hosts = ["10.0.0.1", "10.0.1.1", "10.0.2.1", "10.1.0.1"];
+        let has_ports = more != " fragment later";
+        let mut packets = Vec::new();
+        for protocol in ["tcp", "udp"] {
+            for port in [80, 443, 1] {
+                let (v4, v6) =
+                    if has_ports { (format!(":{port}"), format!("]:{port}")) } else { Default::default() };
+                let open = if has_ports { "[" } else { "" };
+                packets.extend(hosts.map(|host| format!("{protocol} {host}{v4} > 192.0.2.1{v4}{more}")));
+                packets.extend(
+                    ["2001:db8::1", "2001:db9::1"]
+                        .map(|host| format!("{protocol} {open}{host}{v6} > {open}2001:db8::2{v6}{more}")),
+                );
+            }
+        }
+        packets
+    };
+    let whole = packets("");
+    let expected = actions(&own, &whole);
+    assert!(expected.contains(&"\"permit\"".into()) && expected.contains(&"\"deny\"".into()));
+    let convert = |to: &str, more: &[&str]| {
+        run(packetloom().args(["acl", "convert", "--to", to]).arg(&own).arg("-o").arg(&out).args(more))
+    };
+    for (to, said) in [
+        (
+            "vpp",
+            "fragments ignored in 7 of 7 rules: of fragments, 5 permit more than the source, 2 permit less\n",
+        ),
+        (
+            "cisco-ios",
+            "fragments ignored in 6 of 7 rules: of fragments, 4 permit more than the source, 2 permit less\n",
+        ),
+        (
+            "nftables",
+            "fragments ignored in 2 of 7 rules: of fragments, 2 permit more than the source, 0 permit less\n",
+        ),
+    ] {
+        let output = convert(to, &[]);
+        assert_eq!((output.status.code(), out.exists()), (Some(65), false), "{to}");
+        assert!(stderr(&output).contains("--fragments ignore writes"), "{to}: {}", stderr(&output));
+        let output = convert(to, &["--fragments", "ignore"]);
+        assert_eq!(output.status.code(), Some(0), "{to}: {}", stderr(&output));
+        assert!(stderr(&output).starts_with(&format!("packetloom: {said}")), "{to}: {}", stderr(&output));
+        assert_eq!(actions(&out, &whole), expected, "{to}");
+        fs::remove_file(&out).expect("removed");
+    }
+    // What it does to fragments is what it says: a rule that permits permits more of them here.
+    let output = convert("vpp", &["--fragments", "ignore", "--json"]);
+    let lines: Vec<serde_json::Value> =
+        stderr(&output).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let first = serde_json::json!({
+        "file": own.display().to_string(), "line": 1, "approximated": "fragments", "permits": "more",
+        "rule": "permit tcp from 10.0.0.0/24 to 0.0.0.0/0 port 80 fragment not-later"
+    });
+    assert_eq!((lines.len(), &lines[0]), (8, &first));
+    let totals = serde_json::json!({ "rules": 7, "approximated": 7, "permit_more": 5, "permit_less": 2 });
+    assert_eq!(lines[7]["approximations"], totals);
+    let later = ["tcp 10.0.0.1 > 192.0.2.1 fragment later".to_owned()];
+    assert_eq!(
+        (actions(&own, &later), actions(&out, &later)),
+        (vec!["\"deny\"".into()], vec!["\"permit\"".into()])
+    );
+    // What a format can say is written as it is.
+    fs::write(&own, "permit any from 10.0.0.0/8 to 0.0.0.0/0\ndefault deny\n").expect("written");
+    let output = convert("vpp", &["--fragments", "ignore"]);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
+}
+
 #[test]
 fn classify_reads_every_format() {
     let folder = tempfile::tempdir().expect("a folder");

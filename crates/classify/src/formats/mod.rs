@@ -32,12 +32,14 @@ mod text;
 pub mod vpp;
 mod writing;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, BufRead, Write};
 use std::str::FromStr;
 
 use packetloom_packet::{Key, MatchKey4, MatchKey6};
 
+use crate::rule::Fragments;
 use crate::{Action, Gaps, Rule, RuleSet};
 use text::Input;
 use writing::Writing;
@@ -342,6 +344,13 @@ pub struct Unwritten {
     pub message: String,
 }
 
+impl Unwritten {
+    /// Whether it is for what the rule says of fragments that there are no words for it ([`FragmentsAs::Ignored`]).
+    pub fn is_of_fragments(&self) -> bool {
+        self.reason.contains("fragments")
+    }
+}
+
 impl fmt::Display for Unwritten {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.message)
@@ -407,6 +416,41 @@ pub struct WriteOptions {
     /// Write the conditions of rules alone where the format holds no actions and no default (ClassBench), instead of refusing
     /// lists that have them.
     pub conditions_only: bool,
+    /// What is done where the format cannot say what rules say of fragments.
+    pub fragments: FragmentsAs,
+}
+
+/// How what rules say of fragments is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FragmentsAs {
+    /// As it is: a rule that the format has no words for is not written.
+    #[default]
+    Exact,
+    /// As if there were none, where the format has no words for it: packets that are no fragments get the same verdict, fragments
+    /// perhaps another. A rule for fragments alone is left out, any other one matches as many fragments as the format's rule does.
+    Ignored,
+}
+
+/// A rule whose fragments may get another verdict than it says ([`FragmentsAs::Ignored`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approximated {
+    /// Line of the file that the rule is from, from 1.
+    pub line: u32,
+    /// Its position, from 0.
+    pub position: usize,
+    /// Whether more fragments may be permitted than by the rule; otherwise fewer.
+    pub permits_more: bool,
+    /// The rule in our own format.
+    pub rule: String,
+}
+
+/// What became of rules that were written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Those that were not.
+    pub unwritten: Vec<Unwritten>,
+    /// Those that were written in part of their meaning.
+    pub approximated: Vec<Approximated>,
 }
 
 impl WriteOptions {
@@ -426,25 +470,77 @@ pub fn write_rules(
     format: Format,
     options: &WriteOptions,
     writer: &mut dyn Write,
+) -> Result<Written, WriteError> {
+    if options.fragments == FragmentsAs::Exact {
+        let unwritten = write_exactly(rules, format, options, writer)?;
+        return Ok(Written { unwritten, approximated: Vec::new() });
+    }
+    // Rules that there are words for stay as they are.
+    let trial = WriteOptions { skip_unsupported: true, ..options.clone() };
+    let trial = write_exactly(rules, format, &trial, &mut io::sink())?;
+    let of_fragments = trial.iter().filter(|rule| rule.is_of_fragments());
+    let mut without_words: Vec<usize> = of_fragments.map(|rule| rule.position).collect();
+    without_words.sort_unstable();
+    without_words.dedup();
+    let mut approximated = Vec::with_capacity(without_words.len());
+    // Each with its position.
+    let mut others: Vec<(usize, Rule)> = rules.iter().cloned().enumerate().collect();
+    for position in without_words {
+        let rule = &mut others[position].1;
+        let text = rule.to_string();
+        let is_whole = meet::matches_whole(rule);
+        let permits = rule.action != Some(Action::Deny);
+        let permits_more = permits == is_whole;
+        approximated.push(Approximated { line: rule.line, position, permits_more, rule: text });
+        rule.fragments = if is_whole { Fragments::All } else { Fragments::Later };
+    }
+    // Of rules for fragments alone nothing is left.
+    let mut at = approximated.iter().map(|rule| rule.position).peekable();
+    others.retain(|(position, rule)| at.next_if_eq(position).is_none() || meet::matches_whole(rule));
+    let (positions, others) = others.into_iter().unzip();
+    let unwritten = write_some(others, positions, format, options, true, writer)?;
+    let lost: HashSet<usize> = unwritten.iter().map(|rule| rule.position).collect();
+    approximated.retain(|rule| !lost.contains(&rule.position));
+    Ok(Written { unwritten, approximated })
+}
+
+/// Writes rules, each as it is.
+fn write_exactly(
+    rules: &[Rule],
+    format: Format,
+    options: &WriteOptions,
+    writer: &mut dyn Write,
 ) -> Result<Vec<Unwritten>, WriteError> {
-    let mut writing = Writing { writer, options, unwritten: Vec::new(), positions: Vec::new() };
+    write_some(rules.to_vec(), (0..rules.len()).collect(), format, options, false, writer)
+}
+
+/// Writes rules that have these positions.
+fn write_some(
+    rules: Vec<Rule>,
+    positions: Vec<usize>,
+    format: Format,
+    options: &WriteOptions,
+    ignores_fragments: bool,
+    writer: &mut dyn Write,
+) -> Result<Vec<Unwritten>, WriteError> {
+    let mut writing = Writing { writer, options, unwritten: Vec::new(), positions, ignores_fragments };
     if format == Format::Native {
-        (format.description().write)(rules, &mut writing)?;
+        (format.description().write)(&rules, &mut writing)?;
         return Ok(writing.unwritten);
     }
-    let (mut others, mut positions) = (Vec::with_capacity(rules.len()), Vec::with_capacity(rules.len()));
-    for (index, rule) in rules.iter().enumerate() {
+    let (mut kept, mut positions) = (Vec::with_capacity(rules.len()), Vec::with_capacity(rules.len()));
+    for (index, rule) in rules.into_iter().enumerate() {
         if rule.mark != 0 {
-            writing.inexpressible(index, rule, "where no rule sets a mark")?;
+            writing.inexpressible(index, &rule, "where no rule sets a mark")?;
         } else if rule.interfaces.is_some() && !format.names_interfaces() {
-            writing.inexpressible(index, rule, "where no rule names interfaces")?;
+            writing.inexpressible(index, &rule, "where no rule names interfaces")?;
         } else {
-            others.push(rule.clone());
-            positions.push(index);
+            kept.push(rule);
+            positions.push(writing.positions[index]);
         }
     }
     writing.positions = positions;
-    (format.description().write)(&others, &mut writing)?;
+    (format.description().write)(&kept, &mut writing)?;
     Ok(writing.unwritten)
 }
 

@@ -485,6 +485,7 @@ fn types_and_codes(types: (u16, u16), codes: (u16, u16)) -> Set<u16> {
 /// Writes one command.
 pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
     let default = writing.options.closing();
+    let ignores_fragments = writing.ignores_fragments;
     let mut is_empty = true;
     let mut put = |writing: &mut Writing<'_>, text: &str| {
         let before = if std::mem::take(&mut is_empty) { "set acl-plugin acl" } else { "," };
@@ -499,8 +500,10 @@ pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), Wri
                 Addresses::V6(source, destination) => format!("src {source} dst {destination}"),
                 Addresses::Any => EVERY[usize::from(v6)].into(),
             };
-            let one =
-                |protocol| conditions(&Rule { protocol, ..rule.clone() }, &rules[index + 1..], v6, default);
+            let one = |protocol| {
+                let rule = Rule { protocol, ..rule.clone() };
+                conditions(&rule, &rules[index + 1..], v6, default, ignores_fragments)
+            };
             let each: Result<Vec<_>, _> =
                 protocols(rule).and_then(|protocols| protocols.into_iter().map(one).collect());
             match each {
@@ -552,6 +555,7 @@ fn conditions(
     after: &[Rule],
     v6: bool,
     default: Action,
+    ignores_fragments: bool,
 ) -> Result<(Action, String), &'static str> {
     let action = rule.action.ok_or("where every rule has an action")?;
     let icmp = if v6 { ICMPV6 } else { ICMP };
@@ -569,7 +573,7 @@ fn conditions(
     if !matches!(rule.fragments, Fragments::All | Fragments::NotLater) {
         return Err("where fragments are not asked for");
     }
-    if matches_more(rule) && !meet::later_is_alike(rule, after, Some(default)) {
+    if !ignores_fragments && matches_more(rule) && !meet::later_is_alike(rule, after, Some(default)) {
         return Err("where later fragments are matched by addresses and protocol");
     }
     let mut text = rule.protocol.map_or_else(String::new, |protocol| format!(" proto {protocol}"));

@@ -13,8 +13,10 @@ pub(super) struct Writing<'a> {
     pub(super) options: &'a WriteOptions,
     /// What there are no words for.
     pub(super) unwritten: Vec<Unwritten>,
-    /// For each rule that the format's writer gets, its position among all of them; empty where these are all.
+    /// For each rule that the format's writer gets, its position among all of them.
     pub(super) positions: Vec<usize>,
+    /// Whether rules may match more fragments, or fewer, than they say.
+    pub(super) ignores_fragments: bool,
 }
 
 impl Writing<'_> {

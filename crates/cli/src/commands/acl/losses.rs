@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use packetloom_classify::formats::{Format, Origins, Reading, Skipped, Unwritten, distinct};
+use packetloom_classify::formats::{Approximated, Format, Origins, Reading, Skipped, Written, distinct};
 use serde_json::{Value, json};
 
 use crate::args::MaxLoss;
@@ -21,6 +21,8 @@ pub(crate) struct Losses {
     /// Rules in the file's list.
     rules: usize,
     lost: Vec<Loss>,
+    /// Rules whose fragments may get another verdict, each with the number of the file's rule.
+    approximated: Vec<(u32, Approximated)>,
 }
 
 /// Something left out.
@@ -30,6 +32,8 @@ struct Loss {
     group: String,
     /// The number of the file's rule that it is of.
     origin: u32,
+    /// Whether it is for what the rule says of fragments that the format has no words for it.
+    is_of_fragments: bool,
 }
 
 impl Losses {
@@ -37,18 +41,33 @@ impl Losses {
     pub(crate) fn of_reading(file: &str, reading: &Reading) -> Self {
         let lost = reading.skipped.iter().zip(&reading.origins.skipped).map(|(skipped, &origin)| {
             let Skipped { line, message } = skipped;
-            Loss { line: *line, message: message.clone(), group: skipped.construct(), origin }
+            Loss {
+                line: *line,
+                message: message.clone(),
+                group: skipped.construct(),
+                origin,
+                is_of_fragments: false,
+            }
         });
-        Self { file: file.into(), rules: reading.origins.count(), lost: lost.collect() }
+        Self {
+            file: file.into(),
+            rules: reading.origins.count(),
+            lost: lost.collect(),
+            approximated: Vec::new(),
+        }
     }
 
     /// Adds what there were no words for in a format.
-    pub(crate) fn add_unwritten(&mut self, unwritten: &[Unwritten], format: Format, origins: &Origins) {
-        self.lost.extend(unwritten.iter().map(|unwritten| Loss {
+    pub(crate) fn add_written(&mut self, written: &Written, format: Format, origins: &Origins) {
+        let origin = |position: usize| origins.rules.get(position).copied().unwrap_or(Origins::NONE);
+        let approximated = written.approximated.iter();
+        self.approximated.extend(approximated.map(|rule| (origin(rule.position), rule.clone())));
+        self.lost.extend(written.unwritten.iter().map(|unwritten| Loss {
             line: unwritten.line,
             message: unwritten.message.clone(),
             group: format!("{format}, {}", unwritten.reason),
-            origin: origins.rules.get(unwritten.position).copied().unwrap_or(Origins::NONE),
+            origin: origin(unwritten.position),
+            is_of_fragments: unwritten.is_of_fragments(),
         }));
     }
 
@@ -81,6 +100,50 @@ impl Losses {
         if !self.lost.is_empty() {
             talk::say(&if json { self.as_json() } else { self.as_text() });
         }
+        if !self.approximated.is_empty() {
+            talk::say(&if json { self.approximated_json() } else { self.approximated_text() });
+        }
+    }
+
+    /// Of how many rules of the file more fragments may be permitted, and of how many fewer; and how many they are together.
+    fn approximated(&self) -> [usize; 3] {
+        let count = |which: &dyn Fn(&Approximated) -> bool| {
+            distinct(self.approximated.iter().filter(|(_, rule)| which(rule)).map(|(origin, _)| *origin))
+        };
+        [count(&|rule| rule.permits_more), count(&|rule| !rule.permits_more), count(&|_| true)]
+    }
+
+    fn approximated_text(&self) -> String {
+        let [more, less, all] = self.approximated().map(|count| grouped(count as u64));
+        let mut text = format!(
+            "packetloom: fragments ignored in {all} of {}: of fragments, {more} permit more than the source, {less} permit less\n",
+            amount(self.rules as u64, "rule"),
+        );
+        for (_, Approximated { line, permits_more, rule, .. }) in self.approximated.iter().take(SHOWN) {
+            let way = if *permits_more { "more" } else { "less" };
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "    {}:{line}: permits {way}: {rule}", self.file);
+        }
+        if self.approximated.len() > SHOWN {
+            let _ = writeln!(text, "    and {} more", grouped((self.approximated.len() - SHOWN) as u64));
+        }
+        text
+    }
+
+    fn approximated_json(&self) -> String {
+        let mut text = String::new();
+        for (_, Approximated { line, permits_more, rule, .. }) in &self.approximated {
+            let way = if *permits_more { "more" } else { "less" };
+            let value = json!({
+                "file": self.file, "line": line, "approximated": "fragments", "permits": way, "rule": rule
+            });
+            let _ = writeln!(text, "{value}");
+        }
+        let [more, less, all] = self.approximated();
+        let totals =
+            json!({ "rules": self.rules, "approximated": all, "permit_more": more, "permit_less": less });
+        let _ = writeln!(text, "{}", json!({ "file": self.file, "approximations": totals }));
+        text
     }
 
     fn as_text(&self) -> String {
@@ -136,8 +199,17 @@ impl Losses {
         if self.lost.is_empty() || most.allows(lost as u64, rules as u64) {
             return Ok(());
         }
+        // What is lost for fragments need not be.
+        let of_fragments = self.lost.iter().filter(|loss| loss.is_of_fragments);
+        let hint = match distinct(of_fragments.map(|loss| loss.origin)) {
+            0 => String::new(),
+            count => format!(
+                ", and --fragments ignore writes {} of these with other verdicts for fragments alone",
+                grouped(count as u64)
+            ),
+        };
         Err(Failure::Loss(format!(
-            "{}: nothing is written, as {} of {} would be lost; expected {most} at most; --max-loss {} allows it",
+            "{}: nothing is written, as {} of {} would be lost; expected {most} at most; --max-loss {} allows it{hint}",
             self.file,
             grouped(lost as u64),
             amount(rules as u64, "rule"),

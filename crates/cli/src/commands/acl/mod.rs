@@ -269,6 +269,7 @@ pub(crate) fn convert(args: ConvertArgs) -> Done {
         default: reading.default,
         skip_unsupported: true,
         conditions_only: args.conditions_only,
+        fragments: args.fragments.into(),
     };
     let write = |writer: &mut dyn Write, name: &str| {
         formats::write_rules(&reading.rules.rules, args.to, &options, writer).map_err(|error| match error {
@@ -277,9 +278,9 @@ pub(crate) fn convert(args: ConvertArgs) -> Done {
         })
     };
     // Nothing is written before it is known what would be lost.
-    let unwritten = write(&mut Nowhere { stop: stop.clone() }, "the rules")?;
+    let written = write(&mut Nowhere { stop: stop.clone() }, "the rules")?;
     let mut losses = Losses::of_reading(&file, &reading);
-    losses.add_unwritten(&unwritten, args.to, &reading.origins);
+    losses.add_written(&written, args.to, &reading.origins);
     losses.report(args.json);
     losses.allow(args.max_loss)?;
     let output = Output::create(&args.output)?;
