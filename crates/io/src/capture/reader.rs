@@ -130,7 +130,8 @@ impl CaptureReader {
     ///
     /// The file cannot be read, is empty, is not a capture, has a bad file header, or ends within it.
     pub fn open(path: &Path, stop: &Stop) -> Result<Self, Error> {
-        let window = match input::open(path, stop)? {
+        let opened = input::open(path, stop).map_err(|error| error.expecting("a pcap or pcapng capture"));
+        let window = match opened? {
             Input::Mapped(map) => Window::Mapped { map, present: 0 },
             Input::Stream(stream) => Window::stream(stream),
         };

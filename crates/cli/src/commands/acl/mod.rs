@@ -34,7 +34,7 @@ const DEVICE_BATCH: usize = 1 << 18;
 
 /// Reads a rule file.
 fn read(path: &Path, options: &Options) -> Result<Reading, Failure> {
-    let mut reader = open_text(path)?;
+    let mut reader = open_text(path).map_err(|error| error.expecting("a rule file"))?;
     let file = path.display().to_string();
     let reading = formats::read_rules(&file, &mut *reader, options).map_err(Failure::rules)?;
     let Reading { rules, default, skipped, format, .. } = &reading;
@@ -151,7 +151,7 @@ fn rule_json(list: &List, position: u32) -> Value {
 
 /// Reads a file of headers.
 pub(super) fn read_headers(path: &Path) -> Result<Headers, Failure> {
-    let mut reader = open_text(path)?;
+    let mut reader = open_text(path).map_err(|error| error.expecting("a file of headers"))?;
     formats::read_headers(&path.display().to_string(), &mut *reader).map_err(|e| Failure::Run(e.into()))
 }
 
