@@ -64,6 +64,12 @@ impl From<packetloom_io::Error> for Failure {
         match error {
             error if error.is_broken_pipe() => Self::ClosedPipe,
             error @ packetloom_io::Error::NoInterface { .. } => Self::Unavailable(error.to_string()),
+            packetloom_io::Error::NotACapture { path, head, .. } if formats::looks_like(&head).is_some() => {
+                let what = formats::looks_like(&head).unwrap_or_default();
+                Self::Run(anyhow::anyhow!(
+                    "{path}: not a capture: it looks like {what}; expected pcap or pcapng, plain or in gzip or xz"
+                ))
+            }
             error => Self::Run(error.into()),
         }
     }

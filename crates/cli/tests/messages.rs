@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::io::Write;
 
 use support::{packetloom, run, stderr, succeed};
 
@@ -136,4 +137,109 @@ fn a_file_that_cannot_be_opened_is_named_with_what_was_expected() {
         assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}");
         assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
     }
+}
+
+#[test]
+fn a_file_of_another_kind_is_told_what_it_looks_like() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let gzip = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).expect("written");
+        encoder.finish().expect("compressed")
+    };
+    let list = "Chain INPUT (policy ACCEPT)\ntarget     prot opt source               destination\n";
+    for (name, bytes, what, advice) in [
+        ("list", list.as_bytes().to_vec(), "the output of iptables -L", "use iptables-save"),
+        ("list.gz", gzip(list.as_bytes()), "the output of iptables -L", "use iptables-save"),
+        (
+            "twice",
+            gzip(&gzip(b"default deny")),
+            "something that was compressed twice, by gzip",
+            "use gzip -d",
+        ),
+        (
+            "text",
+            b"table inet t {\n\tchain c {\n".to_vec(),
+            "a ruleset of nftables as text",
+            "use nft -j list ruleset",
+        ),
+        (
+            "script",
+            b"#!/bin/sh\niptables -A INPUT -j ACCEPT\n".to_vec(),
+            "commands of iptables",
+            "run them, and use iptables-save",
+        ),
+        (
+            "fragment",
+            b" 10 permit tcp any any eq 80\n".to_vec(),
+            "entries of a Cisco access list without its first line",
+            "use show access-lists",
+        ),
+        (
+            "part",
+            b"!\ninterface Gi0/1\n ip access-group WEB in\n".to_vec(),
+            "a Cisco configuration without an access list",
+            "use show access-lists",
+        ),
+        (
+            "page",
+            b"<!DOCTYPE html>\n<html></html>\n".to_vec(),
+            "a web page (HTML)",
+            "expected the file itself",
+        ),
+        ("chain", b"[[chain]]\nnf = \"acl\"\n".to_vec(), "a chain file", "use packetloom run"),
+        ("headers", b"tcp 10.0.0.1:1 > 10.0.0.2:2\n".to_vec(), "headers of packets", "--headers"),
+        ("zip", b"PK\x03\x04....".to_vec(), "a zip archive", "use unzip"),
+    ] {
+        fs::write(folder.path().join(name), bytes).expect("written");
+        for verb in ["check", "explain", "convert"] {
+            let more = match verb {
+                "explain" => &["--packet", "tcp 10.0.0.1:1 > 10.0.0.2:2"][..],
+                "convert" => &["--to", "vpp"],
+                _ => &[],
+            };
+            let output = run(packetloom().current_dir(&folder).args(["acl", verb, name]).args(more));
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(78), 0), "{name}");
+            let said = stderr(&output);
+            assert!(said.starts_with(&format!("packetloom: {name}: it looks like {what}")), "{said}");
+            assert!(said.contains(advice), "{said}");
+        }
+        let output = run(packetloom().current_dir(&folder).args(["meter", "-r", name]));
+        let said = stderr(&output);
+        assert!(said.contains(&format!("{name}: not a capture: it looks like {what}")), "{said}");
+        assert!(said.ends_with("expected pcap or pcapng, plain or in gzip or xz\n"), "{said}");
+    }
+    // Rules where a capture is expected, and the other way round.
+    for (name, bytes, expected) in [
+        (
+            "f.save",
+            &b"*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n"[..],
+            "it looks like rules (iptables); expected pcap",
+        ),
+        ("f.rules", b"permit any from any to any\n", "it looks like rules (native); expected pcap"),
+        ("f.json", b"{\"nftables\": []}\n", "it looks like JSON; expected pcap"),
+        ("f.txt", b"some words\n", "it looks like text; expected pcap"),
+        ("f.bin", b"\x01\x02\x03\x04", "it begins with 01 02 03 04; expected pcap"),
+    ] {
+        fs::write(folder.path().join(name), bytes).expect("written");
+        let output = run(packetloom().current_dir(&folder).args(["meter", "-r", name]));
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{name}");
+        assert!(stderr(&output).contains(expected), "{name}: {}", stderr(&output));
+    }
+    let capture = support::root().join("examples/edge/edge.pcap");
+    let check = |file: &std::path::Path| run(packetloom().args(["acl", "check"]).arg(file));
+    let said = stderr(&check(&capture));
+    assert!(said.contains("edge.pcap: it looks like a capture of packets; expected rules here"), "{said}");
+    let empty = folder.path().join("empty");
+    fs::write(&empty, "").expect("written");
+    let output = check(&empty);
+    assert_eq!(output.status.code(), Some(78));
+    assert!(
+        stderr(&output).contains("empty: empty; expected rules, or \"default permit\""),
+        "{}",
+        stderr(&output)
+    );
+    fs::write(&empty, "{\"a\": 1}\n").expect("written");
+    let said = stderr(&check(&empty));
+    assert!(said.contains("no \"nftables\"; expected JSON as \"nft -j list ruleset\" prints it"), "{said}");
 }

@@ -37,6 +37,8 @@ pub enum Error {
         path: String,
         /// The first bytes in hexadecimal.
         found: String,
+        /// More of them.
+        head: Vec<u8>,
     },
     /// The file ends within the header that says how to read it.
     #[error("{path}: cut within its {format} file header")]

@@ -21,6 +21,7 @@ pub mod cisco;
 pub mod classbench;
 pub mod flowspec;
 pub mod iptables;
+mod looks;
 mod loss;
 mod meet;
 mod names;
@@ -41,6 +42,7 @@ use packetloom_packet::{Key, MatchKey4, MatchKey6};
 
 use crate::rule::Fragments;
 use crate::{Action, Gaps, Rule, RuleSet};
+pub use looks::{Looks, looks_like};
 use text::Input;
 use writing::Writing;
 
@@ -365,10 +367,21 @@ impl fmt::Display for Unwritten {
 /// [`Error::List`], [`Error::Io`].
 pub fn read_rules(file: &str, reader: &mut dyn BufRead, options: &Options) -> Result<Reading, Error> {
     let mut input = Input::new(file, reader)?;
+    if let Some(Looks { what, advice }) = looks::binary(input.bytes()) {
+        return Err(Error::List { file: file.into(), message: format!("it looks like {what}; {advice}") });
+    }
     let format = options.format.unwrap_or_else(|| {
         let recognised = FORMATS.iter().find(|description| (description.recognises)(input.head()));
         recognised.map_or(Format::Native, |description| description.format)
     });
+    if options.format.is_none() && format == Format::Native {
+        if let Some(Looks { what, advice }) = looks::text(input.head()) {
+            return Err(Error::List {
+                file: file.into(),
+                message: format!("it looks like {what}; {advice}"),
+            });
+        }
+    }
     let description = format.description();
     if let (false, Some(list)) = (description.has_lists, &options.list) {
         let message =

@@ -27,6 +27,11 @@ impl<'a> Input<'a> {
         Ok(Self { file, reader: Cursor::new(head).chain(reader) })
     }
 
+    /// Its beginning.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.reader.get_ref().0.get_ref()
+    }
+
     /// Its beginning as text, as far as it is text.
     pub(super) fn head(&self) -> &str {
         let head = self.reader.get_ref().0.get_ref();

@@ -450,7 +450,9 @@ fn recognise(name: &str, head: &[u8]) -> Result<(Decoder, usize), Error> {
         Err(Error::Empty { path: path() })
     } else {
         let found = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
-        Err(Error::NotACapture { path: path(), found })
+        // As much as tells what it is.
+        let head = head[..head.len().min(1 << 12)].to_vec();
+        Err(Error::NotACapture { path: path(), found, head })
     }
 }
 

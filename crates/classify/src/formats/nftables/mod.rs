@@ -39,9 +39,14 @@ pub(super) fn recognises(head: &str) -> bool {
 
 pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, Error> {
     let mut builder = Builder::new(input.file, options);
-    let mut text = String::new();
-    let read = input.reader.by_ref().take(MAX_TEXT).read_to_string(&mut text);
+    let mut text = Vec::new();
+    let read = input.reader.by_ref().take(MAX_TEXT).read_to_end(&mut text);
     read.map_err(|source| Error::Io { file: input.file.into(), source })?;
+    let text = String::from_utf8(text).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count() as u32;
+        builder.syntax(line, no_ruleset("not UTF-8 text"))
+    })?;
     if text.len() as u64 == MAX_TEXT {
         return Err(builder.syntax(1, format!("more than {MAX_TEXT} bytes; expected a smaller ruleset")));
     }
@@ -85,11 +90,13 @@ fn parse(object: &RawValue) -> Result<Value, String> {
 
 /// The objects of a ruleset, each with its line; or the line of an error and what it is.
 fn objects(text: &str) -> Result<Vec<(u32, &RawValue)>, (u32, String)> {
-    let mut sections: BTreeMap<String, Vec<&RawValue>> = serde_json::from_str(text).map_err(|error| {
+    let mut sections: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(|error| {
         let line = u32::try_from(error.line()).unwrap_or(u32::MAX).max(1);
         (line, no_ruleset(error))
     })?;
     let objects = sections.remove("nftables").ok_or_else(|| (1, no_ruleset("no \"nftables\"")))?;
+    let objects: Vec<&RawValue> =
+        serde_json::from_str(objects.get()).map_err(|_| (1, no_ruleset("\"nftables\" is no list")))?;
     let mut line = 1u32;
     let mut from = 0;
     let with_line = |object: &'_ RawValue| {

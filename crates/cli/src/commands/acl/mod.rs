@@ -4,7 +4,7 @@ pub(crate) mod check;
 pub(crate) mod explain;
 mod losses;
 
-use std::io::{self, Write};
+use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,6 +36,12 @@ const DEVICE_BATCH: usize = 1 << 18;
 fn read(path: &Path, options: &Options) -> Result<Reading, Failure> {
     let mut reader = open_text(path).map_err(|error| error.expecting("a rule file"))?;
     let file = path.display().to_string();
+    // What cannot be read is told by whoever reads it.
+    if options.format.is_none() && reader.fill_buf().is_ok_and(<[u8]>::is_empty) {
+        return Err(Failure::Config(format!(
+            "{file}: empty; expected rules, or \"default permit\" or \"default deny\" for a list of none"
+        )));
+    }
     let reading = formats::read_rules(&file, &mut *reader, options).map_err(Failure::rules)?;
     let Reading { rules, default, skipped, format, .. } = &reading;
     // Only our own format has lists that say nothing at all; files of others are refused.
