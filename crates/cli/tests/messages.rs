@@ -243,3 +243,67 @@ fn a_file_of_another_kind_is_told_what_it_looks_like() {
     let said = stderr(&check(&empty));
     assert!(said.contains("no \"nftables\"; expected JSON as \"nft -j list ruleset\" prints it"), "{said}");
 }
+
+#[test]
+fn all_mistakes_of_a_file_are_told_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let told = |arguments: &[&str], name: &str, text: &str| {
+        fs::write(folder.path().join(name), text).expect("written");
+        let output = run(packetloom().current_dir(&folder).args(arguments).arg(name));
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(78), 0), "{text}");
+        stderr(&output)
+    };
+    let check = ["acl", "check"];
+    // One alone is told as before.
+    let one = "permti any from any to any\n";
+    let said = "f:1: \"permti\"; expected permit, deny or reflect; did you mean \"permit\"?\n";
+    assert_eq!(told(&check, "f", one), format!("packetloom: {said}"));
+    let several = "permit tpc from any to any\npermit any from any to any\ndefault dney\n";
+    let said = "\
+packetloom: f: 2 mistakes
+    f:1: protocol \"tpc\"; expected any, a name such as tcp, or a number from 0 to 255; did you mean \"tcp\"?
+    f:3: \"dney\"; expected permit or deny; did you mean \"deny\"?
+";
+    assert_eq!(told(&check, "f", several), said);
+    let said = told(&check, "f", &"x\n".repeat(77));
+    assert!(
+        said.starts_with("packetloom: f: 77 mistakes\n    f:1: ") && said.lines().count() == 22,
+        "{said}"
+    );
+    assert!(said.contains("\n    f:20: ") && said.ends_with("\n    and 57 more\n"), "{said}");
+    // In lists of every kind.
+    for (text, expected) in [
+        (
+            "ip access-list extended A\n permit tcq any any\n permit ip any any\n deny udp any any ew 1\n",
+            ["f:2: ", "f:4: "],
+        ),
+        ("set acl-plugin acl premit, dney\n", ["\"premit\"", "\"dney\""]),
+        (
+            "*filter\n:INPUT ACCEPT [0:0]\n-A INPT -j DROP\n-A INPUT -o x -j DROP\n-A INPUT -s x -j DROP\nCOMMIT\n",
+            ["f:3: ", "f:5: "],
+        ),
+        (
+            "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -o x -j DROP\n-A INPUT -m y -j DROP\nCOMMIT\n",
+            ["f:3: `-o x`", "f:4: `-m y`"],
+        ),
+        ("@10.0.0.0/8 x\n@10.0.0.0/9 y\n", ["f:1: ", "f:2: "]),
+    ] {
+        let said = told(&check, "f", text);
+        assert!(said.starts_with("packetloom: f: 2 mistakes\n"), "{said}");
+        expected.iter().for_each(|expected| assert!(said.contains(expected), "{said}"));
+    }
+    let chain =
+        "[sorce]\n[run]\nworkers = 0\n[[chain]]\nnf = \"acl\"\nrulez = \"x\"\n[[chain]]\nnf = \"metre\"\n";
+    let said = told(&["check"], "f.toml", chain);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0], "packetloom: f.toml: 4 mistakes");
+    for (line, (beginning, end)) in lines[1..].iter().zip([
+        ("    f.toml:1: unknown key \"sorce\"; expected one of ", "; did you mean \"source\"?"),
+        ("    f.toml:3: 0; expected a number from 1 to ", "256"),
+        ("    f.toml:6: unknown field `rulez`, expected one of ", "; did you mean \"rules\"?"),
+        ("    f.toml:8: nf is \"metre\"; expected ", "; did you mean \"meter\"?"),
+    ]) {
+        assert!(line.starts_with(beginning) && line.ends_with(end), "{line}");
+    }
+    assert_eq!(lines.len(), 5);
+}

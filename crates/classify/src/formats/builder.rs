@@ -69,6 +69,11 @@ impl<'a> Builder<'a> {
         self.origins.others.extend_from_slice(numbers);
     }
 
+    /// The file's name in messages.
+    pub(super) fn file(&self) -> &'a str {
+        self.file
+    }
+
     /// The error of a line that says something else than expected.
     pub(super) fn syntax(&self, line: u32, message: impl Into<String>) -> Error {
         Error::syntax(self.file, line, message.into())

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use super::Error;
 use super::builder::{Builder, Fault};
+use super::mistakes::Mistakes;
 use super::region::Region;
 use crate::{Action, Rule};
 
@@ -170,11 +171,16 @@ pub(super) fn flatten(
     let all = elsewhere.iter_mut().chain(of_chains.flat_map(|(list, _)| list));
     let mut left_out: Vec<(&mut Unsupported, &mut u32)> = all.filter_map(Item::as_left_out).collect();
     left_out.sort_by_key(|(unsupported, _)| unsupported.line);
+    let mut mistakes = Mistakes::default();
     for (unsupported, number) in left_out {
         let construct = std::mem::take(&mut unsupported.construct);
         builder.statement(unsupported.origin);
-        *number = builder.leave_out(unsupported.line, Fault::Unsupported(construct))?;
+        match builder.leave_out(unsupported.line, Fault::Unsupported(construct)) {
+            Ok(index) => *number = index,
+            Err(error) => mistakes.add(error)?,
+        }
     }
+    mistakes.end(builder.file())?;
     for (chain, _) in chains.iter().zip(&reached).filter(|(_, reached)| **reached) {
         builder.statements(&chain.origins);
     }

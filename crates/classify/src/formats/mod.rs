@@ -24,6 +24,7 @@ pub mod iptables;
 mod looks;
 mod loss;
 mod meet;
+mod mistakes;
 mod names;
 pub mod native;
 pub mod nftables;
@@ -43,6 +44,7 @@ use packetloom_packet::{Key, MatchKey4, MatchKey6};
 use crate::rule::Fragments;
 use crate::{Action, Gaps, Rule, RuleSet};
 pub use looks::{Looks, looks_like};
+pub use mistakes::did_you_mean;
 use text::Input;
 use writing::Writing;
 
@@ -89,10 +91,23 @@ pub enum Error {
         /// What stands there and what was expected.
         message: String,
     },
+    /// Several lines say something else than expected, or something that has no equal.
+    #[error("{}", mistakes::several(file, first, *more))]
+    Several {
+        /// Name of the file.
+        file: String,
+        /// The first of them, each of one line.
+        first: Vec<Error>,
+        /// How many follow.
+        more: usize,
+    },
 }
 
 impl Error {
-    fn syntax(file: &str, line: u32, message: String) -> Self {
+    fn syntax(file: &str, line: u32, mut message: String) -> Self {
+        if let Some(word) = mistakes::did_you_mean(&message) {
+            message += &format!("; did you mean {word:?}?");
+        }
         Self::Syntax { file: file.into(), line, message }
     }
 }
@@ -363,8 +378,8 @@ impl fmt::Display for Unwritten {
 ///
 /// # Errors
 ///
-/// [`Error::Syntax`] at the first line that is no rule, [`Error::Unsupported`] at the first that no rule of ours equals,
-/// [`Error::List`], [`Error::Io`].
+/// [`Error::Syntax`] of a line that is no rule, [`Error::Unsupported`] of one that no rule of ours equals, [`Error::Several`] of more
+/// than one, [`Error::List`], [`Error::Io`].
 pub fn read_rules(file: &str, reader: &mut dyn BufRead, options: &Options) -> Result<Reading, Error> {
     let mut input = Input::new(file, reader)?;
     if let Some(Looks { what, advice }) = looks::binary(input.bytes()) {
@@ -593,7 +608,7 @@ impl Headers {
 ///
 /// # Errors
 ///
-/// [`Error::Syntax`] at the first line that is no header, [`Error::Io`].
+/// [`Error::Syntax`] of a line that is no header, [`Error::Several`] of more than one, [`Error::Io`].
 pub fn read_headers(file: &str, reader: &mut dyn BufRead) -> Result<Headers, Error> {
     let mut headers = Headers::default();
     // A trace holds nothing but decimal numbers; our own headers have a '>' in them.

@@ -5,6 +5,7 @@ use std::iter::Peekable;
 use std::str::SplitAsciiWhitespace;
 
 use super::Error;
+use super::mistakes::Mistakes;
 
 /// A line may not be longer.
 pub(super) const MAX_LINE: usize = 1 << 16;
@@ -67,21 +68,30 @@ pub(super) fn raw_lines(
 ) -> Result<(), Error> {
     let mut buffer = Vec::new();
     let mut number = 0u32;
+    let mut mistakes = Mistakes::default();
     loop {
         buffer.clear();
         let read = reader.take(max as u64 + 1).read_until(b'\n', &mut buffer);
         if read.map_err(|source| Error::Io { file: file.into(), source })? == 0 {
-            return Ok(());
+            return mistakes.end(file);
         }
         number = number.saturating_add(1);
         let fail = |message| Error::syntax(file, number, message);
-        if buffer.len() > max {
-            return Err(fail(format!("longer than {max} bytes; expected one rule or header a line")));
-        }
-        let text = std::str::from_utf8(&buffer)
-            .map_err(|_| fail("not UTF-8 text; expected rules or headers".into()))?;
+        let text = if buffer.len() > max {
+            Err(fail(format!("longer than {max} bytes; expected one rule or header a line")))
+        } else {
+            std::str::from_utf8(&buffer).map_err(|_| fail("not UTF-8 text; expected rules or headers".into()))
+        };
+        let text = match text {
+            Ok(text) => text,
+            // What follows is no text of lines, either.
+            Err(error) => {
+                mistakes.add(error)?;
+                return mistakes.end(file);
+            }
+        };
         let text = if number == 1 { without_mark(text) } else { text };
-        each(number, text)?;
+        each(number, text).or_else(|error| mistakes.add(error))?;
     }
 }
 

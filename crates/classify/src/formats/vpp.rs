@@ -18,6 +18,7 @@ use std::net::IpAddr;
 use packetloom_packet::protocol::{ICMP, ICMPV6, SCTP, TCP, UDP};
 
 use super::builder::{Builder, Fault};
+use super::mistakes::Mistakes;
 use super::region::{self, Ends, Kinds, Region};
 use super::set::Set;
 use super::text::{self, Input, Words, number};
@@ -84,11 +85,12 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
     let names = lists.names();
     let none = "no list of rules; expected \"set acl-plugin acl …\", or what \"show acl-plugin acl\" prints";
     let at = builder.choose(names.iter().map(String::as_str), none)?;
+    let mut mistakes = Mistakes::default();
     // A command holds a whole list in one line.
     for (number, (line, text)) in (0..).zip(&lists.lists[at].rules) {
         builder.statement(number);
         match rule(text) {
-            Err(fault) => builder.fault(*line, fault)?,
+            Err(fault) => builder.fault(*line, fault).or_else(|error| mistakes.add(error))?,
             Ok((action, regions)) => {
                 let template = Rule { line: *line, ..Rule::any(Some(action)) };
                 for region in &regions {
@@ -97,6 +99,7 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
             }
         }
     }
+    mistakes.end(input.file)?;
     Ok(builder.finish(Format::Vpp, Some(Action::Deny)))
 }
 

@@ -16,6 +16,7 @@ mod write;
 use packetloom_packet::protocol::{ICMP, ICMPV6};
 
 use super::builder::Builder;
+use super::mistakes::Mistakes;
 use super::region::{self, Ends, Kinds, Region};
 use super::set::Set;
 use super::text::{self, Input};
@@ -84,11 +85,12 @@ fn entries(list: &List, config: &Config, builder: &mut Builder<'_>) -> Result<()
     let family = Region::of(family);
     builder.statements(&list.entries.iter().map(|(_, entry)| entry.line).collect::<Vec<_>>());
     let mut groups = Groups::new(&config.groups, icmp);
+    let mut mistakes = Mistakes::default();
     for (sequence, entry) in &list.entries {
         let meaning = match entry::parse(list.kind, &entry.text, &mut groups) {
             Ok(meaning) => meaning,
             Err(fault) => {
-                builder.fault_within(entry.line, fault, &family)?;
+                builder.fault_within(entry.line, fault, &family).or_else(|error| mistakes.add(error))?;
                 continue;
             }
         };
@@ -103,6 +105,7 @@ fn entries(list: &List, config: &Config, builder: &mut Builder<'_>) -> Result<()
             builder.region(&template, &region)?;
         }
     }
+    mistakes.end(builder.file())?;
     if list.kind == Kind::V6 {
         // Before it denies everything else, every IPv6 list permits neighbour discovery, as by two entries.
         let template =

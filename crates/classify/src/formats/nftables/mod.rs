@@ -24,6 +24,7 @@ use serde_json::value::RawValue;
 
 use super::builder::Builder;
 use super::chains::{self, Chain, Effect, Unsupported};
+use super::mistakes::Mistakes;
 use super::region::{Ends, Region};
 use super::text::Input;
 use super::{Error, Format, Options, Reading};
@@ -58,12 +59,14 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
         rules.extend(rule.map(|rule| (line, rule)));
     }
     let mut unsupported = Elsewhere::new();
+    let mut mistakes = Mistakes::default();
     // nft prints all of them in one line.
     for (number, (line, rule)) in (0..).zip(rules) {
         let at = Place { line, number };
         let taken = parse(rule).and_then(|rule| ruleset.rule(at, &rule, &mut unsupported));
-        taken.map_err(|message| builder.syntax(line, message))?;
+        taken.map_err(|message| builder.syntax(line, message)).or_else(|error| mistakes.add(error))?;
     }
+    mistakes.end(input.file)?;
     let root = ruleset.root(options, &builder)?;
     let (policy, everything) = (ruleset.chains[root].policy, ruleset.bases[root].everything.clone());
     let everything = everything.unwrap_or(Region::of(Ends::Any));
