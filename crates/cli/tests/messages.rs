@@ -307,3 +307,25 @@ packetloom: f: 2 mistakes
     }
     assert_eq!(lines.len(), 5);
 }
+
+#[test]
+fn rules_that_decide_no_packet_are_told_at_the_end_of_a_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules: String = (1..=2852).map(|port| format!("deny sctp from any to any port {port}\n")).collect();
+    fs::write(folder.path().join("f.rules"), rules + "permit any from any to any id all\n").expect("written");
+    let chain = "[[chain]]\nnf = \"acl\"\nrules = \"f.rules\"\n[run]\nsummary = \"f.json\"\n";
+    fs::write(folder.path().join("f.toml"), chain).expect("written");
+    let capture = support::root().join("examples/edge/edge.pcap");
+    let output = run(packetloom().current_dir(&folder).args(["run", "f.toml", "-r"]).arg(capture));
+    let said = stderr(&output);
+    let words = |line: &str| line.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = said.lines().map(words).collect();
+    let at = lines.iter().position(|line| line == "rules not hit 2852 of 2853").expect("the count");
+    assert_eq!(lines[at + 1], "rule 0, line 1: deny sctp from any to any port 1 no packets");
+    assert_eq!(lines[at + 10], "rule 9, line 10: deny sctp from any to any port 10 no packets");
+    assert_eq!(lines[at + 11], "and 2,842 more no packets");
+    let function = &support::json(&folder.path().join("f.json"))["functions"][0];
+    assert_eq!((&function["rules_hit"], &function["rules_not_hit"]), (&1.into(), &2852.into()));
+    let idle = function["not_hit"].as_array().expect("rules");
+    assert_eq!((idle.len(), &idle[2851]["line"], &idle[2851]["rule"]), (2852, &2852.into(), &2851.into()));
+}
