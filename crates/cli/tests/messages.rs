@@ -201,7 +201,8 @@ fn a_file_of_another_kind_is_told_what_it_looks_like() {
             let output = run(packetloom().current_dir(&folder).args(["acl", verb, name]).args(more));
             assert_eq!((output.status.code(), output.stdout.len()), (Some(78), 0), "{name}");
             let said = stderr(&output);
-            assert!(said.starts_with(&format!("packetloom: {name}: it looks like {what}")), "{said}");
+            assert!(said.starts_with(&format!("packetloom: {name}:")) && said.lines().count() == 1, "{said}");
+            assert!(said.contains(&format!(": it looks like {what}")), "{said}");
             assert!(said.contains(advice), "{said}");
         }
         let output = run(packetloom().current_dir(&folder).args(["meter", "-r", name]));

@@ -34,6 +34,8 @@ const BINARY: [(&[u8], &str, &str); 14] = [
 ];
 const CAPTURE: &str = "a capture of packets";
 const CAPTURES: &str = "expected rules here; captures are what -r of run and meter reads";
+/// What lines of our own rules begin with.
+const NATIVE: [&str; 5] = ["permit", "deny", "reflect", "default", "set"];
 /// Bytes that are looked at.
 const HEAD: usize = 1 << 12;
 
@@ -118,8 +120,9 @@ pub(super) fn text(head: &str) -> Option<Looks> {
         ref all => all,
     };
     if let ["permit" | "deny", rest @ ..] = entry
-        && !rest.is_empty()
+        && rest.len() > 1
         && !rest.contains(&"from")
+        && !rest.contains(&"to")
         && rest.iter().any(|word| matches!(*word, "any" | "host" | "eq" | "range" | "object-group"))
     {
         return looks(
@@ -127,7 +130,7 @@ pub(super) fn text(head: &str) -> Option<Looks> {
             "expected \"ip access-list extended NAME\" before them; use show access-lists",
         );
     }
-    if words.contains(&">") {
+    if words.contains(&">") && !NATIVE.contains(&words[0]) {
         return looks(
             "headers of packets",
             "expected rules; headers are what --headers of acl classify reads",
@@ -157,8 +160,7 @@ pub fn looks_like(head: &[u8]) -> Option<String> {
     }
     let format = FORMATS.iter().find(|description| (description.recognises)(head))?;
     let first = text::first_line(head);
-    let is_native =
-        ["permit ", "deny ", "reflect ", "default ", "set "].iter().any(|word| first.starts_with(word));
+    let is_native = first.split_ascii_whitespace().next().is_some_and(|word| NATIVE.contains(&word));
     Some(match format.format {
         Format::Native if !is_native => "text".into(),
         Format::Nftables => "JSON".into(),

@@ -58,8 +58,10 @@ pub(super) fn several(file: &str, first: &[Error], more: usize) -> String {
 /// The word that may have been meant where a message says `"WORD"…; expected WORDS`, or `unknown field `WORD`, expected WORDS`.
 pub fn did_you_mean(message: &str) -> Option<String> {
     /// What messages say beside the words that are expected.
-    const OTHERS: [&str; 12] =
-        ["and", "such", "name", "number", "none", "line", "end", "the", "for", "some", "with", "one"];
+    const OTHERS: [&str; 15] = [
+        "an", "as", "or", "and", "such", "name", "number", "none", "line", "end", "the", "for", "some",
+        "with", "one",
+    ];
     // It may have been asked already.
     if message.contains("; did you mean ") {
         return None;
@@ -75,7 +77,10 @@ pub fn did_you_mean(message: &str) -> Option<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+');
     let candidates = expected.split(|c: char| !is_part(c));
     let candidates: Vec<&str> =
-        candidates.filter(|other| other.len() > 1 && !OTHERS.contains(other) && *other != word).collect();
+        candidates.filter(|other| other.len() > 1 && !OTHERS.contains(other)).collect();
+    if candidates.contains(&word) {
+        return None;
+    }
     // The nearest one.
     let nearest = (0..=max).find_map(|max| candidates.iter().find(|other| text::is_near(&lower, other, max)));
     nearest.map(|other| (*other).to_owned())

@@ -391,9 +391,11 @@ pub fn read_rules(file: &str, reader: &mut dyn BufRead, options: &Options) -> Re
     });
     if options.format.is_none() && format == Format::Native {
         if let Some(Looks { what, advice }) = looks::text(input.head()) {
-            return Err(Error::List {
+            let message = format!("it looks like {what}; {advice}");
+            return Err(Error::Syntax {
                 file: file.into(),
-                message: format!("it looks like {what}; {advice}"),
+                line: text::first_line_number(input.head()),
+                message,
             });
         }
     }

@@ -109,6 +109,12 @@ pub(super) fn first_line(text: &str) -> &str {
     said.into_iter().find(|line| !line.is_empty()).unwrap_or_default()
 }
 
+/// The number of that line, from 1; 1 where there is none.
+pub(super) fn first_line_number(text: &str) -> u32 {
+    let at = text.lines().position(|line| !split_comment(line.trim_ascii()).0.is_empty());
+    at.map_or(1, |at| u32::try_from(at + 1).unwrap_or(u32::MAX))
+}
+
 /// The words of a line, taken one by one.
 pub(super) struct Words<'a>(pub(super) Peekable<SplitAsciiWhitespace<'a>>);
 

@@ -380,7 +380,11 @@ fn bad_lines_are_refused_with_what_was_expected() {
         ),
     ] {
         let at = 6 + line.lines().count();
-        assert_eq!(read(&table(line), false).unwrap_err(), format!("f:{at}: {message}"), "{line}");
+        assert_eq!(
+            read(&table(line), false).unwrap_err(),
+            format!("f:{at}: {}", crate::told(message)),
+            "{line}"
+        );
     }
     // Chains inside each other.
     let mut text = "*filter\n:INPUT ACCEPT\n".to_owned();
