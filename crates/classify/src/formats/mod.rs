@@ -389,15 +389,16 @@ pub fn read_rules(file: &str, reader: &mut dyn BufRead, options: &Options) -> Re
         let recognised = FORMATS.iter().find(|description| (description.recognises)(input.head()));
         recognised.map_or(Format::Native, |description| description.format)
     });
-    if options.format.is_none() && format == Format::Native {
-        if let Some(Looks { what, advice }) = looks::text(input.head()) {
-            let message = format!("it looks like {what}; {advice}");
-            return Err(Error::Syntax {
-                file: file.into(),
-                line: text::first_line_number(input.head()),
-                message,
-            });
-        }
+    if options.format.is_none()
+        && format == Format::Native
+        && let Some(Looks { what, advice }) = looks::text(input.head())
+    {
+        let message = format!("it looks like {what}; {advice}");
+        return Err(Error::Syntax {
+            file: file.into(),
+            line: text::first_line_number(input.head()),
+            message,
+        });
     }
     let description = format.description();
     if let (false, Some(list)) = (description.has_lists, &options.list) {

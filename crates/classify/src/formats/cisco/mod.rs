@@ -83,7 +83,7 @@ fn entries(list: &List, config: &Config, builder: &mut Builder<'_>) -> Result<()
         _ => (ICMP, Ends::ALL_V4),
     };
     let family = Region::of(family);
-    builder.statements(&list.entries.iter().map(|(_, entry)| entry.line).collect::<Vec<_>>());
+    builder.statements(&list.entries.values().map(|entry| entry.line).collect::<Vec<_>>());
     let mut groups = Groups::new(&config.groups, icmp);
     let mut mistakes = Mistakes::default();
     for (sequence, entry) in &list.entries {
