@@ -15,7 +15,7 @@ use packetloom_device::Id;
 use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Workers};
 use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::{MAX_PACKETS, Placement};
-use packetloom_nf::units::{Bounded, MaxFlows, Span};
+use packetloom_nf::units::{self, Bounded, MaxFlows, Span};
 use packetloom_packet::Key;
 
 use crate::control::Command;
@@ -31,7 +31,8 @@ pub(crate) struct Cli {
 const EXIT_CODES: &str = "\
 Captures, rules, headers and outputs may be \"-\", standard input or output. Inputs may be in gzip, xz or zstd.
 The signal SIGUSR1 has run and meter print on standard error what they counted so far.
-Exit codes: 0, 1 a run that failed, 2 wrong usage, 69 no such device, interface or run, 78 bad chain, rules or state.";
+Exit codes: 0, 1 a run that failed, 2 wrong usage, 65 rules that a conversion would lose, 69 no such device, interface or run, 78 bad
+chain, rules or state.";
 
 const CAPTURES: &str = "\
 Captures: -r may be given several times. A folder stands for the files in it that begin like captures, plain or compressed, but for
@@ -110,7 +111,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "CAPTURE")]
     pub(crate) dropped: Option<PathBuf>,
     /// Stop after this many packets
-    #[arg(short = 'c', value_name = "COUNT")]
+    #[arg(short = 'c', value_name = "COUNT", value_parser = number::<u64>)]
     pub(crate) count: Option<u64>,
     /// Worker threads, 1 to 256
     #[arg(long, value_name = "N")]
@@ -152,6 +153,66 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
 }
 
+/// A type of numbers that options take, all of which may have the suffixes k, M and G.
+trait Number: Sized {
+    /// The least of them.
+    const MIN: u64 = 0;
+    /// The greatest of them.
+    const MAX: u64;
+
+    /// From a number of that range.
+    fn of(value: u64) -> Option<Self>;
+}
+
+macro_rules! numbers {
+    ($($number:ty, $max:expr;)*) => {
+        $(impl Number for $number {
+            const MAX: u64 = $max as u64;
+
+            fn of(value: u64) -> Option<Self> {
+                Self::try_from(value).ok()
+            }
+        })*
+    };
+}
+
+macro_rules! numbers_above_0 {
+    ($($number:ty, $of:ty;)*) => {
+        $(impl Number for $number {
+            const MIN: u64 = 1;
+            const MAX: u64 = <$of>::MAX as u64;
+
+            fn of(value: u64) -> Option<Self> {
+                <$of>::try_from(value).ok().and_then(Self::new)
+            }
+        })*
+    };
+}
+
+numbers! { u32, u32::MAX; u64, u64::MAX; usize, usize::MAX; }
+numbers_above_0! { NonZeroU32, u32; NonZeroU64, u64; NonZeroUsize, usize; }
+
+/// A number as an option of that type takes it.
+fn number<N: Number>(text: &str) -> Result<N, String> {
+    let value = units::number(text, N::MIN..=N::MAX)?;
+    N::of(value).ok_or_else(|| format!("{text:?}; expected a number from {} to {}", N::MIN, N::MAX))
+}
+
+/// A number from 1 to 64.
+fn of_64(text: &str) -> Result<u16, String> {
+    units::number(text, 1..=64).map(|value| value as u16)
+}
+
+/// A share in percent.
+fn percent(text: &str) -> Result<u8, String> {
+    units::number(text, 0..=100).map(|value| value as u8)
+}
+
+/// A number of keys on a device.
+fn keys(text: &str) -> Result<u32, String> {
+    units::number(text, 1..=MAX_PACKETS.into()).map(|value| value as u32)
+}
+
 /// A chain file and the packet before which it is gone on with.
 #[derive(Clone, Debug)]
 pub(crate) struct ReloadAt {
@@ -164,7 +225,7 @@ impl FromStr for ReloadAt {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split_once('=').filter(|(_, chain)| !chain.is_empty());
-        let parts = parts.and_then(|(packet, chain)| Some((packet.parse().ok()?, chain.into())));
+        let parts = parts.and_then(|(packet, chain)| Some((number(packet).ok()?, chain.into())));
         let (packet, chain) = parts.ok_or_else(|| {
             format!("{text:?}; expected the number of a packet and a chain file, such as 1000=chain.toml")
         })?;
@@ -204,7 +265,7 @@ pub(crate) struct MeterArgs {
     #[arg(short = 'o', value_name = "FLOWS", default_value = "-")]
     pub(crate) output: PathBuf,
     /// Stop after this many packets
-    #[arg(short = 'c', value_name = "COUNT")]
+    #[arg(short = 'c', value_name = "COUNT", value_parser = number::<u64>)]
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) timeouts: Timeouts,
@@ -252,8 +313,9 @@ pub(crate) enum AclVerb {
     Classify(ClassifyArgs),
     /// Write rules in another format
     ///
-    /// What one format says and the other cannot is an error, or is left out and listed on standard error. Packets that no rule
-    /// matches get the same verdict in both: a list without a default denies them, and is written so that it does.
+    /// Rules that one format has and the other cannot say are listed on standard error, by kind, with totals and the first lines of
+    /// each. Unless --max-loss allows as many, nothing is written and the exit code is 65. Packets that no rule matches get the same
+    /// verdict in both: a list without a default denies them, and is written so that it does.
     Convert(ConvertArgs),
     /// Find rules that do nothing, and pairs of rules whose order matters
     ///
@@ -306,23 +368,107 @@ pub(crate) struct ConvertArgs {
     /// Format of the rules; recognised by content unless given
     #[arg(long, value_name = "FORMAT", value_parser = format_name())]
     pub(crate) from: Option<formats::Format>,
-    #[command(flatten)]
-    pub(crate) reading: Reading,
+    /// The list to take from rules that hold several, by its name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) list: Option<String>,
+    /// Rules that may be left out: so many, or such a share, as 5%. Where a rule that denies is left out, the result may permit more
+    /// than the rules did; where one that permits is left out, less
+    #[arg(long, value_name = "N|P%", default_value_t)]
+    pub(crate) max_loss: MaxLoss,
+    /// What is done where the format cannot say what the rules say of fragments: VPP's rules take later fragments by addresses and
+    /// protocol, for example, whatever ports they ask for
+    #[arg(long, value_enum, value_name = "HOW", default_value_t)]
+    pub(crate) fragments: FragmentsName,
+    /// What is left out is always listed; --max-loss allows it
+    #[arg(long, hide = true)]
+    pub(crate) skip_unsupported: bool,
     /// The action of rules that have none of their own, as ClassBench's
     #[arg(long, value_name = "ACTION", value_enum)]
     pub(crate) rule_action: Option<ActionName>,
-    /// Leave the flags column of ClassBench rules out
+    /// Leave the flags column of ClassBench rules out: rules match more packets, so those that permit permit more than the source, those
+    /// that deny permit less
     #[arg(long)]
     pub(crate) ignore_flags: bool,
-    /// Write conditions alone to a format that holds no actions and no default (classbench), instead of refusing the rules
+    /// Write conditions alone to a format that holds no actions and no default (classbench), instead of refusing the rules: the result
+    /// permits nothing and denies nothing by itself
     #[arg(long)]
     pub(crate) conditions_only: bool,
     /// Write to this file
     #[arg(short = 'o', value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,
-    /// List what was left out as JSON lines
+    /// List what was left out as JSON lines on standard error: all of it, and the totals
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How what rules say of fragments is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FragmentsName {
+    /// Exactly; rules that the format cannot say so are lost, see --max-loss
+    #[default]
+    Exact,
+    /// As if no packet were a fragment, for such rules alone. Packets that are no fragments get the same verdict as by the source. Of
+    /// fragments the result permits more where a rule permits, less where it denies; of rules for fragments alone, which are left out, it
+    /// is the other way round
+    Ignore,
+}
+
+impl From<FragmentsName> for formats::FragmentsAs {
+    fn from(name: FragmentsName) -> Self {
+        match name {
+            FragmentsName::Exact => Self::Exact,
+            FragmentsName::Ignore => Self::Ignored,
+        }
+    }
+}
+
+/// How much of a list may be lost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum MaxLoss {
+    /// So many rules.
+    Rules(u64),
+    /// So many of a hundred.
+    Percent(f64),
+}
+
+impl Default for MaxLoss {
+    fn default() -> Self {
+        Self::Rules(0)
+    }
+}
+
+impl MaxLoss {
+    /// Whether so many of all rules may be lost.
+    pub(crate) fn allows(self, lost: u64, rules: u64) -> bool {
+        match self {
+            Self::Rules(most) => lost <= most,
+            Self::Percent(percent) => lost as f64 * 100.0 <= percent * rules as f64,
+        }
+    }
+}
+
+impl fmt::Display for MaxLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rules(most) => most.fmt(f),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+impl FromStr for MaxLoss {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected =
+            || format!("{text:?}; expected a number of rules, such as 20, or a share of them, such as 5%");
+        if let Some(percent) = text.strip_suffix('%') {
+            let is_number = percent.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+            let percent = percent.parse().ok().filter(|percent| is_number && (0.0..=100.0).contains(percent));
+            return percent.map(Self::Percent).ok_or_else(expected);
+        }
+        number(text).map(Self::Rules).map_err(|_| expected())
+    }
 }
 
 /// A format of rules by its name.
@@ -407,11 +553,11 @@ pub(crate) struct AclCheckArgs {
         long,
         value_name = "N",
         default_value_t = analysis::Options::default().work,
-        value_parser = clap::value_parser!(u64).range(1..=100_000_000)
+        value_parser = |text: &str| units::number(text, 1..=100_000_000)
     )]
     pub(crate) work: u64,
     /// Rules named with a finding; the others are counted
-    #[arg(long, value_name = "N", default_value_t = analysis::Options::default().named)]
+    #[arg(long, value_name = "N", default_value_t = analysis::Options::default().named, value_parser = number::<usize>)]
     pub(crate) show: usize,
     /// Exit with 1 if a rule is unmatchable, shadowed, redundant, covered or undecided; correlated rules are allowed
     #[arg(long)]
@@ -436,7 +582,7 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "PACKET", required = true, value_parser = PacketText::new)]
     pub(crate) packet: Vec<PacketText>,
     /// Rules shown that would come next; the others are counted
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = number::<usize>)]
     pub(crate) show: usize,
     /// Print a JSON object a line for each packet
     #[arg(long)]
@@ -493,25 +639,25 @@ pub(crate) struct TrafficArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TrafficShape {
     /// Packets
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = number::<u64>)]
     pub(crate) packets: u64,
     /// Bidirectional flows
-    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = number::<u64>)]
     pub(crate) flows: u64,
     /// Bytes kept of each packet; 0 is all
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = number::<u32>)]
     pub(crate) snap: u32,
     /// The same seed gives the same bytes
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u64>)]
     pub(crate) seed: u64,
     /// Time from the first packet to the last
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub(crate) duration: Span,
     /// Percentage of flows that are IPv6
-    #[arg(long, value_name = "PERCENT", default_value_t = 25)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = percent)]
     pub(crate) ipv6_share: u8,
     /// Percentage of flows with VLAN tags
-    #[arg(long, value_name = "PERCENT", default_value_t = 20)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = percent)]
     pub(crate) vlan_share: u8,
 }
 
@@ -542,7 +688,7 @@ pub(crate) struct Text {
     #[arg(short = 'o', value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,
     /// The same seed gives the same bytes
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u64>)]
     pub(crate) seed: u64,
     /// Format; ClassBench's for IPv4, unless given
     #[arg(long, value_enum)]
@@ -555,7 +701,7 @@ pub(crate) struct RulesArgs {
     #[arg(long, value_enum, default_value_t = Style::Acl)]
     pub(crate) style: Style,
     /// Rules
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = number::<usize>)]
     pub(crate) rules: usize,
     /// IPv6 prefixes instead of IPv4
     #[arg(long)]
@@ -570,7 +716,7 @@ pub(crate) struct HeadersArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) rules: PathBuf,
     /// Headers
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = number::<u64>)]
     pub(crate) headers: u64,
     /// Take source, destination and ports of a header from different rules: mostly late matches, or none
     #[arg(long)]
@@ -656,20 +802,20 @@ pub(crate) struct BenchChainArgs {
     #[arg(value_name = "CHAIN.toml")]
     pub(crate) chain: Option<PathBuf>,
     /// Flows
-    #[arg(long, value_name = "N", default_value = "2000000")]
+    #[arg(long, value_name = "N", default_value = "2000000", value_parser = number::<NonZeroU32>)]
     pub(crate) flows: NonZeroU32,
     /// Sources that they come from
-    #[arg(long, value_name = "N", default_value = "100000")]
+    #[arg(long, value_name = "N", default_value = "100000", value_parser = number::<NonZeroU32>)]
     pub(crate) sources: NonZeroU32,
     /// How packets are spread over them
     #[arg(long, value_enum, default_value_t = Distribution::Uniform)]
     pub(crate) distribution: Distribution,
     /// Flows of each worker that begin in a second of packets' time, each in place of one that ends; a worker has a packet each 100 ns of
     /// that time
-    #[arg(long, value_name = "N", default_value = "0", conflicts_with = "device")]
+    #[arg(long, value_name = "N", default_value = "0", conflicts_with = "device", value_parser = number::<u32>)]
     pub(crate) new_flows: u32,
     /// Flows of one packet beside the others, as of a flood; with as many as there are packets of others, or more, every other packet is one
-    #[arg(long, value_name = "N", default_value = "0", conflicts_with = "device")]
+    #[arg(long, value_name = "N", default_value = "0", conflicts_with = "device", value_parser = number::<u32>)]
     pub(crate) flood: u32,
     /// Flows that the table has room for, unless a chain is given; otherwise a fourth more than there are, and what --new-flows needs
     #[arg(long, value_name = "N", conflicts_with = "chain")]
@@ -688,7 +834,7 @@ pub(crate) struct BenchChainArgs {
     pub(crate) workers: Workers,
     /// Packets offered to all workers together in a second, in millions, several with commas between, each measured: each worker takes those
     /// that have come, up to a batch, and latency is from when a packet came to when it is sent. As many as they take unless given
-    #[arg(long, value_name = "MPPS,…", value_delimiter = ',', conflicts_with = "device")]
+    #[arg(long, value_name = "MPPS,…", value_delimiter = ',', conflicts_with = "device", value_parser = units::fraction)]
     pub(crate) offered: Vec<f64>,
     /// The device that runs all of the chain: cuda:N, opencl:N or host
     #[arg(long, value_name = "DEVICE")]
@@ -700,7 +846,7 @@ pub(crate) struct BenchChainArgs {
     #[arg(long, value_name = "BYTES", default_value = "64", requires = "device")]
     pub(crate) slice: Slice,
     /// Batches on their way at a time, in place
-    #[arg(long, value_name = "N", default_value = "4", requires = "device", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value = "4", requires = "device", value_parser = of_64)]
     pub(crate) in_flight: u16,
     #[command(flatten)]
     pub(crate) rounds: Rounds,
@@ -743,7 +889,7 @@ pub(crate) struct BenchAclArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_values_t = [Classifiers::One(Kind::default())])]
     pub(crate) classifier: Vec<Classifiers>,
     /// Headers of a batch; several with commas between, each measured
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "256")]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "256", value_parser = number::<NonZeroUsize>)]
     pub(crate) batch: Vec<NonZeroUsize>,
     /// Compare with this classifier of another project: rte_acl, in builds with the feature "dpdk"
     #[arg(long, value_name = "NAME")]
@@ -770,10 +916,10 @@ pub(crate) struct BenchDeviceArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "masks")]
     pub(crate) algorithm: Vec<Algorithm>,
     /// Headers of a launch; several with commas between, each measured
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1048576")]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1048576", value_parser = number::<NonZeroUsize>)]
     pub(crate) batch: Vec<NonZeroUsize>,
     /// Headers on the device, with on-device: those of the file, again and again
-    #[arg(long, value_name = "N", default_value = "16777216", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PACKETS)))]
+    #[arg(long, value_name = "N", default_value = "16777216", value_parser = keys)]
     pub(crate) keys: u32,
     /// How packets get there: on-device (keys that are there already), keys (copied from this machine's memory), slices (the first bytes of
     /// frames, put together here), in-place (frames in buffers of 2 KiB, read where they lie), resident (the same, by a kernel that
@@ -781,14 +927,14 @@ pub(crate) struct BenchDeviceArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "on-device")]
     pub(crate) transport: Vec<Transport>,
     /// Batches on their way at a time, from this machine's memory
-    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value = "4", value_parser = of_64)]
     pub(crate) in_flight: u16,
     /// Rings that feed a resident kernel, with a thread for each
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = of_64)]
     pub(crate) feeders: u16,
     /// Packets offered in a second, in millions, to a resident kernel; several with commas between, each measured; as many as it takes
     /// unless given
-    #[arg(long, value_name = "MPPS,…", value_delimiter = ',')]
+    #[arg(long, value_name = "MPPS,…", value_delimiter = ',', value_parser = units::fraction)]
     pub(crate) offered: Vec<f64>,
     /// Bytes of a frame that are looked at: 64 or 128
     #[arg(long, value_name = "BYTES", default_value = "64")]
@@ -846,28 +992,28 @@ pub(crate) struct BenchChangesArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) headers: PathBuf,
     /// Changes of a transaction
-    #[arg(long, value_name = "N", default_value = "10")]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = number::<NonZeroUsize>)]
     pub(crate) changes_per_transaction: NonZeroUsize,
     /// Changes a second to aim at; as many as there is time for unless given
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::fraction)]
     pub(crate) rate: Option<f64>,
     /// How long, all windows together
-    #[arg(long, value_name = "N", default_value_t = 5.0, conflicts_with = "total")]
+    #[arg(long, value_name = "N", default_value_t = 5.0, conflicts_with = "total", value_parser = units::fraction)]
     pub(crate) seconds: f64,
     /// Make so many changes in one thread and show what becomes of rates, tables and memory
-    #[arg(long, value_name = "N", conflicts_with = "rate")]
+    #[arg(long, value_name = "N", conflicts_with = "rate", value_parser = number::<u64>)]
     pub(crate) total: Option<u64>,
     /// Rows of --total
-    #[arg(long, value_name = "N", default_value = "6", requires = "total")]
+    #[arg(long, value_name = "N", default_value = "6", requires = "total", value_parser = number::<NonZeroU64>)]
     pub(crate) parts: NonZeroU64,
     /// Put rules back where they stood, not at random places
     #[arg(long)]
     pub(crate) back: bool,
     /// Headers of a batch
-    #[arg(long, value_name = "N", default_value = "256")]
+    #[arg(long, value_name = "N", default_value = "256", value_parser = number::<NonZeroUsize>)]
     pub(crate) batch: NonZeroUsize,
     /// The same seed draws the same rules
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u64>)]
     pub(crate) seed: u64,
     /// Print JSON lines instead of a table
     #[arg(long)]
@@ -877,7 +1023,7 @@ pub(crate) struct BenchChangesArgs {
 #[derive(Debug, Args)]
 pub(crate) struct Rounds {
     /// Rounds that are timed
-    #[arg(long, value_name = "N", default_value = "7")]
+    #[arg(long, value_name = "N", default_value = "7", value_parser = number::<NonZeroUsize>)]
     pub(crate) rounds: NonZeroUsize,
     /// Print JSON lines instead of a table
     #[arg(long)]

@@ -15,6 +15,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// A bad chain, bad rules, or bad state: 78.
     Config(String),
+    /// Rules that would be lost: 65.
+    Loss(String),
     /// A device that is not there: 69.
     Unavailable(String),
     /// Whoever read our output has gone away: nothing to say.
@@ -28,6 +30,7 @@ impl Failure {
             Self::ClosedPipe => return ExitCode::SUCCESS,
             Self::Run(error) => (error.to_string(), 1),
             Self::Usage(message) => (message, 2),
+            Self::Loss(message) => (message, 65),
             Self::Unavailable(message) => (message, 69),
             Self::Config(message) => (message, 78),
         };
@@ -41,7 +44,10 @@ impl Failure {
     pub(crate) fn into_message(self) -> String {
         match self {
             Self::Run(error) => error.to_string(),
-            Self::Usage(message) | Self::Config(message) | Self::Unavailable(message) => message,
+            Self::Usage(message)
+            | Self::Config(message)
+            | Self::Loss(message)
+            | Self::Unavailable(message) => message,
             Self::ClosedPipe => "nobody reads the output".into(),
         }
     }
@@ -58,6 +64,12 @@ impl From<packetloom_io::Error> for Failure {
         match error {
             error if error.is_broken_pipe() => Self::ClosedPipe,
             error @ packetloom_io::Error::NoInterface { .. } => Self::Unavailable(error.to_string()),
+            packetloom_io::Error::NotACapture { path, head, .. } if formats::looks_like(&head).is_some() => {
+                let what = formats::looks_like(&head).unwrap_or_default();
+                Self::Run(anyhow::anyhow!(
+                    "{path}: not a capture: it looks like {what}; expected pcap or pcapng, plain or in gzip or xz"
+                ))
+            }
             error => Self::Run(error.into()),
         }
     }

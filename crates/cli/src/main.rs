@@ -1,7 +1,7 @@
 //! The `packetloom` command: a thin face over the library crates.
 //!
-//! Data go to standard output, talk to standard error. Exit codes: 0, 1 for a run that failed, 2 for wrong usage, 69 for an
-//! absent device, interface or run, 78 for a bad chain, bad rules or bad state.
+//! Data go to standard output, talk to standard error. Exit codes: 0, 1 for a run that failed, 2 for wrong usage, 65 for
+//! rules that a conversion would lose, 69 for an absent device, interface or run, 78 for a bad chain, bad rules or bad state.
 
 mod args;
 mod commands;

@@ -42,6 +42,24 @@ pub(crate) enum Template {
     Count,
 }
 
+/// A number with commas between groups of three digits.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of things.
+pub(crate) fn amount(count: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
 /// Rows of a name and a value, values aligned.
 pub(crate) fn table(rows: &[(String, String)]) -> String {
     let width = |text: &str| text.chars().count();

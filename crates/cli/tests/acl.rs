@@ -474,7 +474,9 @@ f.save:10: redundant: the default decides its packets in the same way
     permit udp from 0.0.0.0/0 to 0.0.0.0/0 port 53
 ";
     assert_eq!(text, expected);
-    assert!(said.starts_with("packetloom: left out: f.save:7: `-m recent` has no equal here\n"), "{said}");
+    assert!(said.starts_with(
+            "packetloom: 3 of 9 rules left out: -m recent 1, -m limit 1, -o 1\n    f.save:7: `-m recent` has no equal here\n"
+        ), "{said}");
     let words: Vec<&str> = said.split_ascii_whitespace().collect();
     assert!(words.ends_with(&["correlated", "pairs", "0", "left", "out", "3"]), "{said}");
 

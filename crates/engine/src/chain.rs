@@ -25,6 +25,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use packetloom_classify::formats::did_you_mean;
 use packetloom_device::Id;
 use packetloom_io::port::Mode;
 use packetloom_nf::registry::{FUNCTIONS, Registration};
@@ -447,7 +448,11 @@ impl File<'_> {
     fn error(&self, offset: usize, message: impl Into<String>) -> ConfigError {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
         let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
-        ConfigError { file: self.name.into(), line, message: message.into() }
+        let mut message = message.into();
+        if let Some(word) = did_you_mean(&message) {
+            message += &format!("; did you mean {word:?}?");
+        }
+        ConfigError { file: self.name.into(), line, message, others: Vec::new() }
     }
 
     fn toml_error(&self, error: &toml::de::Error, fallback: usize) -> ConfigError {
@@ -490,6 +495,25 @@ impl File<'_> {
     }
 }
 
+/// Mistakes of a file.
+#[derive(Default)]
+struct Mistakes(Vec<ConfigError>);
+
+impl Mistakes {
+    /// What was read, or nothing where that was a mistake.
+    fn take<T>(&mut self, result: Result<T, ConfigError>) -> Option<T> {
+        result.map_err(|error| self.0.push(error)).ok()
+    }
+
+    /// All mistakes as one error, in order of lines.
+    fn end(mut self) -> Result<(), ConfigError> {
+        self.0.sort_by_key(|error| error.line);
+        let mut errors = self.0.into_iter();
+        let Some(first) = errors.next() else { return Ok(()) };
+        Err(ConfigError { others: errors.map(|error| (error.line, error.message)).collect(), ..first })
+    }
+}
+
 impl Chain {
     /// A chain of functions that are ready to run, over flows that are defined by name. The policy for unknown framings is settled here
     /// where the settings do not say it.
@@ -529,18 +553,20 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] for the first thing that is wrong in the file, or in a file that it names.
+    /// [`ConfigError`] for the first thing that is wrong in each part of the file, or in files that it names.
     pub fn load(path: &Path, ignore_flags: bool) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
         let bytes = std::fs::read(path).map_err(|e| ConfigError {
             file: name.clone(),
             line: 1,
             message: format!("cannot be read: {e}; expected a chain file"),
+            others: Vec::new(),
         })?;
         let text = String::from_utf8(bytes).map_err(|e| {
             let line =
                 1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count();
-            ConfigError { file: name.clone(), line, message: "not UTF-8 text; expected a chain file".into() }
+            let message = "not UTF-8 text; expected a chain file".into();
+            ConfigError { file: name.clone(), line, message, others: Vec::new() }
         })?;
         let context = Context { folder: path.parent().unwrap_or(Path::new("")), ignore_flags };
         Self::parse(&name, &text, context)
@@ -554,17 +580,22 @@ impl Chain {
     pub fn parse(name: &str, text: &str, context: Context<'_>) -> Result<Self, ConfigError> {
         let file = File { name, text, context };
         let mut table = DeTable::parse(text).map_err(|e| file.toml_error(&e, 0))?.into_inner();
-        if let Some(key) = table.keys().find(|key| !TOP_LEVEL.contains(&key.get_ref().as_ref())) {
+        // The first mistake of each part of the file is told.
+        let mut mistakes = Mistakes::default();
+        let unknown: Vec<_> =
+            table.keys().filter(|key| !TOP_LEVEL.contains(&key.get_ref().as_ref())).collect();
+        for key in unknown {
             let message =
                 format!("unknown key {:?}; expected one of {}", key.get_ref(), TOP_LEVEL.join(", "));
-            return Err(file.error(key.span().start, message));
+            mistakes.0.push(file.error(key.span().start, message));
         }
         let source_start = table.get("source").map_or(0, |source| source.span().start);
-        let source: Source = file.section(&mut table, "source")?;
-        let source = source.origin(context).map_err(|why| file.error(source_start, why))?;
-        let mut sink: Sink = file.section(&mut table, "sink")?;
-        let mut run: Run = file.section(&mut table, "run")?;
-        let flows: BTreeMap<String, flows::Config> = file.section(&mut table, "flows")?;
+        let source: Source = mistakes.take(file.section(&mut table, "source")).unwrap_or_default();
+        let source = source.origin(context).map_err(|why| file.error(source_start, why));
+        let source = mistakes.take(source).flatten();
+        let mut sink: Sink = mistakes.take(file.section(&mut table, "sink")).unwrap_or_default();
+        let mut run: Run = mistakes.take(file.section(&mut table, "run")).unwrap_or_default();
+        let flows: Option<BTreeMap<String, flows::Config>> = mistakes.take(file.section(&mut table, "flows"));
         for path in
             [&mut sink.capture, &mut sink.dropped, &mut run.summary, &mut run.control].into_iter().flatten()
         {
@@ -573,14 +604,17 @@ impl Chain {
         let functions = match table.remove("chain").map(|value| (value.span().start, value.into_inner())) {
             None => Vec::new(),
             Some((_, DeValue::Array(functions))) => {
-                functions.into_iter().map(|function| file.function(function)).collect::<Result<_, _>>()?
+                functions.into_iter().filter_map(|function| mistakes.take(file.function(function))).collect()
             }
             Some((start, other)) => {
                 let message = format!("chain is a {}; expected tables: [[chain]]", other.type_str());
-                return Err(file.error(start, message));
+                mistakes.0.push(file.error(start, message));
+                Vec::new()
             }
         };
+        mistakes.end()?;
         let (functions, places): (Vec<_>, Vec<_>) = functions.into_iter().unzip();
+        let flows = flows.unwrap_or_default();
         let flows = flows.into_iter().map(|(name, flows)| (name, flows.into())).collect();
         let settings = Settings { source, sink: sink.capture, dropped: sink.dropped, run };
         Self::new(settings, functions, &flows).map_err(|(function, why)| file.error(places[function], why))

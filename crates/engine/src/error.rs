@@ -2,7 +2,7 @@
 
 /// A chain that cannot be run as it is written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {message}")]
+#[error("{}", told(self))]
 pub struct ConfigError {
     /// The chain file.
     pub file: String,
@@ -10,6 +10,8 @@ pub struct ConfigError {
     pub line: usize,
     /// What stands there and what was expected.
     pub message: String,
+    /// Other mistakes of the file, each with its line.
+    pub others: Vec<(usize, String)>,
 }
 
 /// A run that failed.
@@ -31,4 +33,23 @@ pub enum Error {
     /// A worker thread panicked: a defect of this program.
     #[error("a worker failed; this is a defect of packetloom")]
     Worker,
+}
+
+/// The mistake, or all of them, a line each.
+fn told(error: &ConfigError) -> String {
+    /// The others are counted.
+    const TOLD: usize = 20;
+    let ConfigError { file, line, message, others } = error;
+    if others.is_empty() {
+        return format!("{file}:{line}: {message}");
+    }
+    let mut text = format!("{file}: {} mistakes\n    {file}:{line}: {message}", others.len() + 1);
+    others
+        .iter()
+        .take(TOLD - 1)
+        .for_each(|(line, message)| text += &format!("\n    {file}:{line}: {message}"));
+    if others.len() >= TOLD {
+        text += &format!("\n    and {} more", others.len() + 1 - TOLD);
+    }
+    text
 }

@@ -14,6 +14,16 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// A file could not be opened or made.
+    #[error("{path}: {}; expected {expected}", plain(.source))]
+    Open {
+        /// The file, or "standard input" or "standard output".
+        path: String,
+        /// What it should be.
+        expected: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The file holds nothing.
     #[error("{path}: empty; expected a pcap or pcapng capture")]
     Empty {
@@ -29,6 +39,8 @@ pub enum Error {
         path: String,
         /// The first bytes in hexadecimal.
         found: String,
+        /// More of them.
+        head: Vec<u8>,
     },
     /// The file ends within the header that says how to read it.
     #[error("{path}: cut within its {format} file header")]
@@ -173,8 +185,26 @@ impl Error {
         Self::Io { path: path.into(), source }
     }
 
+    /// Says what a file that could not be opened should be, such as "a rule file".
+    #[must_use]
+    pub fn expecting(self, expected: &'static str) -> Self {
+        match self {
+            Self::Io { path, source } => Self::Open { path, expected, source },
+            other => other,
+        }
+    }
+
     /// Whether the reader of our output has gone away: no error to speak of.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// What the system said, without the number that it has for it.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" (os error ") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
     }
 }

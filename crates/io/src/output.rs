@@ -79,10 +79,10 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where the file, or its part file beside it, cannot be made.
+    /// [`Error::Open`] where the file, or its part file beside it, cannot be made.
     pub fn create(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
-        let fail = |source| Error::io(name.clone(), source);
+        let fail = |source| Error::io(name.clone(), source).expecting("a file that can be written");
         let path = resolve(path).map_err(fail)?;
         if is_standard(&path) {
             return Ok(Self::new("standard output".into(), Target::Standard(io::stdout()), None));

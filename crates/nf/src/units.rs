@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -376,6 +377,45 @@ impl JsonSchema for Rate {
     }
 }
 
+/// What a number may have behind it.
+const SUFFIXES: [(&str, u64); 4] = [("", 1), ("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
+
+/// A whole number of a range, perhaps with a suffix: `64`, `10k`, `1.5M`.
+///
+/// # Errors
+///
+/// What is wrong with the text, and what was expected.
+pub fn number(text: &str, range: RangeInclusive<u64>) -> Result<u64, String> {
+    let none = || format!("{text:?} is not a number; expected digits with an optional suffix k, M or G");
+    let (whole, billionths, suffix) = decimal(text).ok_or_else(none)?;
+    let (_, scale) = SUFFIXES.iter().find(|(name, _)| *name == suffix).ok_or_else(none)?;
+    let fraction = billionths * scale;
+    if !fraction.is_multiple_of(1_000_000_000) {
+        return Err(format!("{text:?} is not a whole number"));
+    }
+    let value = u128::from(whole) * u128::from(*scale) + u128::from(fraction / 1_000_000_000);
+    let value = u64::try_from(value).ok().filter(|value| range.contains(value));
+    value.ok_or_else(|| format!("{text:?}; expected a number from {} to {}", range.start(), range.end()))
+}
+
+/// A number with a point perhaps, and perhaps with a suffix: `0.5`, `10k`.
+///
+/// # Errors
+///
+/// What is wrong with the text, and what was expected.
+pub fn fraction(text: &str) -> Result<f64, String> {
+    let none = || {
+        format!(
+            "{text:?} is not a number; expected digits, a point if need be, and an optional suffix k, M or G"
+        )
+    };
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (digits, suffix) = text.split_at(end);
+    let (_, scale) = SUFFIXES.iter().find(|(name, _)| *name == suffix).ok_or_else(none)?;
+    let value: f64 = digits.parse().map_err(|_| none())?;
+    Ok(value * *scale as f64)
+}
+
 /// A number of flows.
 pub type MaxFlows = Bounded<1, { 1 << 31 }>;
 
@@ -409,8 +449,7 @@ impl<const MIN: u64, const MAX: u64> FromStr for Bounded<MIN, MAX> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let value = text.parse().ok().filter(|value| (MIN..=MAX).contains(value));
-        value.map(Self).ok_or_else(|| format!("{text:?}; {}", Self::expected()))
+        number(text, MIN..=MAX).map(Self)
     }
 }
 

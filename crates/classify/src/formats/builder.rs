@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::region::{Ends, Region};
-use super::{Error, Format, MAX_RULES, Options, Reading, Skipped};
+use super::{Error, Format, MAX_RULES, Options, Origins, Reading, Skipped};
 use crate::{Action, Gap, Gaps, Rule, RuleSet};
 
 /// Rules from regions at most: a bound on what lists, negations and chains grow to.
@@ -38,6 +38,9 @@ pub(super) struct Builder<'a> {
     rules: Vec<Rule>,
     skipped: Vec<Skipped>,
     gaps: Gaps,
+    origins: Origins,
+    /// The statement that rules and faults are from; `None` where each line is one.
+    statement: Option<u32>,
     /// What is left of [`MAX_EXPANSION`].
     spare: usize,
 }
@@ -50,8 +53,25 @@ impl<'a> Builder<'a> {
             rules: Vec::new(),
             skipped: Vec::new(),
             gaps: Gaps::default(),
+            origins: Origins::default(),
+            statement: None,
             spare: MAX_EXPANSION,
         }
+    }
+
+    /// Says which statement of the file the next rules and faults are from, where a line holds several of them.
+    pub(super) fn statement(&mut self, number: u32) {
+        self.statement = Some(number);
+    }
+
+    /// Counts statements that may have become no rule.
+    pub(super) fn statements(&mut self, numbers: &[u32]) {
+        self.origins.others.extend_from_slice(numbers);
+    }
+
+    /// The file's name in messages.
+    pub(super) fn file(&self) -> &'a str {
+        self.file
     }
 
     /// The error of a line that says something else than expected.
@@ -81,6 +101,7 @@ impl<'a> Builder<'a> {
                 let index = u32::try_from(self.skipped.len())
                     .map_err(|_| self.syntax(line, "too much that has no equal"))?;
                 self.skipped.push(Skipped { line, message });
+                self.origins.skipped.push(self.statement.unwrap_or(line));
                 Ok(index)
             }
             Fault::Unsupported(message) => Err(Error::Unsupported { file: self.file.into(), line, message }),
@@ -140,6 +161,7 @@ impl<'a> Builder<'a> {
         if self.rules.len() == MAX_RULES {
             return Err(self.syntax(rule.line, format!("more than {MAX_RULES} rules")));
         }
+        self.origins.rules.push(self.statement.unwrap_or(rule.line));
         self.rules.push(rule);
         Ok(())
     }
@@ -227,6 +249,7 @@ impl<'a> Builder<'a> {
             format,
             skipped: self.skipped,
             gaps: self.gaps,
+            origins: self.origins,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use super::Error;
 use super::builder::{Builder, Fault};
+use super::mistakes::Mistakes;
 use super::region::Region;
 use crate::{Action, Rule};
 
@@ -37,6 +38,8 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct ChainRule {
     pub(super) line: u32,
+    /// The number of the statement that it is from.
+    pub(super) origin: u32,
     /// It matches what is in one of them.
     pub(super) regions: Vec<Region>,
     pub(super) verdict: Verdict,
@@ -50,7 +53,7 @@ pub(super) enum Entry {
     /// A rule.
     Rule(ChainRule),
     /// A note of the packets that match, and nothing else.
-    Log { line: u32, regions: Vec<Region> },
+    Log { line: u32, origin: u32, regions: Vec<Region> },
     /// What there are no words for.
     Unsupported(Unsupported),
 }
@@ -73,6 +76,8 @@ impl Entry {
 #[derive(Debug)]
 pub(super) struct Unsupported {
     pub(super) line: u32,
+    /// The number of the statement that it is from: the line unless it is said.
+    pub(super) origin: u32,
     pub(super) construct: String,
     pub(super) effect: Effect,
     /// It matches at most what is in one of them; `None` is everything.
@@ -82,13 +87,19 @@ pub(super) struct Unsupported {
 impl Unsupported {
     /// One that may match any packet and decide it.
     pub(super) fn new(line: u32, construct: String) -> Self {
-        Self { line, construct, effect: Effect::Decides { jumps: Vec::new() }, regions: None }
+        Self { line, origin: line, construct, effect: Effect::Decides { jumps: Vec::new() }, regions: None }
     }
 
     /// The same of one that matches at most what is in one of these regions.
     #[must_use]
     pub(super) fn within(self, regions: Vec<Region>) -> Self {
         Self { regions: Some(regions), ..self }
+    }
+
+    /// The same from a statement of this number.
+    #[must_use]
+    pub(super) fn of(self, origin: u32) -> Self {
+        Self { origin, ..self }
     }
 
     /// The same with another effect.
@@ -125,6 +136,8 @@ pub(super) struct Chain {
     /// What a base chain decides where no rule does.
     pub(super) policy: Option<Action>,
     pub(super) entries: Vec<Entry>,
+    /// The numbers of its statements, those that became no entry among them.
+    pub(super) origins: Vec<u32>,
 }
 
 /// Adds the rules that do what the chain `root` does with the packets of `everything`. What there are no words for in the chains
@@ -158,9 +171,18 @@ pub(super) fn flatten(
     let all = elsewhere.iter_mut().chain(of_chains.flat_map(|(list, _)| list));
     let mut left_out: Vec<(&mut Unsupported, &mut u32)> = all.filter_map(Item::as_left_out).collect();
     left_out.sort_by_key(|(unsupported, _)| unsupported.line);
+    let mut mistakes = Mistakes::default();
     for (unsupported, number) in left_out {
         let construct = std::mem::take(&mut unsupported.construct);
-        *number = builder.leave_out(unsupported.line, Fault::Unsupported(construct))?;
+        builder.statement(unsupported.origin);
+        match builder.leave_out(unsupported.line, Fault::Unsupported(construct)) {
+            Ok(index) => *number = index,
+            Err(error) => mistakes.add(error)?,
+        }
+    }
+    mistakes.end(builder.file())?;
+    for (chain, _) in chains.iter().zip(&reached).filter(|(_, reached)| **reached) {
+        builder.statements(&chain.origins);
     }
     let everything = vec![everything];
     let mut flattening = Flattening { lists: &lists, entered: &entered, builder, work: 0 };
@@ -211,9 +233,9 @@ fn items(entries: Vec<Entry>) -> Vec<Item> {
             }
             (Entry::Rule(rule), _) => Item::Rule(rule),
             (Entry::Unsupported(unsupported), _) => Item::left_out(unsupported),
-            (Entry::Log { line, .. }, _) => {
+            (Entry::Log { line, origin, .. }, _) => {
                 let construct = "logging without a rule right after it that accepts or drops the same packets has no equal here";
-                Item::left_out(Unsupported::new(line, construct.into()).with(Effect::Nothing))
+                Item::left_out(Unsupported::new(line, construct.into()).of(origin).with(Effect::Nothing))
             }
         };
         items.push(item);
@@ -407,6 +429,7 @@ impl Flattening<'_, '_, '_> {
     fn decide(&mut self, rule: &ChainRule, action: Action, region: &Region) -> Result<(), Error> {
         let (line, log, comment) = (rule.line, rule.log, rule.comment.clone());
         let template = Rule { line, log, comment, ..Rule::any(Some(action)) };
+        self.builder.statement(rule.origin);
         self.builder.region(&template, region)
     }
 

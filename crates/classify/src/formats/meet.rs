@@ -38,6 +38,11 @@ const fn kinds(fragments: Fragments) -> u8 {
     }
 }
 
+/// Whether the rule can match packets that are no fragments.
+pub(super) fn matches_whole(rule: &Rule) -> bool {
+    kinds(rule.fragments) & kinds(Fragments::None) != 0
+}
+
 /// Whether the rule asks for something that stands in a transport header, which later fragments do not have.
 pub(super) fn asks_transport(rule: &Rule) -> bool {
     !(rule.source_ports.is_any() && rule.destination_ports.is_any())

@@ -21,7 +21,10 @@ pub mod cisco;
 pub mod classbench;
 pub mod flowspec;
 pub mod iptables;
+mod looks;
+mod loss;
 mod meet;
+mod mistakes;
 mod names;
 pub mod native;
 pub mod nftables;
@@ -31,13 +34,17 @@ mod text;
 pub mod vpp;
 mod writing;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, BufRead, Write};
 use std::str::FromStr;
 
 use packetloom_packet::{Key, MatchKey4, MatchKey6};
 
+use crate::rule::Fragments;
 use crate::{Action, Gaps, Rule, RuleSet};
+pub use looks::{Looks, looks_like};
+pub use mistakes::did_you_mean;
 use text::Input;
 use writing::Writing;
 
@@ -84,10 +91,23 @@ pub enum Error {
         /// What stands there and what was expected.
         message: String,
     },
+    /// Several lines say something else than expected, or something that has no equal.
+    #[error("{}", mistakes::several(file, first, *more))]
+    Several {
+        /// Name of the file.
+        file: String,
+        /// The first of them, each of one line.
+        first: Vec<Error>,
+        /// How many follow.
+        more: usize,
+    },
 }
 
 impl Error {
-    fn syntax(file: &str, line: u32, message: String) -> Self {
+    fn syntax(file: &str, line: u32, mut message: String) -> Self {
+        if let Some(word) = mistakes::did_you_mean(&message) {
+            message += &format!("; did you mean {word:?}?");
+        }
         Self::Syntax { file: file.into(), line, message }
     }
 }
@@ -272,6 +292,38 @@ pub struct Reading {
     pub skipped: Vec<Skipped>,
     /// Where in the list it stood, as far as it may decide packets.
     pub gaps: Gaps,
+    /// What of the file's own rules became which.
+    pub origins: Origins,
+}
+
+/// Which of a file's own rules, counted in any order, each rule and each thing left out is from. One rule of a file may become
+/// several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origins {
+    /// That of each rule.
+    pub rules: Vec<u32>,
+    /// That of each thing left out.
+    pub skipped: Vec<u32>,
+    /// Others, which may have become nothing, and some of the same.
+    others: Vec<u32>,
+}
+
+impl Origins {
+    /// Stands for no rule of the file: for what it implies.
+    pub const NONE: u32 = u32::MAX;
+
+    /// How many rules the list had in its file.
+    pub fn count(&self) -> usize {
+        distinct([&self.rules, &self.skipped, &self.others].into_iter().flatten().copied())
+    }
+}
+
+/// How many different numbers there are, [`Origins::NONE`] not among them.
+pub fn distinct(origins: impl Iterator<Item = u32>) -> usize {
+    let mut origins: Vec<u32> = origins.filter(|&origin| origin != Origins::NONE).collect();
+    origins.sort_unstable();
+    origins.dedup();
+    origins.len()
 }
 
 /// Something that was left out because there are no words for it.
@@ -289,18 +341,65 @@ impl fmt::Display for Skipped {
     }
 }
 
+impl Skipped {
+    /// What things of this kind have in common: the construct without its values, such as `-m limit` or `-o`.
+    pub fn construct(&self) -> String {
+        loss::construct(&self.message)
+    }
+}
+
+/// A rule that was not written, because the format has no words for it or for some of its packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwritten {
+    /// Line of the file that the rule is from, from 1.
+    pub line: u32,
+    /// Its position, from 0.
+    pub position: usize,
+    /// What there are no words for.
+    pub reason: String,
+    /// The same with the rule in our own format.
+    pub message: String,
+}
+
+impl Unwritten {
+    /// Whether it is for what the rule says of fragments that there are no words for it ([`FragmentsAs::Ignored`]).
+    pub fn is_of_fragments(&self) -> bool {
+        self.reason.contains("fragments")
+    }
+}
+
+impl fmt::Display for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
 /// Reads a rule list; `file` is its name in messages.
 ///
 /// # Errors
 ///
-/// [`Error::Syntax`] at the first line that is no rule, [`Error::Unsupported`] at the first that no rule of ours equals,
-/// [`Error::List`], [`Error::Io`].
+/// [`Error::Syntax`] of a line that is no rule, [`Error::Unsupported`] of one that no rule of ours equals, [`Error::Several`] of more
+/// than one, [`Error::List`], [`Error::Io`].
 pub fn read_rules(file: &str, reader: &mut dyn BufRead, options: &Options) -> Result<Reading, Error> {
     let mut input = Input::new(file, reader)?;
+    if let Some(Looks { what, advice }) = looks::binary(input.bytes()) {
+        return Err(Error::List { file: file.into(), message: format!("it looks like {what}; {advice}") });
+    }
     let format = options.format.unwrap_or_else(|| {
         let recognised = FORMATS.iter().find(|description| (description.recognises)(input.head()));
         recognised.map_or(Format::Native, |description| description.format)
     });
+    if options.format.is_none()
+        && format == Format::Native
+        && let Some(Looks { what, advice }) = looks::text(input.head())
+    {
+        let message = format!("it looks like {what}; {advice}");
+        return Err(Error::Syntax {
+            file: file.into(),
+            line: text::first_line_number(input.head()),
+            message,
+        });
+    }
     let description = format.description();
     if let (false, Some(list)) = (description.has_lists, &options.list) {
         let message =
@@ -348,6 +447,41 @@ pub struct WriteOptions {
     /// Write the conditions of rules alone where the format holds no actions and no default (ClassBench), instead of refusing
     /// lists that have them.
     pub conditions_only: bool,
+    /// What is done where the format cannot say what rules say of fragments.
+    pub fragments: FragmentsAs,
+}
+
+/// How what rules say of fragments is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FragmentsAs {
+    /// As it is: a rule that the format has no words for is not written.
+    #[default]
+    Exact,
+    /// As if there were none, where the format has no words for it: packets that are no fragments get the same verdict, fragments
+    /// perhaps another. A rule for fragments alone is left out, any other one matches as many fragments as the format's rule does.
+    Ignored,
+}
+
+/// A rule whose fragments may get another verdict than it says ([`FragmentsAs::Ignored`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approximated {
+    /// Line of the file that the rule is from, from 1.
+    pub line: u32,
+    /// Its position, from 0.
+    pub position: usize,
+    /// Whether more fragments may be permitted than by the rule; otherwise fewer.
+    pub permits_more: bool,
+    /// The rule in our own format.
+    pub rule: String,
+}
+
+/// What became of rules that were written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Those that were not.
+    pub unwritten: Vec<Unwritten>,
+    /// Those that were written in part of their meaning.
+    pub approximated: Vec<Approximated>,
 }
 
 impl WriteOptions {
@@ -367,24 +501,78 @@ pub fn write_rules(
     format: Format,
     options: &WriteOptions,
     writer: &mut dyn Write,
-) -> Result<Vec<Skipped>, WriteError> {
-    let mut writing = Writing { writer, options, skipped: Vec::new() };
-    if format == Format::Native {
-        (format.description().write)(rules, &mut writing)?;
-        return Ok(writing.skipped);
+) -> Result<Written, WriteError> {
+    if options.fragments == FragmentsAs::Exact {
+        let unwritten = write_exactly(rules, format, options, writer)?;
+        return Ok(Written { unwritten, approximated: Vec::new() });
     }
-    let mut others = Vec::with_capacity(rules.len());
-    for (index, rule) in rules.iter().enumerate() {
+    // Rules that there are words for stay as they are.
+    let trial = WriteOptions { skip_unsupported: true, ..options.clone() };
+    let trial = write_exactly(rules, format, &trial, &mut io::sink())?;
+    let of_fragments = trial.iter().filter(|rule| rule.is_of_fragments());
+    let mut without_words: Vec<usize> = of_fragments.map(|rule| rule.position).collect();
+    without_words.sort_unstable();
+    without_words.dedup();
+    let mut approximated = Vec::with_capacity(without_words.len());
+    // Each with its position.
+    let mut others: Vec<(usize, Rule)> = rules.iter().cloned().enumerate().collect();
+    for position in without_words {
+        let rule = &mut others[position].1;
+        let text = rule.to_string();
+        let is_whole = meet::matches_whole(rule);
+        let permits = rule.action != Some(Action::Deny);
+        let permits_more = permits == is_whole;
+        approximated.push(Approximated { line: rule.line, position, permits_more, rule: text });
+        rule.fragments = if is_whole { Fragments::All } else { Fragments::Later };
+    }
+    // Of rules for fragments alone nothing is left.
+    let mut at = approximated.iter().map(|rule| rule.position).peekable();
+    others.retain(|(position, rule)| at.next_if_eq(position).is_none() || meet::matches_whole(rule));
+    let (positions, others) = others.into_iter().unzip();
+    let unwritten = write_some(others, positions, format, options, true, writer)?;
+    let lost: HashSet<usize> = unwritten.iter().map(|rule| rule.position).collect();
+    approximated.retain(|rule| !lost.contains(&rule.position));
+    Ok(Written { unwritten, approximated })
+}
+
+/// Writes rules, each as it is.
+fn write_exactly(
+    rules: &[Rule],
+    format: Format,
+    options: &WriteOptions,
+    writer: &mut dyn Write,
+) -> Result<Vec<Unwritten>, WriteError> {
+    write_some(rules.to_vec(), (0..rules.len()).collect(), format, options, false, writer)
+}
+
+/// Writes rules that have these positions.
+fn write_some(
+    rules: Vec<Rule>,
+    positions: Vec<usize>,
+    format: Format,
+    options: &WriteOptions,
+    ignores_fragments: bool,
+    writer: &mut dyn Write,
+) -> Result<Vec<Unwritten>, WriteError> {
+    let mut writing = Writing { writer, options, unwritten: Vec::new(), positions, ignores_fragments };
+    if format == Format::Native {
+        (format.description().write)(&rules, &mut writing)?;
+        return Ok(writing.unwritten);
+    }
+    let (mut kept, mut positions) = (Vec::with_capacity(rules.len()), Vec::with_capacity(rules.len()));
+    for (index, rule) in rules.into_iter().enumerate() {
         if rule.mark != 0 {
-            writing.inexpressible(index, rule, "where no rule sets a mark")?;
+            writing.inexpressible(index, &rule, "where no rule sets a mark")?;
         } else if rule.interfaces.is_some() && !format.names_interfaces() {
-            writing.inexpressible(index, rule, "where no rule names interfaces")?;
+            writing.inexpressible(index, &rule, "where no rule names interfaces")?;
         } else {
-            others.push(rule.clone());
+            kept.push(rule);
+            positions.push(writing.positions[index]);
         }
     }
-    (format.description().write)(&others, &mut writing)?;
-    Ok(writing.skipped)
+    writing.positions = positions;
+    (format.description().write)(&kept, &mut writing)?;
+    Ok(writing.unwritten)
 }
 
 /// Headers to be classified: IPv4 and IPv6 keys apart, and the order they came in.
@@ -423,7 +611,7 @@ impl Headers {
 ///
 /// # Errors
 ///
-/// [`Error::Syntax`] at the first line that is no header, [`Error::Io`].
+/// [`Error::Syntax`] of a line that is no header, [`Error::Several`] of more than one, [`Error::Io`].
 pub fn read_headers(file: &str, reader: &mut dyn BufRead) -> Result<Headers, Error> {
     let mut headers = Headers::default();
     // A trace holds nothing but decimal numbers; our own headers have a '>' in them.

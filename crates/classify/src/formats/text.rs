@@ -5,6 +5,7 @@ use std::iter::Peekable;
 use std::str::SplitAsciiWhitespace;
 
 use super::Error;
+use super::mistakes::Mistakes;
 
 /// A line may not be longer.
 pub(super) const MAX_LINE: usize = 1 << 16;
@@ -25,6 +26,11 @@ impl<'a> Input<'a> {
         let read = Read::take(&mut *reader, HEAD).read_to_end(&mut head);
         read.map_err(|source| Error::Io { file: file.into(), source })?;
         Ok(Self { file, reader: Cursor::new(head).chain(reader) })
+    }
+
+    /// Its beginning.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.reader.get_ref().0.get_ref()
     }
 
     /// Its beginning as text, as far as it is text.
@@ -62,22 +68,43 @@ pub(super) fn raw_lines(
 ) -> Result<(), Error> {
     let mut buffer = Vec::new();
     let mut number = 0u32;
+    let mut mistakes = Mistakes::default();
     loop {
         buffer.clear();
         let read = reader.take(max as u64 + 1).read_until(b'\n', &mut buffer);
         if read.map_err(|source| Error::Io { file: file.into(), source })? == 0 {
-            return Ok(());
+            return mistakes.end(file);
         }
         number = number.saturating_add(1);
         let fail = |message| Error::syntax(file, number, message);
-        if buffer.len() > max {
-            return Err(fail(format!("longer than {max} bytes; expected one rule or header a line")));
-        }
-        let text = std::str::from_utf8(&buffer)
-            .map_err(|_| fail("not UTF-8 text; expected rules or headers".into()))?;
+        let text = if buffer.len() > max {
+            Err(fail(format!("longer than {max} bytes; expected one rule or header a line")))
+        } else {
+            std::str::from_utf8(&buffer).map_err(|_| fail("not UTF-8 text; expected rules or headers".into()))
+        };
+        let text = match text {
+            Ok(text) => text,
+            // What follows is no text of lines, either.
+            Err(error) => {
+                mistakes.add(error)?;
+                return mistakes.end(file);
+            }
+        };
         let text = if number == 1 { without_mark(text) } else { text };
-        each(number, text)?;
+        if let Err(error) = each(number, text) {
+            let is_limit = is_limit(&error);
+            mistakes.add(error)?;
+            if is_limit {
+                return mistakes.end(file);
+            }
+        }
     }
+}
+
+/// Whether there is more of something than may be: the lines that follow would say the same.
+fn is_limit(error: &Error) -> bool {
+    let beginnings = ["lists, negations and jumps that make more than ", "more than "];
+    matches!(error, Error::Syntax { message, .. } if beginnings.iter().any(|text| message.starts_with(text)))
 }
 
 /// What a line says, and the comment that `#` begins.
@@ -92,6 +119,12 @@ pub(super) fn split_comment(line: &str) -> (&str, Option<&str>) {
 pub(super) fn first_line(text: &str) -> &str {
     let said = text.lines().map(|line| split_comment(line.trim_ascii()).0);
     said.into_iter().find(|line| !line.is_empty()).unwrap_or_default()
+}
+
+/// The number of that line, from 1; 1 where there is none.
+pub(super) fn first_line_number(text: &str) -> u32 {
+    let at = text.lines().position(|line| !split_comment(line.trim_ascii()).0.is_empty());
+    at.map_or(1, |at| u32::try_from(at + 1).unwrap_or(u32::MAX))
 }
 
 /// The words of a line, taken one by one.

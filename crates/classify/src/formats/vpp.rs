@@ -18,6 +18,7 @@ use std::net::IpAddr;
 use packetloom_packet::protocol::{ICMP, ICMPV6, SCTP, TCP, UDP};
 
 use super::builder::{Builder, Fault};
+use super::mistakes::Mistakes;
 use super::region::{self, Ends, Kinds, Region};
 use super::set::Set;
 use super::text::{self, Input, Words, number};
@@ -84,9 +85,12 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
     let names = lists.names();
     let none = "no list of rules; expected \"set acl-plugin acl …\", or what \"show acl-plugin acl\" prints";
     let at = builder.choose(names.iter().map(String::as_str), none)?;
-    for (line, text) in &lists.lists[at].rules {
+    let mut mistakes = Mistakes::default();
+    // A command holds a whole list in one line.
+    for (number, (line, text)) in (0..).zip(&lists.lists[at].rules) {
+        builder.statement(number);
         match rule(text) {
-            Err(fault) => builder.fault(*line, fault)?,
+            Err(fault) => builder.fault(*line, fault).or_else(|error| mistakes.add(error))?,
             Ok((action, regions)) => {
                 let template = Rule { line: *line, ..Rule::any(Some(action)) };
                 for region in &regions {
@@ -95,6 +99,7 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
             }
         }
     }
+    mistakes.end(input.file)?;
     Ok(builder.finish(Format::Vpp, Some(Action::Deny)))
 }
 
@@ -483,6 +488,7 @@ fn types_and_codes(types: (u16, u16), codes: (u16, u16)) -> Set<u16> {
 /// Writes one command.
 pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), WriteError> {
     let default = writing.options.closing();
+    let ignores_fragments = writing.ignores_fragments;
     let mut is_empty = true;
     let mut put = |writing: &mut Writing<'_>, text: &str| {
         let before = if std::mem::take(&mut is_empty) { "set acl-plugin acl" } else { "," };
@@ -497,8 +503,10 @@ pub(super) fn write(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), Wri
                 Addresses::V6(source, destination) => format!("src {source} dst {destination}"),
                 Addresses::Any => EVERY[usize::from(v6)].into(),
             };
-            let one =
-                |protocol| conditions(&Rule { protocol, ..rule.clone() }, &rules[index + 1..], v6, default);
+            let one = |protocol| {
+                let rule = Rule { protocol, ..rule.clone() };
+                conditions(&rule, &rules[index + 1..], v6, default, ignores_fragments)
+            };
             let each: Result<Vec<_>, _> =
                 protocols(rule).and_then(|protocols| protocols.into_iter().map(one).collect());
             match each {
@@ -550,6 +558,7 @@ fn conditions(
     after: &[Rule],
     v6: bool,
     default: Action,
+    ignores_fragments: bool,
 ) -> Result<(Action, String), &'static str> {
     let action = rule.action.ok_or("where every rule has an action")?;
     let icmp = if v6 { ICMPV6 } else { ICMP };
@@ -567,7 +576,7 @@ fn conditions(
     if !matches!(rule.fragments, Fragments::All | Fragments::NotLater) {
         return Err("where fragments are not asked for");
     }
-    if matches_more(rule) && !meet::later_is_alike(rule, after, Some(default)) {
+    if !ignores_fragments && matches_more(rule) && !meet::later_is_alike(rule, after, Some(default)) {
         return Err("where later fragments are matched by addresses and protocol");
     }
     let mut text = rule.protocol.map_or_else(String::new, |protocol| format!(" proto {protocol}"));

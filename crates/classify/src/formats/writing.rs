@@ -4,14 +4,19 @@ use std::io::Write;
 
 use packetloom_packet::protocol;
 
-use super::{Skipped, WriteError, WriteOptions};
+use super::{Unwritten, WriteError, WriteOptions};
 use crate::{Action, Rule};
 
 /// A file that is being written.
 pub(super) struct Writing<'a> {
     pub(super) writer: &'a mut dyn Write,
     pub(super) options: &'a WriteOptions,
-    pub(super) skipped: Vec<Skipped>,
+    /// What there are no words for.
+    pub(super) unwritten: Vec<Unwritten>,
+    /// For each rule that the format's writer gets, its position among all of them.
+    pub(super) positions: Vec<usize>,
+    /// Whether rules may match more fragments, or fewer, than they say.
+    pub(super) ignores_fragments: bool,
 }
 
 impl Writing<'_> {
@@ -22,11 +27,13 @@ impl Writing<'_> {
         rule: &Rule,
         reason: &str,
     ) -> Result<(), WriteError> {
+        let index = self.positions.get(index).copied().unwrap_or(index);
         if !self.options.skip_unsupported {
             let (reason, rule) = (reason.into(), Box::new(rule.clone()));
             return Err(WriteError::Inexpressible { index, reason, rule });
         }
-        self.skipped.push(Skipped { line: rule.line, message: format!("{reason}: {rule}") });
+        let (reason, message) = (reason.to_owned(), format!("{reason}: {rule}"));
+        self.unwritten.push(Unwritten { line: rule.line, position: index, reason, message });
         Ok(())
     }
 }

@@ -193,7 +193,7 @@ fn entries_that_are_no_entries() {
         ("permit ip any any log cookie", "\"cookie\"; expected an option such as log or fragments"),
         ("permit ip object-group A any", "object-group A is not there, or of another kind"),
     ] {
-        assert_eq!(refused(entry), format!("f:1: {message}"), "{entry}");
+        assert_eq!(refused(entry), format!("f:1: {}", crate::told(message)), "{entry}");
     }
 }
 
@@ -479,11 +479,16 @@ fn what_begins_like_a_list_is_understood_or_refused() {
         ("10 premit ip any any", "\"10 premit ip any any\" outside of an access list".into()),
     ] {
         let text = format!("{list}{line}\n deny ip any any\n");
-        assert_eq!(read(Format::CiscoIos, &text).expect_err(line), format!("f:2: {message}"), "{line}");
+        assert_eq!(
+            read(Format::CiscoIos, &text).expect_err(line),
+            format!("f:2: {}", crate::told(&message)),
+            "{line}"
+        );
         // It is refused wherever it stands, and recognised.
         if !line.contains("any any") {
             let inside = format!("interface Vlan1\n {line}\n{list}");
-            assert_eq!(read(Format::CiscoIos, &inside).expect_err(line), format!("f:2: {message}"), "{line}");
+            let expected = format!("f:2: {}", crate::told(&message));
+            assert_eq!(read(Format::CiscoIos, &inside).expect_err(line), expected, "{line}");
             assert!(read_with(&inside, Options::default()).expect_err(line).starts_with("f:2: "), "{line}");
         }
     }
@@ -534,7 +539,7 @@ fn lists_that_are_nearly_right_are_not_passed_over() {
         ),
         (include_str!("faults/05-peruser.cfg"), "f: several lists; expected the name of one (--list): A, B"),
     ] {
-        assert_eq!(read_with(text, Options::default()).expect_err(message), message);
+        assert_eq!(read_with(text, Options::default()).expect_err(message), crate::told(message));
     }
     let text = include_str!("faults/05-peruser.cfg");
     let options = Options { list: Some("A".into()), ..Options::default() };
@@ -566,7 +571,7 @@ fn lists_that_are_nearly_right_are_not_passed_over() {
     let list = "ip access-list extended A\npermit gre any any\n";
     assert_eq!(
         read(Format::CiscoIos, format!("{list}dney udp any any\n")).expect_err("a typing error"),
-        "f:3: \"dney udp any any\"; expected permit, deny or remark"
+        "f:3: \"dney udp any any\"; expected permit, deny or remark; did you mean \"deny\"?"
     );
     assert_eq!(
         read(Format::CiscoIos, format!("{list}no permit gre any any\n")).expect_err("no"),

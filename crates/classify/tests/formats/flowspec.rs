@@ -494,7 +494,11 @@ fn flows_are_read_wherever_a_configuration_announces_them() {
             "a section \"match\" outside of flow".into(),
         ),
     ] {
-        assert_eq!(read_with(text, Options::default()).expect_err(text), format!("f:1: {message}"), "{text}");
+        assert_eq!(
+            read_with(text, Options::default()).expect_err(text),
+            format!("f:1: {}", crate::told(&message)),
+            "{text}"
+        );
     }
     let none = "f: no flow; expected a section \"flow { route … }\", \"announce { ipv4 { flow … } }\" or commands \"announce flow route …\"";
     for text in [
@@ -607,7 +611,11 @@ fn what_is_not_exabgp() {
         ("flow route source", "source without a value; expected one"),
         ("flow route source [ 10.0.0.0/8", "source: a bracket without its end; expected ]"),
     ] {
-        assert_eq!(read(Format::ExaBgp, text).expect_err(text), format!("f:1: {message}"), "{text}");
+        assert_eq!(
+            read(Format::ExaBgp, text).expect_err(text),
+            format!("f:1: {}", crate::told(message)),
+            "{text}"
+        );
     }
 }
 

@@ -380,7 +380,11 @@ fn bad_lines_are_refused_with_what_was_expected() {
         ),
     ] {
         let at = 6 + line.lines().count();
-        assert_eq!(read(&table(line), false).unwrap_err(), format!("f:{at}: {message}"), "{line}");
+        assert_eq!(
+            read(&table(line), false).unwrap_err(),
+            format!("f:{at}: {}", crate::told(message)),
+            "{line}"
+        );
     }
     // Chains inside each other.
     let mut text = "*filter\n:INPUT ACCEPT\n".to_owned();
@@ -755,7 +759,7 @@ fn what_is_left_out_of_a_written_file_is_listed() {
     let rules = super::rules("deny any from any to any\npermit any from ::/0 to any\n").unwrap().rules;
     let options = WriteOptions { skip_unsupported: true, ..WriteOptions::default() };
     let mut text = Vec::new();
-    let skipped = write_rules(&rules, Format::Iptables, &options, &mut text).unwrap();
+    let skipped = write_rules(&rules, Format::Iptables, &options, &mut text).unwrap().unwritten;
     assert_eq!(
         String::from_utf8(text).unwrap(),
         "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -j DROP\nCOMMIT\n"

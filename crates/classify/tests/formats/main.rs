@@ -34,6 +34,15 @@ fn rules_with(text: impl AsRef<[u8]>, ignore_flags: bool) -> Result<RuleSet, Str
     Ok(reading.rules)
 }
 
+/// A message with the word that may have been meant, if one is near.
+fn told(message: impl std::fmt::Display) -> String {
+    let message = message.to_string();
+    match formats::did_you_mean(&message) {
+        Some(word) => format!("{message}; did you mean {word:?}?"),
+        None => message,
+    }
+}
+
 fn rules(text: impl AsRef<[u8]>) -> Result<RuleSet, String> {
     rules_with(text, false)
 }

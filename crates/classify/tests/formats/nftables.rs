@@ -674,7 +674,7 @@ fn bad_rulesets_are_refused_with_what_was_expected() {
             "f: no chain of a table of the family ip, ip6 or inet; there are arp t x".into(),
         ),
     ] {
-        assert_eq!(read(&text).unwrap_err(), message, "{text}");
+        assert_eq!(read(&text).unwrap_err(), crate::told(message), "{text}");
     }
     // Deep nesting is the JSON reader's to refuse.
     let deep = format!("{}1{}", "[".repeat(200_000), "]".repeat(200_000));

@@ -89,7 +89,8 @@ impl State {
     /// [`Error`]: a file that cannot be read, is cut, changed, no state, or of another version.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let file = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|e| packetloom_io::Error::io(file.clone(), e))?;
+        let bytes = std::fs::read(path)
+            .map_err(|e| packetloom_io::Error::io(file.clone(), e).expecting("a state file"))?;
         Self::decode(&bytes).map_err(|why| Error::Bad { file, why })
     }
 

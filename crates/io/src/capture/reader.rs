@@ -130,7 +130,8 @@ impl CaptureReader {
     ///
     /// The file cannot be read, is empty, is not a capture, has a bad file header, or ends within it.
     pub fn open(path: &Path, stop: &Stop) -> Result<Self, Error> {
-        let window = match input::open(path, stop)? {
+        let opened = input::open(path, stop).map_err(|error| error.expecting("a pcap or pcapng capture"));
+        let window = match opened? {
             Input::Mapped(map) => Window::Mapped { map, present: 0 },
             Input::Stream(stream) => Window::stream(stream),
         };
@@ -449,7 +450,9 @@ fn recognise(name: &str, head: &[u8]) -> Result<(Decoder, usize), Error> {
         Err(Error::Empty { path: path() })
     } else {
         let found = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
-        Err(Error::NotACapture { path: path(), found })
+        // As much as tells what it is.
+        let head = head[..head.len().min(1 << 12)].to_vec();
+        Err(Error::NotACapture { path: path(), found, head })
     }
 }
 

@@ -151,7 +151,11 @@ impl crate::Config for Config {
             skip_unsupported: self.skip_unsupported,
             list: self.list.clone(),
         };
-        let reading = formats::read_rules(&name, &mut *input::open_text(&path)?, &options)?;
+        let reading = formats::read_rules(
+            &name,
+            &mut *input::open_text(&path).map_err(|error| error.expecting("a rule file"))?,
+            &options,
+        )?;
         self.log = self.log.map(|path| context.resolve(&path));
         Ok(Box::new(Acl { path: Some(path), ..self.with_rules(reading, name)? }))
     }

@@ -33,7 +33,10 @@ impl Changes {
             ));
         }
         let name = path.display().to_string();
-        let transactions = read_changes(&name, &mut *input::open_text(path)?)?;
+        let transactions = read_changes(
+            &name,
+            &mut *input::open_text(path).map_err(|error| error.expecting("a file of rule changes"))?,
+        )?;
         let changes = transactions.iter().map(|transaction| &transaction.changes[..]);
         let checked = live::check(&loaded, changes).map_err(|(number, error)| {
             let line = transactions[number].lines[error.change];

@@ -30,6 +30,7 @@ mod tests;
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -239,9 +240,22 @@ impl Prepared for Acl {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let skipped = self.skipped.iter();
-        let mut warnings: Vec<_> =
-            skipped.map(|skipped| format!("{}:{}: {}", self.name, skipped.line, skipped.message)).collect();
+        let mut warnings = Vec::new();
+        let mut groups: BTreeMap<String, usize> = BTreeMap::new();
+        for skipped in &self.skipped {
+            let count = groups.entry(skipped.construct()).or_default();
+            *count += 1;
+            if *count <= SHOWN_LOSSES {
+                warnings.push(format!("{}:{}: {}", self.name, skipped.line, skipped.message));
+            }
+        }
+        for (construct, count) in groups.into_iter().filter(|(_, count)| *count > SHOWN_LOSSES) {
+            warnings.push(format!(
+                "{}: {construct}: and {} more left out",
+                self.name,
+                grouped(count - SHOWN_LOSSES)
+            ));
+        }
         let logging = self.logging();
         if logging > 0 && self.list.settings.log.is_none() {
             warnings.push(format!(
@@ -413,11 +427,31 @@ impl AclReport {
 
     /// Rules that decided a packet: position, rule, counter.
     fn hit_rules(&self) -> impl Iterator<Item = (usize, &Rule, Counter)> {
-        let rules = self.list.rules.rules.iter().zip(&self.counters).enumerate();
-        let hit =
-            rules.filter(|_| self.list.settings.counters).filter(|(_, (_, counter))| counter.packets > 0);
-        hit.map(|(position, (rule, &counter))| (position, rule, counter))
+        self.counted_rules().filter(|(_, _, counter)| counter.packets > 0)
     }
+
+    /// Rules that decided none: position, rule.
+    fn idle_rules(&self) -> impl Iterator<Item = (usize, &Rule)> {
+        let idle = self.counted_rules().filter(|(_, _, counter)| counter.packets == 0);
+        idle.map(|(position, rule, _)| (position, rule))
+    }
+
+    /// Rules with their counters, where they are counted.
+    fn counted_rules(&self) -> impl Iterator<Item = (usize, &Rule, Counter)> {
+        let rules = self.list.rules.rules.iter().zip(&self.counters).enumerate();
+        let counted = rules.filter(|_| self.list.settings.counters);
+        counted.map(|(position, (rule, &counter))| (position, rule, counter))
+    }
+}
+
+/// Lines shown of each kind of what was left out.
+const SHOWN_LOSSES: usize = 3;
+
+/// A number with commas between groups of three digits.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group));
+    groups.collect::<Vec<_>>().join(",")
 }
 
 /// Rules shown at the end of a run.
@@ -458,6 +492,14 @@ impl Report for AclReport {
             json["rules_hit"] = hits.len().into();
             json["default_bytes"] = self.default().bytes.into();
             json["hits"] = hits.into();
+            let idle: Vec<_> = self
+                .idle_rules()
+                .map(|(position, rule)| {
+                    json!({ "rule": position, "line": rule.line, "id": rule.id, "text": rule.to_string() })
+                })
+                .collect();
+            json["rules_not_hit"] = idle.len().into();
+            json["not_hit"] = idle.into();
         }
         if self.list.has_admitting() {
             let Admitted { connections, packets, bytes, related } = self.admitted;
@@ -487,6 +529,16 @@ impl Report for AclReport {
                 let mut rest = Counter::default();
                 hits[SHOWN_RULES..].iter().for_each(|&(_, _, counter)| rest.merge(counter));
                 rows.push((format!("{} more rules", hits.len() - SHOWN_RULES), shown(rest)));
+            }
+            let idle = self.idle_rules().count();
+            if idle > 0 {
+                rows.push(("rules not hit".into(), format!("{idle} of {}", self.list.rules.rules.len())));
+                for (position, rule) in self.idle_rules().take(SHOWN_RULES) {
+                    rows.push((format!("rule {position}, line {}: {rule}", rule.line), "no packets".into()));
+                }
+                if idle > SHOWN_RULES {
+                    rows.push((format!("and {} more", grouped(idle - SHOWN_RULES)), "no packets".into()));
+                }
             }
         } else {
             rows.push((default, format!("{} packets", self.default().packets)));

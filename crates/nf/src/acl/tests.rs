@@ -366,7 +366,9 @@ fn frames_without_a_key_and_packets_dropped_before_are_not_counted() {
     assert_eq!(found, [EARLIER, Verdict::Pass, Verdict::Pass, EARLIER, BY_DEFAULT]);
     assert_eq!(
         function.report().json(),
-        json!({ "rules": 1, "rules_hit": 0, "default_packets": 1, "default_bytes": 28, "hits": [] })
+        json!({ "rules": 1, "rules_hit": 0, "default_packets": 1, "default_bytes": 28, "hits": [], "rules_not_hit": 1,
+            "not_hit": [{ "rule": 0, "line": 1, "id": null, "text": "permit tcp from any to any" }],
+        })
     );
     let strict = Policy { pass_non_ip: false, pass_unknown_framing: false, pass_malformed: false };
     let found = by_batches(&mut *function, &frames, 5, strict, &[false; 5]);
@@ -411,6 +413,8 @@ fn reports_name_the_rules_that_decided() {
                     "bytes": 28 + 2 * 48,
                 },
             ],
+            "rules_not_hit": 1,
+            "not_hit": [{ "rule": 2, "line": 5, "id": null, "text": "deny esp from any to any" }],
         })
     );
     let rows = [
@@ -418,6 +422,8 @@ fn reports_name_the_rules_that_decided() {
         ("default (deny)", "1 packets, 40 bytes"),
         ("line 4: deny udp from any to any", "3 packets, 124 bytes"),
         ("line 2: permit tcp from any to any port 80 id web # the web", "2 packets, 80 bytes"),
+        ("rules not hit", "1 of 3"),
+        ("rule 2, line 5: deny esp from any to any", "no packets"),
     ];
     assert_eq!(report.rows(), rows.map(|(name, value)| (name.to_owned(), value.to_owned())));
 

@@ -16,10 +16,11 @@ mod write;
 use packetloom_packet::protocol::{ICMP, ICMPV6};
 
 use super::builder::Builder;
+use super::mistakes::Mistakes;
 use super::region::{self, Ends, Kinds, Region};
 use super::set::Set;
 use super::text::{self, Input};
-use super::{Error, Format, Options, Reading};
+use super::{Error, Format, Options, Origins, Reading};
 use crate::rule::{Action, Rule};
 use config::{Config, Kind, List};
 use groups::Groups;
@@ -82,12 +83,14 @@ fn entries(list: &List, config: &Config, builder: &mut Builder<'_>) -> Result<()
         _ => (ICMP, Ends::ALL_V4),
     };
     let family = Region::of(family);
+    builder.statements(&list.entries.values().map(|entry| entry.line).collect::<Vec<_>>());
     let mut groups = Groups::new(&config.groups, icmp);
+    let mut mistakes = Mistakes::default();
     for (sequence, entry) in &list.entries {
         let meaning = match entry::parse(list.kind, &entry.text, &mut groups) {
             Ok(meaning) => meaning,
             Err(fault) => {
-                builder.fault_within(entry.line, fault, &family)?;
+                builder.fault_within(entry.line, fault, &family).or_else(|error| mistakes.add(error))?;
                 continue;
             }
         };
@@ -102,10 +105,12 @@ fn entries(list: &List, config: &Config, builder: &mut Builder<'_>) -> Result<()
             builder.region(&template, &region)?;
         }
     }
+    mistakes.end(builder.file())?;
     if list.kind == Kind::V6 {
         // Before it denies everything else, every IPv6 list permits neighbour discovery, as by two entries.
         let template =
             Rule { comment: Some("implicit".into()), line: list.line, ..Rule::any(Some(Action::Permit)) };
+        builder.statement(Origins::NONE);
         let icmp = Region::of(Ends::ALL_V6).protocols(&Set::one(ICMPV6));
         let discovery = region::icmp(SOLICITATION, None).union(&region::icmp(ADVERTISEMENT, None));
         builder.region(&template, &icmp.clone().icmp(&discovery))?;

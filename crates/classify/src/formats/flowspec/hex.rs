@@ -39,6 +39,7 @@ pub(in super::super) fn read(input: &mut Input<'_>, options: &Options) -> Result
             Ok(action) => action,
             Err(fault) => {
                 table.has_any = true;
+                table.next_statement();
                 let index = table.builder.leave_out(line, fault)?;
                 while let Ok((nlri, rest)) = nlri::split(bytes) {
                     table.left_out(line, index, Flow::decode(family, nlri).ok());

@@ -20,9 +20,11 @@ use nlri::Flow;
 /// The flows of a file, each with what its rules have beside conditions.
 struct Table<'a> {
     builder: Builder<'a>,
-    flows: Vec<(Flow, Rule)>,
+    flows: Vec<(Flow, Rule, u32)>,
     /// What was left out: its line, its index, and the flow where its place among the others is known.
     left_out: Vec<(u32, u32, Option<Flow>)>,
+    /// Statements so far: a line may hold several.
+    statements: u32,
     /// Whether some flows may have been withdrawn.
     is_withdrawn: bool,
     /// Whether the file held a flow, be it one that was left out.
@@ -31,12 +33,20 @@ struct Table<'a> {
 
 impl<'a> Table<'a> {
     fn new(builder: Builder<'a>) -> Self {
-        Self { builder, flows: Vec::new(), left_out: Vec::new(), is_withdrawn: false, has_any: false }
+        Self {
+            builder,
+            flows: Vec::new(),
+            left_out: Vec::new(),
+            statements: 0,
+            is_withdrawn: false,
+            has_any: false,
+        }
     }
 
     /// Adds a flow, or counts the fault of the line that should hold one.
     fn add(&mut self, template: Rule, flow: Result<Flow, Fault>) -> Result<(), Error> {
         self.has_any = true;
+        let number = self.next_statement();
         let line = template.line;
         let (fault, flow) = match flow {
             Err(fault) => (fault, None),
@@ -46,7 +56,7 @@ impl<'a> Table<'a> {
                     return Err(self.builder.syntax(line, format!("more than {MAX_RULES} flows")));
                 }
                 Ok(_) => {
-                    self.flows.push((flow, template));
+                    self.flows.push((flow, template, number));
                     return Ok(());
                 }
             },
@@ -54,6 +64,14 @@ impl<'a> Table<'a> {
         let index = self.builder.leave_out(line, fault)?;
         self.left_out(line, index, flow);
         Ok(())
+    }
+
+    /// The number of a statement that begins.
+    fn next_statement(&mut self) -> u32 {
+        let number = self.statements;
+        self.statements = number.saturating_add(1);
+        self.builder.statement(number);
+        number
     }
 
     /// Takes note of a flow, if it could be read, of what was left out.
@@ -67,7 +85,7 @@ impl<'a> Table<'a> {
         if !self.has_any {
             return Err(self.builder.no_list(none));
         }
-        self.flows.sort_by(|(a, _), (b, _)| a.order(b));
+        self.flows.sort_by(|(a, ..), (b, ..)| a.order(b));
         let mut left_out = Vec::new();
         for (line, index, flow) in self.left_out {
             match flow {
@@ -83,7 +101,7 @@ impl<'a> Table<'a> {
         left_out.sort_by(|(_, _, a), (_, _, b)| a.order(b));
         let mut left_out = left_out.into_iter().peekable();
         let mut before: Option<(&Flow, &Rule)> = None;
-        for (flow, template) in &self.flows {
+        for (flow, template, number) in &self.flows {
             if let Some((_, first)) = before.filter(|(before, _)| before.order(flow).is_eq()) {
                 if first.action != template.action {
                     let message = format!("the flow of line {} again, with another action", first.line);
@@ -96,6 +114,7 @@ impl<'a> Table<'a> {
             while let Some((line, index, gap)) = left_out.next_if(|(_, _, gap)| gap.order(flow).is_le()) {
                 self.builder.gap(line, index, &meaning::reach(&gap))?;
             }
+            self.builder.statement(*number);
             let regions = meaning::regions(flow).or_else(|fault| {
                 self.builder.fault(template.line, fault)?;
                 Ok(Vec::new())

@@ -151,7 +151,7 @@ fn leave_interfaces_out(chains: &mut [Chain], root: usize) {
     for (chain, _) in chains.iter_mut().zip(reached).filter(|(_, is_reached)| *is_reached) {
         for entry in &mut chain.entries {
             let (line, regions) = match entry {
-                Entry::Rule(ChainRule { line, regions, .. }) | Entry::Log { line, regions } => {
+                Entry::Rule(ChainRule { line, regions, .. }) | Entry::Log { line, regions, .. } => {
                     (*line, regions)
                 }
                 Entry::Unsupported(_) => continue,
@@ -302,7 +302,7 @@ impl Tables {
         if self.by_name.insert(name.into(), self.chains.len()).is_some() {
             return Err(format!("chain {name:?} stands twice"));
         }
-        self.chains.push(Chain { name: name.into(), policy, entries: Vec::new() });
+        self.chains.push(Chain { name: name.into(), policy, entries: Vec::new(), origins: Vec::new() });
         Ok(())
     }
 
@@ -319,6 +319,7 @@ impl Tables {
         let Some(&chain) = self.by_name.get(chain) else {
             return Err(format!("no chain {chain:?} before this line; expected :{chain} POLICY, -P or -N"));
         };
+        self.chains[chain].origins.push(line);
         let Line { regions, target, comment, unsupported } =
             matching::parse(rest, self.family, &self.by_name)?;
         if let Some(matching::LeftOut { construct, effect }) = unsupported {
@@ -332,12 +333,12 @@ impl Tables {
             // No packet matches.
             Some(_) if regions.is_empty() => return Ok(()),
             Some(Target::Log) => {
-                self.chains[chain].entries.push(Entry::Log { line, regions });
+                self.chains[chain].entries.push(Entry::Log { line, origin: line, regions });
                 return Ok(());
             }
             Some(Target::Verdict(verdict)) => verdict,
         };
-        let rule = ChainRule { line, regions, verdict, log: false, comment };
+        let rule = ChainRule { line, origin: line, regions, verdict, log: false, comment };
         self.chains[chain].entries.push(Entry::Rule(rule));
         Ok(())
     }

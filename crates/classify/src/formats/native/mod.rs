@@ -52,6 +52,12 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
     let mut builder = Builder::new(input.file, options);
     let mut default = None;
     let mut sets = Sets::default();
+    let mut has_bad_set = false;
+    // A set that is missing because its own line is wrong is no mistake of others.
+    let follows = |error: Error, has_bad_set: &mut bool| match std::mem::replace(has_bad_set, true) {
+        true if error.to_string().contains("expected the name of a set before this line") => Ok(()),
+        _ => Err(error),
+    };
     text::lines(input.file, &mut input.reader, |line, text| {
         let (text, comment) = text::split_comment(text);
         if text.is_empty() {
@@ -66,10 +72,15 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
         }
         if let Some(definition) = sets::definition(text) {
             let size = definition.and_then(|(name, list)| sets.define(name, list));
-            let size = size.map_err(|message| builder.syntax(line, message))?;
-            return builder.spend(line, size);
+            let size = size.map_err(|message| builder.syntax(line, message));
+            let spent = size.and_then(|size| builder.spend(line, size));
+            return spent.or_else(|error| follows(error, &mut has_bad_set));
         }
-        let rule = parse_rule(text, &sets).map_err(|message| builder.syntax(line, message))?;
+        let rule = match parse_rule(text, &sets).map_err(|message| builder.syntax(line, message)) {
+            Ok(rule) => rule,
+            Err(error) if has_bad_set => return follows(error, &mut has_bad_set),
+            Err(error) => return Err(error),
+        };
         let comment = comment.and_then(text::comment);
         rule.build(&Rule { line, comment, ..rule.rule.clone() }, &mut builder)
     })?;

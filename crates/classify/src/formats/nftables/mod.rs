@@ -24,6 +24,7 @@ use serde_json::value::RawValue;
 
 use super::builder::Builder;
 use super::chains::{self, Chain, Effect, Unsupported};
+use super::mistakes::Mistakes;
 use super::region::{Ends, Region};
 use super::text::Input;
 use super::{Error, Format, Options, Reading};
@@ -39,9 +40,14 @@ pub(super) fn recognises(head: &str) -> bool {
 
 pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, Error> {
     let mut builder = Builder::new(input.file, options);
-    let mut text = String::new();
-    let read = input.reader.by_ref().take(MAX_TEXT).read_to_string(&mut text);
+    let mut text = Vec::new();
+    let read = input.reader.by_ref().take(MAX_TEXT).read_to_end(&mut text);
     read.map_err(|source| Error::Io { file: input.file.into(), source })?;
+    let text = String::from_utf8(text).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count() as u32;
+        builder.syntax(line, no_ruleset("not UTF-8 text"))
+    })?;
     if text.len() as u64 == MAX_TEXT {
         return Err(builder.syntax(1, format!("more than {MAX_TEXT} bytes; expected a smaller ruleset")));
     }
@@ -53,10 +59,14 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
         rules.extend(rule.map(|rule| (line, rule)));
     }
     let mut unsupported = Elsewhere::new();
-    for (line, rule) in rules {
-        let taken = parse(rule).and_then(|rule| ruleset.rule(line, &rule, &mut unsupported));
-        taken.map_err(|message| builder.syntax(line, message))?;
+    let mut mistakes = Mistakes::default();
+    // nft prints all of them in one line.
+    for (number, (line, rule)) in (0..).zip(rules) {
+        let at = Place { line, number };
+        let taken = parse(rule).and_then(|rule| ruleset.rule(at, &rule, &mut unsupported));
+        taken.map_err(|message| builder.syntax(line, message)).or_else(|error| mistakes.add(error))?;
     }
+    mistakes.end(input.file)?;
     let root = ruleset.root(options, &builder)?;
     let (policy, everything) = (ruleset.chains[root].policy, ruleset.bases[root].everything.clone());
     let everything = everything.unwrap_or(Region::of(Ends::Any));
@@ -83,11 +93,13 @@ fn parse(object: &RawValue) -> Result<Value, String> {
 
 /// The objects of a ruleset, each with its line; or the line of an error and what it is.
 fn objects(text: &str) -> Result<Vec<(u32, &RawValue)>, (u32, String)> {
-    let mut sections: BTreeMap<String, Vec<&RawValue>> = serde_json::from_str(text).map_err(|error| {
+    let mut sections: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(|error| {
         let line = u32::try_from(error.line()).unwrap_or(u32::MAX).max(1);
         (line, no_ruleset(error))
     })?;
     let objects = sections.remove("nftables").ok_or_else(|| (1, no_ruleset("no \"nftables\"")))?;
+    let objects: Vec<&RawValue> =
+        serde_json::from_str(objects.get()).map_err(|_| (1, no_ruleset("\"nftables\" is no list")))?;
     let mut line = 1u32;
     let mut from = 0;
     let with_line = |object: &'_ RawValue| {
@@ -110,6 +122,14 @@ fn only(object: &RawValue) -> Result<(String, &RawValue), String> {
         (Some(one), None) => Ok(one),
         _ => Err("not an object with one name; expected a chain, a rule or a set".into()),
     }
+}
+
+/// Where a rule stands.
+#[derive(Clone, Copy)]
+struct Place {
+    line: u32,
+    /// Its number among the rules.
+    number: u32,
 }
 
 /// What has no equal outside of chains of type `filter`, each with its chain.
@@ -233,14 +253,14 @@ impl Ruleset {
         if self.chain_names.insert(name, self.chains.len()).is_some() {
             return Err(format!("chain {shown:?} stands twice"));
         }
-        self.chains.push(Chain { name: shown, policy, entries: Vec::new() });
+        self.chains.push(Chain { name: shown, policy, entries: Vec::new(), origins: Vec::new() });
         let is_postrouting = object.get("hook").and_then(Value::as_str) == Some("postrouting");
         self.bases.push(Base { everything, kind, is_postrouting });
         Ok(())
     }
 
     /// Takes a rule.
-    fn rule(&mut self, line: u32, object: &Value, elsewhere: &mut Elsewhere) -> Result<(), String> {
+    fn rule(&mut self, at: Place, object: &Value, elsewhere: &mut Elsewhere) -> Result<(), String> {
         let name = name(object, "chain")?;
         let Some(&chain) = self.chain_names.get(&name) else {
             return Err(format!("no chain {:?}; expected it among the chains", name.join(" ")));
@@ -249,16 +269,18 @@ impl Ruleset {
             // ARP is another kind of packets; the other families decide over IP packets as well.
             if name[0] != "arp" {
                 let construct = format!("a rule of the family {} has no equal here", name[0]);
-                elsewhere.push((chain, Unsupported::new(line, construct)));
+                elsewhere.push((chain, Unsupported::new(at.line, construct).of(at.number)));
             }
             return Ok(());
         };
         if let Some(kind) = self.bases[chain].kind.as_deref().filter(|kind| *kind != "filter") {
             let construct = format!("a rule of a chain of type {kind} has no equal here");
-            elsewhere.push((chain, Unsupported::new(line, construct).within(vec![everything])));
+            elsewhere
+                .push((chain, Unsupported::new(at.line, construct).of(at.number).within(vec![everything])));
             return Ok(());
         }
-        let entries = rule::entries(line, object, &name, everything, self)?;
+        self.chains[chain].origins.push(at.number);
+        let entries = rule::entries(at, object, &name, everything, self)?;
         self.chains[chain].entries.extend(entries);
         Ok(())
     }

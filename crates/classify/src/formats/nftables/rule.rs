@@ -4,7 +4,7 @@ use packetloom_packet::protocol;
 use serde_json::Value;
 
 use super::expression::{self, Field};
-use super::{Name, Ruleset};
+use super::{Name, Place, Ruleset};
 use crate::Action;
 use crate::formats::builder::Fault;
 use crate::formats::chains::{ChainRule, Effect, Entry, Unsupported, Verdict};
@@ -42,7 +42,7 @@ struct Statements<'r> {
 
 /// What a rule of a chain becomes: several entries where it looks its verdict up, none where it decides nothing.
 pub(super) fn entries(
-    line: u32,
+    Place { line, number: origin }: Place,
     rule: &Value,
     name: &Name,
     everything: Region,
@@ -89,16 +89,17 @@ pub(super) fn entries(
         let verb = if parser.unsupported.len() == 1 { "has" } else { "have" };
         let constructs = parser.unsupported.join(", ");
         let construct = format!("{}{handle}: {constructs} {verb} no equal here", name.join(" "));
-        let unsupported = Unsupported::new(line, construct).with(effect(statements, name, ruleset));
+        let unsupported =
+            Unsupported::new(line, construct).of(origin).with(effect(statements, name, ruleset));
         let regions = at_most.unwrap_or_else(|| vec![everything]);
         return Ok(vec![Entry::Unsupported(unsupported.within(regions))]);
     }
     let only_logs = parser.log && !parser.ended && !parser.regions.is_empty();
-    let only_logs = only_logs.then_some(Entry::Log { line, regions: parser.regions });
+    let only_logs = only_logs.then_some(Entry::Log { line, origin, regions: parser.regions });
     let comment = rule.get("comment").and_then(Value::as_str).and_then(text::comment);
     let entry = |Decision { regions, does, log }: Decision| match does {
         Does::Verdict(verdict) if !regions.is_empty() => {
-            Some(Entry::Rule(ChainRule { line, regions, verdict, log, comment: comment.clone() }))
+            Some(Entry::Rule(ChainRule { line, origin, regions, verdict, log, comment: comment.clone() }))
         }
         _ => None,
     };

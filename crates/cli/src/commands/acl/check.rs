@@ -11,12 +11,13 @@ use crate::args::AclCheckArgs;
 use crate::commands::files::Files;
 use crate::commands::stop_on_signals;
 use crate::failure::Failure;
+use crate::talk::amount;
 use crate::{Done, talk};
 
 pub(crate) fn run(args: &AclCheckArgs) -> Done {
     Files::default().input("rules", Some(&args.policy.rules)).output("-o", Some(&args.output)).check()?;
     let stop = stop_on_signals()?;
-    let list = read_policy(&args.policy)?;
+    let list = read_policy(&args.policy, args.json)?;
     let List { rules, default, skipped, gaps, .. } = &list;
     let mut output = Output::create(&args.output)?;
     let options = Options { default: *default, work: args.work, named: args.show };
@@ -101,11 +102,6 @@ impl Counts {
     fn findings(&self) -> u64 {
         self.unmatchable + self.shadowed + self.redundant + self.covered + self.undecided
     }
-}
-
-/// A number of things.
-fn amount(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Puts reports into words; into none where there is nothing to say.

@@ -13,7 +13,7 @@ use crate::args::{ExplainArgs, PacketText};
 use crate::commands::{stdout, write_text};
 
 pub(crate) fn run(args: &ExplainArgs) -> Done {
-    let list = read_policy(&args.policy)?;
+    let list = read_policy(&args.policy, args.json)?;
     let explain = if args.json { as_json } else { as_text };
     let text: String = args.packet.iter().map(|packet| explain(args, &list, packet)).collect();
     write_text(&stdout(), &text)

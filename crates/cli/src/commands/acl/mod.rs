@@ -2,7 +2,9 @@
 
 pub(crate) mod check;
 pub(crate) mod explain;
+mod losses;
 
+use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +20,7 @@ use packetloom_io::output::Output;
 use packetloom_packet::{MatchKey4, MatchKey6};
 use serde_json::{Value, json};
 
+use self::losses::Losses;
 use super::files::Files;
 use super::{Sink, stop_on_signals};
 use crate::args::{ActionName, ClassifyArgs, ConvertArgs, Entry, Policy};
@@ -31,8 +34,14 @@ const DEVICE_BATCH: usize = 1 << 18;
 
 /// Reads a rule file.
 fn read(path: &Path, options: &Options) -> Result<Reading, Failure> {
-    let mut reader = open_text(path)?;
+    let mut reader = open_text(path).map_err(|error| error.expecting("a rule file"))?;
     let file = path.display().to_string();
+    // What cannot be read is told by whoever reads it.
+    if options.format.is_none() && reader.fill_buf().is_ok_and(<[u8]>::is_empty) {
+        return Err(Failure::Config(format!(
+            "{file}: empty; expected rules, or \"default permit\" or \"default deny\" for a list of none"
+        )));
+    }
     let reading = formats::read_rules(&file, &mut *reader, options).map_err(Failure::rules)?;
     let Reading { rules, default, skipped, format, .. } = &reading;
     // Only our own format has lists that say nothing at all; files of others are refused.
@@ -57,15 +66,8 @@ pub(super) fn read_rules(path: &Path) -> Result<RuleSet, Failure> {
 }
 
 /// Says what was left out of a rule file.
-fn list(path: &Path, skipped: &[Skipped], json: bool) {
-    let file = path.display().to_string();
-    for Skipped { line, message } in skipped {
-        talk::say(&if json {
-            format!("{}\n", serde_json::json!({ "file": file, "line": line, "left_out": message }))
-        } else {
-            format!("packetloom: left out: {file}:{line}: {message}\n")
-        });
-    }
+fn report_losses(path: &Path, reading: &Reading, json: bool) {
+    Losses::of_reading(&path.display().to_string(), reading).report(json);
 }
 
 /// Gives an action to rules that have none.
@@ -86,16 +88,17 @@ struct List {
     gaps: Gaps,
 }
 
-/// Reads the rules of a policy, each with its action where there is one.
-fn read_policy(policy: &Policy) -> Result<List, Failure> {
+/// Reads the rules of a policy, each with its action where there is one; says what was left out, in JSON if that is asked for.
+fn read_policy(policy: &Policy, json: bool) -> Result<List, Failure> {
     let options = Options {
         ignore_flags: policy.ignore_flags,
         format: policy.format,
         skip_unsupported: policy.reading.skip_unsupported,
         list: policy.reading.list.clone(),
     };
-    let Reading { mut rules, skipped, default, gaps, .. } = read(&policy.rules, &options)?;
-    list(&policy.rules, &skipped, false);
+    let reading = read(&policy.rules, &options)?;
+    report_losses(&policy.rules, &reading, json);
+    let Reading { mut rules, skipped, default, gaps, .. } = reading;
     state_actions(&mut rules, policy.rule_action);
     let default = policy.default.map(Action::from).or(default).unwrap_or(Action::Deny);
     let interface = policy.entry.interface.as_deref();
@@ -154,7 +157,7 @@ fn rule_json(list: &List, position: u32) -> Value {
 
 /// Reads a file of headers.
 pub(super) fn read_headers(path: &Path) -> Result<Headers, Failure> {
-    let mut reader = open_text(path)?;
+    let mut reader = open_text(path).map_err(|error| error.expecting("a file of headers"))?;
     formats::read_headers(&path.display().to_string(), &mut *reader).map_err(|e| Failure::Run(e.into()))
 }
 
@@ -217,8 +220,9 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
         skip_unsupported: args.reading.skip_unsupported,
         list: args.reading.list,
     };
-    let Reading { rules, skipped, .. } = read(&args.rules, &options)?;
-    list(&args.rules, &skipped, false);
+    let reading = read(&args.rules, &options)?;
+    report_losses(&args.rules, &reading, false);
+    let rules = reading.rules;
     let (rules, whole) = seen_by(rules, &args.entry);
     let headers = read_headers(&args.headers)?;
     let mut output = Output::create(&args.output)?;
@@ -257,33 +261,55 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
 
 pub(crate) fn convert(args: ConvertArgs) -> Done {
     Files::default().input("rules", Some(&args.rules)).output("-o", Some(&args.output)).check()?;
+    let stop = stop_on_signals()?;
+    let file = args.rules.display().to_string();
     let options = Options {
         ignore_flags: args.ignore_flags,
         format: args.from,
-        skip_unsupported: args.reading.skip_unsupported,
-        list: args.reading.list,
+        skip_unsupported: true,
+        list: args.list,
     };
-    let Reading { mut rules, default, skipped, .. } = read(&args.rules, &options)?;
-    state_actions(&mut rules, args.rule_action);
+    let mut reading = read(&args.rules, &options)?;
+    state_actions(&mut reading.rules, args.rule_action);
     let options = WriteOptions {
-        default,
-        skip_unsupported: args.reading.skip_unsupported,
+        default: reading.default,
+        skip_unsupported: true,
         conditions_only: args.conditions_only,
+        fragments: args.fragments.into(),
     };
-    let mut sink = Sink { output: Output::create(&args.output)?, stop: stop_on_signals()? };
-    let unsaid =
-        formats::write_rules(&rules.rules, args.to, &options, &mut sink).map_err(|error| match error {
-            WriteError::Io(source) => packetloom_io::Error::io(sink.output.name(), source).into(),
-            error @ WriteError::Default { .. } => {
-                Failure::Config(format!("{}: {error}", args.rules.display()))
-            }
-            error => Failure::Config(format!(
-                "{}: {error} (--skip-unsupported leaves it out)",
-                args.rules.display()
-            )),
-        })?;
-    sink.output.finish()?;
-    list(&args.rules, &skipped, args.json);
-    list(&args.rules, &unsaid, args.json);
-    Ok(())
+    let write = |writer: &mut dyn Write, name: &str| {
+        formats::write_rules(&reading.rules.rules, args.to, &options, writer).map_err(|error| match error {
+            WriteError::Io(source) => packetloom_io::Error::io(name, source).into(),
+            error => Failure::Config(format!("{file}: {error}")),
+        })
+    };
+    // Nothing is written before it is known what would be lost.
+    let written = write(&mut Nowhere { stop: stop.clone() }, "the rules")?;
+    let mut losses = Losses::of_reading(&file, &reading);
+    losses.add_written(&written, args.to, &reading.origins);
+    losses.report(args.json);
+    losses.allow(args.max_loss)?;
+    let output = Output::create(&args.output)?;
+    let name = output.name().to_owned();
+    let mut sink = Sink { output, stop };
+    write(&mut sink, &name)?;
+    Ok(sink.output.finish()?)
+}
+
+/// Takes everything and keeps nothing, until the user asks to stop.
+struct Nowhere {
+    stop: Stop,
+}
+
+impl Write for Nowhere {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("interrupted")),
+            false => Ok(buffer.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

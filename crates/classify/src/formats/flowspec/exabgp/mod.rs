@@ -48,9 +48,13 @@ pub(in super::super) fn read(input: &mut Input<'_>, options: &Options) -> Result
         route: None,
     };
     let mut last = 0;
+    // What stands behind a mistake may be in another section than it seems.
+    let mut is_wrong = false;
     text::lines(input.file, &mut input.reader, |line, text| {
         last = line;
-        parser.line(line, text)
+        let read = if is_wrong { Ok(()) } else { parser.line(line, text) };
+        is_wrong |= read.is_err();
+        read
     })?;
     parser.statement(last, End::Line)?;
     if !parser.sections.is_empty() {
