@@ -238,7 +238,7 @@ fn bad_chains_name_file_line_and_what_was_expected() {
     .expect("written");
     let cases = [
         ("[sorce]\n", 1, "unknown key \"sorce\"; expected one of source, flows, chain, sink, run"),
-        ("[source]\ncapture = 5\n", 2, "invalid type: integer `5`, expected path string"),
+        ("[source]\ncapture = 5\n", 2, "expected a capture in quotes, or several: [\"a.pcap\", \"b.pcap\"]"),
         ("\n[run]\nworkers = 0\n", 3, "0; expected a number from 1 to 256"),
         ("[run]\nworker = 2\n", 2, "unknown field `worker`, expected one of"),
         ("[run]\nnon_ip = \"maybe\"\n", 2, "unknown variant `maybe`, expected `pass` or `drop`"),

@@ -21,7 +21,6 @@ fn pcap(lines: &[String], is_big: bool, is_fine: bool, link: u32) -> Vec<u8> {
     for header in [if is_fine { 0xa1b2_3c4d } else { 0xa1b2_c3d4 }, 0x0002_0004, 0, 0, 262_144, link] {
         word(header);
     }
-    let mut file = file;
     for line in lines {
         let packet = packet(line);
         // Raw IP has no link header.
