@@ -67,7 +67,7 @@ impl From<packetloom_io::Error> for Failure {
             packetloom_io::Error::NotACapture { path, head, .. } if formats::looks_like(&head).is_some() => {
                 let what = formats::looks_like(&head).unwrap_or_default();
                 Self::Run(anyhow::anyhow!(
-                    "{path}: not a capture: it looks like {what}; expected pcap or pcapng, plain or in gzip or xz"
+                    "{path}: not a capture: it looks like {what}; expected pcap or pcapng, plain or in gzip, xz or zstd"
                 ))
             }
             error => Self::Run(error.into()),

@@ -113,10 +113,11 @@ fn inputs_that_are_no_captures_are_refused() {
     let folder = folder();
     let file = folder.path().join("in");
     let gzip_of_nothing: &[u8] = &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    let cases: [(&[u8], &str); 6] = [
+    let cases: [(&[u8], &str); 7] = [
         (b"", "empty"),
         (b"\n", "not a capture"),
-        (b"hello, this is text and no capture", "68 65 6c 6c 6f"),
+        (b"hello, this is text and no capture", "it looks like text"),
+        (b"\x01\x02\x03\x04\x05\x06\x07\x08 no capture", "01 02 03 04"),
         (&[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0], "cut within its pcap file header"),
         (&[0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a], "cut within its pcapng file header"),
         (gzip_of_nothing, "empty"),

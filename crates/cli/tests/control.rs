@@ -105,6 +105,14 @@ impl Fed {
         let pipe = OpenOptions::new().read(true).write(true).open(&fifo).expect("opened");
         let mut fed = Self { folder, child, pipe: Some(pipe) };
         fed.send(&packets::pcap(PACKETS)[..24]);
+        // Whoever asks finds it there, however long it takes to start.
+        let (socket, begun) = (fed.at("run.sock"), Instant::now());
+        while !socket.exists() && begun.elapsed() < Duration::from_secs(20) {
+            if fed.child.try_wait().expect("a child").is_some() {
+                break;
+            }
+            sleep(Duration::from_millis(1));
+        }
         fed
     }
 

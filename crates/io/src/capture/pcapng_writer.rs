@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use packetloom_packet::batch::Parsed;
 use packetloom_packet::verdict::Verdict;
 use packetloom_packet::{Batch, LinkType};
 
@@ -70,7 +71,14 @@ impl PcapngWriter {
                 fields.iter().for_each(|field| blocks.extend(field.to_le_bytes()));
                 blocks.extend(bytes);
                 pad(blocks, bytes.len());
-                option(blocks, OPTION_COMMENT, reason.name().as_bytes());
+                // Of frames without a match key, also why there is none.
+                match batch.parsed()[index] {
+                    Parsed::Rejected(reject) if !reject.is_non_ip() && reject.name() != reason.name() => {
+                        let text = format!("{}: {}", reason.name(), reject.name());
+                        option(blocks, OPTION_COMMENT, text.as_bytes());
+                    }
+                    _ => option(blocks, OPTION_COMMENT, reason.name().as_bytes()),
+                }
                 option(blocks, OPTION_END, &[]);
             });
         }
