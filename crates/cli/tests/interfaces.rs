@@ -285,7 +285,7 @@ default deny
     // What cannot say it refuses, and never widens.
     for format in ["cisco-ios", "vpp", "flowspec", "exabgp"] {
         let output = run(packetloom().args(["acl", "convert", &native, "--to", format]));
-        assert_eq!(output.status.code(), Some(78), "{format}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(65), 0), "{format}");
         assert!(stderr(&output).contains("where no rule names interfaces"), "{}", stderr(&output));
     }
     let output = run(packetloom().args([

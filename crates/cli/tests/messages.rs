@@ -56,6 +56,7 @@ fn options(verb: &str) -> Vec<String> {
 
 #[test]
 fn numbers_that_are_none_are_told_in_words_of_ours() {
+    let folder = tempfile::tempdir().expect("a folder");
     let (mut options_tried, mut numbers) = (0, 0);
     for verb in VERBS {
         for option in options(verb) {
@@ -67,7 +68,9 @@ fn numbers_that_are_none_are_told_in_words_of_ours() {
                 } else {
                     format!("{option}{value}")
                 };
-                let output = run(packetloom().args(verb.split(' ')).arg(&joined).arg("--no-such-option"));
+                let mut command = packetloom();
+                command.current_dir(folder.path()).args(verb.split(' ')).arg(&joined);
+                let output = run(command.arg("--no-such-option"));
                 let said = stderr(&output);
                 for words in NOT_OURS {
                     assert!(!said.contains(words), "{verb} {joined}: {said}");
@@ -78,6 +81,7 @@ fn numbers_that_are_none_are_told_in_words_of_ours() {
             }
         }
     }
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0, "nothing is written");
     assert!(options_tried > 80 && numbers > 35, "{options_tried} options, {numbers} of numbers");
 }
 
@@ -121,7 +125,7 @@ fn a_file_that_cannot_be_opened_is_named_with_what_was_expected() {
             "none: No such file or directory; expected a file of headers",
         ),
         (&["meter", "-r", "none"], "none: No such file or directory; expected a pcap or pcapng capture"),
-        (&["run", "f.toml", "-r", "."], ".: is a directory; expected a pcap or pcapng capture"),
+        (&["run", "f.toml", "-r", "."], ".: a folder without captures; expected pcap or pcapng files in it"),
         (
             &["acl", "convert", "--to", "vpp", "f.rules", "-o", "none/f"],
             "none/f: No such file or directory; expected a file that can be written",
