@@ -50,7 +50,10 @@ struct List {
 
 /// The first line is one of a list.
 pub(super) fn recognises(head: &str) -> bool {
-    let words: Vec<&str> = text::first_line(head).split_ascii_whitespace().collect();
+    // The prompt holds the letter that comments begin with.
+    let lines = head.lines().map(str::trim_ascii).filter(|line| !line.starts_with('#'));
+    let first = lines.map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let words = first.into_iter().find(|words| !without_prompt(words).is_empty()).unwrap_or_default();
     let words = without_prompt(&words);
     matches!(*words, ["set" | "delete" | "show", "acl-plugin", ..] | ["acl-index", _, "count", ..])
 }

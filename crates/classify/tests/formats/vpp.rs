@@ -9,6 +9,18 @@ use super::verdicts::{in_words, read, read_with, round_trip, shown, written};
 use crate::strategies::{action, addresses, ports, protocol};
 
 #[test]
+fn it_is_recognised_behind_a_prompt() {
+    let recognised = |text: &str| read_with(text, Options::default()).map(|reading| reading.format);
+    for before in ["", "vpp# ", "DBGvpp# ", "# lists\n\nvpp# ", "vpp#\nvpp# "] {
+        let text = format!("{before}set acl-plugin acl permit proto 6\n");
+        assert_eq!(recognised(&text), Ok(Format::Vpp), "{text}");
+    }
+    let shown = "vpp# show acl-plugin acl\nacl-index 0 count 1 tag {}\n          0: ipv4 deny src 0.0.0.0/0 dst 0.0.0.0/0 proto 6 sport 0-65535 dport 23\n";
+    assert_eq!(recognised(shown), Ok(Format::Vpp));
+    assert!(recognised("vpp# show version\n").is_err());
+}
+
+#[test]
 fn rules() {
     for (rule, expected) in [
         ("permit", &["permit any from 0.0.0.0/0 to 0.0.0.0/0"][..]),
