@@ -151,7 +151,9 @@ fn what_cannot_be_done_is_said_before_the_run() {
             "delete a\ncommitt\n",
             ACL.into(),
             78,
-            format!("{name}:2: \"committ\"; expected at, add, delete, replace or commit"),
+            format!(
+                "{name}:2: \"committ\"; expected at, add, delete, replace or commit; did you mean \"commit\"?"
+            ),
         ),
         (
             "delete a\ncommit\n",

@@ -332,7 +332,7 @@ permit udp from any to any
     let rules = folder.path().join("rules");
     for format in ["nftables", "iptables", "cisco-ios", "vpp"] {
         let output = run(packetloom().args(["acl", "convert", "--to", format]).arg(&rules));
-        assert_eq!(output.status.code(), Some(78), "{format}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(65), 0), "{format}");
         assert!(stderr(&output).contains("where no rule sets a mark"), "{}", stderr(&output));
     }
 }

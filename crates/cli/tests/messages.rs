@@ -212,7 +212,7 @@ fn a_file_of_another_kind_is_told_what_it_looks_like() {
         let output = run(packetloom().current_dir(&folder).args(["meter", "-r", name]));
         let said = stderr(&output);
         assert!(said.contains(&format!("{name}: not a capture: it looks like {what}")), "{said}");
-        assert!(said.ends_with("expected pcap or pcapng, plain or in gzip or xz\n"), "{said}");
+        assert!(said.ends_with("expected pcap or pcapng, plain or in gzip, xz or zstd\n"), "{said}");
     }
     // Rules where a capture is expected, and the other way round.
     for (name, bytes, expected) in [

@@ -18,8 +18,13 @@ impl Mistakes {
     ///
     /// # Errors
     ///
-    /// Anything else, after which reading cannot go on.
+    /// Anything else, after which reading cannot go on; and all mistakes so far, where there is more of something than may be: what follows
+    /// would say the same.
     pub(super) fn add(&mut self, error: Error) -> Result<(), Error> {
+        let limited = match &error {
+            Error::Syntax { file, message, .. } if is_limit(message) => Some(file.clone()),
+            _ => None,
+        };
         match error {
             Error::Syntax { .. } | Error::Unsupported { .. } if self.first.len() < TOLD => {
                 self.first.push(error)
@@ -27,7 +32,7 @@ impl Mistakes {
             Error::Syntax { .. } | Error::Unsupported { .. } => self.more += 1,
             error => return Err(error),
         }
-        Ok(())
+        limited.map_or(Ok(()), |file| self.end(&file))
     }
 
     /// The end of the file.
@@ -43,6 +48,13 @@ impl Mistakes {
             _ => Err(Error::Several { file: file.into(), first, more }),
         }
     }
+}
+
+/// Whether a message says that there is more of something than may be.
+fn is_limit(message: &str) -> bool {
+    let beginnings =
+        ["lists, negations and jumps that make more than ", "more than ", "sets with more than "];
+    beginnings.iter().any(|text| message.starts_with(text))
 }
 
 /// Several mistakes, a line each.

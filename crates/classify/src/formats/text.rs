@@ -91,20 +91,8 @@ pub(super) fn raw_lines(
             }
         };
         let text = if number == 1 { without_mark(text) } else { text };
-        if let Err(error) = each(number, text) {
-            let is_limit = is_limit(&error);
-            mistakes.add(error)?;
-            if is_limit {
-                return mistakes.end(file);
-            }
-        }
+        each(number, text).or_else(|error| mistakes.add(error))?;
     }
-}
-
-/// Whether there is more of something than may be: the lines that follow would say the same.
-fn is_limit(error: &Error) -> bool {
-    let beginnings = ["lists, negations and jumps that make more than ", "more than "];
-    matches!(error, Error::Syntax { message, .. } if beginnings.iter().any(|text| message.starts_with(text)))
 }
 
 /// What a line says, and the comment that `#` begins.

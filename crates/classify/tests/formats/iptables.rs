@@ -625,10 +625,14 @@ fn a_large_file_is_read_as_a_whole() {
     assert!(text.lines().count() > 4_000, "{} lines", text.lines().count());
     assert!(skipped.len() > 100, "{} without an equal", skipped.len());
     let first = &skipped[0];
-    assert_eq!(
-        read(&text, false).unwrap_err(),
-        format!("f:{}: {} (--skip-unsupported leaves it out)", first.line, first.message)
+    let error = read(&text, false).unwrap_err();
+    let expected = format!(
+        "f: {} mistakes\n    f:{}: {} (--skip-unsupported leaves it out)\n",
+        skipped.len(),
+        first.line,
+        first.message
     );
+    assert!(error.starts_with(&expected), "{error}");
     let reading = read_with(&text, Options { skip_unsupported: true, ..Options::default() }).unwrap();
     assert_eq!(reading.skipped, skipped);
     // Addresses that rules are about, and their neighbours.

@@ -65,7 +65,10 @@ fn the_first_line_decides_the_format() {
         (format!("{FILTER}\n\n{RULE}"), format!("f:3: \"permit\" begins without '@'; {filter}")),
         // Headers instead of rules.
         (TRACE.into(), "f:1: \"1\"; expected permit, deny or reflect".into()),
-        (HEADER.into(), "f:1: \"udp\"; expected permit, deny or reflect".into()),
+        (
+            HEADER.into(),
+            "f:1: it looks like headers of packets; expected rules; headers are what --headers of acl classify reads".into(),
+        ),
     ] {
         assert_eq!(rules(&text).unwrap_err(), message, "{text}");
     }

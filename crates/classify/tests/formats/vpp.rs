@@ -256,7 +256,10 @@ fn lists_are_replaced_and_deleted_by_their_index() {
         ("set acl-plugin acls permit", format!("\"set acl-plugin acls permit\"; {expected}")),
         ("set acl-plug acl permit", format!("\"set acl-plug acl permit\"; {expected}")),
         ("set acl_plugin acl permit", format!("\"set acl_plugin acl permit\"; {expected}")),
-        ("ste acl-plugin acl permit", format!("\"ste acl-plugin acl permit\"; {expected}")),
+        (
+            "ste acl-plugin acl permit",
+            format!("\"ste acl-plugin acl permit\"; {expected}; did you mean \"set\"?"),
+        ),
         ("vppctl set acl-plugin acl permit", format!("\"vppctl set acl-plugin acl permit\"; {expected}")),
         ("acl_add_replace -1 permit", format!("\"acl_add_replace -1 permit\"; {expected}")),
         ("acl-index 3", format!("\"acl-index 3\"; {expected}")),
