@@ -305,7 +305,7 @@ fn bad_lines_are_refused_with_what_was_expected() {
     ] {
         // The second good line shows that the number is that of the bad one.
         let text = format!("permit any from any to any\n# good so far\n{text}\ndeny any from any to any\n");
-        assert_eq!(rules(&text).unwrap_err(), format!("f:3: {}", crate::told(&message)), "{text}");
+        assert_eq!(rules(&text).unwrap_err(), format!("f:3: {}", crate::told(message)), "{text}");
     }
 }
 
@@ -398,7 +398,7 @@ fn bad_sets_and_lists_are_refused_with_what_was_expected() {
         ),
     ] {
         let text = format!("set ports = 1,2,5\nset net = 10.0.0.0/8\n{text}\n");
-        assert_eq!(rules(&text).unwrap_err(), format!("f:3: {}", crate::told(&message)), "{text}");
+        assert_eq!(rules(&text).unwrap_err(), format!("f:3: {}", crate::told(message)), "{text}");
     }
     // A line that many rules would come from, and sets that grow out of each other.
     let many = |count: u32, to: u32| {
