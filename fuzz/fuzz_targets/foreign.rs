@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use packetloom_classify::Action;
-use packetloom_classify::formats::{Format, Options, WriteOptions, read_rules, write_rules};
+use packetloom_classify::formats::{Format, FragmentsAs, Options, WriteOptions, read_rules, write_rules};
 
 // A byte for the format, one for what to do with the unsupported, one for the format to write; then the text.
 fuzz_target!(|input: &[u8]| {
@@ -22,7 +22,9 @@ fuzz_target!(|input: &[u8]| {
         rule.action.get_or_insert(Action::Deny);
     }
     let mut written = Vec::new();
-    let options = WriteOptions { default: reading.default, skip_unsupported, conditions_only: true };
+    let fragments = if skip_unsupported { FragmentsAs::Ignored } else { FragmentsAs::Exact };
+    let options =
+        WriteOptions { default: reading.default, skip_unsupported, conditions_only: true, fragments };
     if write_rules(&rules, to, &options, &mut written).is_err() {
         return;
     }
