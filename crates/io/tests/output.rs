@@ -36,7 +36,7 @@ fn read(path: &Path) -> String {
 #[track_caller]
 fn refused(path: &Path) -> String {
     match Output::create(path) {
-        Err(error @ Error::Io { .. }) => error.to_string(),
+        Err(error @ (Error::Open { .. } | Error::Io { .. })) => error.to_string(),
         other => panic!("{}: {other:?}", path.display()),
     }
 }
