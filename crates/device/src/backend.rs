@@ -60,6 +60,9 @@ pub(crate) trait Backend: Send + Sync + fmt::Debug {
 
     fn allocate(&self, bytes: usize) -> Result<Handle, Error>;
 
+    /// The same, all zeros.
+    fn allocate_zeros(&self, bytes: usize) -> Result<Handle, Error>;
+
     unsafe fn free(&self, memory: Handle);
 
     fn share(&self, bytes: usize) -> Result<SharedMemory, Error>;
@@ -92,6 +95,9 @@ pub(crate) trait Backend: Send + Sync + fmt::Debug {
 
     /// Queues a copy from the beginning of the device's memory to the beginning of other memory of it.
     unsafe fn copy(&self, queue: Handle, from: Handle, to: Handle, bytes: usize) -> Result<(), Error>;
+
+    /// Queues that all of the device's memory, of so many bytes, becomes zeros.
+    unsafe fn clear(&self, queue: Handle, memory: Handle, bytes: usize) -> Result<(), Error>;
 
     /// Queues a kernel over `groups` groups of `group` items each.
     unsafe fn launch(

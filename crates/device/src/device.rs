@@ -102,6 +102,15 @@ impl Device {
         Memory::new(&self.backend, bytes)
     }
 
+    /// Memory of the device, all zeros, which none of this machine's is needed for.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], or as for [`Self::settle`].
+    pub fn zeros(&self, bytes: usize) -> Result<Memory, Error> {
+        self.settle()?;
+        Memory::zeros(&self.backend, bytes)
+    }
+
     /// Memory of the device that holds `bytes`. Waits for the copy, without a limit.
     ///
     /// # Errors

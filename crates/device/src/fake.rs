@@ -109,6 +109,10 @@ impl Backend for Fake {
         Ok(self.share(bytes)?.handle)
     }
 
+    fn allocate_zeros(&self, bytes: usize) -> Result<Handle, Error> {
+        self.allocate(bytes)
+    }
+
     unsafe fn free(&self, memory: Handle) {
         let (memory, bytes) = self.lock().memories.remove(&memory).unwrap();
         // SAFETY: `share` allocated it like this, and nobody uses it any more.
@@ -184,6 +188,16 @@ impl Backend for Fake {
             let (to, from) = (to, from);
             // SAFETY: as the caller promises.
             unsafe { to.host.copy_from_nonoverlapping(from.host, bytes) };
+        });
+        Ok(())
+    }
+
+    unsafe fn clear(&self, queue: Handle, memory: Handle, bytes: usize) -> Result<(), Error> {
+        let memory = self.place(memory);
+        self.queued(queue, move || {
+            let memory = memory;
+            // SAFETY: as the caller promises.
+            unsafe { memory.host.write_bytes(0, bytes) };
         });
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::{Description, Error, Program};
 pub enum Call {
     /// Memory of the device, or memory that it shares: [`Error::OutOfMemory`].
     Allocation,
-    /// A copy in or out.
+    /// A copy in or out, from memory of the device to other memory of it, or of zeros.
     Copy,
     /// A launch of a kernel.
     Launch,
@@ -277,6 +277,13 @@ impl Backend for Faulty {
         Ok(memory)
     }
 
+    fn allocate_zeros(&self, bytes: usize) -> Result<Handle, Error> {
+        self.faults.meet(Call::Allocation).map_err(no_memory(bytes))?;
+        let memory = self.device.allocate_zeros(bytes)?;
+        self.faults.lock().memories += 1;
+        Ok(memory)
+    }
+
     unsafe fn free(&self, memory: Handle) {
         // SAFETY: as the caller promises.
         unsafe { self.device.free(memory) };
@@ -339,6 +346,12 @@ impl Backend for Faulty {
         self.faults.meet(Call::Copy).map_err(failed("copy"))?;
         // SAFETY: as the caller promises; no wait below ends before that of the device does.
         unsafe { self.device.copy(queue, from, to, bytes) }
+    }
+
+    unsafe fn clear(&self, queue: Handle, memory: Handle, bytes: usize) -> Result<(), Error> {
+        self.faults.meet(Call::Copy).map_err(failed("clear"))?;
+        // SAFETY: as the caller promises.
+        unsafe { self.device.clear(queue, memory, bytes) }
     }
 
     unsafe fn launch(

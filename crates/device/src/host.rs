@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::backend::{Backend, Handle, SharedMemory, Value};
@@ -459,6 +459,10 @@ impl Backend for Host {
         Ok(handle)
     }
 
+    fn allocate_zeros(&self, bytes: usize) -> Result<Handle, Error> {
+        self.region(bytes).map(|(_, handle)| handle)
+    }
+
     unsafe fn free(&self, memory: Handle) {
         self.give_back(memory);
     }
@@ -537,6 +541,14 @@ impl Backend for Host {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    unsafe fn clear(&self, _queue: Handle, memory: Handle, _bytes: usize) -> Result<(), Error> {
+        // Its pages are given back, for this process and those of programs: new ones are zeros.
+        let region = self.memory(memory)?;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let cleared = fallocate(&region.file, flags, 0, region.map.len() as u64);
+        cleared.map_err(|error| Error::Failed { call: "clear", why: error.to_string() })
     }
 
     unsafe fn launch(

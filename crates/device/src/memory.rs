@@ -31,6 +31,11 @@ impl Memory {
         Ok(Self(Arc::new(Allocation { backend: backend.clone(), handle, bytes })))
     }
 
+    pub(crate) fn zeros(backend: &Arc<Opened>, bytes: usize) -> Result<Self, Error> {
+        let handle = backend.allocate_zeros(bytes.max(1))?;
+        Ok(Self(Arc::new(Allocation { backend: backend.clone(), handle, bytes })))
+    }
+
     /// Bytes it has.
     pub fn len(&self) -> usize {
         self.0.bytes

@@ -284,6 +284,21 @@ impl Backend for OpenCl {
         Ok(buffer.keep() as Handle)
     }
 
+    fn allocate_zeros(&self, bytes: usize) -> Result<Handle, Error> {
+        let memory = self.allocate(bytes)?;
+        // SAFETY: it has so many bytes, and nobody else has it yet.
+        let cleared = unsafe { fill(&self.mapping, memory, bytes) };
+        let cleared = cleared.and_then(|event| {
+            let event = Owned(event, event::release_event);
+            event::wait_for_events(&[event.0])
+        });
+        if cleared.is_err() {
+            // SAFETY: no queue uses it.
+            unsafe { self.free(memory) };
+        }
+        cleared.map(|()| memory).map_err(failed("clEnqueueFillBuffer"))
+    }
+
     unsafe fn free(&self, memory: Handle) {
         drop(Owned(memory as cl_mem, memory::release_mem_object));
     }
@@ -433,6 +448,14 @@ impl Backend for OpenCl {
             )
         };
         queue.queued("clEnqueueCopyBuffer", event)
+    }
+
+    unsafe fn clear(&self, queue: Handle, memory: Handle, bytes: usize) -> Result<(), Error> {
+        // SAFETY: `queue` gave it, and it is open, as the caller promises.
+        let queue = unsafe { lend::<Commands>(queue) };
+        // SAFETY: the caller promises that it has so many bytes.
+        let event = unsafe { fill(&queue.queue, memory, bytes) };
+        queue.queued("clEnqueueFillBuffer", event)
     }
 
     unsafe fn launch(
@@ -620,6 +643,19 @@ fn named(code: cl_int) -> String {
 }
 
 /// What failed, by the code that the call gave.
+/// Queues that all of a buffer, of so many bytes, becomes zeros.
+///
+/// # Safety
+/// It has so many, and stays until that is done.
+unsafe fn fill(queue: &Owned, buffer: Handle, bytes: usize) -> Result<cl_event, cl_int> {
+    let zero = 0u8;
+    let pattern = ptr::from_ref(&zero).cast();
+    // SAFETY: the driver copies the pattern, of one byte, before it returns; the rest is as the caller promises.
+    unsafe {
+        command_queue::enqueue_fill_buffer(queue.0, buffer as cl_mem, pattern, 1, 0, bytes, 0, ptr::null())
+    }
+}
+
 fn failed(call: &'static str) -> impl Fn(cl_int) -> Error {
     move |code| Error::Failed { call, why: named(code) }
 }

@@ -184,6 +184,22 @@ impl Queue {
         self.queued(before, queued)
     }
 
+    /// Queues that all of `memory` becomes zeros.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for memory of another device, or what the device says.
+    pub fn clear(&mut self, memory: &Memory) -> Result<(), Error> {
+        self.usable(&memory.0.backend)?;
+        if memory.is_empty() {
+            return Ok(());
+        }
+        let before = self.held.mark();
+        self.held.things.push(memory.0.clone());
+        // SAFETY: it has so many bytes, and is held until the queue is finished.
+        let queued = unsafe { self.backend.clear(self.handle, memory.0.handle, memory.len()) };
+        self.queued(before, queued)
+    }
+
     /// Queues a kernel over `groups` groups; none is no work.
     ///
     /// # Errors

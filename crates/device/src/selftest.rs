@@ -217,6 +217,13 @@ fn copies(device: &Device) -> Outcome {
     }
     let out = rate(begin);
     same("byte", &got, &first)?;
+    let zeros = vec![0; BYTES];
+    queue.clear(&memory)?;
+    queue.read(&memory, 0, &mut got)?;
+    same("byte that was cleared", &got, &zeros)?;
+    got.fill(1);
+    queue.read(&device.zeros(BYTES)?, 0, &mut got)?;
+    same("byte of zeros", &got, &zeros)?;
 
     let (mut from, mut to) = (device.share(BYTES)?, device.share(BYTES)?);
     from.write(0, &second);

@@ -211,6 +211,33 @@ fn memory_that_was_not_written_shows() {
     assert_eq!(none, Error::OutOfMemory { bytes: usize::MAX / 2 });
 }
 
+/// The process that runs kernels has mapped it before.
+#[test]
+fn memory_is_cleared_between_kernels() {
+    let device = host();
+    let source = "KERNEL void add(GLOBAL u32 *words) { words[group_index() * GROUP + local_index()] += 7; }";
+    let entry = Entry { name: "add", parameters: &[Memory] };
+    let kernels = device.build(&program(source, 4, &[entry])).expect("compiles");
+    let mut queue = device.queue().expect("a queue");
+    // Its beginning and its end lie within pages.
+    let memory = device.zeros(4 * 3_000).expect("memory");
+    let words = |queue: &mut Queue| {
+        let mut bytes = vec![1; 4 * 3_000];
+        queue.read(&memory, 0, &mut bytes).expect("reads");
+        let words =
+            bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")));
+        words.collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        for count in 1..3 {
+            launch(&mut queue, &kernels[0], 750, &[(&memory).into()]).expect("runs");
+            assert_eq!(words(&mut queue), [7 * count; 3_000]);
+        }
+        queue.clear(&memory).expect("cleared");
+        assert_eq!(words(&mut queue), [0; 3_000]);
+    }
+}
+
 #[test]
 fn the_compiler_is_heard() {
     let device = host();

@@ -936,7 +936,7 @@ fn a_device_may_fail_while_state_is_handed_on() {
         // It is tried again, and may be back before the end.
         assert!(notices[0].contains("software goes on"), "{notices:?}");
         assert!(notices[1..].iter().all(|said| said == "host is back") && notices.len() <= 2, "{notices:?}");
-        (results, outcome.state.expect("it is saved"), shares.device)
+        (results, outcome.state.expect("it is saved"), shares.device, notices)
     };
     let oracle = |reloads: &[(u64, String)]| {
         run(counter, &capture, How { settings: ORACLE, reloads: reloads.to_vec(), ..How::default() })
@@ -944,12 +944,16 @@ fn a_device_may_fail_while_state_is_handed_on() {
     // The next chain finds no memory.
     let reloads = [(8_000, next.clone())];
     let (expected, expected_state) = oracle(&reloads);
-    let (found, state, judged) = fails(Call::Allocation, calls(&capture, Call::Allocation), &reloads);
+    // Copies that are made from time to time take memory, too: where one more of them was made than in the run that counted, it is the copy
+    // for the next chain that fails, and what packets changed since the one before is not known.
+    let mut tries = (0..10).map(|_| fails(Call::Allocation, calls(&capture, Call::Allocation), &reloads));
+    let is_load = |(.., notices): &(_, _, _, Vec<String>)| !notices[0].contains("with the state of");
+    let (found, state, judged, _) = tries.find(is_load).expect("the next chain that finds no memory");
     assert!(found == expected && judged >= 8_000, "{judged}");
     assert_eq!(difference(&state, &expected_state), None);
     // The first batch of the next chain fails: what it began with is known.
     let launches = calls(&talk(8_000, 7), Call::Launch);
-    let (found, state, judged) = fails(Call::Launch, launches, &reloads);
+    let (found, state, judged, _) = fails(Call::Launch, launches, &reloads);
     assert!(found == expected && judged >= 8_000, "{judged}");
     assert_eq!(difference(&state, &expected_state), None);
     // The same with a file.
@@ -971,7 +975,7 @@ fn a_device_may_fail_while_state_is_handed_on() {
     let reloads = [(0, next)];
     let (expected, expected_state) = oracle(&reloads);
     for after in begun..begun + asked {
-        let (found, state, _) = fails(Call::Copy, after, &reloads);
+        let (found, state, ..) = fails(Call::Copy, after, &reloads);
         assert_eq!(found, expected);
         assert_eq!(difference(&state, &expected_state), None);
     }

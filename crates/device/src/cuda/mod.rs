@@ -277,6 +277,20 @@ impl Backend for Cuda {
         memory.map_err(no_memory("allocate", bytes))
     }
 
+    fn allocate_zeros(&self, bytes: usize) -> Result<Handle, Error> {
+        let memory = self.allocate(bytes)?;
+        // SAFETY: it has so many bytes, and nobody else has it yet.
+        let cleared = self.bind().and_then(|()| unsafe { result::memset_d8_sync(memory, 0, bytes) });
+        // Queues do not wait for what this was queued in, whose call may return before it is done.
+        // SAFETY: no queue is given up for it.
+        let cleared = cleared.and_then(|()| unsafe { result::stream::synchronize(ptr::null_mut()) });
+        if cleared.is_err() {
+            // SAFETY: no queue uses it.
+            unsafe { self.free(memory) };
+        }
+        cleared.map(|()| memory).map_err(failed("clear"))
+    }
+
     unsafe fn free(&self, memory: Handle) {
         // SAFETY: it was allocated, is freed once, and no queue uses it, as the caller promises.
         let _ = self.bind().and_then(|()| unsafe { result::free_sync(memory) });
@@ -364,6 +378,15 @@ impl Backend for Cuda {
             unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, queue as sys::CUstream) }.result()
         };
         copy().map_err(failed("copy"))
+    }
+
+    unsafe fn clear(&self, queue: Handle, memory: Handle, bytes: usize) -> Result<(), Error> {
+        let clear = || {
+            self.bind()?;
+            // SAFETY: it has so many bytes, and stays until the queue is finished, as the caller promises.
+            unsafe { result::memset_d8_async(memory, 0, bytes, queue as sys::CUstream) }
+        };
+        clear().map_err(failed("clear"))
     }
 
     unsafe fn launch(

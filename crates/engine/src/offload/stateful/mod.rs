@@ -611,7 +611,7 @@ impl Stateful {
             acls,
             tables,
             parameters: device.memory_of(bytemuck::cast_slice(&parameters))?,
-            counted: device.memory_of(&vec![0; counter_count * 8])?,
+            counted: device.zeros(counter_count * 8)?,
             counters,
             counter_count,
             lists: Lists::new(device, listing, room, settle)?,
@@ -694,7 +694,7 @@ impl Stateful {
                 // As many as whole tiles have.
                 order: self.device.memory((self.room as usize + (dealers * rounds) as usize) * 2)?,
                 offsets: self.device.memory(MAX_TILES as usize * (parts + 1) * 2)?,
-                elephants: self.device.memory_of(&vec![0; elephants])?,
+                elephants: self.device.zeros(elephants)?,
             })
         };
         let definitions = self.tables.iter().map(|_| parted()).collect::<Result<_, Error>>()?;
@@ -1084,7 +1084,7 @@ impl Tables {
     fn new(device: &Device, definition: &Definition, words: usize) -> Result<Self, Error> {
         let regions = Regions::new(definition.max_flows);
         let entry_words = [V4, V6].map(|key_words| entry_bytes(key_words, words) / 8);
-        let zeros = |bytes: usize| device.memory_of(&vec![0; bytes]);
+        let zeros = |bytes: usize| device.zeros(bytes);
         // Places are found by tags, which say whether there is one; but what lies there is read as it is at the end.
         let entries = |words: usize| zeros(regions.places() * words * 8);
         let seed = |number: u64| RandomState::new().hash_one(number);
@@ -1102,6 +1102,14 @@ impl Tables {
 
     /// Puts flows in that were saved, in the place of all.
     fn restore(&self, queue: &mut Queue, held: &Held) -> Result<Kept, Error> {
+        if held.entries.iter().all(Vec::is_empty) {
+            let Self { tags, entries, held: counts, .. } = self;
+            let memory = tags.iter().chain(entries).chain(counts);
+            memory.into_iter().try_for_each(|memory| queue.clear(memory))?;
+            queue.finish()?;
+            let entries = self.entry_words.map(|words| vec![0; self.regions.places() * words]);
+            return Ok(Kept { entries, words: self.words, counts: held.counts });
+        }
         let (words, flows, [v4, v6]) = (self.words, self.definition.max_flows, self.entry_words);
         let (v4, v4_gone) = Image::new::<V4>(&held.entries[0], words, v4, flows, self.seeds);
         let (v6, v6_gone) = Image::new::<V6>(&held.entries[1], words, v6, flows, self.seeds);
@@ -1121,7 +1129,7 @@ impl Lists {
         let settle = settle.map(vouch).transpose()?;
         // A batch's behind those that were the first before it.
         let words = LIST_HEAD + LIST_RECORD * (LISTED + room as usize);
-        let memory = device.memory_of(&vec![0; words * functions.len() * 8])?;
+        let memory = device.zeros(words * functions.len() * 8)?;
         let lists = Self { functions, memory, words, settle };
         lists.clear(&mut device.queue()?)?;
         Ok(lists)
