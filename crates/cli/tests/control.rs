@@ -32,16 +32,30 @@ const PACKETS: &str = "\
 const RULES: &str = "permit tcp from any to any port 80\n";
 
 /// An acl in front of functions that keep state by flow and by source, which several workers share.
+///
+/// Its tables are small: a device reads them back for each command.
 const CHAIN: &str = "\
+[flows.connections]
+by = \"connection\"
+max_flows = 1000
+[flows.flows]
+by = \"5-tuple\"
+max_flows = 1000
+[flows.sources]
+by = \"source\"
+max_flows = 1000
 [[chain]]
 nf = \"acl\"
 rules = \"rules\"
 [[chain]]
 nf = \"conntrack\"
+flows = \"connections\"
 [[chain]]
 nf = \"counter\"
+flows = \"flows\"
 [[chain]]
 nf = \"source-counter\"
+flows = \"sources\"
 ";
 
 /// A chain of which a device takes an acl alone.
