@@ -9,6 +9,7 @@
 //! - [`engine`]: what they have in common.
 //! - [`host_fed`]: rules on a device that is fed from this machine's memory.
 //! - [`meter`]: a capture to flow records, from file to file.
+//! - [`schema`]: what the results look like.
 
 pub mod acl;
 pub mod chain;
@@ -21,6 +22,7 @@ pub mod meter;
 mod oracle;
 pub mod peer;
 pub mod sample;
+pub mod schema;
 
 /// A benchmark that could not be run.
 #[derive(Debug, thiserror::Error)]

@@ -19,20 +19,53 @@ use packetloom_nf::units::{self, Bounded, MaxFlows, Span};
 use packetloom_packet::Key;
 
 use crate::control::Command;
+use crate::failure::EXIT_CODES;
+use crate::talk::Level;
 
 /// Runs chains of network functions over batches of packets.
 #[derive(Debug, Parser)]
-#[command(name = "packetloom", version, about, after_help = EXIT_CODES)]
+#[command(name = "packetloom", version, about, after_help = notes())]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Verb,
+    /// Say errors only, and what was asked for
+    #[arg(
+        short,
+        long,
+        global = true,
+        conflicts_with = "verbose",
+        help_heading = "What is said on standard error"
+    )]
+    pub(crate) quiet: bool,
+    /// Say what is chosen, and why: files and what they were recognised as, functions, devices, workers, sizes of tables
+    #[arg(short, long, global = true, help_heading = "What is said on standard error")]
+    pub(crate) verbose: bool,
 }
 
-const EXIT_CODES: &str = "\
+impl Cli {
+    /// How much is to be said.
+    pub(crate) fn level(&self) -> Level {
+        match (self.quiet, self.verbose) {
+            (true, _) => Level::Quiet,
+            (false, true) => Level::Verbose,
+            (false, false) => Level::Usual,
+        }
+    }
+}
+
+/// What is said of the program as a whole.
+pub(crate) const NOTES: &str = "\
 Captures, rules, headers and outputs may be \"-\", standard input or output. Inputs may be in gzip, xz or zstd.
-The signal SIGUSR1 has run and meter print on standard error what they counted so far.
-Exit codes: 0, 1 a run that failed, 2 wrong usage, 65 rules that a conversion would lose, 69 no such device, interface or run, 78 bad
-chain, rules or state.";
+The signal SIGUSR1 has run and meter print on standard error what they counted so far.";
+
+/// What the help of the program ends with.
+fn notes() -> String {
+    let mut text = format!("{NOTES}\n\nExit codes:");
+    for (code, what) in EXIT_CODES {
+        text += &format!("\n  {code:>2}  {what}");
+    }
+    text
+}
 
 const CAPTURES: &str = "\
 Captures: -r may be given several times. A folder stands for the files in it that begin like captures, plain or compressed, but for
@@ -59,16 +92,23 @@ pub(crate) enum Verb {
     /// List processors and devices, and what works on them
     ///
     /// Each device is tried: copies, kernels against the same computation on the CPU, memory that a group shares, lanes in step,
-    /// 64-bit atomics, memory that is used in place. Exit 1 if something fails. Compiled kernels are kept in
+    /// 64-bit atomics, memory that is used in place. Exit 69 if something fails. Compiled kernels are kept in
     /// packetloom/kernels below XDG_CACHE_HOME or ~/.cache.
     Devices(DevicesArgs),
     /// Measure
     Bench(BenchArgs),
-    /// Print the JSON schema of chain files
-    Schema,
+    /// Print a JSON schema: of chain files, or of what a verb prints as JSON
+    Schema {
+        /// The verb, such as "run", "acl-check" or "bench-meter"; "flow-record" and "acl-log" are the lines of those files. Chain files
+        /// unless given
+        #[arg(value_name = "VERB")]
+        page: Option<String>,
+    },
+    /// Write a commented chain file to begin with, and its rules
+    Example(ExampleArgs),
     /// Print a man page
     Man {
-        /// The verb it is about, such as "run" or "acl-classify"
+        /// What it is about: a verb, such as "run" or "acl-classify", or "chain" or "rules", the files
         page: Option<String>,
     },
     /// Print completions for a shell
@@ -76,6 +116,15 @@ pub(crate) enum Verb {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExampleArgs {
+    /// Which one; they are listed where it is not given
+    pub(crate) name: Option<String>,
+    /// Write it to this folder, where no file of its names may be; the current one unless given
+    #[arg(short = 'o', value_name = "FOLDER", requires = "name")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -110,6 +159,10 @@ pub(crate) struct RunArgs {
     /// Write packets that are dropped to this pcapng file, each with the reason as its comment
     #[arg(long, value_name = "CAPTURE")]
     pub(crate) dropped: Option<PathBuf>,
+    /// Write packets that rules of the chain's acls match, whether they pass or not, to this pcapng file, each with its rules as comments.
+    /// The chain file's sink says which rules; all of them unless it does
+    #[arg(long, value_name = "CAPTURE")]
+    pub(crate) matched: Option<PathBuf>,
     /// Stop after this many packets
     #[arg(short = 'c', value_name = "COUNT", value_parser = number::<u64>)]
     pub(crate) count: Option<u64>,
@@ -559,7 +612,7 @@ pub(crate) struct AclCheckArgs {
     /// Rules named with a finding; the others are counted
     #[arg(long, value_name = "N", default_value_t = analysis::Options::default().named, value_parser = number::<usize>)]
     pub(crate) show: usize,
-    /// Exit with 1 if a rule is unmatchable, shadowed, redundant, covered or undecided; correlated rules are allowed
+    /// Exit with 3 if a rule is unmatchable, shadowed, redundant, covered or undecided; correlated rules are allowed
     #[arg(long)]
     pub(crate) strict: bool,
     /// Write the findings to this file
@@ -609,6 +662,9 @@ pub(crate) struct CheckArgs {
     /// Leave the flags column of ClassBench rules out
     #[arg(long)]
     pub(crate) ignore_flags: bool,
+    /// Print the plan, or the mistakes, as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

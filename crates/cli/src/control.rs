@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use packetloom_engine::Outcome;
 use packetloom_engine::run::{Control, Request};
 use packetloom_io::input::{Stop, is_standard};
+use packetloom_io::plain;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, open};
 use rustix::io::Errno;
@@ -246,6 +247,25 @@ fn line(result: Result<Value, String>) -> Vec<u8> {
         Err(why) => json!({ "ok": false, "error": why }),
     };
     format!("{value}\n").into_bytes()
+}
+
+/// The schema of the line of an answer.
+pub(crate) fn answer_schema(counters: Value) -> Value {
+    let done = json!({ "type": "object", "properties": { "ok": { "const": true } }, "required": ["ok"] });
+    let mut counted = done.clone();
+    counted["properties"]["counters"] = counters;
+    counted["required"] = json!(["ok", "counters"]);
+    let mut refused = done.clone();
+    refused["properties"] = json!({
+        "ok": { "const": false },
+        "error": { "type": "string", "description": "What is wrong, and what was expected." },
+    });
+    refused["required"] = json!(["ok", "error"]);
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A line that a control socket answers",
+        "anyOf": [counted, done, refused],
+    })
 }
 
 /// Who has connected.
@@ -577,9 +597,9 @@ impl Desk {
 
 /// What a run answers to a command: its counters, or nothing.
 pub(crate) fn ask(path: &Path, command: Command) -> Result<Value, Failure> {
-    let fail = |error: io::Error| Failure::Run(anyhow::anyhow!("{}: {error}", path.display()));
+    let fail = |error: io::Error| Failure::Run(anyhow::anyhow!("{}: {}", path.display(), plain(&error)));
     let mut stream = UnixStream::connect(path).map_err(|error| {
-        Failure::Unavailable(format!("{}: no run answers there: {error}", path.display()))
+        Failure::Unavailable(format!("{}: no run answers there: {}", path.display(), plain(&error)))
     })?;
     stream.write_all(format!("{}\n", json!({ "command": command.name() })).as_bytes()).map_err(fail)?;
     let mut reader = io::BufReader::new(stream);

@@ -6,6 +6,17 @@ use packetloom_classify::formats;
 
 use crate::talk;
 
+/// All exit codes and what they say, for help, man pages and the documents.
+pub(crate) const EXIT_CODES: [(u8, &str); 7] = [
+    (0, "done"),
+    (1, "a run that failed: a file that cannot be read or written"),
+    (2, "wrong usage"),
+    (3, "findings: what \"acl check --strict\" was to find"),
+    (65, "rules that a conversion would lose, more than --max-loss allows"),
+    (69, "a device, interface or run that is not there, or a device that fails"),
+    (78, "a bad chain, bad rules or bad state"),
+];
+
 /// Why the program ends without having done what was asked.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -13,11 +24,13 @@ pub(crate) enum Failure {
     Run(anyhow::Error),
     /// Arguments that contradict each other: 2.
     Usage(String),
+    /// What was looked for was found: 3.
+    Findings(String),
     /// A bad chain, bad rules, or bad state: 78.
     Config(String),
     /// Rules that would be lost: 65.
     Loss(String),
-    /// A device that is not there: 69.
+    /// A device, interface or run that is not there, or a device that fails: 69.
     Unavailable(String),
     /// Whoever read our output has gone away: nothing to say.
     ClosedPipe,
@@ -30,11 +43,12 @@ impl Failure {
             Self::ClosedPipe => return ExitCode::SUCCESS,
             Self::Run(error) => (error.to_string(), 1),
             Self::Usage(message) => (message, 2),
+            Self::Findings(message) => (message, 3),
             Self::Loss(message) => (message, 65),
             Self::Unavailable(message) => (message, 69),
             Self::Config(message) => (message, 78),
         };
-        talk::say(&format!("packetloom: {message}\n"));
+        talk::error(&format!("packetloom: {message}\n"));
         ExitCode::from(code)
     }
 }
@@ -45,6 +59,7 @@ impl Failure {
         match self {
             Self::Run(error) => error.to_string(),
             Self::Usage(message)
+            | Self::Findings(message)
             | Self::Config(message)
             | Self::Loss(message)
             | Self::Unavailable(message) => message,
@@ -96,10 +111,7 @@ impl From<packetloom_engine::state::Error> for Failure {
 
 impl From<packetloom_device::Error> for Failure {
     fn from(error: packetloom_device::Error) -> Self {
-        match error {
-            error @ packetloom_device::Error::Unavailable { .. } => Self::Unavailable(error.to_string()),
-            error => Self::Run(error.into()),
-        }
+        Self::Unavailable(error.to_string())
     }
 }
 

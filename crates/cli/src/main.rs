@@ -1,12 +1,12 @@
 //! The `packetloom` command: a thin face over the library crates.
 //!
-//! Data go to standard output, talk to standard error. Exit codes: 0, 1 for a run that failed, 2 for wrong usage, 65 for
-//! rules that a conversion would lose, 69 for an absent device, interface or run, 78 for a bad chain, bad rules or bad state.
+//! Data go to standard output, talk to standard error. Exit codes are those of [`failure::EXIT_CODES`].
 
 mod args;
 mod commands;
 mod control;
 mod failure;
+mod manual;
 mod talk;
 
 use std::process::ExitCode;
@@ -24,6 +24,7 @@ fn main() -> ExitCode {
     // ends the program as it would any other.
     let _ = signal_hook::flag::register(SIGUSR1, Arc::new(AtomicBool::new(false)));
     let cli = Cli::parse();
+    talk::set_level(cli.level());
     let result = match cli.verb {
         Verb::Run(args) => commands::run::run(args),
         Verb::Meter(args) => commands::meter::run(args),
@@ -39,10 +40,12 @@ fn main() -> ExitCode {
         Verb::Generate(args) => commands::generate::run(args.verb),
         Verb::Devices(args) => commands::devices::run(&args),
         Verb::Bench(args) => commands::bench::run(args.verb),
-        Verb::Schema => commands::docs::schema(),
+        Verb::Example(args) => commands::example::run(&args),
+        Verb::Schema { page } => commands::docs::schema(page.as_deref()),
         Verb::Man { page } => commands::docs::man(page.as_deref()),
         Verb::Completions { shell } => commands::docs::completions(shell),
     };
+    commands::tell_of_removed();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

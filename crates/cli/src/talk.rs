@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -9,14 +10,59 @@ use packetloom_engine::Outcome;
 use packetloom_engine::outcome::{Reloads, Replaced};
 use packetloom_packet::FlowRecord;
 
+/// How much is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Level {
+    /// Errors.
+    Quiet,
+    /// Also warnings, and what came of it.
+    Usual,
+    /// Also what is chosen, and why.
+    Verbose,
+}
+
+static LEVEL: AtomicU8 = AtomicU8::new(Level::Usual as u8);
+
+/// Has so much be said from now on.
+pub(crate) fn set_level(level: Level) {
+    LEVEL.store(level as u8, Ordering::Relaxed);
+}
+
+fn says(level: Level) -> bool {
+    LEVEL.load(Ordering::Relaxed) >= level as u8
+}
+
+/// Says something on standard error, if anybody listens, also with `--quiet`: an error, or an answer.
+pub(crate) fn error(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
 /// Says something on standard error, if anybody listens.
 pub(crate) fn say(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    if says(Level::Usual) {
+        error(text);
+    }
+}
+
+/// Says something that is for machines, if so, or for people.
+pub(crate) fn list(is_for_machines: bool, text: &str) {
+    if is_for_machines { error(text) } else { say(text) }
+}
+
+/// Says what is chosen, and why, with `--verbose`.
+pub(crate) fn explain(text: impl FnOnce() -> String) {
+    if says(Level::Verbose) {
+        for line in text().lines() {
+            error(&format!("packetloom: {line}\n"));
+        }
+    }
 }
 
 /// A bar for long work; nothing is drawn unless standard error is a terminal.
 pub(crate) fn bar(total: Option<u64>, what: &str, template: Template) -> ProgressBar {
     let bar = match total {
+        _ if !says(Level::Usual) => ProgressBar::hidden(),
         Some(total) => ProgressBar::new(total),
         None => ProgressBar::no_length(),
     };

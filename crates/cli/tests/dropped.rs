@@ -6,93 +6,16 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
+use support::pcapng::{Frame, pcap, pcapng};
 use support::{json, packetloom, root, run, stderr, succeed};
-
-/// A frame of a capture: its link type, time in nanoseconds, lengths, bytes and comment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Frame {
-    link: u16,
-    nanos: u64,
-    wire_len: u32,
-    bytes: Vec<u8>,
-    comment: String,
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-/// The first option with this code.
-fn option(mut options: &[u8], code: u16) -> Option<&[u8]> {
-    while options.len() >= 4 {
-        let (found, len) = (u16_at(options, 0), u16_at(options, 2) as usize);
-        if found == code {
-            return Some(&options[4..4 + len]);
-        }
-        options = &options[4 + len.next_multiple_of(4)..];
-    }
-    None
-}
-
-/// The frames of a pcapng file of nanoseconds.
-fn pcapng(path: &Path) -> Vec<Frame> {
-    let file = fs::read(path).expect("a capture");
-    let (mut links, mut frames) = (Vec::new(), Vec::new());
-    let mut at = 0;
-    while at < file.len() {
-        let len = u32_at(&file, at + 4) as usize;
-        assert_eq!(u32_at(&file, at + len - 4) as usize, len, "the length stands at both ends");
-        let body = &file[at + 8..at + len - 4];
-        match u32_at(&file, at) {
-            0x0a0d_0d0a => assert_eq!((at, u32_at(body, 0)), (0, 0x1a2b_3c4d)),
-            1 => {
-                assert_eq!(option(&body[8..], 9), Some(&[9][..]));
-                links.push(u16_at(body, 0));
-            }
-            6 => {
-                let captured = u32_at(body, 12) as usize;
-                let comment = option(&body[20 + captured.next_multiple_of(4)..], 1).expect("a comment");
-                frames.push(Frame {
-                    link: links[u32_at(body, 0) as usize],
-                    nanos: u64::from(u32_at(body, 4)) << 32 | u64::from(u32_at(body, 8)),
-                    wire_len: u32_at(body, 16),
-                    bytes: body[20..20 + captured].to_vec(),
-                    comment: String::from_utf8(comment.to_vec()).expect("text"),
-                });
-            }
-            kind => panic!("block {kind}"),
-        }
-        at += len;
-    }
-    frames
-}
-
-/// Times and bytes of the frames of a pcap file, of microseconds or nanoseconds.
-fn pcap(path: &Path) -> Vec<(u64, Vec<u8>)> {
-    let file = fs::read(path).expect("a capture");
-    let unit = if u32_at(&file, 0) == 0xa1b2_3c4d { 1 } else { 1_000 };
-    let (mut at, mut frames) = (24, Vec::new());
-    while at < file.len() {
-        let len = u32_at(&file, at + 8) as usize;
-        let nanos = u64::from(u32_at(&file, at)) * 1_000_000_000 + u64::from(u32_at(&file, at + 4)) * unit;
-        frames.push((nanos, file[at + 16..at + 16 + len].to_vec()));
-        at += 16 + len;
-    }
-    frames
-}
 
 /// How many frames have each reason, whatever is said beside.
 fn reasons(frames: &[Frame]) -> BTreeMap<&str, u64> {
     let mut reasons = BTreeMap::new();
     for frame in frames {
-        let reason = frame.comment.split(": ").next().expect("a reason");
+        let reason = frame.comment().split(": ").next().expect("a reason");
         *reasons.entry(reason).or_default() += 1;
     }
     reasons
@@ -150,7 +73,7 @@ fn all_link_types_are_written() {
     let capture = root().join("crates/io/tests/data/badif.pcapng");
     succeed(packetloom().current_dir(folder.path()).args(["run", "chain.toml", "-r"]).arg(&capture));
     let dropped = pcapng(&folder.path().join("d.pcapng"));
-    let comments: Vec<_> = dropped.iter().map(|frame| (frame.link, &*frame.comment)).collect();
+    let comments: Vec<_> = dropped.iter().map(|frame| (frame.link, frame.comment())).collect();
     assert_eq!(comments, [(147, "malformed: undefined_interface")]);
 
     // An Ethernet frame of ARP and a raw IP frame that is cut off, on two interfaces.
@@ -186,13 +109,13 @@ fn all_link_types_are_written() {
         nanos,
         wire_len,
         bytes: bytes.to_vec(),
-        comment: comment.into(),
+        comments: vec![comment.into()],
     };
     assert_eq!(
         dropped,
         [
             expected(1, 1_000_000_000, 60, &arp, "non_ip"),
-            expected(101, 2_000_000_000, 40, &short, &dropped[1].comment),
+            expected(101, 2_000_000_000, 40, &short, dropped[1].comment()),
             expected(1, 1_000_000_000, 60, &arp, "non_ip"),
         ]
     );
@@ -203,7 +126,7 @@ fn all_link_types_are_written() {
         let lines: Vec<_> = text.lines().map(|line| line.split('\t').collect::<Vec<_>>()).collect();
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[0], ["1.000000000", "non_ip", "60"]);
-        assert_eq!(lines[1][1], dropped[1].comment);
+        assert_eq!(lines[1][1], dropped[1].comment());
     } else {
         eprintln!("not compared with tshark: PACKETLOOM_TSHARK is not set");
     }

@@ -22,6 +22,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU32;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -30,7 +32,7 @@ use packetloom_device::Id;
 use packetloom_io::port::Mode;
 use packetloom_nf::registry::{FUNCTIONS, Registration};
 use packetloom_nf::units::{Bounded, Span};
-use packetloom_nf::{Config, Context, Prepared, acl, flows};
+use packetloom_nf::{Config, Context, Prepared, RuleName, Watch, acl, flows};
 use packetloom_packet::batch::Policy;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
@@ -62,6 +64,8 @@ pub struct Settings {
     pub sink: Option<PathBuf>,
     /// The same for those that are dropped.
     pub dropped: Option<PathBuf>,
+    /// The same for those that rules matched, and which rules.
+    pub matched: Option<(PathBuf, Watch)>,
     /// How it is run.
     pub run: Run,
 }
@@ -211,6 +215,71 @@ pub struct Sink {
     pub capture: Option<PathBuf>,
     /// A pcapng file to be written with the packets that are dropped, as they came, each with the reason as its comment; "-" is standard output.
     pub dropped: Option<PathBuf>,
+    /// A pcapng file to be written with the packets that rules of an acl matched, whether they pass or not, each with its rules as comments:
+    /// "FILE" for all rules, or { file = "FILE", rule = "ID", mark = N } for some. "-" is standard output.
+    pub matched: Option<Matched>,
+}
+
+/// A capture of packets that rules matched.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a file in quotes, or { file = \"FILE\", rule = \"ID\", mark = 7 }")]
+pub enum Matched {
+    /// Of those of any rule.
+    All(PathBuf),
+    /// Of those of some.
+    Some(MatchedBy),
+}
+
+/// Which packets that rules matched.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MatchedBy {
+    /// The file.
+    pub file: PathBuf,
+    /// A rule's id or its line in the rule file, or several; any rule unless given.
+    pub rule: Option<RuleNames>,
+    /// The mark that packets carry in the end, which one of the rules has set; any or none unless given.
+    pub mark: Option<NonZeroU32>,
+}
+
+/// One rule or several.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected the id of a rule in quotes, its line, or several: [\"telnet\", 12]")]
+pub enum RuleNames {
+    /// One.
+    One(OneRule),
+    /// Several.
+    Several(Vec<OneRule>),
+}
+
+/// A rule.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected the id of a rule in quotes, or its line")]
+pub enum OneRule {
+    /// By its id.
+    Id(String),
+    /// By its line in the rule file.
+    Line(u32),
+}
+
+impl Matched {
+    /// The file, and the rules.
+    fn into_parts(self) -> (PathBuf, Watch) {
+        let MatchedBy { file, rule, mark } = match self {
+            Self::All(file) => return (file, Watch::default()),
+            Self::Some(by) => by,
+        };
+        let rules = match rule {
+            None => Vec::new(),
+            Some(RuleNames::One(rule)) => vec![rule],
+            Some(RuleNames::Several(rules)) => rules,
+        };
+        let name = |rule| match rule {
+            OneRule::Id(id) => RuleName::Id(id),
+            OneRule::Line(line) => RuleName::Line(line),
+        };
+        (file, Watch { rules: rules.into_iter().map(name).collect(), mark: mark.map(NonZeroU32::get) })
+    }
 }
 
 /// How a chain is run.
@@ -222,7 +291,7 @@ pub struct Run {
     pub device: Device,
     /// Worker threads.
     pub workers: Workers,
-    /// Packets of a batch on the processor, see [`Run::batch`]; those for a device follow the load.
+    /// Packets of a batch on the processor: 256 unless given, 512 with eight workers or more. Those for a device follow the load.
     pub batch: Option<BatchSize>,
     /// How long a batch may take from when it was read to its verdicts, where a device is used: batches are made smaller until they are
     /// in time.
@@ -461,36 +530,66 @@ impl File<'_> {
         self.error(error.span().map_or(fallback, |span| span.start), message)
     }
 
+    /// Reads a section of the file; what is wrong with each of its keys is a mistake.
     fn section<'d, T: Deserialize<'d> + Default>(
         &self,
         table: &mut DeTable<'d>,
         key: &str,
-    ) -> Result<T, ConfigError> {
-        let Some(value) = table.remove(key) else { return Ok(T::default()) };
-        let start = value.span().start;
-        T::deserialize(ValueDeserializer::from(value)).map_err(|e| self.toml_error(&e, start))
+        mistakes: &mut Mistakes,
+    ) -> T {
+        let value = table.remove(key).map(|value| self.read(value, T::deserialize));
+        value.and_then(|read| mistakes.take_all(read)).unwrap_or_default()
+    }
+
+    /// Reads a table, again without each key that something is wrong with, so that this is told of all of them.
+    fn read<'d, T>(
+        &self,
+        value: Spanned<DeValue<'d>>,
+        read: impl Fn(ValueDeserializer<'d>) -> Result<T, toml::de::Error>,
+    ) -> Result<T, Vec<ConfigError>> {
+        let (start, mut left, mut errors) = (value.span().start, value, Vec::new());
+        loop {
+            let error = match read(ValueDeserializer::from(left.clone())) {
+                Ok(read) if errors.is_empty() => return Ok(read),
+                Ok(_) => return Err(errors),
+                Err(error) => error,
+            };
+            // Perhaps by the name of one that was taken out.
+            if !errors.is_empty() && error.message().starts_with("missing field") {
+                return Err(errors);
+            }
+            errors.push(self.toml_error(&error, start));
+            let (Some(at), DeValue::Table(table)) = (error.span(), left.get_mut()) else {
+                return Err(errors);
+            };
+            let is_at = |span: Range<usize>| span.start <= at.start && at.end <= span.end;
+            let found = table.iter().find(|(key, value)| is_at(key.span()) || is_at(value.span()));
+            let Some(key) = found.map(|(key, _)| key.get_ref().to_string()) else { return Err(errors) };
+            table.remove(&*key);
+        }
     }
 
     /// The function that stands there, and where its name does.
-    fn function(&self, value: Spanned<DeValue<'_>>) -> Result<(Box<dyn Prepared>, usize), ConfigError> {
+    fn function(&self, value: Spanned<DeValue<'_>>) -> Result<(Box<dyn Prepared>, usize), Vec<ConfigError>> {
         let span = value.span();
         let names = || FUNCTIONS.iter().map(|f| format!("{:?}", f.name)).collect::<Vec<_>>().join(" or ");
         let DeValue::Table(mut table) = value.into_inner() else {
-            return Err(self.error(span.start, "expected a table: [[chain]]"));
+            return Err(vec![self.error(span.start, "expected a table: [[chain]]")]);
         };
         let Some(nf) = table.remove("nf") else {
-            return Err(self.error(span.start, format!("[[chain]] without nf; expected nf = {}", names())));
+            return Err(vec![
+                self.error(span.start, format!("[[chain]] without nf; expected nf = {}", names())),
+            ]);
         };
         let (nf_start, nf) = (nf.span().start, nf.into_inner());
         let Some(registration) = nf.as_str().and_then(Registration::by_name) else {
             let found = nf.as_str().map_or_else(|| nf.type_str().into(), |name| format!("{name:?}"));
-            return Err(self.error(nf_start, format!("nf is {found}; expected {}", names())));
+            return Err(vec![self.error(nf_start, format!("nf is {found}; expected {}", names()))]);
         };
-        let keys = ValueDeserializer::from(Spanned::new(span.clone(), DeValue::Table(table)));
-        let prepare = (registration.parse)(keys).map_err(|e| self.toml_error(&e, span.start))?;
+        let prepare = self.read(Spanned::new(span, DeValue::Table(table)), registration.parse)?;
         match prepare(&self.context) {
             Ok(function) => Ok((function, nf_start)),
-            Err(e) => Err(self.error(nf_start, format!("{}: {e}", registration.name))),
+            Err(e) => Err(vec![self.error(nf_start, format!("{}: {e}", registration.name))]),
         }
     }
 }
@@ -503,6 +602,11 @@ impl Mistakes {
     /// What was read, or nothing where that was a mistake.
     fn take<T>(&mut self, result: Result<T, ConfigError>) -> Option<T> {
         result.map_err(|error| self.0.push(error)).ok()
+    }
+
+    /// The same of several mistakes.
+    fn take_all<T>(&mut self, result: Result<T, Vec<ConfigError>>) -> Option<T> {
+        result.map_err(|errors| self.0.extend(errors)).ok()
     }
 
     /// All mistakes as one error, in order of lines.
@@ -553,13 +657,13 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] for the first thing that is wrong in each part of the file, or in files that it names.
+    /// [`ConfigError`] for all that is wrong with the file's keys, and for the first thing in each file that it names.
     pub fn load(path: &Path, ignore_flags: bool) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
         let bytes = std::fs::read(path).map_err(|e| ConfigError {
             file: name.clone(),
             line: 1,
-            message: format!("cannot be read: {e}; expected a chain file"),
+            message: format!("cannot be read: {}; expected a chain file", packetloom_io::plain(&e)),
             others: Vec::new(),
         })?;
         let text = String::from_utf8(bytes).map_err(|e| {
@@ -580,7 +684,7 @@ impl Chain {
     pub fn parse(name: &str, text: &str, context: Context<'_>) -> Result<Self, ConfigError> {
         let file = File { name, text, context };
         let mut table = DeTable::parse(text).map_err(|e| file.toml_error(&e, 0))?.into_inner();
-        // The first mistake of each part of the file is told.
+        // What is wrong with one key does not hide what is wrong with the others.
         let mut mistakes = Mistakes::default();
         let unknown: Vec<_> =
             table.keys().filter(|key| !TOP_LEVEL.contains(&key.get_ref().as_ref())).collect();
@@ -590,12 +694,26 @@ impl Chain {
             mistakes.0.push(file.error(key.span().start, message));
         }
         let source_start = table.get("source").map_or(0, |source| source.span().start);
-        let source: Source = mistakes.take(file.section(&mut table, "source")).unwrap_or_default();
+        let source: Source = file.section(&mut table, "source", &mut mistakes);
         let source = source.origin(context).map_err(|why| file.error(source_start, why));
         let source = mistakes.take(source).flatten();
-        let mut sink: Sink = mistakes.take(file.section(&mut table, "sink")).unwrap_or_default();
-        let mut run: Run = mistakes.take(file.section(&mut table, "run")).unwrap_or_default();
-        let flows: Option<BTreeMap<String, flows::Config>> = mistakes.take(file.section(&mut table, "flows"));
+        let sink_start = table.get("sink").map_or(0, |sink| sink.span().start);
+        let mut sink: Sink = file.section(&mut table, "sink", &mut mistakes);
+        let mut run: Run = file.section(&mut table, "run", &mut mistakes);
+        let mut flows: BTreeMap<String, flows::Config> = BTreeMap::new();
+        match table.remove("flows").map(|value| (value.span().start, value.into_inner())) {
+            None => {}
+            Some((_, DeValue::Table(definitions))) => {
+                for (name, definition) in definitions {
+                    let read = file.read(definition, flows::Config::deserialize);
+                    flows.extend(mistakes.take_all(read).map(|read| (name.get_ref().to_string(), read)));
+                }
+            }
+            Some((start, other)) => {
+                let message = format!("flows is a {}; expected tables: [flows.NAME]", other.type_str());
+                mistakes.0.push(file.error(start, message));
+            }
+        }
         for path in
             [&mut sink.capture, &mut sink.dropped, &mut run.summary, &mut run.control].into_iter().flatten()
         {
@@ -604,7 +722,7 @@ impl Chain {
         let functions = match table.remove("chain").map(|value| (value.span().start, value.into_inner())) {
             None => Vec::new(),
             Some((_, DeValue::Array(functions))) => {
-                functions.into_iter().filter_map(|function| mistakes.take(file.function(function))).collect()
+                functions.into_iter().filter_map(|value| mistakes.take_all(file.function(value))).collect()
             }
             Some((start, other)) => {
                 let message = format!("chain is a {}; expected tables: [[chain]]", other.type_str());
@@ -614,14 +732,41 @@ impl Chain {
         };
         mistakes.end()?;
         let (functions, places): (Vec<_>, Vec<_>) = functions.into_iter().unzip();
-        let flows = flows.unwrap_or_default();
         let flows = flows.into_iter().map(|(name, flows)| (name, flows.into())).collect();
-        let settings = Settings { source, sink: sink.capture, dropped: sink.dropped, run };
-        Self::new(settings, functions, &flows).map_err(|(function, why)| file.error(places[function], why))
+        let settings = Settings { source, sink: sink.capture, dropped: sink.dropped, matched: None, run };
+        let mut chain = Self::new(settings, functions, &flows)
+            .map_err(|(function, why)| file.error(places[function], why))?;
+        if let Some(matched) = sink.matched {
+            let (path, which) = matched.into_parts();
+            chain
+                .write_matched(context.resolve(&path), which)
+                .map_err(|why| file.error(sink_start, format!("matched: {why}")))?;
+        }
+        Ok(chain)
     }
 }
 
 impl Chain {
+    /// Has packets that rules match be written to a capture of their own.
+    ///
+    /// # Errors
+    ///
+    /// It has no such rule.
+    pub fn write_matched(&mut self, path: PathBuf, which: Watch) -> Result<(), String> {
+        let found: usize = self.functions.iter_mut().map(|function| function.watch(&which)).sum();
+        if found == 0 {
+            let acls = self.functions.iter().filter(|function| function.has_rules()).count();
+            return Err(match acls {
+                0 => "the chain has no acl, whose rules would match packets; expected one".into(),
+                _ => format!(
+                    "no acl of the chain has such a rule: {which}; expected the id or the line of a rule, or a mark that one sets"
+                ),
+            });
+        }
+        self.settings.matched = Some((path, which));
+        Ok(())
+    }
+
     /// Has the rules of its one function that has any change while it runs, as a file says. One worker must run it.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! What can go wrong before and while a chain runs.
 
+use packetloom_classify::formats::grouped;
+
 /// A chain that cannot be run as it is written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", told(self))]
@@ -12,6 +14,14 @@ pub struct ConfigError {
     pub message: String,
     /// Other mistakes of the file, each with its line.
     pub others: Vec<(usize, String)>,
+}
+
+impl ConfigError {
+    /// All mistakes, each with its line.
+    pub fn all(&self) -> impl Iterator<Item = (usize, &str)> {
+        let others = self.others.iter().map(|(line, message)| (*line, &**message));
+        std::iter::once((self.line, &*self.message)).chain(others)
+    }
 }
 
 /// A run that failed.
@@ -49,7 +59,7 @@ fn told(error: &ConfigError) -> String {
         .take(TOLD - 1)
         .for_each(|(line, message)| text += &format!("\n    {file}:{line}: {message}"));
     if others.len() >= TOLD {
-        text += &format!("\n    and {} more", others.len() + 1 - TOLD);
+        text += &format!("\n    and {} more", grouped(others.len() + 1 - TOLD));
     }
     text
 }

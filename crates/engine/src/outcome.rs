@@ -1,5 +1,7 @@
 //! What a run counted.
 
+use std::any::Any;
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -8,11 +10,16 @@ use packetloom_io::capture::{FileReport, Findings, Truncation};
 use packetloom_io::port::{Arrivals, Departures};
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
+use packetloom_nf::meter::{self, MeterReport};
+use packetloom_nf::registry::FUNCTIONS;
+use packetloom_nf::summary::{self, Named, NamedCounts};
 use packetloom_packet::FlowRecord;
 use packetloom_packet::verdict::VerdictCounts;
-use serde_json::{Map, Value, json};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::State;
+use crate::{State, schema};
 
 /// Flows shown at the end of a run.
 const TOP_FLOWS: usize = 5;
@@ -66,14 +73,16 @@ pub struct Written {
 
 impl Written {
     /// For machines: how much was left out of each output.
-    pub fn json(all: &[Self]) -> Value {
-        let mut counts = Map::new();
+    fn counts(all: &[Self]) -> NamedCounts {
+        let mut counts = NamedCounts::default();
         for Self { output, not_written, .. } in all {
             // Several may go to one device or pipe.
-            let others = counts.get(output).and_then(Value::as_u64).unwrap_or(0);
-            counts.insert(output.clone(), (others + not_written).into());
+            match counts.0.iter_mut().find(|(name, _)| name == output) {
+                Some((_, others)) => *others += not_written,
+                None => counts.0.push((output.clone().into(), *not_written)),
+            }
         }
-        Value::Object(counts)
+        counts
     }
 }
 
@@ -120,32 +129,165 @@ impl Interface {
     }
 
     /// For machines.
-    pub fn json(&self) -> Value {
+    fn summary(&self) -> InterfaceSummary {
         let Arrivals { interface, counts } = &self.arrivals;
-        let mut value = json!({
-            "name": interface,
-            "received": counts.received,
-            "received_bytes": counts.received_bytes,
-            "segments": counts.segments,
-            "missed": counts.dropped,
-            "unread": self.arrivals.unread(),
-            "oversized": counts.oversized,
-            "unsound": counts.unsound,
-            "outgoing": counts.outgoing,
-        });
-        if let Some(departures) = &self.departures {
-            value["sent"] = departures.counts.sent.into();
-            value["sent_bytes"] = departures.counts.sent_bytes.into();
-            let not_sent = departures.not_sent().into_iter();
-            value["not_sent"] =
-                not_sent.map(|(reason, count)| (reason.into(), count.into())).collect::<Map<_, _>>().into();
+        let departures = self.departures.as_ref();
+        InterfaceSummary {
+            name: interface.to_string(),
+            received: counts.received,
+            received_bytes: counts.received_bytes,
+            segments: counts.segments,
+            missed: counts.dropped,
+            unread: self.arrivals.unread(),
+            oversized: counts.oversized,
+            unsound: counts.unsound,
+            outgoing: counts.outgoing,
+            sent: departures.map(|departures| departures.counts.sent),
+            sent_bytes: departures.map(|departures| departures.counts.sent_bytes),
+            not_sent: departures.map(|departures| departures.not_sent().into_iter().collect()),
         }
-        value
+    }
+}
+
+/// The summary of an interface.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct InterfaceSummary {
+    /// Its name.
+    name: String,
+    /// Packets that came in by it.
+    received: u64,
+    /// Their bytes on the wire.
+    received_bytes: u64,
+    /// Packets of the wire that the kernel had put together, counted one by one.
+    segments: u64,
+    /// Packets that the kernel left out since the ring was full.
+    missed: u64,
+    /// Packets that were in the ring when the run ended.
+    unread: u64,
+    /// Packets longer than 64 KiB.
+    oversized: u64,
+    /// Packets whose description by the kernel contradicts itself.
+    unsound: u64,
+    /// Packets that the machine itself sent, which are left out.
+    outgoing: u64,
+    /// Inline: packets that left by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent: Option<u64>,
+    /// Inline: their bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent_bytes: Option<u64>,
+    /// Inline: packets that could not leave, by reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_sent: Option<NamedCounts>,
+}
+
+/// The summary of a run, for machines.
+#[derive(Serialize, JsonSchema)]
+#[schemars(title = "Summary of a run")]
+pub(crate) struct Summary {
+    /// Packets received: passed and dropped.
+    received: u64,
+    /// Packets that passed.
+    passed: u64,
+    /// Packets that were dropped, by reason.
+    dropped: NamedCounts,
+    /// Bytes on the wire of the packets received.
+    wire_bytes: u64,
+    /// What the functions counted, in the order of the chain.
+    functions: Vec<FunctionSummary>,
+    /// Whether a capture ends within a packet.
+    truncated: bool,
+    /// Whether the run was stopped before the end of its input.
+    stopped: bool,
+    /// What the tables of the chain's flow definitions counted, by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flows: Option<Named<TableSummary>>,
+    /// What went through each interface.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interfaces: Option<Vec<InterfaceSummary>>,
+    /// Over interfaces: packets or records that were left out of each output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_written: Option<NamedCounts>,
+    /// How often the chain became another one, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reloads: Option<Reloads>,
+    /// What functions counted that are not part of the chain any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced: Option<Vec<FunctionSummary>>,
+}
+
+/// The summary of `packetloom meter`, for machines.
+#[derive(Serialize, JsonSchema)]
+#[schemars(title = "Summary of packetloom meter")]
+pub(crate) struct MeterSummary {
+    #[serde(flatten)]
+    counted: meter::Summary,
+    /// Whether a capture ends within a packet.
+    truncated: bool,
+    /// What went through each interface.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interfaces: Option<Vec<InterfaceSummary>>,
+    /// Over interfaces: records that were left out of each output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_written: Option<NamedCounts>,
+}
+
+/// What the tables of a flow definition counted.
+#[derive(Serialize, JsonSchema)]
+struct TableSummary {
+    /// Flows that were found for the first time.
+    created: u64,
+    /// Flows that were silent for longer than the timeout.
+    expired: u64,
+    /// Flows that had to go for others.
+    evicted: u64,
+    /// Packets whose flow found no room.
+    refused: u64,
+}
+
+impl From<Counts> for TableSummary {
+    fn from(Counts { created, expired, evicted, refused }: Counts) -> Self {
+        Self { created, expired, evicted, refused }
+    }
+}
+
+/// What a function counted, with its name.
+#[derive(Serialize)]
+pub(crate) struct FunctionSummary {
+    nf: &'static str,
+    #[serde(flatten)]
+    report: Value,
+    /// Packets of the run until it left the chain, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until_packet: Option<u64>,
+}
+
+impl JsonSchema for FunctionSummary {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "FunctionSummary".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let until = json!({
+            "type": "integer",
+            "minimum": 0,
+            "description": "Packets of the run until the function left the chain.",
+        });
+        let functions = FUNCTIONS.iter().map(|function| {
+            let mut schema = schema::named(function, function.report, generator);
+            schema["properties"]["until_packet"] = until.clone();
+            schema
+        });
+        json_schema!({ "oneOf": functions.collect::<Vec<_>>() })
     }
 }
 
 /// How often a chain became another one during a run, and how often it did not since that one could not be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Reloads {
     /// It did.
     pub done: u64,
@@ -255,51 +397,47 @@ impl TopFlows {
 impl Outcome {
     /// The summary for machines. Times and rates are left out: the same packets give the same summary.
     pub fn json(&self) -> Value {
-        let dropped: Map<_, _> =
-            self.verdicts.dropped().map(|(reason, count)| (reason.name().into(), count.into())).collect();
-        let function = |nf: &str, report: &dyn Report| {
-            let mut object = Map::new();
-            object.insert("nf".into(), nf.into());
-            if let Value::Object(fields) = report.json() {
-                object.extend(fields);
-            }
-            object
+        let function = |nf: &'static str, report: &dyn Report, until_packet| FunctionSummary {
+            nf,
+            report: report.json(),
+            until_packet,
         };
-        let functions: Vec<_> = self.functions.iter().map(|(nf, report)| function(nf, &**report)).collect();
-        let mut value = json!({
-            "received": self.verdicts.received(),
-            "passed": self.verdicts.passed,
-            "dropped": dropped,
-            "wire_bytes": self.wire_bytes,
-            "functions": functions,
-            "truncated": self.truncation.is_some(),
-            "stopped": self.stopped,
-        });
-        if !self.flows.is_empty() {
-            let flows = self.flows.iter().map(|(name, Counts { created, expired, evicted, refused })| {
-                let counts =
-                    json!({ "created": created, "expired": expired, "evicted": evicted, "refused": refused });
-                (name.clone(), counts)
-            });
-            value["flows"] = Value::Object(flows.collect());
-        }
-        if !self.interfaces.is_empty() {
-            value["interfaces"] = self.interfaces.iter().map(Interface::json).collect();
-        }
-        if !self.interfaces.is_empty() {
-            value["not_written"] = Written::json(&self.written);
-        }
+        let over_interfaces = !self.interfaces.is_empty();
         let Reloads { done, refused } = self.reloads;
-        if done + refused > 0 {
-            value["reloads"] = json!({ "done": done, "refused": refused });
-            let replaced = self.replaced.iter().map(|Replaced { nf, packets, report }| {
-                let mut object = function(nf, &**report);
-                object.insert("until_packet".into(), (*packets).into());
-                object
-            });
-            value["replaced"] = replaced.collect();
-        }
-        value
+        let reloaded = done + refused > 0;
+        summary::value(&Summary {
+            received: self.verdicts.received(),
+            passed: self.verdicts.passed,
+            dropped: self.verdicts.dropped().map(|(reason, count)| (reason.name(), count)).collect(),
+            wire_bytes: self.wire_bytes,
+            functions: self.functions.iter().map(|(nf, report)| function(nf, &**report, None)).collect(),
+            truncated: self.truncation.is_some(),
+            stopped: self.stopped,
+            flows: (!self.flows.is_empty())
+                .then(|| self.flows.iter().map(|(name, counts)| (name.clone(), (*counts).into())).collect()),
+            interfaces: over_interfaces.then(|| self.interfaces.iter().map(Interface::summary).collect()),
+            not_written: over_interfaces.then(|| Written::counts(&self.written)),
+            reloads: reloaded.then_some(self.reloads),
+            replaced: reloaded.then(|| {
+                let replaced = self.replaced.iter();
+                replaced.map(|old| function(old.nf, &*old.report, Some(old.packets))).collect()
+            }),
+        })
+    }
+
+    /// The summary of a chain that begins with a meter, as `packetloom meter` has it; of others, there is nothing in it.
+    pub fn meter_json(&self) -> Value {
+        let over_interfaces = !self.interfaces.is_empty();
+        let report = self.functions.first().map(|(_, report)| &**report as &dyn Any);
+        let Some(meter) = report.and_then(|report| report.downcast_ref::<MeterReport>()) else {
+            return Value::Null;
+        };
+        summary::value(&MeterSummary {
+            counted: meter.summary(),
+            truncated: self.truncation.is_some(),
+            interfaces: over_interfaces.then(|| self.interfaces.iter().map(Interface::summary).collect()),
+            not_written: over_interfaces.then(|| Written::counts(&self.written)),
+        })
     }
 
     /// Adds what the tables of a flow definition counted that is not used any more, or was not for a time.

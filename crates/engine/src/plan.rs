@@ -200,6 +200,9 @@ impl fmt::Display for Plan {
         if let Some(dropped) = &settings.dropped {
             writeln!(f, "dropped   {}", dropped.display())?;
         }
+        if let Some((matched, which)) = &settings.matched {
+            writeln!(f, "matched   {}: packets that {which} matched", matched.display())?;
+        }
         writeln!(f, "device    {}", self.placement())?;
         let per_flow = !self.chain.layout.definitions.is_empty();
         let asked = settings.run.workers.get();

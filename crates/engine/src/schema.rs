@@ -1,11 +1,52 @@
-//! The JSON schema of the chain file, for editors and other programs.
+//! JSON schemas, for editors and other programs: of the chain file, and of what a run prints. They come from the types by which these
+//! are read and written.
 
 use packetloom_nf::flows;
-use packetloom_nf::registry::FUNCTIONS;
-use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use packetloom_nf::registry::{FUNCTIONS, Registration};
+use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Value, json};
 
 use crate::chain::{Run, Sink, Source};
+use crate::outcome::{MeterSummary, Summary};
+use crate::state::StateSummary;
+
+/// The schema of what a type is written as, as of JSON Schema 2020-12.
+pub fn of<T: JsonSchema>() -> Value {
+    let settings =
+        SchemaSettings::draft2020_12().for_serialize().with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<T>().to_value()
+}
+
+/// The schema of the summary of a run.
+pub fn run_summary() -> Value {
+    of::<Summary>()
+}
+
+/// The schema of the summary of `packetloom meter`.
+pub fn meter_summary() -> Value {
+    of::<MeterSummary>()
+}
+
+/// The schema of what `packetloom state` prints of a state file.
+pub fn state() -> Value {
+    of::<StateSummary>()
+}
+
+/// The schema of something of a function that also has the function's name.
+pub(crate) fn named(
+    function: &Registration,
+    schema: fn(&mut SchemaGenerator) -> Schema,
+    generator: &mut SchemaGenerator,
+) -> Value {
+    let mut schema = schema(generator).to_value();
+    schema["properties"]["nf"] = json!({ "const": function.name });
+    if let Some(required) = schema.as_object_mut().map(|s| s.entry("required").or_insert_with(|| json!([])))
+        && let Some(required) = required.as_array_mut()
+    {
+        required.insert(0, "nf".into());
+    }
+    schema
+}
 
 /// The schema, as of JSON Schema 2020-12.
 pub fn chain_file() -> Value {
@@ -13,15 +54,8 @@ pub fn chain_file() -> Value {
     let functions: Vec<Value> = FUNCTIONS
         .iter()
         .map(|function| {
-            let mut schema = (function.schema)(&mut generator).to_value();
+            let mut schema = named(function, function.schema, &mut generator);
             schema["description"] = function.summary.into();
-            schema["properties"]["nf"] = json!({ "const": function.name });
-            if let Some(required) =
-                schema.as_object_mut().map(|s| s.entry("required").or_insert_with(|| json!([])))
-                && let Some(required) = required.as_array_mut()
-            {
-                required.insert(0, "nf".into());
-            }
             schema
         })
         .collect();

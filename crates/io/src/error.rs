@@ -7,7 +7,7 @@ use std::io;
 #[non_exhaustive]
 pub enum Error {
     /// A system call on a file failed.
-    #[error("{path}: {source}")]
+    #[error("{path}: {}", plain(.source))]
     Io {
         /// The file, or "standard input" or "standard output".
         path: String,
@@ -201,7 +201,7 @@ impl Error {
 }
 
 /// What the system said, without the number that it has for it.
-fn plain(error: &io::Error) -> String {
+pub fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     match text.rfind(" (os error ") {
         Some(end) => text[..end].to_owned(),

@@ -15,5 +15,5 @@ pub mod output;
 pub mod port;
 pub mod source;
 
-pub use error::Error;
+pub use error::{Error, plain};
 pub use source::{Polled, Source};

@@ -23,10 +23,12 @@ pub(crate) struct Map(Mmap);
 impl Map {
     /// Maps the whole of a regular file.
     pub(crate) fn new(file: &File) -> io::Result<Self> {
-        // SAFETY: the mapping is shared with the file and only read. The bytes may change if another process writes to the
-        // file meanwhile; every reader of them checks lengths where it uses them and keeps no reference whose
-        // validity depends on their value. A file that is shortened meanwhile raises SIGBUS, which ends the
-        // process: documented, and avoided by reading the file through standard input.
+        // SAFETY: the mapping is of the file's own pages (MAP_SHARED, PROT_READ), and nothing here writes to them. Rust takes bytes behind a
+        // reference to stay as they are, and no file can be made to: it is relied on that nobody writes to a capture or shortens it
+        // while it is read, which the documents ask for. Where somebody writes to it all the same, every value of a byte is a valid one, and
+        // readers check each length and offset where they use it: other packets come of it, or a capture that counts as damaged.
+        // One that is shortened raises SIGBUS where a page is gone, which ends the process. Reading it through standard input
+        // avoids both.
         let map = unsafe { Mmap::map(file)? };
         // Only hints: where the kernel does not know them, reading still works.
         let _ = map.advise(Advice::Sequential);

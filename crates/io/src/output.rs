@@ -4,6 +4,7 @@
 //! what it had.
 
 mod aside;
+mod part;
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -11,16 +12,16 @@ use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use self::aside::Aside;
+pub use self::part::removed as removed_parts;
 use crate::Error;
 use crate::input::is_standard;
 
 /// A buffered output.
 ///
 /// A regular file is written beside its final name and renamed by [`Output::finish`]; dropped before that, it is
-/// removed. Devices, pipes and standard output (`-`) are written directly.
+/// removed. What a run that died has left there is removed, too: see [`removed_parts`]. Devices, pipes and standard output (`-`) are written directly.
 ///
 /// Once it is [detached](Output::detach) nobody waits for it, and writing does not fail: what becomes of it is said by
 /// [`Output::notice`], [`Output::not_written`] and [`Output::is_whole`].
@@ -103,7 +104,7 @@ impl Output {
             }
             Err(_) => {}
         }
-        let (part, file) = create_part(&path).map_err(fail)?;
+        let (part, file) = part::create(&path).map_err(fail)?;
         if let Some(permissions) = permissions {
             file.set_permissions(permissions).map_err(fail)?;
         }
@@ -292,7 +293,7 @@ impl Output {
     /// [`Error::Io`]; the file then does not appear.
     pub fn finish(mut self) -> Result<(), Error> {
         self.settle()?;
-        self.writer = None;
+        // Before it is closed, which unlocks it: nobody takes it for left behind.
         if let Some(pending) = self.pending.take()
             && let Err(e) = fs::rename(&pending.part, &pending.path)
         {
@@ -349,23 +350,6 @@ impl Identity {
 /// What is known of an open descriptor.
 fn of_descriptor(descriptor: std::os::fd::BorrowedFd<'_>) -> Option<Metadata> {
     File::from(descriptor.try_clone_to_owned().ok()?).metadata().ok()
-}
-
-/// Makes a file of a name of its own in the folder of `path`.
-fn create_part(path: &Path) -> io::Result<(PathBuf, File)> {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    if path.file_name().is_none() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    loop {
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let part = path.with_file_name(format!(".packetloom-{}-{number}.part", std::process::id()));
-        // Never a file that is there, nor what a link of that name leads to.
-        match OpenOptions::new().write(true).create_new(true).open(&part) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            result => return result.map(|file| (part, file)),
-        }
-    }
 }
 
 /// The file that an output at `path` would replace: at the end of all links, so that a link itself is not replaced; `-` for

@@ -20,6 +20,7 @@ pub mod policer;
 pub mod registry;
 pub mod scan;
 pub mod source_counter;
+pub mod summary;
 pub mod units;
 
 // Frames for the tests of all functions.
@@ -34,7 +35,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use packetloom_classify::RuleSet;
+use packetloom_classify::{Rule, RuleSet};
 use packetloom_packet::{Batch, FlowRecord, PacketRecord, PortNames, Verdict};
 use serde::de::DeserializeOwned;
 
@@ -105,6 +106,12 @@ pub trait Prepared: Any + Send + Sync {
     /// What it will do, in a line or several, for the plan.
     fn describe(&self) -> Vec<String>;
 
+    /// What was recognised and chosen, for those who ask: of what format files are, how large tables are. It may take as long as
+    /// [`Prepared::make_ready`].
+    fn details(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What the user should know before it runs.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
@@ -144,6 +151,18 @@ pub trait Prepared: Any + Send + Sync {
         )))
     }
 
+    /// Has the packets that rules of the selection decide be handed out with those that are to be logged; how many rules that are.
+    fn watch(&mut self, which: &Watch) -> usize {
+        let _ = which;
+        0
+    }
+
+    /// A rule that packets were handed out for, for people; none where it is not watched.
+    fn watched(&self, rule: u32) -> Option<String> {
+        let _ = rule;
+        None
+    }
+
     /// Packets of the run before which its rules change, in order.
     fn changes_at(&self) -> Vec<u64> {
         Vec::new()
@@ -164,6 +183,11 @@ pub trait Prepared: Any + Send + Sync {
     fn offload(&self, changes: usize) -> Option<Offload<'_>> {
         let _ = changes;
         None
+    }
+
+    /// Whether it hands out packets that are to be logged, or whose rules are watched: they have to be parsed for that.
+    fn hands_out(&self) -> bool {
+        self.log().is_some()
     }
 
     /// Makes the log of a run, where it has one.
@@ -253,6 +277,54 @@ pub trait PerFlow: Send + Sync {
     }
 }
 
+/// Packets that are wanted, by the rules that decide them and the mark that they carry in the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watch {
+    /// Those that any of these decides; where it is empty, any that sets the mark, or any at all.
+    pub rules: Vec<RuleName>,
+    /// Only those that carry this mark, where there is one.
+    pub mark: Option<u32>,
+}
+
+/// How a rule is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RuleName {
+    /// By its id.
+    Id(String),
+    /// By its line in the rule file.
+    Line(u32),
+}
+
+impl Watch {
+    /// Whether packets that a rule decides may be among these.
+    pub fn has(&self, rule: &Rule) -> bool {
+        let is_it = |name: &RuleName| match name {
+            RuleName::Id(id) => rule.id.as_deref() == Some(id),
+            RuleName::Line(line) => rule.line == *line,
+        };
+        match self.mark {
+            Some(mark) if self.rules.is_empty() => rule.mark == mark,
+            _ => self.rules.is_empty() || self.rules.iter().any(is_it),
+        }
+    }
+}
+
+impl std::fmt::Display for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.rules.iter().map(|name| match name {
+            RuleName::Id(id) => format!("{id:?}"),
+            RuleName::Line(line) => format!("line {line}"),
+        });
+        let names: Vec<_> = names.collect();
+        match (&names[..], self.mark) {
+            ([], None) => f.write_str("any rule"),
+            ([], Some(mark)) => write!(f, "mark {mark}"),
+            (names, None) => write!(f, "rule {}", names.join(", ")),
+            (names, Some(mark)) => write!(f, "rule {} with mark {mark}", names.join(", ")),
+        }
+    }
+}
+
 /// What a device can do in place of a function.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -293,7 +365,7 @@ pub trait Function: Send {
         found.clear();
     }
 
-    /// Hands out the packets of the last batch that are to be logged, in order of arrival.
+    /// Hands out the packets of the last batch that are to be logged, or whose rules are [watched](Prepared::watch), in order of arrival.
     fn logged(&mut self, into: &mut Vec<Logged>) {
         let _ = into;
     }
@@ -312,7 +384,7 @@ pub trait Oracle {
     /// Judges one packet, and may set its mark.
     fn step(&mut self, packet: &mut OraclePacket) -> Verdict;
 
-    /// The rule that asks for the packet of the last step to be logged.
+    /// The rule that asks for the packet of the last step to be logged, or that is watched.
     fn logged(&self) -> Option<u32> {
         None
     }
@@ -321,18 +393,19 @@ pub trait Oracle {
     fn report(&self) -> Box<dyn Report>;
 }
 
-/// A packet that is to be logged.
+/// A packet that is to be logged, or whose rule is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Logged {
     /// Its index in the batch.
     pub frame: u32,
-    /// The rule that asks for it, by its position.
+    /// The rule that decided it, by its position.
     pub rule: u32,
 }
 
 /// A function's log: one for a run, whatever the number of workers, so that packets come to it in order of arrival.
 pub trait Log {
-    /// Appends the packet's line, where it is to have one; `number` is that of the packet in the run, from 0.
+    /// Appends the packet's line, where it is to have one, which those have not whose rules are watched alone; `number` is that of the
+    /// packet in the run, from 0.
     fn log(&mut self, lines: &mut String, rule: u32, number: u64, packet: &PacketRecord);
 
     /// Appends what there is to say at the end.
@@ -347,7 +420,7 @@ pub trait Report: Any + Send {
     /// Adds what the same function counted in another worker.
     fn merge(&mut self, other: &dyn Report);
 
-    /// For machines.
+    /// For machines; [`Registration::report`](registry::Registration::report) is its schema.
     fn json(&self) -> serde_json::Value;
 
     /// For people: pairs of a name and a value, most important first.

@@ -1,6 +1,6 @@
 //! The functions there are, one line each.
 
-use schemars::{Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::{
     Config, Context, Error, Prepared, acl, balancer, conntrack, counter, limiter, meter, policer, scan,
@@ -9,15 +9,19 @@ use crate::{
 
 /// Every function a chain file can name.
 pub const FUNCTIONS: &[Registration] = &[
-    Registration::of::<acl::Config>("ordered rules, first match wins"),
-    Registration::of::<balancer::Config>("flows to services spread over backends"),
-    Registration::of::<conntrack::Config>("the state of connections; packets of none are dropped"),
-    Registration::of::<counter::Config>("packets and bytes of each flow"),
-    Registration::of::<limiter::Config>("a token bucket for each flow"),
-    Registration::of::<meter::Config>("bidirectional flow records"),
-    Registration::of::<policer::Config>("a marker of RFC 2697 or RFC 2698 for each source"),
-    Registration::of::<scan::Config>("sources that scan addresses or ports"),
-    Registration::of::<source_counter::Config>("packets, bytes and flows of each source"),
+    Registration::of::<acl::Config, acl::Summary>("ordered rules, first match wins"),
+    Registration::of::<balancer::Config, balancer::Summary>("flows to services spread over backends"),
+    Registration::of::<conntrack::Config, conntrack::Summary>(
+        "the state of connections; packets of none are dropped",
+    ),
+    Registration::of::<counter::Config, counter::Summary>("packets and bytes of each flow"),
+    Registration::of::<limiter::Config, limiter::Summary>("a token bucket for each flow"),
+    Registration::of::<meter::Config, meter::Summary>("bidirectional flow records"),
+    Registration::of::<policer::Config, policer::Summary>("a marker of RFC 2697 or RFC 2698 for each source"),
+    Registration::of::<scan::Config, scan::Summary>("sources that scan addresses or ports"),
+    Registration::of::<source_counter::Config, source_counter::Summary>(
+        "packets, bytes and flows of each source",
+    ),
 ];
 
 /// How a function is made from its part of a chain file.
@@ -29,6 +33,8 @@ pub struct Registration {
     pub summary: &'static str,
     /// The schema of its keys.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
+    /// The schema of what it counted, as [`Report::json`](crate::Report::json) has it.
+    pub report: fn(&mut SchemaGenerator) -> Schema,
     /// Reads its keys.
     pub parse: fn(toml::de::ValueDeserializer<'_>) -> Result<Prepare, toml::de::Error>,
 }
@@ -37,11 +43,12 @@ pub struct Registration {
 pub type Prepare = Box<dyn FnOnce(&Context<'_>) -> Result<Box<dyn Prepared>, Error>>;
 
 impl Registration {
-    const fn of<C: Config + 'static>(summary: &'static str) -> Self {
+    const fn of<C: Config + 'static, S: JsonSchema>(summary: &'static str) -> Self {
         Self {
             name: C::NAME,
             summary,
             schema: C::json_schema,
+            report: S::json_schema,
             parse: |keys| {
                 let config = C::deserialize(keys)?;
                 Ok(Box::new(move |context| config.prepare(context)))

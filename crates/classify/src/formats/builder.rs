@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::mistakes::grouped;
 use super::region::{Ends, Region};
 use super::{Error, Format, MAX_RULES, Options, Origins, Reading, Skipped};
 use crate::{Action, Gap, Gaps, Rule, RuleSet};
@@ -215,7 +216,7 @@ impl<'a> Builder<'a> {
         let listed = || {
             let mut text = names.clone().take(SHOWN).collect::<Vec<_>>().join(", ");
             if names.len() > SHOWN {
-                text += &format!(" and {} more", names.len() - SHOWN);
+                text += &format!(" and {} more", grouped(names.len() - SHOWN));
             }
             text
         };

@@ -3,8 +3,10 @@
 use super::Error;
 use super::text;
 
-/// Mistakes that are told; the others are counted.
+/// Mistakes that are told in one text; the others are counted there.
 const TOLD: usize = 20;
+/// Mistakes that are kept, to be listed one by one; the others are counted.
+const KEPT: usize = 1 << 16;
 
 /// Mistakes so far.
 #[derive(Default)]
@@ -26,7 +28,7 @@ impl Mistakes {
             _ => None,
         };
         match error {
-            Error::Syntax { .. } | Error::Unsupported { .. } if self.first.len() < TOLD => {
+            Error::Syntax { .. } | Error::Unsupported { .. } if self.first.len() < KEPT => {
                 self.first.push(error)
             }
             Error::Syntax { .. } | Error::Unsupported { .. } => self.more += 1,
@@ -59,12 +61,20 @@ fn is_limit(message: &str) -> bool {
 
 /// Several mistakes, a line each.
 pub(super) fn several(file: &str, first: &[Error], more: usize) -> String {
-    let mut text = format!("{file}: {} mistakes", first.len() + more);
-    first.iter().for_each(|error| text += &format!("\n    {error}"));
-    if more > 0 {
-        text += &format!("\n    and {more} more");
+    let all = first.len() + more;
+    let mut text = format!("{file}: {} mistakes", grouped(all));
+    first.iter().take(TOLD).for_each(|error| text += &format!("\n    {error}"));
+    if all > TOLD {
+        text += &format!("\n    and {} more", grouped(all - TOLD));
     }
     text
+}
+
+/// A number with commas between groups of three digits.
+pub fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group));
+    groups.collect::<Vec<_>>().join(",")
 }
 
 /// The word that may have been meant where a message says `"WORD"…; expected WORDS`, or `unknown field `WORD`, expected WORDS`.

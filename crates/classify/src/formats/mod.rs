@@ -44,7 +44,7 @@ use packetloom_packet::{Key, MatchKey4, MatchKey6};
 use crate::rule::Fragments;
 use crate::{Action, Gaps, Rule, RuleSet};
 pub use looks::{Looks, looks_like};
-pub use mistakes::did_you_mean;
+pub use mistakes::{did_you_mean, grouped};
 use text::Input;
 use writing::Writing;
 
@@ -96,7 +96,7 @@ pub enum Error {
     Several {
         /// Name of the file.
         file: String,
-        /// The first of them, each of one line.
+        /// The first of them, each of one line: up to 65,536.
         first: Vec<Error>,
         /// How many follow.
         more: usize,
@@ -104,6 +104,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// The mistakes of lines that it is about, each with its line; none where it is about the whole.
+    pub fn mistakes(&self) -> Vec<(u32, &str)> {
+        match self {
+            Self::Unsupported { line, message, .. } | Self::Syntax { line, message, .. } => {
+                vec![(*line, message)]
+            }
+            Self::Several { first, .. } => first.iter().flat_map(Self::mistakes).collect(),
+            Self::Io { .. } | Self::List { .. } => Vec::new(),
+        }
+    }
+
     fn syntax(file: &str, line: u32, mut message: String) -> Self {
         if let Some(word) = mistakes::did_you_mean(&message) {
             message += &format!("; did you mean {word:?}?");

@@ -310,7 +310,7 @@ fn bench_changes(args: &BenchChangesArgs) -> Done {
         workload,
     };
     let value = changes::run(&rules, &headers, &options, &stop)?;
-    let text = if args.json { format!("{value}\n") } else { list(&[value]) };
+    let text = if args.json { lines(&[value]) } else { list(&[value]) };
     write_text(&stdout(), &text)
 }
 
@@ -325,9 +325,29 @@ fn print(values: &[Value], json: bool, table: impl FnOnce(&[Value]) -> String) -
     write_text(&stdout(), &text)
 }
 
-/// JSON lines.
+/// JSON lines, each with where and of what it is.
 fn lines(values: &[Value]) -> String {
-    values.iter().map(|value| format!("{value}\n")).collect()
+    let machine = machine();
+    let line = |value: &Value| {
+        let mut value = value.clone();
+        value["machine"] = machine.clone().into();
+        value["version"] = env!("CARGO_PKG_VERSION").into();
+        value["commit"] = option_env!("PACKETLOOM_COMMIT").into();
+        format!("{value}\n")
+    };
+    values.iter().map(line).collect()
+}
+
+/// This machine: its processor, how many of its cores may be used, and its system.
+fn machine() -> String {
+    let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = processors.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let model = model.map_or("a processor without a name", |(_, name)| name.trim());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let system = rustix::system::uname();
+    let [name, release, architecture] = [system.sysname(), system.release(), system.machine()];
+    let [name, release, architecture] = [name, release, architecture].map(|text| text.to_string_lossy());
+    format!("{model}, {}, {name} {release} {architecture}", talk::amount(cores as u64, "core"))
 }
 
 /// A value as a cell: text without quotes, and nothing where there is none.

@@ -2,13 +2,15 @@
 
 use packetloom_device::selftest::{self, Check};
 use packetloom_device::{Cache, Description, Device};
+use packetloom_nf::summary;
 use packetloom_simd::Isa;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{stdout, write_text};
-use crate::Done;
 use crate::args::DevicesArgs;
 use crate::failure::Failure;
+use crate::{Done, talk};
 
 pub(crate) fn run(args: &DevicesArgs) -> Done {
     let mut values = Vec::new();
@@ -17,7 +19,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Done {
         None => {
             values.push(processor());
             let (ids, missing) = packetloom_device::list();
-            values.extend(missing.into_iter().map(|error| json!({ "missing": error.to_string() })));
+            values.extend(missing.into_iter().map(|error| Line::Missing { missing: error.to_string() }));
             ids
         }
     };
@@ -30,72 +32,132 @@ pub(crate) fn run(args: &DevicesArgs) -> Done {
                 values.push(described(device.description(), &checks));
             }
             Err(error) if args.device.is_some() => return Err(error.into()),
-            Err(error) => values.push(json!({ "missing": error.to_string() })),
+            Err(error) => values.push(Line::Missing { missing: error.to_string() }),
         }
     }
-    let shown: fn(&Value) -> String = if args.json { |value| format!("{value}\n") } else { text };
+    let shown: fn(&Line) -> String =
+        if args.json { |line| format!("{}\n", summary::value(line)) } else { text };
     write_text(&stdout(), &values.iter().map(shown).collect::<String>())?;
     if failed > 0 {
-        return Err(Failure::Run(anyhow::anyhow!("{failed} checks failed")));
+        return Err(Failure::Unavailable(format!("{} failed", talk::amount(failed as u64, "check"))));
     }
     Ok(())
 }
 
-/// The processor that this runs on.
-fn processor() -> Value {
-    let sets: Vec<_> = Isa::all_available().iter().map(|isa| format!("{isa:?}")).collect();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    json!({ "device": "cpu", "cores": cores, "instructions": sets })
+/// A line of `packetloom devices --json`.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(title = "A line of packetloom devices")]
+pub(crate) enum Line {
+    /// The processor that this runs on.
+    Processor(Processor),
+    /// A device.
+    Device(DeviceSummary),
+    /// A device that is not there, or a kind of them.
+    Missing {
+        /// Why it is not there.
+        missing: String,
+    },
 }
 
-fn described(description: &Description, checks: &[Check]) -> Value {
-    let check = |check: &Check| match &check.outcome {
-        Ok(detail) => json!({ "check": check.name, "ok": true, "detail": detail }),
-        Err(why) => json!({ "check": check.name, "ok": false, "detail": why }),
+/// The processor that this runs on.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Processor {
+    /// `cpu`.
+    device: &'static str,
+    /// Its cores that may be used.
+    cores: usize,
+    /// The instruction sets that the search uses.
+    instructions: Vec<String>,
+}
+
+/// A device and what works on it.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DeviceSummary {
+    /// Its name for `--device`.
+    device: String,
+    /// What its maker calls it.
+    name: String,
+    /// The version of its driver.
+    driver: String,
+    /// Bytes of its memory.
+    memory: u64,
+    /// Its multiprocessors.
+    units: u32,
+    /// Bytes of memory that a group shares.
+    local_memory: u32,
+    /// Threads of a group at most.
+    group: u32,
+    /// Threads in step.
+    lanes: u32,
+    /// Whether its memory is this machine's.
+    shares_host_memory: bool,
+    /// Whether it has atomics of 64 bits.
+    atomics_64: bool,
+    /// What was tried.
+    checks: Vec<CheckSummary>,
+}
+
+/// Something that was tried.
+#[derive(Serialize, JsonSchema)]
+struct CheckSummary {
+    /// What it is.
+    check: &'static str,
+    /// Whether it works.
+    ok: bool,
+    /// What was seen, or what is wrong.
+    detail: String,
+}
+
+fn processor() -> Line {
+    let instructions = Isa::all_available().iter().map(|isa| format!("{isa:?}")).collect();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Line::Processor(Processor { device: "cpu", cores, instructions })
+}
+
+fn described(description: &Description, checks: &[Check]) -> Line {
+    let check = |check: &Check| {
+        let (Ok(detail) | Err(detail)) = &check.outcome;
+        CheckSummary { check: check.name, ok: check.outcome.is_ok(), detail: detail.clone() }
     };
-    json!({
-        "device": description.id.to_string(),
-        "name": description.name,
-        "driver": description.driver,
-        "memory": description.memory,
-        "units": description.units,
-        "local_memory": description.local_memory,
-        "group": description.group,
-        "lanes": description.lanes,
-        "shares_host_memory": description.shares,
-        "atomics_64": description.atomics_64,
-        "checks": checks.iter().map(check).collect::<Vec<_>>(),
+    Line::Device(DeviceSummary {
+        device: description.id.to_string(),
+        name: description.name.clone(),
+        driver: description.driver.clone(),
+        memory: description.memory,
+        units: description.units,
+        local_memory: description.local_memory,
+        group: description.group,
+        lanes: description.lanes,
+        shares_host_memory: description.shares,
+        atomics_64: description.atomics_64,
+        checks: checks.iter().map(check).collect(),
     })
 }
 
 /// A few lines for people.
-fn text(value: &Value) -> String {
-    let word = |value: &Value, name: &str| match &value[name] {
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
+fn text(line: &Line) -> String {
+    let device = match line {
+        Line::Missing { missing } => return format!("not there: {missing}\n"),
+        Line::Processor(Processor { cores, instructions, .. }) => {
+            return format!("cpu: {cores} cores; {}\n", instructions.join(", "));
+        }
+        Line::Device(device) => device,
     };
-    if let Some(missing) = value["missing"].as_str() {
-        return format!("not there: {missing}\n");
-    }
-    if value["device"] == "cpu" {
-        let sets = value["instructions"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let sets: Vec<_> = sets.collect();
-        return format!("cpu: {} cores; {}\n", word(value, "cores"), sets.join(", "));
-    }
     let mut text = format!(
         "{}: {}; {}; {} units, {:.1} GB, {} KB local, groups of {}, {} lanes\n",
-        word(value, "device"),
-        word(value, "name"),
-        word(value, "driver"),
-        word(value, "units"),
-        value["memory"].as_f64().unwrap_or(0.0) / 1e9,
-        value["local_memory"].as_u64().unwrap_or(0) / 1024,
-        word(value, "group"),
-        word(value, "lanes"),
+        device.device,
+        device.name,
+        device.driver,
+        device.units,
+        device.memory as f64 / 1e9,
+        device.local_memory / 1024,
+        device.group,
+        device.lanes,
     );
-    for check in value["checks"].as_array().into_iter().flatten() {
-        let outcome = if check["ok"] == true { "ok" } else { "FAILED" };
-        text += &format!("  {}: {outcome}, {}\n", word(check, "check"), word(check, "detail"));
+    for CheckSummary { check, ok, detail } in &device.checks {
+        let outcome = if *ok { "ok" } else { "FAILED" };
+        text += &format!("  {check}: {outcome}, {detail}\n");
     }
     text
 }

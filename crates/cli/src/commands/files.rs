@@ -95,13 +95,15 @@ impl Files {
         self
     }
 
-    /// Adds all that a plan's chain file names but its source, and but for what an option replaces: given are those for sink, dropped, summary,
-    /// control.
-    pub(crate) fn plan(mut self, plan: &Plan, [sink, dropped, summary, control]: [bool; 4]) -> Self {
+    /// Adds all that a plan's chain file names but its source, and but for what an option replaces: given are those for sink, dropped, matched,
+    /// summary, control.
+    pub(crate) fn plan(mut self, plan: &Plan, [sink, dropped, matched, summary, control]: [bool; 5]) -> Self {
         let settings = &plan.chain().settings;
         let own = |path: &Option<PathBuf>, is_replaced: bool| path.clone().filter(|_| !is_replaced);
         add(&mut self.outputs, "sink", own(&settings.sink, sink).as_deref(), Origin::Chain);
         add(&mut self.outputs, "dropped", own(&settings.dropped, dropped).as_deref(), Origin::Chain);
+        let named = settings.matched.as_ref().map(|(path, _)| path.clone());
+        add(&mut self.outputs, "matched", own(&named, matched).as_deref(), Origin::Chain);
         add(&mut self.outputs, "summary", own(&settings.run.summary, summary).as_deref(), Origin::Chain);
         add(&mut self.outputs, "control", own(&settings.run.control, control).as_deref(), Origin::Chain);
         self.functions_inputs(plan).functions_outputs(plan)

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use packetloom_engine::chain::{PolicyAction, Run, Settings};
-use packetloom_engine::outcome::{Interface, Written};
 use packetloom_engine::run::Life;
 use packetloom_engine::{Chain, Outcome, Plan};
 use packetloom_nf::{Config, Context, meter};
@@ -41,15 +40,6 @@ pub(crate) fn run(args: MeterArgs) -> Done {
     let chain = Chain::new(settings, functions, &BTreeMap::new());
     let chain = chain.map_err(|(_, why)| packetloom_nf::Error::Invalid(why))?;
     let summaries = args.summary.as_deref();
-    let summarise = |outcome: &Outcome| {
-        let mut summary = outcome.functions[0].1.json();
-        summary["truncated"] = outcome.truncation.is_some().into();
-        if !outcome.interfaces.is_empty() {
-            summary["interfaces"] = outcome.interfaces.iter().map(Interface::json).collect();
-            summary["not_written"] = Written::json(&outcome.written);
-        }
-        summary
-    };
     let (plan, life) = (Plan::new(chain), Life::default());
     let Some(source) = source else { unreachable!("the arguments ask for one") };
     let stop = stop_on_signals()?;
@@ -57,14 +47,15 @@ pub(crate) fn run(args: MeterArgs) -> Done {
     let controlled = Controlled {
         control: Arc::clone(&life.control),
         stop: Arc::clone(&stop),
-        summarise,
+        summarise: Outcome::meter_json,
         no_reload: no_reload.clone(),
         no_save: Some("a meter has no state that is kept in a file".into()),
     };
     // Dropped when everything is written.
     let _server = args.control.as_deref().map(|path| Server::start(path, controlled)).transpose()?;
     let signals = Signals { stop, no_reload };
-    let outcome = execute(&plan, &source, summaries.as_slice(), args.count, life, signals, summarise)?;
+    let outcome =
+        execute(&plan, &source, summaries.as_slice(), args.count, life, signals, Outcome::meter_json)?;
     let written = all_written(&outcome);
     talk::say(&talk::outcome(outcome));
     written

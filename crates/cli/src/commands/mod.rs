@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod control;
 pub(crate) mod devices;
 pub(crate) mod docs;
+pub(crate) mod example;
 pub(crate) mod files;
 pub(crate) mod generate;
 pub(crate) mod meter;
@@ -18,13 +19,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use packetloom_device::{Description, Device};
 use packetloom_engine::chain::Origin;
 use packetloom_engine::run::{Io, Life};
 use packetloom_engine::{Outcome, Outputs, Plan};
 use packetloom_io::Source;
 use packetloom_io::capture::{CaptureSeries, CaptureWriter, FileReport, PcapngWriter, Resolution, Selection};
 use packetloom_io::input::Stop;
-use packetloom_io::output::Output;
+use packetloom_io::output::{Output, removed_parts};
 use packetloom_io::port::{Egress, Ingress, Mode};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -69,20 +71,25 @@ fn origin(read: &[PathBuf], interfaces: &[String], inline: bool) -> Result<Optio
 
 /// The captures that paths name; says what is left out.
 fn captures(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let Selection { captures, left_out } = Selection::of(paths)?;
+    tell_of_left_out(&left_out);
+    Ok(captures)
+}
+
+/// Says what files of folders are not read; "check --json" has all of them.
+fn tell_of_left_out(left_out: &[PathBuf]) {
     /// Files that are named at most.
     const NAMED: usize = 5;
-    let Selection { captures, left_out } = Selection::of(paths)?;
     if !left_out.is_empty() {
         let mut names: Vec<_> = left_out.iter().take(NAMED).map(|path| path.display().to_string()).collect();
         if left_out.len() > NAMED {
-            names.push(format!("and {} more", left_out.len() - NAMED));
+            names.push(format!("and {} more", talk::grouped((left_out.len() - NAMED) as u64)));
         }
         let names = names.join(", ");
         talk::say(&format!(
             "packetloom: warning: not read, since they do not begin like captures: {names}\n"
         ));
     }
-    Ok(captures)
 }
 
 /// The same source with the files that folders and patterns stand for.
@@ -145,6 +152,14 @@ fn execute(
     summarise: fn(&Outcome) -> serde_json::Value,
 ) -> Result<Outcome, Failure> {
     warn(plan);
+    talk::explain(|| plan.to_string());
+    for function in plan.chain().functions() {
+        talk::explain(|| function.details().join("\n"));
+    }
+    for capture in origin.captures() {
+        talk::explain(|| said_of(capture));
+    }
+    let devices = open_devices(plan)?;
     let Signals { stop, no_reload } = signals;
     // Interfaces are opened last: from then on packets wait, or are lost.
     let capture = match origin {
@@ -159,10 +174,12 @@ fn execute(
     let mut outputs = Outputs {
         egress: None,
         dropped: chain.settings.dropped.as_deref().map(PcapngWriter::create).transpose()?,
+        matched: chain.settings.matched.as_ref().map(|(path, _)| PcapngWriter::create(path)).transpose()?,
         sink: sink.map(|path| CaptureWriter::create(path, resolution)).transpose()?,
         records: records.collect::<Result<_, _>>()?,
         summaries: summaries.iter().map(|path| Output::create(path).map(Some)).collect::<Result<_, _>>()?,
     };
+    tell_of_removed();
     let is_capture = capture.is_some();
     let opened = capture.map_or_else(|| open(origin, &stop), Ok)?;
     let Opened { source, egress, name, total, .. } = opened;
@@ -200,7 +217,7 @@ fn execute(
         stop,
         progress: &mut progress,
         notice: &mut notice,
-        devices: Vec::new(),
+        devices,
         life,
     };
     let result = packetloom_engine::run(plan, io);
@@ -222,6 +239,44 @@ fn execute(
         warn_of(&FileReport { name, truncation, findings });
     }
     Ok(outcome)
+}
+
+/// What a capture is, as far as its name says.
+fn said_of(capture: &Path) -> String {
+    let name = capture.display();
+    match std::fs::metadata(capture) {
+        Ok(metadata) if metadata.is_file() => {
+            format!("{name}: {}, mapped", talk::amount(metadata.len(), "byte"))
+        }
+        _ => format!("{name}: read as it comes"),
+    }
+}
+
+/// Opens the devices that a plan has functions for; none where cores have all of them.
+fn open_devices(plan: &Plan) -> Result<Vec<Device>, Failure> {
+    let device = &plan.chain().settings.run.device;
+    if plan.on_device() == 0 {
+        return Ok(Vec::new());
+    }
+    let devices = device.open()?;
+    for device in &devices {
+        talk::explain(|| {
+            let Description { id, name, driver, memory, units, .. } = device.description();
+            format!("device {id}: {name}, {driver}, {units} units, {:.1} GB", *memory as f64 / 1e9)
+        });
+    }
+    if devices.is_empty() {
+        talk::explain(|| format!("{device}: no GPU here; all functions run on cores"));
+    }
+    Ok(devices)
+}
+
+/// Says what runs that died had left and is removed.
+pub(crate) fn tell_of_removed() {
+    for path in removed_parts() {
+        let path = path.display();
+        talk::say(&format!("packetloom: removed {path}, which a run that died had left\n"));
+    }
 }
 
 /// Says what was odd about a capture.

@@ -121,6 +121,11 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
     if args.max_latency.is_some() {
         settings.run.max_latency = args.max_latency;
     }
+    if let Some(matched) = &args.matched {
+        let which = settings.matched.take().map(|(_, which)| which).unwrap_or_default();
+        let refused = |why| Failure::Config(format!("{}: --matched: {why}", path.display()));
+        chain.write_matched(matched.clone(), which).map_err(refused)?;
+    }
     Ok(chain)
 }
 
@@ -132,10 +137,17 @@ fn files(args: &RunArgs, plan: &Plan, captures: &[PathBuf], json: Option<&Path>)
         .input("--rules-changes", args.rules_changes.as_deref())
         .plan(
             plan,
-            [args.write.is_some(), args.dropped.is_some(), args.summary.is_some(), args.control.is_some()],
+            [
+                args.write.is_some(),
+                args.dropped.is_some(),
+                args.matched.is_some(),
+                args.summary.is_some(),
+                args.control.is_some(),
+            ],
         )
         .output("-w", args.write.as_deref())
         .output("--dropped", args.dropped.as_deref())
+        .output("--matched", args.matched.as_deref())
         .output("--summary", args.summary.as_deref())
         .output("--control", args.control.as_deref())
         .output("--json", json)

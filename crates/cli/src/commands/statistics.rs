@@ -48,7 +48,8 @@ impl Reporter {
                     Some(why) if signal == SIGHUP => format!("packetloom: SIGHUP: {why}; the run goes on\n"),
                     _ => run.text(start),
                 };
-                run.bar.suspend(|| talk::say(&text));
+                // It was asked for.
+                run.bar.suspend(|| talk::error(&text));
             }
         };
         let thread = std::thread::Builder::new().name("statistics".into()).spawn(answer).map_err(fail)?;

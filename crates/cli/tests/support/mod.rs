@@ -2,6 +2,8 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod packets;
+pub mod pcapng;
+pub mod schema;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

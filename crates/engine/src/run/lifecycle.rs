@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use packetloom_nf::flows::Counts;
-use packetloom_nf::{Prepared, Report};
+use packetloom_nf::{Prepared, Report, Watch};
 use packetloom_packet::PortNames;
 
 use super::control::SourceReport;
@@ -455,6 +455,12 @@ impl Plan {
         let path = |path: &Option<PathBuf>| {
             path.as_ref().map_or_else(|| "none".into(), |path| path.display().to_string())
         };
+        let matched = |matched: &Option<(PathBuf, Watch)>| {
+            matched.as_ref().map_or_else(
+                || "none".into(),
+                |(path, which)| format!("{}, of packets that {which} matched", path.display()),
+            )
+        };
         let span = |span: Option<packetloom_nf::units::Span>| {
             span.map_or_else(|| "none".into(), |span| span.to_string())
         };
@@ -462,6 +468,7 @@ impl Plan {
             ("source", source(&own.source), source(&old.source)),
             ("sink", path(&own.sink), path(&old.sink)),
             ("dropped", path(&own.dropped), path(&old.dropped)),
+            ("matched", matched(&own.matched), matched(&old.matched)),
             ("summary", path(&own.run.summary), path(&old.run.summary)),
             ("control", path(&own.run.control), path(&old.run.control)),
             ("device", own.run.device.to_string(), old.run.device.to_string()),

@@ -4,7 +4,7 @@
 use packetloom_nf::{Log, Prepared, Report};
 use packetloom_packet::PacketRecord;
 
-use super::{ENCODED, Outlet};
+use super::{ENCODED, Matches, Outlet};
 use crate::pipeline::LogEntry;
 use crate::{Error, Plan};
 
@@ -27,7 +27,7 @@ impl Outlet<'_> {
         if self.live { self.write_log(function) } else { Ok(()) }
     }
 
-    /// Logs the packet that has this number in the run, from 0.
+    /// Logs the packet of a batch that is not delivered yet that has this number in the run, from 0.
     pub(super) fn log(
         &mut self,
         function: usize,
@@ -35,6 +35,7 @@ impl Outlet<'_> {
         number: u64,
         packet: &PacketRecord,
     ) -> Result<(), Error> {
+        self.matches.add((number - self.verdicts.received()) as u32, function, rule);
         let (Some(log), lines) = &mut self.logs.0[function] else { return Ok(()) };
         log.log(lines, rule, number, packet);
         if lines.len() >= ENCODED { self.write_log(function) } else { Ok(()) }
@@ -87,5 +88,6 @@ impl Outlet<'_> {
             }
         }
         self.outputs_of = self.outputs_of(plan);
+        self.matches = Matches::new(plan);
     }
 }

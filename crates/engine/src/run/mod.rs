@@ -13,6 +13,7 @@ mod device;
 mod lifecycle;
 mod loader;
 mod logs;
+mod matches;
 mod oracle;
 mod reader;
 mod slot;
@@ -37,6 +38,7 @@ pub use self::control::{Answer, Control, Counted, Request};
 use self::lifecycle::Lifecycle;
 pub use self::lifecycle::{Life, Load, Save, Saving};
 use self::logs::Logs;
+use self::matches::Matches;
 pub(crate) use self::reader::APART;
 pub use self::statistics::{Snapshot, Statistics};
 use crate::bell::NAP;
@@ -87,6 +89,8 @@ pub struct Outputs {
     pub sink: Option<CaptureWriter>,
     /// Where those go that are dropped.
     pub dropped: Option<PcapngWriter>,
+    /// Where those go that rules matched.
+    pub matched: Option<PcapngWriter>,
     /// The interfaces by which they leave, inline.
     pub egress: Option<Egress>,
     /// For each function, where its flow records or its log go.
@@ -104,6 +108,7 @@ impl Outputs {
     pub fn appear(&mut self) -> Result<(), packetloom_io::Error> {
         self.sink.as_mut().map_or(Ok(()), CaptureWriter::appear)?;
         self.dropped.as_mut().map_or(Ok(()), PcapngWriter::appear)?;
+        self.matched.as_mut().map_or(Ok(()), PcapngWriter::appear)?;
         self.records.iter_mut().flatten().try_for_each(Output::appear)
     }
 
@@ -120,8 +125,8 @@ impl Outputs {
     /// Where packets, records and logs go.
     fn results(&mut self) -> impl Iterator<Item = &mut Output> {
         let sink = self.sink.iter_mut().map(AsMut::as_mut);
-        let dropped = self.dropped.iter_mut().map(AsMut::as_mut);
-        sink.chain(dropped).chain(self.records.iter_mut().flatten())
+        let others = self.dropped.iter_mut().chain(&mut self.matched).map(AsMut::as_mut);
+        sink.chain(others).chain(self.records.iter_mut().flatten())
     }
 
     /// From now on nothing else has to be done than to wait for outputs that are detached.
@@ -139,6 +144,7 @@ impl Outputs {
         self.linger();
         self.with(|outputs| &mut outputs.sink, |sink| sink.as_mut().settle())?;
         self.with(|outputs| &mut outputs.dropped, |dropped| dropped.as_mut().settle())?;
+        self.with(|outputs| &mut outputs.matched, |matched| matched.as_mut().settle())?;
         for index in 0..self.records.len() {
             self.with(|outputs| &mut outputs.records[index], Output::settle)?;
         }
@@ -148,8 +154,8 @@ impl Outputs {
     /// What became of outputs that are detached.
     fn written(&self) -> Vec<Written> {
         let sink = self.sink.iter().map(AsRef::as_ref);
-        let dropped = self.dropped.iter().map(AsRef::as_ref);
-        let results = sink.chain(dropped).chain(self.records.iter().flatten());
+        let others = self.dropped.iter().chain(&self.matched).map(AsRef::as_ref);
+        let results = sink.chain(others).chain(self.records.iter().flatten());
         let written = |output: &Output| Written {
             output: output.name().to_owned(),
             not_written: output.not_written(),
@@ -167,6 +173,7 @@ impl Outputs {
     pub fn flush(&mut self) -> Result<(), packetloom_io::Error> {
         self.with(|outputs| &mut outputs.sink, CaptureWriter::complete)?;
         self.with(|outputs| &mut outputs.dropped, PcapngWriter::complete)?;
+        self.with(|outputs| &mut outputs.matched, PcapngWriter::complete)?;
         for index in 0..self.records.len() {
             self.with(|outputs| &mut outputs.records[index], Output::flush)?;
         }
@@ -223,8 +230,10 @@ impl Outputs {
         if let Some(sink) = self.sink.filter(|sink| !sink.as_ref().is_detached()) {
             sink.finish()?;
         }
-        if let Some(dropped) = self.dropped.filter(|dropped| !dropped.as_ref().is_detached()) {
-            dropped.finish()?;
+        for capture in self.dropped.into_iter().chain(self.matched) {
+            if !capture.as_ref().is_detached() {
+                capture.finish()?;
+            }
         }
         let mut outputs = self.records.into_iter().chain(self.summaries).flatten();
         outputs.try_for_each(|output| if output.is_detached() { Ok(()) } else { output.finish() })
@@ -274,6 +283,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         wire_bytes: 0,
         live: intake.source.is_live(),
         logs: Logs::new(&chain.functions),
+        matches: Matches::new(plan),
         statistics: io.life.statistics.clone(),
     };
     outlet.outputs_of = outlet.outputs_of(plan);
@@ -521,6 +531,7 @@ struct Outlet<'a> {
     /// Whether somebody may be waiting for what was decided: then nothing is held back.
     live: bool,
     logs: Logs,
+    matches: Matches,
     statistics: Arc<Statistics>,
 }
 
@@ -544,6 +555,7 @@ impl Outlet<'_> {
         self.wire_bytes += *wire_bytes;
         self.publish_statistics();
         self.write_dropped(batch)?;
+        self.write_matched(batch)?;
         self.write_passed(|sink| sink.append(passed))?;
         for (function, lines) in effects.records.iter_mut().enumerate() {
             if !lines.is_empty() {
@@ -578,6 +590,7 @@ impl Outlet<'_> {
         self.wire_bytes += batch.frames().iter().map(|frame| u64::from(frame.wire_len)).sum::<u64>();
         self.publish_statistics();
         self.write_dropped(batch)?;
+        self.write_matched(batch)?;
         self.write_passed(|sink| sink.write_passed(batch))
     }
 

@@ -16,9 +16,10 @@ use std::collections::HashMap;
 use std::mem;
 
 use packetloom_nf::flows::{By, Counts, FUNCTIONS, V4, V6, header_words};
-use packetloom_nf::{Form, Prepared};
+use packetloom_nf::{Form, Prepared, summary};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub use self::file::{Error, VERSION};
 use crate::Chain;
@@ -76,6 +77,52 @@ impl Kept {
     fn is_same_layout(&self, other: &Self) -> bool {
         (self.version, self.words) == (other.version, other.words)
     }
+}
+
+/// What `packetloom state` prints, for machines.
+#[derive(Serialize, JsonSchema)]
+#[schemars(title = "What is in a state file")]
+pub(crate) struct StateSummary {
+    /// The version of the file's format.
+    version: u64,
+    /// Packets that were judged before.
+    packets: u64,
+    /// The time of the last of them, in nanoseconds since 1970.
+    nanoseconds: Option<u64>,
+    /// The flow definitions.
+    definitions: Vec<DefinitionSummary>,
+}
+
+/// A flow definition and its state.
+#[derive(Serialize, JsonSchema)]
+struct DefinitionSummary {
+    /// Its name.
+    name: String,
+    /// What the packets of a flow have in common.
+    by: &'static str,
+    /// Flows of IPv4.
+    ipv4: usize,
+    /// Flows of IPv6.
+    ipv6: usize,
+    /// The functions that keep state in it.
+    functions: Vec<FunctionSummary>,
+}
+
+/// A function that keeps state.
+#[derive(Serialize, JsonSchema)]
+struct FunctionSummary {
+    /// Its name.
+    nf: String,
+    /// Its place among functions of this name over the definition, from 0.
+    position: usize,
+    /// The version of its layout.
+    version: u32,
+    /// Words of 64 bits of each flow.
+    words: usize,
+    /// What numbers in them stand for.
+    legend: Value,
+    /// Flows for which it has state.
+    flows: usize,
 }
 
 /// Words of the keys of IPv4 and of IPv6.
@@ -378,18 +425,21 @@ impl State {
 
     /// For machines: all but the entries.
     pub fn json(&self) -> Value {
-        let definitions: Vec<_> = self.definitions.iter().map(|held| {
-            let functions = held.functions.iter().zip(held.flows_of_functions()).map(|(kept, flows)| {
-                let mut function = json!(kept);
-                function["flows"] = flows.into();
-                function
-            });
-            let [v4, v6] = held.flows();
-            json!({
-                "name": held.name, "by": held.by.name(), "ipv4": v4, "ipv6": v6, "functions": functions.collect::<Vec<_>>(),
-            })
-        }).collect();
-        json!({ "version": VERSION, "packets": self.packets, "nanoseconds": self.time, "definitions": definitions })
+        let function = |(kept, flows): (&Kept, usize)| {
+            let Kept { nf, position, version, words, legend } = kept.clone();
+            FunctionSummary { nf, position, version, words, legend, flows }
+        };
+        let definition = |held: &Held| {
+            let [ipv4, ipv6] = held.flows();
+            let functions = held.functions.iter().zip(held.flows_of_functions()).map(function).collect();
+            DefinitionSummary { name: held.name.clone(), by: held.by.name(), ipv4, ipv6, functions }
+        };
+        summary::value(&StateSummary {
+            version: VERSION.into(),
+            packets: self.packets,
+            nanoseconds: self.time,
+            definitions: self.definitions.iter().map(definition).collect(),
+        })
     }
 
     /// For people: pairs of a name and a value.

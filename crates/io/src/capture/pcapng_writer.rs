@@ -16,6 +16,8 @@ use crate::output::Output;
 
 const OPTION_COMMENT: u16 = 1;
 const OPTION_DESCRIPTION: u16 = 3;
+/// Bytes of a comment at most: the length of an option has 16 bits, and is padded to 4 bytes.
+const LONGEST: usize = 65_532;
 /// Times are in units of 10^-9 seconds.
 const NANOSECONDS: u8 = 9;
 /// LINKTYPE_USER0, which programs show as bytes: for frames of interfaces that their capture does not describe.
@@ -55,11 +57,51 @@ impl PcapngWriter {
     ///
     /// [`Error::Io`].
     pub fn write_dropped(&mut self, batch: &Batch) -> Result<(), Error> {
+        let dropped = batch.verdicts().iter().enumerate().filter_map(|(index, verdict)| match verdict {
+            Verdict::Drop(reason) => Some((index, reason.name())),
+            Verdict::Pass => None,
+        });
+        self.write(batch, dropped, |blocks, index, reason| {
+            // Of frames without a match key, also why there is none.
+            match batch.parsed()[index] {
+                Parsed::Rejected(reject) if !reject.is_non_ip() && reject.name() != reason => {
+                    let text = format!("{reason}: {}", reject.name());
+                    option(blocks, OPTION_COMMENT, text.as_bytes());
+                }
+                _ => option(blocks, OPTION_COMMENT, reason.as_bytes()),
+            }
+        })
+    }
+
+    /// Appends some frames of a batch, as they came, each with its comments. Of a frame, 262,144 bytes are written at most, and so many of
+    /// a comment as an option has room for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn write_commented<'a>(
+        &mut self,
+        batch: &Batch,
+        frames: impl Iterator<Item = (usize, &'a [String])>,
+    ) -> Result<(), Error> {
+        self.write(batch, frames, |blocks, _, comments| {
+            for comment in comments {
+                option(blocks, OPTION_COMMENT, &comment.as_bytes()[..comment.floor_char_boundary(LONGEST)]);
+            }
+        })
+    }
+
+    /// Appends some frames of a batch, as they came, each with the options that `describe` appends.
+    fn write<T>(
+        &mut self,
+        batch: &Batch,
+        frames: impl Iterator<Item = (usize, T)>,
+        describe: impl Fn(&mut Vec<u8>, usize, T),
+    ) -> Result<(), Error> {
         let mut blocks = std::mem::take(&mut self.blocks);
         blocks.clear();
         let mut count = 0;
-        for (index, verdict) in batch.verdicts().iter().enumerate() {
-            let Verdict::Drop(reason) = verdict else { continue };
+        for (index, what) in frames {
             count += 1;
             let frame = &batch.frames()[index];
             let interface = self.interface(frame.link, batch.port_name(index), &mut blocks);
@@ -71,14 +113,7 @@ impl PcapngWriter {
                 fields.iter().for_each(|field| blocks.extend(field.to_le_bytes()));
                 blocks.extend(bytes);
                 pad(blocks, bytes.len());
-                // Of frames without a match key, also why there is none.
-                match batch.parsed()[index] {
-                    Parsed::Rejected(reject) if !reject.is_non_ip() && reject.name() != reason.name() => {
-                        let text = format!("{}: {}", reason.name(), reject.name());
-                        option(blocks, OPTION_COMMENT, text.as_bytes());
-                    }
-                    _ => option(blocks, OPTION_COMMENT, reason.name().as_bytes()),
-                }
+                describe(blocks, index, what);
                 option(blocks, OPTION_END, &[]);
             });
         }

@@ -183,7 +183,7 @@ impl Config {
     ///
     /// [`Error::Invalid`] where a rule has no action and `rule_action` is not given.
     pub fn with_rules(self, reading: Reading, name: String) -> Result<Acl, Error> {
-        let Reading { rules, default, skipped, .. } = reading;
+        let Reading { rules, default, skipped, format, .. } = reading;
         let unstated = match (self.rule_action, rules.rules.iter().find(|rule| rule.action.is_none())) {
             (Some(action), _) => action.into(),
             (None, None) => Action::Deny,
@@ -201,7 +201,7 @@ impl Config {
             burst: self.log_burst.get() as u32,
         });
         let admits = Admits { flows: self.flows, loose: self.loose, timeouts: self.timeouts };
-        let settings = Settings { unstated, default, counters: self.counters, log, admits };
+        let settings = Settings { unstated, default, counters: self.counters, log, watch: None, admits };
         let list = Arc::new(List::new(rules, settings));
         Ok(Acl {
             path: None,
@@ -210,6 +210,7 @@ impl Config {
             classifier: OnceLock::new(),
             by_interface: OnceLock::new(),
             name,
+            format,
             skipped,
             changes: None,
         })

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use packetloom_export::json;
 use packetloom_packet::PacketRecord;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{AclReport, List};
@@ -57,9 +59,11 @@ impl Bucket {
 }
 
 /// Lines that were written, and those that were not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LogCounts {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct LogCounts {
+    /// Lines that were written.
     pub(super) lines: u64,
+    /// Lines that the rate left out.
     pub(super) suppressed: u64,
 }
 
@@ -81,6 +85,9 @@ impl AclLog {
 
 impl Log for AclLog {
     fn log(&mut self, lines: &mut String, rule: u32, number: u64, packet: &PacketRecord) {
+        if !self.list.is_logged(&self.list.rules.rules[rule as usize]) {
+            return;
+        }
         if !self.bucket.take(packet.time.as_nanos()) {
             self.counts.suppressed += 1;
             self.since += 1;

@@ -34,17 +34,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use packetloom_classify::formats::Skipped;
+use packetloom_classify::formats::{Format, Skipped, grouped};
 use packetloom_classify::{Action, Classifier, Kind, Rule, RuleSet};
 use packetloom_packet::{DropReason, PortNames, Verdict};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 pub use config::{Config, DefaultAction, FormatName, LogBurst};
 use interfaces::ByInterface;
 use log::{LogCounts, LogSettings};
 
 use crate::connections::{Connection, TimeoutsConfig};
-use crate::{Error, Form, Function, Log, Offload, Oracle, Prepared, Report, Standalone};
+use crate::{Error, Form, Function, Log, Offload, Oracle, Prepared, Report, Standalone, Watch, summary};
 
 /// Rules that were read and indexed.
 #[derive(Debug)]
@@ -59,6 +60,8 @@ pub struct Acl {
     name: String,
     /// The rule file, where rules come from one.
     path: Option<PathBuf>,
+    /// What the rules were recognised as.
+    format: Format,
     /// What of it was left out.
     skipped: Vec<Skipped>,
     /// Where rules change, the list as it was loaded and what becomes of it; `list` has all rules that ever are in it.
@@ -74,6 +77,8 @@ struct Settings {
     /// Whether each rule's packets and bytes are counted.
     counters: bool,
     log: Option<LogSettings>,
+    /// Rules whose packets are wanted, beside those that are logged.
+    watch: Option<Watch>,
     admits: Admits,
 }
 
@@ -93,7 +98,7 @@ struct List {
     settings: Settings,
     /// For each rule and, after them, the default: what the batch form needs to know of it, a byte each.
     verdicts: Vec<Verdict>,
-    /// Whether its packets are to be logged; empty where nothing is.
+    /// Whether its packets are to be handed out, since they are logged or the rule is watched; empty where none are.
     logs: Vec<bool>,
     /// The mark that it sets, or 0; empty where none does.
     marks: Vec<u32>,
@@ -113,8 +118,10 @@ impl List {
         };
         let positions = || (0..list.rules.rules.len()).map(Some).chain([None]);
         let verdicts = positions().map(|position| list.verdict(position)).collect();
-        if list.settings.log.is_some() && list.rules.rules.iter().any(|rule| rule.log) {
-            list.logs = list.rules.rules.iter().map(|rule| rule.log).chain([false]).collect();
+        let wanted = list.rules.rules.iter().map(|rule| list.is_logged(rule) || list.is_watched(rule));
+        let wanted: Vec<_> = wanted.chain([false]).collect();
+        if wanted.contains(&true) {
+            list.logs = wanted;
         }
         if list.rules.rules.iter().any(|rule| rule.mark != 0) {
             list.marks = list.rules.rules.iter().map(|rule| rule.mark).chain([0]).collect();
@@ -126,6 +133,16 @@ impl List {
             list.admits = Vec::new();
         }
         list
+    }
+
+    /// Whether packets that a rule decides are logged.
+    fn is_logged(&self, rule: &Rule) -> bool {
+        rule.log && self.settings.log.is_some()
+    }
+
+    /// Whether packets that a rule decides are wanted.
+    fn is_watched(&self, rule: &Rule) -> bool {
+        self.settings.watch.as_ref().is_some_and(|watch| watch.has(rule))
     }
 
     /// Whether a rule, or the default, admits connections.
@@ -239,6 +256,17 @@ impl Prepared for Acl {
         lines
     }
 
+    fn details(&self) -> Vec<String> {
+        let mut line =
+            format!("{}: {} rules of format {}", self.name, self.list.rules.rules.len(), self.format);
+        if self.changes.is_none() && !self.list.rules.names_interfaces() {
+            let bytes = self.classifier().memory();
+            line +=
+                &format!(", tables of {} KB for the search ({})", grouped(bytes.div_ceil(1000)), self.kind);
+        }
+        vec![line]
+    }
+
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut groups: BTreeMap<String, usize> = BTreeMap::new();
@@ -289,6 +317,17 @@ impl Prepared for Acl {
         Ok(())
     }
 
+    fn watch(&mut self, which: &Watch) -> usize {
+        let settings = Settings { watch: Some(which.clone()), ..self.list.settings.clone() };
+        self.list = Arc::new(List::new(self.list.rules.clone(), settings));
+        self.list.rules.rules.iter().filter(|rule| self.list.is_watched(rule)).count()
+    }
+
+    fn watched(&self, rule: u32) -> Option<String> {
+        let rule = self.list.rules.rules.get(rule as usize).filter(|rule| self.list.is_watched(rule))?;
+        Some(format!("{}:{}: {rule}", self.name, rule.line))
+    }
+
     fn changes_at(&self) -> Vec<u64> {
         let changes = self.changes.iter().flat_map(|changes| &changes.transactions);
         changes.map(|transaction| transaction.at).collect()
@@ -334,6 +373,10 @@ impl Prepared for Acl {
 
     fn form(&self) -> Form<'_> {
         if self.list.has_admitting() { Form::PerFlow(self) } else { Form::Standalone(self) }
+    }
+
+    fn hands_out(&self) -> bool {
+        !self.list.logs.is_empty()
     }
 
     fn log(&self) -> Option<Box<dyn Log>> {
@@ -394,9 +437,11 @@ pub struct AclReport {
 }
 
 /// What passed since its connection was admitted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 struct Admitted {
+    /// Connections that rules admitted.
     connections: u64,
+    /// Packets of them.
     packets: u64,
     /// IP bytes.
     bytes: u64,
@@ -447,15 +492,70 @@ impl AclReport {
 /// Lines shown of each kind of what was left out.
 const SHOWN_LOSSES: usize = 3;
 
-/// A number with commas between groups of three digits.
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group));
-    groups.collect::<Vec<_>>().join(",")
-}
-
 /// Rules shown at the end of a run.
 const SHOWN_RULES: usize = 10;
+
+/// What it counted, for machines.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Summary {
+    /// Rules of the list.
+    rules: usize,
+    /// Packets that no rule matched.
+    default_packets: u64,
+    /// Rules that decided a packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules_hit: Option<usize>,
+    /// IP bytes of packets that no rule matched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default_bytes: Option<u64>,
+    /// Rules that decided a packet, all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hits: Option<Vec<Hit>>,
+    /// Rules that decided none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules_not_hit: Option<usize>,
+    /// Rules that decided none, all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_hit: Option<Vec<Idle>>,
+    /// What passed since its connection was admitted, where rules admit connections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admitted: Option<Admitted>,
+    /// The log, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<LogCounts>,
+}
+
+/// A rule that decided packets.
+#[derive(Serialize, JsonSchema)]
+struct Hit {
+    /// Its position in the list, from 0.
+    rule: usize,
+    /// Its line in the rule file.
+    line: u32,
+    /// Its id, if it has one.
+    id: Option<Box<str>>,
+    /// Its comment, if it has one.
+    comment: Option<Box<str>>,
+    /// The rule.
+    text: String,
+    /// Packets that it decided.
+    packets: u64,
+    /// Their IP bytes.
+    bytes: u64,
+}
+
+/// A rule that decided none.
+#[derive(Serialize, JsonSchema)]
+struct Idle {
+    /// Its position in the list, from 0.
+    rule: usize,
+    /// Its line in the rule file.
+    line: u32,
+    /// Its id, if it has one.
+    id: Option<Box<str>>,
+    /// The rule.
+    text: String,
+}
 
 impl Report for AclReport {
     fn merge(&mut self, other: &dyn Report) {
@@ -472,45 +572,34 @@ impl Report for AclReport {
     }
 
     fn json(&self) -> serde_json::Value {
-        let mut json =
-            json!({ "rules": self.list.rules.rules.len(), "default_packets": self.default().packets });
-        if self.list.settings.counters {
-            let hits: Vec<_> = self
-                .hit_rules()
-                .map(|(position, rule, Counter { packets, bytes })| {
-                    json!({
-                        "rule": position,
-                        "line": rule.line,
-                        "id": rule.id,
-                        "comment": rule.comment,
-                        "text": rule.to_string(),
-                        "packets": packets,
-                        "bytes": bytes,
-                    })
-                })
-                .collect();
-            json["rules_hit"] = hits.len().into();
-            json["default_bytes"] = self.default().bytes.into();
-            json["hits"] = hits.into();
-            let idle: Vec<_> = self
-                .idle_rules()
-                .map(|(position, rule)| {
-                    json!({ "rule": position, "line": rule.line, "id": rule.id, "text": rule.to_string() })
-                })
-                .collect();
-            json["rules_not_hit"] = idle.len().into();
-            json["not_hit"] = idle.into();
-        }
-        if self.list.has_admitting() {
-            let Admitted { connections, packets, bytes, related } = self.admitted;
-            json["admitted"] = json!({
-                "connections": connections, "packets": packets, "bytes": bytes, "related": related,
-            });
-        }
-        if self.list.settings.log.is_some() {
-            json["log"] = json!({ "lines": self.log.lines, "suppressed": self.log.suppressed });
-        }
-        json
+        let (counters, default) = (self.list.settings.counters, self.default());
+        let hits: Vec<_> = self
+            .hit_rules()
+            .map(|(position, rule, Counter { packets, bytes })| Hit {
+                rule: position,
+                line: rule.line,
+                id: rule.id.clone(),
+                comment: rule.comment.clone(),
+                text: rule.to_string(),
+                packets,
+                bytes,
+            })
+            .collect();
+        let idle: Vec<_> = self
+            .idle_rules()
+            .map(|(rule, of)| Idle { rule, line: of.line, id: of.id.clone(), text: of.to_string() })
+            .collect();
+        summary::value(&Summary {
+            rules: self.list.rules.rules.len(),
+            default_packets: default.packets,
+            rules_hit: counters.then_some(hits.len()),
+            default_bytes: counters.then_some(default.bytes),
+            hits: counters.then_some(hits),
+            rules_not_hit: counters.then_some(idle.len()),
+            not_hit: counters.then_some(idle),
+            admitted: self.list.has_admitting().then_some(self.admitted),
+            log: self.list.settings.log.is_some().then_some(self.log),
+        })
     }
 
     fn rows(&self) -> Vec<(String, String)> {

@@ -80,7 +80,10 @@ impl AclOracle {
         let matching = |&position: &usize| comes_by(&rules[position]) && matches(&rules[position], ip);
         let position = self.now.iter().copied().find(matching);
         self.report.count(position, ip.bytes);
-        self.logged = position.filter(|&position| rules[position].log).map(|position| position as u32);
+        let is_wanted =
+            |rule: &Rule| rule.log || self.list.settings.watch.as_ref().is_some_and(|watch| watch.has(rule));
+        self.logged =
+            position.filter(|&position| is_wanted(&rules[position])).map(|position| position as u32);
         if let Some(mark) = position.map(|position| rules[position].mark).filter(|&mark| mark != 0) {
             packet.mark = mark;
         }

@@ -220,6 +220,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::balancer::paper;
 
     fn names(count: usize) -> Vec<Vec<u8>> {
         (0..count).map(|n| format!("10.0.{}.{}:80", n / 256, n % 256).into_bytes()).collect()
@@ -398,45 +399,6 @@ mod tests {
         assert!(new(&[1; 6], 7).is_ok() && new(&[u32::MAX, 1], 16_777_213).is_ok());
     }
 
-    /// The paper's pseudocode as it stands, with whole permutations, and turns by their formula.
-    fn slow(backends: &[(Vec<u8>, u32)], size: usize) -> Vec<u32> {
-        let mut order: Vec<_> = (0..backends.len()).filter(|&n| backends[n].1 > 0).collect();
-        order.sort_by_key(|&n| &backends[n].0);
-        let largest = backends.iter().map(|backend| u128::from(backend.1)).max().unwrap();
-        let permutation: Vec<Vec<usize>> = order
-            .iter()
-            .map(|&n| {
-                let [offset, skip] =
-                    [OFFSET_BASIS, SKIP_BASIS].map(|basis| hash(&backends[n].0, basis) as u128);
-                let (offset, skip) = (offset % size as u128, skip % (size as u128 - 1) + 1);
-                (0..size as u128).map(|j| ((offset + j * skip) % size as u128) as usize).collect()
-            })
-            .collect();
-        let mut next = vec![0; order.len()];
-        let mut entry = vec![None; size];
-        let mut n = 0;
-        for round in 1.. {
-            for (i, &backend) in order.iter().enumerate() {
-                let turns = |rounds: u128| rounds * u128::from(backends[backend].1) / largest;
-                if turns(round) == turns(round - 1) {
-                    continue;
-                }
-                let mut c = permutation[i][next[i]];
-                while entry[c].is_some() {
-                    next[i] += 1;
-                    c = permutation[i][next[i]];
-                }
-                entry[c] = Some(backend as u32);
-                next[i] += 1;
-                n += 1;
-                if n == size {
-                    return entry.into_iter().flatten().collect();
-                }
-            }
-        }
-        unreachable!("a table is full in the end");
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1_024))]
 
@@ -457,7 +419,7 @@ mod tests {
             backends.rotate_left(turn);
             let listed: Vec<_> = backends.iter().map(|(name, weight)| (name.as_slice(), *weight)).collect();
             let found = Maglev::new(&listed, size).unwrap();
-            prop_assert_eq!(found.entries(), slow(&backends, size as usize));
+            prop_assert_eq!(found.entries(), paper::table(&backends, size as usize));
             // The order of the list does not matter.
             let mut turned = listed.clone();
             turned.reverse();

@@ -18,6 +18,7 @@ mod config;
 mod cpu;
 pub mod maglev;
 mod oracle;
+mod paper;
 mod returns;
 mod services;
 
@@ -27,12 +28,15 @@ mod tests;
 use std::any::Any;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 
 pub use self::config::{Config, Port, Service, ServiceBackend, TableSize, Weight};
 use self::returns::Returns;
 use self::services::{Named, Services};
 use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, state_words};
+use crate::summary::{self, Volume};
 use crate::{Form, PerFlow, Prepared, Report};
 
 /// A balancer ready to run.
@@ -192,6 +196,31 @@ impl BalancerReport {
     }
 }
 
+/// What it counted, for machines.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Summary {
+    /// The backends, in the order of the services.
+    backends: Vec<BackendSummary>,
+    /// Packets of flows to no service, and from no backend where these are returned.
+    others: u64,
+}
+
+/// A backend and what it got.
+#[derive(Serialize, JsonSchema)]
+struct BackendSummary {
+    /// Its service and its address.
+    backend: String,
+    /// Packets that were sent there.
+    packets: u64,
+    /// Their IP bytes.
+    bytes: u64,
+    /// Flows that it was chosen for.
+    flows: u64,
+    /// Packets from it, where these are returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    returned: Option<Volume>,
+}
+
 impl Report for BalancerReport {
     fn merge(&mut self, other: &dyn Report) {
         let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
@@ -209,14 +238,14 @@ impl Report for BalancerReport {
     }
 
     fn json(&self) -> serde_json::Value {
-        let backend = |(name, Load { packets, bytes, flows }, returned): (&str, Load, Option<[u64; 2]>)| {
-            let mut backend = json!({ "backend": name, "packets": packets, "bytes": bytes, "flows": flows });
-            if let Some([packets, bytes]) = returned {
-                backend["returned"] = json!({ "packets": packets, "bytes": bytes });
-            }
-            backend
-        };
-        json!({ "backends": self.each().map(backend).collect::<Vec<_>>(), "others": self.others })
+        let backends = self.each().map(|(name, Load { packets, bytes, flows }, returned)| BackendSummary {
+            backend: name.into(),
+            packets,
+            bytes,
+            flows,
+            returned: returned.map(Volume::from),
+        });
+        summary::value(&Summary { backends: backends.collect(), others: self.others })
     }
 
     fn rows(&self) -> Vec<(String, String)> {

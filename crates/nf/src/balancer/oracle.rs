@@ -1,13 +1,12 @@
 //! The slow form.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use packetloom_packet::key::halves;
-use packetloom_packet::{DropReason, Key, KeyBits, MatchKey4, MatchKey6, Verdict};
+use packetloom_packet::{DropReason, Verdict};
 
 use super::BalancerReport;
+use super::paper::SlowServices;
 use super::services::Services;
 use crate::flows::{FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::{OracleIp, OraclePacket};
@@ -15,6 +14,8 @@ use crate::{Records, Report};
 
 pub(super) struct BalancerOracle {
     services: Arc<Services>,
+    /// The same with tables of its own.
+    slow: SlowServices,
     /// For each life of a flow, its backend and whether the lower endpoint is the client.
     chosen: HashMap<u64, Option<(u32, bool)>>,
     /// Whether packets from backends are returned.
@@ -25,39 +26,8 @@ pub(super) struct BalancerOracle {
 impl BalancerOracle {
     pub(super) fn new(services: Arc<Services>, returns: bool) -> Self {
         let report = BalancerReport::new(&services, returns);
-        Self { services, returns, chosen: HashMap::new(), report }
-    }
-}
-
-/// The key by which services are found and flows hashed.
-fn key(ip: &OracleIp) -> Key {
-    let (source_port, destination_port) = ip.ports.unwrap_or_default();
-    let bits = if ip.ports.is_some() { KeyBits::PORTS } else { KeyBits::default() };
-    match (ip.source, ip.destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => Key::V4(MatchKey4 {
-            source: source.into(),
-            destination: destination.into(),
-            source_port,
-            destination_port,
-            protocol: ip.protocol,
-            bits,
-            ..MatchKey4::default()
-        }),
-        (source, destination) => {
-            let address = |address: IpAddr| match address {
-                IpAddr::V4(address) => halves(address.to_ipv6_mapped().into()),
-                IpAddr::V6(address) => halves(address.into()),
-            };
-            Key::V6(MatchKey6 {
-                source: address(source),
-                destination: address(destination),
-                source_port,
-                destination_port,
-                protocol: ip.protocol,
-                bits,
-                ..MatchKey6::default()
-            })
-        }
+        let slow = SlowServices::new(&services);
+        Self { services, slow, returns, chosen: HashMap::new(), report }
     }
 }
 
@@ -124,11 +94,10 @@ impl FlowOracle for BalancerOracle {
 
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         let Ok(ip) = &mut packet.ip else { return Verdict::Pass };
-        let services = &self.services;
+        let (services, slow) = (&self.services, &self.slow);
         let report = &mut self.report;
         let chosen = *self.chosen.entry(flow.life).or_insert_with(|| {
-            let key = key(ip);
-            let backend = services.read(services.look_for(&key)?);
+            let backend = slow.backend(ip)?;
             report.backends[backend as usize].1.flows += 1;
             Some((backend, flow.from_a))
         });

@@ -18,11 +18,14 @@ mod tests;
 use std::any::Any;
 
 use packetloom_packet::{DropReason, Verdict, protocol};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 pub use self::config::{Config, Invalid};
 use crate::connections::{Class, Connection, State, Tracker};
 use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, state_words};
+use crate::summary::{self, Volume};
 use crate::units::Span;
 use crate::{Form, PerFlow, Prepared, Report, connections, is_equal};
 
@@ -174,6 +177,58 @@ impl ConntrackReport {
     }
 }
 
+/// What it counted, for machines.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Summary {
+    /// Packets that begin a connection.
+    new: Volume,
+    /// Packets of a connection.
+    established: Volume,
+    /// ICMP errors that quote a packet of one.
+    related: Volume,
+    /// Packets that belong to none and begin none.
+    invalid: Volume,
+    /// Packets whose connections there was no room for, and those of no connection by nature.
+    untracked: Volume,
+    /// Connections.
+    connections: ConnectionsSummary,
+}
+
+/// Connections by protocol.
+#[derive(Serialize, JsonSchema)]
+struct ConnectionsSummary {
+    /// Of TCP.
+    tcp: TcpConnections,
+    /// Of UDP.
+    udp: Queries,
+    /// Of ICMP and ICMPv6.
+    icmp: Queries,
+    /// Of other protocols.
+    other: Queries,
+}
+
+/// Connections of TCP by what they came to.
+#[derive(Serialize, JsonSchema)]
+struct TcpConnections {
+    /// That were opened.
+    opened: u64,
+    /// That became established.
+    established: u64,
+    /// Whose sides both sent FIN.
+    closed: u64,
+    /// That were reset.
+    reset: u64,
+}
+
+/// Connections of other protocols.
+#[derive(Serialize, JsonSchema)]
+struct Queries {
+    /// That were opened.
+    opened: u64,
+    /// That were answered.
+    replied: u64,
+}
+
 impl Report for ConntrackReport {
     fn merge(&mut self, other: &dyn Report) {
         let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
@@ -190,24 +245,23 @@ impl Report for ConntrackReport {
     }
 
     fn json(&self) -> Value {
-        let kinds = KINDS.iter().zip(self.packets);
-        let mut json: Value = kinds
-            .map(|(&name, [packets, bytes])| (name, json!({ "packets": packets, "bytes": bytes })))
-            .collect();
-        json["connections"] = PROTOCOLS
-            .iter()
-            .zip(&self.connections)
-            .map(|(&name, &Connections { opened, established, closed, reset, replied })| {
-                let counts = match name {
-                    "tcp" => json!({
-                        "opened": opened, "established": established, "closed": closed, "reset": reset,
-                    }),
-                    _ => json!({ "opened": opened, "replied": replied }),
-                };
-                (name, counts)
-            })
-            .collect();
-        json
+        let [new, established, related, invalid, untracked] = self.packets.map(Volume::from);
+        let [tcp, udp, icmp, other] = self.connections;
+        let answered = |Connections { opened, replied, .. }| Queries { opened, replied };
+        let Connections { opened, established: into, closed, reset, .. } = tcp;
+        summary::value(&Summary {
+            new,
+            established,
+            related,
+            invalid,
+            untracked,
+            connections: ConnectionsSummary {
+                tcp: TcpConnections { opened, established: into, closed, reset },
+                udp: answered(udp),
+                icmp: answered(icmp),
+                other: answered(other),
+            },
+        })
     }
 
     fn rows(&self) -> Vec<(String, String)> {

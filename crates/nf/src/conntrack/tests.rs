@@ -1,5 +1,7 @@
 //! What becomes of configurations and of reports.
 
+use serde_json::json;
+
 use super::*;
 use crate::Config as _;
 use crate::Context;

@@ -11,14 +11,15 @@ mod oracle;
 use std::any::Any;
 
 use bytemuck::{Pod, Zeroable};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 pub use self::config::Config;
 use crate::flows::{
     By, Crowd, FlowFunction, FlowName, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, Top, adopt_counts,
     state_words,
 };
-use crate::{Form, PerFlow, Prepared, Report, is_equal};
+use crate::{Form, PerFlow, Prepared, Report, is_equal, summary};
 
 /// A counter ready to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +106,17 @@ pub struct CounterReport {
     pub top: Top<2>,
 }
 
+/// What it counted, for machines.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Summary {
+    /// Packets of all flows.
+    packets: u64,
+    /// Their IP bytes.
+    bytes: u64,
+    /// The flows with the most bytes.
+    top: Top<2>,
+}
+
 impl Report for CounterReport {
     fn merge(&mut self, other: &dyn Report) {
         let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
@@ -114,7 +126,7 @@ impl Report for CounterReport {
     }
 
     fn json(&self) -> serde_json::Value {
-        json!({ "packets": self.packets, "bytes": self.bytes, "top": self.top.json() })
+        summary::value(&Summary { packets: self.packets, bytes: self.bytes, top: self.top.clone() })
     }
 
     fn rows(&self) -> Vec<(String, String)> {

@@ -1,9 +1,12 @@
 //! Flows by name, and the largest of them.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::By;
@@ -32,6 +35,28 @@ impl FlowName {
             By::Source => json!({ "source": a.0.to_string() }),
             By::Initiator => json!({ "initiator": a.0.to_string() }),
         }
+    }
+}
+
+impl FlowName {
+    /// The schema of [`FlowName::json`] with these counts beside it.
+    fn schema(counts: &[&str]) -> Schema {
+        let count = json!({ "type": "integer", "minimum": 0 });
+        let address = json!({ "type": "string", "description": "An address." });
+        let port = json!({ "type": "integer", "minimum": 0, "maximum": 65_535 });
+        let of = |fields: &[(&str, &Value)]| {
+            let counts = counts.iter().map(|&name| (name, &count));
+            let all: Vec<_> = fields.iter().copied().chain(counts).collect();
+            let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+            let properties: Value = all.iter().map(|&(name, schema)| (name, schema.clone())).collect();
+            json!({ "type": "object", "properties": properties, "required": names })
+        };
+        let endpoints =
+            [("a", &address), ("a_port", &port), ("b", &address), ("b_port", &port), ("protocol", &count)];
+        json_schema!({
+            "description": "A flow by what its packets have in common, and what was counted of it.",
+            "oneOf": [of(&endpoints), of(&[("source", &address)]), of(&[("initiator", &address)])],
+        })
     }
 }
 
@@ -91,18 +116,6 @@ impl<const N: usize> Top<N> {
         self.cut();
     }
 
-    /// For machines.
-    pub fn json(&self) -> Value {
-        let flow = |(name, counts): &(FlowName, [u64; N])| {
-            let mut value = name.json();
-            for (name, count) in self.counts.into_iter().zip(counts) {
-                value[name] = (*count).into();
-            }
-            value
-        };
-        self.flows.iter().map(flow).collect()
-    }
-
     /// For people.
     pub fn rows(&self) -> impl Iterator<Item = (String, String)> {
         self.flows.iter().map(|(name, counts)| {
@@ -110,5 +123,33 @@ impl<const N: usize> Top<N> {
                 counts.iter().zip(self.counts).map(|(count, name)| format!("{count} {name}")).collect();
             (name.to_string(), counts.join(", "))
         })
+    }
+}
+
+impl<const N: usize> Serialize for Top<N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.flows.iter().map(|(name, counts)| {
+            let mut value = name.json();
+            for (name, count) in self.counts.into_iter().zip(counts) {
+                value[name] = (*count).into();
+            }
+            value
+        }))
+    }
+}
+
+impl<const N: usize> JsonSchema for Top<N> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("Top{N}").into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // All that is counted of flows; see `Top::new`.
+        let flow = FlowName::schema(&["packets", "bytes", "flows"][..N.min(3)]);
+        json_schema!({ "type": "array", "items": flow, "maxItems": MOST })
     }
 }

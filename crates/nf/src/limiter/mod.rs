@@ -13,13 +13,15 @@ mod oracle;
 
 use std::any::Any;
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 pub use self::config::Config;
 use crate::bucket::{self, Level, Parameters};
 use crate::flows::{
     By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, parameters_of, state_words,
 };
+use crate::summary::{self, Volume};
 use crate::units::{Size, Throughput, Unit};
 use crate::{Form, PerFlow, Prepared, Report, is_equal};
 
@@ -118,6 +120,15 @@ impl LimiterReport {
     }
 }
 
+/// What it counted, for machines.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Summary {
+    /// Packets within the rate.
+    passed: Volume,
+    /// Packets above it.
+    dropped: Volume,
+}
+
 impl Report for LimiterReport {
     fn merge(&mut self, other: &dyn Report) {
         let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
@@ -130,8 +141,7 @@ impl Report for LimiterReport {
     }
 
     fn json(&self) -> serde_json::Value {
-        let of = |[packets, bytes]: [u64; 2]| json!({ "packets": packets, "bytes": bytes });
-        json!({ "passed": of(self.passed), "dropped": of(self.dropped) })
+        summary::value(&Summary { passed: self.passed.into(), dropped: self.dropped.into() })
     }
 
     fn rows(&self) -> Vec<(String, String)> {

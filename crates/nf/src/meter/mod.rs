@@ -25,11 +25,13 @@ use std::path::{Path, PathBuf};
 
 use packetloom_packet::reject::RejectCounts;
 use packetloom_packet::{EndReason, FlowRecord};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 pub use config::{Config, Framings};
 
 use crate::flows::{By, Definition, End, FlowFunction, FlowOracle, Keeps, StateAt, WhenFull};
+use crate::summary::{self, NamedCounts};
 use crate::units::Span;
 use crate::{Form, PerFlow, Prepared, Report};
 
@@ -157,11 +159,15 @@ pub struct MeterReport {
 }
 
 /// Records by why they ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct EndCounts {
+    /// No packet came for the idle timeout.
     idle_timeout: u64,
+    /// The flow had lasted for the active timeout.
     active_timeout: u64,
+    /// The run ended.
     forced_end: u64,
+    /// Its place was needed for another flow.
     lack_of_resources: u64,
 }
 
@@ -174,6 +180,41 @@ impl MeterReport {
             EndReason::ActiveTimeout => self.ended.active_timeout += 1,
             EndReason::ForcedEnd => self.ended.forced_end += 1,
             EndReason::LackOfResources => self.ended.lack_of_resources += 1,
+        }
+    }
+}
+
+/// What it counted, for machines.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Summary {
+    /// Frames that reached the meter.
+    frames: u64,
+    /// Packets that became part of a flow.
+    counted_packets: u64,
+    /// Their IP bytes.
+    counted_ip_bytes: u64,
+    /// Frames that did not, by reason.
+    not_counted: NamedCounts,
+    /// Flow records.
+    biflows: u64,
+    /// Directions with a packet, over all records.
+    uniflows: u64,
+    /// Records by why they ended.
+    ended: EndCounts,
+}
+
+impl MeterReport {
+    /// What it counted, for machines.
+    pub fn summary(&self) -> Summary {
+        let not_counted = self.not_counted.iter().map(|(reject, count)| (reject.name(), count));
+        Summary {
+            frames: self.frames,
+            counted_packets: self.counted_packets,
+            counted_ip_bytes: self.counted_ip_bytes,
+            not_counted: not_counted.collect(),
+            biflows: self.biflows,
+            uniflows: self.uniflows,
+            ended: self.ended,
         }
     }
 }
@@ -194,22 +235,7 @@ impl Report for MeterReport {
     }
 
     fn json(&self) -> serde_json::Value {
-        let not_counted: serde_json::Map<_, _> =
-            self.not_counted.iter().map(|(reject, count)| (reject.name().into(), count.into())).collect();
-        json!({
-            "frames": self.frames,
-            "counted_packets": self.counted_packets,
-            "counted_ip_bytes": self.counted_ip_bytes,
-            "not_counted": not_counted,
-            "biflows": self.biflows,
-            "uniflows": self.uniflows,
-            "ended": {
-                "idle_timeout": self.ended.idle_timeout,
-                "active_timeout": self.ended.active_timeout,
-                "forced_end": self.ended.forced_end,
-                "lack_of_resources": self.ended.lack_of_resources,
-            },
-        })
+        summary::value(&self.summary())
     }
 
     fn rows(&self) -> Vec<(String, String)> {

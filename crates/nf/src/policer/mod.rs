@@ -35,13 +35,14 @@ use std::fmt;
 use bytemuck::Zeroable;
 use packetloom_packet::{DropReason, Dscp, Verdict};
 use schemars::JsonSchema;
-use serde_json::json;
+use serde::Serialize;
 
 pub use self::config::{Config, Kind, Mark, Mode};
 use self::meter::{Colour, Levels, SingleRate, SingleRateMarker, TwoRate, TwoRateMarker};
 use crate::flows::{
     By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, parameters_of, state_words,
 };
+use crate::summary::{self, Volume};
 use crate::units::{Size, Throughput};
 use crate::{Error, Form, PerFlow, Prepared, Report, bucket, is_equal};
 
@@ -257,6 +258,17 @@ impl PolicerReport {
     }
 }
 
+/// What it counted, for machines.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Summary {
+    /// Packets that conform.
+    green: Volume,
+    /// Packets that exceed.
+    yellow: Volume,
+    /// Packets that violate.
+    red: Volume,
+}
+
 impl Report for PolicerReport {
     fn merge(&mut self, other: &dyn Report) {
         let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
@@ -266,8 +278,8 @@ impl Report for PolicerReport {
     }
 
     fn json(&self) -> serde_json::Value {
-        let of = |[packets, bytes]: [u64; 2]| json!({ "packets": packets, "bytes": bytes });
-        NAMES.iter().zip(self.colours).map(|(&name, counts)| (name, of(counts))).collect()
+        let [green, yellow, red] = self.colours.map(Volume::from);
+        summary::value(&Summary { green, yellow, red })
     }
 
     fn rows(&self) -> Vec<(String, String)> {

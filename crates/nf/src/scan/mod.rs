@@ -30,7 +30,7 @@ use std::net::IpAddr;
 
 use packetloom_packet::{DropReason, Timestamp, Verdict};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 pub use self::config::{Config, Kind, Threshold};
@@ -41,6 +41,7 @@ use crate::flows::{
     By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, LISTED, StateAt, parameters_of,
     state_words,
 };
+use crate::summary::{self, Volume};
 use crate::units::Span;
 use crate::{Form, PerFlow, Prepared, Report};
 
@@ -406,6 +407,34 @@ impl ScanReport {
     }
 }
 
+/// What it counted, for machines.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Summary {
+    /// Attempts that counted: with `fan-out`, TCP packets with SYN and without ACK and first packets of UDP flows; with `trw`, first
+    /// contacts.
+    attempts: u64,
+    /// Sources that were found to be scanners, one that was found twice counted twice.
+    detections: u64,
+    /// Packets of scanners, from the packet on by which each was found.
+    scanners: Volume,
+    /// The first detections, by time.
+    first: Vec<Detected>,
+    /// Attempts that were answered; only `trw` looks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answered: Option<u64>,
+}
+
+/// A scanner that was found.
+#[derive(Serialize, JsonSchema)]
+struct Detected {
+    /// Its address.
+    source: IpAddr,
+    /// When, in microseconds since 1970.
+    microseconds: u64,
+    /// Attempts until then.
+    attempts: u32,
+}
+
 impl Report for ScanReport {
     fn merge(&mut self, other: &dyn Report) {
         let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
@@ -422,19 +451,18 @@ impl Report for ScanReport {
     }
 
     fn json(&self) -> serde_json::Value {
-        let detection = |Detection { time, source, attempts }: &Detection| json!({ "source": source.to_string(), "microseconds": time.as_micros(), "attempts": attempts });
-        let first: Vec<_> = self.first().iter().map(detection).collect();
-        let [packets, bytes] = self.scanners;
-        let mut value = json!({
-            "attempts": self.attempts,
-            "detections": self.detections,
-            "scanners": { "packets": packets, "bytes": bytes },
-            "first": first,
+        let first = self.first().into_iter().map(|Detection { time, source, attempts }| Detected {
+            source,
+            microseconds: time.as_micros(),
+            attempts,
         });
-        if let Some(answered) = self.answered {
-            value["answered"] = answered.into();
-        }
-        value
+        summary::value(&Summary {
+            attempts: self.attempts,
+            detections: self.detections,
+            scanners: self.scanners.into(),
+            first: first.collect(),
+            answered: self.answered,
+        })
     }
 
     fn rows(&self) -> Vec<(String, String)> {

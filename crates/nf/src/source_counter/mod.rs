@@ -15,14 +15,15 @@ mod oracle;
 use std::any::Any;
 
 use bytemuck::{Pod, Zeroable};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 pub use self::config::Config;
 use crate::flows::{
     By, Crowd, FlowFunction, FlowName, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, Top, adopt_counts,
     state_words,
 };
-use crate::{Form, PerFlow, Prepared, Report, is_equal};
+use crate::{Form, PerFlow, Prepared, Report, is_equal, summary};
 
 /// A counter of sources ready to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +128,23 @@ impl SourceCounterReport {
     }
 }
 
+/// What it counted, for machines.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Summary {
+    /// Packets of all sources.
+    packets: u64,
+    /// Their IP bytes.
+    bytes: u64,
+    /// Their flows.
+    flows: u64,
+    /// Sources that are still held.
+    sources: u64,
+    /// Those of them with the most bytes.
+    top: Top<3>,
+    /// Those of them with the most flows.
+    top_by_flows: Top<3>,
+}
+
 impl Report for SourceCounterReport {
     fn merge(&mut self, other: &dyn Report) {
         let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
@@ -140,14 +158,8 @@ impl Report for SourceCounterReport {
 
     fn json(&self) -> serde_json::Value {
         let Counted { packets, bytes, flows } = self.all;
-        json!({
-            "packets": packets,
-            "bytes": bytes,
-            "flows": flows,
-            "sources": self.sources,
-            "top": self.top.json(),
-            "top_by_flows": self.top_by_flows.json(),
-        })
+        let (top, top_by_flows) = (self.top.clone(), self.top_by_flows.clone());
+        summary::value(&Summary { packets, bytes, flows, sources: self.sources, top, top_by_flows })
     }
 
     fn rows(&self) -> Vec<(String, String)> {

@@ -4,9 +4,11 @@ use std::fmt::Write;
 
 use packetloom_classify::analysis::{Analysis, Correlated, Options, Report, Side, Verdict};
 use packetloom_io::output::Output;
-use serde_json::{Value, json};
+use packetloom_nf::summary;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::{List, go_on, read_policy, rule_json};
+use super::{List, RuleSummary, go_on, read_policy};
 use crate::args::AclCheckArgs;
 use crate::commands::files::Files;
 use crate::commands::stop_on_signals;
@@ -38,7 +40,8 @@ pub(crate) fn run(args: &AclCheckArgs) -> Done {
     }
     bar.finish_and_clear();
     if args.json {
-        output.write(format!("{}\n", json!({ "summary": counts.json() })).as_bytes())?;
+        let totals = Line::Totals { summary: counts.totals() };
+        output.write(format!("{}\n", summary::value(&totals)).as_bytes())?;
     }
     output.finish()?;
     if !args.json {
@@ -48,7 +51,7 @@ pub(crate) fn run(args: &AclCheckArgs) -> Done {
     }
     match counts.findings() {
         findings if args.strict && findings > 0 => {
-            Err(Failure::Run(anyhow::anyhow!("{} with findings", amount(findings, "rule"))))
+            Err(Failure::Findings(format!("{} with findings", amount(findings, "rule"))))
         }
         _ => Ok(()),
     }
@@ -95,8 +98,17 @@ impl Counts {
         ]
     }
 
-    fn json(&self) -> Value {
-        self.rows().into_iter().map(|(name, count)| (name.replace(' ', "_"), count)).collect()
+    fn totals(&self) -> Totals {
+        Totals {
+            rules: self.rules,
+            unmatchable: self.unmatchable,
+            shadowed: self.shadowed,
+            redundant: self.redundant,
+            covered: self.covered,
+            undecided: self.undecided,
+            correlated_pairs: self.correlated,
+            left_out: self.left_out,
+        }
     }
 
     fn findings(&self) -> u64 {
@@ -180,31 +192,112 @@ impl Writer<'_> {
         if report.verdict == Verdict::Effective && !has_correlated {
             return String::new();
         }
-        let show = |rules: &[u32]| -> Vec<Value> {
-            rules.iter().take(self.args.show).map(|&rule| rule_json(self.list, rule)).collect()
+        let show = |rules: &[u32]| -> Vec<RuleSummary> {
+            rules.iter().take(self.args.show).map(|&rule| RuleSummary::new(self.list, rule)).collect()
         };
-        let mut value = rule_json(self.list, position);
-        value["verdict"] = report.verdict.name().into();
-        match report.verdict {
-            Verdict::Redundant { side: Side::Earlier, .. } => value["side"] = "earlier".into(),
-            Verdict::Redundant { side: Side::Later { default }, .. } => {
-                value["side"] = "later".into();
-                value["left_to_default"] = default.into();
-            }
-            Verdict::Undecided { never_hit } => value["never_hit"] = never_hit.into(),
-            _ => {}
-        }
-        if let Some(causes) = report.verdict.causes() {
-            value["causes"] = json!({
-                "count": causes.rules.len(),
-                "minimal": causes.minimal,
-                "rules": show(&causes.rules),
-            });
-        }
-        value["correlated"] = match &report.correlated {
-            Some(correlated) => json!({ "count": correlated.count, "rules": show(&correlated.first) }),
-            None => Value::Null,
+        let (side, left_to_default) = match report.verdict {
+            Verdict::Redundant { side: Side::Earlier, .. } => (Some("earlier"), None),
+            Verdict::Redundant { side: Side::Later { default }, .. } => (Some("later"), Some(default)),
+            _ => (None, None),
         };
-        format!("{value}\n")
+        let never_hit = match report.verdict {
+            Verdict::Undecided { never_hit } => Some(never_hit),
+            _ => None,
+        };
+        let finding = Line::Finding(Box::new(Finding {
+            rule: RuleSummary::new(self.list, position),
+            verdict: report.verdict.name(),
+            side,
+            left_to_default,
+            never_hit,
+            causes: report.verdict.causes().map(|causes| CausesSummary {
+                count: causes.rules.len(),
+                minimal: causes.minimal,
+                rules: show(&causes.rules),
+            }),
+            correlated: report.correlated.as_ref().map(|correlated| CorrelatedSummary {
+                count: correlated.count,
+                rules: show(&correlated.first),
+            }),
+        }));
+        format!("{}\n", summary::value(&finding))
     }
+}
+
+/// A line of `packetloom acl check --json`.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(title = "A line of packetloom acl check: a rule with findings or, last, the totals")]
+pub(crate) enum Line {
+    /// A rule with findings.
+    Finding(Box<Finding>),
+    /// How many rules there are of each sort.
+    Totals {
+        /// The totals.
+        summary: Totals,
+    },
+}
+
+/// A rule and what was found of it.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Finding {
+    #[serde(flatten)]
+    rule: RuleSummary,
+    /// `effective`, `unmatchable`, `shadowed`, `redundant`, `covered` or `undecided`.
+    verdict: &'static str,
+    /// Of a redundant rule: whether `earlier` or `later` rules decide in the same way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    side: Option<&'static str>,
+    /// Of a redundant rule with later ones: whether the default decides some of its packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_to_default: Option<bool>,
+    /// Of an undecided rule: whether it is known that no packet comes to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    never_hit: Option<bool>,
+    /// The rules that are the cause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    causes: Option<CausesSummary>,
+    /// Rules of another action that overlap with it; none where that was not looked for.
+    correlated: Option<CorrelatedSummary>,
+}
+
+/// The rules that are the cause of a verdict.
+#[derive(Serialize, JsonSchema)]
+struct CausesSummary {
+    /// How many they are.
+    count: usize,
+    /// Whether all of them are needed.
+    minimal: bool,
+    /// The first of them, as many as `--show` asks for.
+    rules: Vec<RuleSummary>,
+}
+
+/// Rules that are correlated with one.
+#[derive(Serialize, JsonSchema)]
+struct CorrelatedSummary {
+    /// How many they are.
+    count: u64,
+    /// The first of them, as many as `--show` asks for.
+    rules: Vec<RuleSummary>,
+}
+
+/// How many rules there are of each sort.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Totals {
+    /// Rules of the list.
+    rules: u64,
+    /// Rules whose conditions no packet meets.
+    unmatchable: u64,
+    /// Rules whose packets earlier rules match, not all with their action.
+    shadowed: u64,
+    /// Rules that can be taken out without a change.
+    redundant: u64,
+    /// Rules without an action whose packets earlier rules match.
+    covered: u64,
+    /// Rules for which `--work` was too little.
+    undecided: u64,
+    /// Pairs of rules of different actions whose order matters.
+    correlated_pairs: u64,
+    /// Constructs that are not among the rules.
+    left_out: u64,
 }

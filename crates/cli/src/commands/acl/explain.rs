@@ -4,10 +4,12 @@ use std::fmt::Write;
 
 use packetloom_classify::Action;
 use packetloom_classify::compiled::matching;
-use packetloom_classify::formats::Skipped;
-use serde_json::json;
+use packetloom_classify::formats::{Skipped, grouped};
+use packetloom_nf::summary;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::{List, read_policy, rule_json};
+use super::{List, RuleSummary, read_policy};
 use crate::Done;
 use crate::args::{ExplainArgs, PacketText};
 use crate::commands::{stdout, write_text};
@@ -48,7 +50,7 @@ fn unless(skipped: &[&Skipped]) -> String {
     lines.dedup();
     let mut names: Vec<String> = lines.iter().take(NAMED).map(u32::to_string).collect();
     if lines.len() > NAMED {
-        names.push(format!("{} more", lines.len() - NAMED));
+        names.push(format!("{} more", grouped(lines.len() - NAMED)));
     }
     let Some(last) = names.pop() else { return String::new() };
     if names.is_empty() {
@@ -75,7 +77,7 @@ fn as_text(args: &ExplainArgs, list: &List, packet: &PacketText) -> String {
         let _ = writeln!(text, "    unless line {line}: {message}");
     }
     if matches.unless.len() > args.show {
-        let _ = writeln!(text, "    unless {} more", matches.unless.len() - args.show);
+        let _ = writeln!(text, "    unless {} more", grouped(matches.unless.len() - args.show));
     }
     let mut line = |word: &str, position: u32| {
         let rule = list.rule(position);
@@ -86,7 +88,7 @@ fn as_text(args: &ExplainArgs, list: &List, packet: &PacketText) -> String {
     }
     matches.next.iter().for_each(|&position| line("then", position));
     if matches.hidden > 0 {
-        let _ = writeln!(text, "    then {} more", matches.hidden);
+        let _ = writeln!(text, "    then {} more", grouped(matches.hidden));
     }
     let word = if matches.first.is_some() { "then" } else { "by  " };
     let _ = writeln!(text, "    {word} the default: {}", list.default.name());
@@ -95,16 +97,44 @@ fn as_text(args: &ExplainArgs, list: &List, packet: &PacketText) -> String {
 
 fn as_json(args: &ExplainArgs, list: &List, packet: &PacketText) -> String {
     let Matches { first, next, hidden, unless } = Matches::new(args, list, packet);
-    let unless: Vec<_> =
-        unless.iter().map(|Skipped { line, message }| json!({ "line": line, "left_out": message })).collect();
-    let value = json!({
-        "packet": packet.text,
-        "action": decision(list, first),
-        "unless": unless,
-        "by": first.map(|position| rule_json(list, position)),
-        "then": next.iter().map(|&position| rule_json(list, position)).collect::<Vec<_>>(),
-        "more": hidden,
-        "default": list.default.name(),
-    });
-    format!("{value}\n")
+    let left_out = |skipped: &&Skipped| LeftOut { line: skipped.line, left_out: skipped.message.clone() };
+    let explanation = Explanation {
+        packet: packet.text.clone(),
+        action: decision(list, first),
+        unless: unless.iter().map(left_out).collect(),
+        by: first.map(|position| RuleSummary::new(list, position)),
+        then: next.iter().map(|&position| RuleSummary::new(list, position)).collect(),
+        more: hidden,
+        default: list.default.name(),
+    };
+    format!("{}\n", summary::value(&explanation))
+}
+
+/// A line of `packetloom acl explain --json`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(title = "A line of packetloom acl explain: what happens to a packet")]
+pub(crate) struct Explanation {
+    /// The packet, as it was given.
+    packet: String,
+    /// `permit` or `deny`; none where the rule that decides does not say.
+    action: Option<&'static str>,
+    /// What was left out of the rules and may decide the packet before.
+    unless: Vec<LeftOut>,
+    /// The rule that decides; none where the default does.
+    by: Option<RuleSummary>,
+    /// Rules that would decide next, as many as `--show` asks for.
+    then: Vec<RuleSummary>,
+    /// How many more there are.
+    more: usize,
+    /// What happens to packets that no rule matches.
+    default: &'static str,
+}
+
+/// Something that was left out of the rules.
+#[derive(Serialize, JsonSchema)]
+struct LeftOut {
+    /// Its line in the rule file.
+    line: u32,
+    /// What it is.
+    left_out: String,
 }

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use packetloom_classify::formats::{Approximated, Format, Origins, Reading, Skipped, Written, distinct};
-use serde_json::{Value, json};
+use packetloom_nf::summary;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::args::MaxLoss;
 use crate::failure::Failure;
@@ -98,10 +100,10 @@ impl Losses {
     /// Says on standard error what was left out: in groups, or all of it as JSON lines and their totals.
     pub(crate) fn report(&self, json: bool) {
         if !self.lost.is_empty() {
-            talk::say(&if json { self.as_json() } else { self.as_text() });
+            talk::list(json, &if json { self.as_json() } else { self.as_text() });
         }
         if !self.approximated.is_empty() {
-            talk::say(&if json { self.approximated_json() } else { self.approximated_text() });
+            talk::list(json, &if json { self.approximated_json() } else { self.approximated_text() });
         }
     }
 
@@ -134,15 +136,19 @@ impl Losses {
         let mut text = String::new();
         for (_, Approximated { line, permits_more, rule, .. }) in &self.approximated {
             let way = if *permits_more { "more" } else { "less" };
-            let value = json!({
-                "file": self.file, "line": line, "approximated": "fragments", "permits": way, "rule": rule
-            });
-            let _ = writeln!(text, "{value}");
+            let value = Line::Approximated {
+                file: self.file.clone(),
+                line: *line,
+                approximated: "fragments",
+                permits: way,
+                rule: rule.clone(),
+            };
+            let _ = writeln!(text, "{}", summary::value(&value));
         }
-        let [more, less, all] = self.approximated();
-        let totals =
-            json!({ "rules": self.rules, "approximated": all, "permit_more": more, "permit_less": less });
-        let _ = writeln!(text, "{}", json!({ "file": self.file, "approximations": totals }));
+        let [permit_more, permit_less, approximated] = self.approximated();
+        let approximations = Approximations { rules: self.rules, approximated, permit_more, permit_less };
+        let totals = Line::Approximations { file: self.file.clone(), approximations };
+        let _ = writeln!(text, "{}", summary::value(&totals));
         text
     }
 
@@ -177,19 +183,22 @@ impl Losses {
     fn as_json(&self) -> String {
         let mut text = String::new();
         for Loss { line, message, group, .. } in &self.lost {
-            let value = json!({ "file": self.file, "line": line, "left_out": message, "group": group });
-            let _ = writeln!(text, "{value}");
+            let value = Line::Loss {
+                file: self.file.clone(),
+                line: *line,
+                left_out: message.clone(),
+                group: group.clone(),
+            };
+            let _ = writeln!(text, "{}", summary::value(&value));
         }
-        let groups: Vec<Value> = self
-            .groups()
-            .into_iter()
-            .map(|(group, rules, losses)| {
-                let lines: Vec<u32> = losses.iter().map(|loss| loss.line).collect();
-                json!({ "group": group, "rules": rules, "lines": lines })
-            })
-            .collect();
-        let totals = json!({ "rules": self.rules, "left_out": self.count(), "groups": groups });
-        let _ = writeln!(text, "{}", json!({ "file": self.file, "losses": totals }));
+        let groups = self.groups().into_iter().map(|(group, rules, losses)| Group {
+            group: group.into(),
+            rules,
+            lines: losses.iter().map(|loss| loss.line).collect(),
+        });
+        let losses = Totals { rules: self.rules, left_out: self.count(), groups: groups.collect() };
+        let totals = Line::Losses { file: self.file.clone(), losses };
+        let _ = writeln!(text, "{}", summary::value(&totals));
         text
     }
 
@@ -216,4 +225,105 @@ impl Losses {
             lost.max(1)
         )))
     }
+}
+
+/// The mistakes of a rule file as JSON lines.
+pub(crate) fn mistakes(file: &str, error: &packetloom_classify::formats::Error) -> String {
+    let mistakes = error.mistakes().into_iter();
+    let line = |(line, mistake): (u32, &str)| {
+        let mistake = Line::Mistake { file: file.into(), line, mistake: mistake.into() };
+        format!("{}\n", summary::value(&mistake))
+    };
+    mistakes.map(line).collect()
+}
+
+/// A line of what `--json` lists on standard error.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(
+    title = "A line of what packetloom acl convert, check and explain leave out or cannot read, on standard error"
+)]
+pub(crate) enum Line {
+    /// A line that cannot be read.
+    Mistake {
+        /// The rule file.
+        file: String,
+        /// The line.
+        line: u32,
+        /// What is wrong, and what was expected.
+        mistake: String,
+    },
+    /// Something that was left out.
+    Loss {
+        /// The rule file.
+        file: String,
+        /// The line.
+        line: u32,
+        /// What was left out.
+        left_out: String,
+        /// Its kind.
+        group: String,
+    },
+    /// All that was left out.
+    Losses {
+        /// The rule file.
+        file: String,
+        /// The totals.
+        losses: Totals,
+    },
+    /// A rule whose fragments may get another verdict.
+    Approximated {
+        /// The rule file.
+        file: String,
+        /// The line.
+        line: u32,
+        /// `fragments`.
+        approximated: &'static str,
+        /// Whether `more` or `less` of them are permitted.
+        permits: &'static str,
+        /// The rule as it was written.
+        rule: String,
+    },
+    /// All such rules.
+    Approximations {
+        /// The rule file.
+        file: String,
+        /// The totals.
+        approximations: Approximations,
+    },
+}
+
+/// What was left out of a rule file.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Totals {
+    /// Rules of the file's list.
+    rules: usize,
+    /// Those that are not whole.
+    left_out: usize,
+    /// The kinds of what was left out.
+    groups: Vec<Group>,
+}
+
+/// A kind of what was left out.
+#[derive(Serialize, JsonSchema)]
+struct Group {
+    /// Its name.
+    group: String,
+    /// Rules that it was left out of.
+    rules: usize,
+    /// The lines.
+    lines: Vec<u32>,
+}
+
+/// Rules whose fragments may get another verdict.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Approximations {
+    /// Rules of the file's list.
+    rules: usize,
+    /// Those whose fragments may get another verdict.
+    approximated: usize,
+    /// Those that permit more.
+    permit_more: usize,
+    /// Those that permit less.
+    permit_less: usize,
 }

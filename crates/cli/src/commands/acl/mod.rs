@@ -2,7 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod explain;
-mod losses;
+pub(crate) mod losses;
 
 use std::io::{self, BufRead, Write};
 use std::path::Path;
@@ -18,7 +18,8 @@ use packetloom_engine::offload;
 use packetloom_io::input::{Stop, is_standard, open_text};
 use packetloom_io::output::Output;
 use packetloom_packet::{MatchKey4, MatchKey6};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use self::losses::Losses;
 use super::files::Files;
@@ -32,8 +33,8 @@ const BATCH: usize = 64;
 /// The same on a device, which has its own cost for each batch.
 const DEVICE_BATCH: usize = 1 << 18;
 
-/// Reads a rule file.
-fn read(path: &Path, options: &Options) -> Result<Reading, Failure> {
+/// Reads a rule file; lists all its mistakes as JSON lines, if so, of which a message has the first ones.
+fn read(path: &Path, options: &Options, json: bool) -> Result<Reading, Failure> {
     let mut reader = open_text(path).map_err(|error| error.expecting("a rule file"))?;
     let file = path.display().to_string();
     // What cannot be read is told by whoever reads it.
@@ -42,8 +43,17 @@ fn read(path: &Path, options: &Options) -> Result<Reading, Failure> {
             "{file}: empty; expected rules, or \"default permit\" or \"default deny\" for a list of none"
         )));
     }
-    let reading = formats::read_rules(&file, &mut *reader, options).map_err(Failure::rules)?;
+    let reading = formats::read_rules(&file, &mut *reader, options).map_err(|error| {
+        if json {
+            talk::error(&losses::mistakes(&file, &error));
+        }
+        Failure::rules(error)
+    })?;
     let Reading { rules, default, skipped, format, .. } = &reading;
+    talk::explain(|| {
+        let how = if options.format.is_some() { "as it was said" } else { "recognised by its content" };
+        format!("{file}: {} of format {format}, {how}", talk::amount(rules.rules.len() as u64, "rule"))
+    });
     // Only our own format has lists that say nothing at all; files of others are refused.
     if *format == Format::Native && rules.rules.is_empty() && default.is_none() && skipped.is_empty() {
         talk::say(&format!(
@@ -55,7 +65,7 @@ fn read(path: &Path, options: &Options) -> Result<Reading, Failure> {
 
 /// Reads a rule file without looking at ClassBench's flags.
 pub(super) fn read_rules(path: &Path) -> Result<RuleSet, Failure> {
-    let rules = read(path, &Options { ignore_flags: true, ..Options::default() })?.rules;
+    let rules = read(path, &Options { ignore_flags: true, ..Options::default() }, false)?.rules;
     match rules.rules.iter().find(|rule| rule.interfaces.is_some()) {
         None => Ok(rules),
         Some(Rule { line, .. }) => Err(Failure::Config(format!(
@@ -96,7 +106,7 @@ fn read_policy(policy: &Policy, json: bool) -> Result<List, Failure> {
         skip_unsupported: policy.reading.skip_unsupported,
         list: policy.reading.list.clone(),
     };
-    let reading = read(&policy.rules, &options)?;
+    let reading = read(&policy.rules, &options, json)?;
     report_losses(&policy.rules, &reading, json);
     let Reading { mut rules, skipped, default, gaps, .. } = reading;
     state_actions(&mut rules, policy.rule_action);
@@ -142,17 +152,35 @@ impl List {
     }
 }
 
-/// A rule in JSON, for those who look it up.
-fn rule_json(list: &List, position: u32) -> Value {
-    let rule = list.rule(position);
-    json!({
-        "line": rule.line,
-        "position": list.position(position),
-        "id": rule.id,
-        "comment": rule.comment,
-        "action": rule.action.map(Action::name),
-        "rule": rule.to_string(),
-    })
+/// A rule for those who look it up.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RuleSummary {
+    /// Its line in the rule file.
+    line: u32,
+    /// Its position in the list, from 0.
+    position: u32,
+    /// Its id, if it has one.
+    id: Option<Box<str>>,
+    /// Its comment, if it has one.
+    comment: Option<Box<str>>,
+    /// `permit` or `deny`; none where the format has no actions.
+    action: Option<&'static str>,
+    /// The rule.
+    rule: String,
+}
+
+impl RuleSummary {
+    fn new(list: &List, position: u32) -> Self {
+        let rule = list.rule(position);
+        Self {
+            line: rule.line,
+            position: list.position(position),
+            id: rule.id.clone(),
+            comment: rule.comment.clone(),
+            action: rule.action.map(Action::name),
+            rule: rule.to_string(),
+        }
+    }
 }
 
 /// Reads a file of headers.
@@ -220,7 +248,7 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
         skip_unsupported: args.reading.skip_unsupported,
         list: args.reading.list,
     };
-    let reading = read(&args.rules, &options)?;
+    let reading = read(&args.rules, &options, false)?;
     report_losses(&args.rules, &reading, false);
     let rules = reading.rules;
     let (rules, whole) = seen_by(rules, &args.entry);
@@ -269,7 +297,7 @@ pub(crate) fn convert(args: ConvertArgs) -> Done {
         skip_unsupported: true,
         list: args.list,
     };
-    let mut reading = read(&args.rules, &options)?;
+    let mut reading = read(&args.rules, &options, args.json)?;
     state_actions(&mut reading.rules, args.rule_action);
     let options = WriteOptions {
         default: reading.default,

@@ -472,8 +472,8 @@ fn split(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Spli
         }
         split.add(index, kernel, main);
         if function.rewrites() {
-            // What it logs are packets between two rewrites, of which answers have the last one only.
-            let logs = |acl: &acls::Place| functions[acl.function].records_path().is_some();
+            // What it hands out are packets between two rewrites, of which answers have the last one only.
+            let logs = |acl: &acls::Place| functions[acl.function].hands_out();
             split.is_parted |= split.acls.iter().any(|acl| acl.sees_rewritten && logs(acl));
             split.rewritten = Some(split.stages.len() - 1);
         }

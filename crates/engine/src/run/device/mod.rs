@@ -197,7 +197,7 @@ impl Runner {
         self.functions = plan.on_device();
         self.parses_before = plan.offloaded() == 0;
         let (there, here) = functions.split_at(self.functions);
-        self.parses = !here.is_empty() || there.iter().any(|function| function.log().is_some());
+        self.parses = !here.is_empty() || there.iter().any(|function| function.hands_out());
         self.changes = functions.iter().flat_map(|function| function.changes_at()).collect();
         self.choice = Choice::default();
         self.used = if plan.suits_several() { self.units.len() } else { 1 };

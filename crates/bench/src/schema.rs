@@ -1,0 +1,240 @@
+//! JSON schemas of what the benchmarks print: of one line, which is one measurement. A test of the command holds what is printed to them.
+
+use serde_json::{Map, Value, json};
+
+/// A field: its name, its type, and what it is.
+type Field = (&'static str, Type, &'static str);
+
+/// What a field holds.
+#[derive(Clone, Copy)]
+enum Type {
+    Text,
+    Count,
+    Number,
+    Flag,
+    /// A count before, and one after.
+    BeforeAndAfter,
+    /// It is null where it has no meaning.
+    OrNull(&'static Type),
+    /// It is not there where it has no meaning.
+    IfAny(&'static Type),
+}
+
+use Type::{BeforeAndAfter, Count, Flag, IfAny, Number, OrNull, Text};
+
+impl Type {
+    fn schema(self) -> Value {
+        match self {
+            Text => json!({ "type": "string" }),
+            Count => json!({ "type": "integer", "minimum": 0 }),
+            Number => json!({ "type": "number" }),
+            Flag => json!({ "type": "boolean" }),
+            BeforeAndAfter => {
+                json!({ "type": "array", "items": Count.schema(), "minItems": 2, "maxItems": 2 })
+            }
+            OrNull(own) => {
+                let mut schema = own.schema();
+                schema["type"] = json!([schema["type"], "null"]);
+                schema
+            }
+            IfAny(own) => own.schema(),
+        }
+    }
+}
+
+/// Where and of what a figure is.
+const ORIGIN: &[Field] = &[
+    ("machine", Text, "The processor, how many of its cores may be used, and the system."),
+    ("version", Text, "The version of Packetloom."),
+    (
+        "commit",
+        OrNull(&Text),
+        "The commit that it was built from, with \"-dirty\" behind it where the sources differed; none of a debug build, or where it is not known.",
+    ),
+];
+
+/// What each [`Measurement`](crate::sample::Measurement) has.
+const MEASUREMENT: &[Field] = &[
+    ("workload", Text, "What was run over what."),
+    ("mpps", Number, "Millions of packets a second, of wall time; the median of the rounds."),
+    ("mpps_cpu", Number, "The same of user and system time."),
+    ("ns_per_packet", Number, "Nanoseconds of wall time a packet; the median of the rounds."),
+    ("p25", Number, "Its first quartile."),
+    ("p75", Number, "Its third quartile."),
+    ("cpu_ns_per_packet", Number, "Nanoseconds of user and system time a packet; the median of the rounds."),
+    ("cpu_p25", Number, "Its first quartile."),
+    ("cpu_p75", Number, "Its third quartile."),
+    ("classifier", OrNull(&Text), "The classifier, where one is measured."),
+    ("batch", Count, "Packets of a batch."),
+    ("device", Text, "\"cpu\" or \"device\"."),
+    ("packets", Count, "Packets of the workload."),
+    ("rounds", Count, "Rounds that were timed."),
+];
+
+const METER: &[Field] =
+    &[("workers", Count, "Worker threads."), ("records", Count, "Flow records of the capture.")];
+
+const ACL: &[Field] = &[
+    ("rules", Count, "Rules of the list."),
+    ("passes", Count, "Times that a round went over all headers."),
+    ("build_ms", Number, "Milliseconds to build the classifier."),
+    ("memory_mb", Number, "Megabytes that it takes."),
+    ("peer_version", IfAny(&Text), "Of a peer: its version."),
+    (
+        "peer_ratio",
+        IfAny(&Number),
+        "How many times as fast as the peer, in CPU time; the median of the rounds.",
+    ),
+    ("peer_ratio_min", IfAny(&Number), "The least of the rounds."),
+    ("peer_ratio_max", IfAny(&Number), "The greatest of the rounds."),
+];
+
+const CHAIN: &[Field] = &[
+    ("on", IfAny(&Text), "The device, where there is one."),
+    ("transport", IfAny(&Text), "How packets come to the device."),
+    ("slice", IfAny(&Count), "Bytes of a frame that the device looks at."),
+    ("in_flight", IfAny(&Count), "Batches on their way at a time."),
+    ("workers", IfAny(&Count), "Worker threads."),
+    ("shared", IfAny(&OrNull(&Text)), "Flow definitions whose tables the workers share."),
+    ("flows", Count, "Flows of the packets."),
+    ("distribution", Text, "How packets are spread over flows."),
+    ("packet_size", Count, "Bytes of a frame."),
+    ("passed", IfAny(&Number), "The share of packets that passed."),
+    ("new_flows", IfAny(&OrNull(&Count)), "Flows that begin in a second, if asked for."),
+    ("flood", IfAny(&OrNull(&Count)), "Packets of flows of one packet, if asked for."),
+    ("created", IfAny(&Count), "Entries of flow tables that were made."),
+    ("expired", IfAny(&Count), "Entries whose flows had ended."),
+    ("evicted", IfAny(&Count), "Entries that had to go for others."),
+    ("refused", IfAny(&Count), "Packets whose flow found no room."),
+    ("offered_mpps", IfAny(&OrNull(&Number)), "Millions of packets offered a second, if so many were."),
+    (
+        "latency_us_p50",
+        IfAny(&OrNull(&Number)),
+        "Microseconds from when a packet was due to its verdict: the median.",
+    ),
+    ("latency_us_p99", IfAny(&OrNull(&Number)), "The time within which 99 of 100 packets are judged."),
+    ("latency_us_p999", IfAny(&OrNull(&Number)), "That of 999 of 1,000."),
+    ("latency_us_max", IfAny(&OrNull(&Number)), "The longest time."),
+];
+
+const CHANGES: &[Field] = &[
+    ("workload", Text, "What was run over what."),
+    ("changes_per_second", Number, "Changes made in a second of wall time; the median of the windows."),
+    ("changes_per_cpu_second", Number, "Changes made in a second of CPU time."),
+    ("first_window", OrNull(&Number), "The rate in the first window."),
+    ("last_window", OrNull(&Number), "The rate in the last window."),
+    ("changes_per_transaction", Count, "Changes of a transaction."),
+    ("transactions", Count, "Transactions that were made."),
+    ("transaction_us_p50", OrNull(&Number), "Microseconds of a transaction: the median."),
+    ("transaction_us_p99", OrNull(&Number), "The time within which 99 of 100 transactions are made."),
+    ("transaction_us_max", OrNull(&Number), "The longest transaction."),
+    ("mpps_quiet", Number, "Millions of headers classified a second while rules stay."),
+    ("mpps_changing", Number, "The same while rules change."),
+    ("share", Number, "The ratio of the two, of neighbouring windows."),
+    ("mpps_cpu_quiet", Number, "Millions of headers a second of CPU time while rules stay."),
+    ("mpps_cpu_changing", Number, "The same while rules change."),
+    ("share_cpu", Number, "The ratio of the two, of neighbouring windows."),
+    ("batch", Count, "Headers of a batch."),
+    ("headers", Count, "Headers of the workload."),
+    ("rules", Count, "Rules at the end."),
+    ("build_ms", Number, "Milliseconds to build the classifier."),
+    ("slots", BeforeAndAfter, "Places for rules, before and after."),
+    ("lines", BeforeAndAfter, "Cache lines of the tables, before and after."),
+    ("in_bitmaps", BeforeAndAfter, "Rules that are looked for in bitmaps, before and after."),
+    ("resident_kb", OrNull(&Count), "Kilobytes of memory that the process holds."),
+];
+
+const CHURN: &[Field] = &[
+    ("workload", Text, "What was run over what."),
+    ("changes", OrNull(&Count), "Changes that were made until then; none of tables that were made anew."),
+    ("changes_per_cpu_second", OrNull(&Number), "Changes made in a second of CPU time since the last point."),
+    ("us_p50", OrNull(&Number), "Microseconds of a transaction: the median."),
+    ("us_p99", OrNull(&Number), "The time within which 99 of 100 transactions are made."),
+    ("us_max", OrNull(&Number), "The longest transaction."),
+    ("mpps_cpu", Number, "Millions of headers classified a second of CPU time."),
+    ("rules", Count, "Rules of the list."),
+    ("slots", Count, "Places for rules."),
+    ("tables", Count, "Hash tables."),
+    ("lines", Count, "Cache lines of the tables."),
+    ("copies", Count, "Copies of rules in the tables."),
+    ("in_bitmaps", Count, "Rules that are looked for in bitmaps."),
+    ("renewals", Count, "Times that tables were made anew."),
+    (
+        "worn_classifies",
+        OrNull(&Number),
+        "How fast the changed tables classify, beside tables that were made anew; at the end.",
+    ),
+    ("worn_changes", OrNull(&Number), "How fast they change, beside tables that were made anew; at the end."),
+    ("memory_kb", Count, "Kilobytes of the tables."),
+    ("resident_kb", OrNull(&Count), "Kilobytes of memory that the process holds."),
+];
+
+const DEVICE: &[Field] = &[
+    ("workload", Text, "What was run over what."),
+    ("device", Text, "What the device's maker calls it."),
+    ("transport", Text, "How packets come to the device."),
+    ("algorithm", Text, "How rules are laid out."),
+    ("specialised", Flag, "Whether the kernel was compiled for these rules."),
+    ("rules", Count, "Rules of the list."),
+    ("packets", Count, "Packets of the workload."),
+    ("batch", Count, "Packets of a batch."),
+    ("mpps", Number, "Millions of packets a second; the median of the rounds."),
+    ("mpps_min", Number, "The least of the rounds."),
+    ("mpps_max", Number, "The greatest of the rounds."),
+    ("latency_us_p50", OrNull(&Number), "Microseconds of a batch: the median."),
+    ("latency_us_p99", OrNull(&Number), "The time within which 99 of 100 batches are judged."),
+    ("latency_us_max", OrNull(&Number), "The longest time."),
+    ("core_mpps", Number, "What one core of this machine does with the same, in CPU time."),
+    ("cores", Number, "How many such cores the device is worth; the median of the rounds."),
+    ("rounds", Count, "Rounds that were timed."),
+    // From this machine's memory.
+    ("slice", IfAny(&OrNull(&Count)), "Bytes of a frame that the device looks at."),
+    ("in_flight", IfAny(&OrNull(&Count)), "Batches on their way at a time."),
+    ("feeders", IfAny(&OrNull(&Count)), "Rings that feed a resident kernel."),
+    ("offered_mpps", IfAny(&OrNull(&Number)), "Millions of packets offered a second, if so many were."),
+    ("all_cores", IfAny(&Count), "Cores of this machine that may be used."),
+    ("all_cores_mpps", IfAny(&Number), "What all of them do with the same."),
+    (
+        "all_cores_ratio",
+        IfAny(&Number),
+        "How many such machines the device is worth; the median of the rounds.",
+    ),
+    // From the device's own memory.
+    ("tables", IfAny(&Count), "Hash tables."),
+    ("tail", IfAny(&Count), "Rules that are looked at one by one."),
+    ("memory_mb", IfAny(&Number), "Megabytes that the rules take on the device."),
+    ("layout_ms", IfAny(&Number), "Milliseconds to lay the rules out."),
+    ("load_ms", IfAny(&Number), "Milliseconds to load them."),
+];
+
+/// Some fields as an object.
+fn object(groups: &[&[Field]]) -> Value {
+    let (mut properties, mut required) = (Map::new(), Vec::new());
+    for (name, kind, what) in groups.iter().copied().flatten().chain(ORIGIN) {
+        let mut schema = kind.schema();
+        schema["description"] = (*what).into();
+        properties.insert((*name).into(), schema);
+        if !matches!(kind, IfAny(_)) {
+            required.push(*name);
+        }
+    }
+    json!({ "type": "object", "properties": properties, "required": required })
+}
+
+/// The benchmarks that there are.
+pub const NAMES: [&str; 5] = ["meter", "acl", "chain", "changes", "device"];
+
+/// The schema of a line of a benchmark, as of JSON Schema 2020-12.
+pub fn of(name: &str) -> Option<Value> {
+    let mut schema = match name {
+        "meter" => object(&[MEASUREMENT, METER]),
+        "acl" => object(&[MEASUREMENT, ACL]),
+        "chain" => object(&[MEASUREMENT, CHAIN]),
+        "changes" => json!({ "anyOf": [object(&[CHANGES]), object(&[CHURN])] }),
+        "device" => object(&[DEVICE]),
+        _ => return None,
+    };
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    schema["title"] = format!("A line of packetloom bench {name}").into();
+    Some(schema)
+}

@@ -1,0 +1,112 @@
+//! JSON schemas of the lines that [`json`](crate::json) writes.
+
+use serde_json::{Map, Value, json};
+
+/// A field of some type: its name, its greatest value, and what it is.
+type Field = (&'static str, u64, &'static str);
+
+const PORT: u64 = u16::MAX as u64;
+const BYTE: u64 = u8::MAX as u64;
+const ANY: u64 = u64::MAX;
+
+const RECORD: &[Field] = &[
+    ("flowStartMilliseconds", ANY, "The time of the first packet, in milliseconds since 1970."),
+    ("flowEndMilliseconds", ANY, "The time of the last packet."),
+    ("sourceTransportPort", PORT, "The port of who began, 0 where there is none."),
+    ("destinationTransportPort", PORT, "The other port, 0 where there is none."),
+    ("protocolIdentifier", BYTE, "The protocol above IP."),
+    ("packetDeltaCount", ANY, "Packets of who began."),
+    ("octetDeltaCount", ANY, "Their IP bytes."),
+    ("reversePacketDeltaCount", ANY, "Packets of the other side."),
+    ("reverseOctetDeltaCount", ANY, "Their IP bytes."),
+    ("flowEndReason", 5, "Why the record ended, as IPFIX numbers it."),
+];
+
+const RECORD_IF_ANY: &[Field] = &[
+    ("reverseFlowStartMilliseconds", ANY, "The time of the other side's first packet, where there is one."),
+    ("reverseFlowEndMilliseconds", ANY, "The time of its last packet."),
+    ("tcpControlBits", PORT, "Of TCP: all flags that who began has sent."),
+    ("reverseTcpControlBits", PORT, "Of TCP: all flags that the other side has sent."),
+];
+
+const PACKET: &[Field] = &[
+    ("observationTimeMicroseconds", ANY, "The packet's time, in microseconds since 1970."),
+    ("protocolIdentifier", BYTE, "The protocol above IP."),
+    ("ipTotalLength", ANY, "Its IP bytes."),
+];
+
+const PACKET_IF_ANY: &[Field] = &[
+    ("sourceTransportPort", PORT, "Its source port, where it has one."),
+    ("destinationTransportPort", PORT, "Its destination port, where it has one."),
+    ("icmpTypeIPv4", BYTE, "Of ICMP: the type."),
+    ("icmpCodeIPv4", BYTE, "Of ICMP: the code."),
+    ("icmpTypeIPv6", BYTE, "Of ICMPv6: the type."),
+    ("icmpCodeIPv6", BYTE, "Of ICMPv6: the code."),
+    ("tcpControlBits", PORT, "Of TCP: the flags."),
+    ("mark", u32::MAX as u64, "The mark that rules gave it, if not 0."),
+];
+
+/// The fields as an object, addresses among them.
+fn object(required: &[Field], others: &[Field]) -> Value {
+    let mut properties = Map::new();
+    for (name, most, what) in required.iter().chain(others) {
+        let field = json!({ "type": "integer", "minimum": 0, "maximum": most, "description": what });
+        properties.insert((*name).into(), field);
+    }
+    properties.insert("ipVersion".into(), json!({ "enum": [4, 6], "description": "The version of IP." }));
+    for version in [4, 6] {
+        for side in ["source", "destination"] {
+            let format = format!("ipv{version}");
+            let address =
+                json!({ "type": "string", "format": format, "description": format!("The {side}.") });
+            properties.insert(format!("{side}IPv{version}Address"), address);
+        }
+    }
+    let mut required: Vec<_> = required.iter().map(|(name, ..)| *name).collect();
+    required.push("ipVersion");
+    let of_version = [4, 6].map(|version| {
+        let addresses = [format!("sourceIPv{version}Address"), format!("destinationIPv{version}Address")];
+        json!({ "required": addresses })
+    });
+    json!({ "type": "object", "properties": properties, "required": required, "oneOf": of_version })
+}
+
+fn titled(mut schema: Value, title: &str) -> Value {
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    schema["title"] = title.into();
+    schema
+}
+
+/// The schema of a flow record.
+pub fn flow_record() -> Value {
+    titled(object(RECORD, RECORD_IF_ANY), "A flow record, with IPFIX element names")
+}
+
+/// The schema of a line of the log of an access list.
+pub fn acl_log() -> Value {
+    let mut line = object(PACKET, PACKET_IF_ANY);
+    let count = |what: &str| json!({ "type": "integer", "minimum": 0, "description": what });
+    let text = |what: &str| json!({ "type": "string", "description": what });
+    for (name, schema) in [
+        ("frame", count("The number of the packet in the run, from 1.")),
+        ("action", json!({ "enum": ["permit", "deny"], "description": "What happened to it." })),
+        ("rule", count("The position of the rule in the list, from 0.")),
+        ("line", count("Its line in the rule file.")),
+        ("id", text("Its id, if it has one.")),
+        ("comment", text("Its comment, if it has one.")),
+        ("suppressed", count("Lines that the rate left out since the last one, if there are any.")),
+        ("fragment", json!({ "enum": ["first", "later"], "description": "Of a fragment: which one it is." })),
+    ] {
+        line["properties"][name] = schema;
+    }
+    if let Some(required) = line["required"].as_array_mut() {
+        required.extend(["frame", "action", "rule", "line"].map(Value::from));
+    }
+    // What the rate left out at the end.
+    let rest = json!({
+        "type": "object",
+        "properties": { "suppressed": count("Lines that the rate left out since the last one.") },
+        "required": ["suppressed"],
+    });
+    titled(json!({ "anyOf": [line, rest] }), "A line of the log of an access list")
+}
