@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use packetloom_io::capture::{FileReport, Findings, Truncation};
-use packetloom_io::port::{Arrivals, Departures};
+use packetloom_io::port::{Arrivals, Departures, PortBackend};
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 use packetloom_packet::FlowRecord;
@@ -103,6 +103,7 @@ impl Interface {
             ("left unread", self.arrivals.unread()),
             ("longer than 64 KiB", counts.oversized),
             ("not sound", counts.unsound),
+            ("dropped by the driver", counts.dropped_by_driver),
         ];
         let mut add = |name: String, count: u64| {
             if count > 0 {
@@ -121,9 +122,10 @@ impl Interface {
 
     /// For machines.
     pub fn json(&self) -> Value {
-        let Arrivals { interface, counts } = &self.arrivals;
+        let Arrivals { interface, backend, backend_reason, counts } = &self.arrivals;
         let mut value = json!({
             "name": interface,
+            "backend": backend.name(),
             "received": counts.received,
             "received_bytes": counts.received_bytes,
             "segments": counts.segments,
@@ -133,6 +135,12 @@ impl Interface {
             "unsound": counts.unsound,
             "outgoing": counts.outgoing,
         });
+        if let Some(reason) = backend_reason {
+            value["backend_reason"] = reason.as_str().into();
+        }
+        if *backend != PortBackend::AfPacket {
+            value["dropped_by_driver"] = counts.dropped_by_driver.into();
+        }
         if let Some(departures) = &self.departures {
             value["sent"] = departures.counts.sent.into();
             value["sent_bytes"] = departures.counts.sent_bytes.into();

@@ -10,5 +10,6 @@ mod guard;
 mod links;
 mod rings;
 mod through;
+mod xdp;
 
 use packetloom_testing::{ends, net};
