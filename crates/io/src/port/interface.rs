@@ -83,7 +83,8 @@ pub struct Options {
     pub outgoing: bool,
     /// Whether frames for others are received.
     pub promiscuous: bool,
-    /// Whether the kernel is kept from handling the frames by a [`Guard`]; only inline. AF_XDP takes them from the kernel in any case.
+    /// Whether the kernel is kept from handling the frames by a [`Guard`]; only inline. AF_XDP takes them from the kernel anyway, but for those
+    /// that the driver does not show to the XDP program.
     pub guard: bool,
 }
 
@@ -336,7 +337,8 @@ impl Port {
         let link_type = link_type(&link, options.mode)?;
         // First of all: what comes before the sockets are ready is lost, but nothing is handled twice.
         let guard = match options.mode {
-            Mode::Inline if options.guard && xdp.is_none() => Some(Guard::install(&options.interface)?),
+            // With AF_XDP as well: veth runs no program for queues that are added later.
+            Mode::Inline if options.guard => Some(Guard::install(&options.interface)?),
             _ => None,
         };
         let sockets = match xdp {

@@ -4,6 +4,7 @@
 //! with `PACKETLOOM_SWEEPS=1`.
 #![cfg(target_os = "linux")]
 
+mod flood;
 mod forwarder;
 mod frames;
 mod guard;

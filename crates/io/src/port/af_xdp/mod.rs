@@ -170,7 +170,7 @@ impl XdpSockets {
     pub(super) fn leave(&mut self) {
         if let Some(attached) = self.attached.take() {
             self.dropped += attached.redirect.lost().unwrap_or(0);
-            self.dropped_by_driver += attached.drops(&self.name);
+            self.dropped_by_driver += self.driver_drops(&attached);
         }
         lock(&self.transmit).replace(None);
     }
@@ -223,12 +223,23 @@ impl XdpSockets {
         statistics.dropped_by_driver = self.dropped_by_driver;
         if let Some(attached) = &self.attached {
             dropped += attached.redirect.lost()?;
-            statistics.dropped_by_driver += attached.drops(&self.name);
+            statistics.dropped_by_driver += self.driver_drops(attached);
         }
         statistics.dropped = dropped;
         let Statistics { received, oversized, unsound, .. } = *statistics;
         statistics.arrived = received + oversized + unsound + dropped + unread;
         Ok(())
+    }
+
+    /// Frames that the driver has dropped since the sockets were opened; none where it does not say.
+    fn driver_drops(&self, attached: &Attached) -> u64 {
+        let drops = ethtool::queue_drops(&attached.asking, &self.name).unwrap_or(0);
+        // A driver that runs the program counts those that sockets had no room for.
+        let by_sockets: u64 = match self.attachment {
+            Attachment::Native => self.queues.iter().map(|queue| queue.dropped().unwrap_or(0)).sum(),
+            Attachment::Generic => 0,
+        };
+        drops.saturating_sub(attached.drops_before).saturating_sub(by_sockets)
     }
 
     /// What sends, for all senders.
@@ -262,13 +273,6 @@ impl XdpSockets {
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> + Clone + use<'_> {
         let queues = if self.attached.is_some() { &self.queues[..] } else { &[] };
         queues.iter().map(Queue::as_fd)
-    }
-}
-
-impl Attached {
-    /// Frames that the driver has dropped since the sockets were opened; none where it does not say.
-    fn drops(&self, interface: &str) -> u64 {
-        ethtool::queue_drops(&self.asking, interface).unwrap_or(0).saturating_sub(self.drops_before)
     }
 }
 

@@ -10,7 +10,6 @@ use super::ring::{Consumer, Descriptor, Producer};
 use super::umem::Region;
 
 /// The rings and the memory by which a queue's frames come.
-#[derive(Debug)]
 pub(super) struct Receiving {
     region: Region,
     fill: Producer<u64>,
@@ -194,6 +193,12 @@ impl Receiving {
             self.returning.pop();
         }
         self.fill.publish();
+    }
+}
+
+impl std::fmt::Debug for Receiving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Receiving").field("region", &self.region).finish_non_exhaustive()
     }
 }
 

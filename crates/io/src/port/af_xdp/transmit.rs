@@ -40,7 +40,6 @@ pub(in super::super) struct Transmit {
 }
 
 /// The rings and the memory by which frames leave.
-#[derive(Debug)]
 pub(super) struct Sending {
     wake: Box<dyn Wake>,
     region: Region,
@@ -384,6 +383,15 @@ impl Sending {
         }
         self.completed.advance(available);
         self.completed.publish();
+    }
+}
+
+impl Debug for Sending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sending")
+            .field("wake", &self.wake)
+            .field("free", &self.free.len())
+            .finish_non_exhaustive()
     }
 }
 
