@@ -15,6 +15,7 @@ use packetloom_device::Id;
 use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Workers};
 use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::{MAX_PACKETS, Placement};
+use packetloom_io::port::Backend;
 use packetloom_nf::units::{self, Bounded, MaxFlows, Span};
 use packetloom_packet::Key;
 
@@ -138,6 +139,25 @@ pub(crate) struct DevicesArgs {
     pub(crate) json: bool,
 }
 
+/// How the kernel hands over packets of interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum BackendChoice {
+    Auto,
+    AfXdp,
+    AfPacket,
+}
+
+impl From<BackendChoice> for Backend {
+    fn from(choice: BackendChoice) -> Self {
+        match choice {
+            BackendChoice::Auto => Self::Auto,
+            BackendChoice::AfXdp => Self::AfXdp,
+            BackendChoice::AfPacket => Self::AfPacket,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = CAPTURES)]
 pub(crate) struct RunArgs {
@@ -153,6 +173,10 @@ pub(crate) struct RunArgs {
     /// Send what passes from one of two interfaces out of the other one, in the kernel's place
     #[arg(long, requires = "interface")]
     pub(crate) inline: bool,
+    /// How the kernel hands over packets with --inline: by packet sockets (af_packet, the default), by AF_XDP sockets (af_xdp), or by the
+    /// latter where both drivers run XDP programs (auto). AF_XDP also needs CAP_BPF
+    #[arg(long, value_name = "BACKEND", value_enum, requires = "interface")]
+    pub(crate) backend: Option<BackendChoice>,
     /// Write packets that pass to this pcap file instead of the chain file's sink
     #[arg(short = 'w', value_name = "CAPTURE")]
     pub(crate) write: Option<PathBuf>,

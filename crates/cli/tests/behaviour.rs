@@ -480,6 +480,11 @@ fn help_man_pages_completions_and_schema_come_from_the_definitions() {
     );
     assert_eq!(functions[0]["required"], serde_json::json!(["nf", "rules"]));
     assert_eq!(schema["properties"]["run"]["additionalProperties"], false);
+    let source = schema["properties"]["source"].to_string();
+    assert!(
+        ["backend", "auto", "af_packet", "af_xdp"].iter().all(|word| source.contains(&format!("\"{word}\"")))
+    );
+    assert!(succeed(packetloom().args(["run", "--help"])).contains("--backend <BACKEND>"));
 }
 
 #[test]

@@ -29,7 +29,7 @@ use std::str::FromStr;
 
 use packetloom_classify::formats::did_you_mean;
 use packetloom_device::Id;
-use packetloom_io::port::Mode;
+use packetloom_io::port::{Backend, Mode};
 use packetloom_nf::registry::{FUNCTIONS, Registration};
 use packetloom_nf::units::{Bounded, Span};
 use packetloom_nf::{Config, Context, Prepared, RuleName, Watch, acl, flows};
@@ -75,8 +75,8 @@ pub struct Settings {
 pub enum Origin {
     /// Pcap or pcapng files, folders of them, or patterns, as [`Selection::of`](packetloom_io::capture::Selection::of) takes them.
     Captures(Vec<PathBuf>),
-    /// Network interfaces, and what is done with their frames.
-    Interfaces(Vec<String>, Mode),
+    /// Network interfaces, what is done with their frames, and how the kernel hands these over.
+    Interfaces(Vec<String>, Mode, Backend),
 }
 
 impl Origin {
@@ -84,13 +84,20 @@ impl Origin {
     ///
     /// # Errors
     ///
-    /// A name stands twice, or there are not two of them inline.
-    pub fn interfaces(names: Vec<String>, mode: Mode) -> Result<Self, String> {
+    /// A name stands twice, there are not two of them inline, or the backend takes from the kernel what is only to be looked at.
+    pub fn interfaces(names: Vec<String>, mode: Mode, backend: Backend) -> Result<Self, String> {
         if let Some((_, name)) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
             return Err(format!("interface {name:?} is named twice; expected different interfaces"));
         }
+        if (mode, backend) == (Mode::Monitor, Backend::AfXdp) {
+            return Err("backend \"af_xdp\" without mode \"inline\": the kernel would not get the packets that are only to be looked at; \
+                 expected \"af_packet\" or \"auto\""
+                .into());
+        }
         match (mode, names.len()) {
-            (Mode::Inline, 2) | (Mode::Monitor, 1..=MAX_INTERFACES) => Ok(Self::Interfaces(names, mode)),
+            (Mode::Inline, 2) | (Mode::Monitor, 1..=MAX_INTERFACES) => {
+                Ok(Self::Interfaces(names, mode, backend))
+            }
             (Mode::Inline, count) => Err(format!(
                 "mode \"inline\" with {count} {}; expected two: what passes from one leaves by the other",
                 if count == 1 { "interface" } else { "interfaces" }
@@ -113,15 +120,22 @@ impl Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paths = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect();
-        let (names, mode) = match self {
-            Self::Captures(captures) => (&paths(captures), &Mode::Monitor),
-            Self::Interfaces(names, mode) => (names, mode),
+        let (names, mode, backend) = match self {
+            Self::Captures(captures) => (&paths(captures), &Mode::Monitor, &Backend::AfPacket),
+            Self::Interfaces(names, mode, backend) => (names, mode, backend),
         };
         match &names[..] {
             [rest @ .., last] if !rest.is_empty() => write!(f, "{} and {last}", rest.join(", "))?,
             names => f.write_str(&names.concat())?,
         }
-        if *mode == Mode::Inline { f.write_str(", inline") } else { Ok(()) }
+        if *mode == Mode::Inline {
+            f.write_str(", inline")?;
+        }
+        match backend {
+            Backend::AfPacket => Ok(()),
+            Backend::AfXdp => f.write_str(", backend af_xdp"),
+            Backend::Auto => f.write_str(", backend auto"),
+        }
     }
 }
 
@@ -140,6 +154,8 @@ pub struct Source {
     pub interface: Option<Names>,
     /// What is done with packets of interfaces; monitor unless given.
     pub mode: Option<SourceMode>,
+    /// How the kernel hands over packets of interfaces; af_packet unless given.
+    pub backend: Option<SourceBackend>,
 }
 
 /// One capture or several.
@@ -172,9 +188,35 @@ pub enum SourceMode {
     Inline,
 }
 
+/// How the kernel hands over packets of network interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceBackend {
+    /// AF_XDP where both drivers run XDP programs and the mode is inline, else packet sockets.
+    Auto,
+    /// Packet sockets.
+    AfPacket,
+    /// AF_XDP sockets; only inline. The drivers run the XDP program, or else the kernel does.
+    AfXdp,
+}
+
+impl From<SourceBackend> for Backend {
+    fn from(backend: SourceBackend) -> Self {
+        match backend {
+            SourceBackend::Auto => Self::Auto,
+            SourceBackend::AfPacket => Self::AfPacket,
+            SourceBackend::AfXdp => Self::AfXdp,
+        }
+    }
+}
+
 impl Source {
     /// What it names.
     fn origin(self, context: Context<'_>) -> Result<Option<Origin>, String> {
+        let backend = self.backend.map(Backend::from);
+        if backend.is_some() && self.interface.is_none() {
+            return Err("backend without interface; expected interface = [\"eth0\", \"eth1\"]".into());
+        }
         match (self.capture, self.interface, self.mode) {
             (Some(_), Some(_), _) => Err("both capture and interface; expected one of them".into()),
             (_, None, Some(_)) => {
@@ -200,7 +242,7 @@ impl Source {
                     Some(SourceMode::Inline) => Mode::Inline,
                     Some(SourceMode::Monitor) | None => Mode::Monitor,
                 };
-                Origin::interfaces(names, mode).map(Some)
+                Origin::interfaces(names, mode, backend.unwrap_or_default()).map(Some)
             }
         }
     }

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use packetloom_io::capture::{FileReport, Findings, Truncation};
-use packetloom_io::port::{Arrivals, Departures};
+use packetloom_io::port::{Arrivals, Departures, PortBackend};
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 use packetloom_nf::meter::{self, MeterReport};
@@ -112,6 +112,7 @@ impl Interface {
             ("left unread", self.arrivals.unread()),
             ("longer than 64 KiB", counts.oversized),
             ("not sound", counts.unsound),
+            ("dropped by the driver", counts.dropped_by_driver),
         ];
         let mut add = |name: String, count: u64| {
             if count > 0 {
@@ -130,10 +131,14 @@ impl Interface {
 
     /// For machines.
     fn summary(&self) -> InterfaceSummary {
-        let Arrivals { interface, counts } = &self.arrivals;
+        let Arrivals { interface, backend, backend_reason, counts } = &self.arrivals;
         let departures = self.departures.as_ref();
+        let of_driver = (*backend != PortBackend::AfPacket).then_some(counts.dropped_by_driver);
         InterfaceSummary {
             name: interface.to_string(),
+            backend: backend.name(),
+            backend_reason: backend_reason.clone(),
+            dropped_by_driver: of_driver,
             received: counts.received,
             received_bytes: counts.received_bytes,
             segments: counts.segments,
@@ -154,6 +159,11 @@ impl Interface {
 pub(crate) struct InterfaceSummary {
     /// Its name.
     name: String,
+    /// How the kernel handed over packets: af_packet, af_xdp_native, af_xdp_generic.
+    backend: &'static str,
+    /// Why it was not what would be better, where that is so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backend_reason: Option<String>,
     /// Packets that came in by it.
     received: u64,
     /// Their bytes on the wire.
@@ -170,6 +180,9 @@ pub(crate) struct InterfaceSummary {
     unsound: u64,
     /// Packets that the machine itself sent, which are left out.
     outgoing: u64,
+    /// With AF_XDP: packets that the driver's queues had no room for, by its own counters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dropped_by_driver: Option<u64>,
     /// Inline: packets that left by it.
     #[serde(skip_serializing_if = "Option::is_none")]
     sent: Option<u64>,

@@ -191,7 +191,7 @@ impl fmt::Display for Plan {
             writeln!(f, "flows     {used}")?;
         }
         let none = match &settings.source {
-            Some(Origin::Interfaces(_, Mode::Inline)) => {
+            Some(Origin::Interfaces(_, Mode::Inline, _)) => {
                 "none: packets that pass leave by the other interface"
             }
             _ => "none: packets that pass are counted",

@@ -165,6 +165,14 @@ pub enum Error {
         /// What is in the way, or missing.
         reason: String,
     },
+    /// An interface cannot be used by AF_XDP sockets.
+    #[error("{interface}: cannot use AF_XDP: {reason}")]
+    Xdp {
+        /// The interface.
+        interface: String,
+        /// What is in the way, or missing.
+        reason: String,
+    },
     /// The kernel does not tell about network interfaces.
     #[error("cannot ask for network interfaces: {source}")]
     Links {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use packetloom_engine::chain::{PolicyAction, Run, Settings};
 use packetloom_engine::run::Life;
 use packetloom_engine::{Chain, Outcome, Plan};
+use packetloom_io::port::Backend;
 use packetloom_nf::{Config, Context, meter};
 
 use super::files::Files;
@@ -16,7 +17,7 @@ use crate::control::{Controlled, Server};
 use crate::{Done, talk};
 
 pub(crate) fn run(args: MeterArgs) -> Done {
-    let source = origin(&args.read, &args.interface, false)?.map(select).transpose()?;
+    let source = origin(&args.read, &args.interface, false, Backend::AfPacket)?.map(select).transpose()?;
     let captures = source.as_ref().map_or(&[][..], |source| source.captures());
     let files = Files::default().captures(Some("-r"), captures).output("-o", Some(&args.output));
     let files = files.output("--summary", args.summary.as_deref());

@@ -27,7 +27,7 @@ use packetloom_io::Source;
 use packetloom_io::capture::{CaptureSeries, CaptureWriter, FileReport, PcapngWriter, Resolution, Selection};
 use packetloom_io::input::Stop;
 use packetloom_io::output::{Output, removed_parts};
-use packetloom_io::port::{Egress, Ingress, Mode};
+use packetloom_io::port::{Backend, Egress, Ingress, Mode};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::statistics::{Asked, Reporter};
@@ -57,13 +57,18 @@ struct Signals {
 }
 
 /// What the command line says of where packets come from.
-fn origin(read: &[PathBuf], interfaces: &[String], inline: bool) -> Result<Option<Origin>, Failure> {
+fn origin(
+    read: &[PathBuf],
+    interfaces: &[String],
+    inline: bool,
+    backend: Backend,
+) -> Result<Option<Origin>, Failure> {
     match (read, interfaces) {
         ([_, ..], _) => Ok(Some(Origin::Captures(read.into()))),
         ([], []) => Ok(None),
         ([], names) => {
             let mode = if inline { Mode::Inline } else { Mode::Monitor };
-            let source = Origin::interfaces(names.to_vec(), mode);
+            let source = Origin::interfaces(names.to_vec(), mode, backend);
             source.map(Some).map_err(|why| Failure::Usage(format!("-i: {why}")))
         }
     }
@@ -108,6 +113,8 @@ struct Opened {
     name: String,
     /// Its bytes, where that is known.
     total: Option<u64>,
+    /// How the kernel hands over packets, where that was to be chosen.
+    backend: Option<&'static str>,
     /// That of its times.
     resolution: Resolution,
 }
@@ -118,17 +125,19 @@ fn open(origin: &Origin, stop: &Stop) -> Result<Opened, Failure> {
             let capture = CaptureSeries::open(paths, stop)?;
             Ok(Opened {
                 egress: None,
+                backend: None,
                 name: capture.name().to_owned(),
                 total: capture.total(),
                 resolution: capture.resolution(),
                 source: Box::new(capture),
             })
         }
-        Origin::Interfaces(names, mode) => {
-            let ingress = Ingress::open(names, *mode)?;
+        Origin::Interfaces(names, mode, backend) => {
+            let ingress = Ingress::open(names, *mode, *backend)?;
             let egress = (*mode == Mode::Inline).then(|| Egress::new(ingress.senders()));
             Ok(Opened {
                 egress,
+                backend: (*backend != Backend::AfPacket).then(|| ingress.backend().name()),
                 name: origin.to_string(),
                 total: None,
                 resolution: Resolution::Nanos,
@@ -182,7 +191,7 @@ fn execute(
     tell_of_removed();
     let is_capture = capture.is_some();
     let opened = capture.map_or_else(|| open(origin, &stop), Ok)?;
-    let Opened { source, egress, name, total, .. } = opened;
+    let Opened { source, egress, name, total, backend, .. } = opened;
     outputs.egress = egress;
     if !is_capture {
         outputs.appear()?;
@@ -200,7 +209,8 @@ fn execute(
     })?;
     if !is_capture {
         // Last of all: whoever waits for it may send signals from then on.
-        talk::say(&format!("packetloom: receiving from {origin}\n"));
+        let backend = backend.map(|backend| format!(" ({backend})")).unwrap_or_default();
+        talk::say(&format!("packetloom: receiving from {origin}{backend}\n"));
     }
     let mut progress = |bytes, packets| {
         position.store(bytes, Ordering::Relaxed);

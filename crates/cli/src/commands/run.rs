@@ -7,6 +7,7 @@ use std::time::Duration;
 use packetloom_engine::run::{Control, Life, Saving};
 use packetloom_engine::{Chain, Outcome, Plan, State};
 use packetloom_io::output::Output;
+use packetloom_io::port::Backend;
 use signal_hook::consts::SIGHUP;
 
 use super::files::Files;
@@ -105,7 +106,12 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
             own.clone_from(by);
         }
     };
-    if let Some(source) = origin(&args.read, &args.interface, args.inline)? {
+    if let Some(source) = origin(
+        &args.read,
+        &args.interface,
+        args.inline,
+        args.backend.map_or(Backend::AfPacket, Backend::from),
+    )? {
         settings.source = Some(source);
     }
     replace(&mut settings.sink, &args.write);

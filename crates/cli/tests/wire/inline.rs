@@ -10,7 +10,7 @@ use packetloom_testing::amount;
 use packetloom_testing::ends::{echo, ping, transfer};
 use packetloom_testing::net::{CLIENT, Net, SERVER, ip};
 
-use crate::product::{Product, count, packets};
+use crate::product::{BACKENDS, Product, count, packets};
 
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
 const CHAIN: &str = "\
@@ -143,7 +143,7 @@ fn load() -> Load {
     }
 }
 
-fn everything_works(arguments: &str, forwards: bool, load: Load) {
+fn everything_works(backend: &str, arguments: &str, forwards: bool, load: Load) {
     let Some(net) = Net::new() else { return };
     if forwards {
         // The kernel would forward, had it the packets.
@@ -151,7 +151,7 @@ fn everything_works(arguments: &str, forwards: bool, load: Load) {
         net.product.ip("addr add 10.9.0.8/24 dev pa").expect("an address");
         net.product.ip("addr add 10.9.0.9/24 dev pb").expect("an address");
     }
-    let mut product = Product::inline(&net.product, CHAIN, &[("rules", &rules())], arguments);
+    let mut product = Product::inline_by(backend, &net.product, CHAIN, &[("rules", &rules())], arguments);
     product.wait_until_ready(&net);
     for address in SERVER {
         ping(&net, address, 10).expect("answered");
@@ -182,7 +182,10 @@ fn everything_works(arguments: &str, forwards: bool, load: Load) {
     }
     for interface in summary["interfaces"].as_array().expect("two") {
         assert_eq!(count(interface, "/oversized") + count(interface, "/unsound"), 0, "{interface:#}");
-        assert!(count(interface, "/segments") > count(interface, "/received"), "giants: {interface:#}");
+        let has_giants = count(interface, "/segments") > count(interface, "/received");
+        assert_eq!(has_giants, backend == "af_packet", "{interface:#}");
+        let used = interface["backend"].as_str().expect("a name");
+        assert_eq!(used, if backend == "af_packet" { "af_packet" } else { "af_xdp_native" });
     }
     let metered = count(summary, "/functions/3/counted_packets");
     assert_eq!(packets(&done.records), metered);
@@ -191,17 +194,23 @@ fn everything_works(arguments: &str, forwards: bool, load: Load) {
 
 #[test]
 fn everything_works_through_a_chain() {
-    everything_works("--workers 1", false, load());
+    everything_works("af_packet", "--workers 1", false, load());
+}
+
+#[test]
+fn everything_works_by_af_xdp() {
+    everything_works("af_xdp", "--workers 1", true, load());
+    everything_works("auto", "--workers 3", false, load());
 }
 
 #[test]
 fn everything_works_through_a_chain_of_three_workers() {
-    everything_works("--workers 3", false, load());
+    everything_works("af_packet", "--workers 3", false, load());
 }
 
 #[test]
 fn the_kernel_forwards_nothing_meanwhile() {
-    everything_works("--workers 2", true, load());
+    everything_works("af_packet", "--workers 2", true, load());
 }
 
 /// A list and functions with state on a device, the meter on a core. Few bytes: devices that are cores take some 20 MB a second.
@@ -209,25 +218,29 @@ fn the_kernel_forwards_nothing_meanwhile() {
 fn everything_works_through_a_chain_on_a_device() {
     for device in packetloom_testing::devices() {
         let load = Load { requests: 50, alone: 8 << 20, beside: 2 << 20 };
-        everything_works(&format!("--device {device} --max-latency 1ms"), false, load);
+        everything_works("af_packet", &format!("--device {device} --max-latency 1ms"), false, load);
     }
 }
 
 /// Destinations are rewritten while senders leave checksums to be finished and packets to be cut.
 #[test]
 fn connections_to_a_service_reach_its_backend() {
+    BACKENDS.into_iter().for_each(a_service_is_reached);
+}
+
+fn a_service_is_reached(backend: &str) {
     let Some(net) = Net::new() else { return };
     let mac = net.server.mac("s0").map(|byte| format!("{byte:02x}")).join(":");
     let services = [("10.9.0.100", "10.9.0.2"), ("fd09::100", "fd09::2")];
     let mut chain = "[[chain]]\nnf = \"balancer\"\nreturns = true\n".to_owned();
-    for (service, backend) in services {
+    for (service, server) in services {
         net.client.ip(&format!("neigh add {service} lladdr {mac} dev c0")).expect("added");
         let _ = write!(
             chain,
-            "[[chain.services]]\naddress = \"{service}\"\nport = 8080\nbackends = [{{ address = \"{backend}\", port = 9090 }}]\n"
+            "[[chain.services]]\naddress = \"{service}\"\nport = 8080\nbackends = [{{ address = \"{server}\", port = 9090 }}]\n"
         );
     }
-    let product = Product::inline(&net.product, &chain, &[], "-w passed.pcap");
+    let product = Product::inline_by(backend, &net.product, &chain, &[], "-w passed.pcap");
     let len = amount(4 << 20, 256 << 20);
     for (service, _) in services {
         let any: IpAddr = if service.contains(':') { "::" } else { "0.0.0.0" }.parse().expect("an address");

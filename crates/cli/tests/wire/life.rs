@@ -10,7 +10,7 @@ use packetloom_testing::net::{Net, SERVER, run};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::process::Signal;
 
-use crate::product::{Product, count, interfaces, sum};
+use crate::product::{BACKENDS, Product, count, interfaces, sum};
 
 const CHAIN: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n[[chain]]\nnf = \"counter\"\n";
 const PERMIT: &str = "permit any from any to any\n";
@@ -200,8 +200,12 @@ fn a_run_on_a_device_says_and_does_what_there_is_without_packets() {
 
 #[test]
 fn links_go_and_come_back() {
+    BACKENDS.into_iter().for_each(links_of_a_backend_go_and_come_back);
+}
+
+fn links_of_a_backend_go_and_come_back(backend: &str) {
     let Some(net) = Net::new() else { return };
-    let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
+    let mut product = Product::inline_by(backend, &net.product, CHAIN, &[("rules", PERMIT)], "");
     ping(&net, SERVER[0], 3).expect("answered");
     // The other end of a link, which shows by its carrier alone.
     net.server.ip("link set s0 down").expect("down");
@@ -255,8 +259,12 @@ fn wait_for_tables(net: &Net, are_right: impl Fn(&str) -> bool) {
 /// Another namespace gives an interface back with the number that it had.
 #[test]
 fn an_interface_comes_back_with_its_number() {
+    BACKENDS.into_iter().for_each(an_interface_of_a_backend_comes_back);
+}
+
+fn an_interface_of_a_backend_comes_back(backend: &str) {
     let Some(net) = Net::new() else { return };
-    let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
+    let mut product = Product::inline_by(backend, &net.product, CHAIN, &[("rules", PERMIT)], "");
     let index = || net.product.show("pa").split(':').next().expect("a number").to_owned();
     for round in 0..2 {
         let before = index();
@@ -278,9 +286,13 @@ fn an_interface_comes_back_with_its_number() {
 /// The kernel's own handling stays off where an interface is renamed, and is not touched where another one gets its name.
 #[test]
 fn a_renamed_interface_stays_in_use() {
+    BACKENDS.into_iter().for_each(a_renamed_interface_of_a_backend_stays);
+}
+
+fn a_renamed_interface_of_a_backend_stays(backend: &str) {
     let Some(net) = Net::new() else { return };
     net.product.ip("addr add 10.9.0.8/24 dev pa").expect("an address");
-    let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
+    let mut product = Product::inline_by(backend, &net.product, CHAIN, &[("rules", PERMIT)], "");
     let is_used = |name: &str| {
         ping(&net, SERVER[0], 3).expect("answered through the chain");
         ping(&net, "10.9.0.8", 1).expect_err("the kernel has nothing");
@@ -315,9 +327,13 @@ fn a_renamed_interface_stays_in_use() {
 
 #[test]
 fn a_run_that_is_killed_leaves_the_kernel_as_it_was() {
+    BACKENDS.into_iter().for_each(a_killed_run_of_a_backend_leaves_nothing);
+}
+
+fn a_killed_run_of_a_backend_leaves_nothing(backend: &str) {
     let Some(net) = Net::new() else { return };
     run("nft", "--version").expect("nft is installed");
-    let product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
+    let product = Product::inline_by(backend, &net.product, CHAIN, &[("rules", PERMIT)], "");
     ping(&net, SERVER[0], 3).expect("answered");
     assert!(["pa", "pb"].iter().all(|name| tables(&net).contains(&format!("packetloom-{name}"))));
     product.kill();

@@ -66,6 +66,22 @@ fn several_interfaces_are_one_stream() {
     assert_eq!(count(&done.summary, "/functions/0/connections/udp/replied"), 2, "{:#}", done.summary);
 }
 
+/// A monitor leaves packets to the kernel, whatever would be fastest; it is said of each interface what was used.
+#[test]
+fn a_monitor_that_may_choose_uses_packet_sockets() {
+    let Some(net) = Net::new() else { return };
+    bridge(&net);
+    let chain = "[source]\ninterface = [\"pa\", \"pb\"]\nbackend = \"auto\"\n";
+    let product = Product::start(&net.product, &[("chain.toml", chain)], "run chain.toml");
+    ping(&net, SERVER[0], 3).expect("answered");
+    let done = product.stop();
+    for interface in done.summary["interfaces"].as_array().expect("two") {
+        assert_eq!(interface["backend"], "af_packet", "{interface:#}");
+        let reason = interface["backend_reason"].as_str().expect("a reason");
+        assert!(reason.contains("a monitor must leave packets to the kernel"), "{interface:#}");
+    }
+}
+
 /// What is looked at passes all the same, whatever the chain says of it.
 #[test]
 fn a_monitor_drops_nothing() {
@@ -100,6 +116,9 @@ fn what_cannot_be_opened_is_named() {
         ("interface = 3", "expected a name in quotes"),
         ("mode = \"inline\"", "mode without interface"),
         ("interface = \"pa\"\nmode = \"bridge\"", "`monitor` or `inline`"),
+        ("backend = \"af_xdp\"", "backend without interface"),
+        ("interface = \"pa\"\nbackend = \"af_xdp\"", "the kernel would not get the packets"),
+        ("interface = \"pa\"\nbackend = \"dpdk\"", "`af_packet`"),
     ] {
         std::fs::write(&path, format!("[source]\n{source}\n")).expect("written");
         let output = in_product(&["run", chain]);
@@ -112,6 +131,16 @@ fn what_cannot_be_opened_is_named() {
                     | text.contains("chain.toml:3"),
             "{text}"
         );
+    }
+    for (arguments, expected) in [
+        (&["--backend", "af_xdp"][..], "--interface"),
+        (&["-i", "pa", "--backend", "af_xdp"], "the kernel would not get the packets"),
+        (&["-i", "pa", "-i", "pb", "--inline", "--backend", "dpdk"], "af_xdp"),
+    ] {
+        std::fs::write(&path, "").expect("written");
+        let output = in_product(&[&["run", chain], arguments].concat());
+        let text = stderr(&output);
+        assert!(output.status.code() == Some(2) && text.contains(expected), "{text}");
     }
     // One at a time, inline.
     std::fs::write(&path, "[source]\ninterface = [\"pa\", \"pb\"]\nmode = \"inline\"\n").expect("written");

@@ -16,6 +16,9 @@ use crate::support;
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How the kernel hands over frames, inline.
+pub(crate) const BACKENDS: [&str; 2] = ["af_packet", "af_xdp"];
+
 /// A run of the command.
 pub(crate) struct Product {
     child: Child,
@@ -69,7 +72,20 @@ impl Product {
         files: &[(&str, &str)],
         arguments: &str,
     ) -> Self {
-        let chain = format!("[source]\ninterface = [\"pa\", \"pb\"]\nmode = \"inline\"\n{chain}");
+        Self::inline_by(BACKENDS[0], namespace, chain, files, arguments)
+    }
+
+    /// The same by another backend.
+    pub(crate) fn inline_by(
+        backend: &str,
+        namespace: &Namespace,
+        chain: &str,
+        files: &[(&str, &str)],
+        arguments: &str,
+    ) -> Self {
+        let chain = format!(
+            "[source]\ninterface = [\"pa\", \"pb\"]\nmode = \"inline\"\nbackend = \"{backend}\"\n{chain}"
+        );
         let files = [files, &[("chain.toml", &*chain)]].concat();
         Self::start(namespace, &files, &format!("run chain.toml {arguments}"))
     }

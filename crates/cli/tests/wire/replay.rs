@@ -7,7 +7,7 @@ use std::path::Path;
 use packetloom_testing::net::Net;
 
 use crate::link::{Link, from_capture};
-use crate::product::{Product, count, interfaces};
+use crate::product::{BACKENDS, Product, count, interfaces};
 use crate::support::{self, frames, packets, parts};
 
 /// Cases whose token buckets hang on milliseconds between packets.
@@ -39,9 +39,10 @@ fn over_links(
     link: &mut Link,
     files: &[(&str, &str)],
     all: &[Vec<u8>],
+    backend: &str,
     workers: usize,
 ) -> (Vec<Vec<u8>>, serde_json::Value) {
-    let arguments = format!("run chain.toml -i pa -i pb --inline --workers {workers}");
+    let arguments = format!("run chain.toml -i pa -i pb --inline --backend {backend} --workers {workers}");
     let mut product = Product::start(&net.product, files, &arguments);
     let came = link.send(&mut product, all);
     let done = product.stop();
@@ -90,14 +91,14 @@ fn cases_have_the_same_verdicts_over_links() {
         }
         fs::write(workdir.path().join("in.pcap"), &capture).expect("written");
         let expected = from_capture(workdir.path(), &["-r", "in.pcap"]);
-        for workers in [1, 2] {
+        for (backend, workers) in [("af_packet", 1), ("af_packet", 2), ("af_xdp", 1)] {
             if workers > 1 && SHARED.contains(&name) {
                 shared.push(name.to_owned());
                 continue;
             }
-            let found = over_links(&net, &mut link, &files, &frames(&capture), workers);
+            let found = over_links(&net, &mut link, &files, &frames(&capture), backend, workers);
             if found != expected {
-                failed.insert(format!("{name}, {workers}"), (found, expected.clone()));
+                failed.insert(format!("{name}, {backend}, {workers}"), (found, expected.clone()));
             }
             tried += 1;
         }
@@ -105,7 +106,7 @@ fn cases_have_the_same_verdicts_over_links() {
     // Nothing else is left out, and none of these is gone.
     assert_eq!((not_whole, by_time, shared), (names_of(NOT_WHOLE), names_of(BY_TIME), names_of(SHARED)));
     assert!(failed.is_empty(), "{:?}: {failed:?}", failed.keys());
-    assert!(tried > 40, "{tried}");
+    assert!(tried > 60, "{tried}");
 }
 
 #[test]
@@ -123,10 +124,10 @@ fn the_example_has_the_same_verdicts_over_links() {
     }
     fs::write(folder.path().join("in.pcap"), &capture).expect("written");
     let expected = from_capture(folder.path(), &["-r", "in.pcap"]);
-    for workers in [1, 3] {
-        let found = over_links(&net, &mut link, &files, &frames(&capture), workers);
-        assert_eq!(found.1, expected.1, "{workers} workers");
-        assert_eq!(found.0.len(), expected.0.len(), "{workers} workers");
+    for (backend, workers) in BACKENDS.into_iter().flat_map(|backend| [(backend, 1), (backend, 3)]) {
+        let found = over_links(&net, &mut link, &files, &frames(&capture), backend, workers);
+        assert_eq!(found.1, expected.1, "{backend}, {workers} workers");
+        assert_eq!(found.0.len(), expected.0.len(), "{backend}, {workers} workers");
         assert!(found.0 == expected.0, "other bytes");
     }
 }

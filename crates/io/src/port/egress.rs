@@ -39,7 +39,7 @@ impl Departures {
     /// Frames that were not sent, by reason.
     pub fn not_sent(&self) -> [(&'static str, u64); 6] {
         [
-            ("no_room", self.no_room),
+            ("no_room", self.no_room + self.counts.dropped),
             ("down", self.down),
             ("gone", self.gone),
             ("too_long", self.counts.too_long + self.long_segments),

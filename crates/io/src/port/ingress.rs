@@ -6,7 +6,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use packetloom_packet::{Batch, PortNames, Timestamp};
 
-use super::{LinkMonitor, Mode, Options, Port, PortState, ReceiveBuffer, Sender, Statistics, wait};
+use super::{
+    Backend, LinkMonitor, Mode, Options, Port, PortBackend, PortState, ReceiveBuffer, Sender, Statistics,
+    wait,
+};
 use crate::Error;
 use crate::source::{Polled, Source};
 
@@ -22,6 +25,10 @@ const EVENTS_EVERY: Duration = Duration::from_millis(50);
 pub struct Arrivals {
     /// Name of the interface.
     pub interface: String,
+    /// How the kernel hands over its frames.
+    pub backend: PortBackend,
+    /// Why it is not done in a way that would be better, where that was to be chosen.
+    pub backend_reason: Option<String>,
     /// Frames and bytes.
     pub counts: Statistics,
 }
@@ -58,17 +65,46 @@ impl Ingress {
     /// # Errors
     ///
     /// As [`Port::open`], and [`Error::Links`] where the kernel does not tell of link events.
-    pub fn open(interfaces: &[String], mode: Mode) -> Result<Self, Error> {
+    pub fn open(interfaces: &[String], mode: Mode, backend: Backend) -> Result<Self, Error> {
         // Before the ports: what happens to them from then on is not missed.
         let monitor = LinkMonitor::open()?;
-        let ports = interfaces.iter().zip(0..).map(|(interface, number)| {
-            let mut options = Options::new(interface, mode);
-            options.number = number;
-            options.outgoing = mode == Mode::Monitor;
-            Port::open(&options)
-        });
-        let ports: Vec<_> = ports.collect::<Result<_, Error>>()?;
+        let open = |backend, reason: Option<String>| {
+            let ports = interfaces.iter().zip(0..).map(|(interface, number)| {
+                let mut options = Options::new(interface, mode);
+                options.number = number;
+                options.backend = backend;
+                options.outgoing = mode == Mode::Monitor;
+                Port::open(&options).map(|port| match &reason {
+                    Some(reason) => port.because(reason.clone()),
+                    None => port,
+                })
+            });
+            ports.collect::<Result<Vec<_>, Error>>()
+        };
+        let mut ports = open(backend, None)?;
+        let without_xdp = ports.iter().find(|port| port.backend() == PortBackend::AfPacket);
+        let reason =
+            without_xdp.and_then(|port| Some(format!("{}: {}", port.interface(), port.backend_reason()?)));
+        if backend == Backend::Auto
+            && ports.iter().any(|port| port.backend() != PortBackend::AfPacket)
+            && reason.is_some()
+        {
+            // Giants that come by a packet socket could not leave by AF_XDP.
+            drop(ports);
+            ports = open(Backend::AfPacket, reason)?;
+        }
         let mut notices = VecDeque::new();
+        for port in ports.iter().filter(|_| mode == Mode::Inline) {
+            let Some(reason) = port.backend_reason() else { continue };
+            notices.push_back(match port.backend() {
+                PortBackend::AfPacket => format!("{}: packet sockets, not AF_XDP: {reason}", port.interface()),
+                _ => format!(
+                    "{}: the kernel runs the XDP program, not the driver: {reason}; frames longer than the MTU, which local \
+                     senders leave uncut, are dropped",
+                    port.interface()
+                ),
+            });
+        }
         if let (Mode::Inline, [a, b]) = (mode, &ports[..])
             && a.mtu() != b.mtu()
         {
@@ -91,6 +127,12 @@ impl Ingress {
             names: interfaces.iter().map(|name| Some(name.as_str().into())).collect(),
             notices,
         })
+    }
+
+    /// How the kernel hands over frames of the ports; where they differ, in the way that is the last resort of some.
+    pub fn backend(&self) -> PortBackend {
+        let backends = self.ports.iter().map(Port::backend);
+        backends.max_by_key(|&backend| backend == PortBackend::AfXdpGeneric).unwrap_or(PortBackend::AfPacket)
     }
 
     /// The ports, by number.
@@ -204,7 +246,12 @@ impl Source for Ingress {
 
     fn arrivals(&mut self) -> Result<Vec<Arrivals>, Error> {
         let arrivals = |port: &mut Port| {
-            Ok(Arrivals { counts: port.statistics()?, interface: port.interface().to_owned() })
+            Ok(Arrivals {
+                counts: port.statistics()?,
+                interface: port.interface().to_owned(),
+                backend: port.backend(),
+                backend_reason: port.backend_reason().map(str::to_owned),
+            })
         };
         self.ports.iter_mut().map(arrivals).collect()
     }

@@ -13,9 +13,10 @@ const DELETE_LINK: u16 = 17;
 const GET_LINK: u16 = 18;
 /// The group of changes of links, as a mask.
 const LINK_GROUP: u32 = 1;
-/// `IFLA_IFNAME`, `IFLA_MTU`.
+/// `IFLA_IFNAME`, `IFLA_MTU`, `IFLA_NUM_RX_QUEUES`.
 const NAME: u16 = 3;
 const MTU: u16 = 4;
+const QUEUES: u16 = 32;
 /// `IFF_UP`: somebody wants it to be up. `IFF_LOWER_UP`: it has a carrier, and its peer is up.
 const UP: u32 = 1;
 const LOWER_UP: u32 = 1 << 16;
@@ -35,6 +36,8 @@ pub struct Link {
     pub hardware: u16,
     /// Bytes of the longest packet, without the link header.
     pub mtu: u32,
+    /// Queues by which it may receive; it may use fewer.
+    pub queues: u32,
     /// Whether it is switched on.
     pub is_up: bool,
     /// Whether it has a carrier: a cable with somebody at the other end, or a peer that is switched on.
@@ -141,6 +144,7 @@ impl Link {
             name: String::new(),
             hardware: u16::from_ne_bytes([h0, h1]),
             mtu: 0,
+            queues: 1,
             is_up: flags & UP != 0,
             has_carrier: flags & LOWER_UP != 0,
         };
@@ -151,6 +155,7 @@ impl Link {
                     link.name = String::from_utf8_lossy(name).into_owned();
                 }
                 MTU => link.mtu = value.first_chunk().map_or(0, |&mtu| u32::from_ne_bytes(mtu)),
+                QUEUES => link.queues = value.first_chunk().map_or(1, |&queues| u32::from_ne_bytes(queues)),
                 _ => {}
             }
         }
@@ -205,6 +210,7 @@ mod tests {
             attributes.put(99, &[1, 2, 3]);
             attributes.string(NAME, name);
             attributes.put(MTU, &9_000u32.to_ne_bytes());
+            attributes.put(QUEUES, &4u32.to_ne_bytes());
         });
         request.bytes().to_vec()
     }
@@ -214,8 +220,15 @@ mod tests {
         let bytes = message(NEW_LINK, 0, "eth0");
         let (parsed, _) = netlink::split_message(&bytes).expect("a message");
         let link = Link::of(parsed).expect("a link");
-        let expected =
-            Link { index: 42, name: "eth0".into(), hardware: 1, mtu: 9_000, is_up: true, has_carrier: false };
+        let expected = Link {
+            index: 42,
+            name: "eth0".into(),
+            hardware: 1,
+            mtu: 9_000,
+            queues: 4,
+            is_up: true,
+            has_carrier: false,
+        };
         assert_eq!(link, expected);
         // That an interface leaves a bridge (AF_BRIDGE) does not say that it is gone.
         let bytes = message(DELETE_LINK, 7, "eth0");

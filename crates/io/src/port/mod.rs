@@ -1,4 +1,4 @@
-//! Network interfaces: frames are received into batches and sent (Linux, packet sockets).
+//! Network interfaces: frames are received into batches and sent (Linux, packet sockets or AF_XDP).
 //!
 //! A [`Port`] is an interface in use, either monitored or inline. Frames are copied from its ring, which the kernel writes to, into a
 //! [`ReceiveBuffer`], which makes batches of the frames of one or several ports. Beside each frame stands its [`Offload`]: what its sender
@@ -24,10 +24,13 @@
 //! Everything happens in the network namespace of the thread that opens a port.
 
 mod af_packet;
+mod af_xdp;
 mod checksum;
 mod egress;
+mod ethtool;
 mod guard;
 mod ingress;
+mod interface;
 mod link;
 mod netlink;
 mod receive;
@@ -39,13 +42,14 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-pub use af_packet::{
-    Mode, Options, Outgoing, Port, PortState, Received, SendStatistics, Sender, Sent, Statistics, Stop,
-};
 pub use checksum::{ChecksumOutside, complete_checksum, restart_partial};
 pub use egress::{Departures, Egress};
 pub use guard::Guard;
 pub use ingress::{Arrivals, Ingress};
+pub use interface::{
+    Backend, Mode, Options, Outgoing, Port, PortBackend, PortState, Received, SendStatistics, Sender, Sent,
+    Statistics, Stop,
+};
 pub use link::{Link, LinkEvent, LinkMonitor};
 pub use packetloom_packet::Offload;
 pub use receive::ReceiveBuffer;
@@ -54,6 +58,9 @@ use crate::Error;
 
 /// File descriptors that are waited for without an allocation.
 const FEW: usize = 16;
+
+/// How long frames wait at most that a port has taken and the kernel has not.
+const PENDING: Duration = Duration::from_millis(1);
 
 /// Waits until a port has frames, one of `others` can be read, a port's link changes, a signal comes or the time is over (`None`: never).
 /// Returns whether it was one of the first three.
@@ -65,6 +72,11 @@ pub fn wait(ports: &[&Port], others: &[BorrowedFd<'_>], timeout: Option<Duration
     let own = ports.iter().map(|port| port.fds().count()).sum();
     let mut fds = ports.iter().flat_map(|port| port.fds()).chain(others.iter().copied());
     let (first, count) = (fds.clone().next(), fds.clone().count());
+    // Nobody else has what waits in a ring sent.
+    let timeout = match ports.iter().any(|port| port.has_pending()) {
+        true => Some(timeout.map_or(PENDING, |timeout| timeout.min(PENDING))),
+        false => timeout,
+    };
     let timeout = timeout.map(|timeout| Timespec {
         tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),

@@ -4,11 +4,13 @@
 //! with `PACKETLOOM_SWEEPS=1`.
 #![cfg(target_os = "linux")]
 
+mod flood;
 mod forwarder;
 mod frames;
 mod guard;
 mod links;
 mod rings;
 mod through;
+mod xdp;
 
 use packetloom_testing::{ends, net};

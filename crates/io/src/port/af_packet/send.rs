@@ -7,16 +7,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags};
 
-use super::super::Offload;
-
-/// A frame to be sent, with its VLAN tags, and what the interface has left to do to it.
-#[derive(Clone, Copy, Debug)]
-pub struct Outgoing<'a> {
-    /// All of its bytes, from the link header on.
-    pub bytes: &'a [u8],
-    /// As it came with the frame: see [`complete_checksum`](crate::port::complete_checksum()) for frames that were rewritten.
-    pub offload: Offload,
-}
+use super::super::{Offload, Outgoing};
 
 /// Frames of one call, at most.
 pub(super) const GROUP: usize = 64;

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 /// Opens a packet socket that receives nothing until it is [bound](bind).
-pub(super) fn open() -> io::Result<OwnedFd> {
+pub(in super::super) fn open() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?)
 }
@@ -74,7 +74,7 @@ pub(super) fn set_ring(socket: impl AsFd, ring: &libc::tpacket_req) -> io::Resul
 }
 
 /// Has the interface receive frames for others too, as long as the socket is open.
-pub(super) fn set_promiscuous(socket: impl AsFd, index: u32) -> io::Result<()> {
+pub(in super::super) fn set_promiscuous(socket: impl AsFd, index: u32) -> io::Result<()> {
     let request = libc::packet_mreq {
         mr_ifindex: index as c_int,
         mr_type: libc::PACKET_MR_PROMISC as u16,

@@ -306,3 +306,82 @@ fn a_checksum_within_a_tunnel_is_left_alone() {
     assert!(!restart_partial(&mut frame, &mut Offload::NONE.clone()));
     assert_eq!(frame, original);
 }
+
+/// Partial checksums are found where they are, behind tags, options and extension headers, and completing them gives the right one.
+#[test]
+fn partial_checksums_are_guessed() {
+    let hop_by_hop = (0, vec![0; 8]);
+    for (protocol, offset) in [(6, 16), (17, 6)] {
+        for len in [20, 21, 63, 1_400] {
+            let v4 = partial(&SOURCE, &DESTINATION, protocol, offset, len);
+            let v6 = partial(&SOURCE6, &DESTINATION6, protocol, offset, len);
+            for (mut frame, start, is_v4) in [
+                (ipv4(&[], 0, protocol, &v4), 34, true),
+                (ipv4(&[0x8100], 12, protocol, &v4), 50, true),
+                (ipv4(&[0x88a8, 0x8100], 0, protocol, &v4), 42, true),
+                (ipv6(&[], protocol, &v6), 54, false),
+                (ipv6(&[hop_by_hop.clone()], protocol, &v6), 62, false),
+            ] {
+                let guess = guess_partial(&frame);
+                assert_eq!(
+                    guess,
+                    Some(Partial::Sum(Offload::partial(start, offset as u16))),
+                    "{protocol} {len}"
+                );
+                // Padding to the shortest frame is none of its bytes.
+                let mut padded = frame.clone();
+                padded.extend([0; 9]);
+                assert_eq!(guess_partial(&padded), guess);
+                let Some(Partial::Sum(mut offload)) = guess else { continue };
+                complete_checksum(&mut frame, &mut offload).expect("in the frame");
+                let segment = &frame[usize::from(start)..];
+                let right = match is_v4 {
+                    true => is_right(&SOURCE, &DESTINATION, protocol, segment),
+                    false => is_right(&SOURCE6, &DESTINATION6, protocol, segment),
+                };
+                assert!(right, "{protocol} {len}");
+                // A finished one is none, unless it is the same number; then finishing it changes nothing.
+                if let Some(Partial::Sum(mut again)) = guess_partial(&frame) {
+                    let before = frame.clone();
+                    complete_checksum(&mut frame, &mut again).expect("in the frame");
+                    assert_eq!(frame, before);
+                }
+                // Nor is anything found in what is cut, without a panic.
+                for end in 0..frame.len().min(80) {
+                    let _ = guess_partial(&padded[..end]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_has_no_partial_checksum_is_left_alone() {
+    let segment = partial(&SOURCE, &DESTINATION, 17, 6, 100);
+    let whole = ipv4(&[], 0, 17, &segment);
+    assert!(guess_partial(&whole).is_some());
+    // Fragments, another protocol, another sum, none, and no IP.
+    for (at, bits) in [(20, 0x20), (21, 0x01), (23, 0x01), (41, 0x01)] {
+        let mut frame = whole.clone();
+        frame[at] ^= bits;
+        assert_eq!(guess_partial(&frame), None, "{at}");
+    }
+    let mut none = whole.clone();
+    none[40..42].fill(0);
+    assert_eq!(guess_partial(&none), None);
+    let mut arp = whole.clone();
+    arp[13] = 6;
+    assert_eq!(guess_partial(&arp), None);
+    let first = (44, vec![0, 0, 0, 1, 0, 0, 0, 9]);
+    assert_eq!(guess_partial(&ipv6(&[first], 17, &partial(&SOURCE6, &DESTINATION6, 17, 6, 50))), None);
+    // SCTP, whose field is empty.
+    let mut sctp = noise(9, 60);
+    sctp[8..12].fill(0);
+    assert_eq!(guess_partial(&ipv4(&[], 0, 132, &sctp)), Some(Partial::Crc(Offload::partial(34, 8))));
+    sctp[11] = 1;
+    assert_eq!(guess_partial(&ipv4(&[], 0, 132, &sctp)), None);
+    for seed in 0..2_000 {
+        let frame = noise(seed, seed as usize % 100);
+        let _ = guess_partial(&frame);
+    }
+}

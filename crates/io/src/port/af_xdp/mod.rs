@@ -1,0 +1,386 @@
+//! A network interface by AF_XDP sockets.
+//!
+//! An XDP program hands each frame to the socket of its receive queue before the kernel sees it. The kernel copies frames into memory that is
+//! mapped here (UMEM, copy mode), from where they are copied into batches. Each queue has memory of its own; frames leave by the first queue.
+//! A frame has its VLAN tags, and may lie in several chunks of memory. What its sender has left to be done does not come with it: a partial
+//! checksum is guessed, where the driver is one that hands over such frames, and finished when the frame leaves.
+
+mod program;
+mod queue;
+mod ring;
+mod socket;
+mod transmit;
+mod umem;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::io::Errno;
+
+pub(super) use self::program::Attachment;
+use self::program::{MOST_QUEUES, Redirect};
+use self::queue::Taking;
+use self::socket::{Queue, QueuePlan};
+pub(super) use self::transmit::Transmit;
+use super::af_packet::socket as packet;
+use super::interface::{Marks, lock};
+use super::receive::Filler;
+use super::{Link, Options, PortBackend, Received, Statistics, ethtool};
+use crate::Error;
+
+/// Frames that a queue's memory holds.
+const FRAMES: std::ops::RangeInclusive<usize> = 64..=4_096;
+/// Frames under way to the interface.
+const SENDS: u32 = 2_048;
+/// Bytes that the kernel keeps free before a frame in a chunk (`XDP_PACKET_HEADROOM`).
+const HEADROOM: usize = 256;
+/// Bytes of a link header and of tags on top of an MTU.
+const LINK_HEADERS: usize = 32;
+/// Sizes of chunks.
+const SMALL_CHUNK: usize = 2_048;
+const LARGE_CHUNK: usize = 4_096;
+/// The kernel lets go of a queue, or of an interface's program, some milliseconds after the sockets were closed: how long that is waited for,
+/// and how often it is looked.
+const PATIENCE: Duration = Duration::from_millis(500);
+const RETRY: Duration = Duration::from_millis(2);
+/// Drivers that hand over frames of local senders and of virtual machines, which leave checksums partial.
+const PARTIAL: [&str; 3] = ["veth", "tun", "virtio_net"];
+
+/// The AF_XDP sockets of a port.
+#[derive(Debug)]
+pub(super) struct XdpSockets {
+    attachment: Attachment,
+    is_promiscuous: bool,
+    ring_bytes: usize,
+    /// Name of the interface as it is now.
+    name: String,
+    /// None where the interface is gone: what it left in the rings can still be received.
+    attached: Option<Attached>,
+    queues: Vec<Queue>,
+    /// The queue that is looked at first.
+    first: usize,
+    transmit: Arc<Mutex<Transmit>>,
+    has_pending: Arc<AtomicBool>,
+    /// Frames dropped before the sockets were opened that are open now; by the kernel, and by the driver.
+    dropped: u64,
+    dropped_by_driver: u64,
+    /// Whether its senders may leave checksums partial.
+    guesses: bool,
+}
+
+/// What holds an interface.
+#[derive(Debug)]
+struct Attached {
+    redirect: Redirect,
+    /// Keeps the interface promiscuous, and asks its driver.
+    asking: OwnedFd,
+    /// The driver's count of frames that it dropped when the sockets were opened.
+    drops_before: u64,
+}
+
+impl XdpSockets {
+    /// Sockets that are still to be [bound](Self::bind).
+    pub(super) fn new(options: &Options, attachment: Attachment) -> Self {
+        let transmit = Transmit::default();
+        Self {
+            attachment,
+            is_promiscuous: options.promiscuous,
+            ring_bytes: options.ring_bytes,
+            name: String::new(),
+            attached: None,
+            queues: Vec::new(),
+            first: 0,
+            has_pending: transmit.pending(),
+            transmit: Arc::new(Mutex::new(transmit)),
+            dropped: 0,
+            dropped_by_driver: 0,
+            guesses: false,
+        }
+    }
+
+    /// Takes the frames of an interface, by new sockets: what is left in old ones is lost, and counted.
+    pub(super) fn bind(&mut self, interface: &str, link: &Link) -> Result<(), Error> {
+        self.leave();
+        self.close();
+        let failed = |step, error| explain(interface, step, error);
+        self.name.clone_from(&link.name);
+        let asking = packet::open().map_err(|error| failed(Step::Ask, errno(&error)))?;
+        if self.is_promiscuous {
+            packet::set_promiscuous(&asking, link.index).map_err(|error| failed(Step::Ask, errno(&error)))?;
+        }
+        self.guesses =
+            ethtool::driver(&asking, &link.name).is_ok_and(|driver| PARTIAL.contains(&driver.as_str()));
+        let mut redirect = Redirect::load().map_err(|error| failed(Step::Load, error))?;
+        let begin = Instant::now();
+        let is_busy = |error| error == Errno::BUSY && begin.elapsed() < PATIENCE;
+        // Until queues have sockets their frames are lost, but the kernel does not handle them.
+        while let Err(error) = redirect.attach(link.index, self.attachment) {
+            if !is_busy(error) {
+                return Err(failed(Step::Attach, error));
+            }
+            thread::sleep(RETRY);
+        }
+        // Some drivers have other queues once a program is attached.
+        let count = ethtool::receive_queues(&asking, &link.name).unwrap_or(link.queues).clamp(1, MOST_QUEUES);
+        let mut sending = None;
+        for queue in 0..count {
+            let plan = self.plan(link.mtu, count, queue);
+            let opened = loop {
+                // What is tried again is tried with rings of its own.
+                match Queue::open(link.index, queue, plan) {
+                    Err(error) if is_busy(error) => thread::sleep(RETRY),
+                    // Where the driver does not say how many there are, this is one too many.
+                    Err(Errno::INVAL) if queue > 0 => break None,
+                    Err(error) => return Err(failed(Step::Bind, error)),
+                    Ok(opened) => break Some(opened),
+                }
+            };
+            let Some((queue_in_use, queue_sending)) = opened else { break };
+            redirect.set_socket(queue, &queue_in_use).map_err(|error| failed(Step::Bind, error))?;
+            self.queues.push(queue_in_use);
+            sending = sending.or(queue_sending);
+        }
+        lock(&self.transmit).replace(sending);
+        let drops_before = ethtool::queue_drops(&asking, &link.name).unwrap_or(0);
+        self.attached = Some(Attached { redirect, asking, drops_before });
+        Ok(())
+    }
+
+    /// What a queue gets of an interface with so many.
+    fn plan(&self, mtu: u32, queues: u32, queue: u32) -> QueuePlan {
+        let is_small = mtu as usize + LINK_HEADERS + HEADROOM <= SMALL_CHUNK;
+        // Giants, which come where the kernel runs the program, lie in fewer chunks.
+        let chunk = if is_small && self.attachment == Attachment::Native { SMALL_CHUNK } else { LARGE_CHUNK };
+        let frames = (self.ring_bytes / (chunk * queues as usize)).clamp(*FRAMES.start(), *FRAMES.end());
+        // Down to a power of two.
+        let frames = 1 << frames.ilog2();
+        QueuePlan { chunk, frames, sends: if queue == 0 { SENDS } else { 0 } }
+    }
+
+    /// The interface has another name now.
+    pub(super) fn set_name(&mut self, name: &str) {
+        name.clone_into(&mut self.name);
+    }
+
+    /// Lets go of the interface; what it left in the rings stays there.
+    pub(super) fn leave(&mut self) {
+        if let Some(attached) = self.attached.take() {
+            self.dropped += attached.redirect.lost().unwrap_or(0);
+            self.dropped_by_driver += self.driver_drops(&attached);
+        }
+        lock(&self.transmit).replace(None);
+    }
+
+    /// Closes what receives.
+    fn close(&mut self) {
+        for queue in &mut self.queues {
+            self.dropped += queue.dropped().unwrap_or(0) + queue.receiving.unread();
+        }
+        self.queues.clear();
+    }
+
+    /// Takes the frames that are there now, as many as there is room for, of each queue in turn.
+    pub(super) fn receive(
+        &mut self,
+        marks: Marks,
+        filler: &mut Filler<'_>,
+        statistics: &mut Statistics,
+    ) -> Received {
+        if self.has_pending()
+            && let Ok(mut transmit) = self.transmit.try_lock()
+        {
+            transmit.flush();
+        }
+        let mut received = Received::default();
+        let mut time = None;
+        let queues = self.queues.len();
+        for turn in 0..queues {
+            let queue = &mut self.queues[(self.first + turn) % queues];
+            if queue.receiving.is_idle() {
+                continue;
+            }
+            let taking = Taking { marks, time: *time.get_or_insert_with(wall_nanos), guesses: self.guesses };
+            let (frames, is_more_left) = queue.receiving.receive(taking, filler, statistics);
+            received.frames += frames;
+            received.is_more_left |= is_more_left;
+            queue.wake_if_needed();
+        }
+        self.first = (self.first + 1).checked_rem(queues).unwrap_or(0);
+        received
+    }
+
+    /// Brings the counts of the kernel and the driver up to date.
+    pub(super) fn count(&mut self, statistics: &mut Statistics) -> io::Result<()> {
+        let (mut dropped, mut unread) = (self.dropped, 0);
+        for queue in &mut self.queues {
+            dropped += queue.dropped()?;
+            unread += queue.receiving.unread();
+        }
+        statistics.dropped_by_driver = self.dropped_by_driver;
+        if let Some(attached) = &self.attached {
+            dropped += attached.redirect.lost()?;
+            statistics.dropped_by_driver += self.driver_drops(attached);
+        }
+        statistics.dropped = dropped;
+        let Statistics { received, oversized, unsound, .. } = *statistics;
+        statistics.arrived = received + oversized + unsound + dropped + unread;
+        Ok(())
+    }
+
+    /// Frames that the driver has dropped since the sockets were opened; none where it does not say.
+    fn driver_drops(&self, attached: &Attached) -> u64 {
+        let drops = ethtool::queue_drops(&attached.asking, &self.name).unwrap_or(0);
+        // A driver that runs the program counts those that sockets had no room for.
+        let by_sockets: u64 = match self.attachment {
+            Attachment::Native => self.queues.iter().map(|queue| queue.dropped().unwrap_or(0)).sum(),
+            Attachment::Generic => 0,
+        };
+        drops.saturating_sub(attached.drops_before).saturating_sub(by_sockets)
+    }
+
+    /// What sends, for all senders.
+    pub(super) fn transmit(&self) -> Arc<Mutex<Transmit>> {
+        self.transmit.clone()
+    }
+
+    /// Whether frames were taken and wait in the ring.
+    pub(super) fn has_pending(&self) -> bool {
+        self.has_pending.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn backend(&self) -> PortBackend {
+        match self.attachment {
+            Attachment::Native => PortBackend::AfXdpNative,
+            Attachment::Generic => PortBackend::AfXdpGeneric,
+        }
+    }
+
+    /// Bytes of memory that received frames lie in.
+    pub(super) fn ring_bytes(&self) -> usize {
+        self.queues.iter().map(|queue| queue.receiving.bytes()).sum()
+    }
+
+    /// Frames of one chunk that its queues hold.
+    pub(super) fn ring_frames(&self) -> usize {
+        self.queues.iter().map(|queue| queue.receiving.capacity()).sum()
+    }
+
+    /// What becomes readable when there are frames; nothing where the interface is gone.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> + Clone + use<'_> {
+        let queues = if self.attached.is_some() { &self.queues[..] } else { &[] };
+        queues.iter().map(Queue::as_fd)
+    }
+}
+
+/// Nanoseconds since the Unix epoch.
+fn wall_nanos() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// What is done when an interface is taken into use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// A packet socket is opened, and the interface made promiscuous.
+    Ask,
+    /// The program is loaded.
+    Load,
+    /// It is attached.
+    Attach,
+    /// Sockets are opened and bound to queues.
+    Bind,
+}
+
+/// What an error says about the kernel, the driver or the rights of the process.
+fn explain(interface: &str, step: Step, error: Errno) -> Error {
+    let reason = match (step, error) {
+        (Step::Ask, Errno::PERM | Errno::ACCESS) => {
+            return Error::NotPermitted {
+                interface: interface.into(),
+                action: "open a socket on it",
+                capability: "CAP_NET_RAW",
+            };
+        }
+        (_, Errno::PERM | Errno::ACCESS) => {
+            return Error::NotPermitted {
+                interface: interface.into(),
+                action: "use AF_XDP on it",
+                capability: "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF",
+            };
+        }
+        (Step::Load, Errno::NOSYS) => "the kernel has no bpf(2) (CONFIG_BPF_SYSCALL)".into(),
+        (Step::Load, Errno::INVAL) => {
+            "the kernel does not take the XDP program; Linux 6.6 or later is needed".into()
+        }
+        (Step::Attach, Errno::OPNOTSUPP) => "its driver does not run XDP programs".into(),
+        (Step::Attach, Errno::BUSY | Errno::EXIST) => {
+            "another XDP program is attached to it; is another packetloom running on this interface?".into()
+        }
+        (Step::Attach, Errno::NOSPC) => {
+            "it has fewer receive queues than its peer has transmit queues, or too few; `ethtool -l` shows them".into()
+        }
+        (Step::Attach, Errno::RANGE) => "its MTU is too large for its driver's XDP".into(),
+        (Step::Bind, Errno::AFNOSUPPORT) => "the kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS)".into(),
+        (Step::Bind, Errno::NOBUFS) => {
+            "the memory for its frames may not be locked; raise the limit (`ulimit -l`), or give the process CAP_IPC_LOCK".into()
+        }
+        (Step::Bind, Errno::BUSY) => "another AF_XDP socket uses a queue of it".into(),
+        (Step::Bind, Errno::INVAL | Errno::OPNOTSUPP) => {
+            format!("its queues take no AF_XDP sockets with frames in several pieces ({error}); Linux 6.6 or later is needed")
+        }
+        (Step::Ask, error) => format!("cannot open a packet socket: {error}"),
+        (Step::Load, error) => format!("cannot load an XDP program: {error}"),
+        (Step::Attach, error) => format!("cannot attach an XDP program: {error}"),
+        (Step::Bind, error) => format!("cannot bind a socket to a queue: {error}"),
+    };
+    Error::Xdp { interface: interface.into(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::Mode;
+
+    fn plan(ring_bytes: usize, attachment: Attachment, mtu: u32, queues: u32, queue: u32) -> QueuePlan {
+        let mut options = Options::new("eth7", Mode::Inline);
+        options.ring_bytes = ring_bytes;
+        XdpSockets::new(&options, attachment).plan(mtu, queues, queue)
+    }
+
+    #[test]
+    fn queues_share_the_memory() {
+        let (mib, native) = (1 << 20, Attachment::Native);
+        let (chunk, sends) = (2_048, SENDS);
+        assert_eq!(plan(32 * mib, native, 1_500, 1, 0), QueuePlan { chunk, frames: 4_096, sends });
+        assert_eq!(plan(32 * mib, native, 1_500, 4, 3), QueuePlan { chunk, frames: 4_096, sends: 0 });
+        assert_eq!(plan(32 * mib, native, 1_500, 9, 0), QueuePlan { chunk, frames: 1_024, sends });
+        assert_eq!(plan(0, native, 1_500, 1, 0).frames, 64);
+        // Larger frames have larger chunks, and so have giants.
+        assert_eq!(plan(8 * mib, native, 9_000, 1, 0), QueuePlan { chunk: 4_096, frames: 2_048, sends });
+        assert_eq!(plan(8 * mib, Attachment::Generic, 1_500, 1, 0).chunk, 4_096);
+    }
+
+    #[test]
+    fn errors_say_what_is_in_the_way() {
+        for (step, error, expected) in [
+            (Step::Load, Errno::PERM, "CAP_BPF"),
+            (Step::Load, Errno::INVAL, "6.6"),
+            (Step::Attach, Errno::OPNOTSUPP, "its driver does not run XDP programs"),
+            (Step::Attach, Errno::BUSY, "another packetloom"),
+            (Step::Attach, Errno::NOSPC, "ethtool -l"),
+            (Step::Bind, Errno::NOBUFS, "CAP_IPC_LOCK"),
+            (Step::Bind, Errno::NODEV, "No such device"),
+        ] {
+            let text = explain("eth7", step, error).to_string();
+            assert!(text.contains(expected) && text.starts_with("eth7: "), "{text}");
+        }
+    }
+}

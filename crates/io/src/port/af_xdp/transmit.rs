@@ -1,0 +1,399 @@
+//! The sending side of a port: frames are copied into chunks of memory, which go to the kernel by a ring and come back by another one.
+//!
+//! In copy mode the kernel looks at the ring only when it is woken up, and sends within that call: what it has not taken then stays in the ring
+//! until the next time. A call ends with the first frame that the interface drops (EBUSY), after some frames, or where there is no room
+//! for now (EAGAIN); it says nothing else of what it has done. Since Linux 6.17 the ring's index says how far it came.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+
+use super::super::checksum::complete_checksum;
+use super::super::interface::{Exit, Outgoing};
+use super::super::{PortState, SendStatistics, Sent, Stop};
+use super::ring::{Consumer, Descriptor, Producer};
+use super::umem::Region;
+
+/// Frames for which the kernel is woken up: it sends as many with one call.
+const BURST: usize = 32;
+/// Bytes of an Ethernet header, where its EtherType stands, and bytes of an 802.1Q tag.
+const HEADER: usize = 14;
+const ETHERTYPE: usize = 12;
+const TAG: usize = 4;
+
+/// What has the kernel look at a ring.
+pub(super) trait Wake: Debug + Send {
+    /// Has it send what is there.
+    fn wake(&mut self) -> Result<(), Errno>;
+}
+
+/// What sends out of an interface for all senders of a port.
+#[derive(Debug, Default)]
+pub(in super::super) struct Transmit {
+    /// None where the interface is gone.
+    sending: Option<Sending>,
+    statistics: SendStatistics,
+    /// Whether frames lie in the ring that the kernel did not take yet.
+    pending: Arc<AtomicBool>,
+}
+
+/// The rings and the memory by which frames leave.
+pub(super) struct Sending {
+    wake: Box<dyn Wake>,
+    region: Region,
+    ring: Producer<Descriptor>,
+    completed: Consumer<u64>,
+    /// Chunks that hold nothing, and whether each chunk is one that the kernel has.
+    free: Vec<usize>,
+    lent: Vec<bool>,
+    /// By place in the ring: the chunk, and, where a frame ends there, its bytes.
+    slots: Vec<Slot>,
+    /// Index up to which the kernel has taken frames, as far as that is known.
+    taken: u32,
+    /// A frame with its checksum finished.
+    scratch: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    chunk: usize,
+    frame_len: Option<usize>,
+}
+
+/// What came of waking the kernel up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    /// It has taken all.
+    Done,
+    /// It has no room for now, or has just dropped a frame for lack of room.
+    Busy,
+    /// The interface is switched off or gone; whether the kernel may have looked at the ring.
+    Stopped(Stop, bool),
+    /// Something else.
+    Failed(Errno),
+}
+
+/// What came of a frame that was to be put into the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Placed {
+    Yes,
+    /// There is no room.
+    Full,
+    TooLong,
+    Refused,
+}
+
+impl Transmit {
+    /// Whether frames wait to be sent, to be looked at without the lock.
+    pub(super) fn pending(&self) -> Arc<AtomicBool> {
+        self.pending.clone()
+    }
+
+    /// Sends by other rings from now on, or no more; what lies in those so far does not leave.
+    pub(super) fn replace(&mut self, sending: Option<Sending>) {
+        if let Some(sending) = &mut self.sending {
+            sending.drop_all(&mut self.statistics);
+        }
+        self.sending = sending;
+        self.note_pending();
+    }
+
+    /// Sends frames: see [`Sender::send`](super::super::Sender::send).
+    pub(in super::super) fn send(&mut self, frames: &[Outgoing<'_>], exit: &Exit) -> Result<Sent, Errno> {
+        let result = match &mut self.sending {
+            Some(sending) => sending.send(frames, exit, &mut self.statistics),
+            None => Ok(Sent { taken: 0, stopped: Some(Stop::Gone) }),
+        };
+        self.statistics.stops += u64::from(result.is_ok_and(|sent| sent.stopped.is_some()));
+        self.note_pending();
+        result
+    }
+
+    /// Has the kernel take what it did not take yet.
+    pub(super) fn flush(&mut self) {
+        if let Some(sending) = &mut self.sending {
+            // What fails is said when something is to be sent.
+            let _ = sending.wake(&mut self.statistics);
+        }
+        self.note_pending();
+    }
+
+    /// What was sent so far. Frames that the kernel does not take count as dropped as long as they lie in the ring.
+    pub(in super::super) fn statistics(&mut self) -> SendStatistics {
+        self.flush();
+        let mut statistics = self.statistics;
+        if let Some(sending) = &self.sending {
+            sending.pending().for_each(|len| count_dropped(&mut statistics, len));
+        }
+        statistics
+    }
+
+    fn note_pending(&self) {
+        let is_pending = self.sending.as_ref().is_some_and(Sending::is_pending);
+        self.pending.store(is_pending, Ordering::Relaxed);
+    }
+}
+
+/// Counts a frame as dropped that was counted as sent.
+fn count_dropped(statistics: &mut SendStatistics, len: usize) {
+    statistics.sent = statistics.sent.saturating_sub(1);
+    statistics.sent_bytes = statistics.sent_bytes.saturating_sub(len as u64);
+    statistics.dropped += 1;
+}
+
+impl Sending {
+    /// All chunks of the region are for frames; `entries` is the size of `ring`.
+    pub(super) fn new(
+        wake: Box<dyn Wake>,
+        region: Region,
+        ring: Producer<Descriptor>,
+        completed: Consumer<u64>,
+        entries: u32,
+    ) -> Self {
+        let chunks = region.chunks();
+        Self {
+            wake,
+            taken: ring.next(),
+            region,
+            ring,
+            completed,
+            free: (0..chunks).rev().collect(),
+            lent: vec![false; chunks],
+            slots: vec![Slot::default(); entries as usize],
+            scratch: Vec::new(),
+        }
+    }
+
+    fn send(
+        &mut self,
+        frames: &[Outgoing<'_>],
+        exit: &Exit,
+        statistics: &mut SendStatistics,
+    ) -> Result<Sent, Errno> {
+        let stopped = |taken, stop| Ok(Sent { taken, stopped: (taken < frames.len()).then_some(stop) });
+        if exit.is(PortState::NoCarrier) {
+            // Each would be taken and dropped, with a call for each.
+            self.drop_pending(statistics);
+            return stopped(0, Stop::Busy);
+        }
+        match self.wake(statistics) {
+            Woken::Done => {}
+            Woken::Busy => return stopped(0, Stop::Busy),
+            Woken::Stopped(stop, _) => return stopped(0, stop),
+            Woken::Failed(error) => return Err(error),
+        }
+        let mut taken = 0;
+        while taken < frames.len() {
+            self.reap();
+            let (from, mtu) = (self.ring.next(), exit.mtu() as usize);
+            let (mut count, mut bytes, mut last) = (0, 0, Placed::Yes);
+            for frame in frames[taken..].iter().take(BURST) {
+                last = self.place(frame, mtu);
+                if last != Placed::Yes {
+                    break;
+                }
+                count += 1;
+                bytes += frame.bytes.len() as u64;
+            }
+            if count > 0 {
+                self.ring.publish();
+                statistics.sent += count as u64;
+                statistics.sent_bytes += bytes;
+                match self.wake(statistics) {
+                    Woken::Done => taken += count,
+                    Woken::Stopped(stop, false) => {
+                        // The kernel has not seen them.
+                        self.take_back(from);
+                        statistics.sent -= count as u64;
+                        statistics.sent_bytes -= bytes;
+                        return stopped(taken, stop);
+                    }
+                    // They stay in the ring. What else it was is said the next time.
+                    Woken::Busy | Woken::Stopped(..) | Woken::Failed(_) => {
+                        return stopped(taken + count, Stop::Busy);
+                    }
+                }
+            }
+            match last {
+                Placed::Yes => {}
+                Placed::Full if count == 0 => return stopped(taken, Stop::Busy),
+                Placed::Full => {}
+                Placed::TooLong => {
+                    statistics.too_long += 1;
+                    taken += 1;
+                }
+                Placed::Refused => {
+                    statistics.refused += 1;
+                    taken += 1;
+                }
+            }
+        }
+        Ok(Sent { taken, stopped: None })
+    }
+
+    /// Puts a frame into the ring, to be seen once that is published.
+    fn place(&mut self, frame: &Outgoing<'_>, mtu: usize) -> Placed {
+        let mut bytes = frame.bytes;
+        // As packet sockets have it: there is room for a tag on top of the MTU if it is an 802.1Q tag.
+        let is_tagged = bytes.get(ETHERTYPE..HEADER) == Some(&[0x81, 0]);
+        if bytes.len() > mtu + HEADER + if is_tagged { TAG } else { 0 } {
+            return Placed::TooLong;
+        }
+        if bytes.len() < HEADER || frame.offload.is_giant() {
+            return Placed::Refused;
+        }
+        let chunk_len = self.region.chunk();
+        let pieces = bytes.len().div_ceil(chunk_len);
+        if self.free.len() < pieces || (self.ring.room() as usize) < pieces {
+            return Placed::Full;
+        }
+        if frame.offload.needs_checksum() {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(bytes);
+            if complete_checksum(&mut self.scratch, &mut frame.offload.clone()).is_err() {
+                return Placed::Refused;
+            }
+            bytes = &self.scratch;
+        }
+        for (number, piece) in (1..).zip(bytes.chunks(chunk_len)) {
+            // There are as many as was found above.
+            let Some(chunk) = self.free.pop() else { return Placed::Full };
+            self.region.write(chunk, 0, piece);
+            let is_last = number == pieces;
+            let place = self.ring.next() as usize & (self.slots.len() - 1);
+            self.slots[place] = Slot { chunk, frame_len: is_last.then_some(bytes.len()) };
+            self.lent[chunk] = true;
+            self.ring.push(Descriptor {
+                address: self.region.address(chunk),
+                len: piece.len() as u32,
+                options: if is_last { 0 } else { Descriptor::CONTINUED },
+            });
+        }
+        Placed::Yes
+    }
+
+    /// Has the kernel take what is in the ring, as long as it does.
+    fn wake(&mut self, statistics: &mut SendStatistics) -> Woken {
+        let mut has_looked = false;
+        while self.is_pending() {
+            match self.wake.wake() {
+                Ok(()) => {
+                    self.taken = self.ring.next();
+                    return Woken::Done;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::BUSY) => {
+                    self.count_last_taken(statistics);
+                    return Woken::Busy;
+                }
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
+                    has_looked = true;
+                    self.reap();
+                    if !self.catch_up() {
+                        return Woken::Busy;
+                    }
+                }
+                Err(Errno::NETDOWN) => return Woken::Stopped(Stop::Down, has_looked),
+                Err(Errno::NXIO | Errno::NODEV) => return Woken::Stopped(Stop::Gone, has_looked),
+                Err(error) => return Woken::Failed(error),
+            }
+        }
+        Woken::Done
+    }
+
+    /// Whether there are frames that the kernel has not taken, as far as that is known.
+    fn is_pending(&self) -> bool {
+        self.taken != self.ring.next()
+    }
+
+    /// The bytes of the frames that the kernel has not taken, as far as that is known.
+    fn pending(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.ring.next().wrapping_sub(self.taken))
+            .filter_map(|ahead| self.slot(self.taken.wrapping_add(ahead)).frame_len)
+    }
+
+    fn slot(&self, index: u32) -> Slot {
+        self.slots[index as usize & (self.slots.len() - 1)]
+    }
+
+    /// Looks how far the kernel came; whether that is farther than was known.
+    fn catch_up(&mut self) -> bool {
+        let consumed = self.ring.consumed();
+        let ahead = consumed.wrapping_sub(self.taken);
+        // Before Linux 6.17 the index may be that of an earlier call.
+        let is_farther = ahead > 0 && ahead <= self.ring.next().wrapping_sub(self.taken);
+        if is_farther {
+            self.taken = consumed;
+        }
+        is_farther
+    }
+
+    /// Counts the frame that the kernel took last, and dropped: the last one that it says it took, or else the first one that it had not.
+    fn count_last_taken(&mut self, statistics: &mut SendStatistics) {
+        if !self.catch_up() {
+            while self.is_pending() {
+                let slot = self.slot(self.taken);
+                self.taken = self.taken.wrapping_add(1);
+                if slot.frame_len.is_some() {
+                    break;
+                }
+            }
+        }
+        let len = self.slot(self.taken.wrapping_sub(1)).frame_len;
+        count_dropped(statistics, len.unwrap_or(0));
+    }
+
+    /// Has the kernel drop what is in the ring while the other end is down: a call for each frame.
+    fn drop_pending(&mut self, statistics: &mut SendStatistics) {
+        for _ in 0..self.ring.next().wrapping_sub(self.taken) {
+            if self.wake(statistics) != Woken::Busy {
+                break;
+            }
+        }
+    }
+
+    /// Counts what is in the ring as dropped.
+    fn drop_all(&mut self, statistics: &mut SendStatistics) {
+        self.catch_up();
+        self.pending().for_each(|len| count_dropped(statistics, len));
+        self.taken = self.ring.next();
+    }
+
+    /// Takes entries from an index on out of the ring, which the kernel has not looked at.
+    fn take_back(&mut self, from: u32) {
+        for ahead in 0..self.ring.next().wrapping_sub(from) {
+            let chunk = self.slot(from.wrapping_add(ahead)).chunk;
+            self.lent[chunk] = false;
+            self.free.push(chunk);
+        }
+        self.ring.take_back(from);
+    }
+
+    /// Takes chunks back whose frames the kernel is done with; those that it did not have are none.
+    fn reap(&mut self) {
+        let available = self.completed.available().entries;
+        for entry in 0..available {
+            if let Some((chunk, 0)) = self.region.locate(self.completed.peek(entry), 0)
+                && std::mem::replace(&mut self.lent[chunk], false)
+            {
+                self.free.push(chunk);
+            }
+        }
+        self.completed.advance(available);
+        self.completed.publish();
+    }
+}
+
+impl Debug for Sending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sending")
+            .field("wake", &self.wake)
+            .field("free", &self.free.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
