@@ -203,6 +203,11 @@ impl Region {
         self.out.is_all()
     }
 
+    /// The interfaces by which its packets leave.
+    pub(crate) fn exits(&self) -> &Interfaces {
+        &self.out
+    }
+
     /// The same whatever interface packets come by.
     #[must_use]
     pub(crate) fn of_all_entries(self) -> Self {

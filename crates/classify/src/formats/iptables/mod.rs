@@ -161,10 +161,15 @@ enum Missing {
 }
 
 impl Missing {
-    fn construct(self) -> &'static str {
+    /// What is said of rules that name it all the same. The tool itself takes no `-o` in INPUT.
+    fn construct(self, regions: &[Region]) -> String {
         match self {
-            Self::Entry => "`-i` for packets of OUTPUT, which come by no interface, has no equal here",
-            Self::Exit => "`-o` for packets of INPUT, which leave by no interface, has no equal here",
+            Self::Entry => "`-i` for packets of OUTPUT, which come by no interface, has no equal here".into(),
+            Self::Exit => {
+                let exits = regions.iter().map(Region::exits).find(|exits| !exits.is_all());
+                let option = exits.and_then(|exits| write::interface("-o", exits).ok());
+                format!("`{}` has no equal here", option.as_deref().unwrap_or("-o").trim_ascii())
+            }
         }
     }
 
@@ -194,17 +199,24 @@ fn leave_interfaces_out(chains: &mut [Chain], root: usize, missing: Missing) {
                 Entry::Rule(ChainRule { line, regions, .. }) | Entry::Log { line, regions, .. } => {
                     (*line, regions)
                 }
-                Entry::Unsupported(_) => continue,
+                // Of what is left out, all that it may match.
+                Entry::Unsupported(unsupported) => {
+                    for region in unsupported.regions.iter_mut().flatten() {
+                        *region = missing.without(region.clone());
+                    }
+                    continue;
+                }
             };
             if regions.iter().all(|region| missing.is_not_in(region)) {
                 continue;
             }
+            let construct = missing.construct(regions);
             let regions = regions.drain(..).map(|region| missing.without(region)).collect();
             let effect = match entry {
                 Entry::Log { .. } => Effect::Nothing,
                 _ => Effect::Decides { jumps: entry.jumps().collect() },
             };
-            let unsupported = Unsupported::new(line, missing.construct().into());
+            let unsupported = Unsupported::new(line, construct);
             *entry = Entry::Unsupported(unsupported.within(regions).with(effect));
         }
     }

@@ -88,7 +88,7 @@ fn lines(rule: &Rule, family: Family) -> Result<Vec<String>, &'static str> {
 }
 
 /// The match on the interface by which a packet comes, or leaves.
-fn interface(option: &str, interfaces: &Interfaces) -> Result<String, &'static str> {
+pub(super) fn interface(option: &str, interfaces: &Interfaces) -> Result<String, &'static str> {
     let patterns: Vec<_> = interfaces.patterns().collect();
     match (&patterns[..], interfaces.has_rest()) {
         ([(name, true)], false) => Ok(format!(" {option} {name}")),
