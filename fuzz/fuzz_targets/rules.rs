@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use packetloom_classify::compiled::{CompiledRule, MatchKey, first_match};
 use packetloom_classify::formats::{Options, read_headers, read_rules};
-use packetloom_classify::{Action, Kind, RuleSet};
+use packetloom_classify::{Action, Kind, PacketContext, RuleSet};
 
 /// Rules that are looked at closer.
 const MAX_RULES: usize = 20_000;
@@ -41,6 +41,8 @@ fuzz_target!(|input: &[u8]| {
     }
     assert_eq!(again, rules);
     if let Ok(headers) = headers {
+        // As packets meet them that open a connection, of which no more is known.
+        let (rules, _) = rules.seen_in(&PacketContext::NEW);
         let v4 = expected(&rules, &headers.v4);
         let v6 = expected(&rules, &headers.v6);
         for kind in Kind::ALL {

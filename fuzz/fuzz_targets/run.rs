@@ -30,9 +30,18 @@ permit any from 10.0.0.0/8 to any
 permit any from ::/1 to any
 ";
 
+/// Rules for states of connections; those for interfaces concern no packets whose interfaces have no names, or all.
+const STATEFUL: &str = "\
+deny any from any to any state invalid
+permit any from any to any state established,related
+permit udp from any to any state new out !eth0
+permit any from any to any state new,untracked in any,!eth1
+";
+
 fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
     let source = CaptureReader::from_bytes("memory", bytes).ok()?;
     let rules = read_rules("rules", &mut RULES.as_bytes(), &Options::default()).expect("good rules");
+    let stateful = read_rules("stateful", &mut STATEFUL.as_bytes(), &Options::default()).expect("good rules");
     let acl = acl::Config {
         rules: "rules".into(),
         format: None,
@@ -50,6 +59,12 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         flows: None,
         loose: true,
         timeouts: Default::default(),
+    };
+    let tracking = acl::Config {
+        rules: "stateful".into(),
+        log: None,
+        default: Some(DefaultAction::Permit),
+        ..acl.clone()
     };
     let meter = meter::Config {
         idle_timeout: "1s".parse().expect("a time"),
@@ -117,6 +132,7 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
     let settings = Settings { run: Run { device, ..Run::default() }, ..Settings::default() };
     let functions = vec![
         Box::new(acl.with_rules(rules, "rules".into()).expect("good rules")) as Box<dyn Prepared>,
+        Box::new(tracking.with_rules(stateful, "stateful".into()).expect("good rules")),
         conntrack::Config { invalid: conntrack::Invalid::Pass, ..Default::default() }
             .prepare(&context)
             .expect("a tracker"),

@@ -212,9 +212,9 @@ pub struct CompiledRule<K> {
 
 impl<K: MatchKey> CompiledRule<K> {
     /// The rule at `position`, or `None` where it is for the other family, or where no packet can match it. Keys do not say by which
-    /// interface a packet came: see [`RuleSet::seen_by`].
+    /// interfaces a packet comes and leaves, nor its connection's state: see [`RuleSet::seen_in`].
     pub fn new(rule: &Rule, position: u32) -> Option<Self> {
-        debug_assert!(rule.interfaces.is_none(), "rules as packets of one interface see them");
+        debug_assert!(!rule.is_contextual(), "rules as packets of one context see them");
         let prefixes = K::prefixes(rule.addresses)?;
         let asks_ports = !rule.source_ports.is_any() || !rule.destination_ports.is_any();
         let asks_icmp = rule.icmp_type.is_some() || rule.icmp_code.is_some();

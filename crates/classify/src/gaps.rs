@@ -8,7 +8,7 @@ use std::ops::Range;
 use packetloom_packet::{Key, MatchKey4, MatchKey6};
 
 use crate::compiled::{CompiledRule, MatchKey};
-use crate::rule::Rule;
+use crate::rule::{PacketContext, Rule};
 
 /// One place where something was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,24 +55,21 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// The same for packets that come by an interface: of the rules that they meet these are the positions ([`RuleSet::seen_by`]).
+    /// The same for packets of a context: of the rules that they meet these are the positions ([`RuleSet::seen_in`]).
     ///
-    /// [`RuleSet::seen_by`]: crate::RuleSet::seen_by
-    pub fn seen_by(&self, interface: Option<&str>, positions: &[u32]) -> Self {
+    /// [`RuleSet::seen_in`]: crate::RuleSet::seen_in
+    pub fn seen_in(&self, context: &PacketContext<'_>, positions: &[u32]) -> Self {
         let before = |position: u32| positions.partition_point(|&other| other < position) as u32;
-        let is_seen = |gap: &&Gap| {
-            gap.at_most.interfaces.as_ref().is_none_or(|interfaces| interfaces.contains(interface))
-        };
         let seen = |gap: &Gap| Gap {
             skipped: gap.skipped,
             position: before(gap.position),
             latest: before(gap.latest),
             resumes: before(gap.resumes),
-            at_most: Rule { interfaces: None, ..gap.at_most.clone() },
+            at_most: gap.at_most.clone().without_context(),
         };
         let doubtful = self.doubtful.iter().map(|range| before(range.start)..before(range.end));
         Self {
-            list: self.list.iter().filter(is_seen).map(seen).collect(),
+            list: self.list.iter().filter(|gap| gap.at_most.is_for(context)).map(seen).collect(),
             doubtful: doubtful.filter(|range| !range.is_empty()).collect(),
         }
     }

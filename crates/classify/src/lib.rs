@@ -20,6 +20,7 @@ mod interfaces;
 pub mod linear;
 pub mod live;
 pub mod rule;
+mod states;
 pub mod tuple_merge;
 pub mod tuple_space;
 mod tuples;
@@ -32,7 +33,8 @@ use packetloom_packet::{MatchKey4, MatchKey6};
 
 pub use gaps::{Gap, Gaps};
 pub use interfaces::Interfaces;
-pub use rule::{Action, Rule, RuleSet};
+pub use rule::{Action, PacketContext, Rule, RuleSet};
+pub use states::{ConnectionState, ConnectionStates};
 
 /// What a classifier answers where no rule matches.
 pub const NO_RULE: u32 = u32::MAX;

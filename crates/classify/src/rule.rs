@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use packetloom_packet::protocol;
 
-use crate::Interfaces;
+use crate::{ConnectionState, ConnectionStates, Interfaces};
 
 /// What happens to a packet whose first matching rule says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -237,6 +237,10 @@ pub struct Rule {
     pub fragments: Fragments,
     /// The interfaces by which packets come that it is for; `None` is any.
     pub interfaces: Option<Arc<Interfaces>>,
+    /// The interfaces by which packets leave that it is for; `None` is any.
+    pub out: Option<Arc<Interfaces>>,
+    /// The states of connections that it is for.
+    pub states: ConnectionStates,
     /// The mark that packets get which it decides; 0 leaves theirs as it is. Nothing in this crate sets it.
     pub mark: u32,
     /// A name given in the file.
@@ -263,6 +267,8 @@ impl Rule {
             tcp_flags: None,
             fragments: Fragments::All,
             interfaces: None,
+            out: None,
+            states: ConnectionStates::ALL,
             mark: 0,
             id: None,
             comment: None,
@@ -312,6 +318,12 @@ impl fmt::Display for Rule {
         if let Some(interfaces) = &self.interfaces {
             write!(f, " in {interfaces}")?;
         }
+        if let Some(interfaces) = &self.out {
+            write!(f, " out {interfaces}")?;
+        }
+        if !self.states.is_all() {
+            write!(f, " state {}", self.states)?;
+        }
         if self.mark != 0 {
             write!(f, " mark {}", self.mark)?;
         }
@@ -328,24 +340,69 @@ impl fmt::Display for Rule {
     }
 }
 
-impl RuleSet {
-    /// Whether any rule is for some interfaces only.
-    pub fn names_interfaces(&self) -> bool {
-        self.rules.iter().any(|rule| rule.interfaces.is_some())
+/// What rules may ask of a packet that is not in its key: how it comes and goes, and its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketContext<'a> {
+    /// The interface by which it came; `None` where its name is not known.
+    pub interface: Option<&'a str>,
+    /// The interface by which it leaves if it passes; `None` where it leaves by none, or by one whose name is not known.
+    pub out: Option<&'a str>,
+    /// The state of its connection.
+    pub state: ConnectionState,
+}
+
+impl PacketContext<'_> {
+    /// A packet that opens a connection, of which no more is known.
+    pub const NEW: Self = Self { interface: None, out: None, state: ConnectionState::New };
+}
+
+impl Rule {
+    /// Whether it is for packets of some interfaces or states only.
+    pub fn is_contextual(&self) -> bool {
+        self.interfaces.is_some() || self.out.is_some() || !self.states.is_all()
     }
 
-    /// The rules that packets meet which come by an interface (`None`: one whose name is not known), without what they say of interfaces;
-    /// and for each its position here.
-    pub fn seen_by(&self, interface: Option<&str>) -> (Self, Vec<u32>) {
-        let positions = self.positions_seen_by(interface);
-        let rule = |&position: &u32| Rule { interfaces: None, ..self.rules[position as usize].clone() };
+    /// Whether it is for packets of this context.
+    pub fn is_for(&self, context: &PacketContext<'_>) -> bool {
+        let holds = |set: &Option<Arc<Interfaces>>, name| set.as_ref().is_none_or(|set| set.contains(name));
+        self.states.contains(context.state)
+            && holds(&self.interfaces, context.interface)
+            && holds(&self.out, context.out)
+    }
+
+    /// The same for packets of every interface and state.
+    #[must_use]
+    pub fn without_context(self) -> Self {
+        Self { interfaces: None, out: None, states: ConnectionStates::ALL, ..self }
+    }
+}
+
+impl RuleSet {
+    /// Whether any rule is for packets of some interfaces or states only.
+    pub fn is_contextual(&self) -> bool {
+        self.rules.iter().any(Rule::is_contextual)
+    }
+
+    /// Whether any rule is for some states of connections only.
+    pub fn names_states(&self) -> bool {
+        self.rules.iter().any(|rule| !rule.states.is_all())
+    }
+
+    /// Whether any rule is for packets that leave by some interfaces only.
+    pub fn names_exits(&self) -> bool {
+        self.rules.iter().any(|rule| rule.out.is_some())
+    }
+
+    /// The rules that packets of a context meet, without what they say of it; and for each its position here.
+    pub fn seen_in(&self, context: &PacketContext<'_>) -> (Self, Vec<u32>) {
+        let positions = self.positions_seen_in(context);
+        let rule = |&position: &u32| self.rules[position as usize].clone().without_context();
         (Self { rules: positions.iter().map(rule).collect() }, positions)
     }
 
     /// The positions alone.
-    pub fn positions_seen_by(&self, interface: Option<&str>) -> Vec<u32> {
-        let is_seen = |rule: &Rule| rule.interfaces.as_ref().is_none_or(|set| set.contains(interface));
-        let seen = self.rules.iter().zip(0..).filter(|(rule, _)| is_seen(rule));
+    pub fn positions_seen_in(&self, context: &PacketContext<'_>) -> Vec<u32> {
+        let seen = self.rules.iter().zip(0..).filter(|(rule, _)| rule.is_for(context));
         seen.map(|(_, position)| position).collect()
     }
 }

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use packetloom_bench::host_fed::Transport;
 use packetloom_bench::peer::Peer;
 use packetloom_classify::image::Algorithm;
-use packetloom_classify::{Action, Kind, analysis, formats};
+use packetloom_classify::{Action, ConnectionState, Kind, PacketContext, analysis, formats};
 use packetloom_device::Id;
 use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Workers};
 use packetloom_engine::offload::frames::Slice;
@@ -405,12 +405,36 @@ pub(crate) enum AclVerb {
     Explain(ExplainArgs),
 }
 
-/// For lists whose rules may be for some interfaces only.
+/// For lists whose rules may be for some interfaces or states of connections only.
 #[derive(Debug, Args)]
 pub(crate) struct Entry {
     /// Judge packets that came by this interface, where rules name interfaces; otherwise by one that no rule names
     #[arg(long = "in", value_name = "INTERFACE", value_parser = interface_name)]
     pub(crate) interface: Option<String>,
+    /// Judge packets that leave by this interface, where rules name interfaces; otherwise such as leave by none
+    #[arg(long, value_name = "INTERFACE", value_parser = interface_name)]
+    pub(crate) out: Option<String>,
+    /// Judge packets whose connection is in this state, where rules ask for states: new (unless given), established, related, invalid or
+    /// untracked
+    #[arg(long, value_name = "STATE", value_parser = state_name)]
+    pub(crate) state: Option<ConnectionState>,
+}
+
+impl Entry {
+    /// What is taken for known of packets.
+    pub(crate) fn context(&self) -> PacketContext<'_> {
+        PacketContext {
+            interface: self.interface.as_deref(),
+            out: self.out.as_deref(),
+            state: self.state.unwrap_or(ConnectionState::New),
+        }
+    }
+}
+
+/// The name of one state.
+fn state_name(text: &str) -> Result<ConnectionState, String> {
+    ConnectionState::by_name(text)
+        .ok_or_else(|| "expected new, established, related, invalid or untracked".into())
 }
 
 /// The name of one interface.

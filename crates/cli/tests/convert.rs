@@ -136,7 +136,7 @@ fn many_losses_are_said_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let rule = |number: usize| {
         let module = match number {
-            0..900 => "-m conntrack --ctstate NEW ",
+            0..900 => "-m recent --set ",
             900..1023 => "-m limit --limit 5/min ",
             _ => "",
         };
@@ -149,10 +149,10 @@ fn many_losses_are_said_once() {
         run(packetloom().current_dir(&folder).args(["acl", arguments[0], "f.save"]).args(&arguments[1..]))
     };
     let said = "\
-packetloom: 1,023 of 3,729 rules left out: -m conntrack 900, -m limit 123
-    f.save:3: `-m conntrack` has no equal here
-    f.save:4: `-m conntrack` has no equal here
-    f.save:5: `-m conntrack` has no equal here
+packetloom: 1,023 of 3,729 rules left out: -m recent 900, -m limit 123
+    f.save:3: `-m recent` has no equal here
+    f.save:4: `-m recent` has no equal here
+    f.save:5: `-m recent` has no equal here
     and 897 more
     f.save:903: `-m limit` has no equal here
     f.save:904: `-m limit` has no equal here

@@ -1,4 +1,4 @@
-//! Rules for packets of some interfaces only: those that a pcapng file names.
+//! Rules for packets of some interfaces only, those that a pcapng file names, and of some states of connections.
 
 #![allow(missing_docs)]
 
@@ -332,4 +332,199 @@ fn what_is_wrong_with_interfaces_is_named() {
     let output = run(&mut command);
     assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
     assert!(stderr(&output).contains("rules that change"), "{}", stderr(&output));
+}
+
+/// A summary's counts of packets by state.
+fn tracked(summary: &serde_json::Value) -> Vec<u64> {
+    let tracked = &summary["functions"][0]["tracked"];
+    let names = ["new", "established", "related", "invalid", "untracked", "connections"];
+    names.map(|name| tracked[name].as_u64().expect("a count")).to_vec()
+}
+
+#[test]
+fn rules_are_for_packets_of_their_states() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = "\
+permit any from any to any state established,related
+permit any from any to any state new in eth0
+permit any from any to any state new in eth1 out eth0 # nothing leaves in a capture
+deny any from any to any state invalid
+permit any from any to any state untracked in eth0
+";
+    write(folder.path(), "rules", rules);
+    let lines = [
+        (0, "0.1 tcp 10.0.0.1:1000 > 192.0.2.1:80 flags S"),
+        (1, "0.2 tcp 192.0.2.1:80 > 10.0.0.1:1000 flags SA"),
+        (0, "0.3 tcp 10.0.0.1:1000 > 192.0.2.1:80 flags A"),
+        // Of no connection.
+        (1, "0.4 tcp 192.0.2.1:80 > 10.0.0.2:1000 flags SA"),
+        // New until it is answered.
+        (0, "0.5 udp 10.0.0.1:1 > 192.0.2.1:53"),
+        (0, "0.6 udp 10.0.0.1:1 > 192.0.2.1:53"),
+        (1, "0.7 udp 192.0.2.1:53 > 10.0.0.1:1"),
+        (1, "0.8 icmp 192.0.2.9 > 10.0.0.1 type 3 code 1 quote 28 udp 10.0.0.1:1 > 192.0.2.1:53"),
+        // From outside, which begins nothing: so nothing answers it.
+        (1, "0.9 udp 192.0.2.1:9 > 10.0.0.1:9"),
+        (0, "1.0 udp 10.0.0.1:9 > 192.0.2.1:9"),
+        (0, "1.1 udp 10.0.0.1 > 192.0.2.1 fragment 1480"),
+        (1, "1.2 udp 192.0.2.1 > 10.0.0.1 fragment 1480"),
+    ];
+    let capture = section(&[Some("eth0"), Some("eth1")], &lines);
+    for chain in chains() {
+        assert_eq!(passed(folder.path(), &chain, &capture).len(), 9, "{chain}");
+        assert_eq!(tracked(&json(&folder.path().join("summary.json"))), [5, 3, 1, 1, 2, 3], "{chain}");
+    }
+    // Where there is no room, packets are untracked: of these flows the first alone is known.
+    let chain = "[flows.few]\nby = \"connection\"\nmax_flows = 1\nwhen_full = \"pass-new\"\n[[chain]]\nnf = \"acl\"\nrules = \"rules\"\nflows = \"few\"\n";
+    let mut command = packetloom();
+    write(folder.path(), "chain.toml", chain);
+    command.current_dir(folder.path()).args([
+        "run",
+        "chain.toml",
+        "-r",
+        "in.pcapng",
+        "--summary",
+        "summary.json",
+    ]);
+    succeed(&mut command);
+    assert_eq!(tracked(&json(&folder.path().join("summary.json")))[4..], [8, 1]);
+}
+
+/// Both cannot be: a rule that admits a connection has its packets pass before rules ask for their state.
+#[test]
+fn a_list_has_states_or_reflects() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), "rules", "permit any from any to any state new\nreflect any from any to any\n");
+    write(folder.path(), "chain.toml", "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n");
+    let output = run(packetloom().current_dir(folder.path()).args(["check", "chain.toml"]));
+    assert_eq!(output.status.code(), Some(78));
+    assert!(
+        stderr(&output).contains("rules:2: \"reflect\", and \"state\" in line 1; expected one of both"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn tools_ask_about_one_state() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = "\
+permit tcp from any to any state established,related
+deny tcp from any to any port 22 state new
+permit tcp from any to any port 22 out wan
+";
+    let rules = write(folder.path(), "rules", rules);
+    let packet = "tcp 10.0.0.1:1 > 192.0.2.1:22 flags A";
+    let explain = |more: &[&str]| {
+        let output = run(packetloom().args(["acl", "explain", &rules, "--packet", packet]).args(more));
+        (String::from_utf8(output.stdout.clone()).expect("text"), stderr(&output))
+    };
+    for (more, decision, said) in [
+        (&[][..], "deny\n    by   line 2", "that are new (--state STATE asks about others)"),
+        (&["--state", "established"], "permit\n    by   line 1", "packets that are established\n"),
+        (&["--state", "invalid"], "deny\n    by   the default", "that leave by none, as those of captures"),
+        (&["--state", "invalid", "--out", "wan"], "permit\n    by   line 3", "packets that leave by wan\n"),
+    ] {
+        let (text, told) = explain(more);
+        assert!(text.contains(decision), "{more:?}: {text}");
+        assert!(told.contains(said), "{more:?}: {told}");
+    }
+    assert!(
+        explain(&["--state", "old"]).1.contains("expected new, established, related, invalid or untracked")
+    );
+    // Rules of different states shadow each other in none.
+    for (state, found) in [("new", true), ("established", true), ("invalid", false)] {
+        let text = succeed(packetloom().args(["acl", "check", &rules, "--out", "wan", "--state", state]));
+        assert_eq!(text.contains("rules:3:"), found, "{state}: {text}");
+    }
+    // What cannot say it refuses.
+    for (format, reason) in [
+        ("cisco-ios", "states of connections"),
+        ("vpp", "states of connections"),
+        ("exabgp", "states of connections"),
+    ] {
+        let output = run(packetloom().args(["acl", "convert", &rules, "--to", format]));
+        assert_eq!(output.status.code(), Some(65), "{format}");
+        assert!(stderr(&output).contains(reason), "{}", stderr(&output));
+    }
+    for format in ["iptables", "nftables"] {
+        let v4 =
+            fs::read_to_string(&rules).expect("rules").replace("from any to any", "from 0.0.0.0/0 to any");
+        let v4 = write(folder.path(), "v4", &v4);
+        let text = succeed(packetloom().args(["acl", "convert", &v4, "--to", format]));
+        let other = write(folder.path(), format, &text);
+        let back = succeed(packetloom().args(["acl", "convert", &other, "--to", "native"]));
+        let expected = "\
+permit tcp from 0.0.0.0/0 to 0.0.0.0/0 state established,related
+deny tcp from 0.0.0.0/0 to 0.0.0.0/0 port 22 state new
+permit tcp from 0.0.0.0/0 to 0.0.0.0/0 port 22 out wan
+default deny
+";
+        assert_eq!(back, expected, "{format}: {text}");
+    }
+}
+
+/// A file as real firewalls have it, over a capture of real programs, by every way to judge it.
+#[test]
+fn a_stateful_firewall_over_a_capture() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let save = "\
+*nat
+:PREROUTING ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+-A POSTROUTING -o wan0 -j MASQUERADE
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:lan - [0:0]
+-A FORWARD -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+-A FORWARD -m conntrack --ctstate INVALID -j DROP
+-A FORWARD ! -o lan0 -s 192.0.2.0/24 -m state --state NEW -j lan
+-A lan -p tcp -m multiport --dports 22,80,443 -j ACCEPT
+-A lan -p udp -m udp --dport 53 -j ACCEPT
+-A lan -p icmp -m icmp --icmp-type 8 -j ACCEPT
+COMMIT
+";
+    write(folder.path(), "save", save);
+    let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/edge/edge.pcap");
+    let mut results = Vec::new();
+    for way in [
+        "device = \"oracle\"",
+        "",
+        "batch = 1",
+        "workers = 2",
+        "workers = 7\nbatch = 64",
+        "device = \"host\"",
+    ] {
+        write(
+            folder.path(),
+            "chain.toml",
+            &format!("[[chain]]\nnf = \"acl\"\nrules = \"save\"\n[run]\n{way}\n"),
+        );
+        let mut command = packetloom();
+        command.current_dir(folder.path()).args([
+            "run",
+            "chain.toml",
+            "-w",
+            "passed.pcap",
+            "--summary",
+            "summary.json",
+            "-r",
+        ]);
+        succeed(command.arg(&capture));
+        let passed = fs::read(folder.path().join("passed.pcap")).expect("a capture");
+        results.push((way, passed, json(&folder.path().join("summary.json"))));
+    }
+    let (_, passed, summary) = results.remove(0);
+    assert!(tracked(&summary).iter().take(3).all(|&count| count > 0), "{summary:#}");
+    assert!(summary["passed"].as_u64() > Some(1000), "{summary:#}");
+    for (way, other, counts) in results {
+        assert!(other == passed && counts == summary, "{way}: {counts:#}\n{summary:#}");
+    }
+    // The table that is left out is named, and is no loss.
+    let output =
+        run(packetloom().current_dir(folder.path()).args(["acl", "convert", "save", "--to", "native"]));
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stderr(&output), "packetloom: save:1: table nat with 1 rule is not part of the list\n");
 }

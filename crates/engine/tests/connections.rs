@@ -173,9 +173,10 @@ fn chain() -> impl Strategy<Value = String> {
     let tracker = (keys(), any::<bool>(), prop::sample::select(vec!["", "invalid = \"pass\"\n"])).prop_map(
         |(keys, loose, invalid)| format!("[[chain]]\nnf = \"conntrack\"\nloose = {loose}\n{invalid}{keys}"),
     );
-    let acl = (keys(), any::<bool>(), any::<bool>()).prop_map(|(keys, loose, counters)| {
+    let rules = prop::sample::select(vec!["reflecting", "stateful", "stateful"]);
+    let acl = (rules, keys(), any::<bool>(), any::<bool>()).prop_map(|(rules, keys, loose, counters)| {
         format!(
-            "[[chain]]\nnf = \"acl\"\nrules = \"reflecting\"\nlog = \"log\"\nlog_rate = \"unlimited\"\nloose = {loose}\n\
+            "[[chain]]\nnf = \"acl\"\nrules = \"{rules}\"\nlog = \"log\"\nlog_rate = \"unlimited\"\nloose = {loose}\n\
              counters = {counters}\n{keys}"
         )
     });
@@ -206,17 +207,19 @@ proptest! {
         events in prop::collection::vec(event(), 1..400),
         chain in chain(),
         batch in prop_oneof![Just(1usize), Just(7), Just(256)],
+        is_wired: bool,
     ) {
         let capture = capture(&events);
         let chain = format!("{DEFINITIONS}{chain}");
-        let how = How { settings: "device = \"oracle\"", ..How::default() };
+        let how = How { settings: "device = \"oracle\"", is_wired, ..How::default() };
         let (oracle, ..) = results(&chain, &capture, how);
         for workers in [1, 2, 7] {
             let settings = format!("workers = {workers}\nbatch = {batch}");
             if shares(&chain, &settings) {
                 continue;
             }
-            let (found, ..) = results(&chain, &capture, How { settings: &settings, ..How::default() });
+            let how = How { settings: &settings, is_wired, ..How::default() };
+            let (found, ..) = results(&chain, &capture, how);
             prop_assert_eq!(&found, &oracle, "{}\n{}", settings, &chain);
         }
     }
@@ -242,6 +245,31 @@ proptest! {
         let oracle = run("device = \"oracle\"");
         prop_assert_eq!(&run(&format!("batch = {batch}")), &oracle);
     }
+}
+
+/// Packets have every state where rules ask for it, and each rule but those for other interfaces decides some; on interfaces those too.
+#[test]
+fn rules_ask_for_every_state() {
+    let mut runner = TestRunner::deterministic();
+    let events = prop::collection::vec(event(), 20_000).new_tree(&mut runner).expect("packets").current();
+    let capture = capture(&events);
+    let mut idle = Vec::new();
+    for (keys, is_wired) in [("", false), (SHORT, true)] {
+        let chain = format!(
+            "{DEFINITIONS}[[chain]]\nnf = \"acl\"\nrules = \"stateful\"\nlog = \"log\"\nlog_rate = \"unlimited\"\n{keys}"
+        );
+        let run = |settings: &str| results(&chain, &capture, How { settings, is_wired, ..How::default() }).0;
+        let oracle = run("device = \"oracle\"");
+        let acl = &oracle.summary["functions"][0];
+        for name in ["new", "established", "related", "invalid", "untracked", "connections"] {
+            assert!(acl["tracked"][name].as_u64() > Some(50), "{name}: {acl}");
+        }
+        idle.push(acl["rules_not_hit"].as_u64().expect("a count"));
+        for settings in ["", "batch = 1", "workers = 7\nbatch = 64"] {
+            assert_eq!(run(settings), oracle, "{settings}\n{chain}");
+        }
+    }
+    assert_eq!(idle, [3, 0]);
 }
 
 /// What the random packets are: all that there is.

@@ -167,6 +167,8 @@ fn function() -> impl Strategy<Value = String> {
         of(&[
             "\"acl\"\nrules = \"reflecting\"",
             "\"acl\"\nrules = \"reflecting\"\nloose = true\ndefault = \"permit\"",
+            "\"acl\"\nrules = \"stateful\"",
+            "\"acl\"\nrules = \"stateful\"\nloose = true\ndefault = \"permit\"",
             "\"acl\"\nrules = \"rules\"",
             "\"acl\"\nrules = \"rules\"\nlog = \"log\"\nlog_rate = \"1000/s\"\nlog_burst = 5",
         ]),

@@ -16,6 +16,8 @@ pub struct OraclePacket {
     pub other_framing: bool,
     /// The name of the interface by which it came, if that is known.
     pub interface: Option<Box<str>>,
+    /// The name of the interface by which it leaves if it passes, if it does and that is known.
+    pub out: Option<Box<str>>,
     /// Its mark, as functions have set it; 0 before.
     pub mark: u32,
 }
@@ -73,7 +75,7 @@ impl OraclePacket {
         let mut layer2 = Layer2 { frame, headers: 0, basic: true, guessing: false };
         let ip = layer2.start(link.0).and_then(|at| layer3(&frame[at..], wire_len as usize, at, true));
         let other_framing = !layer2.basic && !COUNTED_LINKS.contains(&link.0);
-        Self { nanos, ip, other_framing, interface: None, mark: 0 }
+        Self { nanos, ip, other_framing, interface: None, out: None, mark: 0 }
     }
 
     /// The packet as a log names it.

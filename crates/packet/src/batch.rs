@@ -140,6 +140,8 @@ pub struct Columns<'a> {
     pub v6: &'a mut Keys<MatchKey6>,
     /// What the ports are called by which frames came, if any names are known.
     pub port_names: Option<&'a PortNames>,
+    /// The port that each frame leaves by if it passes; empty where frames leave by no port.
+    pub egress: &'a [u16],
     arena: &'a Arena,
     layers: &'a [Layers],
     rewritten: &'a mut Vec<Changes>,
@@ -298,7 +300,7 @@ impl Batch {
         &mut self.offloads
     }
 
-    /// The port that each frame leaves by if it passes, in order: for frames that leave by ports. Shares of a batch go without.
+    /// The port that each frame leaves by if it passes, in order: for frames that leave by ports.
     pub fn egress_mut(&mut self) -> &mut Vec<u16> {
         &mut self.egress
     }
@@ -353,6 +355,11 @@ impl Batch {
         self.port_names.as_ref()?.get(usize::from(self.frames[index].port))?.as_deref()
     }
 
+    /// The name of the port that a frame leaves by if it passes, if it does and that is known.
+    pub fn egress_name(&self, index: usize) -> Option<&str> {
+        self.port_names.as_ref()?.get(usize::from(*self.egress.get(index)?))?.as_deref()
+    }
+
     /// Takes frames of a batch that is not parsed in place of those before: those from `from` on, as long as `takes` says so.
     pub fn take_from(&mut self, whole: &Self, from: usize, takes: impl FnMut(&&FrameRef) -> bool) {
         self.reset(whole.arena.clone());
@@ -389,6 +396,9 @@ impl Batch {
         let places = || indices.iter().map(|&index| index as usize);
         self.frames.extend(places().map(|index| whole.frames[index]));
         self.verdicts.extend(places().map(|index| whole.verdicts[index]));
+        if !whole.egress.is_empty() {
+            self.egress.extend(places().map(|index| whole.egress[index]));
+        }
         if !whole.marks.is_empty() {
             self.marks.extend(places().map(|index| whole.marks[index]));
         }
@@ -755,8 +765,9 @@ impl Batch {
 
     /// All columns, for functions that rewrite packets while they judge them.
     pub fn columns(&mut self) -> Columns<'_> {
-        let Self { arena, frames, verdicts, v4, v6, rewritten, layers, port_names, .. } = self;
-        Columns { frames, verdicts, v4, v6, port_names: port_names.as_ref(), arena, layers, rewritten }
+        let Self { arena, frames, verdicts, v4, v6, rewritten, layers, port_names, egress, .. } = self;
+        let port_names = port_names.as_ref();
+        Columns { frames, verdicts, v4, v6, port_names, egress, arena, layers, rewritten }
     }
 
     /// Whether each frame was parsed and is TCP or UDP in one piece in IPv4, as it is in most batches: all keys are IPv4's and have ports,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::mistakes::grouped;
 use super::region::{Ends, Region};
-use super::{Error, Format, MAX_RULES, Options, Origins, Reading, Skipped};
+use super::{Elsewhere, Error, Format, MAX_RULES, Options, Origins, Reading, Skipped};
 use crate::{Action, Gap, Gaps, Rule, RuleSet};
 
 /// Rules from regions at most: a bound on what lists, negations and chains grow to.
@@ -40,6 +40,7 @@ pub(super) struct Builder<'a> {
     skipped: Vec<Skipped>,
     gaps: Gaps,
     origins: Origins,
+    elsewhere: Vec<Elsewhere>,
     /// The statement that rules and faults are from; `None` where each line is one.
     statement: Option<u32>,
     /// What is left of [`MAX_EXPANSION`].
@@ -55,6 +56,7 @@ impl<'a> Builder<'a> {
             skipped: Vec::new(),
             gaps: Gaps::default(),
             origins: Origins::default(),
+            elsewhere: Vec::new(),
             statement: None,
             spare: MAX_EXPANSION,
         }
@@ -63,6 +65,11 @@ impl<'a> Builder<'a> {
     /// Says which statement of the file the next rules and faults are from, where a line holds several of them.
     pub(super) fn statement(&mut self, number: u32) {
         self.statement = Some(number);
+    }
+
+    /// Says what the file has beside the list.
+    pub(super) fn elsewhere(&mut self, elsewhere: Vec<Elsewhere>) {
+        self.elsewhere = elsewhere;
     }
 
     /// Counts statements that may have become no rule.
@@ -251,6 +258,7 @@ impl<'a> Builder<'a> {
             skipped: self.skipped,
             gaps: self.gaps,
             origins: self.origins,
+            elsewhere: self.elsewhere,
         }
     }
 }

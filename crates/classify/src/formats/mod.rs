@@ -248,8 +248,8 @@ impl Format {
         FORMATS.iter().find(|description| description.format == self).unwrap_or(&FORMATS[FORMATS.len() - 1])
     }
 
-    /// Whether rules of another program may be for some interfaces only.
-    fn names_interfaces(self) -> bool {
+    /// Whether rules of another program may be for some interfaces, or some states of connections, only.
+    fn is_of_netfilter(self) -> bool {
         matches!(self, Self::Iptables | Self::Ip6tables | Self::Nftables)
     }
 
@@ -305,6 +305,29 @@ pub struct Reading {
     pub gaps: Gaps,
     /// What of the file's own rules became which.
     pub origins: Origins,
+    /// What of the file is not part of the list, though it may decide the same packets: other tables.
+    pub elsewhere: Vec<Elsewhere>,
+}
+
+/// A table, or a chain, that a file has beside the list that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Its line, from 1.
+    pub line: u32,
+    /// What it is called, such as `table nat`.
+    pub name: String,
+    /// How many rules it has.
+    pub rules: usize,
+    /// Whether a policy of it drops packets.
+    pub drops: bool,
+}
+
+impl fmt::Display for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.rules == 1 { "" } else { "s" };
+        let drops = if self.drops { " and a policy DROP" } else { "" };
+        write!(f, "{} with {} rule{plural}{drops}", self.name, self.rules)
+    }
 }
 
 /// Which of a file's own rules, counted in any order, each rule and each thing left out is from. One rule of a file may become
@@ -574,8 +597,10 @@ fn write_some(
     for (index, rule) in rules.into_iter().enumerate() {
         if rule.mark != 0 {
             writing.inexpressible(index, &rule, "where no rule sets a mark")?;
-        } else if rule.interfaces.is_some() && !format.names_interfaces() {
+        } else if (rule.interfaces.is_some() || rule.out.is_some()) && !format.is_of_netfilter() {
             writing.inexpressible(index, &rule, "where no rule names interfaces")?;
+        } else if !rule.states.is_all() && !format.is_of_netfilter() {
+            writing.inexpressible(index, &rule, "where no rule asks for states of connections")?;
         } else {
             kept.push(rule);
             positions.push(writing.positions[index]);

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use packetloom_packet::protocol;
 
 use super::set::{Integer, Set};
-use crate::Interfaces;
 use crate::rule::{Addresses, Fragments, PortRange, Prefix4, Prefix6, Rule, TcpFlagMatch};
+use crate::{ConnectionStates, Interfaces};
 
 /// Source and destination addresses: of one family, or every one of both.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,6 +160,10 @@ pub(crate) struct Region {
     flags: Set<u8>,
     /// By which they come.
     interfaces: Interfaces,
+    /// By which they leave.
+    out: Interfaces,
+    /// Of their connections.
+    states: ConnectionStates,
 }
 
 impl Region {
@@ -174,6 +178,8 @@ impl Region {
             icmp: Set::ALL,
             flags: Set::ALL,
             interfaces: Interfaces::ALL,
+            out: Interfaces::ALL,
+            states: ConnectionStates::ALL,
         }
     }
 
@@ -187,21 +193,51 @@ impl Region {
         self
     }
 
-    /// Whether it is the same for all interfaces.
-    pub(crate) fn is_of_all_interfaces(&self) -> bool {
+    /// Whether it is the same whatever interface packets come by.
+    pub(crate) fn is_of_all_entries(&self) -> bool {
         self.interfaces.is_all()
     }
 
-    /// The same for all interfaces.
+    /// Whether it is the same whatever interface packets leave by.
+    pub(crate) fn is_of_all_exits(&self) -> bool {
+        self.out.is_all()
+    }
+
+    /// The interfaces by which its packets leave.
+    pub(crate) fn exits(&self) -> &Interfaces {
+        &self.out
+    }
+
+    /// The same whatever interface packets come by.
     #[must_use]
-    pub(crate) fn of_all_interfaces(self) -> Self {
+    pub(crate) fn of_all_entries(self) -> Self {
         Self { interfaces: Interfaces::ALL, ..self }
+    }
+
+    /// The same whatever interface packets leave by.
+    #[must_use]
+    pub(crate) fn of_all_exits(self) -> Self {
+        Self { out: Interfaces::ALL, ..self }
     }
 
     /// Leaves what comes by these interfaces.
     #[must_use]
     pub(crate) fn interfaces(mut self, interfaces: &Interfaces) -> Self {
         self.interfaces = self.interfaces.intersection(interfaces);
+        self
+    }
+
+    /// Leaves what goes out by these interfaces.
+    #[must_use]
+    pub(crate) fn out(mut self, interfaces: &Interfaces) -> Self {
+        self.out = self.out.intersection(interfaces);
+        self
+    }
+
+    /// Leaves packets of connections in these states.
+    #[must_use]
+    pub(crate) fn states(mut self, states: ConnectionStates) -> Self {
+        self.states = self.states.intersection(states);
         self
     }
 
@@ -262,6 +298,8 @@ impl Region {
             || self.icmp.is_empty()
             || self.flags.is_empty()
             || self.interfaces.is_empty()
+            || self.out.is_empty()
+            || self.states.is_empty()
     }
 
     /// Whether all of its protocols are of some kind.
@@ -288,6 +326,7 @@ impl Region {
             + self.icmp.size()
             + self.flags.size()
             + self.interfaces.size()
+            + self.out.size()
     }
 
     /// The packets of both; `None` where there are none.
@@ -304,6 +343,8 @@ impl Region {
             icmp: self.icmp.intersection(&other.icmp),
             flags: self.flags.intersection(&other.flags),
             interfaces: self.interfaces.intersection(&other.interfaces),
+            out: self.out.intersection(&other.out),
+            states: self.states.intersection(other.states),
         })
     }
 
@@ -315,7 +356,9 @@ impl Region {
             && self.destination_ports.intersects(&other.destination_ports)
             && self.icmp.intersects(&other.icmp)
             && self.flags.intersects(&other.flags)
+            && !self.states.intersection(other.states).is_empty()
             && !self.interfaces.intersection(&other.interfaces).is_empty()
+            && !self.out.intersection(&other.out).is_empty()
     }
 
     /// What is in here and not in `other`, in parts that do not overlap.
@@ -341,6 +384,8 @@ impl Region {
         field!(icmp, Set::intersection);
         field!(flags, Set::intersection);
         field!(interfaces, Interfaces::intersection);
+        field!(out, Interfaces::intersection);
+        field!(states, |a: &ConnectionStates, b: &ConnectionStates| a.intersection(*b));
         left.retain(|region| !region.is_empty());
         left
     }
@@ -373,7 +418,7 @@ impl Region {
             flags.len(),
         ];
         let count = lengths.into_iter().fold(1, usize::saturating_mul);
-        let interfaces = some(&self.interfaces);
+        let (interfaces, out) = (some(&self.interfaces), some(&self.out));
         let rule = |number| {
             let mut rest = number;
             // The last field changes fastest.
@@ -392,6 +437,8 @@ impl Region {
                 icmp_code: icmp[at[6]].1,
                 tcp_flags: flags[at[7]],
                 interfaces: interfaces.clone(),
+                out: out.clone(),
+                states: self.states,
                 ..template.clone()
             }
         };
@@ -452,6 +499,8 @@ impl Region {
             tcp_flags,
             fragments,
             interfaces: some(&self.interfaces),
+            out: some(&self.out),
+            states: self.states,
             ..Rule::any(None)
         }
     }

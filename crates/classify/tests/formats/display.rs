@@ -1,9 +1,11 @@
 //! Rules shown as text read back as the same rules.
 
+use std::sync::Arc;
+
 use packetloom_classify::rule::{
     Addresses, Fragments, PortRange, Prefix4, Prefix6, TcpFlagMatch, flags_from_letters, flags_to_letters,
 };
-use packetloom_classify::{Action, Rule};
+use packetloom_classify::{Action, ConnectionState, ConnectionStates, Interfaces, Rule};
 use packetloom_packet::protocol;
 use proptest::prelude::*;
 
@@ -115,11 +117,33 @@ pub(crate) fn any_rule() -> impl Strategy<Value = Rule> {
     )
 }
 
+/// What rules of the tests ask for beside headers: the interfaces by which packets come and leave, and states of connections.
+fn context() -> impl Strategy<Value = (Option<Arc<Interfaces>>, Option<Arc<Interfaces>>, ConnectionStates)> {
+    let interfaces = || {
+        let list = prop::sample::select(vec!["eth0", "!eth0", "wg+", "eth0,eth1", "any,!wg+"]);
+        prop::option::weighted(0.4, list.prop_map(|list| Arc::new(Interfaces::parse(list).expect("a list"))))
+    };
+    let states = prop::sample::subsequence(ConnectionState::ALL.to_vec(), 1..=5).prop_map(|states| {
+        states.into_iter().fold(ConnectionStates::NONE, |all, state| all.union(ConnectionStates::one(state)))
+    });
+    (interfaces(), interfaces(), prop_oneof![Just(ConnectionStates::ALL), states])
+}
+
+/// [`any_rule`], which may be for packets of some interfaces and states only.
+pub(crate) fn any_rule_of_a_context() -> impl Strategy<Value = Rule> {
+    (any_rule(), context()).prop_map(|(rule, (interfaces, out, states))| Rule {
+        interfaces,
+        out,
+        states,
+        ..rule
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_096, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn shown_rules_read_back_as_the_same(expected in any_rule(), mark in prop_oneof![Just(0), any::<u32>()]) {
+    fn shown_rules_read_back_as_the_same(expected in any_rule_of_a_context(), mark in prop_oneof![Just(0), any::<u32>()]) {
         let expected = Rule { mark, ..expected };
         let text = expected.to_string();
         prop_assert_eq!(rule(&text), Rule { line: 1, ..expected }, "{}", text);

@@ -2,7 +2,7 @@
 
 use packetloom_classify::compiled::matching;
 use packetloom_classify::formats::{Format, Reading};
-use packetloom_classify::{Action, Interfaces};
+use packetloom_classify::{Action, Interfaces, PacketContext};
 use packetloom_packet::{Key, KeyBits, MatchKey4};
 use proptest::prelude::*;
 
@@ -148,7 +148,8 @@ fn nftables(chains: &[Vec<Rule>]) -> String {
 fn compare(chains: &[Vec<Rule>], reading: &Reading, text: &str) -> Result<(), TestCaseError> {
     prop_assert_eq!(reading.default, Some(Action::Deny));
     for name in NAMES {
-        let (seen, positions) = reading.rules.seen_by(Some(name));
+        let (seen, positions) =
+            reading.rules.seen_in(&PacketContext { interface: Some(name), ..PacketContext::NEW });
         prop_assert_eq!(seen.rules.len(), positions.len());
         for protocol in [6, 17, 1] {
             let key = MatchKey4 { protocol, bits: KeyBits::WHOLE, ..MatchKey4::default() };

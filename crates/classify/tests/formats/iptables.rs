@@ -246,8 +246,9 @@ fn logging_becomes_part_of_the_next_rule() {
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("-o lo -j ACCEPT", "`-o lo` has no equal here"),
     ("! -o eth0 -j ACCEPT", "`! -o eth0` has no equal here"),
-    ("-m state --state ESTABLISHED -j ACCEPT", "`-m state` has no equal here"),
-    ("-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "`-m conntrack` has no equal here"),
+    ("-m conntrack --ctstate NEW,DNAT -j ACCEPT", "`--ctstate DNAT` has no equal here"),
+    ("-m conntrack ! --ctstate SNAT -j ACCEPT", "`--ctstate SNAT` has no equal here"),
+    ("-m conntrack --ctstate NEW --ctorigsrc 10.0.0.0/8 -j ACCEPT", "`--ctorigsrc` has no equal here"),
     ("-m limit --limit 5/min -j ACCEPT", "`-m limit` has no equal here"),
     ("-m recent --update --seconds 60 --name a --rsource -j DROP", "`-m recent` has no equal here"),
     ("-p tcp -m tcp --tcp-option 3 -j DROP", "`--tcp-option` has no equal here"),
@@ -267,8 +268,8 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("-j nowhere", "`-j nowhere` has no equal here"),
     ("-g nowhere", "`-g nowhere` has no equal here"),
     (
-        "-o lo -m state --state NEW -m limit --limit 1/s -j TARPIT",
-        "`-o lo`, `-m state`, `-m limit`, `-j TARPIT` have no equal here",
+        "-m state --state NEW -m mac --mac-source 1 -m limit --limit 1/s -j TARPIT",
+        "`-m mac`, `-m limit`, `-j TARPIT` have no equal here",
     ),
 ];
 
@@ -292,19 +293,90 @@ fn what_has_no_equal_is_refused_or_listed() {
         let error = read(&table(&format!("-A INPUT {line}")), true).unwrap_err();
         assert_eq!(error, format!("f:7: {message} (--skip-unsupported leaves it out)"), "{line}");
     }
-    // Other tables, as far as they do something.
+    // Other tables are no losses; those are named that do something.
     let text = "*raw\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j REDIRECT\nCOMMIT\n\
                 *mangle\n:INPUT DROP [0:0]\nCOMMIT\n*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j DROP\nCOMMIT\n";
-    let reading = read_with(text, skip).unwrap();
-    let skipped: Vec<_> = reading.skipped.iter().map(ToString::to_string).collect();
+    let reading = read_with(text, Options { skip_unsupported: false, ..skip }).unwrap();
+    let elsewhere: Vec<_> = reading.elsewhere.iter().map(ToString::to_string).collect();
+    assert_eq!(elsewhere, ["table nat with 1 rule", "table mangle with 0 rules and a policy DROP"]);
+    assert_eq!((reading.skipped.len(), reading.rules.rules.len()), (0, 1));
+}
+
+/// The table that is asked for is read, by the tools' names of its chains; and no other.
+#[test]
+fn another_table_is_read_if_it_is_asked_for() {
+    let text = "*mangle\n:PREROUTING ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:bad - [0:0]\n\
+                -A PREROUTING -i eth0 -s 10.0.0.0/8 -j DROP\n-A PREROUTING -p tcp -j bad\n\
+                -A bad -m conntrack --ctstate INVALID -j DROP\n-A FORWARD -j MARK --set-mark 1\nCOMMIT\n\
+                *filter\n:INPUT DROP [0:0]\n-A INPUT -p udp -j ACCEPT\nCOMMIT\n";
+    let read = |list: Option<&str>| {
+        let list = list.map(Into::into);
+        read_with(text, Options { format: Some(Format::Iptables), list, ..Options::default() })
+    };
+    let rules = |list| {
+        let reading = read(list).unwrap();
+        reading.rules.rules.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let any = "from 0.0.0.0/0 to 0.0.0.0/0";
+    assert_eq!(rules(None), [format!("permit udp {any}")]);
     assert_eq!(
-        skipped,
-        [
-            "line 6: a rule of table nat has no equal here",
-            "line 9: the policy DROP of table mangle has no equal here"
-        ]
+        rules(Some("mangle PREROUTING")),
+        ["deny any from 10.0.0.0/8 to 0.0.0.0/0 in eth0".to_owned(), format!("deny tcp {any} state invalid")]
     );
-    assert_eq!(reading.rules.rules.len(), 1);
+    assert_eq!(rules(Some("mangle bad")), [format!("deny any {any} state invalid")]);
+    let reading = read(Some("mangle PREROUTING")).unwrap();
+    assert_eq!(
+        reading.elsewhere.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["table filter with 1 rule and a policy DROP"]
+    );
+    assert_eq!(reading.default, Some(Action::Permit));
+    for (list, message) in [
+        ("mangle FORWARD", "f:8: `-j MARK` has no equal here (--skip-unsupported leaves it out)"),
+        (
+            "mangle x",
+            "f: no list \"mangle x\"; expected one of mangle PREROUTING, mangle FORWARD, mangle bad",
+        ),
+        ("nat PREROUTING", "f:1: no list of rules: the tables are mangle, filter; expected a table \"*nat\""),
+        ("PREROUTING", "f: no list \"PREROUTING\"; expected one of INPUT"),
+    ] {
+        let error = read(Some(list)).unwrap_err();
+        assert!(error.starts_with(message), "{list}: {error}");
+    }
+}
+
+/// A chain that stands twice is one mistake, whatever comes after.
+#[test]
+fn rules_of_a_chain_that_stands_twice_are_read() {
+    let text = "*filter\n:INPUT ACCEPT\n:INPUT DROP\n-A INPUT -j DROP\n-A INPUT -j nowhere\nCOMMIT\n";
+    let error = read(text, false).unwrap_err();
+    assert!(error.contains("f:3: chain \"INPUT\" stands twice"), "{error}");
+}
+
+/// What state and interfaces are in our words.
+#[test]
+fn states_and_interfaces_are_kept() {
+    let any = "any from 0.0.0.0/0 to 0.0.0.0/0";
+    for (line, expected) in [
+        ("-m state --state RELATED,ESTABLISHED -j ACCEPT", "state established,related"),
+        ("-m conntrack --ctstate NEW -j ACCEPT", "state new"),
+        ("-m conntrack ! --ctstate INVALID -j ACCEPT", "state new,established,related,untracked"),
+        ("-m state ! --state NEW,ESTABLISHED -j ACCEPT", "state related,invalid,untracked"),
+        ("-o eth0 -j ACCEPT", "out eth0"),
+        ("! -o wg+ -m conntrack --ctstate UNTRACKED -j ACCEPT", "out !wg+ state untracked"),
+        ("-i lan+ -o wan -m state --state NEW -j ACCEPT", "in lan+ out wan state new"),
+    ] {
+        let text = format!("*filter\n:FORWARD DROP [0:0]\n-A FORWARD {line}\nCOMMIT\n");
+        assert_eq!(shown(Format::Iptables, &text), [format!("permit {any} {expected}")], "{line}");
+    }
+    // Both together are no packets, and all of them every one.
+    let text = "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -m state --state NEW -m conntrack --ctstate INVALID -j ACCEPT\n\
+                -A FORWARD -m state --state NEW,ESTABLISHED,RELATED,INVALID,UNTRACKED -j DROP\nCOMMIT\n";
+    assert_eq!(shown(Format::Iptables, text), [format!("deny {any}")]);
+    let error = read(&table("-A INPUT -m state --state NEU -j DROP"), false).unwrap_err();
+    assert!(
+        error.contains("state \"NEU\"; expected NEW, ESTABLISHED, RELATED, INVALID or UNTRACKED"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -783,7 +855,7 @@ proptest! {
 
     #[test]
     fn what_is_written_does_the_same(
-        rules in prop::collection::vec(super::display::any_rule(), 1..12),
+        rules in prop::collection::vec(super::display::any_rule_of_a_context(), 1..12),
         permits in any::<bool>(),
         v6 in any::<bool>(),
         seed in any::<u64>(),

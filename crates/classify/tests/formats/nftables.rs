@@ -36,7 +36,7 @@ proptest! {
 
     #[test]
     fn what_is_written_does_the_same(
-        rules in prop::collection::vec(super::display::any_rule(), 1..12),
+        rules in prop::collection::vec(super::display::any_rule_of_a_context(), 1..12),
         permits in any::<bool>(),
         seed in any::<u64>(),
     ) {
@@ -476,10 +476,10 @@ fn what_has_no_equal_is_refused_or_listed() {
     let log = json!({ "log": null });
     for (expr, construct) in [
         (
-            vec![compare("in", json!({ "ct": { "key": "state" } }), json!("established")), accept.clone()],
-            "`ct state` has",
+            vec![compare("in", json!({ "ct": { "key": "status" } }), json!("dnat")), accept.clone()],
+            "`ct status` has",
         ),
-        (vec![is(meta("oifname"), json!("lo")), accept.clone()], "`meta oifname` has"),
+        (vec![is(meta("skuid"), json!(0)), accept.clone()], "`meta skuid` has"),
         (vec![is(meta("mark"), json!(1)), accept.clone()], "`meta mark` has"),
         (vec![is(payload("ip", "dscp"), json!(1)), accept.clone()], "`ip dscp` has"),
         (vec![is(payload("ip6", "nexthdr"), json!("tcp")), accept.clone()], "`ip6 nexthdr` has"),
@@ -594,11 +594,11 @@ fn what_has_no_equal_is_refused_or_listed() {
         ),
         (
             vec![
-                is(meta("oifname"), json!("lo")),
+                is(meta("skuid"), json!(0)),
                 json!({ "limit": { "rate": 5, "per": "second" } }),
                 json!({ "notrack": null }),
             ],
-            "`meta oifname`, `limit`, `notrack` have",
+            "`meta skuid`, `limit`, `notrack` have",
         ),
     ] {
         let text = filter(&[expr.clone(), vec![accept.clone()]]);
@@ -621,10 +621,67 @@ fn what_has_no_equal_is_refused_or_listed() {
         rule("nat", &[json!({ "masquerade": null })]),
         rule("input", &[json!({ "drop": null })]),
     ]);
+    let reading = read(&nat).unwrap();
+    let elsewhere: Vec<_> = reading.elsewhere.iter().map(ToString::to_string).collect();
+    assert_eq!(elsewhere, ["chain inet t nat of type nat with 1 rule"]);
+    // Unless it is asked for.
+    let error = read_with(&nat, Options { list: Some("nat".into()), ..Options::default() }).unwrap_err();
+    assert!(error.starts_with("f:4: inet t nat handle 9: `masquerade` has no equal here"), "{error}");
+}
+
+/// States of connections in all ways that nft has of saying them, and interfaces by which packets leave.
+#[test]
+fn states_and_exits_are_kept() {
+    let state = || json!({ "ct": { "key": "state" } });
+    let rules = |expr: &[Value]| {
+        let reading = read(&filter(&[expr.to_vec()])).unwrap();
+        reading.rules.rules.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for (op, right, expected) in [
+        ("in", json!("established"), "established"),
+        ("in", json!(["established", "related"]), "established,related"),
+        ("in", json!({ "|": ["new", "untracked"] }), "new,untracked"),
+        ("in", json!(6), "established,related"),
+        ("==", json!("invalid"), "invalid"),
+        ("==", json!({ "set": ["established", "related"] }), "established,related"),
+        ("!=", json!("invalid"), "new,established,related,untracked"),
+        ("!=", json!({ "set": ["new", "invalid"] }), "established,related,untracked"),
+        ("!", json!(["new", "invalid"]), "established,related,untracked"),
+    ] {
+        let found = rules(&[compare(op, state(), right.clone()), json!({ "accept": null })]);
+        assert_eq!(found, [format!("permit any from any to any state {expected}")], "{op} {right}");
+    }
+    // A packet has one of them.
+    let both = compare("==", state(), json!(["established", "related"]));
+    assert_eq!(rules(&[both, json!({ "accept": null })]), [""; 0]);
+    let vmap = json!({ "vmap": { "key": state(), "data": { "set": [
+        ["invalid", { "drop": null }], ["established", { "accept": null }], ["related", { "accept": null }]
+    ] } } });
     assert_eq!(
-        read(&nat).unwrap_err(),
-        "f:4: a rule of a chain of type nat has no equal here (--skip-unsupported leaves it out)"
+        rules(&[vmap]),
+        [
+            "deny any from any to any state invalid",
+            "permit any from any to any state established",
+            "permit any from any to any state related"
+        ]
     );
+    let exits = compare("==", meta("oifname"), json!({ "set": ["eth0", "eth1"] }));
+    assert_eq!(rules(&[exits, json!({ "drop": null })]), ["deny any from any to any out eth0,eth1"]);
+    let pair = json!({ "concat": [meta("iif"), meta("oif"), state()] });
+    let pair = compare("==", pair, json!({ "set": [{ "concat": ["lan", "wan", "new"] }] }));
+    assert_eq!(
+        rules(&[pair, json!({ "accept": null })]),
+        ["permit any from any to any in lan out wan state new"]
+    );
+    for (left, right) in [
+        (json!({ "ct": { "key": "state", "dir": "original" } }), json!("new")),
+        (state(), json!("expected")),
+        (state(), json!(16)),
+    ] {
+        let error =
+            read(&filter(&[vec![compare("in", left, right), json!({ "accept": null })]])).unwrap_err();
+        assert!(error.contains("`ct state"), "{error}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 mod keys;
 
 use packetloom_classify::formats::{self, Format, Options, Reading, WriteError, WriteOptions};
-use packetloom_classify::{Action, Kind, NO_RULE, Rule, RuleSet};
+use packetloom_classify::{Action, ConnectionState, Kind, NO_RULE, PacketContext, Rule, RuleSet};
 use packetloom_packet::protocol::{self, TCP};
 use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6};
 
@@ -159,8 +159,30 @@ pub(crate) fn round_trip(rules: &[Rule], format: Format, default: Action, seed: 
     };
     let reading = read(format, &text).map_err(|error| format!("{error}\n{text}"))?;
     let ours = RuleSet { rules: rules.to_vec() };
-    match difference((&ours, Some(default)), (&reading.rules, reading.default), seed) {
-        None => Ok(true),
-        Some(difference) => Err(format!("{difference}\n{}\nas\n{text}", in_words(rules).join("\n"))),
+    // Where no rule looks at it, the context of packets makes no difference.
+    let contexts = if ours.is_contextual() { contexts() } else { vec![PacketContext::NEW] };
+    for context in contexts {
+        let (ours, read) = (ours.seen_in(&context).0, reading.rules.seen_in(&context).0);
+        if let Some(difference) = difference((&ours, Some(default)), (&read, reading.default), seed) {
+            let words = in_words(rules).join("\n");
+            return Err(format!("{context:?}: {difference}\n{words}\nas\n{text}"));
+        }
     }
+    Ok(true)
+}
+
+/// Packets of interfaces that rules of the tests name and others, in every state.
+fn contexts() -> Vec<PacketContext<'static>> {
+    let pairs = [
+        (None, None),
+        (Some("eth0"), Some("wg1")),
+        (Some("wg1"), Some("eth1")),
+        (Some("eth1"), Some("eth0")),
+    ];
+    pairs
+        .into_iter()
+        .flat_map(|(interface, out)| {
+            ConnectionState::ALL.map(|state| PacketContext { interface, out, state })
+        })
+        .collect()
 }

@@ -297,6 +297,28 @@ permit any from any to any
     }
 }
 
+/// Who opens connections, and where they leave: what answers them comes back, whatever it is.
+#[test]
+fn rules_are_for_packets_of_their_states() {
+    let Some(net) = Net::new() else { return };
+    let rules = "\
+permit any from any to any state established,related
+permit icmp from any to any type 8 state new in pa out pb
+permit icmp from any to any state new in pa out pa id nowhere
+deny icmp from any to any
+";
+    for workers in [1, 3] {
+        let arguments = format!("--workers {workers}");
+        let product = Product::inline(&net.product, ACL, &[("rules", rules)], &arguments);
+        ping(&net, SERVER[0], 5).expect("answered");
+        let back = net.server.exec(&format!("ping -q -i 0.1 -W 1 -c 2 {}", CLIENT[0]));
+        back.expect_err("the other way it is denied");
+        let done = product.stop();
+        assert_eq!(count(&done.summary, "/dropped/acl_rule"), 2, "{:#}", done.summary);
+        assert_eq!(count(&done.summary, "/functions/0/tracked/established"), 5, "{:#}", done.summary);
+    }
+}
+
 /// What is no IP passes.
 #[test]
 fn arp_passes() {

@@ -133,6 +133,7 @@ impl SlowChain {
         let mut packet =
             OraclePacket::new(frame.time.as_nanos(), frame.link, batch.bytes(index), frame.wire_len);
         packet.interface = batch.port_name(index).map(Into::into);
+        packet.out = batch.egress_name(index).map(Into::into);
         let mut verdict = match &packet.ip {
             Ok(_) => Verdict::Pass,
             Err(reject) => chain.settings.run.policy().verdict(*reject),

@@ -11,10 +11,12 @@ use packetloom_generate::TrafficOptions;
 use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
+use packetloom_io::{Polled, Source};
 use packetloom_nf::{Context, Prepared};
-use packetloom_packet::Key;
+use packetloom_packet::{Batch, FrameRef, Key, PortNames};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 pub const RULES: &str = "\
 deny tcp from any to any port 22 id ssh
@@ -50,6 +52,21 @@ permit any from any to any fragment later
 reflect 47 from any to any
 ";
 
+/// Rules for states of connections and interfaces, of which the names are known in some captures.
+const STATEFUL: &str = "\
+deny any from any to any state invalid id invalid log
+permit any from any to any state established,related mark 5
+permit tcp from 10.0.0.0/31 to any state new id out log
+deny udp from any to any port 7 in eth0
+permit udp from any to any port 7 state new,untracked
+permit udp from 10.0.0.3 to any in eth1,wg+ log
+permit icmp from 10.0.0.0/31 to any type 8
+permit tcp from any to 10.0.0.2 flags S/SA out !eth0
+permit any from 2001:db8::/127 to any state new out eth+
+permit any from any to any fragment later state untracked log
+permit 47 from any to any
+";
+
 /// What a run leaves: summary, records in order of their text, the log, the capture of what passed.
 #[derive(Debug, PartialEq)]
 pub struct Results {
@@ -76,6 +93,8 @@ pub struct How<'a> {
     pub each: Option<Box<dyn FnMut(u64) + Send + 'a>>,
     /// Packets after which the run ends.
     pub limit: Option<u64>,
+    /// Whether packets come by interfaces with names, and leave by such.
+    pub is_wired: bool,
     /// State that it begins with.
     pub restore: Option<State>,
     /// Whether its state is saved at the end.
@@ -84,12 +103,46 @@ pub struct How<'a> {
     pub reloads: Vec<(u64, String)>,
 }
 
+/// A capture whose packets come by four interfaces, two of which have names, and leave by others.
+struct Wired(CaptureReader);
+
+impl Source for Wired {
+    fn poll(&mut self, batch: &mut Batch) -> Result<Polled, packetloom_io::Error> {
+        let polled = self.0.poll(batch)?;
+        let (arena, frames, wall) = (batch.arena().clone(), batch.frames().to_vec(), batch.wall_offset());
+        batch.reset(arena);
+        batch.set_wall_offset(wall);
+        batch.set_port_names(self.port_names());
+        for frame in frames {
+            // By the frame alone, however batches are cut.
+            let port = (frame.offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u16 % 4;
+            batch.push(FrameRef { port, ..frame });
+            batch.egress_mut().push(port ^ 1);
+        }
+        Ok(polled)
+    }
+
+    fn wait(&mut self, timeout: std::time::Duration) -> Result<(), packetloom_io::Error> {
+        self.0.wait(timeout)
+    }
+
+    fn is_live(&self) -> bool {
+        self.0.is_live()
+    }
+
+    fn port_names(&self) -> Option<PortNames> {
+        static NAMES: OnceLock<PortNames> = OnceLock::new();
+        Some(NAMES.get_or_init(|| Arc::new([Some("eth0".into()), Some("wg1".into()), None])).clone())
+    }
+}
+
 /// A chain over rules that it may name, with settings of the run.
 fn chain_in(folder: &Path, chain: &str, settings: &str) -> Chain {
     std::fs::write(folder.join("rules"), RULES).expect("written");
     std::fs::write(folder.join("more"), MORE_RULES).expect("written");
     std::fs::write(folder.join("backends"), BACKEND_RULES).expect("written");
     std::fs::write(folder.join("reflecting"), REFLECTING).expect("written");
+    std::fs::write(folder.join("stateful"), STATEFUL).expect("written");
     std::fs::write(folder.join("admit-all"), "reflect any from any to any\n").expect("written");
     let text = format!("{chain}[run]\n{settings}\n");
     Chain::parse("chain", &text, Context { folder, ignore_flags: false }).expect("a good chain")
@@ -159,7 +212,7 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
         ..Life::default()
     };
     let io = Io {
-        source: Box::new(source),
+        source: if how.is_wired { Box::new(Wired(source)) } else { Box::new(source) },
         outputs: &mut outputs,
         limit: how.limit,
         stop,

@@ -49,12 +49,12 @@ pub struct Config {
     /// Lines of the log that may come at once before the rate holds.
     #[serde(default = "Config::default_log_burst")]
     pub log_burst: LogBurst,
-    /// The flow definition of the connections that rules with reflect admit, by connection; "connection" unless given.
+    /// The flow definition of the connections that rules with reflect admit or rules with state ask for, by connection; "connection" unless given.
     pub flows: Option<String>,
-    /// Have rules with reflect admit TCP connections whose handshake was not seen.
+    /// Have TCP connections begin whose handshake was not seen, where rules have reflect or state.
     #[serde(default)]
     pub loose: bool,
-    /// How long connections that rules with reflect admit are remembered.
+    /// How long connections are remembered that rules with reflect admit or rules with state ask for.
     #[serde(default)]
     pub timeouts: TimeoutsConfig,
 }
@@ -181,9 +181,9 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] where a rule has no action and `rule_action` is not given.
+    /// [`Error::Invalid`] where a rule has no action and `rule_action` is not given, or some rules have `reflect` and others `state`.
     pub fn with_rules(self, reading: Reading, name: String) -> Result<Acl, Error> {
-        let Reading { rules, default, skipped, format, .. } = reading;
+        let Reading { rules, default, skipped, format, elsewhere, .. } = reading;
         let unstated = match (self.rule_action, rules.rules.iter().find(|rule| rule.action.is_none())) {
             (Some(action), _) => action.into(),
             (None, None) => Action::Deny,
@@ -194,6 +194,14 @@ impl Config {
                 )));
             }
         };
+        let reflects = rules.rules.iter().find(|rule| rule.action == Some(Action::Reflect));
+        let asks = rules.rules.iter().find(|rule| !rule.states.is_all());
+        if let (Some(reflects), Some(asks)) = (reflects, asks) {
+            return Err(Error::Invalid(format!(
+                "{name}:{}: \"reflect\", and \"state\" in line {}; expected one of both in a list: with states, permit begins connections",
+                reflects.line, asks.line
+            )));
+        }
         let default = self.default.map(Action::from).or(default).unwrap_or(Action::Deny);
         let log = self.log.map(|path| LogSettings {
             path,
@@ -208,10 +216,11 @@ impl Config {
             list,
             kind: self.classifier.into(),
             classifier: OnceLock::new(),
-            by_interface: OnceLock::new(),
+            classes: OnceLock::new(),
             name,
             format,
             skipped,
+            elsewhere,
             changes: None,
         })
     }

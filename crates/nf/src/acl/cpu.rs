@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use packetloom_classify::{Classifier, NO_RULE};
-use packetloom_packet::batch::{Columns, Keys, PortNames};
-use packetloom_packet::{Batch, FrameRef, MatchKey4, MatchKey6, Verdict};
+use packetloom_packet::batch::{Columns, Keys};
+use packetloom_packet::{Batch, MatchKey4, MatchKey6, Verdict};
 
 use super::List;
+use super::classes::Ports;
 use super::judge::Judge;
 use crate::{Found, Function, Logged, Report};
 
@@ -19,8 +20,7 @@ pub(super) trait Finder: Send {
         &mut self,
         verdicts: &mut [Verdict],
         keys: (&Keys<MatchKey4>, &Keys<MatchKey6>),
-        frames: &[FrameRef],
-        port_names: Option<&PortNames>,
+        ports: &Ports<'_>,
         found: impl FnMut(&Passing<MatchKey4>, &Passing<MatchKey6>, &mut [Verdict]),
     );
 
@@ -79,13 +79,12 @@ impl<K: Copy> Passing<K> {
         if self.is_all { &keys.keys } else { &self.keys }
     }
 
-    /// Calls `each` with the number of each packet among these, and its frame.
-    pub(super) fn each_frame(&self, keys: &Keys<K>, mut each: impl FnMut(usize, u32)) {
+    /// Calls `each` with the place of each packet's key among the batch's, and its frame, in order.
+    pub(super) fn each_place(&self, keys: &Keys<K>, mut each: impl FnMut(usize, u32)) {
         if self.is_all {
-            return keys.frames.iter().enumerate().for_each(|(number, &frame)| each(number, frame));
+            return keys.frames.iter().enumerate().for_each(|(place, &frame)| each(place, frame));
         }
-        let frames = self.at.iter().map(|&at| keys.frames[at as usize]);
-        frames.enumerate().for_each(|(number, frame)| each(number, frame));
+        self.at.iter().for_each(|&at| each(at as usize, keys.frames[at as usize]));
     }
 
     /// Their keys, of those that they were gathered from, and a place for what is found.
@@ -140,8 +139,7 @@ impl Finder for Fixed {
         &mut self,
         verdicts: &mut [Verdict],
         (v4, v6): (&Keys<MatchKey4>, &Keys<MatchKey6>),
-        _: &[FrameRef],
-        _: Option<&PortNames>,
+        _: &Ports<'_>,
         mut found: impl FnMut(&Passing<MatchKey4>, &Passing<MatchKey6>, &mut [Verdict]),
     ) {
         let all = 0..verdicts.len();
@@ -164,8 +162,9 @@ impl<F> AclCpu<F> {
 impl<F: Finder> Function for AclCpu<F> {
     fn process(&mut self, batch: &mut Batch) {
         let Self { finder, judge } = self;
-        let Columns { frames, verdicts, v4, v6, port_names, .. } = batch.columns();
-        finder.find(verdicts, (v4, v6), frames, port_names, |found_v4, found_v6, verdicts| {
+        let Columns { frames, verdicts, v4, v6, port_names, egress, .. } = batch.columns();
+        let ports = Ports { frames, egress, names: port_names };
+        finder.find(verdicts, (v4, v6), &ports, |found_v4, found_v6, verdicts| {
             judge.judge(v4, found_v4, verdicts);
             judge.judge(v6, found_v6, verdicts);
         });

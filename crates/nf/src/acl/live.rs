@@ -7,9 +7,10 @@ use packetloom_classify::formats::changes::{Transaction, read_changes};
 use packetloom_classify::live::{self, Reader, Writer};
 use packetloom_classify::{NO_RULE, RuleSet};
 use packetloom_io::input;
-use packetloom_packet::batch::{Keys, PortNames};
-use packetloom_packet::{FrameRef, MatchKey4, MatchKey6, Verdict};
+use packetloom_packet::batch::Keys;
+use packetloom_packet::{MatchKey4, MatchKey6, Verdict};
 
+use super::classes::Ports;
 use super::cpu::{Finder, Passing};
 use crate::Error;
 
@@ -43,9 +44,9 @@ impl Changes {
             Error::Invalid(format!("{name}:{line}: {error}"))
         })?;
         let rules = RuleSet { rules: checked.rules };
-        if rules.names_interfaces() {
+        if rules.is_contextual() {
             return Err(Error::Invalid(format!(
-                "{name}: rules that change, and rules for some interfaces only (\"in\"); expected one of both"
+                "{name}: rules that change, and rules for some interfaces or states only (\"in\", \"out\", \"state\"); expected one of both"
             )));
         }
         Ok((Self { loaded, transactions, name }, rules))
@@ -95,8 +96,7 @@ impl Finder for Changing {
         &mut self,
         verdicts: &mut [Verdict],
         (v4, v6): (&Keys<MatchKey4>, &Keys<MatchKey6>),
-        _: &[FrameRef],
-        _: Option<&PortNames>,
+        _: &Ports<'_>,
         mut found: impl FnMut(&Passing<MatchKey4>, &Passing<MatchKey6>, &mut [Verdict]),
     ) {
         let len = verdicts.len();

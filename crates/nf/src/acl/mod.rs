@@ -8,23 +8,26 @@
 //! that quote one of them pass from then on, before rules are asked. A connection is opened as [`connections`](crate::connections)
 //! has it, and forgotten after its own timeouts. Packets that no entry was found for are judged by the rules alone.
 //!
-//! A rule with `in` is for packets that came by some interfaces only. Rules that change cannot have it, nor are such lists judged on devices.
+//! A rule with `in` or `out` is for packets that come or leave by some interfaces only, one with `state` for packets whose connection is
+//! in one of these states. A list with such a rule tracks connections: a packet that is permitted and opens one begins it, and every packet
+//! is judged by the rules, with the state that it has. Rules that change cannot have these, nor are such lists judged on devices.
 //!
 //! - Shape: stateless where no rule has `reflect`. Keys in, verdicts out; packets and bytes of each rule and worker (16 bytes). Where
-//!   one has, two words of the flow's entry.
+//!   one has, or asks for a state, two words of the flow's entry.
 //! - Counters: a rule counts the packets that it decides; those that pass by their connection are counted together.
 //! - Marks: a packet that a rule with `mark` decides gets that mark, which stays until another function sets one.
 //! - Log: packets that rules with `log` decide, in order of arrival, limited in packet time.
 //! - Drop reasons: `acl_rule`, `acl_default`.
 
+mod classes;
 mod config;
 mod cpu;
-mod interfaces;
 mod judge;
 mod live;
 mod log;
 mod oracle;
 mod reflect;
+mod states;
 #[cfg(test)]
 mod tests;
 
@@ -34,14 +37,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use packetloom_classify::formats::{Format, Skipped, grouped};
-use packetloom_classify::{Action, Classifier, Kind, Rule, RuleSet};
+use packetloom_classify::formats::{Elsewhere, Format, Skipped, grouped};
+use packetloom_classify::{Action, Classifier, ConnectionState, Kind, Rule, RuleSet};
 use packetloom_packet::{DropReason, PortNames, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use classes::Classes;
 pub use config::{Config, DefaultAction, FormatName, LogBurst};
-use interfaces::ByInterface;
 use log::{LogCounts, LogSettings};
 
 use crate::connections::{Connection, TimeoutsConfig};
@@ -54,8 +57,8 @@ pub struct Acl {
     kind: Kind,
     /// Built when it is first needed: neither the oracle nor rules that change need it.
     classifier: OnceLock<Arc<dyn Classifier>>,
-    /// Those of each interface, in place of that, where rules are for some interfaces only.
-    by_interface: OnceLock<Arc<ByInterface>>,
+    /// Those of each class of packets, in place of that, where rules are for some interfaces or states only.
+    classes: OnceLock<Arc<Classes>>,
     /// The rule file's name.
     name: String,
     /// The rule file, where rules come from one.
@@ -64,6 +67,8 @@ pub struct Acl {
     format: Format,
     /// What of it was left out.
     skipped: Vec<Skipped>,
+    /// What it has beside the list.
+    elsewhere: Vec<Elsewhere>,
     /// Where rules change, the list as it was loaded and what becomes of it; `list` has all rules that ever are in it.
     changes: Option<Arc<live::Changes>>,
 }
@@ -82,7 +87,7 @@ struct Settings {
     admits: Admits,
 }
 
-/// What holds for connections that rules with `reflect` admit.
+/// What holds for connections that rules with `reflect` admit, or that are tracked for rules with `state`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Admits {
     /// The flow definition.
@@ -104,11 +109,17 @@ struct List {
     marks: Vec<u32>,
     /// Whether it admits connections; empty where none does.
     admits: Vec<bool>,
+    /// Whether any rule is for some interfaces or states only.
+    is_contextual: bool,
+    /// Whether any is for some states: connections are tracked then.
+    tracks: bool,
 }
 
 impl List {
     fn new(rules: RuleSet, settings: Settings) -> Self {
         let mut list = Self {
+            is_contextual: rules.is_contextual(),
+            tracks: rules.names_states(),
             rules,
             settings,
             verdicts: Vec::new(),
@@ -179,10 +190,15 @@ impl Acl {
         self.classifier.get_or_init(|| self.kind.build(&self.list.rules)).clone()
     }
 
-    /// What finds rules by interfaces; `None` where all rules are for all of them.
-    fn by_interface(&self) -> Option<Arc<ByInterface>> {
-        let lists = || Arc::new(ByInterface::new(self.list.clone(), self.kind));
-        self.list.rules.names_interfaces().then(|| self.by_interface.get_or_init(lists).clone())
+    /// What finds rules by the class of packets; `None` where all rules are for all of them.
+    fn classes(&self) -> Option<Arc<Classes>> {
+        let classes = || Arc::new(Classes::new(self.list.clone(), self.kind));
+        self.list.is_contextual.then(|| self.classes.get_or_init(classes).clone())
+    }
+
+    /// Whether it keeps state for connections.
+    fn keeps_connections(&self) -> bool {
+        self.list.has_admitting() || self.list.tracks
     }
 
     /// Rules with `log`.
@@ -207,7 +223,7 @@ impl Prepared for Acl {
         if is_same {
             self.list = old.list.clone();
             self.classifier = old.classifier.clone();
-            self.by_interface = old.by_interface.clone();
+            self.classes = old.classes.clone();
         }
         is_same
     }
@@ -237,9 +253,29 @@ impl Prepared for Acl {
             lines.push(format!("{admitting} rules admit the connections that their packets open{by}"));
             lines.push(format!("forgotten after {timeouts}"));
         }
-        let named = self.list.rules.rules.iter().filter(|rule| rule.interfaces.is_some()).count();
-        if named > 0 {
-            lines.push(format!("{named} rules are for packets of some interfaces only"));
+        let named = |of: fn(&Rule) -> bool| self.list.rules.rules.iter().filter(|rule| of(rule)).count();
+        if self.list.tracks {
+            let stateful = named(|rule| !rule.states.is_all());
+            let Admits { loose, timeouts, .. } = &settings.admits;
+            let by = if *loose { "any segment with ACK" } else { "SYN" };
+            lines.push(format!("{stateful} rules ask for states of connections; TCP opens by {by}"));
+            lines.push(format!("forgotten after {timeouts}"));
+        }
+        for elsewhere in &self.elsewhere {
+            lines.push(format!("without {elsewhere}"));
+        }
+        match named(|rule| rule.interfaces.is_some()) {
+            0 => {}
+            named => lines.push(format!("{named} rules are for packets of some interfaces only")),
+        }
+        match named(|rule| rule.out.is_some()) {
+            0 => {}
+            named => lines.push(format!(
+                "{named} rules are for packets that leave by some interfaces, which those of captures do not"
+            )),
+        }
+        if self.list.is_contextual {
+            lines.push("judged by cores, not by devices".into());
         }
         let marking = self.list.marks.iter().filter(|&&mark| mark != 0).count();
         if marking > 0 {
@@ -334,15 +370,12 @@ impl Prepared for Acl {
     }
 
     fn is_offloadable(&self) -> bool {
-        !self.list.has_admitting() && !self.list.rules.names_interfaces()
+        !self.list.has_admitting() && !self.list.is_contextual
     }
 
     fn make_ready(&self, names: Option<&PortNames>) {
-        match self.by_interface() {
-            Some(lists) => names
-                .into_iter()
-                .flat_map(|names| names.iter())
-                .for_each(|name| lists.expect(name.as_deref())),
+        match self.classes() {
+            Some(classes) => names.into_iter().for_each(|names| classes.expect(names)),
             None if self.changes.is_none() => drop(self.classifier()),
             None => {}
         }
@@ -372,7 +405,7 @@ impl Prepared for Acl {
     }
 
     fn form(&self) -> Form<'_> {
-        if self.list.has_admitting() { Form::PerFlow(self) } else { Form::Standalone(self) }
+        if self.keeps_connections() { Form::PerFlow(self) } else { Form::Standalone(self) }
     }
 
     fn hands_out(&self) -> bool {
@@ -390,8 +423,8 @@ impl Standalone for Acl {
         if let Some(changes) = &self.changes {
             return Box::new(cpu::AclCpu::new(self.list.clone(), live::Changing::new(changes.clone())));
         }
-        if let Some(lists) = self.by_interface() {
-            return Box::new(cpu::AclCpu::new(self.list.clone(), interfaces::BySeen::new(lists)));
+        if let Some(classes) = self.classes() {
+            return Box::new(cpu::AclCpu::new(self.list.clone(), classes::ByClass::new(classes)));
         }
         Box::new(cpu::AclCpu::new(self.list.clone(), cpu::Fixed::new(self.classifier())))
     }
@@ -434,6 +467,47 @@ pub struct AclReport {
     counters: Vec<Counter>,
     log: LogCounts,
     admitted: Admitted,
+    tracked: Tracked,
+}
+
+/// What a list that tracks connections saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tracked {
+    /// That were opened.
+    connections: u64,
+    /// Packets by the state that they had.
+    packets: [u64; ConnectionState::COUNT],
+}
+
+impl Tracked {
+    fn summary(&self) -> TrackedSummary {
+        let of = |state: ConnectionState| self.packets[state as usize];
+        TrackedSummary {
+            connections: self.connections,
+            new: of(ConnectionState::New),
+            established: of(ConnectionState::Established),
+            related: of(ConnectionState::Related),
+            invalid: of(ConnectionState::Invalid),
+            untracked: of(ConnectionState::Untracked),
+        }
+    }
+}
+
+/// The summary of a list that tracks connections.
+#[derive(Serialize, JsonSchema)]
+struct TrackedSummary {
+    /// Connections that packets opened which the list permits.
+    connections: u64,
+    /// Packets that open a connection, or could.
+    new: u64,
+    /// Packets of connections that were opened.
+    established: u64,
+    /// ICMP errors about packets of such connections.
+    related: u64,
+    /// Packets that neither open a connection nor belong to one.
+    invalid: u64,
+    /// Packets whose connection is not known.
+    untracked: u64,
 }
 
 /// What passed since its connection was admitted.
@@ -453,7 +527,13 @@ impl AclReport {
     fn new(list: Arc<List>) -> Self {
         let rules = if list.settings.counters { list.rules.rules.len() } else { 0 };
         let counters = vec![Counter::default(); rules + 1];
-        Self { list, counters, log: LogCounts::default(), admitted: Admitted::default() }
+        Self {
+            list,
+            counters,
+            log: LogCounts::default(),
+            admitted: Admitted::default(),
+            tracked: Tracked::default(),
+        }
     }
 
     /// Counts a packet: the way of the oracle.
@@ -520,6 +600,9 @@ pub(crate) struct Summary {
     /// What passed since its connection was admitted, where rules admit connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     admitted: Option<Admitted>,
+    /// Packets by the state of their connection, where rules are for some states.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tracked: Option<TrackedSummary>,
     /// The log, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<LogCounts>,
@@ -569,6 +652,10 @@ impl Report for AclReport {
         self.admitted.packets += other.admitted.packets;
         self.admitted.bytes += other.admitted.bytes;
         self.admitted.related += other.admitted.related;
+        self.tracked.connections += other.tracked.connections;
+        for (mine, theirs) in self.tracked.packets.iter_mut().zip(other.tracked.packets) {
+            *mine += theirs;
+        }
     }
 
     fn json(&self) -> serde_json::Value {
@@ -598,6 +685,7 @@ impl Report for AclReport {
             rules_not_hit: counters.then_some(idle.len()),
             not_hit: counters.then_some(idle),
             admitted: self.list.has_admitting().then_some(self.admitted),
+            tracked: self.list.tracks.then(|| self.tracked.summary()),
             log: self.list.settings.log.is_some().then_some(self.log),
         })
     }
@@ -637,6 +725,12 @@ impl Report for AclReport {
             rows.push(("connections admitted".into(), connections.to_string()));
             rows.push(("of them".into(), format!("{packets} packets, {bytes} bytes")));
             rows.push(("errors about them".into(), format!("{related} packets")));
+        }
+        if self.list.tracks {
+            rows.push(("connections opened".into(), self.tracked.connections.to_string()));
+            for (state, packets) in ConnectionState::ALL.iter().zip(self.tracked.packets) {
+                rows.push((state.name().into(), format!("{packets} packets")));
+            }
         }
         if self.list.settings.log.is_some() {
             rows.push(("logged".into(), format!("{} packets", self.log.lines)));

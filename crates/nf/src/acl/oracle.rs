@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use packetloom_classify::live::{Change, Name, Place};
 use packetloom_classify::rule::{Addresses, Fragments};
-use packetloom_classify::{Action, Rule};
+use packetloom_classify::{Action, ConnectionState, Rule};
 use packetloom_packet::Verdict;
 
 use super::live::Changes;
@@ -69,7 +69,11 @@ impl AclOracle {
     }
 
     /// What the rules say of a packet: the position of the first one that matches, and the verdict.
-    fn decide(&mut self, packet: &mut OraclePacket) -> (Option<usize>, Verdict) {
+    fn decide(
+        &mut self,
+        packet: &mut OraclePacket,
+        state: Option<ConnectionState>,
+    ) -> (Option<usize>, Verdict) {
         self.logged = None;
         let Ok(ip) = &packet.ip else { return (None, Verdict::Pass) };
         let rules = &self.list.rules.rules;
@@ -77,7 +81,17 @@ impl AclOracle {
             let interface = packet.interface.as_deref();
             rule.interfaces.as_ref().is_none_or(|interfaces| interfaces.contains(interface))
         };
-        let matching = |&position: &usize| comes_by(&rules[position]) && matches(&rules[position], ip);
+        let leaves_by = |rule: &Rule| {
+            let interface = packet.out.as_deref();
+            rule.out.as_ref().is_none_or(|interfaces| interfaces.contains(interface))
+        };
+        let has_state = |rule: &Rule| {
+            rule.states.is_all() || state.is_some_and(|state| rule.states.iter().any(|of| of == state))
+        };
+        let matching = |&position: &usize| {
+            let rule = &rules[position];
+            comes_by(rule) && leaves_by(rule) && has_state(rule) && matches(rule, ip)
+        };
         let position = self.now.iter().copied().find(matching);
         self.report.count(position, ip.bytes);
         let is_wanted =
@@ -88,6 +102,48 @@ impl AclOracle {
             packet.mark = mark;
         }
         (position, self.list.verdict(position))
+    }
+}
+
+impl AclOracle {
+    /// The verdict on a packet in a state, which is counted where connections are tracked.
+    fn decide_tracked(&mut self, packet: &mut OraclePacket, state: ConnectionState) -> Verdict {
+        if !self.list.tracks {
+            return self.decide(packet, None).1;
+        }
+        if packet.ip.is_ok() {
+            self.report.tracked.packets[state as usize] += 1;
+        }
+        self.decide(packet, Some(state)).1
+    }
+
+    /// A packet of a flow, or an error that quotes one, where rules ask for states.
+    fn step_tracked(&mut self, packet: &mut OraclePacket, flow: &OracleFlow) -> Verdict {
+        let Ok(ip) = &packet.ip else { return Verdict::Pass };
+        let held = self.admitted.get(&flow.life).copied();
+        if flow.role == Role::Related {
+            let is_known = held.is_some_and(|held| self.tracker.is_alive(&held, packet.nanos));
+            let state = if is_known { ConnectionState::Related } else { ConnectionState::Invalid };
+            return self.decide_tracked(packet, state);
+        }
+        let (class, next) = self.tracker.step(held, ip, flow, packet.nanos);
+        let is_answer = held.is_some_and(|held| held.is_answered() || held.opener_is_a() != flow.from_a);
+        let state = match class {
+            Class::New => ConnectionState::New,
+            Class::Established if is_answer => ConnectionState::Established,
+            Class::Established => ConnectionState::New,
+            Class::Invalid => ConnectionState::Invalid,
+        };
+        let verdict = self.decide_tracked(packet, state);
+        if verdict == Verdict::Pass && class != Class::Invalid {
+            if class == Class::New {
+                self.report.tracked.connections += 1;
+            }
+            if let Some(next) = next {
+                self.admitted.insert(flow.life, next);
+            }
+        }
+        verdict
     }
 }
 
@@ -178,7 +234,7 @@ impl Oracle for AclOracle {
     }
 
     fn step(&mut self, packet: &mut OraclePacket) -> Verdict {
-        self.decide(packet).1
+        self.decide(packet, None).1
     }
 
     fn logged(&self) -> Option<u32> {
@@ -208,13 +264,16 @@ impl FlowOracle for AclOracle {
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         self.logged = None;
         let Ok(ip) = &packet.ip else { return Verdict::Pass };
+        if self.list.tracks {
+            return self.step_tracked(packet, flow);
+        }
         let held = self.admitted.get(&flow.life).copied();
         if flow.role == Role::Related {
             if held.is_some_and(|held| self.tracker.is_alive(&held, packet.nanos)) {
                 self.report.admitted.related += 1;
                 return Verdict::Pass;
             }
-            return self.decide(packet).1;
+            return self.decide(packet, None).1;
         }
         let (class, next) = self.tracker.step(held, ip, flow, packet.nanos);
         if let (Class::Established, Some(next)) = (class, next) {
@@ -223,7 +282,7 @@ impl FlowOracle for AclOracle {
             self.admitted.insert(flow.life, next);
             return Verdict::Pass;
         }
-        let (position, verdict) = self.decide(packet);
+        let (position, verdict) = self.decide(packet, None);
         let admits = position.is_some_and(|position| self.list.action(position) == Action::Reflect);
         if let (Class::New, Some(next), true) = (class, next, admits) {
             self.report.admitted.connections += 1;
@@ -232,8 +291,10 @@ impl FlowOracle for AclOracle {
         verdict
     }
 
-    fn step_without(&mut self, packet: &mut OraclePacket, _role: Role) -> Verdict {
-        self.decide(packet).1
+    fn step_without(&mut self, packet: &mut OraclePacket, role: Role) -> Verdict {
+        let is_invalid = role == Role::Related || role == Role::Invalid;
+        let state = if is_invalid { ConnectionState::Invalid } else { ConnectionState::Untracked };
+        self.decide_tracked(packet, state)
     }
 
     fn logged(&self) -> Option<u32> {

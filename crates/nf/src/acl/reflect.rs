@@ -8,9 +8,10 @@ use packetloom_classify::NO_RULE;
 use packetloom_packet::batch::Columns;
 use packetloom_packet::{Batch, Role, Verdict};
 
+use super::classes::{ByClass, Ports};
 use super::cpu::{Finder, Fixed};
-use super::interfaces::BySeen;
 use super::judge::Judge;
+use super::states::AclStates;
 use super::{Acl, Admits, Admitted, List, live, oracle};
 use crate::connections::{self, Arrival, Class, Connection, Signal, Tracker};
 use crate::flows::{
@@ -32,9 +33,10 @@ impl PerFlow for Acl {
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
         let list = self.list.clone();
-        match (&self.changes, self.by_interface()) {
+        match (&self.changes, self.classes()) {
             (Some(changes), _) => Box::new(AclReflect::new(at, list, live::Changing::new(changes.clone()))),
-            (None, Some(lists)) => Box::new(AclReflect::new(at, list, BySeen::new(lists))),
+            (None, Some(classes)) if list.tracks => Box::new(AclStates::new(at, list, classes)),
+            (None, Some(classes)) => Box::new(AclReflect::new(at, list, ByClass::new(classes))),
             (None, None) => Box::new(AclReflect::new(at, list, Fixed::new(self.classifier()))),
         }
     }
@@ -44,7 +46,7 @@ impl PerFlow for Acl {
     }
 
     fn kernel(&self) -> Option<Kernel> {
-        if self.list.rules.names_interfaces() {
+        if self.list.is_contextual {
             return None;
         }
         let Admits { timeouts, loose, .. } = &self.list.settings.admits;
@@ -91,10 +93,11 @@ impl<F: Finder> FlowFunction for AclReflect<F> {
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         let Self { at, tracker, finder, judge, first_v4, first_v6 } = self;
-        let Columns { frames, verdicts, v4, v6, port_names, .. } = batch.columns();
+        let Columns { frames, verdicts, v4, v6, port_names, egress, .. } = batch.columns();
+        let ports = Ports { frames, egress, names: port_names };
         first_v4.resize(v4.keys.len(), NO_RULE);
         first_v6.resize(v6.keys.len(), NO_RULE);
-        finder.find(verdicts, (v4, v6), frames, port_names, |found_v4, found_v6, _| {
+        finder.find(verdicts, (v4, v6), &ports, |found_v4, found_v6, _| {
             found_v4.scatter(first_v4);
             found_v6.scatter(first_v6);
         });

@@ -286,6 +286,16 @@ impl Connection {
         matches!(words, [bits, _] if (bits & 0xff) < State::COUNT as u64)
     }
 
+    /// Whether a packet of it comes from the end that opened it, and the other one has not answered.
+    #[inline]
+    pub const fn is_unanswered_by(&self, from_a: bool) -> bool {
+        const UNANSWERED: u32 = 1 << State::SynSent as u32
+            | 1 << State::UdpUnreplied as u32
+            | 1 << State::IcmpUnreplied as u32
+            | 1 << State::OtherUnreplied as u32;
+        UNANSWERED >> (self.bits & 0x1f) & 1 == 1 && (self.bits & OPENED_BY_A != 0) == from_a
+    }
+
     /// The number of its state, whether its timeout has passed or not.
     #[inline]
     pub const fn state(&self) -> usize {

@@ -119,6 +119,19 @@ impl OracleConnection {
         })
     }
 
+    /// Whether endpoint `a` opened it.
+    pub(crate) fn opener_is_a(&self) -> bool {
+        self.opener_is_a
+    }
+
+    /// Whether the end that did not open it has sent something, or it was reset.
+    pub(crate) fn is_answered(&self) -> bool {
+        match self.protocol {
+            6 => self.is_reset || self.sides[1].syn,
+            _ => self.is_replied,
+        }
+    }
+
     fn is_established(&self) -> bool {
         self.sides.iter().all(|side| side.syn && side.ack)
     }

@@ -465,6 +465,25 @@ impl Visit<'_> {
         }
     }
 
+    /// Has a function look at the packets that pass and have an entry, in order, each with the function's state as it is before any of
+    /// them is judged.
+    pub fn look<S: bytemuck::Pod>(
+        &mut self,
+        at: StateAt,
+        batch: &mut Batch,
+        mut see: impl FnMut(Seen<'_, '_>, &S),
+    ) {
+        self.each_new(at, batch, |_, _: &mut S| {});
+        let columns = &mut batch.columns();
+        let Self { cursor: Cursor { v4, v6, .. }, flows } = self;
+        for (of_version, is_v4) in [(v4.present(&mut flows.v4), true), (v6.present(&mut flows.v6), false)] {
+            let Some((touched, mut entries)) = of_version else { continue };
+            for packet in touched {
+                see(packet.seen(is_v4, columns), entries.state(packet.slot, at));
+            }
+        }
+    }
+
     /// Has a function look at the packets that pass and are the first ones of a flow that it sees, in order, each with its state, all 0.
     #[inline]
     pub fn each_new<S: bytemuck::Pod>(

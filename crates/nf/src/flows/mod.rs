@@ -23,7 +23,7 @@ use std::ops::Deref;
 
 pub use packetloom_packet::Role;
 use packetloom_packet::batch::{Columns, Parsed, Rewritable};
-use packetloom_packet::{Batch, Dscp, FlowKey, KeyBits, Timestamp, Verdict};
+use packetloom_packet::{Batch, Dscp, FlowKey, Key, KeyBits, Timestamp, Verdict};
 pub use packetloom_table::states::{
     Counts, Entry, FUNCTIONS, MAX_FUNCTIONS, StateAt, entry_bytes, header_words, state_words,
 };
@@ -410,6 +410,15 @@ impl Seen<'_, '_> {
         match self.key_at() {
             KeyAt::V4(at) => FlowKey::from_v4(&self.columns.v4.keys[at]).0,
             KeyAt::V6(at) => FlowKey::from_v6(&self.columns.v6.keys[at]).0,
+        }
+    }
+
+    /// Its key, as functions before have rewritten it.
+    #[inline]
+    pub fn key(&self) -> Key {
+        match self.key_at() {
+            KeyAt::V4(at) => Key::V4(self.columns.v4.keys[at]),
+            KeyAt::V6(at) => Key::V6(self.columns.v6.keys[at]),
         }
     }
 

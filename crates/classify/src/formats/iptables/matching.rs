@@ -6,13 +6,13 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use packetloom_packet::protocol;
 
 use super::{Effect, Family, Verdict};
-use crate::Interfaces;
 use crate::formats::Format;
 use crate::formats::names;
 use crate::formats::region::{Ends, Kinds, Region, flags_where, icmp};
 use crate::formats::set::{Integer, Set};
 use crate::formats::text::{self, number};
 use crate::rule::Action;
+use crate::{ConnectionState, ConnectionStates, Interfaces};
 
 /// Flags by their names, in the order in which they are written.
 pub(super) const FLAGS: [(&str, u8); 6] =
@@ -167,8 +167,10 @@ impl<'c> Parser<'c> {
                 self.narrow(|region| region.interfaces(&interfaces));
             }
             "-o" | "--out-interface" => {
-                let negation = if self.negated { "! " } else { "" };
-                self.unsupported.push(format!("`{negation}{option} {}`", value(option, words)?));
+                self.once("-o")?;
+                let interfaces = Interfaces::named(value(option, words)?)?;
+                let interfaces = if self.negated { interfaces.complement() } else { interfaces };
+                self.narrow(|region| region.out(&interfaces));
             }
             "-m" | "--match" => self.module(value(option, words)?)?,
             "-j" | "--jump" => self.target(option, value(option, words)?, false)?,
@@ -216,6 +218,7 @@ impl<'c> Parser<'c> {
                 let ends = self.range(value(option, words)?, option == "--src-range")?;
                 self.narrow(|region| region.ends(&ends));
             }
+            "--state" | "--ctstate" => self.states(option, value(option, words)?)?,
             // How it is logged, and what a rejected packet is answered with, decide nothing.
             "--log-prefix" | "--log-level" | "--nflog-group" | "--nflog-prefix" | "--nflog-range"
             | "--nflog-size" | "--nflog-threshold" | "--reject-with" => drop(value(option, words)?),
@@ -282,7 +285,7 @@ impl<'c> Parser<'c> {
 
     fn module(&mut self, name: &str) -> Result<(), String> {
         let protocol = match name {
-            "comment" | "multiport" | "iprange" => return Ok(()),
+            "comment" | "multiport" | "iprange" | "state" | "conntrack" => return Ok(()),
             "tcp" => protocol::TCP,
             "udp" => protocol::UDP,
             "sctp" => protocol::SCTP,
@@ -467,6 +470,34 @@ impl<'c> Parser<'c> {
                 .flat_map(|region| [region.clone().source_ports(&ports), region.destination_ports(&ports)])
                 .collect();
         }
+        Ok(())
+    }
+
+    /// States with commas between them.
+    fn states(&mut self, option: &str, list: &str) -> Result<(), String> {
+        let mut states = ConnectionStates::NONE;
+        for name in list.split(',') {
+            let state = match name {
+                "NEW" => ConnectionState::New,
+                "ESTABLISHED" => ConnectionState::Established,
+                "RELATED" => ConnectionState::Related,
+                "INVALID" => ConnectionState::Invalid,
+                "UNTRACKED" => ConnectionState::Untracked,
+                // Whether addresses were translated is not known here.
+                "SNAT" | "DNAT" if option == "--ctstate" => {
+                    self.no_equal(format!("`{option} {name}`"));
+                    return Ok(());
+                }
+                _ => {
+                    return Err(format!(
+                        "state {name:?}; expected NEW, ESTABLISHED, RELATED, INVALID or UNTRACKED"
+                    ));
+                }
+            };
+            states = states.union(ConnectionStates::one(state));
+        }
+        let states = if self.negated { states.complement() } else { states };
+        self.narrow(|region| region.states(states));
         Ok(())
     }
 

@@ -1,11 +1,11 @@
-//! `iptables-save` and `ip6tables-save`: the `filter` table, of which one chain and those it jumps to become a list.
+//! `iptables-save` and `ip6tables-save`: the `filter` table, or the one that is asked for, of which one chain and those it jumps to become
+//! a list. Other tables are told apart from it ([`Reading::elsewhere`]).
 //!
 //! - The list is a built-in chain, the only one that has rules unless one is named; its policy is the list's default.
 //! - `REJECT` denies. The packet that it answers with is not sent.
 //! - `LOG` and `NFLOG` become the `log` of the rule right after them, if it accepts or drops what they match.
 //! - A rule without a target decides nothing and is not kept.
-//! - Matches on the interface by which a packet leaves, connections, rates, marks and whatever else is not in a packet's headers have no equal, nor have
-//!   rules of other tables.
+//! - Matches on rates, marks and whatever else is not in a packet's headers have no equal, but for interfaces and states of connections.
 //!
 //! The lines of `iptables -S` are read as well. What is written is a `filter` table whose chain is `FORWARD`.
 
@@ -18,7 +18,7 @@ use super::builder::Builder;
 use super::chains::{self, Chain, ChainRule, Effect, Entry, Unsupported, Verdict};
 use super::region::{Ends, Region};
 use super::text::{self, Input};
-use super::{Error, Format, Options, Reading, WriteError, Writing};
+use super::{Elsewhere, Error, Format, Options, Reading, WriteError, Writing};
 use crate::{Action, Rule};
 use matching::{Line, Target};
 
@@ -90,26 +90,32 @@ pub(super) fn write_v6(rules: &[Rule], writing: &mut Writing<'_>) -> Result<(), 
 
 fn read(input: &mut Input<'_>, options: &Options, family: Family) -> Result<Reading, Error> {
     let mut builder = Builder::new(input.file, options);
-    let mut tables = Tables::new(family);
+    // A list of another table than filter has the table's name before its own.
+    let table =
+        options.list.as_deref().and_then(|list| list.split_once(' ')).map_or(FILTER, |(table, _)| table);
+    let mut tables = Tables::new(family, table);
     text::lines(input.file, &mut input.reader, |number, line| {
         tables.line(number, line).map_err(|message| builder.syntax(number, message))
     })?;
     tables.end().map_err(|(line, message)| builder.syntax(line, message))?;
     let mut chains = tables.chains;
     let root = root(&chains, options, &builder)?;
-    if leaves_only(&chains, root) {
-        leave_interfaces_out(&mut chains, root);
+    for (built_in, missing) in [("OUTPUT", Missing::Entry), ("INPUT", Missing::Exit)] {
+        if is_only_of(&chains, root, built_in) {
+            leave_interfaces_out(&mut chains, root, missing);
+        }
     }
     let policy = chains[root].policy;
-    chains::flatten(chains, root, family.everything(), tables.unsupported, &mut builder)?;
+    chains::flatten(chains, root, family.everything(), Vec::new(), &mut builder)?;
+    tables.elsewhere.retain(|table| table.rules > 0 || table.drops);
+    builder.elsewhere(tables.elsewhere);
     Ok(builder.finish(family.format(), policy))
 }
 
 /// The chain that is the list.
 fn root(chains: &[Chain], options: &Options, builder: &Builder<'_>) -> Result<usize, Error> {
     let all: Vec<usize> = (0..chains.len()).collect();
-    let built_in: Vec<usize> =
-        all.iter().copied().filter(|&index| is_built_in(&chains[index].name)).collect();
+    let built_in: Vec<usize> = all.iter().copied().filter(|&index| chains[index].policy.is_some()).collect();
     let with_rules: Vec<usize> =
         built_in.iter().copied().filter(|&index| !chains[index].entries.is_empty()).collect();
     let candidates = match options.list {
@@ -135,18 +141,57 @@ fn reached(chains: &[Chain], from: usize) -> Vec<bool> {
     reached
 }
 
-/// Whether all packets of a chain are those that the machine itself sends, as far as the file says.
-fn leaves_only(chains: &[Chain], chain: usize) -> bool {
+/// Whether all packets of a chain come from one built-in chain and no other, as far as the file says.
+fn is_only_of(chains: &[Chain], chain: usize, built_in: &str) -> bool {
     let comes_from = |name: &str| {
         let from = chains.iter().position(|chain| chain.name == name);
         from.is_some_and(|from| reached(chains, from)[chain])
     };
-    comes_from("OUTPUT") && !comes_from("INPUT") && !comes_from("FORWARD")
+    let others = ["INPUT", "FORWARD", "OUTPUT"].into_iter().filter(|&name| name != built_in);
+    comes_from(built_in) && !others.into_iter().any(comes_from)
 }
 
-/// What the machine itself sends came by no interface: what rules say of interfaces holds for none of the packets, or for all. There are no
+/// Which end of a packet's way through the machine is not there.
+#[derive(Clone, Copy)]
+enum Missing {
+    /// What the machine itself sends came by no interface.
+    Entry,
+    /// What is for the machine leaves by none.
+    Exit,
+}
+
+impl Missing {
+    /// What is said of rules that name it all the same. The tool itself takes no `-o` in INPUT.
+    fn construct(self, regions: &[Region]) -> String {
+        match self {
+            Self::Entry => "`-i` for packets of OUTPUT, which come by no interface, has no equal here".into(),
+            Self::Exit => {
+                let exits = regions.iter().map(Region::exits).find(|exits| !exits.is_all());
+                let option = exits.and_then(|exits| write::interface("-o", exits).ok());
+                format!("`{}` has no equal here", option.as_deref().unwrap_or("-o").trim_ascii())
+            }
+        }
+    }
+
+    /// Whether a region says nothing of it.
+    fn is_not_in(self, region: &Region) -> bool {
+        match self {
+            Self::Entry => region.is_of_all_entries(),
+            Self::Exit => region.is_of_all_exits(),
+        }
+    }
+
+    fn without(self, region: Region) -> Region {
+        match self {
+            Self::Entry => region.of_all_entries(),
+            Self::Exit => region.of_all_exits(),
+        }
+    }
+}
+
+/// What rules say of an interface that packets of these chains do not have holds for none of the packets, or for all. There are no
 /// such packets here.
-fn leave_interfaces_out(chains: &mut [Chain], root: usize) {
+fn leave_interfaces_out(chains: &mut [Chain], root: usize, missing: Missing) {
     let reached = reached(chains, root);
     for (chain, _) in chains.iter_mut().zip(reached).filter(|(_, is_reached)| *is_reached) {
         for entry in &mut chain.entries {
@@ -154,55 +199,68 @@ fn leave_interfaces_out(chains: &mut [Chain], root: usize) {
                 Entry::Rule(ChainRule { line, regions, .. }) | Entry::Log { line, regions, .. } => {
                     (*line, regions)
                 }
-                Entry::Unsupported(_) => continue,
+                // Of what is left out, all that it may match.
+                Entry::Unsupported(unsupported) => {
+                    for region in unsupported.regions.iter_mut().flatten() {
+                        *region = missing.without(region.clone());
+                    }
+                    continue;
+                }
             };
-            if regions.iter().all(Region::is_of_all_interfaces) {
+            if regions.iter().all(|region| missing.is_not_in(region)) {
                 continue;
             }
-            let regions = regions.drain(..).map(Region::of_all_interfaces).collect();
+            let construct = missing.construct(regions);
+            let regions = regions.drain(..).map(|region| missing.without(region)).collect();
             let effect = match entry {
                 Entry::Log { .. } => Effect::Nothing,
                 _ => Effect::Decides { jumps: entry.jumps().collect() },
             };
-            let construct = "`-i` for packets of OUTPUT, which come by no interface, has no equal here";
-            *entry =
-                Entry::Unsupported(Unsupported::new(line, construct.into()).within(regions).with(effect));
+            let unsupported = Unsupported::new(line, construct);
+            *entry = Entry::Unsupported(unsupported.within(regions).with(effect));
         }
     }
 }
 
-fn is_built_in(chain: &str) -> bool {
+/// The table that is read unless another one is asked for.
+const FILTER: &str = "filter";
+
+fn is_built_in(table: &str, chain: &str) -> bool {
     matches!(chain, "INPUT" | "FORWARD" | "OUTPUT")
+        || (table != FILTER && matches!(chain, "PREROUTING" | "POSTROUTING"))
 }
 
 /// What the lines of a file have said so far.
-struct Tables {
+struct Tables<'t> {
     family: Family,
-    /// The chains of the filter table.
+    /// The table that is read.
+    table: &'t str,
+    /// Its chains.
     chains: Vec<Chain>,
     by_name: HashMap<String, usize>,
-    /// The table that lines are of, where it is another one.
-    other: Option<String>,
-    has_filter: bool,
+    /// Whether the lines are of another one, which is the last of those elsewhere.
+    is_other: bool,
+    has_table: bool,
     /// The tables of the file, each with its line.
     tables: Vec<(u32, String)>,
     /// Whether the last table has come to its end.
     is_committed: bool,
-    /// What has no equal outside of the filter table.
-    unsupported: Vec<Unsupported>,
+    /// The other tables that may do something.
+    elsewhere: Vec<Elsewhere>,
 }
 
-impl Tables {
-    fn new(family: Family) -> Self {
+impl<'t> Tables<'t> {
+    fn new(family: Family, table: &'t str) -> Self {
         Self {
             family,
+            table,
             chains: Vec::new(),
             by_name: HashMap::new(),
-            other: None,
-            has_filter: false,
+            is_other: false,
+            has_table: false,
             tables: Vec::new(),
             is_committed: false,
-            unsupported: Vec::new(),
+            elsewhere: Vec::new(),
         }
     }
 
@@ -228,20 +286,20 @@ impl Tables {
             else {
                 return Err(format!("{line:?}; expected :CHAIN POLICY [PACKETS:BYTES]"));
             };
-            return self.chain(number, name, policy);
+            return self.chain(name, policy);
         }
         let (command, rest) = without_counters(line).split_once([' ', '\t']).unwrap_or((line, ""));
         let (name, rest) = rest.trim_ascii_start().split_once([' ', '\t']).unwrap_or((rest, ""));
         match command {
             "-A" | "--append" if !name.is_empty() => self.rule(number, name, rest),
-            "-N" | "--new-chain" if !name.is_empty() && rest.is_empty() => self.chain(number, name, "-"),
+            "-N" | "--new-chain" if !name.is_empty() && rest.is_empty() => self.chain(name, "-"),
             "-P" | "--policy" if !name.is_empty() => {
                 // `iptables -S -v` prints counters behind it.
                 let (policy, counters) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
                 if !counters.is_empty() && !counters.starts_with("-c ") {
                     return Err(format!("{line:?}; expected -P CHAIN POLICY"));
                 }
-                self.chain(number, name, policy)
+                self.chain(name, policy)
             }
             _ => Err(format!("{line:?}; expected *TABLE, :CHAIN POLICY, -A CHAIN RULE or COMMIT")),
         }
@@ -249,71 +307,75 @@ impl Tables {
 
     fn table(&mut self, line: u32, table: &str) -> Result<(), String> {
         self.tables.push((line, table.into()));
-        self.other = (table != "filter").then(|| table.into());
-        if table == "filter" && std::mem::replace(&mut self.has_filter, true) {
-            return Err("*filter stands twice; expected the tables of one family".into());
+        self.is_other = table != self.table;
+        if self.is_other {
+            let name = format!("table {table}");
+            self.elsewhere.push(Elsewhere { line, name, rules: 0, drops: false });
+        } else if std::mem::replace(&mut self.has_table, true) {
+            return Err(format!("*{table} stands twice; expected the tables of one family"));
         }
         Ok(())
+    }
+
+    /// The table that the lines are of, where it is not the one that is read.
+    fn other(&mut self) -> Option<&mut Elsewhere> {
+        if self.is_other { self.elsewhere.last_mut() } else { None }
     }
 
     /// The end of the file: a line and what is wrong there, if there is no list.
     fn end(&self) -> Result<(), (u32, String)> {
         match self.tables.first() {
-            Some((line, _)) if self.chains.is_empty() && !self.has_filter => {
+            Some((line, _)) if self.chains.is_empty() && !self.has_table => {
                 let tables: Vec<&str> = self.tables.iter().map(|(_, table)| table.as_str()).collect();
                 let message = format!(
-                    "no list of rules: the tables are {}; expected a table \"*filter\" with a chain such as INPUT",
-                    tables.join(", ")
+                    "no list of rules: the tables are {}; expected a table \"*{}\" with a chain such as INPUT (--list \"TABLE CHAIN\" takes another)",
+                    tables.join(", "),
+                    self.table
                 );
                 Err((*line, message))
             }
-            _ if self.chains.is_empty() && self.has_filter => {
-                let line =
-                    self.tables.iter().find(|(_, table)| table == "filter").map_or(1, |(line, _)| *line);
+            _ if self.chains.is_empty() && self.has_table => {
+                let table = self.table;
+                let line = self.tables.iter().find(|(_, other)| other == table).map_or(1, |(line, _)| *line);
                 Err((
                     line,
-                    "the table filter has no chain; expected one such as \":INPUT ACCEPT [0:0]\"".into(),
+                    format!("the table {table} has no chain; expected one such as \":INPUT ACCEPT [0:0]\""),
                 ))
             }
             _ => Ok(()),
         }
     }
 
-    fn chain(&mut self, line: u32, name: &str, policy: &str) -> Result<(), String> {
+    fn chain(&mut self, name: &str, policy: &str) -> Result<(), String> {
         let policy = match policy {
             "ACCEPT" => Some(Action::Permit),
             "DROP" => Some(Action::Deny),
             "-" => None,
             _ => return Err(format!("policy {policy:?}; expected ACCEPT, DROP or -")),
         };
-        if let Some(table) = &self.other {
-            if policy == Some(Action::Deny) {
-                let construct = format!("the policy DROP of table {table} has no equal here");
-                let regions = vec![self.family.everything()];
-                self.unsupported.push(Unsupported::new(line, construct).within(regions));
-            }
+        if let Some(other) = self.other() {
+            other.drops |= policy == Some(Action::Deny);
             return Ok(());
         }
-        if policy.is_some() != is_built_in(name) {
+        if policy.is_some() != is_built_in(self.table, name) {
+            let more = if self.table == FILTER { "" } else { ", PREROUTING, POSTROUTING" };
             return Err(format!(
-                "chain {name:?}; expected a policy for INPUT, FORWARD and OUTPUT and for no other"
+                "chain {name:?}; expected a policy for INPUT, FORWARD{more} and OUTPUT and for no other"
             ));
         }
-        if self.by_name.insert(name.into(), self.chains.len()).is_some() {
+        if self.by_name.contains_key(name) {
             return Err(format!("chain {name:?} stands twice"));
         }
-        self.chains.push(Chain { name: name.into(), policy, entries: Vec::new(), origins: Vec::new() });
+        self.by_name.insert(name.into(), self.chains.len());
+        // As it is asked for.
+        let name = if self.table == FILTER { name.into() } else { format!("{} {name}", self.table) };
+        self.chains.push(Chain { name, policy, entries: Vec::new(), origins: Vec::new() });
         Ok(())
     }
 
     fn rule(&mut self, line: u32, chain: &str, rest: &str) -> Result<(), String> {
-        if let Some(table) = &self.other {
-            let construct = format!("a rule of table {table} has no equal here");
-            let unsupported = Unsupported::new(line, construct).within(vec![self.family.everything()]);
-            // These two come after the filter table, and translation of addresses drops nothing there.
-            let comes_after = table == "nat" && matches!(chain, "POSTROUTING" | "INPUT");
-            let effect = if comes_after { Effect::Nothing } else { unsupported.effect.clone() };
-            self.unsupported.push(unsupported.with(effect));
+        if let Some(other) = self.other() {
+            other.rules += 1;
             return Ok(());
         }
         let Some(&chain) = self.by_name.get(chain) else {

@@ -65,13 +65,20 @@ fn lines(rule: &Rule, family: Family) -> Result<Vec<String>, &'static str> {
         Some(comment) => format!(" -m comment --comment {}", quoted(comment)),
         None => String::new(),
     };
-    let entry = match &rule.interfaces {
-        None => String::new(),
-        Some(interfaces) => entry(interfaces)?,
+    let mut context = String::new();
+    for (option, interfaces) in [("-i", &rule.interfaces), ("-o", &rule.out)] {
+        if let Some(interfaces) = interfaces {
+            context += &interface(option, interfaces)?;
+        }
+    }
+    let state = if rule.states.is_all() {
+        String::new()
+    } else {
+        format!(" -m conntrack --ctstate {}", rule.states.to_string().to_ascii_uppercase())
     };
     let mut lines = Vec::new();
     for protocol in protocols(rule)? {
-        let matching = format!("{entry}{ends}{}", header(rule, protocol, family)?);
+        let matching = format!("{context}{ends}{}{state}", header(rule, protocol, family)?);
         if rule.log {
             lines.push(format!("{matching} -j LOG"));
         }
@@ -80,12 +87,12 @@ fn lines(rule: &Rule, family: Family) -> Result<Vec<String>, &'static str> {
     Ok(lines)
 }
 
-/// The match on the interface by which a packet comes.
-fn entry(interfaces: &Interfaces) -> Result<String, &'static str> {
+/// The match on the interface by which a packet comes, or leaves.
+pub(super) fn interface(option: &str, interfaces: &Interfaces) -> Result<String, &'static str> {
     let patterns: Vec<_> = interfaces.patterns().collect();
     match (&patterns[..], interfaces.has_rest()) {
-        ([(name, true)], false) => Ok(format!(" -i {name}")),
-        ([(name, false)], true) => Ok(format!(" ! -i {name}")),
+        ([(name, true)], false) => Ok(format!(" {option} {name}")),
+        ([(name, false)], true) => Ok(format!(" ! {option} {name}")),
         _ => Err("where a rule names one interface"),
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! ACTION PROTOCOL from ADDRESSES [port PORTS] to ADDRESSES [port PORTS] [type N [code N]] [flags SET/MASK]
-//!     [fragment any|none|first|later|not-later] [in INTERFACES] [mark N] [log] [id NAME]
+//!     [fragment any|none|first|later|not-later] [in INTERFACES] [out INTERFACES] [state STATES] [mark N] [log] [id NAME]
 //! ```
 //!
 //! - `ACTION`: `permit`, `deny` or `reflect`, which permits and admits the connection that the packet opens.
@@ -17,6 +17,8 @@
 //! - `flags`: with `tcp`; of the flags in MASK those in SET must be set and the others not. Letters F S R P A U E C.
 //! - `fragment`: fragments only, whole packets only, first or later fragments only, all but later fragments.
 //! - `in`: packets that came by these interfaces ([`Interfaces`]).
+//! - `out`: packets that leave by these interfaces.
+//! - `state`: packets of connections in these states, with commas between them ([`ConnectionStates`]).
 //! - `mark`: a number from 1 to 4294967295, or one in hexadecimal behind `0x`; kept, not acted on.
 //! - `log`: the same.
 //!
@@ -42,8 +44,8 @@ use super::builder::Builder;
 use super::set::Set;
 use super::text::{self, Input, Words, number};
 use super::{Error, Format, Options, Reading, WriteError, Writing};
-use crate::Interfaces;
 use crate::rule::{Action, Fragments, PortRange, Rule, TcpFlagMatch, flags_from_letters};
+use crate::{ConnectionStates, Interfaces};
 pub(super) use header::parse_header;
 use sets::{Sets, Side};
 
@@ -172,12 +174,14 @@ fn parse_rule(text: &str, sets: &Sets) -> Result<Line, String> {
             "flags" => rule.tcp_flags = Some(flag_match(words.next("flags such as S/SA")?)?),
             "fragment" => rule.fragments = fragments(words.next("any, none, first, later or not-later")?)?,
             "in" => rule.interfaces = interfaces(words.next("an interface")?)?,
+            "out" => rule.out = interfaces(words.next("an interface")?)?,
+            "state" => rule.states = ConnectionStates::parse(words.next("a state such as new")?)?,
             "mark" => rule.mark = mark(words.next("a mark")?)?,
             "log" => rule.log = true,
             "id" => rule.id = Some(words.next("a name")?.into()),
             _ => {
                 return Err(format!(
-                    "{word:?}; expected type, code, flags, fragment, in, mark, log, id, or the end of the line"
+                    "{word:?}; expected type, code, flags, fragment, in, out, state, mark, log, id, or the end of the line"
                 ));
             }
         }

@@ -6,11 +6,11 @@ use packetloom_packet::protocol;
 use serde_json::Value;
 
 use super::{Name, Ruleset};
-use crate::Interfaces;
 use crate::formats::builder::Fault;
 use crate::formats::names;
 use crate::formats::region::{Ends, Kinds, Region};
 use crate::formats::set::{Integer, Set};
+use crate::{ConnectionState, ConnectionStates, Interfaces};
 
 /// Elements and ranges of all conditions of a ruleset, each counted wherever it is used.
 const MAX_SIZE: usize = 1 << 23;
@@ -51,6 +51,10 @@ pub(super) enum Field {
     FragmentOffset,
     /// The name of the interface by which the packet came.
     Interface,
+    /// The name of the interface by which the packet leaves.
+    Exit,
+    /// The state of its connection.
+    State,
 }
 
 /// The fields of the left side of a match: several where their values go together.
@@ -75,6 +79,7 @@ fn field(left: &Value) -> Result<Field, Fault> {
             "nfproto" | "protocol" => Ok(Field::Version),
             // A rule by number is listed with the name.
             "iifname" | "iif" => Ok(Field::Interface),
+            "oifname" | "oif" => Ok(Field::Exit),
             key => Err(unsupported(&format!("meta {key}"))),
         };
     }
@@ -94,6 +99,11 @@ fn field(left: &Value) -> Result<Field, Fault> {
             (Field::FragmentBits(_), _) => Err(unsupported(&format!("ip frag-off & {mask}"))),
             _ => Err(unsupported("&")),
         };
+    }
+    // Whatever else is said of it, such as a direction, asks for more.
+    let is_state = |ct: &Value| ct.as_object().is_some_and(|of| of.len() == 1) && ct["key"] == "state";
+    if left.get("ct").is_some_and(is_state) {
+        return Ok(Field::State);
     }
     // The name of another expression, such as "ct" with its key.
     let (name, of) =
@@ -280,6 +290,8 @@ impl Field {
     fn element(self, element: &Value) -> Result<Region, Fault> {
         match self {
             Self::Interface => Ok(Region::of(Ends::Any).interfaces(&interfaces(element)?)),
+            Self::Exit => Ok(Region::of(Ends::Any).out(&interfaces(element)?)),
+            Self::State => Ok(Region::of(Ends::Any).states(only_state(states(element)?))),
             field => field.region(&Set::of([field.range(element)?])),
         }
     }
@@ -330,7 +342,7 @@ impl Field {
                 ];
                 Region::of(Ends::ALL_V4).kinds(kinds_of(&kinds, values)?)
             }
-            Self::Interface => unreachable!("names are no numbers"),
+            Self::Interface | Self::Exit | Self::State => unreachable!("names are no numbers"),
             // An offset of 0 has the first fragment, and a whole packet with a fragment header.
             Self::FragmentOffset if values.contains(0) => return Err(unsupported("frag frag-off 0")),
             Self::FragmentOffset => {
@@ -373,6 +385,52 @@ fn cast<T: Integer + TryFrom<u128>>(values: &Set<u128>) -> Set<T> {
     Set::of(values.ranges().filter_map(narrow))
 }
 
+/// States in one value: nft has them as bits of which a packet has one.
+fn states(value: &Value) -> Result<ConnectionStates, Fault> {
+    let all = |values: &[Value]| {
+        values.iter().try_fold(ConnectionStates::NONE, |all, value| Ok(all.union(states(value)?)))
+    };
+    let expected = || unsupported(&format!("ct state {}", brief(value)));
+    match value {
+        Value::String(name) => ConnectionState::by_name(name).map(ConnectionStates::one).ok_or_else(expected),
+        Value::Number(number) => {
+            let bits = [8, 2, 4, 1, 64];
+            let number = number.as_u64().filter(|number| number & !79 == 0).ok_or_else(expected)?;
+            let set = bits.iter().zip(ConnectionState::ALL).filter(|(bit, _)| number & **bit != 0);
+            Ok(set.fold(ConnectionStates::NONE, |all, (_, state)| all.union(ConnectionStates::one(state))))
+        }
+        Value::Array(values) => all(values),
+        Value::Object(object) => match (object.get("|").and_then(Value::as_array), object.get("elem")) {
+            (Some(values), _) => all(values),
+            (None, Some(inner)) => {
+                only_counts(inner)?;
+                states(inner.get("val").ok_or_else(expected)?)
+            }
+            (None, None) => Err(expected()),
+        },
+        _ => Err(expected()),
+    }
+}
+
+/// The states that are all of these: one, or none.
+fn only_state(states: ConnectionStates) -> ConnectionStates {
+    if states.iter().count() == 1 { states } else { ConnectionStates::NONE }
+}
+
+/// The states for which a comparison holds.
+fn states_where(operator: &str, right: &Value, list: &[Value]) -> Result<ConnectionStates, Fault> {
+    let each = list.iter().map(states).collect::<Result<Vec<_>, _>>()?;
+    let any = each.iter().fold(ConnectionStates::NONE, |all, states| all.union(*states));
+    let equal = each.iter().fold(ConnectionStates::NONE, |all, states| all.union(only_state(*states)));
+    match operator {
+        "in" if !is_list(right) => Ok(any),
+        "in" | "==" => Ok(equal),
+        "!=" => Ok(equal.complement()),
+        "!" if !is_list(right) => Ok(any.complement()),
+        _ => Err(unsupported(operator)),
+    }
+}
+
 /// The interfaces of an element: a name, or its beginning before a `*`.
 fn interfaces(element: &Value) -> Result<Interfaces, Fault> {
     if let Some(inner) = element.get("elem") {
@@ -401,13 +459,17 @@ pub(super) fn condition(
     let list = elements(right, name, ruleset)?;
     let size = list.len();
     let regions = match (fields, operator) {
-        ([Field::Interface], "==" | "!=" | "in") => {
+        ([field @ (Field::Interface | Field::Exit)], "==" | "!=" | "in") => {
             let names = list.iter().map(interfaces).collect::<Result<_, _>>()?;
             let names = Interfaces::any_of(names);
             let names = if operator == "!=" { names.complement() } else { names };
-            vec![Region::of(Ends::Any).interfaces(&names)]
+            let any = Region::of(Ends::Any);
+            vec![if *field == Field::Exit { any.out(&names) } else { any.interfaces(&names) }]
         }
-        ([Field::Interface], _) => return Err(unsupported(operator)),
+        ([Field::State], _) => {
+            vec![Region::of(Ends::Any).states(states_where(operator, right, list)?)]
+        }
+        ([Field::Interface | Field::Exit], _) => return Err(unsupported(operator)),
         ([field], _) => {
             let ranges = list.iter().map(|element| field.range(element)).collect::<Result<Vec<_>, _>>()?;
             vec![field.region(&field.compare(operator, ranges, is_list(right))?)?]

@@ -2,7 +2,7 @@
 //!
 //! - A list is a chain, called by its family, table and name, such as `inet filter input`, or by its name alone where no other
 //!   has it. Unless one is named it is the only base chain of type `filter` that has rules. Its policy is the list's default.
-//! - Rules of base chains of other types (`nat`, `route`) have no equal.
+//! - Base chains of other types (`nat`, `route`) are told apart from it ([`Reading::elsewhere`]), unless one is asked for.
 //! - Named sets and verdict maps are taken as they were when they were listed; those whose elements expire have no equal.
 //! - `reject` denies, `log` before a verdict becomes the rule's `log`, `counter` and `continue` change nothing.
 //! - A verdict map decides over the packets that one of its elements matches, and its rule ends there; statements behind it are for
@@ -23,11 +23,11 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::builder::Builder;
-use super::chains::{self, Chain, Effect, Unsupported};
+use super::chains::{self, Chain, Unsupported};
 use super::mistakes::Mistakes;
 use super::region::{Ends, Region};
 use super::text::Input;
-use super::{Error, Format, Options, Reading};
+use super::{Elsewhere, Error, Format, Options, Reading};
 use crate::Action;
 pub(super) use write::write;
 
@@ -58,27 +58,21 @@ pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, 
         let rule = ruleset.object(object).map_err(|message| builder.syntax(line, message))?;
         rules.extend(rule.map(|rule| (line, rule)));
     }
-    let mut unsupported = Elsewhere::new();
+    let mut elsewhere = Aside::default();
     let mut mistakes = Mistakes::default();
     // nft prints all of them in one line.
     for (number, (line, rule)) in (0..).zip(rules) {
         let at = Place { line, number };
-        let taken = parse(rule).and_then(|rule| ruleset.rule(at, &rule, &mut unsupported));
+        let taken = parse(rule).and_then(|rule| ruleset.rule(at, &rule, options, &mut elsewhere));
         taken.map_err(|message| builder.syntax(line, message)).or_else(|error| mistakes.add(error))?;
     }
     mistakes.end(input.file)?;
     let root = ruleset.root(options, &builder)?;
     let (policy, everything) = (ruleset.chains[root].policy, ruleset.bases[root].everything.clone());
     let everything = everything.unwrap_or(Region::of(Ends::Any));
-    let is_postrouting = |chain: usize| ruleset.bases[chain].is_postrouting;
-    let is_nat = |chain: usize| ruleset.bases[chain].kind.as_deref() == Some("nat");
-    let unsupported = unsupported.into_iter().map(|(chain, unsupported)| {
-        // Translation of addresses drops nothing, and here it comes after the list.
-        let comes_after = is_nat(chain) && is_postrouting(chain) && !is_postrouting(root);
-        if comes_after { unsupported.with(Effect::Nothing) } else { unsupported }
-    });
-    let unsupported = unsupported.collect();
+    let Aside { unsupported, mut chains } = elsewhere;
     chains::flatten(ruleset.chains, root, everything, unsupported, &mut builder)?;
+    builder.elsewhere(chains.drain(..).map(|(_, elsewhere)| elsewhere).collect());
     Ok(builder.finish(Format::Nftables, policy))
 }
 
@@ -132,8 +126,14 @@ struct Place {
     number: u32,
 }
 
-/// What has no equal outside of chains of type `filter`, each with its chain.
-type Elsewhere = Vec<(usize, Unsupported)>;
+/// What there is outside of the list.
+#[derive(Default)]
+struct Aside {
+    /// Rules of other families, which may decide over the same packets.
+    unsupported: Vec<Unsupported>,
+    /// Chains of other types than `filter`, that have rules, by their numbers.
+    chains: Vec<(usize, Elsewhere)>,
+}
 
 /// Whose a chain or a set is, and its name.
 type Name = [String; 3];
@@ -145,8 +145,6 @@ struct Base {
     everything: Option<Region>,
     /// The type of a base chain.
     kind: Option<String>,
-    /// Whether packets come to it after routing, on their way out.
-    is_postrouting: bool,
 }
 
 /// A named set or map.
@@ -254,13 +252,18 @@ impl Ruleset {
             return Err(format!("chain {shown:?} stands twice"));
         }
         self.chains.push(Chain { name: shown, policy, entries: Vec::new(), origins: Vec::new() });
-        let is_postrouting = object.get("hook").and_then(Value::as_str) == Some("postrouting");
-        self.bases.push(Base { everything, kind, is_postrouting });
+        self.bases.push(Base { everything, kind });
         Ok(())
     }
 
     /// Takes a rule.
-    fn rule(&mut self, at: Place, object: &Value, elsewhere: &mut Elsewhere) -> Result<(), String> {
+    fn rule(
+        &mut self,
+        at: Place,
+        object: &Value,
+        options: &Options,
+        aside: &mut Aside,
+    ) -> Result<(), String> {
         let name = name(object, "chain")?;
         let Some(&chain) = self.chain_names.get(&name) else {
             return Err(format!("no chain {:?}; expected it among the chains", name.join(" ")));
@@ -269,14 +272,25 @@ impl Ruleset {
             // ARP is another kind of packets; the other families decide over IP packets as well.
             if name[0] != "arp" {
                 let construct = format!("a rule of the family {} has no equal here", name[0]);
-                elsewhere.push((chain, Unsupported::new(at.line, construct).of(at.number)));
+                aside.unsupported.push(Unsupported::new(at.line, construct).of(at.number));
             }
             return Ok(());
         };
-        if let Some(kind) = self.bases[chain].kind.as_deref().filter(|kind| *kind != "filter") {
-            let construct = format!("a rule of a chain of type {kind} has no equal here");
-            elsewhere
-                .push((chain, Unsupported::new(at.line, construct).of(at.number).within(vec![everything])));
+        // Unless it is asked for, a chain of another type is a list of its own.
+        let is_asked_for = options.list.as_deref().is_some_and(|list| {
+            let chain = &self.chains[chain].name;
+            chain == list || chain.rsplit(' ').next() == Some(list)
+        });
+        if let Some(kind) =
+            self.bases[chain].kind.as_deref().filter(|kind| *kind != "filter" && !is_asked_for)
+        {
+            match aside.chains.iter_mut().find(|(other, _)| *other == chain) {
+                Some((_, elsewhere)) => elsewhere.rules += 1,
+                None => {
+                    let name = format!("chain {} of type {kind}", self.chains[chain].name);
+                    aside.chains.push((chain, Elsewhere { line: at.line, name, rules: 1, drops: false }));
+                }
+            }
             return Ok(());
         }
         self.chains[chain].origins.push(at.number);

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::formats::WriteError;
 use crate::formats::writing::{Writing, comment, decision, protocols};
 use crate::rule::{Action, Addresses, Fragments, PortRange, Rule};
+use crate::{ConnectionState, Interfaces};
 
 /// Bytes of a comment that nft takes.
 const MAX_COMMENT: usize = 128;
@@ -83,10 +84,15 @@ fn expressions(rule: &Rule) -> Result<Vec<Vec<Value>>, &'static str> {
     let action = decision(rule)?;
     let protocols = protocols(rule)?;
     let each = protocols.into_iter().map(|protocol| {
-        let mut expr = entry(rule)?;
+        let mut expr = interface("iifname", rule.interfaces.as_deref())?;
+        expr.extend(interface("oifname", rule.out.as_deref())?);
         expr.extend(addresses(rule));
         transport(rule, protocol, &mut expr)?;
         fragments(rule, protocol, &mut expr)?;
+        if !rule.states.is_all() {
+            let states: Vec<_> = rule.states.iter().map(ConnectionState::name).collect();
+            expr.push(compare("in", json!({ "ct": { "key": "state" } }), states));
+        }
         if rule.log {
             expr.push(json!({ "log": null }));
         }
@@ -96,9 +102,9 @@ fn expressions(rule: &Rule) -> Result<Vec<Vec<Value>>, &'static str> {
     each.collect()
 }
 
-/// The match on the interface by which a packet comes.
-fn entry(rule: &Rule) -> Result<Vec<Value>, &'static str> {
-    let Some(interfaces) = &rule.interfaces else { return Ok(Vec::new()) };
+/// The match on the interface by which a packet comes, or leaves.
+fn interface(key: &str, interfaces: Option<&Interfaces>) -> Result<Vec<Value>, &'static str> {
+    let Some(interfaces) = interfaces else { return Ok(Vec::new()) };
     let name = |name: &str| name.strip_suffix('+').map_or(name.to_owned(), |start| format!("{start}*"));
     let patterns: Vec<_> = interfaces.patterns().collect();
     // Elements that overlap are not taken.
@@ -113,7 +119,7 @@ fn entry(rule: &Rule) -> Result<Vec<Value>, &'static str> {
         }
         _ => return Err("which has no words for these interfaces"),
     };
-    Ok(vec![compare(operator, meta("iifname"), right)])
+    Ok(vec![compare(operator, meta(key), right)])
 }
 
 fn addresses(rule: &Rule) -> Vec<Value> {

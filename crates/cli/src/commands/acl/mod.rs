@@ -49,11 +49,14 @@ fn read(path: &Path, options: &Options, json: bool) -> Result<Reading, Failure> 
         }
         Failure::rules(error)
     })?;
-    let Reading { rules, default, skipped, format, .. } = &reading;
+    let Reading { rules, default, skipped, format, elsewhere, .. } = &reading;
     talk::explain(|| {
         let how = if options.format.is_some() { "as it was said" } else { "recognised by its content" };
         format!("{file}: {} of format {format}, {how}", talk::amount(rules.rules.len() as u64, "rule"))
     });
+    for elsewhere in elsewhere {
+        talk::say(&format!("packetloom: {file}:{}: {elsewhere} is not part of the list\n", elsewhere.line));
+    }
     // Only our own format has lists that say nothing at all; files of others are refused.
     if *format == Format::Native && rules.rules.is_empty() && default.is_none() && skipped.is_empty() {
         talk::say(&format!(
@@ -66,10 +69,10 @@ fn read(path: &Path, options: &Options, json: bool) -> Result<Reading, Failure> 
 /// Reads a rule file without looking at ClassBench's flags.
 pub(super) fn read_rules(path: &Path) -> Result<RuleSet, Failure> {
     let rules = read(path, &Options { ignore_flags: true, ..Options::default() }, false)?.rules;
-    match rules.rules.iter().find(|rule| rule.interfaces.is_some()) {
+    match rules.rules.iter().find(|rule| rule.is_contextual()) {
         None => Ok(rules),
         Some(Rule { line, .. }) => Err(Failure::Config(format!(
-            "{}:{line}: a rule for some interfaces only (\"in\"); expected none, since headers do not say by which a packet came",
+            "{}:{line}: a rule for some interfaces or states only (\"in\", \"out\", \"state\"); expected none, since headers do not say them",
             path.display()
         ))),
     }
@@ -89,7 +92,7 @@ fn state_actions(rules: &mut RuleSet, action: Option<ActionName>) {
 
 /// Rules, what happens to packets that none of them matches, and what was left out.
 struct List {
-    /// As packets of one interface meet them.
+    /// As packets of one context meet them.
     rules: RuleSet,
     /// All rules, and for each of those the position here; none where these are all.
     whole: Option<(RuleSet, Vec<u32>)>,
@@ -111,31 +114,44 @@ fn read_policy(policy: &Policy, json: bool) -> Result<List, Failure> {
     let Reading { mut rules, skipped, default, gaps, .. } = reading;
     state_actions(&mut rules, policy.rule_action);
     let default = policy.default.map(Action::from).or(default).unwrap_or(Action::Deny);
-    let interface = policy.entry.interface.as_deref();
-    let (rules, whole) = seen_by(rules, &policy.entry);
+    let context = policy.entry.context();
+    let (rules, whole) = seen_in(rules, &policy.entry);
     let gaps = match &whole {
-        Some((_, positions)) => gaps.seen_by(interface, positions),
+        Some((_, positions)) => gaps.seen_in(&context, positions),
         // What was left out may name interfaces all the same.
-        None => gaps.seen_by(interface, &(0..rules.rules.len() as u32).collect::<Vec<_>>()),
+        None => gaps.seen_in(&context, &(0..rules.rules.len() as u32).collect::<Vec<_>>()),
     };
     Ok(List { rules, whole, default, skipped, gaps })
 }
 
-/// The rules that packets of an interface meet; and, where these are not all, all of them, with the positions of those.
-fn seen_by(rules: RuleSet, entry: &Entry) -> (RuleSet, Option<(RuleSet, Vec<u32>)>) {
-    let named = rules.rules.iter().filter(|rule| rule.interfaces.is_some()).count();
-    if named == 0 {
+/// The rules that packets of a context meet; and, where these are not all, all of them, with the positions of those. Says which packets
+/// are meant.
+fn seen_in(rules: RuleSet, entry: &Entry) -> (RuleSet, Option<(RuleSet, Vec<u32>)>) {
+    let count = |of: fn(&Rule) -> bool| rules.rules.iter().filter(|rule| of(rule)).count();
+    let say = |named: usize, only: &str, about: String, hint: &str| {
+        if named > 0 {
+            talk::say(&format!(
+                "packetloom: {named} rules are for {only} only; this is about packets {about}{hint}\n"
+            ));
+        }
+    };
+    let (about, hint) = match &entry.interface {
+        Some(name) => (format!("of {name}"), ""),
+        None => ("of others".into(), " (--in INTERFACE asks about one)"),
+    };
+    say(count(|rule| rule.interfaces.is_some()), "some interfaces", about, hint);
+    let (about, hint) = match &entry.out {
+        Some(name) => (format!("that leave by {name}"), ""),
+        None => ("that leave by none, as those of captures".into(), " (--out INTERFACE asks about one)"),
+    };
+    say(count(|rule| rule.out.is_some()), "packets that leave by some interfaces", about, hint);
+    let hint = if entry.state.is_some() { "" } else { " (--state STATE asks about others)" };
+    let about = format!("that are {}", entry.context().state);
+    say(count(|rule| !rule.states.is_all()), "some states of connections", about, hint);
+    if !rules.is_contextual() {
         return (rules, None);
     }
-    talk::say(&match &entry.interface {
-        None => format!(
-            "packetloom: {named} rules are for some interfaces only; this is about packets of others (--in INTERFACE asks about one)\n"
-        ),
-        Some(name) => format!(
-            "packetloom: {named} rules are for some interfaces only; this is about packets of {name}\n"
-        ),
-    });
-    let (seen, positions) = rules.seen_by(entry.interface.as_deref());
+    let (seen, positions) = rules.seen_in(&entry.context());
     (seen, Some((rules, positions)))
 }
 
@@ -251,7 +267,7 @@ pub(crate) fn classify(args: ClassifyArgs) -> Done {
     let reading = read(&args.rules, &options, false)?;
     report_losses(&args.rules, &reading, false);
     let rules = reading.rules;
-    let (rules, whole) = seen_by(rules, &args.entry);
+    let (rules, whole) = seen_in(rules, &args.entry);
     let headers = read_headers(&args.headers)?;
     let mut output = Output::create(&args.output)?;
     let mut classifier = Classify::new(args.device.open()?, &rules, args.classifier)?;
