@@ -295,7 +295,7 @@ impl Prepared for Acl {
     fn details(&self) -> Vec<String> {
         let mut line =
             format!("{}: {} rules of format {}", self.name, self.list.rules.rules.len(), self.format);
-        if self.changes.is_none() && !self.list.rules.names_interfaces() {
+        if self.changes.is_none() && !self.list.rules.is_contextual() {
             let bytes = self.classifier().memory();
             line +=
                 &format!(", tables of {} KB for the search ({})", grouped(bytes.div_ceil(1000)), self.kind);
