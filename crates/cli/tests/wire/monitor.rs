@@ -133,7 +133,7 @@ fn what_cannot_be_opened_is_named() {
         );
     }
     for (arguments, expected) in [
-        (&["--backend", "af_xdp"][..], "--interface"),
+        (&["--backend", "af_xdp"][..], "-i <INTERFACE>"),
         (&["-i", "pa", "--backend", "af_xdp"], "the kernel would not get the packets"),
         (&["-i", "pa", "-i", "pb", "--inline", "--backend", "dpdk"], "af_xdp"),
     ] {

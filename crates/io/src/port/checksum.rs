@@ -6,6 +6,9 @@ use packetloom_packet::wire::ip::{Extension, Ipv4, Ipv6};
 
 use super::Offload;
 
+/// Where the checksum stands in a UDP header.
+const UDP_CHECKSUM: usize = 6;
+
 /// Why a partial checksum was not finished: it stands, or what it covers begins, beyond the bytes there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("partial checksum at byte {at}, but the frame has {len} bytes")]
@@ -38,8 +41,8 @@ pub fn complete_checksum(frame: &mut [u8], offload: &mut Offload) -> Result<(), 
     }
     // The sum over the pseudo header stands in the field, so it is in the sum.
     let checksum = match !sum(&frame[start..]) {
-        // 0 says "no checksum" in UDP; 0xffff is the same number.
-        0 => 0xffff,
+        // 0 says "no checksum" in UDP; 0xffff is the same number, which others are not written as (RFC 1624 section 3).
+        0 if at - start == UDP_CHECKSUM => 0xffff,
         checksum => checksum,
     };
     frame[at..at + 2].copy_from_slice(&checksum.to_be_bytes());

@@ -19,7 +19,7 @@ const LIVE_FRAMES: u32 = 2;
 const BURST: u32 = 2_000;
 const BURSTS: usize = 40;
 /// Frames of a flood.
-const FLOOD: u32 = 6_000_000;
+const FLOOD: u32 = 2_000_000;
 const ROUNDS: usize = 5;
 
 /// A program that sends frames out of an interface.

@@ -150,16 +150,18 @@ fn a_partial_checksum_is_finished() {
 }
 
 #[test]
-fn a_checksum_that_comes_out_as_zero_is_sent_as_ones() {
-    // The last word makes the sum all ones, whose complement is 0, which UDP reads as "none".
-    let mut segment = partial(&SOURCE, &DESTINATION, protocol::UDP, 6, 12);
-    segment[10..].copy_from_slice(&[0, 0]);
-    let rest = slow_sum(&segment);
-    segment[10..].copy_from_slice(&(!rest).to_be_bytes());
-    let mut frame = ipv4(&[], 0, protocol::UDP, &segment);
-    complete_checksum(&mut frame, &mut Offload::partial(34, 6)).expect("in the frame");
-    assert_eq!(frame[40..42], [0xff, 0xff]);
-    assert!(is_right(&SOURCE, &DESTINATION, protocol::UDP, &frame[34..]));
+fn a_checksum_that_comes_out_as_zero_is_sent_as_ones_by_udp_alone() {
+    for (protocol, offset, expected) in [(protocol::UDP, 6, [0xff; 2]), (protocol::TCP, 16, [0; 2])] {
+        // The last word makes the sum all ones, whose complement is 0, which UDP reads as "none".
+        let mut segment = partial(&SOURCE, &DESTINATION, protocol, offset, 24);
+        segment[22..].copy_from_slice(&[0, 0]);
+        let rest = slow_sum(&segment);
+        segment[22..].copy_from_slice(&(!rest).to_be_bytes());
+        let mut frame = ipv4(&[], 0, protocol, &segment);
+        complete_checksum(&mut frame, &mut Offload::partial(34, offset as u16)).expect("in the frame");
+        assert_eq!(frame[34 + offset..36 + offset], expected);
+        assert!(is_right(&SOURCE, &DESTINATION, protocol, &frame[34..]));
+    }
 }
 
 #[test]
@@ -320,7 +322,7 @@ fn partial_checksums_are_guessed() {
                 (ipv4(&[0x8100], 12, protocol, &v4), 50, true),
                 (ipv4(&[0x88a8, 0x8100], 0, protocol, &v4), 42, true),
                 (ipv6(&[], protocol, &v6), 54, false),
-                (ipv6(&[hop_by_hop.clone()], protocol, &v6), 62, false),
+                (ipv6(std::slice::from_ref(&hop_by_hop), protocol, &v6), 62, false),
             ] {
                 let guess = guess_partial(&frame);
                 assert_eq!(
