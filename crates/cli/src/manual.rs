@@ -114,7 +114,7 @@ fn inline(text: &str) -> String {
             let after = &rest[mark + end + 2..];
             rest = after.find(')').map_or("", |close| &after[close + 1..]);
         } else {
-            let _ = write!(out, "\\fB{}\\fP", escaped(&inner.replace("**", "")));
+            let _ = write!(out, "\\fB{}\\fP", escaped(&inner.replace('`', "")));
             rest = &rest[mark + end + close..];
         }
     }
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn marks_become_those_of_the_page() {
         assert_eq!(
-            inline("a `b-c` **d** [e `f`](g.md#h) *i [j"),
+            inline("a `b-c` **`d`** [e `f`](g.md#h) *i [j"),
             "a \\fBb\\-c\\fP \\fBd\\fP e \\fBf\\fP *i [j"
         );
         assert_eq!(escaped("\\ ' `"), "\\e \\(aq \\(ga");

@@ -240,7 +240,18 @@ fn checks() {
 
     let rules = ["acl", "check", "some.rules", "--json"];
     let findings = succeed(in_folder(folder.path()).args(rules));
-    assert!(hold_lines("acl-check", &findings) >= 3, "{findings}");
+    assert_eq!(hold_lines("acl-check", &findings), 2, "{findings}");
+    // With little work, and with rules of every verdict.
+    let findings = succeed(in_folder(folder.path()).args(rules).args(["--work", "1"]));
+    assert!(findings.contains("\"undecided\"") && hold_lines("acl-check", &findings) >= 2, "{findings}");
+    let all = "permit tcp from any to any port 80\npermit tcp from any to any port 80\npermit udp from 10.0.0.0/8 to any\n\
+               permit udp from any to any\ndeny icmp from 10.0.0.0/8 to any\npermit icmp from any to any type 8\n";
+    fs::write(folder.path().join("all.rules"), all).expect("written");
+    let findings = succeed(in_folder(folder.path()).args(["acl", "check", "all.rules", "--json"]));
+    assert!(hold_lines("acl-check", &findings) >= 4, "{findings}");
+    for part in ["\"side\":\"earlier\"", "\"side\":\"later\"", "\"correlated\":{\"count\":1"] {
+        assert!(findings.contains(part), "{part}: {findings}");
+    }
     let explained = succeed(in_folder(folder.path()).args([
         "acl",
         "explain",
