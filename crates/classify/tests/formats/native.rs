@@ -294,11 +294,11 @@ fn bad_lines_are_refused_with_what_was_expected() {
         ("permit any from any to any id", "the line ends; expected a name"),
         (
             "permit any from any to any id a b",
-            "\"b\"; expected type, code, flags, fragment, in, mark, log, id, or the end of the line",
+            "\"b\"; expected type, code, flags, fragment, in, out, state, mark, log, id, or the end of the line",
         ),
         (
             "permit tcp from any to any established",
-            "\"established\"; expected type, code, flags, fragment, in, mark, log, id, or the end of the line",
+            "\"established\"; expected type, code, flags, fragment, in, out, state, mark, log, id, or the end of the line",
         ),
         // Blanks are those of ASCII: others are part of a word, and shown as what they are.
         ("permit\u{a0}any from any to any", "\"permit\\u{a0}any\"; expected permit, deny or reflect"),

@@ -328,7 +328,7 @@ impl<'t> Tables<'t> {
             Some((line, _)) if self.chains.is_empty() && !self.has_table => {
                 let tables: Vec<&str> = self.tables.iter().map(|(_, table)| table.as_str()).collect();
                 let message = format!(
-                    "no list of rules: the tables are {}; expected a table \"*{}\" with a chain such as INPUT (--list \"TABLE CHAIN\" takes another)",
+                    "no list of rules: the tables are {}; expected a table \"*{}\" with a chain such as INPUT",
                     tables.join(", "),
                     self.table
                 );
