@@ -154,9 +154,9 @@ fn waiting(folder: &Path, output: &str) -> Child {
         .expect("started");
     let bytes = fs::read(edge()).expect("a capture");
     child.stdin.as_mut().expect("a pipe").write_all(&bytes[..10_000]).expect("written");
-    let prefix = format!(".packetloom-{}-", child.id());
+    let process = format!("-{}-", child.id());
     let start = Instant::now();
-    while !parts(folder).iter().any(|name| name.starts_with(&prefix)) {
+    while !parts(folder).iter().any(|name| name.contains(&process)) {
         assert!(start.elapsed() < Duration::from_secs(60), "it writes");
         std::thread::sleep(Duration::from_millis(10));
     }

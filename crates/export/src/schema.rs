@@ -89,7 +89,7 @@ pub fn acl_log() -> Value {
     let text = |what: &str| json!({ "type": "string", "description": what });
     for (name, schema) in [
         ("frame", count("The number of the packet in the run, from 1.")),
-        ("action", json!({ "enum": ["permit", "deny"], "description": "What happened to it." })),
+        ("action", json!({ "enum": ["permit", "deny", "reflect"], "description": "What the rule says." })),
         ("rule", count("The position of the rule in the list, from 0.")),
         ("line", count("Its line in the rule file.")),
         ("id", text("Its id, if it has one.")),

@@ -219,7 +219,7 @@ fn execute(
             bar.set_message(format!("{packets} packets"));
         }
     };
-    let mut notice = |text: &str| bar.suspend(|| talk::say(&format!("packetloom: warning: {text}\n")));
+    let mut notice = |text: &str| bar.suspend(|| talk::error(&format!("packetloom: warning: {text}\n")));
     let io = Io {
         source,
         outputs: &mut outputs,
@@ -238,7 +238,7 @@ fn execute(
     if let Err(error) = outputs.write_summaries(&summary).and_then(|()| outputs.publish()) {
         // After hours over interfaces it is not lost with a full disk.
         if !is_capture && !error.is_broken_pipe() {
-            talk::say(&talk::outcome(outcome));
+            talk::error(&talk::outcome(outcome));
         }
         return Err(error.into());
     }

@@ -1,8 +1,8 @@
 //! Part files: what an output is written to until it is whole, beside the name that it is going to have.
 //!
-//! A part file is locked (flock) for as long as its process has it open. One that nobody holds and whose process is gone was left by a run
-//! that died; the next run that writes to that folder removes it. Not so on file systems that other machines may write to: neither
-//! locks nor processes of those are sure to be seen here.
+//! A part file is locked (flock) for as long as its process has it open. One that nobody holds was left by a run that died; the next run
+//! that writes to that folder removes it. It does so only where all locks are seen: on file systems of this machine, and of files whose names
+//! say that this kernel made them, since it was started. What another machine writes to a folder that this one lends it stays.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -10,12 +10,15 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::process::{Pid, test_kill_process};
 
-const PREFIX: &str = ".packetloom-";
+/// Its last part is the kernel's number since it was started; without one nothing is removed.
+static PREFIX: LazyLock<String> = LazyLock::new(|| {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    format!(".packetloom-{}", boot.trim_ascii().split('-').next().unwrap_or_default())
+});
 const SUFFIX: &str = ".part";
 
 /// Makes a file of a name of its own in the folder of `path`.
@@ -27,14 +30,14 @@ pub(super) fn create(path: &Path) -> io::Result<(PathBuf, File)> {
     sweep(path);
     loop {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let part = path.with_file_name(format!("{PREFIX}{}-{number}{SUFFIX}", std::process::id()));
+        let part = path.with_file_name(format!("{}-{}-{number}{SUFFIX}", *PREFIX, std::process::id()));
         // Never a file that is there, nor what a link of that name leads to.
         match OpenOptions::new().write(true).create_new(true).open(&part) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(e),
             Ok(file) => {
-                // Where the file system has no locks, the process that is alive has to do. Another run may have taken it for left behind in the
-                // moment before the lock: then it has no name any more.
+                // Where the file system has no locks nobody else gets one either, and it stays. Another run may have taken it for left behind in
+                // the moment before the lock: then it has no name any more.
                 let _ = flock(&file, FlockOperation::LockExclusive);
                 if file.metadata()?.nlink() > 0 {
                     return Ok((part, file));
@@ -63,40 +66,41 @@ fn sweep(path: &Path) {
         return;
     }
     drop(swept);
-    if is_shared(folder) {
+    if !is_local(folder) {
         return;
     }
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
-        let process = entry.file_name().to_str().and_then(process_of);
-        if process.is_some_and(|process| !is_alive(process)) && remove_left(&entry.path()) {
+        if entry.file_name().to_str().is_some_and(is_ours) && remove_left(&entry.path()) {
             REMOVED.lock().unwrap_or_else(PoisonError::into_inner).push(entry.path());
         }
     }
 }
 
-/// Whether other machines may write to a folder, or that is not known.
-fn is_shared(folder: &Path) -> bool {
-    /// NFS, SMB and its predecessors, 9P, FUSE, AFS, Ceph and GFS2, by the numbers of statfs(2).
-    const SHARED: [u32; 8] =
-        [0x6969, 0xfe53_4d42, 0xff53_4d42, 0x0102_1997, 0x6573_5546, 0x5346_414f, 0x00c3_6400, 0x0116_1970];
-    rustix::fs::statfs(folder).map_or(true, |found| SHARED.contains(&(found.f_type as u32)))
+/// Whether a folder is on a file system that this machine has for itself, as far as it knows.
+fn is_local(folder: &Path) -> bool {
+    /// ext2 to ext4, XFS, Btrfs, tmpfs, overlayfs, ZFS, F2FS and bcachefs, by the numbers of statfs(2).
+    const LOCAL: [u32; 8] = [
+        0x0000_ef53,
+        0x5846_5342,
+        0x9123_683e,
+        0x0102_1994,
+        0x794c_7630,
+        0x2fc1_2fc1,
+        0xf2f5_2010,
+        0xca45_1a4e,
+    ];
+    rustix::fs::statfs(folder).is_ok_and(|found| LOCAL.contains(&(found.f_type as u32)))
 }
 
-/// The process whose part file has this name.
-fn process_of(name: &str) -> Option<u32> {
-    let (process, number) = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split_once('-')?;
-    let _: u32 = number.parse().ok()?;
-    process.parse().ok()
+/// Whether a part file of this kernel has this name.
+fn is_ours(name: &str) -> bool {
+    let numbers = name.strip_prefix(&**PREFIX).and_then(|rest| rest.strip_prefix('-')?.strip_suffix(SUFFIX));
+    let Some((process, number)) = numbers.and_then(|numbers| numbers.split_once('-')) else { return false };
+    !PREFIX.ends_with('-') && process.parse::<u32>().is_ok() && number.parse::<u32>().is_ok()
 }
 
-/// Whether there is such a process here, whoever it belongs to.
-fn is_alive(process: u32) -> bool {
-    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH)))
-}
-
-/// Removes a part file that no process has open; one of another machine or container may.
+/// Removes a part file that no process has open.
 fn remove_left(path: &Path) -> bool {
     // Not what a link leads to, and without waiting for the other end of a pipe.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -119,28 +123,32 @@ fn remove_left(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// A number that no process has.
-    const NOBODY: u32 = i32::MAX as u32;
-
     #[test]
     fn names_are_those_of_part_files() {
-        assert_eq!(process_of(".packetloom-12-3.part"), Some(12));
-        for other in
-            [".packetloom-12.part", "packetloom-12-3.part", ".packetloom-x-3.part", ".packetloom-12-3", "x"]
-        {
-            assert_eq!(process_of(other), None, "{other}");
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("the kernel's number");
+        let boot = &boot[..8];
+        assert!(is_ours(&format!(".packetloom-{boot}-12-3.part")));
+        for other in [
+            format!(".packetloom-{boot}-12.part"),
+            format!("packetloom-{boot}-12-3.part"),
+            format!(".packetloom-{boot}-x-3.part"),
+            format!(".packetloom-{boot}-12-3"),
+            ".packetloom-12-3.part".into(),
+            ".packetloom-00000000-12-3.part".into(),
+            "x".into(),
+        ] {
+            assert!(!is_ours(&other), "{other}");
         }
-        assert!(is_alive(std::process::id()) && is_alive(1) && !is_alive(NOBODY));
     }
 
     #[test]
     fn only_what_was_left_is_removed() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
-        let name = |process: u32, number: u32| at(&format!("{PREFIX}{process}-{number}{SUFFIX}"));
-        let (left, alive, held, link, directory) =
-            (name(NOBODY, 0), name(1, 0), name(NOBODY, 1), name(NOBODY, 2), name(NOBODY, 3));
-        for path in [&left, &alive, &held, &at("other.part")] {
+        let name = |number: u32| at(&format!("{}-1-{number}{SUFFIX}", *PREFIX));
+        let (left, held, link, directory) = (name(0), name(1), name(2), name(3));
+        let elsewhere = at(".packetloom-00000000-1-0.part");
+        for path in [&left, &held, &elsewhere, &at("other.part")] {
             fs::write(path, "data").expect("written");
         }
         std::os::unix::fs::symlink(at("other.part"), &link).expect("linked");
@@ -149,7 +157,7 @@ mod tests {
         flock(&holder, FlockOperation::LockExclusive).expect("locked");
         let (own, _file) = create(&at("result")).expect("made");
         assert!(!left.exists() && own.exists());
-        assert!(alive.exists() && held.exists() && directory.exists() && link.is_symlink());
+        assert!(elsewhere.exists() && held.exists() && directory.exists() && link.is_symlink());
         assert!(at("other.part").exists());
         assert!(removed().contains(&left));
         // What this process writes stays, whoever looks.

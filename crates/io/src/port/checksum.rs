@@ -96,31 +96,47 @@ pub(super) enum Partial {
 pub(super) fn guess_partial(frame: &[u8]) -> Option<Partial> {
     let network = network(frame)?;
     let packet = frame.get(network..)?;
-    let (upper, number) = match packet.first()? >> 4 {
+    let (upper, number, packet_len) = match packet.first()? >> 4 {
         4 => {
             let header = Ipv4::new_checked(packet)?;
             if header.more_fragments() || header.fragment_offset() != 0 {
                 return None;
             }
-            (header.header_len(), header.protocol())
+            (header.header_len(), header.protocol(), usize::from(header.total_len()))
         }
         6 => {
-            let (mut next, mut at) = (Ipv6::new_checked(packet)?.next_header(), Ipv6::LEN);
+            let header = Ipv6::new_checked(packet)?;
+            let (mut next, mut at) = (header.next_header(), Ipv6::LEN);
             // None is left partial in fragments.
             while Extension::is_walked(next) && next != protocol::FRAGMENT {
                 let header = Extension::new_checked(packet.get(at..)?)?;
                 at += header.header_len(next);
                 next = header.next_header();
             }
-            (at, next)
+            (at, next, Ipv6::LEN + usize::from(header.payload_len()))
         }
         _ => return None,
     };
+    // What stands behind the packet is summed up when the checksum is finished, and so must be nothing, or zeros: padding. A frame that is cut
+    // has no sum.
+    let behind = packet.get(packet_len..)?;
+    if behind.iter().any(|&byte| byte != 0) {
+        return None;
+    }
     let start = network + upper;
     let partial = |offset| Some(Offload::partial(u16::try_from(start).ok()?, offset));
     let offset = match number {
         protocol::TCP => 16,
-        protocol::UDP => 6,
+        // The checksum is that of the datagram, behind which the packet may have options (RFC 9868).
+        protocol::UDP => {
+            let len = frame.get(start + 4..start + 6)?;
+            if usize::from(u16::from_be_bytes([len[0], len[1]])) != packet_len.checked_sub(upper)? {
+                return None;
+            }
+            6
+        }
+        // Zeros behind the packet would change its CRC.
+        protocol::SCTP if !behind.is_empty() => return None,
         protocol::SCTP => {
             let field = frame.get(start + 8..start + 12)?;
             return (field == [0; 4]).then(|| partial(8)).flatten().map(Partial::Crc);

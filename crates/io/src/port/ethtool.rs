@@ -6,11 +6,14 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// `ETHTOOL_GDRVINFO`, `_GSTRINGS`, `_GSTATS`, `_GSSET_INFO`, `_GCHANNELS`.
+/// `ETHTOOL_GDRVINFO`, `_GSTRINGS`, `_GSTATS`, `_GFLAGS`, `_GCHANNELS`.
 const DRIVER: u32 = 0x03;
 const STRINGS: u32 = 0x1b;
 const COUNTERS: u32 = 0x1d;
+const FLAGS: u32 = 0x25;
 const CHANNELS: u32 = 0x3c;
+/// `ETH_FLAG_RXVLAN`.
+const RECEIVES_TAGS: u32 = 1 << 8;
 /// `ETH_SS_STATS`.
 const COUNTER_NAMES: u32 = 1;
 /// Words of `struct ethtool_drvinfo`, where the driver's name stands in it, and where the number of counters.
@@ -23,8 +26,9 @@ const RECEIVE_CHANNELS: usize = 5;
 const COMBINED_CHANNELS: usize = 8;
 /// Bytes of a counter's name.
 const NAME: usize = 32;
-/// Counters that a driver may have; one with more is not asked.
-const MOST_COUNTERS: usize = 1 << 14;
+/// Counters that there is room for. The kernel is not told, and writes as many as the driver has: some thousands at most, where a NIC has
+/// hundreds of queues. One that says more is not asked.
+const MOST_COUNTERS: usize = 1 << 17;
 
 /// The name of an interface's driver. Any socket of the interface's network namespace will do.
 pub(super) fn driver(socket: impl AsFd, interface: &str) -> io::Result<String> {
@@ -42,22 +46,30 @@ pub(super) fn receive_queues(socket: impl AsFd, interface: &str) -> io::Result<u
     Ok(words[RECEIVE_CHANNELS].saturating_add(words[COMBINED_CHANNELS]))
 }
 
+/// Whether an interface takes VLAN tags out of the frames that it receives.
+pub(super) fn strips_tags(socket: impl AsFd, interface: &str) -> io::Result<bool> {
+    let mut words = [FLAGS, 0];
+    // SAFETY: the command writes a `struct ethtool_value`, which has as many words.
+    unsafe { request(socket, interface, words.as_mut_ptr().cast())? };
+    Ok(words[1] & RECEIVES_TAGS != 0)
+}
+
 /// Frames that an interface's receive queues had no room for, by the driver's counters of each queue; 0 where it has none of a known name.
 pub(super) fn queue_drops(socket: impl AsFd, interface: &str) -> io::Result<u64> {
     let counters = driver_words(&socket, interface)?[DRIVER_COUNTERS] as usize;
-    if counters == 0 || counters > MOST_COUNTERS {
+    if counters == 0 || counters > MOST_COUNTERS / 8 {
         return Ok(0);
     }
-    // The kernel writes as many as there are when it is asked, whatever it is told: with room for queues that were added meanwhile.
-    let room = 2 * counters + 1_024;
-    let mut names = vec![0u32; 3 + room * NAME / 4];
+    // As many are written as there are when it is asked: of queues that were added meanwhile, or of another interface that has the name by then.
+    // Pages that nobody writes to cost nothing.
+    let mut names = vec![0u32; 3 + MOST_COUNTERS * NAME / 4];
     names[..3].copy_from_slice(&[STRINGS, COUNTER_NAMES, counters as u32]);
-    // SAFETY: the command writes three words and the names of all counters, of which there is room for more than there were.
+    // SAFETY: the command writes three words and the names of all counters, of which there is room for more than any driver has.
     unsafe { request(&socket, interface, names.as_mut_ptr().cast())? };
-    let mut values = vec![0u64; 1 + room];
+    let mut values = vec![0u64; 1 + MOST_COUNTERS];
     let head = [COUNTERS.to_ne_bytes(), (counters as u32).to_ne_bytes()];
     values[0] = u64::from_ne_bytes(head.as_flattened().try_into().map_err(|_| io::ErrorKind::InvalidData)?);
-    // SAFETY: the command writes two words and the values of all counters, of which there is room for more than there were.
+    // SAFETY: the command writes two words and the values of all counters, of which there is room for more than any driver has.
     unsafe { request(&socket, interface, values.as_mut_ptr().cast())? };
     let names = names[3..].chunks_exact(NAME / 4);
     let drops = names.zip(&values[1..]).take(counters).filter(|(name, _)| {

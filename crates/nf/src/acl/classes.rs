@@ -14,7 +14,8 @@ use packetloom_packet::{FrameRef, Key, MatchKey4, MatchKey6, Verdict};
 use super::List;
 use super::cpu::{Finder, Passing};
 
-/// Lists that are kept hold so many times the rules of the whole list, at most, and are so many.
+/// Lists that are kept hold so many rules at most, or so many times the rules of the whole list, whichever is more; and are so many.
+const MAX_RULES: usize = 1 << 22;
 const MAX_COPIES: usize = 32;
 const MAX_LISTS: usize = 1024;
 
@@ -58,7 +59,7 @@ impl Size {
 
     /// Whether there may be no more of them.
     fn is_full(self, whole: usize) -> bool {
-        self.lists >= MAX_LISTS || self.rules >= whole.saturating_mul(MAX_COPIES).max(MAX_LISTS)
+        self.lists >= MAX_LISTS || self.rules >= whole.saturating_mul(MAX_COPIES).max(MAX_RULES)
     }
 }
 

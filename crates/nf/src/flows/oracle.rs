@@ -84,9 +84,10 @@ impl Belongs {
             (1, 8 | 13 | 15 | 17) | (58, 128) => ask(ip.source, ip.destination, true),
             (1, 0 | 14 | 16 | 18) | (58, 129) => ask(ip.destination, ip.source, false),
             (1, 3 | 11 | 12) | (58, 1..=4) => {
-                let same_version = |quoted: &&OracleIp| quoted.source.is_ipv4() == ip.source.is_ipv4();
+                // It goes to who sent what it quotes.
+                let is_for_sender = |quoted: &&OracleIp| quoted.source == ip.destination;
                 // An error is not about an error: what is quoted has no quotation, and so is invalid if it should have one.
-                let quoted = ip.quoted.as_deref().filter(same_version).map(Self::by_connection);
+                let quoted = ip.quoted.as_deref().filter(is_for_sender).map(Self::by_connection);
                 match quoted {
                     Some(Self { role: Role::Member, key, from_a }) => {
                         Self { role: Role::Related, key, from_a: !from_a }

@@ -192,7 +192,9 @@ fn message(link: LinkType, data: &[u8], wire_len: u32) -> Result<Option<Connecti
         Message::Error => {
             // As many bytes as are there, whatever their number was.
             let quoted = Packet::new(rest, rest.len() as u32)?;
-            if quoted.version != outer.version {
+            // An error goes to who sent what it quotes (RFC 1122 section 3.2.2, RFC 4443 section 2.2); to anybody else anyone could send one that
+            // quotes a connection of their own.
+            if quoted.version != outer.version || quoted.source != outer.destination {
                 return Err(Reject::IpMalformed);
             }
             quoted.quoted()?.map(|(flow, from_a)| Connection { flow, from_a: !from_a, role: Role::Related })

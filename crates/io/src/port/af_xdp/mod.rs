@@ -112,8 +112,16 @@ impl XdpSockets {
         if self.is_promiscuous {
             packet::set_promiscuous(&asking, link.index).map_err(|error| failed(Step::Ask, errno(&error)))?;
         }
-        self.guesses =
-            ethtool::driver(&asking, &link.name).is_ok_and(|driver| PARTIAL.contains(&driver.as_str()));
+        let driver = ethtool::driver(&asking, &link.name).unwrap_or_default();
+        self.guesses = PARTIAL.contains(&driver.as_str());
+        // Frames would leave without them. A veth says so, too, but takes out none that lie in the frame.
+        if driver != "veth" && ethtool::strips_tags(&asking, &link.name).unwrap_or(false) {
+            let reason = format!(
+                "its driver takes VLAN tags out of frames, and AF_XDP does not show them; `ethtool -K {} rxvlan off` leaves them there",
+                link.name
+            );
+            return Err(Error::Xdp { interface: interface.into(), reason });
+        }
         let mut redirect = Redirect::load().map_err(|error| failed(Step::Load, error))?;
         let begin = Instant::now();
         let is_busy = |error| error == Errno::BUSY && begin.elapsed() < PATIENCE;
@@ -125,7 +133,9 @@ impl XdpSockets {
             thread::sleep(RETRY);
         }
         // Some drivers have other queues once a program is attached.
-        let count = ethtool::receive_queues(&asking, &link.name).unwrap_or(link.queues).clamp(1, MOST_QUEUES);
+        let said = ethtool::receive_queues(&asking, &link.name);
+        let is_known = said.is_ok();
+        let count = said.unwrap_or(link.queues).clamp(1, MOST_QUEUES);
         let mut sending = None;
         for queue in 0..count {
             let plan = self.plan(link.mtu, count, queue);
@@ -134,7 +144,7 @@ impl XdpSockets {
                 match Queue::open(link.index, queue, plan) {
                     Err(error) if is_busy(error) => thread::sleep(RETRY),
                     // Where the driver does not say how many there are, this is one too many.
-                    Err(Errno::INVAL) if queue > 0 => break None,
+                    Err(Errno::INVAL) if queue > 0 && !is_known => break None,
                     Err(error) => return Err(failed(Step::Bind, error)),
                     Ok(opened) => break Some(opened),
                 }

@@ -69,8 +69,8 @@ impl Redirect {
         let attributes = ProgramLoad {
             kind: XDP_PROGRAM,
             instructions: (instructions.len() / INSTRUCTION) as u32,
-            code: instructions.as_ptr().addr() as u64,
-            license: license.as_ptr().addr() as u64,
+            code: instructions.as_ptr().expose_provenance() as u64,
+            license: license.as_ptr().expose_provenance() as u64,
             flags: HAS_FRAGMENTS,
             name: *b"packetloom\0\0\0\0\0\0",
             expected_attach_type: XDP,
@@ -96,7 +96,7 @@ impl Redirect {
     /// Has a queue's frames go to a socket.
     pub(super) fn set_socket(&self, queue: u32, socket: impl AsFd) -> Result<(), Errno> {
         let value = fd(&socket);
-        let attributes = element(&self.sockets, &raw const queue, (&raw const value).addr());
+        let attributes = element(&self.sockets, &raw const queue, (&raw const value).expose_provenance());
         // SAFETY: the attributes are those of this command; key and value have the map's sizes and live until the call returns.
         unsafe { call(MAP_UPDATE, &attributes) }.map(drop)
     }
@@ -104,7 +104,7 @@ impl Redirect {
     /// Frames that were dropped so far since their queues have no sockets.
     pub(super) fn lost(&self) -> Result<u64, Errno> {
         let (first, mut count) = (0u32, 0u64);
-        let attributes = element(&self.lost, &raw const first, (&raw mut count).addr());
+        let attributes = element(&self.lost, &raw const first, (&raw mut count).expose_provenance());
         // SAFETY: the attributes are those of this command; key and value have the map's sizes and live until the call returns, which writes
         // the value.
         unsafe { call(MAP_LOOKUP, &attributes) }?;
@@ -195,7 +195,7 @@ fn fd(fd: &impl AsFd) -> u32 {
 }
 
 fn element(map: &OwnedFd, key: *const u32, value: usize) -> Element {
-    Element { map: fd(map), padding: 0, key: key.addr() as u64, value: value as u64, flags: 0 }
+    Element { map: fd(map), padding: 0, key: key.expose_provenance() as u64, value: value as u64, flags: 0 }
 }
 
 fn create_map(kind: u32, value: u32, entries: u32, name: &[u8; 15]) -> Result<OwnedFd, Errno> {

@@ -37,7 +37,7 @@ impl Region {
 
     /// Address and length of the memory that the region is part of.
     pub(super) fn memory(&self) -> (u64, u64) {
-        (self.mapping.start().as_ptr().addr() as u64, self.mapping.len() as u64)
+        (self.mapping.start().as_ptr().expose_provenance() as u64, self.mapping.len() as u64)
     }
 
     /// Bytes of a chunk.
