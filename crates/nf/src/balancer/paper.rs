@@ -186,7 +186,7 @@ mod tests {
                         IpAddr::V4(_) => IpAddr::from([10, 0, 0, n]),
                         IpAddr::V6(_) => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n.into()]),
                     },
-                    port: (n % 2 == 0).then_some(8080),
+                    port: n.is_multiple_of(2).then_some(8080),
                     // The last one has some.
                     weight: if n + 1 == count { weight + 1 } else { weight },
                 };
