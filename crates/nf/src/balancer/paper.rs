@@ -100,9 +100,9 @@ fn name_hash(name: &[u8], basis: u64) -> u64 {
         hash = (hash ^ u128::from(byte)) * 1_099_511_628_211 % MODULUS;
     }
     let mut hash = (hash + 0x9e37_79b9_7f4a_7c15) % MODULUS;
-    hash = (hash ^ hash / (1 << 30)) * 0xbf58_476d_1ce4_e5b9 % MODULUS;
-    hash = (hash ^ hash / (1 << 27)) * 0x94d0_49bb_1331_11eb % MODULUS;
-    (hash ^ hash / (1 << 31)) as u64
+    hash = (hash ^ (hash / (1 << 30))) * 0xbf58_476d_1ce4_e5b9 % MODULUS;
+    hash = (hash ^ (hash / (1 << 27))) * 0x94d0_49bb_1331_11eb % MODULUS;
+    (hash ^ (hash / (1 << 31))) as u64
 }
 
 /// The hash of a packet's flow: of the lower endpoint, the higher one, protocol and version, keyed by a seed.
@@ -186,7 +186,7 @@ mod tests {
                         IpAddr::V4(_) => IpAddr::from([10, 0, 0, n]),
                         IpAddr::V6(_) => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n.into()]),
                     },
-                    port: (n % 2 == 0).then_some(8080),
+                    port: n.is_multiple_of(2).then_some(8080),
                     // The last one has some.
                     weight: if n + 1 == count { weight + 1 } else { weight },
                 };
