@@ -342,6 +342,21 @@ fn another_table_is_read_if_it_is_asked_for() {
         let error = read(Some(list)).unwrap_err();
         assert!(error.starts_with(message), "{list}: {error}");
     }
+    // Interfaces that packets of its chains do not have, as in the table filter.
+    let text = "*mangle\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n:own - [0:0]\n\
+                -A INPUT -o eth1 -j DROP\n-A PREROUTING -o eth1 -j DROP\n-A OUTPUT -j own\n-A POSTROUTING -j own\n\
+                -A own -i eth0 -j DROP\nCOMMIT\n";
+    for (list, message) in [
+        ("mangle INPUT", "f:7: `-o eth1` has no equal here"),
+        ("mangle PREROUTING", "f:8: `-o eth1` has no equal here"),
+        ("mangle OUTPUT", "f:11: `-i` for packets of OUTPUT"),
+        ("mangle own", "f:11: `-i` for packets of OUTPUT"),
+    ] {
+        let options =
+            Options { format: Some(Format::Iptables), list: Some(list.into()), ..Options::default() };
+        let error = read_with(text, options).unwrap_err();
+        assert!(error.starts_with(message), "{list}: {error}");
+    }
 }
 
 /// A chain that stands twice is one mistake, whatever comes after.

@@ -100,7 +100,10 @@ fn read(input: &mut Input<'_>, options: &Options, family: Family) -> Result<Read
     tables.end().map_err(|(line, message)| builder.syntax(line, message))?;
     let mut chains = tables.chains;
     let root = root(&chains, options, &builder)?;
-    for (built_in, missing) in [("OUTPUT", Missing::Entry), ("INPUT", Missing::Exit)] {
+    // Packets of two of these may be the same: they come to the list by one or the other.
+    for (built_in, missing) in
+        [(["OUTPUT", "POSTROUTING"], Missing::Entry), (["INPUT", "PREROUTING"], Missing::Exit)]
+    {
         if is_only_of(&chains, root, built_in) {
             leave_interfaces_out(&mut chains, root, missing);
         }
@@ -141,15 +144,21 @@ fn reached(chains: &[Chain], from: usize) -> Vec<bool> {
     reached
 }
 
-/// Whether all packets of a chain come from one built-in chain and no other, as far as the file says.
-fn is_only_of(chains: &[Chain], chain: usize, built_in: &str) -> bool {
+/// Whether all packets of a chain come from some of the built-in chains of its table and from no other, as far as the file says.
+fn is_only_of(chains: &[Chain], chain: usize, some: [&str; 2]) -> bool {
+    // A chain of another table than filter has the table's name before its own.
+    let table = chains[chain].name.rsplit_once(' ').map_or("", |(table, _)| table);
     let comes_from = |name: &str| {
-        let from = chains.iter().position(|chain| chain.name == name);
+        let is_it = |chain: &Chain| chain.name.rsplit_once(' ').unwrap_or(("", &chain.name)) == (table, name);
+        let from = chains.iter().position(is_it);
         from.is_some_and(|from| reached(chains, from)[chain])
     };
-    let others = ["INPUT", "FORWARD", "OUTPUT"].into_iter().filter(|&name| name != built_in);
-    comes_from(built_in) && !others.into_iter().any(comes_from)
+    let (own, others): (Vec<_>, Vec<_>) = BUILT_IN.into_iter().partition(|name| some.contains(name));
+    own.into_iter().any(comes_from) && !others.into_iter().any(comes_from)
 }
+
+/// The chains that packets come to by themselves.
+const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
 /// Which end of a packet's way through the machine is not there.
 #[derive(Clone, Copy)]

@@ -52,6 +52,8 @@ pub(super) struct Sending {
     slots: Vec<Slot>,
     /// Index up to which the kernel has taken frames, as far as that is known.
     taken: u32,
+    /// Whether the interface was switched off or gone when the kernel was woken up last: then what waits does not leave soon.
+    is_stopped: bool,
     /// A frame with its checksum finished.
     scratch: Vec<u8>,
 }
@@ -131,7 +133,8 @@ impl Transmit {
     }
 
     fn note_pending(&self) {
-        let is_pending = self.sending.as_ref().is_some_and(Sending::is_pending);
+        let is_pending =
+            self.sending.as_ref().is_some_and(|sending| sending.is_pending() && !sending.is_stopped);
         self.pending.store(is_pending, Ordering::Relaxed);
     }
 }
@@ -162,6 +165,7 @@ impl Sending {
             free: (0..chunks).rev().collect(),
             lent: vec![false; chunks],
             slots: vec![Slot::default(); entries as usize],
+            is_stopped: false,
             scratch: Vec::new(),
         }
     }
@@ -276,6 +280,12 @@ impl Sending {
 
     /// Has the kernel take what is in the ring, as long as it does.
     fn wake(&mut self, statistics: &mut SendStatistics) -> Woken {
+        let woken = self.try_wake(statistics);
+        self.is_stopped = matches!(woken, Woken::Stopped(..));
+        woken
+    }
+
+    fn try_wake(&mut self, statistics: &mut SendStatistics) -> Woken {
         let mut has_looked = false;
         while self.is_pending() {
             match self.wake.wake() {

@@ -98,6 +98,9 @@ fn partial(source: &[u8], destination: &[u8], protocol: u8, offset: usize, len: 
     let mut segment = noise(len as u64 + u64::from(protocol), len);
     let pseudo = slow_sum(&slow_pseudo(source, destination, protocol, len));
     segment[offset..offset + 2].copy_from_slice(&pseudo.to_be_bytes());
+    if protocol == 17 {
+        segment[4..6].copy_from_slice(&(len as u16).to_be_bytes());
+    }
     segment
 }
 
@@ -376,10 +379,19 @@ fn what_has_no_partial_checksum_is_left_alone() {
     assert_eq!(guess_partial(&arp), None);
     let first = (44, vec![0, 0, 0, 1, 0, 0, 0, 9]);
     assert_eq!(guess_partial(&ipv6(&[first], 17, &partial(&SOURCE6, &DESTINATION6, 17, 6, 50))), None);
+    // Bytes behind the packet that would be summed up, a datagram with options behind it, a frame that is cut.
+    let behind = [&whole[..], &[0, 0, 7]].concat();
+    assert_eq!(guess_partial(&behind), None);
+    let mut options = whole.clone();
+    options[39] -= 8;
+    assert_eq!(guess_partial(&options), None);
+    assert_eq!(guess_partial(&whole[..whole.len() - 1]), None);
     // SCTP, whose field is empty.
     let mut sctp = noise(9, 60);
     sctp[8..12].fill(0);
     assert_eq!(guess_partial(&ipv4(&[], 0, 132, &sctp)), Some(Partial::Crc(Offload::partial(34, 8))));
+    let padded = [&ipv4(&[], 0, 132, &sctp)[..], &[0; 4]].concat();
+    assert_eq!(guess_partial(&padded), None);
     sctp[11] = 1;
     assert_eq!(guess_partial(&ipv4(&[], 0, 132, &sctp)), None);
     for seed in 0..2_000 {

@@ -238,6 +238,7 @@ fn partial_checksums_are_guessed_where_that_is_wanted() {
     udp[23] = 17;
     udp[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
     let sum: u32 = 0x0a00 + 1 + 0x0a00 + 2 + 17 + 26;
+    udp[39] = 26;
     udp[40..42].copy_from_slice(&(sum as u16).to_be_bytes());
     for (guesses, expected) in [(true, Offload::partial(34, 6)), (false, Offload::NONE)] {
         assert!(kernel.deliver(&mut region, &udp));
