@@ -228,7 +228,7 @@ fn lists_are_asked_about_an_interface() {
     assert!(said.contains("about packets of mgmt"), "{said}");
     let (text, said) = explain(&[]);
     assert!(text.contains("deny\n    by   line 2"), "{text}");
-    assert!(said.contains("2 rules are for some interfaces only"), "{said}");
+    assert!(said.contains("2 rules for some interfaces only"), "{said}");
     // A rule for one interface shadows none for others, and is shadowed there.
     let check = |more: &[&str]| succeed(packetloom().args(["acl", "check", &rules]).args(more));
     let text = check(&["--in", "mgmt"]);

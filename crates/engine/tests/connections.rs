@@ -74,6 +74,14 @@ fn event() -> impl Strategy<Value = Event> {
         .prop_map(|(v6, hosts, what, later, late, cut)| Event { v6, hosts, what, later, late, cut })
 }
 
+/// Who sent an IP packet.
+fn sender(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        4 => Some(<[u8; 4]>::try_from(packet.get(12..16)?).ok()?.into()),
+        _ => Some(<[u8; 16]>::try_from(packet.get(8..24)?).ok()?.into()),
+    }
+}
+
 /// An ICMP or ICMPv6 message; its header's second half holds an identifier.
 fn message(source: IpAddr, destination: IpAddr, kind: u8, identifier: u16, quoted: &[u8]) -> Vec<u8> {
     let transport = if source.is_ipv4() { Transport::Icmp(kind, 0) } else { Transport::Icmpv6(kind, 0) };
@@ -132,6 +140,9 @@ fn capture(events: &[Event]) -> Vec<u8> {
             What::Message(kind, identifier) => message(source, destination, kind, identifier, &[]),
             What::Error(kind, back, len) => {
                 let quoted = sent.len().checked_sub(back).map_or(&[][..], |at| &sent[at]);
+                // To who sent that; some go to somebody else, and are about nothing.
+                let sender = sender(quoted).filter(|sender| sender.is_ipv6() == *v6 && back % 4 != 0);
+                let destination = sender.unwrap_or(destination);
                 message(source, destination, kind, 0, &quoted[..quoted.len().min(len)])
             }
             What::Other(protocol) => packet(Transport::Other(protocol)),

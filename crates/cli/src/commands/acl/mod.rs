@@ -131,7 +131,8 @@ fn seen_in(rules: RuleSet, entry: &Entry) -> (RuleSet, Option<(RuleSet, Vec<u32>
     let say = |named: usize, only: &str, about: String, hint: &str| {
         if named > 0 {
             talk::say(&format!(
-                "packetloom: {named} rules are for {only} only; this is about packets {about}{hint}\n"
+                "packetloom: {} for {only} only; this is about packets {about}{hint}\n",
+                talk::amount(named as u64, "rule")
             ));
         }
     };
