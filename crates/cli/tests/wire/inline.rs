@@ -13,14 +13,23 @@ use packetloom_testing::net::{CLIENT, Net, SERVER, ip};
 use crate::product::{BACKENDS, Product, count, packets};
 
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
+/// Its tables are small: a device that is a core copies them in its own memory each second, and packets wait for that.
 const CHAIN: &str = "\
+[flows.connections]
+by = \"connection\"
+max_flows = 10000
+[flows.flows]
+by = \"5-tuple\"
+max_flows = 10000
 [[chain]]
 nf = \"acl\"
 rules = \"rules\"
 [[chain]]
 nf = \"conntrack\"
+flows = \"connections\"
 [[chain]]
 nf = \"limiter\"
+flows = \"flows\"
 rate = \"100Gbit/s\"
 burst = \"100MB\"
 [[chain]]
