@@ -28,6 +28,13 @@ fn message(kind: u8, rest: &[u8]) -> Vec<u8> {
     [&[kind, 0, 0, 0, 0x12, 0x34, 0, 9], rest].concat()
 }
 
+/// The same packet the other way.
+fn back(mut packet: Vec<u8>) -> Vec<u8> {
+    let (at, len) = if packet[0] >> 4 == 4 { (12, 4) } else { (8, 16) };
+    packet[at..at + 2 * len].rotate_left(len);
+    packet
+}
+
 /// Makes a packet of a protocol around a payload.
 type Make = fn(u8, &[u8]) -> Vec<u8>;
 
@@ -87,10 +94,13 @@ fn queries_are_by_identifier_whoever_asks() {
 fn errors_are_of_what_they_quote_and_go_the_other_way() {
     for (packet, protocol, errors, other_version) in versions() {
         for &kind in errors {
-            let error = |quoted: &[u8]| packet(protocol, &message(kind, quoted));
+            let error = |quoted: &[u8]| back(packet(protocol, &message(kind, quoted)));
             let header = if protocol == ICMP { 20 } else { 40 };
             let tcp = packet(TCP, &tcp(1000, 80, 2));
             assert_eq!(found(&error(&tcp)), (1000, 80, false, Role::Related));
+            // To anybody but the sender of what it quotes it says nothing.
+            assert_eq!(found(&packet(protocol, &message(kind, &tcp))).3, Role::Invalid);
+            assert_eq!(found(&error(&back(tcp.clone()))).3, Role::Invalid);
             // Four bytes of the transport header have the ports; options and extension headers are walked over.
             for (len, role) in [
                 (header + 4, Role::Related),
@@ -115,12 +125,12 @@ fn errors_are_of_what_they_quote_and_go_the_other_way() {
         assert_eq!(found(&packet(other_protocol, &message(128, &[]))).3, Role::Invalid);
     }
     let options = Ipv4 { options: &[1; 8], ..Ipv4::of(UDP) }.packet(&udp(1000, 53));
-    assert_eq!(found(&Ipv4::of(ICMP).packet(&message(11, &options))), (1000, 53, false, Role::Related));
+    assert_eq!(found(&back(Ipv4::of(ICMP).packet(&message(11, &options)))), (1000, 53, false, Role::Related));
     let later = Ipv4 { fragment: 5, ..Ipv4::of(UDP) }.packet(&udp(1000, 53));
-    assert_eq!(found(&Ipv4::of(ICMP).packet(&message(11, &later))).3, Role::Untracked);
+    assert_eq!(found(&back(Ipv4::of(ICMP).packet(&message(11, &later)))).3, Role::Untracked);
     let chain = [extension(UDP, 0, 8), udp(1000, 53)].concat();
     let quoted = Ipv6::of(60).packet(&chain);
-    assert_eq!(found(&Ipv6::of(ICMPV6).packet(&message(3, &quoted))), (1000, 53, false, Role::Related));
+    assert_eq!(found(&back(Ipv6::of(ICMPV6).packet(&message(3, &quoted)))), (1000, 53, false, Role::Related));
 }
 
 #[test]
