@@ -618,7 +618,7 @@ fn no_number_of_any_kind_has_ip_pass() {
     }
     let sums = sweeps.run();
     println!("all: {} frames, tshark finds IP in {}; passed {}", sums[0], sums[1], sums[2]);
-    assert!(sums[1] > 500_000 && sums[2] > 100_000, "{sums:?}");
+    assert!(sums[1] > sums[0] / 10 && sums[2] > sums[0] / 20, "{sums:?}");
 }
 
 #[test]
