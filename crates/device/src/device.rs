@@ -102,7 +102,7 @@ impl Device {
         Memory::new(&self.backend, bytes)
     }
 
-    /// Memory of the device, all zeros, which none of this machine's is needed for.
+    /// Memory of the device, all zeros. The device clears it by itself: nothing is copied there.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], or as for [`Self::settle`].

@@ -642,7 +642,6 @@ fn named(code: cl_int) -> String {
     format!("{} ({code})", error_text(code))
 }
 
-/// What failed, by the code that the call gave.
 /// Queues that all of a buffer, of so many bytes, becomes zeros.
 ///
 /// # Safety
@@ -656,6 +655,7 @@ unsafe fn fill(queue: &Owned, buffer: Handle, bytes: usize) -> Result<cl_event, 
     }
 }
 
+/// What failed, by the code that the call gave.
 fn failed(call: &'static str) -> impl Fn(cl_int) -> Error {
     move |code| Error::Failed { call, why: named(code) }
 }

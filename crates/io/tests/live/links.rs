@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use packetloom_io::port::{
-    Link, LinkEvent, LinkMonitor, Mode, Offload, Options, Outgoing, Port, PortState, Stop, wait,
+    Link, LinkEvent, LinkMonitor, Mode, Offload, Options, Outgoing, Port, PortState, Sender, Stop, wait,
 };
 
 use crate::ends::echo;
@@ -81,15 +81,13 @@ fn late_events_are_no_errors() {
     assert_eq!(sent.taken, 1);
 }
 
-#[test]
-fn sending_says_why_it_stops() {
-    let Some(net) = Net::new() else { return };
-    let mut port = net.product.run(|| Port::open(&Options::new("pa", Mode::Monitor)).expect("a port"));
+/// Sends out of the product's first port while its link goes down, comes up, is removed and made again; what sent. Six frames leave.
+pub(crate) fn send_through_changes(net: &Net, port: &mut Port) -> Sender {
     let mut sender = port.sender();
     let mut monitor = net.product.run(|| LinkMonitor::open().expect("a monitor"));
-    let frame = frames::udp(&net, &[1; 20]);
+    let frame = frames::udp(net, &[1; 20]);
     let outgoing = [Outgoing { bytes: &frame, offload: Offload::NONE }; 3];
-    let mut becomes = |port: &mut Port, expected| {
+    let mut becomes = |expected| {
         let begin = Instant::now();
         while port.state() != expected {
             wait(&[port], &[monitor.as_fd()], Some(Duration::from_millis(20))).expect("waited");
@@ -102,17 +100,24 @@ fn sending_says_why_it_stops() {
         (sent.taken, sent.stopped)
     };
     net.client.ip("link set c0 down").expect("down");
-    assert_eq!(becomes(&mut port, PortState::NoCarrier), (0, Some(Stop::Busy)));
+    assert_eq!(becomes(PortState::NoCarrier), (0, Some(Stop::Busy)));
     net.product.ip("link set pa down").expect("down");
-    assert_eq!(becomes(&mut port, PortState::Down), (0, Some(Stop::Down)));
+    assert_eq!(becomes(PortState::Down), (0, Some(Stop::Down)));
     net.product.ip("link set pa up").expect("up");
     net.client.ip("link set c0 up").expect("up");
-    assert_eq!(becomes(&mut port, PortState::Up), (3, None));
+    assert_eq!(becomes(PortState::Up), (3, None));
     net.product.ip("link del pa").expect("removed");
-    assert_eq!(becomes(&mut port, PortState::Gone), (0, Some(Stop::Gone)));
+    assert_eq!(becomes(PortState::Gone), (0, Some(Stop::Gone)));
     net.connect_a().expect("made again");
-    assert_eq!(net.product.run(|| becomes(&mut port, PortState::Up)), (3, None));
-    let statistics = sender.statistics();
+    assert_eq!(net.product.run(|| becomes(PortState::Up)), (3, None));
+    sender
+}
+
+#[test]
+fn sending_says_why_it_stops() {
+    let Some(net) = Net::new() else { return };
+    let mut port = net.product.run(|| Port::open(&Options::new("pa", Mode::Monitor)).expect("a port"));
+    let statistics = send_through_changes(&net, &mut port).statistics();
     assert_eq!((statistics.sent, statistics.stops), (6, 3));
 }
 

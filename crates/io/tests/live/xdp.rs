@@ -1,20 +1,20 @@
 //! Ports that use AF_XDP: what packet sockets carry they carry, and what is said and counted is true.
 
 use std::io::{BufRead, BufReader};
-use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use packetloom_io::Error;
 use packetloom_io::port::{
-    Backend, LinkMonitor, Mode, Offload, Options, Outgoing, Port, PortBackend, PortState, ReceiveBuffer,
-    Stop, complete_checksum, restart_partial, wait,
+    Backend, Mode, Offload, Options, Outgoing, Port, PortBackend, PortState, ReceiveBuffer, Stop,
+    complete_checksum, restart_partial, wait,
 };
 use packetloom_packet::Batch;
 
 use crate::ends::{echo, ping, transfer};
 use crate::forwarder::{Action, Forwarder, Hook, options};
 use crate::frames::{self, Monitor};
+use crate::links::send_through_changes;
 use crate::net::{Net, SERVER};
 
 /// What is sent over a connection in each direction.
@@ -461,33 +461,9 @@ fn a_forwarder_goes_on_after_its_links_were_down_or_gone() {
 fn sending_says_why_it_stops() {
     let Some(net) = Net::new() else { return };
     let mut port = open(&net, &xdp_options(0)).expect("a port");
-    let mut sender = port.sender();
-    let mut monitor = net.product.run(|| LinkMonitor::open().expect("a monitor"));
+    let mut sender = send_through_changes(&net, &mut port);
     let frame = frames::udp(&net, &[1; 20]);
     let outgoing = [Outgoing { bytes: &frame, offload: Offload::NONE }; 3];
-    let mut becomes = |port: &mut Port, expected| {
-        let begin = Instant::now();
-        while port.state() != expected {
-            wait(&[port], &[monitor.as_fd()], Some(Duration::from_millis(20))).expect("waited");
-            while let Some(event) = monitor.next_event().expect("an event") {
-                port.update(&event).expect("told");
-            }
-            assert!(begin.elapsed() < Duration::from_secs(2), "{:?}, not {expected:?}", port.state());
-        }
-        let sent = sender.send(&outgoing).expect("sent");
-        (sent.taken, sent.stopped)
-    };
-    net.client.ip("link set c0 down").expect("down");
-    assert_eq!(becomes(&mut port, PortState::NoCarrier), (0, Some(Stop::Busy)));
-    net.product.ip("link set pa down").expect("down");
-    assert_eq!(becomes(&mut port, PortState::Down), (0, Some(Stop::Down)));
-    net.product.ip("link set pa up").expect("up");
-    net.client.ip("link set c0 up").expect("up");
-    assert_eq!(becomes(&mut port, PortState::Up), (3, None));
-    net.product.ip("link del pa").expect("removed");
-    assert_eq!(becomes(&mut port, PortState::Gone), (0, Some(Stop::Gone)));
-    net.connect_a().expect("made again");
-    assert_eq!(net.product.run(|| becomes(&mut port, PortState::Up)), (3, None));
     // Those that the other end does not take, before that is known, are counted.
     let mut receiver = net.client.run(|| Monitor::open("c0"));
     net.client.ip("link set c0 down").expect("down");

@@ -1084,9 +1084,8 @@ impl Tables {
     fn new(device: &Device, definition: &Definition, words: usize) -> Result<Self, Error> {
         let regions = Regions::new(definition.max_flows);
         let entry_words = [V4, V6].map(|key_words| entry_bytes(key_words, words) / 8);
-        let zeros = |bytes: usize| device.zeros(bytes);
         // Places are found by tags, which say whether there is one; but what lies there is read as it is at the end.
-        let entries = |words: usize| zeros(regions.places() * words * 8);
+        let entries = |words: usize| device.zeros(regions.places() * words * 8);
         let seed = |number: u64| RandomState::new().hash_one(number);
         Ok(Self {
             definition: definition.clone(),
@@ -1094,15 +1093,16 @@ impl Tables {
             entry_words,
             regions,
             seeds: [seed(0), seed(1)],
-            tags: [zeros(regions.tag_bytes())?, zeros(regions.tag_bytes())?],
+            tags: [device.zeros(regions.tag_bytes())?, device.zeros(regions.tag_bytes())?],
             entries: [entries(entry_words[0])?, entries(entry_words[1])?],
-            held: [zeros(regions.regions as usize * 4)?, zeros(regions.regions as usize * 4)?],
+            held: [device.zeros(regions.regions as usize * 4)?, device.zeros(regions.regions as usize * 4)?],
         })
     }
 
     /// Puts flows in that were saved, in the place of all.
     fn restore(&self, queue: &mut Queue, held: &Held) -> Result<Kept, Error> {
         if held.entries.iter().all(Vec::is_empty) {
+            // The device clears them by itself.
             let Self { tags, entries, held: counts, .. } = self;
             let memory = tags.iter().chain(entries).chain(counts);
             memory.into_iter().try_for_each(|memory| queue.clear(memory))?;
