@@ -9,14 +9,14 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use packetloom_classify::formats::{Options, read_rules};
 use packetloom_engine::chain::{Device, Run, Settings};
-use packetloom_engine::run::{Io, Life};
+use packetloom_engine::run::{Io, LifecycleOptions};
 use packetloom_engine::{Chain, Outputs, Plan};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
 use packetloom_nf::acl::DefaultAction;
 use packetloom_nf::flows::{By, Definition, WhenFull};
 use packetloom_nf::{
-    Config, Context, Prepared, acl, balancer, conntrack, counter, limiter, meter, scan, source_counter,
+    Config, Context, FunctionSpec, acl, balancer, conntrack, counter, limiter, meter, scan, source_counter,
 };
 
 const RULES: &str = "\
@@ -131,7 +131,7 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         scan::Config { alpha: Some("0.1".parse().expect("a probability")), ..detector(scan::Kind::Trw) };
     let settings = Settings { run: Run { device, ..Run::default() }, ..Settings::default() };
     let functions = vec![
-        Box::new(acl.with_rules(rules, "rules".into()).expect("good rules")) as Box<dyn Prepared>,
+        Box::new(acl.with_rules(rules, "rules".into()).expect("good rules")) as Box<dyn FunctionSpec>,
         Box::new(tracking.with_rules(stateful, "stateful".into()).expect("good rules")),
         conntrack::Config { invalid: conntrack::Invalid::Pass, ..Default::default() }
             .prepare(&context)
@@ -164,7 +164,7 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         progress: &mut |_, _| {},
         notice: &mut |_| {},
         devices: Vec::new(),
-        life: Life::default(),
+        life: LifecycleOptions::default(),
     };
     let outcome = packetloom_engine::run(&Plan::new(chain), io).expect("memory can be read");
     Some(outcome.json().to_string())

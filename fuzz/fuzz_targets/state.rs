@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use packetloom_engine::run::{Io, Life, Saving};
+use packetloom_engine::run::{Io, LifecycleOptions, Saving};
 use packetloom_engine::{Chain, Outputs, Plan, State, run};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
@@ -71,10 +71,10 @@ fn summary(device: &str, state: State) -> String {
         Chain::parse("chain", &format!("{CHAIN}device = \"{device}\"\n"), context).expect("a good chain");
     let mut plan = Plan::new(chain);
     let Ok((state, _)) = plan.restore(state) else { return String::new() };
-    let life = Life {
+    let life = LifecycleOptions {
         restore: Some(state),
         save: Some(Saving { every: None, save: Box::new(|_| Ok(())) }),
-        ..Life::default()
+        ..LifecycleOptions::default()
     };
     let io = Io {
         source: Box::new(CaptureReader::from_bytes("memory", Arc::new(capture())).expect("a capture")),

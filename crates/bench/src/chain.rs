@@ -11,8 +11,8 @@ use memmap2::MmapMut;
 use packetloom_device::{Buffer, Device, Memory, Queue, host_memory};
 use packetloom_engine::Plan;
 use packetloom_engine::layout::Used;
-use packetloom_engine::offload::stateful::records::{Answer, Records, Wide};
-use packetloom_engine::offload::stateful::{self, Buffers, Dealt, Stateful};
+use packetloom_engine::offload::stateful::records::{Answer, Ipv6Addresses, Records};
+use packetloom_engine::offload::stateful::{self, Buffers, Partition, Stateful};
 use packetloom_engine::pipeline::{Shared, Worker};
 use packetloom_io::input::Stop;
 use packetloom_nf::flows::{By, Counts, V4, key_words};
@@ -473,20 +473,20 @@ fn whole_chain(plan: &Plan, options: &Options, device: &Device) -> Result<Statef
     Ok(Stateful::new(device, functions, layout, count, batch, 1)?)
 }
 
-/// Batches on their way through a chain on a device: each is dealt out while the one before is judged.
-struct Course<'a> {
+/// Batches on their way through a chain on a device: each is partitioned while the one before is judged.
+struct InFlight<'a> {
     stateful: &'a Stateful,
-    dealing: Queue,
+    partitioning: Queue,
     judging: Queue,
-    /// What batches are dealt out in, in turns.
-    dealt: [Dealt; 2],
+    /// What batches are partitioned in, in turns.
+    partition: [Partition; 2],
 }
 
-impl<'a> Course<'a> {
+impl<'a> InFlight<'a> {
     fn new(stateful: &'a Stateful) -> Result<Self, packetloom_engine::offload::Error> {
         let queue = || stateful.device().queue();
-        let dealt = [stateful.dealt()?, stateful.dealt()?];
-        Ok(Self { stateful, dealing: queue()?, judging: queue()?, dealt })
+        let partition = [stateful.partition_memory()?, stateful.partition_memory()?];
+        Ok(Self { stateful, partitioning: queue()?, judging: queue()?, partition })
     }
 
     /// Queues batches: each with its packets, whose times are so many nanoseconds later than they say.
@@ -494,26 +494,26 @@ impl<'a> Course<'a> {
         &mut self,
         batches: impl Iterator<Item = (&'b Parts, u32, u64)>,
     ) -> Result<(), packetloom_engine::offload::Error> {
-        let Self { stateful, dealing, judging, dealt: [own, other] } = self;
+        let Self { stateful, partitioning, judging, partition: [own, other] } = self;
         let mut last: Option<(&Parts, u64)> = None;
         for (parts, packets, since) in batches {
             if last.is_some() {
-                judging.wait_for(dealing)?;
+                judging.wait_for(partitioning)?;
             }
-            // A batch that comes again is not dealt out while it is judged.
+            // A batch that comes again is not partitioned while it is judged.
             if let Some((before, since)) = last.take_if(|(before, _)| std::ptr::eq(*before, parts)) {
                 stateful.judge(judging, other, &before.buffers(), since)?;
             }
-            // Not before the batch that was dealt out in the same memory is judged.
-            dealing.wait_for(judging)?;
-            stateful.deal(dealing, own, &parts.buffers(), packets)?;
+            // Not before the batch that was partitioned in the same memory is judged.
+            partitioning.wait_for(judging)?;
+            stateful.partition(partitioning, own, &parts.buffers(), packets)?;
             if let Some((parts, since)) = last.replace((parts, since)) {
                 stateful.judge(judging, other, &parts.buffers(), since)?;
             }
             std::mem::swap(own, other);
         }
         if let Some((parts, since)) = last {
-            judging.wait_for(dealing)?;
+            judging.wait_for(partitioning)?;
             stateful.judge(judging, other, &parts.buffers(), since)?;
         }
         Ok(())
@@ -536,7 +536,7 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
     let stateful = whole_chain(plan, options, device)?;
     let batch = stateful.room();
     let Packets { rings, flows, .. } = packets(options, By::FiveTuple)?;
-    let mut course = Course::new(&stateful)?;
+    let mut in_flight = InFlight::new(&stateful)?;
     let mut worker = Worker::new(plan, &Shared::new(plan, 1, batch as usize), 0);
     let mut lap = Vec::new();
     let mut wrong = 0u64;
@@ -552,9 +552,9 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
         records.take(&frames, stateful.needs(), len);
         let room = len;
         let mut wide = records.wide.clone();
-        wide.resize(len as usize, Wide::default());
+        wide.resize(len as usize, Ipv6Addresses::default());
         wide.extend(&records.connections);
-        wide.resize(stateful.needs().wides(room as usize), Wide::default());
+        wide.resize(stateful.needs().wides(room as usize), Ipv6Addresses::default());
         let parts = Parts {
             records: device.memory_of(bytemuck::cast_slice(&records.packets))?,
             wide: device.memory_of(bytemuck::cast_slice(&wide))?,
@@ -563,9 +563,9 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
             first: device.memory(stateful.acls() * room as usize * 4)?,
             room,
         };
-        course.run(std::iter::once((&parts, len, 0)))?;
+        in_flight.run(std::iter::once((&parts, len, 0)))?;
         let mut answers = vec![Answer::default(); len as usize];
-        course.judging.read(&parts.answers, 0, bytemuck::cast_slice_mut(&mut answers))?;
+        in_flight.judging.read(&parts.answers, 0, bytemuck::cast_slice_mut(&mut answers))?;
         // What cores find, and what the device found put into the same frames.
         worker.judge_parsed(&mut frames)?;
         let expected: Vec<_> =
@@ -592,10 +592,10 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
             let each = (laps..).take(times);
             let batches = each
                 .flat_map(|number| lap.iter().map(move |(parts, len)| (parts, *len, number * packets * GAP)));
-            course.run(batches)?;
+            in_flight.run(batches)?;
             laps += times as u64;
-            course.dealing.finish()?;
-            course.judging.finish().map_err(Error::from)
+            in_flight.partitioning.finish()?;
+            in_flight.judging.finish().map_err(Error::from)
         });
         done.map(|()| round)
     };

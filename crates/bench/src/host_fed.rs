@@ -15,7 +15,7 @@ use packetloom_classify::image::{Algorithm, Image};
 use packetloom_classify::{Action, Classifier, Kind, NO_RULE, RuleSet};
 use packetloom_device::{Buffer, Device, Memory, Queue, Shared};
 use packetloom_engine::offload::frames::{Acl, Answer, Buffers, Frames, Layout, Place, Slice};
-use packetloom_engine::offload::lane::{Lane, Way};
+use packetloom_engine::offload::lane::{Dispatch, Lane};
 use packetloom_engine::offload::ring::Ring;
 use packetloom_engine::offload::{self, OnDevice, frames};
 use packetloom_io::input::Stop;
@@ -592,7 +592,7 @@ impl Station for SlicesStation<'_> {
             // There is room for as many.
             let _ = self.lane.push(self.traffic.frame(number), LinkType::ETHERNET);
         }
-        Ok(self.lane.submit(Way::Launch)?)
+        Ok(self.lane.submit(Dispatch::Launch)?)
     }
 
     fn finish(&mut self) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use packetloom_engine::chain::{Device, PolicyAction, Run, Settings};
-use packetloom_engine::run::{Io, Life};
+use packetloom_engine::run::{Io, LifecycleOptions};
 use packetloom_engine::{Chain, Outputs, Plan};
 use packetloom_io::capture::CaptureSeries;
 use packetloom_io::input::Stop;
@@ -58,7 +58,7 @@ fn once(options: &Options, plan: &Plan, limit: Option<u64>, stop: &Stop) -> Resu
         progress: &mut |_, _| {},
         notice: &mut |_| {},
         devices: Vec::new(),
-        life: Life::default(),
+        life: LifecycleOptions::default(),
     };
     let outcome = packetloom_engine::run(plan, io)?;
     outputs.publish()?;

@@ -149,7 +149,7 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
         let _ = write!(text, "{name}\n{}", table(&report.rows()));
     }
     for interface in &outcome.interfaces {
-        let _ = write!(text, "{}\n{}", interface.arrivals.interface, table(&interface.rows()));
+        let _ = write!(text, "{}\n{}", interface.ingress_counts.interface, table(&interface.rows()));
     }
     let left_out = outcome.written.iter().filter(|written| !written.is_whole);
     let rows: Vec<_> =

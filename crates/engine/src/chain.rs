@@ -32,7 +32,7 @@ use packetloom_device::Id;
 use packetloom_io::port::{Backend, Mode};
 use packetloom_nf::registry::{FUNCTIONS, Registration};
 use packetloom_nf::units::{Bounded, Span};
-use packetloom_nf::{Config, Context, Prepared, RuleName, Watch, acl, flows};
+use packetloom_nf::{Config, Context, FunctionSpec, RuleName, Watch, acl, flows};
 use packetloom_packet::batch::Policy;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
@@ -48,7 +48,7 @@ pub struct Chain {
     /// Where packets come from and go to, and how they are run.
     pub settings: Settings,
     /// The functions, in order.
-    pub(crate) functions: Vec<Box<dyn Prepared>>,
+    pub(crate) functions: Vec<Box<dyn FunctionSpec>>,
     /// Where they keep their state.
     pub(crate) layout: Layout,
     /// The flow definitions that there are, used or not.
@@ -612,7 +612,10 @@ impl File<'_> {
     }
 
     /// The function that stands there, and where its name does.
-    fn function(&self, value: Spanned<DeValue<'_>>) -> Result<(Box<dyn Prepared>, usize), Vec<ConfigError>> {
+    fn function(
+        &self,
+        value: Spanned<DeValue<'_>>,
+    ) -> Result<(Box<dyn FunctionSpec>, usize), Vec<ConfigError>> {
         let span = value.span();
         let names = || FUNCTIONS.iter().map(|f| format!("{:?}", f.name)).collect::<Vec<_>>().join(" or ");
         let DeValue::Table(mut table) = value.into_inner() else {
@@ -669,7 +672,7 @@ impl Chain {
     /// The function whose flow definition is not there or does not suit it, and why.
     pub fn new(
         mut settings: Settings,
-        functions: Vec<Box<dyn Prepared>>,
+        functions: Vec<Box<dyn FunctionSpec>>,
         flows: &BTreeMap<String, flows::Definition>,
     ) -> Result<Self, (usize, String)> {
         let layout = Layout::new(&functions, flows)
@@ -681,12 +684,12 @@ impl Chain {
     }
 
     /// The functions, in order.
-    pub fn functions(&self) -> &[Box<dyn Prepared>] {
+    pub fn functions(&self) -> &[Box<dyn FunctionSpec>] {
         &self.functions
     }
 
     /// Its settings and its functions, to make another chain of.
-    pub fn into_parts(self) -> (Settings, Vec<Box<dyn Prepared>>) {
+    pub fn into_parts(self) -> (Settings, Vec<Box<dyn FunctionSpec>>) {
         (self.settings, self.functions)
     }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use packetloom_nf::flows::{By, Definition, Keeps, MAX_FUNCTIONS, StateAt};
+use packetloom_nf::flows::{By, Definition, MAX_FUNCTIONS, StateAt, StateSpec};
 use packetloom_nf::units::Span;
-use packetloom_nf::{Form, Prepared};
+use packetloom_nf::{Form, FunctionSpec};
 
 /// The flow definitions of a chain that functions keep state for.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +69,7 @@ impl Layout {
     /// # Errors
     /// The function whose definition is not there or does not suit it, and why.
     pub fn new(
-        functions: &[Box<dyn Prepared>],
+        functions: &[Box<dyn FunctionSpec>],
         definitions: &BTreeMap<String, Definition>,
     ) -> Result<Self, (usize, String)> {
         let mut layout = Self::default();
@@ -108,7 +108,7 @@ impl Layout {
     /// Adds a definition that a function has to itself, by the name of this and its place among those of this name.
     fn add_own(
         &mut self,
-        functions: &[Box<dyn Prepared>],
+        functions: &[Box<dyn FunctionSpec>],
         function: usize,
         definition: Definition,
         words: usize,
@@ -128,7 +128,7 @@ impl Layout {
         &mut self,
         function: usize,
         key: &str,
-        keeps: Keeps,
+        keeps: StateSpec,
         min_timeout: Option<Span>,
         definitions: &BTreeMap<String, Definition>,
     ) -> Result<Part, String> {
@@ -175,7 +175,7 @@ impl Layout {
     /// What packets are to have in common that meet one worker: such that it alone knows the flows that have most depend on order, or
     /// most entries. Workers share the tables of other definitions ([`Used::is_shared`]). None where tables must not be shared, and no way
     /// to spread packets suits all of them.
-    pub fn spread(&self, functions: &[Box<dyn Prepared>]) -> Option<By> {
+    pub fn spread(&self, functions: &[Box<dyn FunctionSpec>]) -> Option<By> {
         let is_used = |by: By| self.definitions.iter().any(|used| used.definition.by == by);
         let order = [By::Connection, By::FiveTuple, By::Initiator, By::Source];
         // A definition of a function's own is by the headers that come to it: rewritten ones may be of flows that were apart before.

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use packetloom_io::capture::{FileReport, Findings, Truncation};
-use packetloom_io::port::{Arrivals, Departures, PortBackend};
+use packetloom_io::port::{EgressCounts, IngressCounts, PortBackend};
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 use packetloom_nf::meter::{self, MeterReport};
@@ -90,26 +90,29 @@ impl Written {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// What came in by it.
-    pub arrivals: Arrivals,
+    pub ingress_counts: IngressCounts,
     /// What left by it, inline.
-    pub departures: Option<Departures>,
+    pub egress_counts: Option<EgressCounts>,
 }
 
 impl Interface {
     /// All interfaces of a run, by number.
-    pub(crate) fn all(arrivals: Vec<Arrivals>, departures: Option<Vec<Departures>>) -> Vec<Self> {
-        let departures = departures.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
-        let interface = |(arrivals, departures)| Self { arrivals, departures };
-        arrivals.into_iter().zip(departures).map(interface).collect()
+    pub(crate) fn all(
+        ingress_counts: Vec<IngressCounts>,
+        egress_counts: Option<Vec<EgressCounts>>,
+    ) -> Vec<Self> {
+        let egress_counts = egress_counts.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
+        let interface = |(ingress_counts, egress_counts)| Self { ingress_counts, egress_counts };
+        ingress_counts.into_iter().zip(egress_counts).map(interface).collect()
     }
 
     /// For people: counts that are not zero, and those of packets that came and left.
     pub fn rows(&self) -> Vec<(String, String)> {
-        let counts = &self.arrivals.counts;
+        let counts = &self.ingress_counts.counts;
         let mut rows = vec![("received".into(), counts.received.to_string())];
         let others = [
             ("missed: ring full", counts.dropped),
-            ("left unread", self.arrivals.unread()),
+            ("left unread", self.ingress_counts.unread()),
             ("longer than 64 KiB", counts.oversized),
             ("not sound", counts.unsound),
             ("dropped by the driver", counts.dropped_by_driver),
@@ -120,19 +123,19 @@ impl Interface {
             }
         };
         others.into_iter().for_each(|(name, count)| add(name.into(), count));
-        if let Some(departures) = &self.departures {
-            for (reason, count) in departures.not_sent() {
+        if let Some(egress_counts) = &self.egress_counts {
+            for (reason, count) in egress_counts.not_sent() {
                 add(format!("not sent: {}", reason.replace('_', " ")), count);
             }
-            rows.push(("sent".into(), departures.counts.sent.to_string()));
+            rows.push(("sent".into(), egress_counts.counts.sent.to_string()));
         }
         rows
     }
 
     /// For machines.
     fn summary(&self) -> InterfaceSummary {
-        let Arrivals { interface, backend, backend_reason, counts } = &self.arrivals;
-        let departures = self.departures.as_ref();
+        let IngressCounts { interface, backend, backend_reason, counts } = &self.ingress_counts;
+        let egress_counts = self.egress_counts.as_ref();
         let of_driver = (*backend != PortBackend::AfPacket).then_some(counts.dropped_by_driver);
         InterfaceSummary {
             name: interface.to_string(),
@@ -143,13 +146,13 @@ impl Interface {
             received_bytes: counts.received_bytes,
             segments: counts.segments,
             missed: counts.dropped,
-            unread: self.arrivals.unread(),
+            unread: self.ingress_counts.unread(),
             oversized: counts.oversized,
             unsound: counts.unsound,
             outgoing: counts.outgoing,
-            sent: departures.map(|departures| departures.counts.sent),
-            sent_bytes: departures.map(|departures| departures.counts.sent_bytes),
-            not_sent: departures.map(|departures| departures.not_sent().into_iter().collect()),
+            sent: egress_counts.map(|egress_counts| egress_counts.counts.sent),
+            sent_bytes: egress_counts.map(|egress_counts| egress_counts.counts.sent_bytes),
+            not_sent: egress_counts.map(|egress_counts| egress_counts.not_sent().into_iter().collect()),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! - [`capture`]: pcap and pcapng, read into batches and written.
 //! - [`input`]: files and standard input, mapped where possible, decompressed by content.
 //! - [`output`]: files that appear under their name only when they are whole.
+//! - [`sink`]: where packets leave, whatever it is.
 //! - [`source`]: what packets come from, whatever it is.
 //! - [`port`]: network interfaces, whose frames are received and sent (Linux).
 
@@ -13,7 +14,9 @@ pub mod input;
 mod map;
 pub mod output;
 pub mod port;
+pub mod sink;
 pub mod source;
 
 pub use error::{Error, plain};
+pub use sink::Sink;
 pub use source::{Polled, Source};

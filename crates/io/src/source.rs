@@ -101,7 +101,7 @@ pub trait Source: Send {
     /// # Errors
     ///
     /// The kernel does not tell.
-    fn arrivals(&mut self) -> Result<Vec<crate::port::Arrivals>, Error> {
+    fn ingress_counts(&mut self) -> Result<Vec<crate::port::IngressCounts>, Error> {
         Ok(Vec::new())
     }
 }

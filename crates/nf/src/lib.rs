@@ -1,7 +1,7 @@
 //! The network functions, a folder each, and what they have in common.
 //!
 //! A function is configured from its part of a chain file ([`Config`]), prepared once (files read, indexes built:
-//! [`Prepared`]), and then made once for each worker ([`Function`]). Beside the batch form stands an [`Oracle`]: slow,
+//! [`FunctionSpec`]), and then made once for each worker ([`Function`]). Beside the batch form stands an [`Oracle`]: slow,
 //! obvious, packet by packet, over a parser and maps of its own. Every fast path is held to it.
 //!
 //! To add a function, copy a folder and add a line to [`registry::FUNCTIONS`].
@@ -39,7 +39,7 @@ use packetloom_classify::{Rule, RuleSet};
 use packetloom_packet::{Batch, FlowRecord, PacketRecord, PortNames, Verdict};
 use serde::de::DeserializeOwned;
 
-use crate::flows::{Definition, FlowFunction, FlowOracle, Keeps, Kernel, StateAt};
+use crate::flows::{Definition, DeviceKernel, FlowFunction, FlowOracle, StateAt, StateSpec};
 use crate::oracle::OraclePacket;
 use crate::units::Span;
 
@@ -56,7 +56,7 @@ pub trait Config: DeserializeOwned + schemars::JsonSchema {
     /// # Errors
     ///
     /// A file that cannot be read, or does not hold what it should.
-    fn prepare(self, context: &Context<'_>) -> Result<Box<dyn Prepared>, Error>;
+    fn prepare(self, context: &Context<'_>) -> Result<Box<dyn FunctionSpec>, Error>;
 }
 
 /// What a function's keys are read in the light of.
@@ -76,12 +76,12 @@ impl Context<'_> {
 }
 
 /// A function ready to run.
-pub trait Prepared: Any + Send + Sync {
+pub trait FunctionSpec: Any + Send + Sync {
     /// The function's name.
     fn name(&self) -> &'static str;
 
     /// Whether it does just what an older one does, so that it can go on in its place; if so, takes over from it what else is known.
-    fn resume(&mut self, old: &dyn Prepared) -> bool {
+    fn resume(&mut self, old: &dyn FunctionSpec) -> bool {
         let _ = old;
         false
     }
@@ -96,7 +96,7 @@ pub trait Prepared: Any + Send + Sync {
         Ok(())
     }
 
-    /// Makes the state of a flow its own that another one with the same [`PerFlow::version`] kept, after [`Prepared::inherit`]; `false`
+    /// Makes the state of a flow its own that another one with the same [`PerFlow::version`] kept, after [`FunctionSpec::inherit`]; `false`
     /// where there is nothing to go on with. The words may be any.
     fn adopt(&mut self, words: &mut [u64]) -> bool {
         let _ = words;
@@ -107,7 +107,7 @@ pub trait Prepared: Any + Send + Sync {
     fn describe(&self) -> Vec<String>;
 
     /// What was recognised and chosen, for those who ask: of what format files are, how large tables are. It may take as long as
-    /// [`Prepared::make_ready`].
+    /// [`FunctionSpec::make_ready`].
     fn details(&self) -> Vec<String> {
         Vec::new()
     }
@@ -199,8 +199,8 @@ pub trait Prepared: Any + Send + Sync {
     fn form(&self) -> Form<'_>;
 }
 
-/// Whether a function is one of the same type that is equal: for [`Prepared::resume`].
-pub(crate) fn is_equal<T: Prepared + PartialEq>(own: &T, old: &dyn Prepared) -> bool {
+/// Whether a function is one of the same type that is equal: for [`FunctionSpec::resume`].
+pub(crate) fn is_equal<T: FunctionSpec + PartialEq>(own: &T, old: &dyn FunctionSpec) -> bool {
     (old as &dyn Any).downcast_ref::<T>().is_some_and(|old| own == old)
 }
 
@@ -225,15 +225,15 @@ pub trait Standalone: Send + Sync {
 /// A function that keeps state for each flow of a definition, beside other functions.
 pub trait PerFlow: Send + Sync {
     /// What it keeps, and judges packets by.
-    fn keeps(&self) -> Keeps;
+    fn keeps(&self) -> StateSpec;
 
     /// What it also remembers of packets' flows by another definition, which the key `sessions` of a chain file names: such as
     /// which of a source's packets begin a flow.
-    fn remembers(&self) -> Option<Keeps> {
+    fn remembers(&self) -> Option<StateSpec> {
         None
     }
 
-    /// The definition that it has to itself, in place of one that it names: its [`Keeps::by`] is the only one that it keeps state by. Keys
+    /// The definition that it has to itself, in place of one that it names: its [`StateSpec::by`] is the only one that it keeps state by. Keys
     /// are those of packets as they come to it, without such as it does not [select](FlowFunction::select). Tables begin small and grow, and
     /// where input comes as it is sent, flows that were silent for too long are looked for.
     fn own(&self) -> Option<Definition> {
@@ -272,7 +272,7 @@ pub trait PerFlow: Send + Sync {
     fn oracle(&self) -> Box<dyn FlowOracle>;
 
     /// What devices run in its place, if there is such a thing.
-    fn kernel(&self) -> Option<Kernel> {
+    fn kernel(&self) -> Option<DeviceKernel> {
         None
     }
 }
@@ -359,13 +359,13 @@ pub trait Function: Send {
     fn process(&mut self, batch: &mut Batch);
 
     /// Takes what a device found out about those of `packets` packets that came here, in place of [`Function::process`]: only where
-    /// [`Prepared::offload`] says what that is. Those that it drops are taken out of `found`, and the verdicts on them are written.
+    /// [`FunctionSpec::offload`] says what that is. Those that it drops are taken out of `found`, and the verdicts on them are written.
     fn take(&mut self, packets: usize, found: &mut Vec<Found>, batch: &mut Batch) {
         let _ = (packets, batch);
         found.clear();
     }
 
-    /// Hands out the packets of the last batch that are to be logged, or whose rules are [watched](Prepared::watch), in order of arrival.
+    /// Hands out the packets of the last batch that are to be logged, or whose rules are [watched](FunctionSpec::watch), in order of arrival.
     fn logged(&mut self, into: &mut Vec<Logged>) {
         let _ = into;
     }

@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::{
-    Config, Context, Error, Prepared, acl, balancer, conntrack, counter, limiter, meter, policer, scan,
+    Config, Context, Error, FunctionSpec, acl, balancer, conntrack, counter, limiter, meter, policer, scan,
     source_counter,
 };
 
@@ -40,7 +40,7 @@ pub struct Registration {
 }
 
 /// Keys that were read, to be prepared.
-pub type Prepare = Box<dyn FnOnce(&Context<'_>) -> Result<Box<dyn Prepared>, Error>>;
+pub type Prepare = Box<dyn FnOnce(&Context<'_>) -> Result<Box<dyn FunctionSpec>, Error>>;
 
 impl Registration {
     const fn of<C: Config + 'static, S: JsonSchema>(summary: &'static str) -> Self {

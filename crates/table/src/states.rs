@@ -134,22 +134,22 @@ pub struct StateAt {
     pub word: usize,
 }
 
-/// Which functions have state in all of some entries: their bits in the last words of keys, and perhaps others.
+/// The functions that have initialized their state in every one of some entries, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Begun(u64);
+pub struct Initialized(u64);
 
-impl Begun {
-    /// All of them, as in no entry at all.
+impl Initialized {
+    /// All functions: the value for no entries.
     pub const ALL: Self = Self(u64::MAX);
 
-    /// Whether a function has.
+    /// Whether the function at `at` has.
     #[inline]
     pub fn contains(self, at: StateAt) -> bool {
         self.0 >> (FUNCTIONS + at.function) & 1 == 1
     }
 }
 
-impl std::ops::BitAnd for Begun {
+impl std::ops::BitAnd for Initialized {
     type Output = Self;
 
     fn bitand(self, other: Self) -> Self {
@@ -313,7 +313,7 @@ impl<const W: usize> States<W> {
     }
 
     /// Makes room for the flows of a batch of so many packets, as far as the table may grow. To be called between batches: entries move.
-    /// A [`Signpost`] of before leads nowhere from then on.
+    /// A [`PrefetchHint`] that was made before is out of date from then on.
     pub fn reserve(&mut self, packets: usize) {
         debug_assert!(self.removed.is_empty(), "the batch before has ended");
         let needed = (self.len + packets).min(self.capacity);
@@ -382,50 +382,50 @@ impl<const W: usize> States<W> {
         Hasher(self.seeds)
     }
 
-    /// Brings in the tags of flows that will be looked up.
+    /// Prefetches the tags of flows that will be looked up.
     #[inline]
-    pub fn bring(&self, flows: &[Hashed<W>]) {
-        bring_tags(&self.groups, flows);
+    pub fn prefetch(&self, flows: &[Hashed<W>]) {
+        prefetch_tags(&self.groups, flows);
     }
 
     /// Looks up the flows of packets, each beside its packet, in order, each at its time, and makes entries for those that have none. To
-    /// `fresh` it adds the numbers of packets whose entries may be new; which functions have state in all others'.
+    /// `inserted` it adds the numbers of packets whose entries may be new. Returns which functions have state in all other entries.
     ///
     /// The packets of one call are of one batch: see [`States::end_batch`].
-    pub fn touch_all<P: Packet>(
+    pub fn find_or_insert_all<P: Packet>(
         &mut self,
         flows: &[Hashed<W>],
         packets: &mut [P],
-        fresh: &mut Vec<u32>,
-    ) -> Begun {
+        inserted: &mut Vec<u32>,
+    ) -> Initialized {
         match self.form {
-            KeyForm::Whole => self.table::<false>().touch_all(flows, packets, fresh),
-            KeyForm::Address => self.table::<true>().touch_all(flows, packets, fresh),
+            KeyForm::Whole => self.table::<false>().find_or_insert_all(flows, packets, inserted),
+            KeyForm::Address => self.table::<true>().find_or_insert_all(flows, packets, inserted),
         }
     }
 
-    /// Says packets where their flows' entries probably are, which are brought in.
-    pub fn ask<P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
+    /// Writes where the entry of each packet's flow probably is, and prefetches it.
+    pub fn prefetch_entries<P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
         Places { groups: &self.groups, entries: self.entries.as_ptr(), stride: self.stride }
-            .ask(flows, packets);
+            .prefetch_entries(flows, packets);
     }
 
-    /// As [`States::touch_all`], where this or [`Signpost::ask`] was asked for the flows, and the packets have what it said.
-    pub fn touch_asked<P: Packet>(
+    /// As [`States::find_or_insert_all`], for packets whose slots [`States::prefetch_entries`] or [`PrefetchHint::prefetch_entries`] has written.
+    pub fn find_or_insert_prefetched<P: Packet>(
         &mut self,
         flows: &[Hashed<W>],
         packets: &mut [P],
-        fresh: &mut Vec<u32>,
-    ) -> Begun {
+        inserted: &mut Vec<u32>,
+    ) -> Initialized {
         match self.form {
-            KeyForm::Whole => self.table::<false>().touch_group(flows, packets, 0, fresh),
-            KeyForm::Address => self.table::<true>().touch_group(flows, packets, 0, fresh),
+            KeyForm::Whole => self.table::<false>().find_or_insert_group(flows, packets, 0, inserted),
+            KeyForm::Address => self.table::<true>().find_or_insert_group(flows, packets, 0, inserted),
         }
     }
 
-    /// What says where flows probably are, for whoever does not have the table yet.
-    pub fn signpost(&self) -> Signpost {
-        Signpost {
+    /// A hint where entries are, for a worker that does not hold the lock of the table yet.
+    pub fn prefetch_hint(&self) -> PrefetchHint {
+        PrefetchHint {
             groups: Arc::clone(&self.groups),
             entries: self.entries.as_ptr().addr(),
             stride: self.stride,
@@ -440,11 +440,11 @@ impl<const W: usize> States<W> {
         }
     }
 
-    /// The same for packets whose flows were asked for as for [`States::touch_asked`].
-    pub fn find_asked<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+    /// The same for packets as in [`States::find_or_insert_prefetched`].
+    pub fn find_prefetched<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
         match self.form {
-            KeyForm::Whole => self.table::<false>().find_asked(flows, packets),
-            KeyForm::Address => self.table::<true>().find_asked(flows, packets),
+            KeyForm::Whole => self.table::<false>().find_prefetched(flows, packets),
+            KeyForm::Address => self.table::<true>().find_prefetched(flows, packets),
         }
     }
 
@@ -505,7 +505,7 @@ impl<const W: usize> States<W> {
     }
 
     /// Brings in the entry at a slot.
-    pub fn bring_entry(&self, slot: Slot) {
+    pub fn prefetch_entry(&self, slot: Slot) {
         (0..self.stride).for_each(|line| prefetch_at(&self.entries, slot as usize + line));
     }
 
@@ -597,31 +597,31 @@ impl Hasher {
     }
 }
 
-/// Brings in the tags of flows, which are read first of them.
+/// Prefetches the tags of flows, which are read first of them.
 #[inline]
-fn bring_tags<const W: usize>(groups: &[AtomicU64], flows: &[Hashed<W>]) {
+fn prefetch_tags<const W: usize>(groups: &[AtomicU64], flows: &[Hashed<W>]) {
     flows.iter().for_each(|flow| prefetch_l2_at(groups, home(groups.len(), flow.hash)));
 }
 
-/// Where flows of a table probably are, said while another worker may be changing the table: so nothing relies on it.
+/// Where entries of a table probably are. Another worker may change the table meanwhile, so the key is compared before an entry is used.
 #[derive(Clone, Debug)]
-pub struct Signpost {
+pub struct PrefetchHint {
     groups: Arc<Words>,
     /// The address of the first entry: nothing is read there.
     entries: usize,
     stride: usize,
 }
 
-impl Signpost {
-    /// Brings in the tags of flows.
-    pub fn bring<const W: usize>(&self, flows: &[Hashed<W>]) {
-        bring_tags(&self.groups, flows);
+impl PrefetchHint {
+    /// Prefetches the tags of flows.
+    pub fn prefetch<const W: usize>(&self, flows: &[Hashed<W>]) {
+        prefetch_tags(&self.groups, flows);
     }
 
-    /// Says packets where their flows' entries probably are, which are brought in.
-    pub fn ask<const W: usize, P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
+    /// Writes where the entry of each packet's flow probably is, and prefetches it.
+    pub fn prefetch_entries<const W: usize, P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
         let entries = ptr::without_provenance(self.entries);
-        Places { groups: &self.groups, entries, stride: self.stride }.ask(flows, packets);
+        Places { groups: &self.groups, entries, stride: self.stride }.prefetch_entries(flows, packets);
     }
 }
 
@@ -714,7 +714,7 @@ impl EntriesMut<'_> {
         *self.head(slot as usize) &= !(1 << (FUNCTIONS + at.function));
     }
 
-    /// What a function keeps at a place, where that has [begun](Self::begin).
+    /// What a function keeps at a place, where it has [begun](Self::begin).
     #[inline]
     pub fn state<S: Pod>(&mut self, slot: Slot, at: StateAt) -> &mut S {
         self.words(slot as usize, at)
@@ -886,7 +886,7 @@ fn set_tag(tags: &AtomicU64, way: usize, tag: u64) {
     store(tags, (load(tags) & !(0xff << (way * 8))) | (tag << (way * 8)));
 }
 
-/// The tags of a group. Whoever has the table reads what was written to it; a [`Signpost`] perhaps something older.
+/// The tags of a group. Whoever has the table reads what was written to it; a [`PrefetchHint`] perhaps something older.
 #[inline]
 fn load(tags: &AtomicU64) -> u64 {
     tags.load(Ordering::Relaxed)
@@ -918,29 +918,32 @@ impl Places<'_> {
     /// probably stand.
     // By itself, so that it has all registers. Fields are taken out first: compilers read them again after each read of an atomic.
     #[inline(never)]
-    fn ask<const W: usize, P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
+    fn prefetch_entries<const W: usize, P: Packet>(&self, flows: &[Hashed<W>], packets: &mut [P]) {
         let Self { groups, entries, stride } = *self;
         for (flow, packet) in flows.iter().zip(packets) {
             let (home, tag) = (home(groups.len(), flow.hash), tag(flow.hash));
             let ways = ways_with(load(&groups[home]), tag);
-            *packet.slot() =
-                if ways == 0 { self.ask_elsewhere(home, tag) } else { bring(entries, stride, home, ways) };
+            *packet.slot() = if ways == 0 {
+                self.prefetch_elsewhere(home, tag)
+            } else {
+                prefetch_ways(entries, stride, home, ways)
+            };
         }
     }
 
     /// The same where no tag of the home group is that of the hash.
     #[cold]
-    fn ask_elsewhere(&self, home: usize, tag: u64) -> Slot {
+    fn prefetch_elsewhere(&self, home: usize, tag: u64) -> Slot {
         let Self { entries, stride, .. } = *self;
         let (tags, next) = (self.tags(home), self.after(home));
         // Who went past a group mostly stands in the next one.
         let ways = if tags >> PASSED == 0 { 0 } else { ways_with(self.tags(next), tag) };
         if ways != 0 {
-            return bring(entries, stride, next, ways);
+            return prefetch_ways(entries, stride, next, ways);
         }
         match ways_with(tags, FREE) {
-            0 => bring(entries, stride, next, ways_with(self.tags(next), FREE)),
-            free => bring(entries, stride, home, free),
+            0 => prefetch_ways(entries, stride, next, ways_with(self.tags(next), FREE)),
+            free => prefetch_ways(entries, stride, home, free),
         };
         NO_SLOT
     }
@@ -996,16 +999,16 @@ fn first_of(ways: u64) -> usize {
     ways.trailing_zeros() as usize / 8
 }
 
-/// Brings in what stands at the first of some ways of a group: its place.
+/// Prefetches the entry of the first of some ways of a group, and returns its slot.
 #[inline]
-fn bring(entries: *const Line, stride: usize, group: usize, ways: u64) -> Slot {
+fn prefetch_ways(entries: *const Line, stride: usize, group: usize, ways: u64) -> Slot {
     let slot = slot(stride, group, ways);
-    let bring_line = |line| prefetch_l2(entries.wrapping_add(slot + line));
-    bring_line(0);
+    let prefetch_line = |line| prefetch_l2(entries.wrapping_add(slot + line));
+    prefetch_line(0);
     // Most have one or two: no loop for those.
     if stride > 1 {
-        bring_line(1);
-        (2..stride).for_each(bring_line);
+        prefetch_line(1);
+        (2..stride).for_each(prefetch_line);
     }
     slot as Slot
 }
@@ -1031,22 +1034,22 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     const HEAD: usize = Self::KEY_WORDS - 1;
     const LAST: usize = Self::KEY_WORDS;
 
-    fn touch_all<P: Packet>(
+    fn find_or_insert_all<P: Packet>(
         &mut self,
         flows: &[Hashed<W>],
         packets: &mut [P],
-        fresh: &mut Vec<u32>,
-    ) -> Begun {
+        inserted: &mut Vec<u32>,
+    ) -> Initialized {
         // The entries of one group of packets are on their way while those of the group before are looked at.
         let mut before: (&[_], &mut [P]) = (&[], &mut []);
-        let (mut begun, mut from) = (Begun::ALL, 0);
+        let (mut initialized, mut from) = (Initialized::ALL, 0);
         for (flows, packets) in flows.chunks(TOGETHER).zip(packets.chunks_mut(TOGETHER)) {
-            self.places.ask(flows, packets);
+            self.places.prefetch_entries(flows, packets);
             let (flows, packets) = mem::replace(&mut before, (flows, packets));
-            begun = begun & self.touch_group(flows, packets, from, fresh);
+            initialized = initialized & self.find_or_insert_group(flows, packets, from, inserted);
             from += flows.len() as u32;
         }
-        begun & self.touch_group(before.0, before.1, from, fresh)
+        initialized & self.find_or_insert_group(before.0, before.1, from, inserted)
     }
 
     fn find_live(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
@@ -1054,7 +1057,7 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         self.lives(slot, now).then_some(slot as Slot)
     }
 
-    fn find_asked<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
+    fn find_prefetched<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
         for (flow, packet) in flows.iter().zip(packets) {
             let (now, hint) = (packet.now(), *packet.slot() as usize);
             let line = self.entries.get(hint);
@@ -1120,30 +1123,30 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     /// Touches the flows of packets whose places were asked for, and whose numbers begin `from` one.
     // By itself, so that it has all registers.
     #[inline(never)]
-    fn touch_group<P: Packet>(
+    fn find_or_insert_group<P: Packet>(
         &mut self,
         flows: &[Hashed<W>],
         packets: &mut [P],
         from: u32,
-        fresh: &mut Vec<u32>,
-    ) -> Begun {
-        let mut begun = Begun::ALL;
+        inserted: &mut Vec<u32>,
+    ) -> Initialized {
+        let mut initialized = Initialized::ALL;
         for ((flow, packet), number) in flows.iter().zip(packets).zip(from..) {
             let (now, slot) = (packet.now(), *packet.slot());
-            let head = self.touch(&flow.key, slot as usize, now);
+            let head = self.find_or_insert(&flow.key, slot as usize, now);
             if head == 0 {
                 *packet.slot() = self.touch_elsewhere(flow, now).unwrap_or(NO_SLOT);
-                fresh.push(number);
+                inserted.push(number);
             } else {
-                begun = begun & Begun(head);
+                initialized = initialized & Initialized(head);
             }
         }
-        begun
+        initialized
     }
 
     /// Touches the entry at a place if it is that of a flow, and not dead: the last word of its key, or 0.
     #[inline]
-    fn touch(&mut self, key: &Key<W>, slot: usize, now: u64) -> u64 {
+    fn find_or_insert(&mut self, key: &Key<W>, slot: usize, now: u64) -> u64 {
         let longest = self.longest;
         // There is no line for no place.
         let Some(line) = self.entries.get_mut(slot) else { return 0 };
@@ -1161,7 +1164,7 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     #[cold]
     fn touch_elsewhere(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
         if let Some(slot) = self.find(flow) {
-            if self.touch(&flow.key, slot, now) != 0 {
+            if self.find_or_insert(&flow.key, slot, now) != 0 {
                 return Some(slot as Slot);
             }
             let number = slot / self.places.stride;
@@ -1416,7 +1419,7 @@ mod tests {
             let key = |packet: usize| [(batch * BATCH + packet) as u64, 0];
             let flows: Vec<_> = (0..BATCH).map(|packet| hashed(&states, key(packet))).collect();
             let mut packets: Vec<_> = (0..BATCH).map(|_| Touch(NO_SLOT)).collect();
-            states.touch_all(&flows, &mut packets, &mut Vec::new());
+            states.find_or_insert_all(&flows, &mut packets, &mut Vec::new());
             states.end_batch();
         }
         assert_eq!((states.len(), states.counts().evicted), (CAPACITY, 9 * CAPACITY as u64));
@@ -1451,7 +1454,7 @@ mod tests {
         let mut touch = |keys: &mut dyn Iterator<Item = usize>| {
             let flows: Vec<_> = keys.map(|key| hashed(&states, [key as u64, 0])).collect();
             let mut packets: Vec<_> = flows.iter().map(|_| Touch(NO_SLOT)).collect();
-            states.touch_all(&flows, &mut packets, &mut Vec::new());
+            states.find_or_insert_all(&flows, &mut packets, &mut Vec::new());
             states.end_batch();
             states.counts().created
         };

@@ -1,23 +1,33 @@
 //! What client and server do: connections that carry a known pattern, and echoes.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::net::Net;
 
-/// Whoever waits longer than this has lost something.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A datagram takes less than this.
-const ANSWER: Duration = Duration::from_secs(1);
+/// Whoever waits longer than this has lost something, on however busy a machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// What takes longer than this only trickles.
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(300);
+/// So long nobody answers who should not.
+pub const SILENCE: Duration = Duration::from_secs(1);
 const CHUNK: usize = 1 << 16;
 
 /// An address and a port.
 fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().expect("an address"), port)
+}
+
+/// Does again what a halt of the machine has interrupted.
+pub fn retry<T>(mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match work() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
 }
 
 /// The bytes of a stream from an offset on, which tell where they stand.
@@ -78,7 +88,7 @@ pub fn transfer(net: &Net, address: &str, len: usize) -> [f64; 2] {
             write(&mut stream, len);
             // Until the other side has begun to answer.
             let mut one = [0];
-            stream.peek(&mut one).expect("peeked");
+            retry(|| stream.peek(&mut one)).expect("peeked");
             let there = gigabits(begin);
             let begin = Instant::now();
             read(&mut stream, len);
@@ -91,27 +101,39 @@ pub fn transfer(net: &Net, address: &str, len: usize) -> [f64; 2] {
 
 /// Sends datagrams of these lengths to an echo server at `address` and back; `Err` says for which no answer came.
 pub fn echo(net: &Net, address: &str, lens: &[usize]) -> Result<(), usize> {
+    echo_within(net, address, lens, PATIENCE)
+}
+
+/// The same where an answer that takes longer than `patience` is none.
+pub fn echo_within(net: &Net, address: &str, lens: &[usize], patience: Duration) -> Result<(), usize> {
     let any = if address.contains(':') { "::" } else { "0.0.0.0" };
     let server = net.server.run(|| UdpSocket::bind(at(any, 0)).expect("bound"));
     let port = server.local_addr().expect("bound").port();
     let client = net.client.run(|| UdpSocket::bind(at(any, 0)).expect("bound"));
-    server.set_read_timeout(Some(ANSWER)).expect("set");
-    client.set_read_timeout(Some(ANSWER)).expect("set");
+    server.set_read_timeout(Some(patience)).expect("set");
+    client.set_read_timeout(Some(patience)).expect("set");
     client.connect(at(address, port)).expect("connected");
     let (mut sent, mut got) = (vec![0; CHUNK], vec![0; CHUNK]);
     for (round, &len) in lens.iter().enumerate() {
         pattern(round * 8, &mut sent);
         client.send(&sent[..len]).map_err(|_| len)?;
-        let (received, from) = server.recv_from(&mut got).map_err(|_| len)?;
+        let (received, from) = retry(|| server.recv_from(&mut got)).map_err(|_| len)?;
         assert!(got[..received] == sent[..len], "{len} bytes");
         server.send_to(&got[..received], from).map_err(|_| len)?;
-        let received = client.recv(&mut got).map_err(|_| len)?;
+        let received = retry(|| client.recv(&mut got)).map_err(|_| len)?;
         assert!(got[..received] == sent[..len], "{len} bytes back");
     }
     Ok(())
 }
 
-/// Sends ICMP echo requests from the client to the server's kernel and waits for the answers.
+/// Sends `count` ICMP echo requests of one identifier from the client, each when the one before was answered. All have to be answered.
 pub fn ping(net: &Net, address: &str, count: usize) -> Result<(), String> {
-    net.client.exec(&format!("ping -q -i 0.02 -W 2 -c {count} {address}"))
+    // A ping of several requests ends soon after the last one, with or without the last answers.
+    let one = format!("ping -q -e 4711 -c 1 -W {} {address}", PATIENCE.as_secs());
+    (0..count).try_for_each(|_| net.client.exec(&one))
+}
+
+/// Whether an ICMP echo request from the client is answered before long.
+pub fn is_answered(net: &Net, address: &str) -> bool {
+    net.client.exec(&format!("ping -q -c 1 -W {} {address}", SILENCE.as_secs())).is_ok()
 }

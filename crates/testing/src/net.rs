@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -149,15 +149,44 @@ pub struct Net {
     pub product: Namespace,
     /// Has `s0`.
     pub server: Namespace,
+    _turn: Turn,
+}
+
+/// Who has a network at the same time in this process: whoever floods has it alone, since queues of the kernel that are full drop frames of others, too.
+static TURNS: RwLock<()> = RwLock::new(());
+
+#[derive(Debug)]
+enum Turn {
+    Shared { _guard: RwLockReadGuard<'static, ()> },
+    Alone { _guard: RwLockWriteGuard<'static, ()> },
+}
+
+impl Turn {
+    fn shared() -> Self {
+        Self::Shared { _guard: TURNS.read().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    fn alone() -> Self {
+        Self::Alone { _guard: TURNS.write().unwrap_or_else(PoisonError::into_inner) }
+    }
 }
 
 impl Net {
     /// `None`, and a word about it, where namespaces may not be made; with `PACKETLOOM_LIVE=1` that is a failure.
     pub fn new() -> Option<Self> {
+        Self::of_turn(Turn::shared)
+    }
+
+    /// The same for a test that floods: no other one of this process has a network meanwhile.
+    pub fn alone() -> Option<Self> {
+        Self::of_turn(Turn::alone)
+    }
+
+    fn of_turn(turn: fn() -> Turn) -> Option<Self> {
         static WHY_NOT: OnceLock<Option<String>> = OnceLock::new();
-        let why_not = WHY_NOT.get_or_init(|| Self::build().err());
+        let why_not = WHY_NOT.get_or_init(|| Self::build(turn()).err());
         match why_not {
-            None => Some(Self::build().expect("a second network")),
+            None => Some(Self::build(turn()).expect("a second network")),
             Some(reason) if crate::live() => {
                 panic!("PACKETLOOM_LIVE=1, but network namespaces cannot be made: {reason}")
             }
@@ -168,7 +197,7 @@ impl Net {
         }
     }
 
-    fn build() -> Result<Self, String> {
+    fn build(turn: Turn) -> Result<Self, String> {
         // What tests use beside ip.
         run("ping", "-V")?;
         run("ethtool", "--version")?;
@@ -177,6 +206,7 @@ impl Net {
             client: Namespace::new("client")?,
             product: Namespace::new("product")?,
             server: Namespace::new("server")?,
+            _turn: turn,
         };
         net.connect_a()?;
         net.connect_b()?;

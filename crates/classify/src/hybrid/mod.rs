@@ -7,8 +7,8 @@ mod entry;
 mod family;
 mod masked_hash;
 pub(crate) mod mutable;
+mod passes;
 mod state;
-mod waves;
 
 use std::cell::{Cell, RefCell};
 
@@ -19,8 +19,8 @@ use class_tables::{Budget, ClassTables, Classes};
 use entry::Entry;
 use family::{Family, entries};
 use masked_hash::List;
+use passes::{MAX_PASSES, Pass};
 use state::States;
-use waves::{MAX_WAVES, Wave};
 
 use crate::compiled::CompiledRule;
 use crate::huge::{self, Place, Tables};
@@ -61,7 +61,7 @@ pub struct Hybrid {
 struct Index<K: Family> {
     isa: Isa,
     states: States,
-    waves: Vec<Wave<K>>,
+    passes: Vec<Pass<K>>,
     /// The rules that none of them can hold.
     others: linear::List<K>,
 }
@@ -148,25 +148,25 @@ impl<K: Family> Index<K> {
         for &other in &others {
             homes[other as usize] = NO_TABLE;
         }
-        let mut waves = waves::plan(tables, &compiled, &homes);
-        if let [wave] = &mut waves[..] {
-            wave.number_states(&mut states);
+        let mut passes = passes::plan(tables, &compiled, &homes);
+        if let [pass] = &mut passes[..] {
+            pass.number_states(&mut states);
         }
         others.sort_unstable();
         let others: Vec<_> =
             compiled.into_iter().filter(|rule| others.binary_search(&rule.position).is_ok()).collect();
-        let mut index = Self { isa, states, waves, others: linear::List::new(&others) };
+        let mut index = Self { isa, states, passes, others: linear::List::new(&others) };
         huge::place(&mut index);
         index
     }
 
     fn memory(&self) -> usize {
-        let waves: usize = self.waves.iter().map(Wave::memory).sum();
-        waves + self.others.memory()
+        let passes: usize = self.passes.iter().map(Pass::memory).sum();
+        passes + self.others.memory()
     }
 
     fn classify(&self, keys: &[K], first: &mut [u32]) {
-        if self.waves.is_empty() {
+        if self.passes.is_empty() {
             first.fill(NO_RULE);
         } else {
             SCRATCH.with_borrow_mut(|scratch| {
@@ -232,16 +232,16 @@ fn halves(mut rules: Vec<Entry>) -> Vec<Vec<Entry>> {
 
 impl<K: Family> Tables for Index<K> {
     fn each(&mut self, visit: &mut dyn FnMut(&mut dyn Place)) {
-        for wave in &mut self.waves {
-            wave.each(visit);
+        for pass in &mut self.passes {
+            pass.each(visit);
         }
     }
 }
 
 /// What classifying needs beside the keys.
 struct Scratch {
-    /// Packets for each wave.
-    blocks: [Block; MAX_WAVES],
+    /// Packets for each pass.
+    blocks: [Block; MAX_PASSES],
     classes: Classes,
     hashes: [Column; MAX_TABLES],
     lists: [List; MAX_TABLES],
@@ -252,7 +252,7 @@ thread_local! {
     // Kept, as clearing it would take longer than classifying a small batch.
     static SCRATCH: RefCell<Scratch> = const {
         RefCell::new(Scratch {
-            blocks: [const { Block::new() }; MAX_WAVES],
+            blocks: [const { Block::new() }; MAX_PASSES],
             classes: class_tables::NO_CLASSES,
             hashes: [block::EMPTY; MAX_TABLES],
             lists: [masked_hash::EMPTY_LIST; MAX_TABLES],
@@ -274,15 +274,15 @@ impl<K: Family> Kernel for Classify<'_, K> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { index: Index { states, waves, .. }, scratch, .. } = self;
+        let Self { index: Index { states, passes, .. }, scratch, .. } = self;
         let Scratch { blocks, classes, hashes, lists, best } = scratch;
         blocks.iter_mut().for_each(|block| block.len = 0);
         for (keys, first) in self.keys.chunks(ROUND).zip(self.first.chunks_mut(ROUND)) {
             best[..keys.len()].fill(NO_RULE);
             let mut loads = keys.chunks(LOAD).enumerate();
-            // Waves before this one have no packets any more, nor will they get any.
+            // Passes before this one have no packets any more, nor will they get any.
             let mut front = 0;
-            while front < waves.len() {
+            while front < passes.len() {
                 if blocks[front].len == 0 {
                     match if front == 0 { loads.next() } else { None } {
                         Some((number, keys)) => blocks[0].load(simd, number * LOAD, keys, states),
@@ -290,28 +290,28 @@ impl<K: Family> Kernel for Classify<'_, K> {
                     }
                     continue;
                 }
-                // Where the next wave may not have room for all packets of one, the next has to go first.
+                // Where the next pass may not have room for all packets of one, the next has to go first.
                 let mut at = front;
-                while at + 1 < waves.len() && blocks[at].len + blocks[at + 1].len > BLOCK {
+                while at + 1 < passes.len() && blocks[at].len + blocks[at + 1].len > BLOCK {
                     at += 1;
                 }
-                let (wave, (block, later)) = (&waves[at], blocks[at..].split_at_mut(1));
+                let (pass, (block, later)) = (&passes[at], blocks[at..].split_at_mut(1));
                 let block = &mut block[0];
                 // Whatever is far away in memory is fetched a step before it is needed.
-                for (table, hashes) in wave.hashes.iter().zip(hashes.iter_mut()) {
+                for (table, hashes) in pass.hashes.iter().zip(hashes.iter_mut()) {
                     table.hash(simd, block, hashes);
                 }
-                for tables in &wave.classes {
+                for tables in &pass.classes {
                     tables.classify(simd, block, keys, classes, best);
                 }
                 let mut lens = [0; MAX_TABLES];
-                for (at, table) in wave.hashes.iter().enumerate() {
+                for (at, table) in pass.hashes.iter().enumerate() {
                     lens[at] = table.find(simd, &hashes[at], block, &mut lists[at]);
                 }
-                for (at, table) in wave.hashes.iter().enumerate() {
+                for (at, table) in pass.hashes.iter().enumerate() {
                     table.compare(simd, &lists[at][..lens[at]], block, keys, best);
                 }
-                if let Some(bound) = waves.get(at + 1).and_then(|wave| wave.bound.as_ref()) {
+                if let Some(bound) = passes.get(at + 1).and_then(|pass| pass.bound.as_ref()) {
                     let undecided = bound.undecided::<K, S>(simd, block, best);
                     later[0].append::<K, S>(simd, block, &undecided);
                 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use packetloom_engine::chain::{PolicyAction, Run, Settings};
-use packetloom_engine::run::Life;
+use packetloom_engine::run::LifecycleOptions;
 use packetloom_engine::{Chain, Outcome, Plan};
 use packetloom_io::port::Backend;
 use packetloom_nf::{Config, Context, meter};
@@ -41,7 +41,7 @@ pub(crate) fn run(args: MeterArgs) -> Done {
     let chain = Chain::new(settings, functions, &BTreeMap::new());
     let chain = chain.map_err(|(_, why)| packetloom_nf::Error::Invalid(why))?;
     let summaries = args.summary.as_deref();
-    let (plan, life) = (Plan::new(chain), Life::default());
+    let (plan, life) = (Plan::new(chain), LifecycleOptions::default());
     let Some(source) = source else { unreachable!("the arguments ask for one") };
     let stop = stop_on_signals()?;
     let no_reload = Some("a meter has no chain file to be read again".to_owned());

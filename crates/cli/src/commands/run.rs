@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use packetloom_engine::run::{Control, Life, Saving};
+use packetloom_engine::run::{Control, LifecycleOptions, Saving};
 use packetloom_engine::{Chain, Outcome, Plan, State};
 use packetloom_io::output::Output;
 use packetloom_io::port::Backend;
@@ -61,14 +61,14 @@ pub(crate) fn run(args: RunArgs) -> Done {
         every,
         save: Box::new(|state| state.save(file).map_err(|error| error.to_string())),
     });
-    let life = Life {
+    let life = LifecycleOptions {
         restore,
         reload_at: args.reload_at.iter().map(|reload| reload.packet).collect(),
         control: Arc::clone(&control),
         load: Some(Box::new(load_next)),
         reloaded: Some(Box::new(reloaded)),
         save: saving,
-        ..Life::default()
+        ..LifecycleOptions::default()
     };
     let summaries: Vec<_> = plan.chain().settings.run.summary.as_deref().into_iter().chain(json).collect();
     let state = args.save_state.as_deref();

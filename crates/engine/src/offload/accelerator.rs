@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use packetloom_device::Device;
-use packetloom_nf::Prepared;
+use packetloom_nf::FunctionSpec;
 
 use super::acls::{self, Acls};
 use super::stateful::{self, Functions};
@@ -48,7 +48,7 @@ pub(crate) trait Accelerator: Send {
     }
 
     /// Goes on with the rules of its functions after so many changes, with no batch away; only where it keeps flows. Others are loaded anew.
-    fn change_rules(&mut self, functions: &[Box<dyn Prepared>], changes: usize) -> Result<(), Error> {
+    fn change_rules(&mut self, functions: &[Box<dyn FunctionSpec>], changes: usize) -> Result<(), Error> {
         let _ = (functions, changes);
         Ok(())
     }

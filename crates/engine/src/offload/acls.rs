@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use packetloom_device::Device;
-use packetloom_nf::{Found, Offload, Prepared};
+use packetloom_nf::{Found, FunctionSpec, Offload};
 use packetloom_packet::batch::{Policy, empty_arena};
 use packetloom_packet::{Batch, LinkType, Verdict};
 
 use super::accelerator::{Accelerator, late};
 use super::frames::{Acl, Answer, Frames, Options};
-use super::lane::{Lane, Way};
-use super::pace::Ways;
+use super::lane::{Dispatch, Lane};
+use super::pace::DispatchChoice;
 use super::{Error, is_gpu};
 use crate::crew::Crew;
 use crate::outcome::Shares;
@@ -36,7 +36,7 @@ pub(crate) struct Acls {
     /// Lanes without a batch, and those with one, the oldest first.
     free: Vec<Lane>,
     away: VecDeque<Sent>,
-    ways: Ways,
+    dispatches: DispatchChoice,
     /// For each function what it calls its rules, where they have names.
     names: Vec<Option<Vec<u32>>>,
     /// Of the oldest batch, for each ACL but the first, the rules that decided.
@@ -69,7 +69,7 @@ impl Notes {
 /// A batch that is away.
 struct Sent {
     lane: Lane,
-    way: Way,
+    dispatch: Dispatch,
     at: Instant,
 }
 
@@ -89,7 +89,7 @@ impl Acls {
     /// Where the rules are too many for the device, or where it fails.
     pub(super) fn new(
         device: &Device,
-        functions: &[Box<dyn Prepared>],
+        functions: &[Box<dyn FunctionSpec>],
         changes: usize,
         options: Options,
         room: usize,
@@ -112,7 +112,7 @@ impl Acls {
             policy: options.policy,
             free: lanes.collect::<Result<_, _>>()?,
             away: VecDeque::new(),
-            ways: Ways::default(),
+            dispatches: DispatchChoice::default(),
             names: names.collect(),
             others: vec![Vec::new(); functions.len()],
             notes: Vec::new(),
@@ -121,7 +121,7 @@ impl Acls {
         for number in 0..LANES {
             let lane = &mut acls.free[number];
             let _ = lane.push(&[], LinkType::ETHERNET);
-            lane.submit(Way::Launch)?;
+            lane.submit(Dispatch::Launch)?;
             if !lane.finish_within(LIMIT_OF_FIRST)? {
                 Box::new(acls).abandon();
                 let why = format!("no answer for {LIMIT_OF_FIRST:?}");
@@ -147,9 +147,10 @@ impl Accelerator for Acls {
             self.free.push(lane);
             return Ok(false);
         }
-        let way = if lane.can(Way::Resident) { self.ways.choose(lane.len()) } else { Way::Launch };
-        let submitted = lane.submit(way);
-        self.away.push_back(Sent { lane, way, at: Instant::now() });
+        let dispatch =
+            if lane.can(Dispatch::Resident) { self.dispatches.choose(lane.len()) } else { Dispatch::Launch };
+        let submitted = lane.submit(dispatch);
+        self.away.push_back(Sent { lane, dispatch, at: Instant::now() });
         submitted.map(|()| true)
     }
 
@@ -158,17 +159,17 @@ impl Accelerator for Acls {
     }
 
     fn wait(&mut self, limit: Duration) -> Result<(), Error> {
-        let Some(Sent { lane, way, at }) = self.away.front_mut() else { return Ok(()) };
+        let Some(Sent { lane, dispatch, at }) = self.away.front_mut() else { return Ok(()) };
         if !lane.finish_within(limit.saturating_sub(at.elapsed()))? {
             return Err(late(*at));
         }
-        self.ways.observe(lane.len(), *way, at.elapsed());
+        self.dispatches.observe(lane.len(), *dispatch, at.elapsed());
         Ok(())
     }
 
     /// Keys are not looked at where pieces were not parsed.
     fn take(&mut self, pieces: &mut [Work], stages: &[Mutex<Pipeline>], crew: &Crew, shares: &mut Shares) {
-        let Some(Sent { mut lane, way, .. }) = self.away.pop_front() else { return };
+        let Some(Sent { mut lane, dispatch, .. }) = self.away.pop_front() else { return };
         for (acl, others) in self.others.iter_mut().enumerate().skip(1) {
             lane.first(acl, others);
         }
@@ -191,7 +192,7 @@ impl Accelerator for Acls {
         let beyond: usize = notes[..pieces.len()].iter().map(|notes| notes.beyond.len()).sum();
         shares.device += (lane.len() - beyond) as u64;
         shares.here += beyond as u64;
-        if way == Way::Resident {
+        if dispatch == Dispatch::Resident {
             shares.resident += lane.len() as u64;
         }
         self.free.push(lane);

@@ -1,4 +1,4 @@
-//! A batch on its way: the first bytes of its frames in memory that the device reads, answers in memory that it writes.
+//! A batch on its dispatch: the first bytes of its frames in memory that the device reads, answers in memory that it writes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::crew::Crew;
 
 /// How a batch gets there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Dispatch {
     /// By a launch of the kernel.
     Launch,
     /// To a kernel that stays.
@@ -39,8 +39,8 @@ pub struct Lane {
     places: Vec<Place>,
     /// Whether the device can see them.
     are_places_there: bool,
-    /// The way of the last batch, and what came back of it from the ring.
-    way: Way,
+    /// How the last batch was dispatched, and what came back of it from the ring.
+    dispatch: Dispatch,
     judged: Vec<Answer>,
     host: Parts<Shared>,
     /// Where the device does not share the host's memory, what is copied there and back.
@@ -94,7 +94,7 @@ impl Lane {
             ring: if with_ring { Some(ring()?) } else { None },
             places: Vec::new(),
             are_places_there: false,
-            way: Way::Launch,
+            dispatch: Dispatch::Launch,
             judged: Vec::new(),
             host,
             device: if shares { None } else { Some(Parts::new(kernel, room, |bytes| device.memory(bytes))?) },
@@ -120,10 +120,10 @@ impl Lane {
         self.are_places_there = false;
     }
 
-    /// Whether its frames can go this way.
-    pub fn can(&self, way: Way) -> bool {
+    /// Whether its frames can be dispatched like this.
+    pub fn can(&self, dispatch: Dispatch) -> bool {
         let room = self.ring.as_ref().map_or(0, |ring| ring.batch() << RING_BITS);
-        way == Way::Launch || (1..=room).contains(&self.len())
+        dispatch == Dispatch::Launch || (1..=room).contains(&self.len())
     }
 
     /// Appends a frame by its captured bytes; `false` where there is no room.
@@ -178,15 +178,15 @@ impl Lane {
         true
     }
 
-    /// Sends the frames on their way, by launches where they cannot go as is wanted.
+    /// Sends the frames on their dispatch, by launches where they cannot go as is wanted.
     ///
     /// # Errors
     /// Where the device fails.
-    pub fn submit(&mut self, way: Way) -> Result<(), Error> {
-        self.way = if self.can(way) { way } else { Way::Launch };
+    pub fn submit(&mut self, dispatch: Dispatch) -> Result<(), Error> {
+        self.dispatch = if self.can(dispatch) { dispatch } else { Dispatch::Launch };
         self.judged.clear();
-        match (self.way, &mut self.ring) {
-            (Way::Resident, Some(ring)) => {
+        match (self.dispatch, &mut self.ring) {
+            (Dispatch::Resident, Some(ring)) => {
                 // There is room for all of them: nothing is under way.
                 for places in self.places.chunks(ring.batch()) {
                     ring.publish(places);
@@ -235,7 +235,7 @@ impl Lane {
     /// # Errors
     /// What went wrong on the way.
     pub fn is_finished(&mut self) -> Result<bool, Error> {
-        let Some(ring) = self.ring.as_mut().filter(|_| self.way == Way::Resident) else {
+        let Some(ring) = self.ring.as_mut().filter(|_| self.dispatch == Dispatch::Resident) else {
             return Ok(self.queue.is_finished()?);
         };
         let mut has_more = ring.under_way() > 0;
@@ -254,7 +254,7 @@ impl Lane {
     /// # Errors
     /// What went wrong on the way.
     pub fn finish_within(&mut self, limit: Duration) -> Result<bool, Error> {
-        if self.way == Way::Launch {
+        if self.dispatch == Dispatch::Launch {
             return Ok(self.queue.finish_within(limit)?);
         }
         let start = Instant::now();
@@ -289,7 +289,7 @@ impl Lane {
     /// What was found about some of the frames.
     pub(crate) fn answers_of(&self, frames: Range<usize>, answers: &mut Vec<Answer>) {
         answers.clear();
-        if self.way == Way::Resident {
+        if self.dispatch == Dispatch::Resident {
             answers.extend_from_slice(&self.judged[frames]);
             return;
         }

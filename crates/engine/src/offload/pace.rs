@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::lane::Way;
+use super::lane::Dispatch;
 
 /// Packets of a batch: the fewest worth a launch, and the first one.
 const LEAST: usize = 64;
@@ -12,15 +12,15 @@ const WEIGHT: f64 = 0.125;
 /// Batches of each kind to be measured before they are compared.
 const TRIALS: u32 = 8;
 
-/// The size of batches: as large as they become while others are on their way, as long as none takes longer than it may.
+/// The size of batches: as large as they become while others are on their dispatch, as long as none takes longer than it may.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct BatchSizer {
     size: usize,
     most: usize,
     max_latency: Option<Duration>,
 }
 
-impl Pace {
+impl BatchSizer {
     /// Batches of so many packets at most, that may take so long from when they were read to their verdicts.
     pub fn new(most: usize, max_latency: Option<Duration>) -> Self {
         Self { size: FIRST.min(most), most, max_latency }
@@ -56,7 +56,7 @@ const FORGOTTEN: f64 = 1.0 / 256.0;
 
 /// Whether a batch goes to the device, by what earlier ones cost here and there.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Choice {
+pub struct Router {
     software: Cost,
     device: Cost,
     /// The shortest time that a batch was away lately, in nanoseconds.
@@ -81,7 +81,7 @@ impl Cost {
     }
 }
 
-impl Choice {
+impl Router {
     /// Whether the next batch, of so many packets, is meant for the device; now and then it is for finding out.
     pub fn choose(&mut self, packets: usize) -> bool {
         self.batches = self.batches.wrapping_add(1);
@@ -114,9 +114,9 @@ impl Choice {
     }
 }
 
-/// Which way batches of a size go, by how long earlier ones of about that size were away.
+/// How batches of a size are dispatched, by how long earlier ones of about that size were away.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ways {
+pub struct DispatchChoice {
     /// By the number of bits of a batch's size: of launches, and of a kernel that stays.
     away: [[Cost; 2]; CLASSES],
     batches: [u32; CLASSES],
@@ -125,22 +125,22 @@ pub struct Ways {
 /// Sizes of batches that are told apart.
 const CLASSES: usize = 32;
 
-impl Ways {
-    /// The way for a batch of so many packets.
-    pub fn choose(&mut self, packets: usize) -> Way {
+impl DispatchChoice {
+    /// How to dispatch a batch of so many packets.
+    pub fn choose(&mut self, packets: usize) -> Dispatch {
         let class = Self::class(packets);
         let [launch, resident] = &self.away[class];
         self.batches[class] = self.batches[class].wrapping_add(1);
         if launch.batches < TRIALS || resident.batches < TRIALS {
-            return if resident.batches < launch.batches { Way::Resident } else { Way::Launch };
+            return if resident.batches < launch.batches { Dispatch::Resident } else { Dispatch::Launch };
         }
         let is_trial = self.batches[class].is_multiple_of(ON_TRIAL);
-        if (resident.nanos < launch.nanos) != is_trial { Way::Resident } else { Way::Launch }
+        if (resident.nanos < launch.nanos) != is_trial { Dispatch::Resident } else { Dispatch::Launch }
     }
 
     /// Takes note of a batch that was away for so long.
-    pub fn observe(&mut self, packets: usize, way: Way, away: Duration) {
-        self.away[Self::class(packets)][usize::from(way == Way::Resident)].observe(packets, away);
+    pub fn observe(&mut self, packets: usize, dispatch: Dispatch, away: Duration) {
+        self.away[Self::class(packets)][usize::from(dispatch == Dispatch::Resident)].observe(packets, away);
     }
 
     fn class(packets: usize) -> usize {
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn batches_grow_while_they_are_full_and_in_time() {
-        let mut pace = Pace::new(MOST, Some(micros(50)));
+        let mut pace = BatchSizer::new(MOST, Some(micros(50)));
         pace.observe(FIRST, micros(10));
         assert_eq!(pace.size(), 2 * FIRST);
         // Half full: there is no more to be had.
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn batches_shrink_when_they_are_late_but_not_below_what_is_worth_it() {
-        let mut pace = Pace::new(MOST, Some(micros(50)));
+        let mut pace = BatchSizer::new(MOST, Some(micros(50)));
         pace.observe(FIRST, micros(51));
         assert_eq!(pace.size(), FIRST / 2);
         // A small batch that is late tells that smaller ones are needed.
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn without_a_limit_batches_grow_to_the_most() {
-        let mut pace = Pace::new(MOST, None);
+        let mut pace = BatchSizer::new(MOST, None);
         for _ in 0..20 {
             pace.observe(pace.size(), Duration::from_secs(9));
         }
@@ -201,7 +201,7 @@ mod tests {
     /// A load that takes 2 us and 10 ns a packet settles below the limit, close to half of it or above.
     #[test]
     fn a_steady_load_settles() {
-        let mut pace = Pace::new(MOST, Some(micros(50)));
+        let mut pace = BatchSizer::new(MOST, Some(micros(50)));
         let mut latency = micros(0);
         for _ in 0..100 {
             latency = Duration::from_nanos(2_000 + 10 * pace.size() as u64);
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn quiet_traffic_stays_and_much_moves() {
-        let mut choice = Choice::default();
+        let mut choice = Router::default();
         for _ in 0..TRIALS {
             // Both kinds are tried, in turns.
             assert!(choice.is_for_device(1_000));
@@ -228,35 +228,39 @@ mod tests {
     /// Small batches go to the kernel that stays and large ones by launches, if that is what takes less time; both are tried.
     #[test]
     fn each_size_goes_the_way_that_is_faster() {
-        let mut ways = Ways::default();
-        let away = |packets: usize, way| match way {
-            Way::Launch => Duration::from_nanos(20_000 + packets as u64),
-            Way::Resident => Duration::from_nanos(10_000 + 100 * packets as u64),
+        let mut dispatches = DispatchChoice::default();
+        let away = |packets: usize, dispatch| match dispatch {
+            Dispatch::Launch => Duration::from_nanos(20_000 + packets as u64),
+            Dispatch::Resident => Duration::from_nanos(10_000 + 100 * packets as u64),
         };
         let mut chosen = [[0; 2]; 2];
         for _ in 0..3_000 {
             for (number, packets) in [64, 1_000].into_iter().enumerate() {
-                let way = ways.choose(packets);
-                chosen[number][usize::from(way == Way::Resident)] += 1;
-                ways.observe(packets, way, away(packets, way));
+                let dispatch = dispatches.choose(packets);
+                chosen[number][usize::from(dispatch == Dispatch::Resident)] += 1;
+                dispatches.observe(packets, dispatch, away(packets, dispatch));
             }
         }
         let [[small_launches, small_resident], [large_launches, large_resident]] = chosen;
         assert!(small_resident > 2_900 && large_launches > 2_900, "{chosen:?}");
         assert!(small_launches >= TRIALS && large_resident >= TRIALS, "{chosen:?}");
-        // A way that becomes faster is found.
+        // A dispatch that becomes faster is found.
         let mut later = 0;
         for _ in 0..200_000 {
-            let way = ways.choose(64);
-            later += u32::from(way == Way::Launch);
-            ways.observe(64, way, if way == Way::Launch { micros(1) } else { micros(10) });
+            let dispatch = dispatches.choose(64);
+            later += u32::from(dispatch == Dispatch::Launch);
+            dispatches.observe(
+                64,
+                dispatch,
+                if dispatch == Dispatch::Launch { micros(1) } else { micros(10) },
+            );
         }
         assert!(later > 100_000, "{later}");
     }
 
     #[test]
     fn a_device_that_costs_more_than_it_saves_is_left_until_it_does_not() {
-        let mut choice = Choice::default();
+        let mut choice = Router::default();
         let mut batch = |cost_there| {
             let is_for_device = choice.choose(1_000);
             match is_for_device {

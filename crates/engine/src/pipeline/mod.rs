@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use packetloom_export::json;
 use packetloom_nf::flows::{AnyEntry, Counts, End, Ending, FlowFunction};
-use packetloom_nf::{Form, Found, Function, Logged, Prepared, Report};
+use packetloom_nf::{Form, Found, Function, FunctionSpec, Logged, Report};
 use packetloom_packet::{Batch, FlowRecord, LinkType, PacketRecord, Timestamp};
 
 pub use self::shared::Shared;
@@ -137,8 +137,8 @@ impl Pipeline {
 
     /// Takes the flows of a batch's packets as they came, whatever is rewritten later: before they meet the first of the
     /// functions that are here.
-    pub(crate) fn arrive(&mut self, batch: &Batch) {
-        self.tables.iter_mut().for_each(|tables| tables.arrive(batch));
+    pub(crate) fn extract_keys(&mut self, batch: &Batch) {
+        self.tables.iter_mut().for_each(|tables| tables.extract_keys(batch));
     }
 
     /// Forgets the flows of the first definitions of the chain, which a device keeps from now on, and what was counted of them.
@@ -165,7 +165,7 @@ impl Pipeline {
     /// # Errors
     /// Another worker failed that shares tables with this one.
     pub(crate) fn judge(&mut self, batch: &mut Batch, expiry: Option<Expiry>) -> Result<(), Error> {
-        self.arrive(batch);
+        self.extract_keys(batch);
         self.process(0..self.stages.len(), batch, expiry)
     }
 
@@ -430,7 +430,7 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    pub(crate) fn new(function: &dyn Prepared) -> Self {
+    pub(crate) fn new(function: &dyn FunctionSpec) -> Self {
         Self {
             wanted: function.records_path().is_some(),
             wall_offset: 0,

@@ -174,19 +174,19 @@ pub(crate) enum Tables {
 
 impl Tables {
     /// Takes the flows of a batch's packets as they came.
-    pub(crate) fn arrive(&mut self, batch: &Batch) {
+    pub(crate) fn extract_keys(&mut self, batch: &Batch) {
         match self {
-            Self::Own { flows, cursor } => cursor.arrive(batch, flows),
+            Self::Own { flows, cursor } => cursor.extract_keys(batch, flows),
             // When they come to the function.
             Self::OfOne { .. } => {}
-            Self::Shared(visitor) => visitor.arrive(batch),
+            Self::Shared(visitor) => visitor.extract_keys(batch),
         }
     }
 
     /// Takes the flows of a batch's packets as they come to the function that has these to itself, and has it `select` some.
     pub(crate) fn arrive_late(&mut self, batch: &Batch, select: impl FnOnce(&Batch, &mut Cursor)) {
         if let Self::OfOne { flows, cursor, .. } = self {
-            cursor.arrive_growing(batch, flows);
+            cursor.extract_keys_growing(batch, flows);
             select(batch, cursor);
         }
     }

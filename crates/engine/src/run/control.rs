@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use packetloom_io::capture::{FileReport, Findings, Truncation};
-use packetloom_io::port::{Arrivals, Egress};
+use packetloom_io::port::IngressCounts;
 
 use super::lifecycle::{Lifecycle, Runner};
 use super::{Intake, Outlet, Position};
@@ -33,7 +33,7 @@ struct Requests {
 pub enum Request {
     /// What it has counted so far.
     Counters(Counted),
-    /// To go on with the chain that [`Life::load`](super::Life::load) makes; answered when it does, or with what is wrong with that.
+    /// To go on with the chain that [`LifecycleOptions::load`](super::LifecycleOptions::load) makes; answered when it does, or with what is wrong with that.
     Reload(Answer),
     /// To save its state; answered when it is saved.
     Save(Answer),
@@ -107,7 +107,7 @@ impl Drop for Closing {
 
 /// What is known of a source beside its packets.
 pub(super) struct SourceReport {
-    arrivals: Vec<Arrivals>,
+    ingress_counts: Vec<IngressCounts>,
     truncation: Option<Truncation>,
     findings: Findings,
     files: Vec<FileReport>,
@@ -117,7 +117,7 @@ pub(super) struct SourceReport {
 impl Intake<'_> {
     pub(super) fn report(&mut self) -> Result<SourceReport, Error> {
         Ok(SourceReport {
-            arrivals: self.source.arrivals()?,
+            ingress_counts: self.source.ingress_counts()?,
             truncation: self.source.truncation().cloned(),
             findings: self.source.findings(),
             files: self.source.files(),
@@ -193,7 +193,7 @@ impl Lifecycle<'_, '_> {
             outlet.report_log(function, &mut **report);
         }
         top_flows.merge(&self.top_flows);
-        let departures = outlet.outputs.egress.as_ref().map(Egress::departures);
+        let egress_counts = outlet.outputs.egress.as_ref().map(|egress| egress.egress_counts());
         let chain: &Chain = self.chain();
         // What a function has to itself it reports.
         let named = chain.layout.definitions.iter().zip(flows).filter(|(used, _)| !used.is_own);
@@ -212,7 +212,7 @@ impl Lifecycle<'_, '_> {
             reloads: self.reloads,
             replaced: std::mem::take(&mut self.replaced),
             state,
-            interfaces: Interface::all(source.arrivals, departures),
+            interfaces: Interface::all(source.ingress_counts, egress_counts),
             written: outlet.outputs.written(),
         };
         for (name, counts) in &self.gone {

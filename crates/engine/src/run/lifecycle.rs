@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use packetloom_nf::flows::Counts;
-use packetloom_nf::{Prepared, Report, Watch};
+use packetloom_nf::{FunctionSpec, Report, Watch};
 use packetloom_packet::PortNames;
 
 use super::control::SourceReport;
@@ -26,14 +26,14 @@ use crate::{Chain, Error, Plan, State};
 
 /// What a run begins with, and what happens to it on the way.
 #[derive(Default)]
-pub struct Life<'a> {
+pub struct LifecycleOptions<'a> {
     /// State that the plan was told of: see [`Plan::restore`].
     pub restore: Option<State>,
     /// Packets of the run, in order, before each of which its chain becomes another one.
     pub reload_at: Vec<u64>,
     /// What others ask for on the way. Over interfaces packets go on while a chain is loaded that was asked for.
     pub control: Arc<Control>,
-    /// Makes the plan that is gone on with: the one for the number among [`Life::reload_at`], or the one that is asked for. Called on a
+    /// Makes the plan that is gone on with: the one for the number among [`LifecycleOptions::reload_at`], or the one that is asked for. Called on a
     /// thread of its own.
     pub load: Option<Box<Load>>,
     /// Called when the chain has become the one that was asked for.
@@ -44,7 +44,7 @@ pub struct Life<'a> {
     pub statistics: Arc<Statistics>,
 }
 
-/// See [`Life::load`]; the error is what the user is told.
+/// See [`LifecycleOptions::load`]; the error is what the user is told.
 pub type Load = dyn FnMut(Option<usize>) -> Result<Plan, String> + Send;
 
 /// See [`Saving::save`]; the error is what the user is told.
@@ -63,13 +63,13 @@ pub(super) struct Lifecycle<'p, 'a> {
     first: &'p Plan,
     /// The plan that came after it.
     latest: Option<Box<Plan>>,
-    life: Life<'a>,
+    life: LifecycleOptions<'a>,
     loader: Option<Loader>,
     /// Whether a device is used.
     is_on_device: bool,
     /// Whether packets go on while a chain is loaded that was asked for.
     goes_on: bool,
-    /// How many of [`Life::reload_at`] were met.
+    /// How many of [`LifecycleOptions::reload_at`] were met.
     met: usize,
     pub(super) begun: Instant,
     saved: Instant,
@@ -135,7 +135,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
     /// go on while a chain is loaded.
     pub(super) fn new(
         first: &'p Plan,
-        mut life: Life<'a>,
+        mut life: LifecycleOptions<'a>,
         is_on_device: bool,
         (port_names, goes_on): (Option<PortNames>, bool),
         notice: &'a mut dyn FnMut(&str),
@@ -247,7 +247,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
     }
 
     /// The plan that is next, if it is time for it, and whether it was asked for; `is_at` says whether it is that for one of
-    /// [`Life::reload_at`], unless there is one that was asked for before.
+    /// [`LifecycleOptions::reload_at`], unless there is one that was asked for before.
     fn loaded(&mut self, is_at: bool) -> Option<(Result<Box<Plan>, String>, bool)> {
         let Some(loader) = &mut self.loader else {
             // There is nothing to go on with.
@@ -426,7 +426,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
 }
 
 /// Functions by their names and their places among those of the same name.
-fn by_place(functions: &[Box<dyn Prepared>]) -> HashMap<(&'static str, usize), usize> {
+fn by_place(functions: &[Box<dyn FunctionSpec>]) -> HashMap<(&'static str, usize), usize> {
     let mut positions = HashMap::new();
     let places = functions.iter().enumerate().map(|(function, prepared)| {
         let position = positions.entry(prepared.name()).and_modify(|position| *position += 1).or_insert(0);
@@ -436,7 +436,7 @@ fn by_place(functions: &[Box<dyn Prepared>]) -> HashMap<(&'static str, usize), u
 }
 
 impl Plan {
-    /// Makes of state that was saved what the functions begin with, and tells them what of it they have to know; [`Life`] takes it. Also
+    /// Makes of state that was saved what the functions begin with, and tells them what of it they have to know; [`LifecycleOptions`] takes it. Also
     /// says what had to be left out.
     ///
     /// # Errors

@@ -56,7 +56,7 @@ impl Loader {
         self.is_loading
     }
 
-    /// Begins to load a plan, where none is being loaded: see [`Life::load`](super::Life::load).
+    /// Begins to load a plan, where none is being loaded: see [`LifecycleOptions::load`](super::LifecycleOptions::load).
     pub(super) fn begin(&mut self, number: Option<usize>) {
         if let Some(load) = self.load.take() {
             self.thread = start(load, self.port_names.clone(), Arc::clone(&self.ready));

@@ -1,7 +1,7 @@
 //! The functions' logs. The reading thread keeps them: it alone meets the packets of all workers in order of arrival, so what
 //! is logged does not depend on the number of workers.
 
-use packetloom_nf::{Log, Prepared, Report};
+use packetloom_nf::{FunctionSpec, Log, Report};
 use packetloom_packet::PacketRecord;
 
 use super::{ENCODED, Matches, Outlet};
@@ -12,7 +12,7 @@ use crate::{Error, Plan};
 pub(super) struct Logs(Vec<(Option<Box<dyn Log>>, String)>);
 
 impl Logs {
-    pub(super) fn new(functions: &[Box<dyn Prepared>]) -> Self {
+    pub(super) fn new(functions: &[Box<dyn FunctionSpec>]) -> Self {
         Self(functions.iter().map(|function| (function.log(), String::new())).collect())
     }
 }

@@ -3,7 +3,7 @@
 //! - `workers`: one worker or several; any of them does what is to be done next.
 //! - `device`: one worker or several that feed a device.
 //! - `oracle`: packet by packet through the slow forms.
-//! - [`Life`]: what happens to a run between two batches.
+//! - [`LifecycleOptions`]: what happens to a run between two batches.
 //! - `loader`: what it goes on with, made on a thread of its own.
 //! - [`Control`]: what others ask of it on the way.
 //! - [`Statistics`]: what a run has counted so far.
@@ -27,8 +27,7 @@ use std::sync::atomic::Ordering;
 use packetloom_io::capture::{CaptureWriter, Paging, PcapngWriter, Section};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
-use packetloom_io::port::Egress;
-use packetloom_io::{Polled, Source};
+use packetloom_io::{Polled, Sink, Source};
 use packetloom_packet::batch::empty_arena;
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{Batch, PortNames, Timestamp};
@@ -36,7 +35,7 @@ use packetloom_packet::{Batch, PortNames, Timestamp};
 use self::control::Closing;
 pub use self::control::{Answer, Control, Counted, Request};
 use self::lifecycle::Lifecycle;
-pub use self::lifecycle::{Life, Load, Save, Saving};
+pub use self::lifecycle::{LifecycleOptions, Load, Save, Saving};
 use self::logs::Logs;
 use self::matches::Matches;
 pub(crate) use self::reader::APART;
@@ -79,7 +78,7 @@ pub struct Io<'a> {
     /// Devices in place of those that the chain names, if there are any.
     pub devices: Vec<packetloom_device::Device>,
     /// What it begins with, and what happens to it on the way.
-    pub life: Life<'a>,
+    pub life: LifecycleOptions<'a>,
 }
 
 /// Where the results of a run go. No file appears under its name before [`Outputs::publish`] or [`Outputs::appear`].
@@ -91,8 +90,8 @@ pub struct Outputs {
     pub dropped: Option<PcapngWriter>,
     /// Where those go that rules matched.
     pub matched: Option<PcapngWriter>,
-    /// The interfaces by which they leave, inline.
-    pub egress: Option<Egress>,
+    /// Where they leave meanwhile, inline.
+    pub egress: Option<Box<dyn Sink>>,
     /// For each function, where its flow records or its log go.
     pub records: Vec<Option<Output>>,
     /// Where the caller is going to write the summary: opened before the run, so that it does not fail after it.
@@ -603,7 +602,7 @@ impl Outlet<'_> {
 
     /// Something the user should know of what was sent or written, if there is any.
     fn notice(&mut self) -> Option<String> {
-        let sent = self.outputs.egress.as_mut().and_then(Egress::notice);
+        let sent = self.outputs.egress.as_mut().and_then(|egress| egress.notice());
         sent.or_else(|| self.outputs.notice())
     }
 

@@ -161,7 +161,7 @@ impl SlowChain {
                     let mut find = |part: Part| {
                         let found = &mut found[part.definition];
                         if let (true, Ok(ip)) = (part.is_first, &ip) {
-                            *found = flows[part.definition].touch(ip, packet.nanos);
+                            *found = flows[part.definition].find_or_insert(ip, packet.nanos);
                         }
                         *found
                     };

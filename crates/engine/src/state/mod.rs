@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::mem;
 
 use packetloom_nf::flows::{By, Counts, FUNCTIONS, V4, V6, header_words};
-use packetloom_nf::{Form, Prepared, summary};
+use packetloom_nf::{Form, FunctionSpec, summary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -250,7 +250,7 @@ struct Part {
 }
 
 /// The parts of the entries of a definition, in their order.
-fn parts(functions: &[Box<dyn Prepared>], layout: &Layout, definition: usize) -> Vec<Part> {
+fn parts(functions: &[Box<dyn FunctionSpec>], layout: &Layout, definition: usize) -> Vec<Part> {
     let mut positions = HashMap::new();
     let part = |&(function, words): &(usize, usize)| {
         let nf = functions[function].name();
@@ -278,7 +278,7 @@ pub(crate) fn places_of_state(chain: &Chain, function: usize) -> Vec<(&str, usiz
 impl State {
     /// What the tables of a chain hold, definition by definition.
     pub(crate) fn of(
-        functions: &[Box<dyn Prepared>],
+        functions: &[Box<dyn FunctionSpec>],
         layout: &Layout,
         held: impl IntoIterator<Item = ([Vec<u64>; 2], Counts)>,
     ) -> Self {
@@ -339,7 +339,7 @@ impl State {
     /// What numbers stand for is not what a function expects.
     pub(crate) fn fit(
         mut self,
-        functions: &mut [Box<dyn Prepared>],
+        functions: &mut [Box<dyn FunctionSpec>],
         layout: &Layout,
         goes_on: impl Fn(usize) -> bool,
     ) -> Result<(Self, Vec<String>), String> {

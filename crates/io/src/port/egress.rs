@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use packetloom_packet::{Batch, Offload};
 
+use crate::Sink;
+
 use super::{Outgoing, SendStatistics, Sender, Stop, restart_partial};
 
 /// Frames that are handed to a port at a time.
@@ -20,7 +22,7 @@ const PATIENCE: Duration = Duration::from_millis(1);
 /// What became of frames that were to leave by an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Departures {
+pub struct EgressCounts {
     /// What was sent, and what the kernel refused for ever.
     pub counts: SendStatistics,
     /// Frames that were not sent: the interface had no room, or the other end of its link is down.
@@ -35,7 +37,7 @@ pub struct Departures {
     pub failed: u64,
 }
 
-impl Departures {
+impl EgressCounts {
     /// Frames that were not sent, by reason.
     pub fn not_sent(&self) -> [(&'static str, u64); 6] {
         [
@@ -63,7 +65,7 @@ pub struct Egress {
 #[derive(Debug)]
 struct Exit {
     sender: Sender,
-    departures: Departures,
+    egress_counts: EgressCounts,
     /// Whether the last frames were not taken: then the next ones do not wait.
     is_stuck: bool,
 }
@@ -80,13 +82,14 @@ struct Picked {
 impl Egress {
     /// By these interfaces; the number of each in batches is its place.
     pub fn new(senders: Vec<Sender>) -> Self {
-        let exit = |sender| Exit { sender, departures: Departures::default(), is_stuck: false };
+        let exit = |sender| Exit { sender, egress_counts: EgressCounts::default(), is_stuck: false };
         let exits = senders.into_iter().map(exit).collect();
         Self { exits, group: Vec::with_capacity(GROUP), copies: Vec::new(), notices: VecDeque::new() }
     }
+}
 
-    /// Sends the frames of a batch whose verdict is to pass, in order, with their rewrites. Frames that cannot be sent are counted.
-    pub fn send_passed(&mut self, batch: &Batch) {
+impl Sink for Egress {
+    fn send_passed(&mut self, batch: &Batch) {
         let Self { exits, group, copies, notices } = self;
         for (exit, number) in exits.iter_mut().zip(0u16..) {
             let passed = batch.verdicts().iter().zip(batch.egress()).enumerate();
@@ -104,15 +107,14 @@ impl Egress {
         }
     }
 
-    /// Something the user should know, if there is any.
-    pub fn notice(&mut self) -> Option<String> {
+    fn notice(&mut self) -> Option<String> {
         self.notices.pop_front()
     }
 
-    /// What became of the frames for each of the interfaces.
-    pub fn departures(&self) -> Vec<Departures> {
-        let departures = |exit: &Exit| Departures { counts: exit.sender.statistics(), ..exit.departures };
-        self.exits.iter().map(departures).collect()
+    fn egress_counts(&self) -> Vec<EgressCounts> {
+        let egress_counts =
+            |exit: &Exit| EgressCounts { counts: exit.sender.statistics(), ..exit.egress_counts };
+        self.exits.iter().map(egress_counts).collect()
     }
 }
 
@@ -145,7 +147,7 @@ impl Exit {
             };
             // Nobody else looks at the segments that they are cut into.
             if picked.offload.is_giant() && picked.offload.longest_segment(bytes) > longest {
-                self.departures.long_segments += 1;
+                self.egress_counts.long_segments += 1;
                 continue;
             }
             frames[count] = Outgoing { bytes, offload: picked.offload };
@@ -157,10 +159,10 @@ impl Exit {
             let sent = match self.sender.send(rest) {
                 Ok(sent) => sent,
                 Err(error) => {
-                    if self.departures.failed == 0 {
+                    if self.egress_counts.failed == 0 {
                         notices.push_back(error.to_string());
                     }
-                    self.departures.failed += 1;
+                    self.egress_counts.failed += 1;
                     rest = &rest[1..];
                     continue;
                 }
@@ -178,9 +180,9 @@ impl Exit {
             self.is_stuck = true;
             let left = rest.len() as u64;
             match stop {
-                Stop::Busy => self.departures.no_room += left,
-                Stop::Down => self.departures.down += left,
-                Stop::Gone => self.departures.gone += left,
+                Stop::Busy => self.egress_counts.no_room += left,
+                Stop::Down => self.egress_counts.down += left,
+                Stop::Gone => self.egress_counts.gone += left,
             }
             return;
         }

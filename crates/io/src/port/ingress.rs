@@ -22,7 +22,7 @@ const EVENTS_EVERY: Duration = Duration::from_millis(50);
 
 /// What came in by an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrivals {
+pub struct IngressCounts {
     /// Name of the interface.
     pub interface: String,
     /// How the kernel hands over its frames.
@@ -33,7 +33,7 @@ pub struct Arrivals {
     pub counts: Statistics,
 }
 
-impl Arrivals {
+impl IngressCounts {
     /// Frames that lie in the rings and were not received.
     pub fn unread(&self) -> u64 {
         let Statistics { arrived, received, dropped, outgoing, oversized, unsound, .. } = self.counts;
@@ -244,16 +244,16 @@ impl Source for Ingress {
         self.notices.pop_front()
     }
 
-    fn arrivals(&mut self) -> Result<Vec<Arrivals>, Error> {
-        let arrivals = |port: &mut Port| {
-            Ok(Arrivals {
+    fn ingress_counts(&mut self) -> Result<Vec<IngressCounts>, Error> {
+        let ingress_counts = |port: &mut Port| {
+            Ok(IngressCounts {
                 counts: port.statistics()?,
                 interface: port.interface().to_owned(),
                 backend: port.backend(),
                 backend_reason: port.backend_reason().map(str::to_owned),
             })
         };
-        self.ports.iter_mut().map(arrivals).collect()
+        self.ports.iter_mut().map(ingress_counts).collect()
     }
 }
 

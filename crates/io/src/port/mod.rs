@@ -43,9 +43,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 pub use checksum::{ChecksumOutside, complete_checksum, restart_partial};
-pub use egress::{Departures, Egress};
+pub use egress::{Egress, EgressCounts};
 pub use guard::Guard;
-pub use ingress::{Arrivals, Ingress};
+pub use ingress::{Ingress, IngressCounts};
 pub use interface::{
     Backend, Mode, Options, Outgoing, Port, PortBackend, PortState, Received, SendStatistics, Sender, Sent,
     Statistics, Stop,

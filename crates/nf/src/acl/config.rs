@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::{Acl, Admits, List, LogSettings, Settings};
 use crate::connections::TimeoutsConfig;
 use crate::units::{Bounded, Rate};
-use crate::{Context, Error, Prepared};
+use crate::{Context, Error, FunctionSpec};
 
 /// Ordered rules, the first that matches decides.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -137,7 +137,7 @@ impl From<Classifier> for Kind {
 impl crate::Config for Config {
     const NAME: &'static str = "acl";
 
-    fn prepare(mut self, context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
+    fn prepare(mut self, context: &Context<'_>) -> Result<Box<dyn FunctionSpec>, Error> {
         let path = context.resolve(&self.rules);
         if input::is_standard(&path) {
             return Err(Error::Invalid(

@@ -48,7 +48,7 @@ pub use config::{Config, DefaultAction, FormatName, LogBurst};
 use log::{LogCounts, LogSettings};
 
 use crate::connections::{Connection, TimeoutsConfig};
-use crate::{Error, Form, Function, Log, Offload, Oracle, Prepared, Report, Standalone, Watch, summary};
+use crate::{Error, Form, Function, FunctionSpec, Log, Offload, Oracle, Report, Standalone, Watch, summary};
 
 /// Rules that were read and indexed.
 #[derive(Debug)]
@@ -207,13 +207,13 @@ impl Acl {
     }
 }
 
-impl Prepared for Acl {
+impl FunctionSpec for Acl {
     fn name(&self) -> &'static str {
         "acl"
     }
 
     /// Where rules change, packets of the run decide when, which a new run would begin to count again.
-    fn resume(&mut self, old: &dyn Prepared) -> bool {
+    fn resume(&mut self, old: &dyn FunctionSpec) -> bool {
         let Some(old) = (old as &dyn Any).downcast_ref::<Self>() else { return false };
         let is_same = self.changes.is_none()
             && old.changes.is_none()

@@ -15,16 +15,16 @@ use super::states::AclStates;
 use super::{Acl, Admits, Admitted, List, live, oracle};
 use crate::connections::{self, Arrival, Class, Connection, Signal, Tracker};
 use crate::flows::{
-    By, Crowd, FlowFunction, FlowOracle, Flows, Keeps, Kernel, KernelSpec, KeyAt, StateAt, Transport, Visit,
-    state_words,
+    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, Flows, KernelSpec, KeyAt, StateAt, StateSpec,
+    Transport, Visit, state_words,
 };
 use crate::units::Span;
 use crate::{Found, Logged, PerFlow, Records, Report};
 
 impl PerFlow for Acl {
-    fn keeps(&self) -> Keeps {
+    fn keeps(&self) -> StateSpec {
         let flows = self.list.settings.admits.flows.clone();
-        Keeps { flows, by: &[By::Connection], words: state_words::<Connection>() }
+        StateSpec { flows, by: &[By::Connection], words: state_words::<Connection>() }
     }
 
     fn min_timeout(&self) -> Option<Span> {
@@ -45,16 +45,16 @@ impl PerFlow for Acl {
         Box::new(oracle::AclOracle::new(self.list.clone(), self.changes.clone()))
     }
 
-    fn kernel(&self) -> Option<Kernel> {
+    fn kernel(&self) -> Option<DeviceKernel> {
         if self.list.is_contextual {
             return None;
         }
         let Admits { timeouts, loose, .. } = &self.list.settings.admits;
-        Some(Kernel::new(KernelSpec {
+        Some(DeviceKernel::new(KernelSpec {
             name: "acl",
             texts: &[connections::KERNEL, ("acl", include_str!("acl.kernel.c"))],
             words: state_words::<Connection>(),
-            crowd: Crowd::Serial,
+            flow_group: FlowGroup::Serial,
             parameters: Tracker::new(timeouts, *loose).parameters(),
             counters: (4, 0),
             dscps: false,

@@ -13,7 +13,7 @@ use super::{Acl, Config};
 use crate::batch::{Captured, fill};
 use crate::frames::{Fragment, Packet, Transport, ethernet};
 use crate::registry::Registration;
-use crate::{Context, Error, Function, Logged, Oracle, Prepared, Standalone};
+use crate::{Context, Error, Function, FunctionSpec, Logged, Oracle, Standalone};
 
 fn rules(text: &str) -> Reading {
     read_rules("f", &mut text.as_bytes(), &Options::default()).expect("good rules")
@@ -456,7 +456,11 @@ fn only_the_busiest_rules_are_shown_to_people() {
 }
 
 /// Prepares `acl` from keys of a chain file in a folder.
-fn prepare(keys: &str, folder: &std::path::Path, ignore_flags: bool) -> Result<Box<dyn Prepared>, String> {
+fn prepare(
+    keys: &str,
+    folder: &std::path::Path,
+    ignore_flags: bool,
+) -> Result<Box<dyn FunctionSpec>, String> {
     let keys = toml::de::ValueDeserializer::parse(keys).expect("good TOML");
     let function = Registration::by_name("acl").expect("a function that is registered");
     let prepare = (function.parse)(keys).map_err(|error| error.message().to_owned())?;

@@ -140,19 +140,19 @@ FUNCTION u32 balancer_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packe
   return balancer_send(packet, chosen, parameters);
 }
 
-FUNCTION u32 balancer_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
+FUNCTION u32 balancer_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
                             MORE more) {
-  if (crowd->is_new) {
-    if (team_item(crowd->team) == crowd->first) {
-      crowd->state[0] = balancer_begin(packet, parameters, more);
+  if (group->is_new) {
+    if (team_item(group->team) == group->first) {
+      group->state[0] = balancer_begin(packet, parameters, more);
     }
-    team_sync(crowd->team);
+    team_sync(group->team);
   }
-  u64 state = crowd->state[0];
+  u64 state = group->state[0];
   u32 takes = passes && balancer_takes(state, packet);
   u64 bytes;
-  u64 packets = crowd_count(crowd, packet, takes, &bytes);
-  if (packets && team_item(crowd->team) == 0) {
+  u64 packets = flow_group_count(group, packet, takes, &bytes);
+  if (packets && team_item(group->team) == 0) {
     add_more(&more[((u32)state - 1) * 3], packets);
     add_more(&more[((u32)state - 1) * 3 + 1], bytes);
   }
@@ -160,18 +160,18 @@ FUNCTION u32 balancer_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pa
 }
 
 /* A flow that has its backend keeps it: what packets do depends on them alone. Those of SCTP may not pass. Their IP version. */
-FUNCTION u32 balancer_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
-                              GLOBAL const u32 *parameters, GLOBAL u64 *outline) {
-  if (team_item(crowd->team) == crowd->first) {
-    outline[0] = packet->is_v6;
+FUNCTION u32 balancer_summarize(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
+                              GLOBAL const u32 *parameters, GLOBAL u64 *summary) {
+  if (team_item(group->team) == group->first) {
+    summary[0] = packet->is_v6;
   }
-  return !team_any(crowd->meeting, crowd->team, is_member && (packet->rest & 0xff) == PROTOCOL_SCTP);
+  return !team_any(group->meeting, group->team, is_member && (packet->rest & 0xff) == PROTOCOL_SCTP);
 }
 
-FUNCTION u32 balancer_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *outline,
+FUNCTION u32 balancer_apply(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *summary,
                              PRIVATE u64 *dropped) {
   u32 chosen = (u32)state[0];
-  return !chosen || balancer_backend(chosen, parameters)[5] == outline[0];
+  return !chosen || balancer_backend(chosen, parameters)[5] == summary[0];
 }
 
 PASSES_WITHOUT(balancer)

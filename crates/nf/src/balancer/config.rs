@@ -11,7 +11,7 @@ use super::returns::Returns;
 use super::services::{Backend, Front, Services};
 use super::{Balancer, maglev};
 use crate::units::Bounded;
-use crate::{Context, Error, Prepared};
+use crate::{Context, Error, FunctionSpec};
 
 /// Flows to services spread over backends.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -86,7 +86,7 @@ impl Config {
 impl crate::Config for Config {
     const NAME: &'static str = "balancer";
 
-    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
+    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn FunctionSpec>, Error> {
         let mut services = Services::new(self.seed);
         if self.services.is_empty() {
             return Err(Error::Invalid("no services; expected one or more: [[chain.services]]".into()));

@@ -123,11 +123,11 @@ impl FlowFunction for BalancerCpu {
         let Self { at, services, targets, opened, returning, others } = self;
         let begin = |mut packet: Seen<'_, '_>, chosen: &mut Chosen| {
             if let Some(standing) = services.look_for(&packet.headers().key()) {
-                services.bring(standing);
+                services.prefetch(standing);
                 *chosen = Chosen::choosing(standing, packet.from_a);
             }
         };
-        flows.each_begun(*at, batch, begin, |mut packet, chosen| {
+        flows.for_each_initialized(*at, batch, begin, |mut packet, chosen| {
             let number = loop {
                 // While a backend is chosen it is neither.
                 let is_to_service = u32::from(packet.from_a) == chosen.client_is_a;

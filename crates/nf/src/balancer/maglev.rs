@@ -95,7 +95,7 @@ impl Maglev {
 
     /// Brings an entry into the cache.
     #[inline]
-    pub fn bring(&self, entry: u32) {
+    pub fn prefetch(&self, entry: u32) {
         match &self.table {
             Table::Bytes(table) => prefetch_at(table, entry as usize),
             Table::Words(table) => prefetch_at(table, entry as usize),

@@ -35,9 +35,11 @@ use serde_json::json;
 pub use self::config::{Config, Port, Service, ServiceBackend, TableSize, Weight};
 use self::returns::Returns;
 use self::services::{Named, Services};
-use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, state_words};
+use crate::flows::{
+    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, KernelSpec, StateAt, StateSpec, state_words,
+};
 use crate::summary::{self, Volume};
-use crate::{Form, PerFlow, Prepared, Report};
+use crate::{Form, FunctionSpec, PerFlow, Report};
 
 /// A balancer ready to run.
 #[derive(Clone, Debug)]
@@ -50,12 +52,12 @@ pub struct Balancer {
     old: Vec<(Named, Option<u32>)>,
 }
 
-impl Prepared for Balancer {
+impl FunctionSpec for Balancer {
     fn name(&self) -> &'static str {
         "balancer"
     }
 
-    fn resume(&mut self, old: &dyn Prepared) -> bool {
+    fn resume(&mut self, old: &dyn FunctionSpec) -> bool {
         let Some(old) = (old as &dyn Any).downcast_ref::<Self>() else { return false };
         let is_same = self.flows == old.flows
             && self.services.configured() == old.services.configured()
@@ -122,8 +124,8 @@ impl Prepared for Balancer {
 }
 
 impl PerFlow for Balancer {
-    fn keeps(&self) -> Keeps {
-        Keeps { flows: self.flows.clone(), by: &[By::FiveTuple], words: state_words::<cpu::Chosen>() }
+    fn keeps(&self) -> StateSpec {
+        StateSpec { flows: self.flows.clone(), by: &[By::FiveTuple], words: state_words::<cpu::Chosen>() }
     }
 
     fn legend(&self) -> serde_json::Value {
@@ -138,16 +140,16 @@ impl PerFlow for Balancer {
         Box::new(oracle::BalancerOracle::new(self.services.clone(), self.returns.is_some()))
     }
 
-    fn kernel(&self) -> Option<Kernel> {
+    fn kernel(&self) -> Option<DeviceKernel> {
         let texts = &[("balancer", include_str!("balancer.kernel.c"))];
         let each = if self.returns.is_some() { 5 } else { 3 };
         let counters = (1, each * self.services.backends().len());
         let words = state_words::<cpu::Chosen>();
-        Some(Kernel::new(KernelSpec {
+        Some(DeviceKernel::new(KernelSpec {
             name: "balancer",
             texts,
             words,
-            crowd: Crowd::Outlined(1),
+            flow_group: FlowGroup::Summarized(1),
             parameters: self.services.parameters(self.returns.as_deref()),
             counters,
             dscps: false,

@@ -230,8 +230,8 @@ impl Services {
 
     /// Brings what stands there into the cache.
     #[inline]
-    pub(super) fn bring(&self, Standing { service, entry }: Standing) {
-        self.services[service as usize].table.bring(entry);
+    pub(super) fn prefetch(&self, Standing { service, entry }: Standing) {
+        self.services[service as usize].table.prefetch(entry);
     }
 
     /// The number of the backend that stands there.

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use crate::registry::Registration;
-use crate::{Context, Form, Prepared};
+use crate::{Context, Form, FunctionSpec};
 
 /// Prepares `balancer` from keys of a chain file.
-fn prepare(keys: &str) -> Result<Box<dyn Prepared>, String> {
+fn prepare(keys: &str) -> Result<Box<dyn FunctionSpec>, String> {
     let keys = format!("{{ {keys} }}");
     let keys = toml::de::ValueDeserializer::parse(&keys).expect("good TOML");
     let function = Registration::by_name("balancer").expect("a function that is registered");

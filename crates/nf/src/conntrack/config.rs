@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::Conntrack;
 use crate::connections::TimeoutsConfig;
-use crate::{Context, Error, Prepared};
+use crate::{Context, Error, FunctionSpec};
 
 /// The state of connections; packets that belong to none and cannot open one are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -36,7 +36,7 @@ pub enum Invalid {
 impl crate::Config for Config {
     const NAME: &'static str = "conntrack";
 
-    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
+    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn FunctionSpec>, Error> {
         Ok(Box::new(Conntrack { config: self }))
     }
 }

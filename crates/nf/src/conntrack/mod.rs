@@ -24,10 +24,12 @@ use serde_json::Value;
 
 pub use self::config::{Config, Invalid};
 use crate::connections::{Class, Connection, State, Tracker};
-use crate::flows::{By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, state_words};
+use crate::flows::{
+    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, KernelSpec, StateAt, StateSpec, state_words,
+};
 use crate::summary::{self, Volume};
 use crate::units::Span;
-use crate::{Form, PerFlow, Prepared, Report, connections, is_equal};
+use crate::{Form, FunctionSpec, PerFlow, Report, connections, is_equal};
 
 /// A connection tracker ready to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,12 +46,12 @@ impl Invalid {
     }
 }
 
-impl Prepared for Conntrack {
+impl FunctionSpec for Conntrack {
     fn name(&self) -> &'static str {
         "conntrack"
     }
 
-    fn resume(&mut self, old: &dyn Prepared) -> bool {
+    fn resume(&mut self, old: &dyn FunctionSpec) -> bool {
         is_equal(self, old)
     }
 
@@ -73,9 +75,9 @@ impl Prepared for Conntrack {
 }
 
 impl PerFlow for Conntrack {
-    fn keeps(&self) -> Keeps {
+    fn keeps(&self) -> StateSpec {
         let words = state_words::<Connection>();
-        Keeps { flows: self.config.flows.clone(), by: &[By::Connection], words }
+        StateSpec { flows: self.config.flows.clone(), by: &[By::Connection], words }
     }
 
     fn min_timeout(&self) -> Option<Span> {
@@ -90,16 +92,16 @@ impl PerFlow for Conntrack {
         Box::new(oracle::ConntrackOracle::new(self.config.clone()))
     }
 
-    fn kernel(&self) -> Option<Kernel> {
+    fn kernel(&self) -> Option<DeviceKernel> {
         let texts = &[connections::KERNEL, ("conntrack", include_str!("conntrack.kernel.c"))];
         let Config { timeouts, loose, invalid, .. } = &self.config;
         let mut parameters = Tracker::new(timeouts, *loose).parameters();
         parameters.push(invalid.verdict().code().into());
-        Some(Kernel::new(KernelSpec {
+        Some(DeviceKernel::new(KernelSpec {
             name: "conntrack",
             texts,
             words: state_words::<Connection>(),
-            crowd: Crowd::Serial,
+            flow_group: FlowGroup::Serial,
             parameters,
             counters: (0, 2 * KINDS.len() + PROTOCOLS.len() + State::COUNT),
             dscps: false,

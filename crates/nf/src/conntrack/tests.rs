@@ -7,7 +7,7 @@ use crate::Config as _;
 use crate::Context;
 use std::path::Path;
 
-fn prepare(keys: &str) -> Result<Box<dyn Prepared>, String> {
+fn prepare(keys: &str) -> Result<Box<dyn FunctionSpec>, String> {
     let config: Config = toml::from_str(keys).map_err(|error| error.message().to_owned())?;
     let context = Context { folder: Path::new(""), ignore_flags: false };
     config.prepare(&context).map_err(|error| error.to_string())

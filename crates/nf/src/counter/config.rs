@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Counter;
-use crate::{Context, Error, Prepared};
+use crate::{Context, Error, FunctionSpec};
 
 /// Packets and bytes of each flow.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -18,7 +18,7 @@ pub struct Config {
 impl crate::Config for Config {
     const NAME: &'static str = "counter";
 
-    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
+    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn FunctionSpec>, Error> {
         Ok(Box::new(Counter { flows: self.flows }))
     }
 }

@@ -8,13 +8,13 @@ FUNCTION u32 counter_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet
   return VERDICT_PASS;
 }
 
-FUNCTION u32 counter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
+FUNCTION u32 counter_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
                            MORE more) {
   u64 bytes;
-  u64 packets = crowd_count(crowd, packet, passes, &bytes);
-  if (team_item(crowd->team) == 0) {
-    crowd->state[0] += packets;
-    crowd->state[1] += bytes;
+  u64 packets = flow_group_count(group, packet, passes, &bytes);
+  if (team_item(group->team) == 0) {
+    group->state[0] += packets;
+    group->state[1] += bytes;
     totals[0] += packets;
     totals[1] += bytes;
   }
@@ -22,24 +22,24 @@ FUNCTION u32 counter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pas
 }
 
 /* Packets, bytes, and bytes of each packet if all have as many, or 0. */
-FUNCTION u32 counter_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
-                             GLOBAL const u32 *parameters, GLOBAL u64 *outline) {
+FUNCTION u32 counter_summarize(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
+                             GLOBAL const u32 *parameters, GLOBAL u64 *summary) {
   u64 bytes;
-  u64 packets = crowd_count(crowd, packet, is_member, &bytes);
-  u32 are_even = !team_any(crowd->meeting, crowd->team, is_member && packet->bytes * packets != bytes);
-  if (team_item(crowd->team) == 0) {
-    outline[0] = packets;
-    outline[1] = bytes;
-    outline[2] = are_even ? bytes / packets : 0;
+  u64 packets = flow_group_count(group, packet, is_member, &bytes);
+  u32 are_even = !team_any(group->meeting, group->team, is_member && packet->bytes * packets != bytes);
+  if (team_item(group->team) == 0) {
+    summary[0] = packets;
+    summary[1] = bytes;
+    summary[2] = are_even ? bytes / packets : 0;
   }
   return 1;
 }
 
-FUNCTION u32 counter_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *outline,
+FUNCTION u32 counter_apply(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *summary,
                             PRIVATE u64 *dropped) {
-  state[0] += outline[0] - *dropped;
-  state[1] += outline[1] - *dropped * outline[2];
-  return !*dropped || outline[2];
+  state[0] += summary[0] - *dropped;
+  state[1] += summary[1] - *dropped * summary[2];
+  return !*dropped || summary[2];
 }
 
 PASSES_WITHOUT(counter)

@@ -16,10 +16,10 @@ use serde::Serialize;
 
 pub use self::config::Config;
 use crate::flows::{
-    By, Crowd, FlowFunction, FlowName, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, Top, adopt_counts,
-    state_words,
+    By, DeviceKernel, FlowFunction, FlowGroup, FlowName, FlowOracle, KernelSpec, StateAt, StateSpec, Top,
+    adopt_counts, state_words,
 };
-use crate::{Form, PerFlow, Prepared, Report, is_equal, summary};
+use crate::{Form, FunctionSpec, PerFlow, Report, is_equal, summary};
 
 /// A counter ready to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,12 +37,12 @@ pub struct Counted {
     pub bytes: u64,
 }
 
-impl Prepared for Counter {
+impl FunctionSpec for Counter {
     fn name(&self) -> &'static str {
         "counter"
     }
 
-    fn resume(&mut self, old: &dyn Prepared) -> bool {
+    fn resume(&mut self, old: &dyn FunctionSpec) -> bool {
         is_equal(self, old)
     }
 
@@ -60,9 +60,9 @@ impl Prepared for Counter {
 }
 
 impl PerFlow for Counter {
-    fn keeps(&self) -> Keeps {
+    fn keeps(&self) -> StateSpec {
         let by = &[By::FiveTuple, By::Source, By::Initiator, By::Connection];
-        Keeps { flows: self.flows.clone(), by, words: state_words::<Counted>() }
+        StateSpec { flows: self.flows.clone(), by, words: state_words::<Counted>() }
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
@@ -73,14 +73,14 @@ impl PerFlow for Counter {
         Box::new(oracle::CounterOracle::default())
     }
 
-    fn kernel(&self) -> Option<Kernel> {
+    fn kernel(&self) -> Option<DeviceKernel> {
         let texts = &[("counter", include_str!("counter.kernel.c"))];
         let words = state_words::<Counted>();
-        Some(Kernel::new(KernelSpec {
+        Some(DeviceKernel::new(KernelSpec {
             name: "counter",
             texts,
             words,
-            crowd: Crowd::Outlined(3),
+            flow_group: FlowGroup::Summarized(3),
             parameters: Vec::new(),
             counters: (2, 0),
             dscps: false,

@@ -8,10 +8,10 @@ use bytemuck::Zeroable;
 use packetloom_packet::batch::{Columns, Keys};
 use packetloom_packet::{Batch, DropReason, FrameRef, Verdict};
 use packetloom_simd::Isa;
-use packetloom_table::states::{Begun, EntriesMut, Hashed, Hasher, Key, NO_SLOT, StateAt, States};
+use packetloom_table::states::{EntriesMut, Hashed, Hasher, Initialized, Key, NO_SLOT, StateAt, States};
 
-use super::arrivals::{Arrive, FlowOf, Relation, Touched, V4, V6};
 use super::config::connection;
+use super::flow_keys::{ExtractFlowKeys, FlowKeys, Lookup, Relation, V4, V6};
 use super::{By, Flows, Role, Seen, WhenFull};
 
 /// Packets that all functions judge before the next ones are looked up: enough that calls cost little, few enough that their entries
@@ -41,7 +41,7 @@ pub(super) struct Family<const W: usize> {
     isa: Isa,
     hasher: Hasher,
     /// Packets of the batch, in order: those that came; once looked up, those of them that passed before and have an entry.
-    pub(super) touched: Vec<Touched>,
+    pub(super) lookups: Vec<Lookup>,
     /// Those of them that are being judged. Before them lie those that were, so many of them, without what functions left out; what is
     /// between is nothing any more, and what is behind is not looked up yet.
     piece: Range<usize>,
@@ -54,13 +54,13 @@ pub(super) struct Family<const W: usize> {
     has_others: bool,
     /// Those that are being judged whose entries may be new, from the first of the piece on; functions that had state in all other
     /// entries when they were looked up.
-    fresh: Vec<u32>,
-    begun: Begun,
+    inserted: Vec<u32>,
+    initialized: Initialized,
     /// Functions that had state in all entries of the batch's packets that were looked up so far: what is known of them when they come by
     /// again.
-    begun_before: Begun,
+    initialized_before: Initialized,
     /// Those that have no entry: members for which there was no room, and others.
-    without: Vec<Touched>,
+    without: Vec<Lookup>,
     /// The first of them that is being judged.
     without_from: usize,
 }
@@ -70,24 +70,24 @@ impl<const W: usize> Family<W> {
         Self {
             isa: Isa::detect(),
             hasher: states.hasher(),
-            touched: Vec::new(),
+            lookups: Vec::new(),
             piece: 0..0,
             judged: 0,
             flows: Vec::new(),
             relations: Vec::new(),
             has_others: false,
-            fresh: Vec::new(),
-            begun: Begun::default(),
-            begun_before: Begun::default(),
+            inserted: Vec::new(),
+            initialized: Initialized::default(),
+            initialized_before: Initialized::default(),
             without: Vec::new(),
             without_from: 0,
         }
     }
 
-    fn arrive<K: FlowOf<W>>(&mut self, by: By, keys: &Keys<K>, batch: &Batch) {
+    fn extract_keys<K: FlowKeys<W>>(&mut self, by: By, keys: &Keys<K>, batch: &Batch) {
         self.without.clear();
         self.has_others = false;
-        self.begun_before = Begun::ALL;
+        self.initialized_before = Initialized::ALL;
         let member = |(key, from_a)| (key, Relation::member(from_a));
         let frames = batch.frames();
         match by {
@@ -101,7 +101,7 @@ impl<const W: usize> Family<W> {
                 self.arrive_by(keys, frames, |key, frame| {
                     key.connection(|key| connection(&key, batch, frame as usize))
                 });
-                self.has_others = !self.touched.iter().all(Touched::is_member);
+                self.has_others = !self.lookups.iter().all(Lookup::is_member);
             }
         }
         self.begin();
@@ -114,17 +114,17 @@ impl<const W: usize> Family<W> {
         frames: &[FrameRef],
         flow: F,
     ) {
-        let Self { isa, hasher, relations, flows, touched, .. } = self;
+        let Self { isa, hasher, relations, flows, lookups, .. } = self;
         relations.resize(keys.keys.len(), Relation::member(true));
         flows.resize(keys.keys.len(), Hashed { key: [0; W], hash: 0 });
-        touched.resize(keys.keys.len(), Touched::zeroed());
-        isa.run(Arrive { keys, frames, hasher: *hasher, flow, flows, relations, touched });
+        lookups.resize(keys.keys.len(), Lookup::zeroed());
+        isa.run(ExtractFlowKeys { keys, frames, hasher: *hasher, flow, flows, relations, lookups });
     }
 
     /// Takes packets, and their flows, in place of those that there were.
-    pub(super) fn take(&mut self, packets: &[Touched], flows: &[Hashed<W>]) {
-        self.touched.clear();
-        self.touched.extend_from_slice(packets);
+    pub(super) fn take(&mut self, packets: &[Lookup], flows: &[Hashed<W>]) {
+        self.lookups.clear();
+        self.lookups.extend_from_slice(packets);
         self.flows.clear();
         self.flows.extend_from_slice(flows);
         self.without.clear();
@@ -135,32 +135,32 @@ impl<const W: usize> Family<W> {
         self.retain_if(|packet| packet.passes(verdicts));
     }
 
-    fn retain_if(&mut self, keeps: impl Fn(&Touched) -> bool) {
-        let mut kept = self.touched.iter().map(&keeps);
+    fn retain_if(&mut self, keeps: impl Fn(&Lookup) -> bool) {
+        let mut kept = self.lookups.iter().map(&keeps);
         self.flows.retain(|_| kept.next() == Some(true));
-        self.touched.retain(keeps);
+        self.lookups.retain(keeps);
     }
 
     /// All packets that there are will be judged.
     pub(super) fn begin(&mut self) {
-        (self.piece, self.judged) = (0..self.touched.len(), 0);
-        self.fresh.clear();
-        self.begun = self.begun_before;
+        (self.piece, self.judged) = (0..self.lookups.len(), 0);
+        self.inserted.clear();
+        self.initialized = self.initialized_before;
         self.without_from = 0;
     }
 
     /// The piece that begins with a packet.
     fn piece_from(&self, from: usize) -> Range<usize> {
-        let all = self.touched.len();
+        let all = self.lookups.len();
         from.min(all)..(from + PIECE).min(all)
     }
 
     /// Asks for the entries of a piece.
-    fn ask(&mut self, states: &mut States<W>, from: usize) {
+    fn prefetch_entries(&mut self, states: &mut States<W>, from: usize) {
         let piece = self.piece_from(from);
         // Mostly packets are of one IP version.
         if !piece.is_empty() {
-            states.ask(&self.flows[piece.clone()], &mut self.touched[piece]);
+            states.prefetch_entries(&self.flows[piece.clone()], &mut self.lookups[piece]);
         }
     }
 
@@ -172,99 +172,99 @@ impl<const W: usize> Family<W> {
 
     /// The packets that are being judged, if there are any, and the table's entries.
     #[inline]
-    fn present<'a>(&'a self, states: &'a mut States<W>) -> Option<(&'a [Touched], EntriesMut<'a>)> {
-        let touched = &self.touched[self.piece.clone()];
-        if touched.is_empty() { None } else { Some((touched, states.entries())) }
+    fn present<'a>(&'a self, states: &'a mut States<W>) -> Option<(&'a [Lookup], EntriesMut<'a>)> {
+        let lookups = &self.lookups[self.piece.clone()];
+        if lookups.is_empty() { None } else { Some((lookups, states.entries())) }
     }
 
     /// These were judged.
     fn end_piece(&mut self) {
-        let Self { touched, piece, judged, .. } = self;
+        let Self { lookups, piece, judged, .. } = self;
         if *judged < piece.start {
-            touched.copy_within(piece.clone(), *judged);
+            lookups.copy_within(piece.clone(), *judged);
         }
         *judged += piece.len();
     }
 
     /// All that were judged stay for visits that come later, which leave out what was dropped since.
     fn end(&mut self) {
-        self.touched.truncate(self.judged);
+        self.lookups.truncate(self.judged);
     }
 
     /// Those of the packets that are being judged whose entries may lack a function's state, by their numbers.
     #[inline]
     fn may_lack(&mut self, at: StateAt) -> &[u32] {
-        if !self.begun.contains(at) {
-            self.fresh.clear();
+        if !self.initialized.contains(at) {
+            self.inserted.clear();
             // Asked first, as it mostly is of one of both IP versions: an extension by nothing is not free.
             if !self.piece.is_empty() {
-                self.fresh.extend(0..self.piece.len() as u32);
+                self.inserted.extend(0..self.piece.len() as u32);
             }
         }
-        &self.fresh
+        &self.inserted
     }
 
     /// Leaves out the packets that are being judged and do not pass any more.
     fn leave_out(&mut self, verdicts: &[Verdict]) {
-        let Self { touched, piece, .. } = self;
-        keep(touched, piece, |packet| packet.passes(verdicts));
+        let Self { lookups, piece, .. } = self;
+        keep(lookups, piece, |packet| packet.passes(verdicts));
         self.renumber();
     }
 
-    /// Packets have other numbers now: so which of them are fresh is not known any more, if any was.
+    /// Packets have other numbers now: which of them were inserted is not known any more.
     fn renumber(&mut self) {
-        if !self.fresh.is_empty() {
-            self.begun = Begun::default();
+        if !self.inserted.is_empty() {
+            self.initialized = Initialized::default();
         }
     }
 
-    /// Finds the entries of these packets, or makes them; `is_asked` if the table was asked where they are.
-    fn touch(&mut self, states: &mut States<W>, is_asked: bool) {
-        let Self { touched, flows, piece, has_others, fresh, begun, begun_before, .. } = self;
-        fresh.clear();
-        let (flows, touched) = (&flows[piece.clone()], &mut touched[piece.clone()]);
-        if touched.is_empty() {
+    /// Finds or inserts the entries of these packets; `is_prefetched` if their slots were looked for before.
+    fn find_or_insert(&mut self, states: &mut States<W>, is_prefetched: bool) {
+        let Self { lookups, flows, piece, has_others, inserted, initialized, initialized_before, .. } = self;
+        inserted.clear();
+        let (flows, lookups) = (&flows[piece.clone()], &mut lookups[piece.clone()]);
+        if lookups.is_empty() {
             return;
         }
         let refused = states.counts().refused;
-        *begun = if *has_others {
-            touch_around(states, flows, touched, fresh)
-        } else if is_asked {
-            states.touch_asked(flows, touched, fresh)
+        *initialized = if *has_others {
+            find_or_insert_around(states, flows, lookups, inserted)
+        } else if is_prefetched {
+            states.find_or_insert_prefetched(flows, lookups, inserted)
         } else {
-            states.touch_all(flows, touched, fresh)
+            states.find_or_insert_all(flows, lookups, inserted)
         };
-        let of_all = if fresh.is_empty() { *begun } else { Begun::default() };
-        *begun_before = *begun_before & of_all;
+        let of_all = if inserted.is_empty() { *initialized } else { Initialized::default() };
+        *initialized_before = *initialized_before & of_all;
         if self.has_others || states.counts().refused != refused {
             self.set_apart();
         }
     }
 
-    /// Finds the entries of these packets as they are, where a signpost was asked.
+    /// Finds the entries of these packets whose slots a prefetch hint has said, and inserts none.
     fn find(&mut self, states: &mut States<W>) {
-        states.find_asked(&self.flows, &mut self.touched);
+        states.find_prefetched(&self.flows, &mut self.lookups);
         // Not known of entries that were found.
-        self.begun = Begun::default();
+        self.initialized = Initialized::default();
         self.set_apart();
     }
 
     /// Sets those apart that have none.
     fn set_apart(&mut self) {
-        let Self { touched, piece, without, .. } = self;
-        without.extend(touched[piece.clone()].iter().filter(|packet| packet.slot == NO_SLOT));
-        keep(touched, piece, |packet| packet.slot != NO_SLOT);
+        let Self { lookups, piece, without, .. } = self;
+        without.extend(lookups[piece.clone()].iter().filter(|packet| packet.slot == NO_SLOT));
+        keep(lookups, piece, |packet| packet.slot != NO_SLOT);
         self.renumber();
     }
 
     /// Those of the packets that are being judged that have none.
-    fn without(&self) -> &[Touched] {
+    fn without(&self) -> &[Lookup] {
         &self.without[self.without_from..]
     }
 }
 
 /// Leaves out some packets of a piece; the others stay in order.
-fn keep(packets: &mut [Touched], piece: &mut Range<usize>, keeps: impl Fn(&Touched) -> bool) {
+fn keep(packets: &mut [Lookup], piece: &mut Range<usize>, keeps: impl Fn(&Lookup) -> bool) {
     let mut kept = piece.start;
     for at in piece.clone() {
         if keeps(&packets[at]) {
@@ -277,12 +277,12 @@ fn keep(packets: &mut [Touched], piece: &mut Range<usize>, keeps: impl Fn(&Touch
 
 /// Looks up the flows of packets some of which are not members: errors find an entry or not, and change nothing.
 #[cold]
-fn touch_around<const W: usize>(
+fn find_or_insert_around<const W: usize>(
     states: &mut States<W>,
     mut flows: &[Hashed<W>],
-    packets: &mut [Touched],
-    fresh: &mut Vec<u32>,
-) -> Begun {
+    packets: &mut [Lookup],
+    inserted: &mut Vec<u32>,
+) -> Initialized {
     for packets in packets.chunk_by_mut(|before, after| before.is_member() && after.is_member()) {
         let (own, rest) = flows.split_at(packets.len());
         flows = rest;
@@ -291,13 +291,13 @@ fn touch_around<const W: usize>(
                 let found = states.find(&own[0], packet.now.as_nanos());
                 packet.slot = found.unwrap_or(NO_SLOT);
             }
-            // What a signpost said is nothing to it.
+            // It does not look at what a prefetch hint said.
             [packet] if !packet.is_member() => packet.slot = NO_SLOT,
-            members => _ = states.touch_all(own, members, fresh),
+            members => _ = states.find_or_insert_all(own, members, inserted),
         }
     }
     // Not known of entries that were found.
-    Begun::default()
+    Initialized::default()
 }
 
 impl Cursor {
@@ -306,11 +306,11 @@ impl Cursor {
         Self { by: flows.by, any_dropped: false, v4: Family::of(&flows.v4), v6: Family::of(&flows.v6) }
     }
 
-    /// As [`Cursor::arrive`] where tables [grow](Flows::growing), for which there is room then.
-    pub fn arrive_growing(&mut self, batch: &Batch, flows: &mut Flows) {
+    /// As [`Cursor::extract_keys`] where tables [grow](Flows::growing), for which there is room then.
+    pub fn extract_keys_growing(&mut self, batch: &Batch, flows: &mut Flows) {
         flows.v4.reserve(batch.v4().keys.len());
         flows.v6.reserve(batch.v6().keys.len());
-        self.arrive(batch, flows);
+        self.extract_keys(batch, flows);
     }
 
     /// Leaves out packets that arrived, before they are looked up: all but those that `keeps` holds by their index in the batch.
@@ -320,16 +320,16 @@ impl Cursor {
     }
 
     /// Takes the flows of a batch's packets as they came to the chain, and starts to look for them.
-    pub fn arrive(&mut self, batch: &Batch, flows: &Flows) {
-        self.arrive_elsewhere(batch);
-        flows.v4.bring(&self.v4.flows);
-        flows.v6.bring(&self.v6.flows);
+    pub fn extract_keys(&mut self, batch: &Batch, flows: &Flows) {
+        self.extract_keys_elsewhere(batch);
+        flows.v4.prefetch(&self.v4.flows);
+        flows.v6.prefetch(&self.v6.flows);
     }
 
     /// Takes the flows of packets that will be looked for in other tables with the same seeds.
-    pub(super) fn arrive_elsewhere(&mut self, batch: &Batch) {
-        self.v4.arrive(self.by, batch.v4(), batch);
-        self.v6.arrive(self.by, batch.v6(), batch);
+    pub(super) fn extract_keys_elsewhere(&mut self, batch: &Batch) {
+        self.v4.extract_keys(self.by, batch.v4(), batch);
+        self.v6.extract_keys(self.by, batch.v6(), batch);
     }
 
     /// Has functions judge the packets of a batch that pass. Where it is the first time for a batch, their flows are looked up before, and
@@ -356,7 +356,7 @@ impl Cursor {
             visit.pieces(batch, judge);
         } else {
             if is_first {
-                visit.touch(batch, false);
+                visit.find_or_insert(batch, false);
             }
             judge(batch, visit);
             visit.cursor.end_piece();
@@ -387,29 +387,28 @@ impl Cursor {
 impl Visit<'_> {
     /// Entries of the next piece are on their way while functions judge this one.
     fn pieces(&mut self, batch: &mut Batch, mut judge: impl FnMut(&mut Batch, &mut Self)) {
-        let most = self.cursor.v4.touched.len().max(self.cursor.v6.touched.len());
-        self.ask(0);
+        let most = self.cursor.v4.lookups.len().max(self.cursor.v6.lookups.len());
+        self.prefetch_entries(0);
         for from in (0..most).step_by(PIECE) {
             self.cursor.begin_piece(from);
-            self.ask(from + PIECE);
-            self.touch(batch, true);
+            self.prefetch_entries(from + PIECE);
+            self.find_or_insert(batch, true);
             judge(batch, self);
             self.cursor.end_piece();
         }
     }
 
     /// Asks for the entries of a piece.
-    fn ask(&mut self, from: usize) {
-        self.cursor.v4.ask(&mut self.flows.v4, from);
-        self.cursor.v6.ask(&mut self.flows.v6, from);
+    fn prefetch_entries(&mut self, from: usize) {
+        self.cursor.v4.prefetch_entries(&mut self.flows.v4, from);
+        self.cursor.v6.prefetch_entries(&mut self.flows.v6, from);
     }
 
-    /// Finds the entries of the packets that will be judged, or makes them; `is_asked` if the tables, or their signposts, were asked where
-    /// they are.
-    pub(super) fn touch(&mut self, batch: &mut Batch, is_asked: bool) {
+    /// Finds or inserts the entries of the packets that will be judged; `is_prefetched` if their slots were looked for before.
+    pub(super) fn find_or_insert(&mut self, batch: &mut Batch, is_prefetched: bool) {
         let Self { cursor: Cursor { v4, v6, .. }, flows } = self;
-        v4.touch(&mut flows.v4, is_asked);
-        v6.touch(&mut flows.v6, is_asked);
+        v4.find_or_insert(&mut flows.v4, is_prefetched);
+        v6.find_or_insert(&mut flows.v6, is_prefetched);
         if flows.when_full == WhenFull::DropNew {
             let verdicts = batch.columns().verdicts;
             for packet in v4.without().iter().chain(v6.without()) {
@@ -420,7 +419,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Finds the entries of the packets that will be judged, of which signposts were asked: who has none gets none.
+    /// Finds the entries of the packets that will be judged, whose slots prefetch hints have said; inserts none.
     pub(super) fn find(&mut self) {
         self.cursor.v4.find(&mut self.flows.v4);
         self.cursor.v6.find(&mut self.flows.v6);
@@ -435,13 +434,13 @@ impl Visit<'_> {
         batch: &mut Batch,
         step: impl FnMut(Seen<'_, '_>, &mut S) -> Verdict,
     ) {
-        self.each_begun(at, batch, |_, _| {}, step);
+        self.for_each_initialized(at, batch, |_, _| {}, step);
     }
 
     /// The same where a state begins as something else than 0: `begin` makes it so, by the flow's first packet that the function sees. It
     /// may be called before steps of packets that came earlier, of other flows.
     #[inline]
-    pub fn each_begun<S: bytemuck::Pod>(
+    pub fn for_each_initialized<S: bytemuck::Pod>(
         &mut self,
         at: StateAt,
         batch: &mut Batch,
@@ -453,8 +452,8 @@ impl Visit<'_> {
         let Self { cursor: Cursor { any_dropped, v4, v6, .. }, flows } = self;
         // One loop for both, so that there is one place for the step to be put into.
         for (of_version, is_v4) in [(v4.present(&mut flows.v4), true), (v6.present(&mut flows.v6), false)] {
-            let Some((touched, mut entries)) = of_version else { continue };
-            for packet in touched {
+            let Some((lookups, mut entries)) = of_version else { continue };
+            for packet in lookups {
                 let state = entries.state(packet.slot, at);
                 let verdict = step(packet.seen(is_v4, columns), state);
                 if !verdict.is_pass() {
@@ -477,8 +476,8 @@ impl Visit<'_> {
         let columns = &mut batch.columns();
         let Self { cursor: Cursor { v4, v6, .. }, flows } = self;
         for (of_version, is_v4) in [(v4.present(&mut flows.v4), true), (v6.present(&mut flows.v6), false)] {
-            let Some((touched, mut entries)) = of_version else { continue };
-            for packet in touched {
+            let Some((lookups, mut entries)) = of_version else { continue };
+            for packet in lookups {
                 see(packet.seen(is_v4, columns), entries.state(packet.slot, at));
             }
         }
@@ -513,11 +512,11 @@ impl Visit<'_> {
         mut begin: impl FnMut(Seen<'_, '_>, &mut S),
     ) {
         let Self { cursor: Cursor { v4, v6, .. }, flows } = self;
-        let of_v4 = (&v4.touched[v4.piece.clone()], &v4.fresh, flows.v4.entries(), true);
-        let of_v6 = (&v6.touched[v6.piece.clone()], &v6.fresh, flows.v6.entries(), false);
-        for (touched, fresh, mut entries, is_v4) in [of_v4, of_v6] {
-            for &number in fresh {
-                let packet = &touched[number as usize];
+        let of_v4 = (&v4.lookups[v4.piece.clone()], &v4.inserted, flows.v4.entries(), true);
+        let of_v6 = (&v6.lookups[v6.piece.clone()], &v6.inserted, flows.v6.entries(), false);
+        for (lookups, inserted, mut entries, is_v4) in [of_v4, of_v6] {
+            for &number in inserted {
+                let packet = &lookups[number as usize];
                 if let Some(state) = entries.begin(packet.slot, at) {
                     begin(packet.seen(is_v4, columns), state);
                 }

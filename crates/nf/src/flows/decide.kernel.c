@@ -4,18 +4,18 @@ FUNCTION u32 decide_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet,
   return packet_decide(packet, parameters[0]);
 }
 
-FUNCTION u32 decide_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
+FUNCTION u32 decide_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
                           MORE more) {
   return passes ? packet_decide(packet, parameters[0]) : VERDICT_PASS;
 }
 
-FUNCTION u32 decide_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
-                            GLOBAL const u32 *parameters, GLOBAL u64 *outline) {
+FUNCTION u32 decide_summarize(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
+                            GLOBAL const u32 *parameters, GLOBAL u64 *summary) {
   u32 verdict = DECISION_VERDICT(packet_decision(packet, parameters[0]));
-  return !team_any(crowd->meeting, crowd->team, is_member && verdict != VERDICT_PASS);
+  return !team_any(group->meeting, group->team, is_member && verdict != VERDICT_PASS);
 }
 
-FUNCTION u32 decide_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *outline,
+FUNCTION u32 decide_apply(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *summary,
                            PRIVATE u64 *dropped) {
   return 1;
 }

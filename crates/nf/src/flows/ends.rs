@@ -63,7 +63,7 @@ impl Ending {
         for _ in 0..most {
             let Some((_, held)) = left.pop() else { break };
             if let Some((_, ahead)) = left.len().checked_sub(AHEAD).and_then(|ahead| left.get(ahead)) {
-                flows.bring(*ahead);
+                flows.prefetch(*ahead);
             }
             let entry = flows.entry(held);
             if let Some(state) = entry.state_words(at, words) {

@@ -9,10 +9,10 @@
 //! - Keys are those of the packet as it came to the chain, whatever functions have rewritten since.
 //! - Time comes from the packets; time that runs backwards counts as 0.
 
-mod arrivals;
 mod config;
 mod cursor;
 mod ends;
+mod flow_keys;
 mod name;
 mod oracle;
 mod shared;
@@ -28,10 +28,10 @@ pub use packetloom_table::states::{
     Counts, Entry, FUNCTIONS, MAX_FUNCTIONS, StateAt, entry_bytes, header_words, state_words,
 };
 
-pub use self::arrivals::{V4, V6, key_words};
 pub use self::config::{By, Config, WhenFull, connection_of};
 pub use self::cursor::{Cursor, Visit};
 pub use self::ends::{End, Ending};
+pub use self::flow_keys::{V4, V6, key_words};
 pub use self::name::{FlowName, Top};
 pub use self::oracle::{Found, OracleFlow, OracleFlows, SavedFlow};
 pub use self::shared::{Poisoned, SharedFlows, Visitor};
@@ -74,7 +74,7 @@ impl fmt::Display for Definition {
 
 /// What a function keeps for each flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keeps {
+pub struct StateSpec {
     /// The definition's name in the chain file; none for the one that is meant unless another is named.
     pub flows: Option<String>,
     /// What its flows may be.
@@ -85,12 +85,12 @@ pub struct Keeps {
 
 /// How a function takes many packets of one flow on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crowd {
-    /// `<name>_crowd` takes them with all items of a group.
+pub enum FlowGroup {
+    /// `<name>_group` takes them with all items of a group.
     Own,
-    /// The same; and `<name>_outline` says in so many words of 64 bits what they do to a state, and `<name>_follow` brings a state up to date
+    /// The same; and `<name>_summarize` says in so many words of 64 bits what they do to a state, and `<name>_apply` brings a state up to date
     /// by that, if it can: of packets that functions before have dropped it knows how many there are, not which ones.
-    Outlined(usize),
+    Summarized(usize),
     /// One step after the other.
     Serial,
 }
@@ -104,9 +104,9 @@ pub enum Crowd {
 /// Devices run it as it is, so there are those of this crate alone: their texts access the flow's words, parameters and counters that they are given, and
 /// nothing else.
 #[derive(Clone, Debug)]
-pub struct Kernel(KernelSpec);
+pub struct DeviceKernel(KernelSpec);
 
-/// What there is to say of a [`Kernel`].
+/// What there is to say of a [`DeviceKernel`].
 #[derive(Clone, Debug)]
 pub struct KernelSpec {
     /// What its step is called.
@@ -119,7 +119,7 @@ pub struct KernelSpec {
     /// notes that says that it is the first one of its flow.
     pub parameters: Vec<u32>,
     /// How it takes many packets of one flow.
-    pub crowd: Crowd,
+    pub flow_group: FlowGroup,
     /// What it counts: numbers by name, and numbers by an index that only packets decide.
     pub counters: (usize, usize),
     /// Whether it looks at DSCPs.
@@ -168,7 +168,7 @@ impl Decision {
 /// What functions list one by one at most.
 pub const LISTED: usize = 100;
 
-impl Deref for Kernel {
+impl Deref for DeviceKernel {
     type Target = KernelSpec;
 
     fn deref(&self) -> &KernelSpec {
@@ -176,7 +176,7 @@ impl Deref for Kernel {
     }
 }
 
-impl Kernel {
+impl DeviceKernel {
     pub(crate) const fn new(spec: KernelSpec) -> Self {
         Self(spec)
     }
@@ -193,7 +193,7 @@ impl Kernel {
             texts: &[("remember", include_str!("remember.kernel.c"))],
             words: 0,
             parameters: vec![note],
-            crowd: Crowd::Own,
+            flow_group: FlowGroup::Own,
             counters: (0, 0),
             dscps: false,
             lists: false,
@@ -206,7 +206,7 @@ impl Kernel {
         Self(KernelSpec {
             name: "decide",
             texts: &[("decide", include_str!("decide.kernel.c"))],
-            crowd: Crowd::Outlined(0),
+            flow_group: FlowGroup::Summarized(0),
             ..Self::remember(note).0
         })
     }
@@ -277,13 +277,13 @@ pub trait FlowFunction: Send {
         let _ = into;
     }
 
-    /// Takes note of those of so many packets that its rules decided on a device, in order: only where its [`Kernel`] decides by rules.
+    /// Takes note of those of so many packets that its rules decided on a device, in order: only where its [`DeviceKernel`] decides by rules.
     fn take(&mut self, packets: usize, found: &[crate::Found], batch: &mut Batch) {
         let _ = (packets, batch);
         debug_assert!(found.is_empty(), "a function without rules");
     }
 
-    /// Adds what its [`Kernel`] counted on a device.
+    /// Adds what its [`DeviceKernel`] counted on a device.
     fn add(&mut self, counted: &[u64]) {
         debug_assert!(counted.is_empty(), "a function without a kernel");
     }

@@ -169,7 +169,7 @@ impl OracleFlows {
     }
 
     /// The flow of a packet, which may be a new one.
-    pub fn touch(&mut self, ip: &OracleIp, now: u64) -> Found {
+    pub fn find_or_insert(&mut self, ip: &OracleIp, now: u64) -> Found {
         let of_one = |address, from_a| Belongs { role: Role::Member, key: (0, (address, 0), NO_END), from_a };
         let Belongs { role, key, from_a } = match self.definition.by {
             By::FiveTuple => Belongs::by_ends(ip),

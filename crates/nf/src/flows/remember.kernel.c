@@ -5,9 +5,9 @@ FUNCTION u32 remember_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packe
   return VERDICT_PASS;
 }
 
-FUNCTION u32 remember_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
+FUNCTION u32 remember_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
                             MORE more) {
-  packet->notes |= (crowd->is_new && team_item(crowd->team) == crowd->first) << parameters[0];
+  packet->notes |= (group->is_new && team_item(group->team) == group->first) << parameters[0];
   return VERDICT_PASS;
 }
 

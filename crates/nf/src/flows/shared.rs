@@ -8,10 +8,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, TryLockError};
 
 use packetloom_packet::{Batch, Verdict};
-use packetloom_table::states::{self, Hashed, Signpost};
+use packetloom_table::states::{self, Hashed, PrefetchHint};
 
-use super::arrivals::{Touched, V4, V6};
 use super::cursor::{Cursor, Family, Visit, all_pass};
+use super::flow_keys::{Lookup, V4, V6};
 use super::{Counts, Definition, Flows};
 
 /// Parts for each worker, so that few of them are after the same one.
@@ -27,7 +27,7 @@ pub struct SharedFlows {
     /// A power of two.
     parts: Vec<Part>,
     /// Of each part, apart from its lock, as they are only read.
-    signposts: Vec<[Signpost; 2]>,
+    prefetch_hints: Vec<[PrefetchHint; 2]>,
 }
 
 /// Flows by some bits of their hash. What one worker writes is away from what another one reads.
@@ -51,9 +51,9 @@ impl SharedFlows {
             Flows::new(&definition, 1, batch, words, seeds)
         };
         let parts: Vec<_> = (0..count).map(part).collect();
-        let signposts = parts.iter().map(Flows::signposts).collect();
+        let prefetch_hints = parts.iter().map(Flows::prefetch_hints).collect();
         let parts = parts.into_iter().map(|flows| Part(Mutex::new(flows))).collect();
-        Self { definition: definition.clone(), seeds, parts, signposts }
+        Self { definition: definition.clone(), seeds, parts, prefetch_hints }
     }
 
     /// Puts in what was saved elsewhere, and what was counted there; otherwise as [`Flows::restore`].
@@ -108,7 +108,7 @@ pub struct Visitor {
 /// Packets in the order of their parts, with their flows; within each part, of arrival.
 #[derive(Debug, Default)]
 struct ByPart<const W: usize> {
-    packets: Vec<Touched>,
+    packets: Vec<Lookup>,
     flows: Vec<Hashed<W>>,
     /// Where each part ends.
     ends: Vec<usize>,
@@ -119,8 +119,8 @@ impl<const W: usize> ByPart<W> {
         let Self { packets, flows, ends } = self;
         let part = |flow| states::part_of(flow, parts);
         // In any order: each place is filled below.
-        packets.truncate(family.touched.len());
-        packets.extend_from_slice(&family.touched[packets.len()..]);
+        packets.truncate(family.lookups.len());
+        packets.extend_from_slice(&family.lookups[packets.len()..]);
         flows.truncate(family.flows.len());
         flows.extend_from_slice(&family.flows[flows.len()..]);
         ends.clear();
@@ -129,7 +129,7 @@ impl<const W: usize> ByPart<W> {
         // From how many there are to where they begin; and on to where they end.
         let mut begin = 0;
         ends.iter_mut().for_each(|end| begin += std::mem::replace(end, begin));
-        for (packet, flow) in family.touched.iter().zip(&family.flows) {
+        for (packet, flow) in family.lookups.iter().zip(&family.flows) {
             let end = &mut ends[part(flow)];
             (packets[*end], flows[*end]) = (*packet, *flow);
             *end += 1;
@@ -151,9 +151,9 @@ impl<const W: usize> ByPart<W> {
     }
 
     /// Asks where the packets of a part are.
-    fn ask(&mut self, part: usize, signpost: &Signpost) {
+    fn prefetch_entries(&mut self, part: usize, prefetch_hint: &PrefetchHint) {
         let range = self.range(part);
-        signpost.ask(&self.flows[range.clone()], &mut self.packets[range]);
+        prefetch_hint.prefetch_entries(&self.flows[range.clone()], &mut self.packets[range]);
     }
 
     /// Hands over the packets of a part, or where some were dropped, those that pass.
@@ -183,15 +183,15 @@ impl Visitor {
         }
     }
 
-    /// As [`Cursor::arrive`].
-    pub fn arrive(&mut self, batch: &Batch) {
+    /// As [`Cursor::extract_keys`].
+    pub fn extract_keys(&mut self, batch: &Batch) {
         let Self { shared, cursor, v4, v6, .. } = self;
-        cursor.arrive_elsewhere(batch);
+        cursor.extract_keys_elsewhere(batch);
         v4.sort(&cursor.v4, shared.parts.len());
         v6.sort(&cursor.v6, shared.parts.len());
-        for (part, [of_v4, of_v6]) in shared.signposts.iter().enumerate() {
-            of_v4.bring(v4.flows_of(part));
-            of_v6.bring(v6.flows_of(part));
+        for (part, [of_v4, of_v6]) in shared.prefetch_hints.iter().enumerate() {
+            of_v4.prefetch(v4.flows_of(part));
+            of_v6.prefetch(v6.flows_of(part));
         }
     }
 
@@ -212,7 +212,7 @@ impl Visitor {
         mut judge: impl FnMut(&mut Batch, &mut Visit<'_>),
     ) -> Result<(), Poisoned> {
         let Self { shared, first, cursor, v4, v6, waiting, .. } = self;
-        let SharedFlows { parts, signposts, .. } = &**shared;
+        let SharedFlows { parts, prefetch_hints, .. } = &**shared;
         // What one part's packets come to says nothing about those of another one.
         let any_dropped = !all_pass(batch.verdicts());
         let mut judge_part = |part: usize, tables: &mut Flows, v4: &ByPart<V4>, v6: &ByPart<V6>| {
@@ -222,7 +222,7 @@ impl Visitor {
             cursor.begin_part();
             let mut visit = Visit { cursor: &mut *cursor, flows: &mut *tables };
             if is_first {
-                visit.touch(batch, true);
+                visit.find_or_insert(batch, true);
             } else {
                 visit.find();
             }
@@ -234,8 +234,8 @@ impl Visitor {
         waiting.extend((*first..parts.len()).chain(0..*first).filter(has_packets));
         let ask = |part: Option<&usize>, v4: &mut ByPart<V4>, v6: &mut ByPart<V6>| {
             if let Some(&part) = part {
-                v4.ask(part, &signposts[part][0]);
-                v6.ask(part, &signposts[part][1]);
+                v4.prefetch_entries(part, &prefetch_hints[part][0]);
+                v6.prefetch_entries(part, &prefetch_hints[part][1]);
             }
         };
         ask(waiting.first(), v4, v6);

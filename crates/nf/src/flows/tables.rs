@@ -7,10 +7,10 @@ use packetloom_packet::key::join;
 use packetloom_packet::{FlowKey, Timestamp};
 use packetloom_table::regions;
 use packetloom_table::states::{
-    self, Counts, Entry, Key, Signpost, Slot, StateAt, States, entry_bytes, header_words,
+    self, Counts, Entry, Key, PrefetchHint, Slot, StateAt, States, entry_bytes, header_words,
 };
 
-use super::arrivals::{V4, V6, flow_v4, flow_v6};
+use super::flow_keys::{V4, V6, flow_v4, flow_v6};
 use super::{By, Definition, End, FlowName, WhenFull};
 
 /// Flows of one definition, as one worker knows them. A [`Cursor`](super::Cursor) takes batches through them.
@@ -145,8 +145,8 @@ impl Flows {
     }
 
     /// What says where flows of IPv4 and of IPv6 probably are, for whoever does not have these tables yet.
-    pub(super) fn signposts(&self) -> [Signpost; 2] {
-        [self.v4.signpost(), self.v6.signpost()]
+    pub(super) fn prefetch_hints(&self) -> [PrefetchHint; 2] {
+        [self.v4.prefetch_hint(), self.v6.prefetch_hint()]
     }
 
     /// Shows each entry that ended since the last batch was [left](Flows::leave). To be called when functions are done with the batch, as
@@ -186,8 +186,8 @@ impl Flows {
     }
 
     /// Brings in an entry that will be asked for.
-    pub fn bring(&self, HeldAt { slot, is_v4 }: HeldAt) {
-        if is_v4 { self.v4.bring_entry(slot) } else { self.v6.bring_entry(slot) }
+    pub fn prefetch(&self, HeldAt { slot, is_v4 }: HeldAt) {
+        if is_v4 { self.v4.prefetch_entry(slot) } else { self.v6.prefetch_entry(slot) }
     }
 
     /// An entry.

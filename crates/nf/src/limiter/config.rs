@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::Limiter;
 use crate::bucket::Bucket;
 use crate::units::{Size, Throughput};
-use crate::{Context, Error, Prepared};
+use crate::{Context, Error, FunctionSpec};
 
 /// A token bucket for each flow.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -24,7 +24,7 @@ pub struct Config {
 impl crate::Config for Config {
     const NAME: &'static str = "limiter";
 
-    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
+    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn FunctionSpec>, Error> {
         let Self { flows, rate, burst } = self;
         let ((per_second, unit), (units, unit_of_burst)) = (rate.parts(), burst.parts());
         if unit != unit_of_burst {

@@ -29,7 +29,7 @@ impl LimiterCpu {
         let mut report = self.report.clone();
         let begin =
             |packet: Seen<'_, '_>, level: &mut Level| *level = parameters.full_at(packet.now.as_nanos());
-        flows.each_begun(self.at, batch, begin, |packet, level| {
+        flows.for_each_initialized(self.at, batch, begin, |packet, level| {
             let passes = parameters.take(level, packet.now.as_nanos(), units(packet.bytes));
             report.count(passes, packet.bytes);
             if passes { Verdict::Pass } else { Verdict::Drop(DropReason::RateLimit) }

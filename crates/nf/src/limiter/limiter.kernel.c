@@ -19,7 +19,7 @@ FUNCTION u32 limiter_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet
 }
 
 /*
- * A crowd, with what came in and what was taken counted from its first packet on, so that neither depends on the other: I of what came in until
+ * A flow group, with what came in and what was taken counted from its first packet on, so that neither depends on the other: I of what came in until
  * a packet, and U of what was taken, less what the bucket held at first; the level is I - U. As it holds no more than `full`, U is at least
  * I - full when a packet comes, and the packet passes if U is at most I - its price.
  *
@@ -31,33 +31,33 @@ FUNCTION u32 limiter_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet
 /* Units of a packet that such sums have room for. */
 #define LIMITER_UNITS 0xfffffu
 
-/* Of the crowd's packets one after the other. */
-FUNCTION u64 limiter_serial(PRIVATE Crowd *crowd, u64 used, u64 full) {
-  for (u32 at = 0; at < crowd->team->size; at++) {
-    u64 most = crowd->scratch[at];
-    u32 price = crowd->price[at];
+/* Of the flow group's packets one after the other. */
+FUNCTION u64 limiter_serial(PRIVATE FlowGroup *group, u64 used, u64 full) {
+  for (u32 at = 0; at < group->team->size; at++) {
+    u64 most = group->scratch[at];
+    u32 price = group->price[at];
     if (price) {
       u64 least = most + (u64)price * BUCKET_PARTS - full;
       used = larger_64(used, least);
       u32 passes = used <= most;
       used += passes ? (u64)price * BUCKET_PARTS : 0;
-      crowd->verdict[at] = passes ? VERDICT_PASS : VERDICT_RATE_LIMIT;
+      group->verdict[at] = passes ? VERDICT_PASS : VERDICT_RATE_LIMIT;
     }
   }
   return used;
 }
 
 /*
- * Of a crowd whose packets have one price. From a time on at which the level is known, and as long as the bucket is not full, U grows by that
+ * Of a flow group whose packets have one price. From a time on at which the level is known, and as long as the bucket is not full, U grows by that
  * price alone: so a packet passes if fewer than K did, as many as there has been income for until it came. K never falls, so of R packets
  * until one, N = min(N before + 1, K) passed, which is R less the most that any of them, R - K, was too many. Where the bucket was full,
  * U is known again. Whether that did not happen too often: `used` is U at the end, `verdict` the own packet's.
  */
 #define LIMITER_FILLS 4
 
-FUNCTION u32 limiter_even(PRIVATE Crowd *crowd, u32 passes, u64 price, u64 full, u64 most, PRIVATE u64 *used, PRIVATE u32 *verdict) {
-  LOCAL Meeting *meeting = crowd->meeting;
-  PRIVATE Team *team = crowd->team;
+FUNCTION u32 limiter_even(PRIVATE FlowGroup *group, u32 passes, u64 price, u64 full, u64 most, PRIVATE u64 *used, PRIVATE u32 *verdict) {
+  LOCAL Meeting *meeting = group->meeting;
+  PRIVATE Team *team = group->team;
   u32 begin = 0;
   for (u32 fills = 0; fills < LIMITER_FILLS; fills++) {
     u32 takes = passes && team_item(team) >= begin;
@@ -75,28 +75,28 @@ FUNCTION u32 limiter_even(PRIVATE Crowd *crowd, u32 passes, u64 price, u64 full,
       return 1;
     }
     if (team_item(team) == begin) {
-      crowd->scratch[0] = least;
+      group->scratch[0] = least;
     }
     team_sync(team);
-    *used = crowd->scratch[0];
+    *used = group->scratch[0];
   }
   return 0;
 }
 
-FUNCTION u32 limiter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
+FUNCTION u32 limiter_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
                            MORE more) {
-  LOCAL Meeting *meeting = crowd->meeting;
-  PRIVATE Team *team = crowd->team;
+  LOCAL Meeting *meeting = group->meeting;
+  PRIVATE Team *team = group->team;
   Bucket bucket = bucket_at(parameters, 0);
   u32 item = team_item(team);
   u32 units = parameters[6] ? packet->bytes : 1;
-  if (item == crowd->first) {
-    crowd->scratch[0] = packet->now;
+  if (item == group->first) {
+    group->scratch[0] = packet->now;
   }
   team_sync(team);
-  u64 begin = crowd->scratch[0];
-  u64 time = crowd->is_new ? begin : crowd->state[1];
-  u64 level = crowd->is_new ? bucket.full : crowd->state[0];
+  u64 begin = group->scratch[0];
+  u64 time = group->is_new ? begin : group->state[1];
+  u64 level = group->is_new ? bucket.full : group->state[0];
   bucket_pour(&level, bucket.full, bucket_income(&bucket, bucket_advance(&time, begin)));
   /* The latest packet until this one, and the last. */
   u64 now = passes && packet->now > time ? packet->now : time;
@@ -110,14 +110,14 @@ FUNCTION u32 limiter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pas
     /* Each in turn. */
     for (u32 turn = 0; turn < team->size; turn++) {
       if (turn == item && passes) {
-        u32 is_begin = item == crowd->first;
+        u32 is_begin = item == group->first;
         u64 own[2];
-        own[0] = is_begin ? level : crowd->state[0];
-        own[1] = is_begin ? time : crowd->state[1];
+        own[0] = is_begin ? level : group->state[0];
+        own[1] = is_begin ? time : group->state[1];
         bucket_pour(&own[0], bucket.full, bucket_income(&bucket, bucket_advance(&own[1], packet->now)));
         verdict = bucket_withdraw(&own[0], units) ? VERDICT_PASS : VERDICT_RATE_LIMIT;
-        crowd->state[0] = own[0];
-        crowd->state[1] = own[1];
+        group->state[0] = own[0];
+        group->state[1] = own[1];
       }
       team_sync(team);
     }
@@ -136,30 +136,30 @@ FUNCTION u32 limiter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pas
       u64 all;
       u64 own_used = larger_64(larger_64(team_before(meeting, team, 0, least, &all), least), start);
       if (team_any(meeting, team, passes && own_used + taken > most)) {
-        if (item == crowd->first) {
-          crowd->price[0] = units;
+        if (item == group->first) {
+          group->price[0] = units;
         }
         team_sync(team);
-        u32 is_even = !team_any(meeting, team, passes && units != crowd->price[0]);
-        u64 one_price = (u64)crowd->price[0] * BUCKET_PARTS;
+        u32 is_even = !team_any(meeting, team, passes && units != group->price[0]);
+        u64 one_price = (u64)group->price[0] * BUCKET_PARTS;
         used = start;
-        if (!is_even || !limiter_even(crowd, passes, one_price, bucket.full, most, &used, &verdict)) {
+        if (!is_even || !limiter_even(group, passes, one_price, bucket.full, most, &used, &verdict)) {
           team_sync(team);
-          crowd->scratch[item] = most;
-          crowd->price[item] = passes ? units : 0;
+          group->scratch[item] = most;
+          group->price[item] = passes ? units : 0;
           team_sync(team);
           if (item == 0) {
-            crowd->scratch[0] = limiter_serial(crowd, start, bucket.full);
+            group->scratch[0] = limiter_serial(group, start, bucket.full);
           }
           team_sync(team);
-          used = crowd->scratch[0];
-          verdict = passes ? crowd->verdict[item] : VERDICT_PASS;
+          used = group->scratch[0];
+          verdict = passes ? group->verdict[item] : VERDICT_PASS;
         }
       }
     }
     if (item == 0) {
-      crowd->state[0] = LIMITER_ZERO + income - used;
-      crowd->state[1] = last;
+      group->state[0] = LIMITER_ZERO + income - used;
+      group->state[1] = last;
     }
   }
   u32 is_out = verdict != VERDICT_PASS;
@@ -182,10 +182,10 @@ FUNCTION u32 limiter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 pas
  */
 #define LIMITER_NEVER (~(u64)0)
 
-FUNCTION u32 limiter_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
-                             GLOBAL const u32 *parameters, GLOBAL u64 *outline) {
-  LOCAL Meeting *meeting = crowd->meeting;
-  PRIVATE Team *team = crowd->team;
+FUNCTION u32 limiter_summarize(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
+                             GLOBAL const u32 *parameters, GLOBAL u64 *summary) {
+  LOCAL Meeting *meeting = group->meeting;
+  PRIVATE Team *team = group->team;
   Bucket bucket = bucket_at(parameters, 0);
   u32 units = parameters[6] ? packet->bytes : 1;
   u64 income = (latest - first) * bucket.rate;
@@ -210,25 +210,25 @@ FUNCTION u32 limiter_outline(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 i
   u64 lacked = team_before(meeting, team, 0, lacks, &needed);
   u64 more = is_member ? LIMITER_ZERO + income_until - taken : 0;
   u64 most_more = team_largest(meeting, team, more);
-  if (team_item(team) == crowd->first) {
-    crowd->price[0] = units;
+  if (team_item(team) == group->first) {
+    group->price[0] = units;
   }
   team_sync(team);
-  u64 one_price = (u64)crowd->price[0] * BUCKET_PARTS;
+  u64 one_price = (u64)group->price[0] * BUCKET_PARTS;
   u32 may_fill = is_member && lacked && more + lacked - LIMITER_ZERO + price > LIMITER_ZERO + bucket.full;
   u32 is_even = !team_any(meeting, team, (is_member && price != one_price) || may_fill);
   if (team_item(team) == 0) {
-    outline[0] = needed;
-    outline[1] = income;
-    outline[2] = all_taken;
-    outline[3] = never ? LIMITER_NEVER : least_of_all;
-    outline[4] = is_even ? one_price : 0;
-    outline[5] = most_more;
+    summary[0] = needed;
+    summary[1] = income;
+    summary[2] = all_taken;
+    summary[3] = never ? LIMITER_NEVER : least_of_all;
+    summary[4] = is_even ? one_price : 0;
+    summary[5] = most_more;
   }
   return is_even || !never;
 }
 
-FUNCTION u32 limiter_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *outline,
+FUNCTION u32 limiter_apply(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *summary,
                             PRIVATE u64 *dropped) {
   Bucket bucket = bucket_at(parameters, 0);
   if (first < state[1] || *dropped) {
@@ -237,18 +237,18 @@ FUNCTION u32 limiter_follow(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL co
   bucket_pour(&state[0], bucket.full, bucket_income(&bucket, bucket_advance(&state[1], first)));
   u64 level = state[0];
   u64 least = LIMITER_ZERO - level;
-  u64 taken = outline[2];
-  if (outline[3] != LIMITER_NEVER && LIMITER_ZERO + level >= outline[0]) {
-    least = larger_64(least, outline[3]);
-  } else if (outline[4] && outline[5] + level <= LIMITER_ZERO + bucket.full) {
-    u64 lacking = outline[0] - LIMITER_ZERO - level;
-    u64 too_many = (lacking + outline[4] - 1) / outline[4];
-    taken -= too_many * outline[4];
+  u64 taken = summary[2];
+  if (summary[3] != LIMITER_NEVER && LIMITER_ZERO + level >= summary[0]) {
+    least = larger_64(least, summary[3]);
+  } else if (summary[4] && summary[5] + level <= LIMITER_ZERO + bucket.full) {
+    u64 lacking = summary[0] - LIMITER_ZERO - level;
+    u64 too_many = (lacking + summary[4] - 1) / summary[4];
+    taken -= too_many * summary[4];
     *dropped += too_many;
   } else {
     return 0;
   }
-  state[0] = LIMITER_ZERO + outline[1] - (least + taken);
+  state[0] = LIMITER_ZERO + summary[1] - (least + taken);
   state[1] = latest;
   return 1;
 }

@@ -19,11 +19,12 @@ use serde::Serialize;
 pub use self::config::Config;
 use crate::bucket::{self, Level, Parameters};
 use crate::flows::{
-    By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, parameters_of, state_words,
+    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, KernelSpec, StateAt, StateSpec, parameters_of,
+    state_words,
 };
 use crate::summary::{self, Volume};
 use crate::units::{Size, Throughput, Unit};
-use crate::{Form, PerFlow, Prepared, Report, is_equal};
+use crate::{Form, FunctionSpec, PerFlow, Report, is_equal};
 
 /// A limiter ready to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,12 +36,12 @@ pub struct Limiter {
     parameters: Parameters,
 }
 
-impl Prepared for Limiter {
+impl FunctionSpec for Limiter {
     fn name(&self) -> &'static str {
         "limiter"
     }
 
-    fn resume(&mut self, old: &dyn Prepared) -> bool {
+    fn resume(&mut self, old: &dyn FunctionSpec) -> bool {
         is_equal(self, old)
     }
 
@@ -60,9 +61,9 @@ impl Prepared for Limiter {
 }
 
 impl PerFlow for Limiter {
-    fn keeps(&self) -> Keeps {
+    fn keeps(&self) -> StateSpec {
         let by = &[By::FiveTuple, By::Source, By::Connection];
-        Keeps { flows: self.flows.clone(), by, words: state_words::<Level>() }
+        StateSpec { flows: self.flows.clone(), by, words: state_words::<Level>() }
     }
 
     /// Tokens of packets are none of bytes.
@@ -83,16 +84,16 @@ impl PerFlow for Limiter {
         Box::new(oracle::LimiterOracle::new(rate, burst, self.unit))
     }
 
-    fn kernel(&self) -> Option<Kernel> {
+    fn kernel(&self) -> Option<DeviceKernel> {
         let texts = &[bucket::KERNEL, ("limiter", include_str!("limiter.kernel.c"))];
         let mut parameters = parameters_of(&self.parameters);
         parameters.push((self.unit == Unit::Bytes).into());
         let words = state_words::<Level>();
-        Some(Kernel::new(KernelSpec {
+        Some(DeviceKernel::new(KernelSpec {
             name: "limiter",
             texts,
             words,
-            crowd: Crowd::Outlined(6),
+            flow_group: FlowGroup::Summarized(6),
             parameters,
             counters: (4, 0),
             dscps: false,

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{Meter, Settings};
 use crate::units::{MaxFlows, Span};
-use crate::{Context, Error, Prepared};
+use crate::{Context, Error, FunctionSpec};
 
 /// Bidirectional flow records.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -62,7 +62,7 @@ impl Config {
 impl crate::Config for Config {
     const NAME: &'static str = "meter";
 
-    fn prepare(self, context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
+    fn prepare(self, context: &Context<'_>) -> Result<Box<dyn FunctionSpec>, Error> {
         let output = self.output.map(|path| context.resolve(&path));
         Ok(Box::new(Meter::new(Settings {
             idle: self.idle_timeout,

@@ -215,7 +215,7 @@ impl FlowFunction for MeterCpu {
         let (mut packets, mut bytes) = (0, 0);
         let number = |packet: &Seen<'_, '_>| before + u64::from(packet.frame);
         let begin = |packet: Seen<'_, '_>, flow: &mut Flow| *flow = Flow::new(&packet, number(&packet));
-        flows.each_begun(AT, batch, begin, |packet, flow| {
+        flows.for_each_initialized(AT, batch, begin, |packet, flow| {
             if let Some(end_reason) = limits.end(flow, packet.now.as_nanos()) {
                 report.export(&flow.record(&packet.flow(), end_reason), records);
                 *flow = Flow::new(&packet, number(&packet));

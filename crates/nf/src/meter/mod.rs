@@ -30,10 +30,10 @@ use serde::Serialize;
 
 pub use config::{Config, Framings};
 
-use crate::flows::{By, Definition, End, FlowFunction, FlowOracle, Keeps, StateAt, WhenFull};
+use crate::flows::{By, Definition, End, FlowFunction, FlowOracle, StateAt, StateSpec, WhenFull};
 use crate::summary::{self, NamedCounts};
 use crate::units::Span;
-use crate::{Form, PerFlow, Prepared, Report};
+use crate::{Form, FunctionSpec, PerFlow, Report};
 
 /// A meter ready to run.
 #[derive(Clone, Debug)]
@@ -59,12 +59,12 @@ impl Meter {
     }
 }
 
-impl Prepared for Meter {
+impl FunctionSpec for Meter {
     fn name(&self) -> &'static str {
         "meter"
     }
 
-    fn resume(&mut self, old: &dyn Prepared) -> bool {
+    fn resume(&mut self, old: &dyn FunctionSpec) -> bool {
         (old as &dyn Any).downcast_ref::<Self>().is_some_and(|old| self.settings == old.settings)
     }
 
@@ -102,8 +102,8 @@ impl Prepared for Meter {
 }
 
 impl PerFlow for Meter {
-    fn keeps(&self) -> Keeps {
-        Keeps { flows: None, by: &[By::FiveTuple], words: cpu::WORDS }
+    fn keeps(&self) -> StateSpec {
+        StateSpec { flows: None, by: &[By::FiveTuple], words: cpu::WORDS }
     }
 
     fn own(&self) -> Option<Definition> {

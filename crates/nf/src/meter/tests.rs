@@ -14,7 +14,7 @@ use crate::batch::{Captured, fill};
 use crate::flows::{Cursor, End, Ending, FlowFunction, Flows, Found, OracleFlows, StateAt, Sweep};
 use crate::frames::{Fragment, Packet, Transport, ethernet};
 use crate::registry::Registration;
-use crate::{Context, PerFlow, Prepared, Records, Report};
+use crate::{Context, FunctionSpec, PerFlow, Records, Report};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -49,7 +49,7 @@ impl Alone {
 
     fn process(&mut self, batch: &mut Batch, records: &mut Records<'_>) {
         let Self { function, flows, cursor, .. } = self;
-        cursor.arrive_growing(batch, flows);
+        cursor.extract_keys_growing(batch, flows);
         function.select(batch, cursor);
         cursor.visit(flows, true, false, batch, |batch, flows| function.process(batch, flows, records));
         self.leave(records);
@@ -144,7 +144,7 @@ fn one_by_one(meter: &Meter, frames: &[Captured]) -> Outcome {
         if !oracle.select(&packet) {
             continue;
         }
-        let found = flows.touch(packet.ip.as_ref().expect("it was selected"), packet.nanos);
+        let found = flows.find_or_insert(packet.ip.as_ref().expect("it was selected"), packet.nanos);
         for (life, flow, end) in flows.take_ended() {
             oracle.on_end(life, &flow, end, &mut take);
         }
@@ -785,7 +785,7 @@ fn reports_add_up_field_by_field() {
 
 #[test]
 fn keys_of_a_chain_file_have_defaults_and_limits() {
-    let prepare = |keys: &str| -> Result<Box<dyn Prepared>, String> {
+    let prepare = |keys: &str| -> Result<Box<dyn FunctionSpec>, String> {
         let keys = toml::de::ValueDeserializer::parse(keys).expect("good TOML");
         let function = Registration::by_name("meter").expect("a function that is registered");
         let prepare = (function.parse)(keys).map_err(|error| error.message().to_owned())?;

@@ -10,7 +10,7 @@ use serde::de::{self, Deserializer};
 use super::meter::Colour;
 use super::{Action, Policer, Terms};
 use crate::units::{Size, Throughput, Unit};
-use crate::{Context, Error, Prepared};
+use crate::{Context, Error, FunctionSpec};
 
 /// A marker of RFC 2697 or RFC 2698 for each source.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -226,7 +226,7 @@ fn in_bytes(key: &str, unit: Unit, example: &str) -> Result<(), Error> {
 impl crate::Config for Config {
     const NAME: &'static str = "policer";
 
-    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
+    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn FunctionSpec>, Error> {
         let terms = self.terms()?;
         let marker = terms.marker()?;
         let Self { flows, mode, others, green, yellow, red, .. } = self;

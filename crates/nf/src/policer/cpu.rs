@@ -44,7 +44,7 @@ impl PolicerCpu {
     ) {
         let Self { at, others, verdicts, dscps, report, .. } = self;
         let begin = |packet: Seen<'_, '_>, levels: &mut Levels| *levels = full_at(packet.now.as_nanos());
-        flows.each_begun(*at, batch, begin, |mut packet, levels| {
+        flows.for_each_initialized(*at, batch, begin, |mut packet, levels| {
             // All packets are green before: that is the colour-blind mode.
             let before = match *others {
                 Some(others) if !IS_PLAIN => Colour::of(packet.dscp(), others),

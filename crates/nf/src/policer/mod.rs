@@ -40,11 +40,12 @@ use serde::Serialize;
 pub use self::config::{Config, Kind, Mark, Mode};
 use self::meter::{Colour, Levels, SingleRate, SingleRateMarker, TwoRate, TwoRateMarker};
 use crate::flows::{
-    By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, parameters_of, state_words,
+    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, KernelSpec, StateAt, StateSpec, parameters_of,
+    state_words,
 };
 use crate::summary::{self, Volume};
 use crate::units::{Size, Throughput};
-use crate::{Error, Form, PerFlow, Prepared, Report, bucket, is_equal};
+use crate::{Error, Form, FunctionSpec, PerFlow, Report, bucket, is_equal};
 
 /// A policer ready to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,12 +138,12 @@ impl fmt::Display for Terms {
     }
 }
 
-impl Prepared for Policer {
+impl FunctionSpec for Policer {
     fn name(&self) -> &'static str {
         "policer"
     }
 
-    fn resume(&mut self, old: &dyn Prepared) -> bool {
+    fn resume(&mut self, old: &dyn FunctionSpec) -> bool {
         is_equal(self, old)
     }
 
@@ -183,9 +184,9 @@ impl Prepared for Policer {
 }
 
 impl PerFlow for Policer {
-    fn keeps(&self) -> Keeps {
+    fn keeps(&self) -> StateSpec {
         let by = &[By::Source, By::FiveTuple];
-        Keeps { flows: self.flows.clone(), by, words: state_words::<Levels>() }
+        StateSpec { flows: self.flows.clone(), by, words: state_words::<Levels>() }
     }
 
     /// The second bucket of one marker is not that of the other.
@@ -204,7 +205,7 @@ impl PerFlow for Policer {
         Box::new(oracle::PolicerOracle::new(self.terms, self.others, self.actions))
     }
 
-    fn kernel(&self) -> Option<Kernel> {
+    fn kernel(&self) -> Option<DeviceKernel> {
         const NONE: u32 = u32::MAX;
         let texts = &[bucket::KERNEL, ("policer", include_str!("policer.kernel.c"))];
         let (mut parameters, has_two_rates) = match &self.marker {
@@ -219,11 +220,11 @@ impl PerFlow for Policer {
             .extend(self.actions.map(|action| action.dscp().map_or(NONE, |dscp| u32::from(dscp.number()))));
         parameters.push(self.others.map_or(NONE, |others| others as u32));
         let words = state_words::<Levels>();
-        Some(Kernel::new(KernelSpec {
+        Some(DeviceKernel::new(KernelSpec {
             name: "policer",
             texts,
             words,
-            crowd: Crowd::Serial,
+            flow_group: FlowGroup::Serial,
             parameters,
             counters: (6, 0),
             dscps: self.others.is_some(),

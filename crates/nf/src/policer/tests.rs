@@ -13,12 +13,12 @@ use crate::batch::{Captured, fill};
 use crate::flows::{By, Cursor, Definition, Flows, Found, OracleFlows, StateAt};
 use crate::frames::{Packet, Transport};
 use crate::registry::Registration;
-use crate::{Context, Form, PerFlow, Prepared, Report};
+use crate::{Context, Form, FunctionSpec, PerFlow, Report};
 
 const MILLISECOND: u64 = 1_000_000;
 
 /// Prepares `policer` from keys of a chain file.
-fn prepare(keys: &str) -> Result<Box<dyn Prepared>, String> {
+fn prepare(keys: &str) -> Result<Box<dyn FunctionSpec>, String> {
     let keys = format!("{{ {keys} }}");
     let keys = toml::de::ValueDeserializer::parse(&keys).expect("good TOML");
     let function = Registration::by_name("policer").expect("a function that is registered");
@@ -27,7 +27,7 @@ fn prepare(keys: &str) -> Result<Box<dyn Prepared>, String> {
     prepare(&context).map_err(|error| error.to_string())
 }
 
-fn per_flow(policer: &dyn Prepared) -> &dyn PerFlow {
+fn per_flow(policer: &dyn FunctionSpec) -> &dyn PerFlow {
     match policer.form() {
         Form::PerFlow(policer) => policer,
         Form::Standalone(_) => panic!("a policer keeps state for flows"),
@@ -257,7 +257,7 @@ fn outcome_of(keys: &str, frames: &[Captured]) -> (Vec<Verdict>, Vec<u8>, Police
     fill(&mut batch, frames);
     batch.parse(Policy::PASS);
     let mut cursor = Cursor::new(&flows);
-    cursor.arrive(&batch, &flows);
+    cursor.extract_keys(&batch, &flows);
     cursor.visit(&mut flows, true, false, &mut batch, |batch, flows| {
         function.process(batch, flows, &mut |_| panic!("a policer has no records"));
     });
@@ -271,7 +271,7 @@ fn outcome_of(keys: &str, frames: &[Captured]) -> (Vec<Verdict>, Vec<u8>, Police
         .map(|frame| {
             let mut packet = frame.for_oracle();
             let ip = packet.ip.as_ref().expect("an IPv4 packet");
-            let Found::Flow(flow) = lives.touch(ip, packet.nanos) else { panic!("there is room") };
+            let Found::Flow(flow) = lives.find_or_insert(ip, packet.nanos) else { panic!("there is room") };
             let verdict = oracle.step(&mut packet, &flow, &mut |_| panic!("a policer has no records"));
             (verdict, packet.ip.expect("an IPv4 packet").dscp)
         })

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::{Action, Distinct, Hypotheses, Method, Scan};
 use crate::units::{Bounded, Probability, Span};
-use crate::{Context, Error, Prepared};
+use crate::{Context, Error, FunctionSpec};
 
 /// Sources that scan addresses or ports.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -127,7 +127,7 @@ fn above(name: &str, value: Probability, other: &str, least: Probability) -> Res
 impl crate::Config for Config {
     const NAME: &'static str = "scan";
 
-    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
+    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn FunctionSpec>, Error> {
         let method = self.method()?;
         let Self { flows, sessions, block_for, action, seed, .. } = self;
         Ok(Box::new(Scan { flows, sessions, method, block_for, action, seed, begins_anew: false }))

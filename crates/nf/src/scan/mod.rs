@@ -38,12 +38,12 @@ use self::cpu::Steps;
 use self::fan_out::{FanOut, Window};
 use self::trw::{Hypotheses, Test, Walk};
 use crate::flows::{
-    By, Crowd, FlowFunction, FlowOracle, Keeps, Kernel, KernelSpec, LISTED, StateAt, parameters_of,
-    state_words,
+    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, KernelSpec, LISTED, StateAt, StateSpec,
+    parameters_of, state_words,
 };
 use crate::summary::{self, Volume};
 use crate::units::Span;
-use crate::{Form, PerFlow, Prepared, Report};
+use crate::{Form, FunctionSpec, PerFlow, Report};
 
 /// A detector ready to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,12 +151,12 @@ const fn ones(bits: u64) -> u32 {
     bits.count_ones()
 }
 
-impl Prepared for Scan {
+impl FunctionSpec for Scan {
     fn name(&self) -> &'static str {
         "scan"
     }
 
-    fn resume(&mut self, old: &dyn Prepared) -> bool {
+    fn resume(&mut self, old: &dyn FunctionSpec) -> bool {
         let Some(old) = (old as &dyn Any).downcast_ref::<Self>() else { return false };
         *self == Self { begins_anew: false, ..old.clone() }
     }
@@ -242,12 +242,12 @@ impl Scan {
 }
 
 impl PerFlow for Scan {
-    fn keeps(&self) -> Keeps {
+    fn keeps(&self) -> StateSpec {
         let (by, words): (&[By], _) = match self.method {
             Method::FanOut { .. } => (&[By::Source, By::Initiator], state_words::<Window>()),
             Method::Trw(_) => (&[By::Initiator], state_words::<Walk>()),
         };
-        Keeps { flows: self.flows.clone(), by, words }
+        StateSpec { flows: self.flows.clone(), by, words }
     }
 
     fn version(&self) -> u32 {
@@ -269,10 +269,10 @@ impl PerFlow for Scan {
         }
     }
 
-    fn remembers(&self) -> Option<Keeps> {
+    fn remembers(&self) -> Option<StateSpec> {
         match self.method {
             Method::FanOut { udp: true, .. } => {
-                Some(Keeps { flows: self.sessions.clone(), by: &[By::FiveTuple], words: 0 })
+                Some(StateSpec { flows: self.sessions.clone(), by: &[By::FiveTuple], words: 0 })
             }
             _ => None,
         }
@@ -286,7 +286,7 @@ impl PerFlow for Scan {
         Box::new(oracle::ScanOracle::new(self))
     }
 
-    fn kernel(&self) -> Option<Kernel> {
+    fn kernel(&self) -> Option<DeviceKernel> {
         const COMMON: (&str, &str) = ("scan", include_str!("scan.kernel.c"));
         let (name, texts, mut parameters): (_, &[_], _) = match self.steps() {
             Steps::FanOut(fan_out, distinct, udp) => {
@@ -300,11 +300,11 @@ impl PerFlow for Scan {
         };
         parameters.extend([self.seed as u32, (self.seed >> 32) as u32]);
         parameters.push(self.action.verdict(Judged::Scanner).code().into());
-        Some(Kernel::new(KernelSpec {
+        Some(DeviceKernel::new(KernelSpec {
             name,
             texts,
             words: self.keeps().words,
-            crowd: Crowd::Own,
+            flow_group: FlowGroup::Own,
             parameters,
             counters: (2, 3),
             dscps: false,

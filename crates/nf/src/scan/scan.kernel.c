@@ -42,32 +42,32 @@ FUNCTION u32 scan_detects(PRIVATE Packet *packet, u32 attempts, u32 verdict, PRI
 }
 
 /*
- * Takes a crowd: of the packets that wait, those before the next one that may change the state are judged by it as it is, and that one's step
+ * Takes a flow_group: of the packets that wait, those before the next one that may change the state are judged by it as it is, and that one's step
  * changes it. So a scanner's packets go together, and so do those that are no contacts.
  */
 #define SCAN_CROWD(name, words)                                                                                                       \
-  FUNCTION u32 name##_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters,                   \
+  FUNCTION u32 name##_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters,                   \
                             PRIVATE u64 *totals, MORE more) {                                                                         \
-    u32 item = team_item(crowd->team);                                                                                                \
+    u32 item = team_item(group->team);                                                                                                \
     u32 verdict = VERDICT_PASS;                                                                                                       \
     u32 waits = passes;                                                                                                               \
     u32 next;                                                                                                                         \
     do {                                                                                                                              \
       u64 state[words];                                                                                                               \
       for (u32 i = 0; i < words; i++) {                                                                                               \
-        state[i] = crowd->state[i];                                                                                                   \
+        state[i] = group->state[i];                                                                                                   \
       }                                                                                                                               \
-      next = team_first(crowd->meeting, crowd->team, waits && name##_changes(state, packet, parameters));                             \
+      next = team_first(group->meeting, group->team, waits && name##_changes(state, packet, parameters));                             \
       if (waits && item <= next) {                                                                                                    \
         verdict = name##_step(state, 0, packet, parameters, totals, more);                                                            \
         waits = 0;                                                                                                                    \
       }                                                                                                                               \
       if (item == next) {                                                                                                             \
         for (u32 i = 0; i < words; i++) {                                                                                             \
-          crowd->state[i] = state[i];                                                                                                 \
+          group->state[i] = state[i];                                                                                                 \
         }                                                                                                                             \
       }                                                                                                                               \
-      team_sync(crowd->team);                                                                                                         \
+      team_sync(group->team);                                                                                                         \
     } while (next != EMPTY);                                                                                                          \
     return verdict;                                                                                                                   \
   }

@@ -9,10 +9,10 @@ use serde_json::json;
 use super::{Detection, Judged, LISTED, ScanReport};
 use crate::flows::By;
 use crate::registry::Registration;
-use crate::{Context, Form, PerFlow, Prepared, Report};
+use crate::{Context, Form, FunctionSpec, PerFlow, Report};
 
 /// Prepares `scan` from keys of a chain file.
-fn prepare(keys: &str) -> Result<Box<dyn Prepared>, String> {
+fn prepare(keys: &str) -> Result<Box<dyn FunctionSpec>, String> {
     let keys = format!("{{ {keys} }}");
     let keys = toml::de::ValueDeserializer::parse(&keys).expect("good TOML");
     let function = Registration::by_name("scan").expect("a function that is registered");
@@ -21,7 +21,7 @@ fn prepare(keys: &str) -> Result<Box<dyn Prepared>, String> {
     prepare(&context).map_err(|error| error.to_string())
 }
 
-fn per_flow(scan: &dyn Prepared) -> &dyn PerFlow {
+fn per_flow(scan: &dyn FunctionSpec) -> &dyn PerFlow {
     match scan.form() {
         Form::PerFlow(scan) => scan,
         Form::Standalone(_) => panic!("a detector keeps state for sources"),

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::SourceCounter;
-use crate::{Context, Error, Prepared};
+use crate::{Context, Error, FunctionSpec};
 
 /// Packets, bytes and flows of each source.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -20,7 +20,7 @@ pub struct Config {
 impl crate::Config for Config {
     const NAME: &'static str = "source-counter";
 
-    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn Prepared>, Error> {
+    fn prepare(self, _context: &Context<'_>) -> Result<Box<dyn FunctionSpec>, Error> {
         let Self { flows, sessions } = self;
         Ok(Box::new(SourceCounter { flows, sessions }))
     }

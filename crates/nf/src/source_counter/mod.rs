@@ -20,10 +20,10 @@ use serde::Serialize;
 
 pub use self::config::Config;
 use crate::flows::{
-    By, Crowd, FlowFunction, FlowName, FlowOracle, Keeps, Kernel, KernelSpec, StateAt, Top, adopt_counts,
-    state_words,
+    By, DeviceKernel, FlowFunction, FlowGroup, FlowName, FlowOracle, KernelSpec, StateAt, StateSpec, Top,
+    adopt_counts, state_words,
 };
-use crate::{Form, PerFlow, Prepared, Report, is_equal, summary};
+use crate::{Form, FunctionSpec, PerFlow, Report, is_equal, summary};
 
 /// A counter of sources ready to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,12 +44,12 @@ pub struct Counted {
     pub flows: u64,
 }
 
-impl Prepared for SourceCounter {
+impl FunctionSpec for SourceCounter {
     fn name(&self) -> &'static str {
         "source-counter"
     }
 
-    fn resume(&mut self, old: &dyn Prepared) -> bool {
+    fn resume(&mut self, old: &dyn FunctionSpec) -> bool {
         is_equal(self, old)
     }
 
@@ -67,12 +67,12 @@ impl Prepared for SourceCounter {
 }
 
 impl PerFlow for SourceCounter {
-    fn keeps(&self) -> Keeps {
-        Keeps { flows: self.flows.clone(), by: &[By::Source], words: state_words::<Counted>() }
+    fn keeps(&self) -> StateSpec {
+        StateSpec { flows: self.flows.clone(), by: &[By::Source], words: state_words::<Counted>() }
     }
 
-    fn remembers(&self) -> Option<Keeps> {
-        Some(Keeps { flows: self.sessions.clone(), by: &[By::FiveTuple], words: 0 })
+    fn remembers(&self) -> Option<StateSpec> {
+        Some(StateSpec { flows: self.sessions.clone(), by: &[By::FiveTuple], words: 0 })
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
@@ -83,14 +83,14 @@ impl PerFlow for SourceCounter {
         Box::new(oracle::SourceCounterOracle::default())
     }
 
-    fn kernel(&self) -> Option<Kernel> {
+    fn kernel(&self) -> Option<DeviceKernel> {
         let texts = &[("source_counter", include_str!("source_counter.kernel.c"))];
         let words = state_words::<Counted>();
-        Some(Kernel::new(KernelSpec {
+        Some(DeviceKernel::new(KernelSpec {
             name: "source_counter",
             texts,
             words,
-            crowd: Crowd::Own,
+            flow_group: FlowGroup::Own,
             parameters: Vec::new(),
             counters: (3, 0),
             dscps: false,

@@ -14,15 +14,15 @@ FUNCTION u32 source_counter_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet 
   return VERDICT_PASS;
 }
 
-FUNCTION u32 source_counter_crowd(PRIVATE Crowd *crowd, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters,
+FUNCTION u32 source_counter_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters,
                                   PRIVATE u64 *totals, MORE more) {
   u64 bytes;
-  u64 packets = crowd_count(crowd, packet, passes, &bytes);
-  u64 flows = team_sum(crowd->meeting, crowd->team, passes ? packet->notes >> parameters[0] & 1 : 0);
-  if (team_item(crowd->team) == 0) {
-    crowd->state[0] += packets;
-    crowd->state[1] += bytes;
-    crowd->state[2] += flows;
+  u64 packets = flow_group_count(group, packet, passes, &bytes);
+  u64 flows = team_sum(group->meeting, group->team, passes ? packet->notes >> parameters[0] & 1 : 0);
+  if (team_item(group->team) == 0) {
+    group->state[0] += packets;
+    group->state[1] += bytes;
+    group->state[2] += flows;
     totals[0] += packets;
     totals[1] += bytes;
     totals[2] += flows;

@@ -27,8 +27,8 @@ FUNCTION Key no_key(void) {
 }
 
 /* A packet's key, as functions before have left it. */
-FUNCTION Key packet_key(GLOBAL const Record *record, GLOBAL const Wide *wide, GLOBAL const Answer *answer,
-                        GLOBAL const Wide *wide_answer, u32 is_rewritten) {
+FUNCTION Key packet_key(GLOBAL const Record *record, GLOBAL const Ipv6Addresses *wide, GLOBAL const Answer *answer,
+                        GLOBAL const Ipv6Addresses *wide_answer, u32 is_rewritten) {
   Record own = *record;
   Key key;
   key.source[0] = own.key[0];
@@ -42,7 +42,7 @@ FUNCTION Key packet_key(GLOBAL const Record *record, GLOBAL const Wide *wide, GL
     key.ports = now.ports;
   }
 #if VERSION == 6
-  Wide addresses = is_rewritten ? *wide_answer : *wide;
+  Ipv6Addresses addresses = is_rewritten ? *wide_answer : *wide;
   for (u32 i = 0; i < ADDRESS_WORDS; i++) {
     key.source[i] = addresses.source[i];
     key.destination[i] = addresses.destination[i];

@@ -10,10 +10,10 @@ use packetloom_classify::NO_RULE;
 use packetloom_classify::image::{Algorithm, Image, Target};
 use packetloom_device::{Arguments, Device, Entry, Kernel, LaidOut, Memory, Program, Queue};
 use packetloom_nf::flows::{DECISION_BITS, Decision};
-use packetloom_nf::{Offload, Prepared};
+use packetloom_nf::{FunctionSpec, Offload};
 use packetloom_packet::{MatchKey4, MatchKey6, Verdict};
 
-use super::records::{self, Answer, ENDS, Record, Wide};
+use super::records::{self, Answer, ENDS, Ipv6Addresses, Record};
 use super::{Buffers, Error};
 use crate::offload::keys::Tables;
 use crate::offload::target;
@@ -24,9 +24,9 @@ packetloom_device::arguments! {
     /// What `find_rules` takes.
     struct FindRules as FIND_RULES_PARAMETERS {
         records: read Record [count],
-        wide: read Wide [wides],
+        wide: read Ipv6Addresses [wides],
         answers: write Answer [count],
-        wide_answers: read Wide [wides],
+        wide_answers: read Ipv6Addresses [wides],
         /// Positions of rules, those of this list from `first_begin` on.
         first: write u32 [first_begin + count],
         first_begin: u32,
@@ -100,7 +100,7 @@ pub(super) struct Place {
 
 impl Acl {
     /// Lays out the rules of a function as they are at first and copies them to the device.
-    pub(super) fn new(device: &Device, function: &dyn Prepared, place: Place) -> Result<Self, Error> {
+    pub(super) fn new(device: &Device, function: &dyn FunctionSpec, place: Place) -> Result<Self, Error> {
         Ok(Self {
             place,
             rules: RwLock::new(Arc::new(Rules::new(device, function, place, 0)?)),
@@ -112,7 +112,7 @@ impl Acl {
     pub(super) fn change(
         &self,
         device: &Device,
-        function: &dyn Prepared,
+        function: &dyn FunctionSpec,
         changes: usize,
     ) -> Result<(), Error> {
         let rules = Arc::new(Rules::new(device, function, self.place, changes)?);
@@ -145,7 +145,12 @@ impl Decided {
 
 impl Rules {
     /// Lays out the rules of a function after so many changes, and copies them to the device.
-    fn new(device: &Device, function: &dyn Prepared, place: Place, changes: usize) -> Result<Self, Error> {
+    fn new(
+        device: &Device,
+        function: &dyn FunctionSpec,
+        place: Place,
+        changes: usize,
+    ) -> Result<Self, Error> {
         let Some(Offload::Acl { rules, verdicts, admits, names }) = function.offload(changes) else {
             let why = format!("function {} has no rules", place.function);
             return Err(packetloom_device::Error::Misuse(why).into());
@@ -223,7 +228,8 @@ impl Acl {
 
 impl Version {
     fn new(device: &Device, image: &Image, version: u32, target: &Target) -> Result<Self, Error> {
-        let layouts = [Record::LAYOUT, Wide::LAYOUT, Answer::LAYOUT].map(|layout| layout.text).concat();
+        let layouts =
+            [Record::LAYOUT, Ipv6Addresses::LAYOUT, Answer::LAYOUT].map(|layout| layout.text).concat();
         let source =
             format!("{}#line 1 \"layouts\"\n{layouts}#line 1 \"acls.kernel.c\"\n{ACLS}", image.rounds());
         let number = |name: &str, value: u32| (name.to_owned(), format!("{value}u"));

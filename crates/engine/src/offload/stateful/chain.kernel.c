@@ -2,7 +2,7 @@
  * Functions that keep state for flows, over a batch of packets whose headers were read, in two steps for each run of functions that share
  * entries:
  *
- * - deal: packets are dealt out by the upper bits of their flows' hashes. A group takes a tile of packets that follow each other and sorts
+ * - partition: packets are partitioned by the upper bits of their flows' hashes. A group takes a tile of packets that follow each other and sorts
  *   them by part, in order of arrival, and writes where parts begin.
  * - judge: a team of items takes a part of the flows, as it alone does at that time: its pieces of all tiles, in order, a packet for each
  *   item. It finds their entries, makes those that are not there, and takes each flow's packets through the functions, one after the
@@ -19,22 +19,22 @@
  * - ROUNDS, packets of an item in a tile at most; MAX_TILES; PART_BITS, for the most parts there are;
  * - DEFINITIONS(D): a D(number, by) for each flow definition; STAGES(S): an S(number, definition, by, is_first, words_v4, words_v6, mask) for
  *   each run of functions, whether it is the first one that sees packets of its definition, words of an entry, the functions' bits;
- *   STAGE_<number>(F): an F(name, bit, word, words, parameters, totals, more, list, crowd, outline) for each function: its bit and words in the
+ *   STAGE_<number>(F): an F(name, bit, word, words, parameters, totals, more, list, flow_group, summary) for each function: its bit and words in the
  *   entry (of one that keeps nothing there the bit of one before it), where its parameters and counters are, which list is its own or NO_LIST,
- *   how it takes a crowd, where its words are in an outline;
+ *   how it takes a flow group, where its words are in an summary;
  *   MAX_WORDS: of any entry; TOTALS, MORE_COUNT: counters of all functions; LISTS: how many functions list packets; LISTED: the records that
  *   each of them keeps;
  * - ELEPHANT_STAGES(S): those of the stages all of whose functions tell what many packets do to their state: see elephants.kernel.c;
- *   OUTLINE_WORDS: of the most telling one, and ELEPHANTS, how many flows that are elephants there may be;
+ *   SUMMARY_WORDS: of the most telling one, and ELEPHANTS, how many flows that are elephants there may be;
  * - RULES_BEFORE: lists whose rules were found before the first run, which begin answers: see acls.kernel.c;
- * - DEAL_PARAMETERS, JUDGE_PARAMETERS, SETTLE_PARAMETERS: what kernels take. Record, Wide and Answer are declared in Rust;
- * - RECORD_...: bits of a packet's last word; DEALS, whether the text is that of the first step or of the second.
+ * - PARTITION_PARAMETERS, JUDGE_PARAMETERS, SETTLE_PARAMETERS: what kernels take. Record, Ipv6Addresses and Answer are declared in Rust;
+ * - RECORD_...: bits of a packet's last word; PARTITIONS, whether the text is that of the first step or of the second.
  */
 
 /* IPv4's and IPv6's have different tables, and so parts of their own. */
 #define MAX_PARTS (2u << PART_BITS)
 
-/* What is known of parts with very many packets of a batch: see elephants.kernel.c. Batches that are dealt out in the same memory take turns. */
+/* What is known of parts with very many packets of a batch: see elephants.kernel.c. Batches that are partitioned in the same memory take turns. */
 typedef struct {
   /* How many there are, in this turn and in the next one. */
   u32 counts[2];
@@ -44,8 +44,8 @@ typedef struct {
 } Elephants;
 
 /* Gives an IPv6 packet the addresses that stand for it in an array of them. */
-FUNCTION void packet_addresses(PRIVATE Packet *packet, GLOBAL const Wide *wide, u32 index) {
-  Wide addresses = wide[index];
+FUNCTION void packet_addresses(PRIVATE Packet *packet, GLOBAL const Ipv6Addresses *wide, u32 index) {
+  Ipv6Addresses addresses = wide[index];
   for (u32 i = 0; i < 4; i++) {
     packet->source[i] = addresses.source[i];
     packet->destination[i] = addresses.destination[i];
@@ -53,7 +53,7 @@ FUNCTION void packet_addresses(PRIVATE Packet *packet, GLOBAL const Wide *wide, 
 }
 
 /* What is known of a packet, and the addresses of one of IPv6. */
-FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const Record *records, GLOBAL const Wide *wide, u32 index, u32 is_v6) {
+FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const Record *records, GLOBAL const Ipv6Addresses *wide, u32 index, u32 is_v6) {
   Record record = records[index];
   packet->source[0] = record.key[0];
   packet->destination[0] = record.key[1];
@@ -85,7 +85,7 @@ FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const Record *records, 
 #define LIST_HEAD 2
 #define LIST_RECORD 5
 
-#if DEALS
+#if PARTITIONS
 
 #if LISTS
 
@@ -205,12 +205,12 @@ typedef struct {
   /* How many packets of its warp with its digit come before each. */
   u16 before[TILE];
   u32 partial[GROUP + SPANS];
-} Deal;
+} PartitionWork;
 
 #define NO_PART 0xffffu
 
 /* The part of a packet, or NO_PART; what becomes of that is answered by the first definition's. */
-FUNCTION u32 part_of(u32 by, u32 answers_others, GLOBAL const Record *records, GLOBAL const Wide *wide, u32 index, u32 part_bits,
+FUNCTION u32 part_of(u32 by, u32 answers_others, GLOBAL const Record *records, GLOBAL const Ipv6Addresses *wide, u32 index, u32 part_bits,
                      u64 first_seed, u64 second_seed, GLOBAL Answer *answers) {
   u32 kind = records[index].kind;
   if (kind & RECORD_TAKES_PART) {
@@ -257,8 +257,8 @@ FUNCTION void note_elephant(GLOBAL Elephants *elephants, u32 turn, u32 part, GLO
   }
 }
 
-/* Deals packets out by flows of a definition. Elephants are looked for in batches that have a number. */
-FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const Record *records, GLOBAL const Wide *wide, u32 count,
+/* Partitions packets by flows of a definition. Elephants are looked for in batches that have a number. */
+FUNCTION void partition(LOCAL PartitionWork *work, u32 by, u32 answers_others, GLOBAL const Record *records, GLOBAL const Ipv6Addresses *wide, u32 count,
                    u32 rounds, u32 part_bits, u32 versions, u64 first_seed, u64 second_seed, GLOBAL u16 *order, GLOBAL u16 *offsets,
                    GLOBAL Answer *answers, GLOBAL Elephants *elephants, u32 turn, GLOBAL u64 *found, u32 batch) {
   u32 parts = versions << part_bits;
@@ -331,15 +331,15 @@ FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const Re
       u32 is_last = low + DIGIT >= bits;
       for (u32 round = 0; round < rounds; round++) {
         u32 from = own + round * LANES;
-        u32 dealt = from < held ? sorted[from] : NO_PART;
-        u32 part = dealt & 0xffff;
+        u32 partition = from < held ? sorted[from] : NO_PART;
+        u32 part = partition & 0xffff;
         if (part != NO_PART) {
           u32 digit = part >> low & (DIGITS - 1);
           u32 at = work->begins[digit] + counts[digit] + work->before[from];
           if (is_last) {
-            order[tile * tile_items + at] = (u16)(dealt >> 16);
+            order[tile * tile_items + at] = (u16)(partition >> 16);
           } else {
-            work->sorted[side ^ 1][at] = dealt;
+            work->sorted[side ^ 1][at] = partition;
           }
         }
       }
@@ -366,13 +366,13 @@ FUNCTION void deal(LOCAL Deal *work, u32 by, u32 answers_others, GLOBAL const Re
   }
 }
 
-#define DEAL(number, by)                                                                                                             \
-  KERNEL void deal_##number(DEAL_PARAMETERS) {                                                                                       \
-    LOCAL_MEMORY(Deal, work);                                                                                                        \
-    deal(work, by, number == 0, records, wide, count, rounds, part_bits, versions, first_seed, second_seed, order, offsets, answers, \
+#define PARTITION(number, by)                                                                                                        \
+  KERNEL void partition_##number(PARTITION_PARAMETERS) {                                                                             \
+    LOCAL_MEMORY(PartitionWork, work);                                                                                               \
+    partition(work, by, number == 0, records, wide, count, rounds, part_bits, versions, first_seed, second_seed, order, offsets, answers, \
          elephants, turn, found, batch);                                                                                             \
   }
-DEFINITIONS(DEAL)
+DEFINITIONS(PARTITION)
 
 #else
 
@@ -415,9 +415,9 @@ typedef struct {
 /* What a stage works on. */
 typedef struct {
   GLOBAL const Record *records;
-  GLOBAL const Wide *wide;
+  GLOBAL const Ipv6Addresses *wide;
   GLOBAL Answer *answers;
-  GLOBAL Wide *wide_answers;
+  GLOBAL Ipv6Addresses *wide_answers;
   GLOBAL const u32 *parameters;
   /* Lists, each of so many words. */
   GLOBAL u64 *lists;
@@ -507,7 +507,7 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
   answer.ports = packet->ports;
   stage->answers[index] = answer;
   if (stage->is_v6 && packet->ends) {
-    Wide addresses;
+    Ipv6Addresses addresses;
     for (u32 i = 0; i < 4; i++) {
       addresses.source[i] = packet->source[i];
       addresses.destination[i] = packet->destination[i];
@@ -531,7 +531,7 @@ FUNCTION void packet_list(PRIVATE const Stage *stage, u32 list, PRIVATE Packet *
 }
 
 /* Takes a packet through a function of a stage, if it gets there. */
-#define STEP(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_outline)                          \
+#define STEP(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)                        \
   if (verdict == VERDICT_PASS) {                                                                                                     \
     u32 is_new = !(line[key_words - 1] >> (STATES_FUNCTIONS + bit) & 1);                                                             \
     if (is_new) {                                                                                                                    \
@@ -548,7 +548,7 @@ FUNCTION void packet_list(PRIVATE const Stage *stage, u32 list, PRIVATE Packet *
   }
 
 /* Has a function judge a packet that has no entry, if it gets there. */
-#define STEP_WITHOUT(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_outline)                  \
+#define STEP_WITHOUT(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)                \
   if (verdict == VERDICT_PASS) {                                                                                                     \
     verdict = name##_without(&taken->packet, role, stage->parameters + own_parameters, more + own_more);                             \
   }
@@ -615,31 +615,31 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
   }
 
 /*
- * How a function takes a crowd: OWN, with a function of its own; SERIAL, one packet after the other.
+ * How a function takes a flow_group: OWN, with a function of its own; SERIAL, one packet after the other.
  */
-#define CROWD_OWN(name, own_words, own_parameters, own_totals, own_more, own_list)                                                   \
+#define FLOW_GROUP_OWN(name, own_words, own_parameters, own_totals, own_more, own_list)                                              \
   u32 own_verdict =                                                                                                                  \
-      name##_crowd(&crowd, &taken->packet, passes, stage->parameters + own_parameters, totals + own_totals, more + own_more);        \
+      name##_group(&group, &taken->packet, passes, stage->parameters + own_parameters, totals + own_totals, more + own_more);        \
   verdict = passes ? own_verdict : verdict;                                                                                          \
   if (own_list != NO_LIST && passes) {                                                                                               \
     packet_list(stage, own_list, &taken->packet);                                                                                    \
   }
-#define CROWD_SERIAL(name, own_words, own_parameters, own_totals, own_more, own_list)                                                \
+#define FLOW_GROUP_SERIAL(name, own_words, own_parameters, own_totals, own_more, own_list)                                           \
   for (u32 turn = 0; turn < team->size; turn += LANES) {                                                                             \
     if (item - lane() == turn) {                                                                                                     \
       for (u32 of_lanes = 0; of_lanes < LANES; of_lanes++) {                                                                         \
         if (lane() == of_lanes && passes) {                                                                                          \
           u64 own_state[own_words + 1];                                                                                              \
           for (u32 i = 0; i < own_words; i++) {                                                                                      \
-            own_state[i] = crowd.state[i];                                                                                           \
+            own_state[i] = group.state[i];                                                                                           \
           }                                                                                                                          \
-          verdict = name##_step(own_state, crowd.is_new && item == crowd.first, &taken->packet, stage->parameters + own_parameters,  \
+          verdict = name##_step(own_state, group.is_new && item == group.first, &taken->packet, stage->parameters + own_parameters,  \
                                 totals + own_totals, more + own_more);                                                               \
           if (own_list != NO_LIST) {                                                                                                 \
             packet_list(stage, own_list, &taken->packet);                                                                            \
           }                                                                                                                          \
           for (u32 i = 0; i < own_words; i++) {                                                                                      \
-            crowd.state[i] = own_state[i];                                                                                           \
+            group.state[i] = own_state[i];                                                                                           \
           }                                                                                                                          \
         }                                                                                                                            \
         sync_lanes();                                                                                                                \
@@ -648,49 +648,49 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
     team_sync(team);                                                                                                                 \
   }
 
-/* Takes a crowd through a function, as far as packets get there. */
-#define STEP_OF_CROWD(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_outline)                 \
+/* Takes a flow group through a function, as far as packets get there. */
+#define STEP_OF_CROWD(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)               \
   {                                                                                                                                  \
     u32 passes = is_member && verdict == VERDICT_PASS;                                                                               \
-    crowd.first = team_first(&work->meeting, team, passes);                                                                          \
-    if (crowd.first != EMPTY) {                                                                                                      \
-      crowd.state = &line[key_words + 1 + word];                                                                                     \
-      crowd.is_new = !(line[key_words - 1] >> (STATES_FUNCTIONS + bit) & 1);                                                         \
-      if (crowd.is_new) {                                                                                                            \
+    group.first = team_first(&work->meeting, team, passes);                                                                          \
+    if (group.first != EMPTY) {                                                                                                      \
+      group.state = &line[key_words + 1 + word];                                                                                     \
+      group.is_new = !(line[key_words - 1] >> (STATES_FUNCTIONS + bit) & 1);                                                         \
+      if (group.is_new) {                                                                                                            \
         team_sync(team);                                                                                                             \
         if (item == 0) {                                                                                                             \
           for (u32 i = 0; i < own_words; i++) {                                                                                      \
-            crowd.state[i] = 0;                                                                                                      \
+            group.state[i] = 0;                                                                                                      \
           }                                                                                                                          \
           line[key_words - 1] |= (u64)1 << (STATES_FUNCTIONS + bit);                                                                 \
         }                                                                                                                            \
         team_sync(team);                                                                                                             \
       }                                                                                                                              \
-      CROWD_##kind(name, own_words, own_parameters, own_totals, own_more, own_list)                                                  \
+      FLOW_GROUP_##kind(name, own_words, own_parameters, own_totals, own_more, own_list)                                             \
     }                                                                                                                                \
   }
 
-FUNCTION Crowd crowd_of(LOCAL Judge *work, PRIVATE Team *team) {
-  Crowd crowd;
-  crowd.meeting = &work->meeting;
-  crowd.team = team;
-  crowd.scratch = &work->scratch[team->first];
-  crowd.price = &work->price[team->first];
-  crowd.verdict = &work->verdict[team->first];
-  crowd.state = work->line[team->place];
-  crowd.is_new = 0;
-  crowd.first = EMPTY;
-  return crowd;
+FUNCTION FlowGroup flow_group_of(LOCAL Judge *work, PRIVATE Team *team) {
+  FlowGroup group;
+  group.meeting = &work->meeting;
+  group.team = team;
+  group.scratch = &work->scratch[team->first];
+  group.price = &work->price[team->first];
+  group.verdict = &work->verdict[team->first];
+  group.state = work->line[team->place];
+  group.is_new = 0;
+  group.first = EMPTY;
+  return group;
 }
 
 /* Takes the packets of one flow through the functions, with its entry as it is in the team's line. */
 #define PASS_CROWD(number)                                                                                                           \
-  FUNCTION void pass_crowd_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 is_member,                \
+  FUNCTION void pass_flow_group_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 is_member,           \
                                     PRIVATE Taken *taken, PRIVATE u64 *totals, MORE more) {                                          \
     u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
     u32 item = team_item(team);                                                                                                      \
     LOCAL u64 *line = work->line[team->place];                                                                                       \
-    Crowd crowd = crowd_of(work, team);                                                                                              \
+    FlowGroup group = flow_group_of(work, team);                                                                                     \
     u32 verdict = VERDICT_PASS;                                                                                                      \
     STAGE_##number(STEP_OF_CROWD)                                                                                                    \
     if (is_member) {                                                                                                                 \
@@ -703,7 +703,7 @@ FUNCTION Crowd crowd_of(LOCAL Judge *work, PRIVATE Team *team) {
  * they go one after the other.
  */
 #define JUDGE_CROWD(number)                                                                                                          \
-  FUNCTION void judge_crowd_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 slot, u32 is_member,     \
+  FUNCTION void judge_flow_group_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 slot, u32 is_member, \
                                      PRIVATE Taken *taken, PRIVATE u64 *totals, MORE more, PRIVATE StatesCounts *counts) {           \
     u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
     u32 item = team_item(team);                                                                                                      \
@@ -744,7 +744,7 @@ FUNCTION Crowd crowd_of(LOCAL Judge *work, PRIVATE Team *team) {
         line[key_words - 1] &= ~STATES_TOUCHED;                                                                                      \
       }                                                                                                                              \
     }                                                                                                                                \
-    pass_crowd_##number(work, stage, team, is_member, taken, totals, more);                                                          \
+    pass_flow_group_##number(work, stage, team, is_member, taken, totals, more);                                                     \
     team_sync(team);                                                                                                                 \
     for (u32 i = key_words - 1 + item; i < stage->words; i += team->size) {                                                          \
       entry[i] = line[i];                                                                                                            \
@@ -852,7 +852,7 @@ FUNCTION u32 rank_of(LOCAL Judge *work, PRIVATE const Team *team, u32 slot) {
 
 /* Judges what the items of a team have. */
 #define JUDGE_TAKEN(number)                                                                                                          \
-  FUNCTION void judge_taken_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 drops_refused, u32 looks,\
+  FUNCTION void judge_taken_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 drops_refused, u32 looks, \
                                      PRIVATE Taken *taken, PRIVATE u64 *totals, MORE more, PRIVATE StatesCounts *counts) {           \
     u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
     u32 waits = looks == LOOKS_UP || looks == LOOKS_ONLY;                                                                            \
@@ -891,7 +891,7 @@ FUNCTION u32 rank_of(LOCAL Judge *work, PRIVATE const Team *team, u32 slot) {
       while (first != EMPTY) {                                                                                                       \
         u32 slot = work->slot[team->first + first];                                                                                  \
         u32 is_member = is_crowded && taken->slot == slot;                                                                           \
-        judge_crowd_##number(work, stage, team, slot, is_member, taken, totals, more, counts);                                       \
+        judge_flow_group_##number(work, stage, team, slot, is_member, taken, totals, more, counts);                                  \
         is_crowded = is_crowded && !is_member;                                                                                       \
         first = team_first(&work->meeting, team, is_crowded);                                                                        \
       }                                                                                                                              \

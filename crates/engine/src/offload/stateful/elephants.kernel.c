@@ -2,34 +2,34 @@
  * Elephants: flows with very many packets of a batch. One group would take their packets through the functions for longer than all others
  * need for the rest. So their parts are judged before, in three steps with many groups, by pieces of as many packets as a group has items:
  *
- * - outline: what the packets of each piece do to the functions' states, whatever these are, if none of the packets is dropped,
+ * - summary: what the packets of each piece do to the functions' states, whatever these are, if none of the packets is dropped,
  *   or if so many of them are.
- * - follow: one item takes the entry from piece to piece by their outlines, and notes what it is before each. Where an outline does not hold, as
+ * - apply: one item takes the entry from piece to piece by their summaries, and notes what it is before each. Where a summary does not hold, as
  *   where a limiter drops some packets of different prices, or where there are other flows' packets among them, the whole group judges the
  *   piece.
- * - finish: the pieces that were followed are judged, each with the entry that was noted for it.
+ * - finish: the pieces whose summaries were applied are judged, each with the entry that was noted for it.
  *
- * A function takes part with <name>_outline, which writes some words and says whether they hold; and <name>_follow, which brings a state
+ * A function takes part with <name>_summarize, which writes some words and says whether they hold; and <name>_apply, which brings a state
  * up to date by them, unless that state lets them not hold. Both are told when the first and the latest of the packets come. The second is
  * also told how many were dropped by functions before, not which ones, and adds those that this one drops.
  *
  * Before this text stands chain.kernel.c, with what the host defines.
  */
-#if !DEALS
+#if !PARTITIONS
 
-/* Words of an outline before those of functions, which there are OUTLINE_HEAD of, and of all of it with the entry behind. */
-#define OUTLINE_KIND 0u
-#define OUTLINE_FIRST 1u
-#define OUTLINE_LATEST 2u
-#define OUTLINE_GAP 3u
-#define OUTLINE_ENTRY (OUTLINE_HEAD + OUTLINE_WORDS)
-#define OUTLINE_STRIDE (OUTLINE_ENTRY + MAX_WORDS)
+/* Words of an summary before those of functions, which there are SUMMARY_HEAD of, and of all of it with the entry behind. */
+#define SUMMARY_KIND 0u
+#define SUMMARY_FIRST 1u
+#define SUMMARY_LATEST 2u
+#define SUMMARY_GAP 3u
+#define SUMMARY_ENTRY (SUMMARY_HEAD + SUMMARY_WORDS)
+#define SUMMARY_STRIDE (SUMMARY_ENTRY + MAX_WORDS)
 
-/* Kinds: packets of other flows are among them; it does not say what they do; it does; it was followed. */
-#define OUTLINE_MIXED 0u
-#define OUTLINE_CLOSED 1u
-#define OUTLINE_OPEN 2u
-#define OUTLINE_FOLLOWED 3u
+/* Kinds: packets of other flows are among them; it does not say what they do; it does; it was applied. */
+#define SUMMARY_MIXED 0u
+#define SUMMARY_CLOSED 1u
+#define SUMMARY_OPEN 2u
+#define SUMMARY_APPLIED 3u
 
 /* Takes the packets of a piece: what is looked up for that of each item. */
 FUNCTION u32 take_piece(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 tiles, u32 tile_items, GLOBAL const u16 *order,
@@ -74,17 +74,17 @@ FUNCTION u32 is_of_elephant(LOCAL const Judge *work, PRIVATE const Stage *stage,
   return is_same;
 }
 
-/* How a function outlines a piece, and follows an outline. */
-#define STEP_OF_OUTLINE(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_outline)               \
-  is_open = name##_outline(&crowd, &taken.packet, is_member, first, latest, stage->parameters + own_parameters,                      \
-                           outline + OUTLINE_HEAD + own_outline) && is_open;
-#define STEP_OF_FOLLOW(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_outline)                \
-  holds = holds && name##_follow(&next[key_words + 1 + word], first, latest, stage->parameters + own_parameters,                     \
-                                 outline + OUTLINE_HEAD + own_outline, &dropped);
+/* How a function summaries a piece, and follows an summary. */
+#define STEP_OF_SUMMARY(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)             \
+  is_open = name##_summarize(&group, &taken.packet, is_member, first, latest, stage->parameters + own_parameters,                    \
+                           summary + SUMMARY_HEAD + own_summarize) && is_open;
+#define STEP_OF_FOLLOW(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)              \
+  holds = holds && name##_apply(&next[key_words + 1 + word], first, latest, stage->parameters + own_parameters,                      \
+                                 summary + SUMMARY_HEAD + own_summarize, &dropped);
 
-#define OUTLINE_PIECE(number)                                                                                                        \
-  FUNCTION void outline_piece_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 tiles, u32 tile_items, \
-                                       GLOBAL const u16 *order, u32 piece, u32 all, GLOBAL u64 *outline) {                           \
+#define SUMMARY_PIECE(number)                                                                                                        \
+  FUNCTION void summarize_piece_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 tiles, u32 tile_items, \
+                                       GLOBAL const u16 *order, u32 piece, u32 all, GLOBAL u64 *summary) {                           \
     Taken taken;                                                                                                                     \
     u32 looks = take_piece(work, stage, team, tiles, tile_items, order, piece, all, &taken);                                         \
     u32 is_member = looks == LOOKS_UP && is_of_elephant(work, stage, &taken);                                                        \
@@ -92,67 +92,67 @@ FUNCTION u32 is_of_elephant(LOCAL const Judge *work, PRIVATE const Stage *stage,
     u32 is_anew = is_member && (taken.answer >> (ANSWER_ANEW + stage->definition) & 1);                                              \
     u32 is_mixed = team_any(&work->meeting, team, looks != LOOKS_NOT && !is_member);                                                 \
     u32 is_open = !is_mixed && !team_any(&work->meeting, team, is_anew);                                                             \
-    Crowd crowd = crowd_of(work, team);                                                                                              \
-    crowd.first = team_first(&work->meeting, team, is_member);                                                                       \
-    is_open = is_open && crowd.first != EMPTY;                                                                                       \
+    FlowGroup group = flow_group_of(work, team);                                                                                     \
+    group.first = team_first(&work->meeting, team, is_member);                                                                       \
+    is_open = is_open && group.first != EMPTY;                                                                                       \
     if (is_open) {                                                                                                                   \
       u32 item = team_item(team);                                                                                                    \
-      if (item == crowd.first) {                                                                                                     \
-        crowd.scratch[0] = taken.packet.now;                                                                                         \
+      if (item == group.first) {                                                                                                     \
+        group.scratch[0] = taken.packet.now;                                                                                         \
       }                                                                                                                              \
       team_sync(team);                                                                                                               \
-      u64 first = crowd.scratch[0];                                                                                                  \
+      u64 first = group.scratch[0];                                                                                                  \
       u64 now = is_member ? taken.packet.now : 0;                                                                                    \
       u64 latest;                                                                                                                    \
       u64 before = team_before(&work->meeting, team, 0, now, &latest);                                                               \
-      u64 gap = team_largest(&work->meeting, team, is_member && item != crowd.first && now > before ? now - before : 0);             \
-      STAGE_##number(STEP_OF_OUTLINE)                                                                                                \
+      u64 gap = team_largest(&work->meeting, team, is_member && item != group.first && now > before ? now - before : 0);             \
+      STAGE_##number(STEP_OF_SUMMARY)                                                                                                \
       if (item == 0) {                                                                                                               \
-        outline[OUTLINE_FIRST] = first;                                                                                              \
-        outline[OUTLINE_LATEST] = latest;                                                                                            \
-        outline[OUTLINE_GAP] = gap;                                                                                                  \
+        summary[SUMMARY_FIRST] = first;                                                                                              \
+        summary[SUMMARY_LATEST] = latest;                                                                                            \
+        summary[SUMMARY_GAP] = gap;                                                                                                  \
       }                                                                                                                              \
     }                                                                                                                                \
     if (team_item(team) == 0) {                                                                                                      \
-      outline[OUTLINE_KIND] = is_mixed ? OUTLINE_MIXED : is_open ? OUTLINE_OPEN : OUTLINE_CLOSED;                                    \
+      summary[SUMMARY_KIND] = is_mixed ? SUMMARY_MIXED : is_open ? SUMMARY_OPEN : SUMMARY_CLOSED;                                    \
     }                                                                                                                                \
     team_sync(team);                                                                                                                 \
   }
 
-/* Reads what is outlined of a piece. */
-FUNCTION void outline_load(GLOBAL const u64 *outline, PRIVATE u64 *words) {
-  for (u32 i = 0; i < OUTLINE_ENTRY; i++) {
-    words[i] = outline[i];
+/* Reads the summary of a piece. */
+FUNCTION void summary_load(GLOBAL const u64 *summary, PRIVATE u64 *words) {
+  for (u32 i = 0; i < SUMMARY_ENTRY; i++) {
+    words[i] = summary[i];
   }
 }
 
 /*
- * Follows outlines from a piece on, as far as they hold, with the entry: the first piece whose outline does not, or `pieces`. The next outline is
- * read while one is followed, as there are no other warps whose work would hide that it is waited for.
+ * Follows summaries from a piece on, as far as they hold, with the entry: the first piece whose summary does not, or `pieces`. The next summary is
+ * read while one is applied, as there are no other warps whose work would hide that it is waited for.
  */
-#define FOLLOW_PIECES(number)                                                                                                        \
-  FUNCTION u32 follow_pieces_##number(PRIVATE const Stage *stage, GLOBAL u64 *entry, GLOBAL u64 *outlines, u32 piece, u32 pieces) {  \
+#define APPLY_PIECES(number)                                                                                                         \
+  FUNCTION u32 apply_pieces_##number(PRIVATE const Stage *stage, GLOBAL u64 *entry, GLOBAL u64 *summaries, u32 piece, u32 pieces) {  \
     u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
     u64 line[MAX_WORDS];                                                                                                             \
     states_load(entry, 0, stage->words, line);                                                                                       \
-    u64 ahead[OUTLINE_ENTRY];                                                                                                        \
-    outline_load(outlines + (u64)piece * OUTLINE_STRIDE, ahead);                                                                     \
+    u64 ahead[SUMMARY_ENTRY];                                                                                                        \
+    summary_load(summaries + (u64)piece * SUMMARY_STRIDE, ahead);                                                                    \
     for (; piece < pieces; piece++) {                                                                                                \
-      GLOBAL u64 *outlined = outlines + (u64)piece * OUTLINE_STRIDE;                                                                 \
-      u64 outline[OUTLINE_ENTRY];                                                                                                    \
-      for (u32 i = 0; i < OUTLINE_ENTRY; i++) {                                                                                      \
-        outline[i] = ahead[i];                                                                                                       \
+      GLOBAL u64 *summarized = summaries + (u64)piece * SUMMARY_STRIDE;                                                              \
+      u64 summary[SUMMARY_ENTRY];                                                                                                    \
+      for (u32 i = 0; i < SUMMARY_ENTRY; i++) {                                                                                      \
+        summary[i] = ahead[i];                                                                                                       \
       }                                                                                                                              \
       if (piece + 1 < pieces) {                                                                                                      \
-        outline_load(outlined + OUTLINE_STRIDE, ahead);                                                                              \
+        summary_load(summarized + SUMMARY_STRIDE, ahead);                                                                            \
       }                                                                                                                              \
-      u64 first = outline[OUTLINE_FIRST];                                                                                            \
-      u64 latest = outline[OUTLINE_LATEST];                                                                                          \
+      u64 first = summary[SUMMARY_FIRST];                                                                                            \
+      u64 latest = summary[SUMMARY_LATEST];                                                                                          \
       u64 last = line[key_words];                                                                                                    \
-      u32 holds = outline[OUTLINE_KIND] == OUTLINE_OPEN && (line[key_words - 1] & stage->mask) == stage->mask;                       \
+      u32 holds = summary[SUMMARY_KIND] == SUMMARY_OPEN && (line[key_words - 1] & stage->mask) == stage->mask;                       \
       if (stage->is_first) {                                                                                                         \
         u64 silent = first > last ? first - last : 0;                                                                                \
-        holds = holds && silent < stage->states.timeout && outline[OUTLINE_GAP] < stage->states.timeout;                             \
+        holds = holds && silent < stage->states.timeout && summary[SUMMARY_GAP] < stage->states.timeout;                             \
       }                                                                                                                              \
       u64 dropped = 0;                                                                                                               \
       u64 next[MAX_WORDS];                                                                                                           \
@@ -168,10 +168,10 @@ FUNCTION void outline_load(GLOBAL const u64 *outline, PRIVATE u64 *words) {
         next[key_words - 1] &= ~STATES_TOUCHED;                                                                                      \
       }                                                                                                                              \
       for (u32 i = 0; i < stage->words; i++) {                                                                                       \
-        outlined[OUTLINE_ENTRY + i] = line[i];                                                                                       \
+        summarized[SUMMARY_ENTRY + i] = line[i];                                                                                     \
         line[i] = next[i];                                                                                                           \
       }                                                                                                                              \
-      outlined[OUTLINE_KIND] = OUTLINE_FOLLOWED;                                                                                     \
+      summarized[SUMMARY_KIND] = SUMMARY_APPLIED;                                                                                    \
     }                                                                                                                                \
     for (u32 i = key_words - 1; i < stage->words; i++) {                                                                             \
       entry[i] = line[i];                                                                                                            \
@@ -180,9 +180,9 @@ FUNCTION void outline_load(GLOBAL const u64 *outline, PRIVATE u64 *words) {
   }
 
 /* Takes an elephant through its pieces. */
-#define FOLLOW_ELEPHANT(number)                                                                                                      \
-  FUNCTION void follow_elephant_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 drops_refused,       \
-                                         u32 tiles, u32 tile_items, GLOBAL const u16 *order, u32 all, GLOBAL u64 *outlines,          \
+#define APPLY_ELEPHANT(number)                                                                                                       \
+  FUNCTION void apply_elephant_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 drops_refused,        \
+                                         u32 tiles, u32 tile_items, GLOBAL const u16 *order, u32 all, GLOBAL u64 *summaries,         \
                                          PRIVATE u64 *totals, MORE more, PRIVATE StatesCounts *counts) {                             \
     u32 pieces = (all + GROUP - 1) / GROUP;                                                                                          \
     find_elephant(work, stage);                                                                                                      \
@@ -190,7 +190,7 @@ FUNCTION void outline_load(GLOBAL const u64 *outline, PRIVATE u64 *words) {
       if (work->flow_slot < STATES_WAITS) {                                                                                          \
         if (local_index() == 0) {                                                                                                    \
           GLOBAL u64 *entry = STATES_ENTRY(stage->states, work->flow_slot, stage->words);                                            \
-          work->piece = follow_pieces_##number(stage, entry, outlines, piece, pieces);                                               \
+          work->piece = apply_pieces_##number(stage, entry, summaries, piece, pieces);                                               \
         }                                                                                                                            \
         barrier_group();                                                                                                             \
         piece = work->piece;                                                                                                         \
@@ -198,13 +198,13 @@ FUNCTION void outline_load(GLOBAL const u64 *outline, PRIVATE u64 *words) {
       if (piece < pieces) {                                                                                                          \
         Taken taken;                                                                                                                 \
         u32 looks = take_piece(work, stage, team, tiles, tile_items, order, piece, all, &taken);                                     \
-        u32 is_mixed = outlines[(u64)piece * OUTLINE_STRIDE + OUTLINE_KIND] == OUTLINE_MIXED;                                        \
+        u32 is_mixed = summaries[(u64)piece * SUMMARY_STRIDE + SUMMARY_KIND] == SUMMARY_MIXED;                                       \
         if (is_mixed || work->flow_slot >= STATES_WAITS) {                                                                           \
           judge_taken_##number(work, stage, team, drops_refused, looks, &taken, totals, more, counts);                               \
           find_elephant(work, stage);                                                                                                \
         } else {                                                                                                                     \
           taken.slot = work->flow_slot;                                                                                              \
-          judge_crowd_##number(work, stage, team, work->flow_slot, looks == LOOKS_UP, &taken, totals, more, counts);                 \
+          judge_flow_group_##number(work, stage, team, work->flow_slot, looks == LOOKS_UP, &taken, totals, more, counts);            \
         }                                                                                                                            \
       }                                                                                                                              \
       barrier_group();                                                                                                               \
@@ -213,32 +213,32 @@ FUNCTION void outline_load(GLOBAL const u64 *outline, PRIVATE u64 *words) {
 
 #define SETTLE_PIECE(number)                                                                                                         \
   FUNCTION void finish_piece_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 tiles, u32 tile_items,  \
-                                      GLOBAL const u16 *order, u32 piece, u32 all, GLOBAL const u64 *outline, PRIVATE u64 *totals,   \
+                                      GLOBAL const u16 *order, u32 piece, u32 all, GLOBAL const u64 *summary, PRIVATE u64 *totals,   \
                                       MORE more) {                                                                                   \
     Taken taken;                                                                                                                     \
     u32 looks = take_piece(work, stage, team, tiles, tile_items, order, piece, all, &taken);                                         \
     team_sync(team);                                                                                                                 \
     for (u32 i = team_item(team); i < stage->words; i += GROUP) {                                                                    \
-      work->line[0][i] = outline[OUTLINE_ENTRY + i];                                                                                 \
+      work->line[0][i] = summary[SUMMARY_ENTRY + i];                                                                                 \
     }                                                                                                                                \
     team_sync(team);                                                                                                                 \
-    pass_crowd_##number(work, stage, team, looks == LOOKS_UP, &taken, totals, more);                                                 \
+    pass_flow_group_##number(work, stage, team, looks == LOOKS_UP, &taken, totals, more);                                            \
     team_sync(team);                                                                                                                 \
   }
 
-/* One of those that a batch has: the next one's number, its packets and pieces, and their outlines. */
+/* One of those that a batch has: the next one's number, its packets and pieces, and their summaries. */
 typedef struct {
   u32 next;
   u32 all, pieces;
-  GLOBAL u64 *outlines;
+  GLOBAL u64 *summaries;
 } Elephant;
 
-FUNCTION Elephant no_elephant(GLOBAL u64 *outlines) {
+FUNCTION Elephant no_elephant(GLOBAL u64 *summaries) {
   Elephant elephant;
   elephant.next = 0;
   elephant.all = 0;
   elephant.pieces = 0;
-  elephant.outlines = outlines;
+  elephant.summaries = summaries;
   return elephant;
 }
 
@@ -250,7 +250,7 @@ FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
   while (elephant->next < found && elephant->next < ELEPHANTS) {
     u32 part = elephants->parts[turn % 2][elephant->next++];
     if (part >> part_bits == stage->is_v6) {
-      elephant->outlines += (u64)elephant->pieces * OUTLINE_STRIDE;
+      elephant->summaries += (u64)elephant->pieces * SUMMARY_STRIDE;
       elephant->all = begin_part(work, team, part, parts, tiles, offsets);
       elephant->pieces = (elephant->all + GROUP - 1) / GROUP;
       begin_elephant(work, stage, team, tiles, tile_items, order, elephant->all);
@@ -264,7 +264,7 @@ FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
   team.first = 0;                                                                                                                    \
   team.size = GROUP;                                                                                                                 \
   team.place = 0;                                                                                                                    \
-  for (Elephant elephant = no_elephant(outlines); next_elephant(work, &stage, &team, elephants, turn, part_bits, all_parts, tiles,   \
+  for (Elephant elephant = no_elephant(summaries); next_elephant(work, &stage, &team, elephants, turn, part_bits, all_parts, tiles,  \
                                                                 tile_items, order, offsets, &elephant);)
 
 /* Groups have its pieces in turns. */
@@ -272,21 +272,21 @@ FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
   for (u32 piece = (group_index() + elephant.next) % group_count(); piece < elephant.pieces; piece += group_count())
 
 #define ELEPHANTS_OF_VERSION(number, version, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                  \
-  KERNEL void outline_##version##_##number(JUDGE_PARAMETERS) {                                                                       \
+  KERNEL void summarize_##version##_##number(JUDGE_PARAMETERS) {                                                                     \
     STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                        \
     EACH_ELEPHANT {                                                                                                                  \
       EACH_PIECE {                                                                                                                   \
-        outline_piece_##number(work, &stage, &team, tiles, tile_items, order, piece, elephant.all,                                   \
-                               elephant.outlines + (u64)piece * OUTLINE_STRIDE);                                                     \
+        summarize_piece_##number(work, &stage, &team, tiles, tile_items, order, piece, elephant.all,                                 \
+                               elephant.summaries + (u64)piece * SUMMARY_STRIDE);                                                    \
       }                                                                                                                              \
     }                                                                                                                                \
   }                                                                                                                                  \
-  KERNEL void follow_##version##_##number(JUDGE_PARAMETERS) {                                                                        \
+  KERNEL void apply_##version##_##number(JUDGE_PARAMETERS) {                                                                         \
     STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                        \
     COUNTS_BEGIN                                                                                                                     \
     EACH_ELEPHANT {                                                                                                                  \
       if (elephant.next % group_count() == group_index()) {                                                                          \
-        follow_elephant_##number(work, &stage, &team, when_full == FULL_DROPS, tiles, tile_items, order, elephant.all, elephant.outlines, totals,\
+        apply_elephant_##number(work, &stage, &team, when_full == FULL_DROPS, tiles, tile_items, order, elephant.all, elephant.summaries, totals, \
                                  MORE_OF(work, counted), &counts);                                                                   \
       }                                                                                                                              \
     }                                                                                                                                \
@@ -298,9 +298,9 @@ FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
     COUNTS_BEGIN                                                                                                                     \
     EACH_ELEPHANT {                                                                                                                  \
       EACH_PIECE {                                                                                                                   \
-        GLOBAL const u64 *outline = elephant.outlines + (u64)piece * OUTLINE_STRIDE;                                                 \
-        if (outline[OUTLINE_KIND] == OUTLINE_FOLLOWED) {                                                                             \
-          finish_piece_##number(work, &stage, &team, tiles, tile_items, order, piece, elephant.all, outline, totals,                 \
+        GLOBAL const u64 *summary = elephant.summaries + (u64)piece * SUMMARY_STRIDE;                                                \
+        if (summary[SUMMARY_KIND] == SUMMARY_APPLIED) {                                                                              \
+          finish_piece_##number(work, &stage, &team, tiles, tile_items, order, piece, elephant.all, summary, totals,                 \
                                 MORE_OF(work, counted));                                                                             \
         }                                                                                                                            \
       }                                                                                                                              \
@@ -310,9 +310,9 @@ FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
   }
 
 #define ELEPHANTS_OF(number, definition, by, is_first, words_v4, words_v6, mask)                                                     \
-  OUTLINE_PIECE(number)                                                                                                              \
-  FOLLOW_PIECES(number)                                                                                                              \
-  FOLLOW_ELEPHANT(number)                                                                                                            \
+  SUMMARY_PIECE(number)                                                                                                              \
+  APPLY_PIECES(number)                                                                                                               \
+  APPLY_ELEPHANT(number)                                                                                                             \
   SETTLE_PIECE(number)                                                                                                               \
   ELEPHANTS_OF_VERSION(number, v4, 0, definition, by, is_first, words_v4, mask)                                                      \
   ELEPHANTS_OF_VERSION(number, v6, 1, definition, by, is_first, words_v6, mask)

@@ -7,11 +7,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use packetloom_device::{Buffer, Device, Id, Memory, Part, Queue, Shared};
-use packetloom_nf::{Found, Prepared};
+use packetloom_nf::{Found, FunctionSpec};
 use packetloom_packet::Batch;
 
-use super::records::{Answer, Record, Records, Wide};
-use super::{Buffers, Dealt, Snapshot, State, Stateful};
+use super::records::{Answer, Ipv6Addresses, Record, Records};
+use super::{Buffers, Partition, Snapshot, State, Stateful};
 use crate::Chain;
 use crate::crew::Crew;
 use crate::offload::Error;
@@ -41,7 +41,7 @@ const DEPTH: usize = 2;
 
 /// A place for a batch that is away.
 struct Place {
-    dealt: Dealt,
+    partition: Partition,
     /// What is queued here begins when the batch before is judged.
     queue: Queue,
     memory: Parts<Shared>,
@@ -131,9 +131,9 @@ impl<M> Parts<M> {
         let room = stateful.room() as usize;
         Ok(Self {
             records: memory(room * size_of::<Record>())?,
-            wide: memory(stateful.needs().wides(room) * size_of::<Wide>())?,
+            wide: memory(stateful.needs().wides(room) * size_of::<Ipv6Addresses>())?,
             answers: memory(room * size_of::<Answer>())?,
-            wide_answers: memory(room * size_of::<Wide>())?,
+            wide_answers: memory(room * size_of::<Ipv6Addresses>())?,
             first: memory(stateful.acls() * room * size_of::<u32>())?,
         })
     }
@@ -243,7 +243,7 @@ impl Place {
     fn new(device: &Device, stateful: &Stateful) -> Result<Self, Error> {
         let shares = device.description().shares;
         Ok(Self {
-            dealt: stateful.dealt()?,
+            partition: stateful.partition_memory()?,
             queue: device.queue()?,
             memory: Parts::new(stateful, |bytes| device.share(bytes))?,
             copies: if shares { None } else { Some(Parts::new(stateful, |bytes| device.memory(bytes))?) },
@@ -271,7 +271,8 @@ impl Place {
         let host = &mut self.memory;
         let records = host.records.split(lens().map(|len| len * size_of::<Record>()));
         let wide = lens().chain(lens().map(|len| len * connections));
-        let mut wide: Vec<_> = host.wide.split(wide.map(|wides| wides * size_of::<Wide>())).collect();
+        let mut wide: Vec<_> =
+            host.wide.split(wide.map(|wides| wides * size_of::<Ipv6Addresses>())).collect();
         let of_connections = wide.split_off(pieces.len());
         let mut at = 0;
         let jobs = pieces.iter().zip(&mut self.notes).zip(records).zip(wide.into_iter().zip(of_connections));
@@ -289,11 +290,11 @@ impl Place {
         self.sent = Instant::now();
         let has_v6 = pieces.iter().any(|piece| !piece.batch.v6().keys.is_empty());
         let room = stateful.room();
-        let (host, queue, dealt) = (&mut self.memory, &mut self.queue, &mut self.dealt);
+        let (host, queue, partition) = (&mut self.memory, &mut self.queue, &mut self.partition);
         queue.wait_for(before)?;
         let Some(copies) = &self.copies else {
             let buffers = host.buffers(room, has_v6, Buffer::Shared);
-            return stateful.launch(queue, dealt, &buffers, count as u32, 0);
+            return stateful.launch(queue, partition, &buffers, count as u32, 0);
         };
         queue.copy_in(&mut host.records, 0..count * size_of::<Record>(), &copies.records, 0)?;
         let has_connections = self.notes[..pieces.len()].iter().any(|of| !of.records.connections.is_empty());
@@ -302,9 +303,9 @@ impl Place {
             (false, true) => count,
             (false, false) => 0,
         };
-        queue.copy_in(&mut host.wide, 0..wides * size_of::<Wide>(), &copies.wide, 0)?;
+        queue.copy_in(&mut host.wide, 0..wides * size_of::<Ipv6Addresses>(), &copies.wide, 0)?;
         let buffers = copies.buffers(room, has_v6, Buffer::Memory);
-        stateful.launch(queue, dealt, &buffers, count as u32, 0)?;
+        stateful.launch(queue, partition, &buffers, count as u32, 0)?;
         queue.copy_out(&copies.answers, 0..count * size_of::<Answer>(), &mut host.answers, 0)?;
         for number in 0..stateful.acls() {
             let begin = number * room as usize * size_of::<u32>();
@@ -312,7 +313,7 @@ impl Place {
         }
         Ok(queue.copy_out(
             &copies.wide_answers,
-            0..if has_v6 { count * size_of::<Wide>() } else { 0 },
+            0..if has_v6 { count * size_of::<Ipv6Addresses>() } else { 0 },
             &mut host.wide_answers,
             0,
         )?)
@@ -368,8 +369,8 @@ impl Notes {
 fn rewrite(batch: &mut Batch, answers: &[Answer], wide_answers: &mut Part<'_>) {
     for (frame, answer) in (0..).zip(answers) {
         let wide = || {
-            let mut wide = Wide::default();
-            wide_answers.read(frame as usize * size_of::<Wide>(), bytemuck::bytes_of_mut(&mut wide));
+            let mut wide = Ipv6Addresses::default();
+            wide_answers.read(frame as usize * size_of::<Ipv6Addresses>(), bytemuck::bytes_of_mut(&mut wide));
             wide
         };
         answer.rewrite(batch, frame, wide);
@@ -425,7 +426,7 @@ impl Accelerator for Functions {
         shares.copies += copies;
         shares.longest_copy = shares.longest_copy.max(longest_copy);
         let answers = memory.answers.split(bytes(size_of::<Answer>()));
-        let wide = memory.wide_answers.split(bytes(size_of::<Wide>()));
+        let wide = memory.wide_answers.split(bytes(size_of::<Ipv6Addresses>()));
         let mut back: Vec<_> =
             answers.zip(wide).map(|(answers, wide)| Back { answers, wide, first: Vec::new() }).collect();
         // What lists found: for each in turn there is room for a whole batch.
@@ -459,7 +460,7 @@ impl Accelerator for Functions {
         Ok(())
     }
 
-    fn change_rules(&mut self, functions: &[Box<dyn Prepared>], changes: usize) -> Result<(), Error> {
+    fn change_rules(&mut self, functions: &[Box<dyn FunctionSpec>], changes: usize) -> Result<(), Error> {
         self.stateful.change_rules(functions, changes)
     }
 

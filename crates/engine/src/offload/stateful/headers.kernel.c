@@ -5,7 +5,7 @@
  *
  * Defined by the host: SLICE, the bytes of a frame that are looked at, a multiple of 16; what frames.kernel.c calls
  * VERDICT_OF(reject); RECORD_..., ANSWER_ENDS and ANSWER_MARKED, bits of records and answers; PROTOCOL_...; WRITTEN and BY_HOST, bits of what
- * the host is told of a packet beside its verdict; READ_HEADERS_PARAMETERS and others, what the kernels take. Record, Wide, Answer and Mended are
+ * the host is told of a packet beside its verdict; READ_HEADERS_PARAMETERS and others, what the kernels take. Record, Ipv6Addresses, Answer and Mended are
  * declared in Rust.
  */
 
@@ -113,7 +113,7 @@ KERNEL void read_headers(READ_HEADERS_PARAMETERS) {
       }
       records[index] = record;
       if (is_v6) {
-        Wide addresses;
+        Ipv6Addresses addresses;
         for (u32 i = 0; i < 4; i++) {
           addresses.source[i] = headers.source[i];
           addresses.destination[i] = headers.destination[i];
@@ -264,7 +264,7 @@ KERNEL void write_headers(WRITE_HEADERS_PARAMETERS) {
         to.source[0] = answer.source;
         to.destination[0] = answer.destination;
         if (to.is_v6) {
-          Wide addresses = wide_answers[index];
+          Ipv6Addresses addresses = wide_answers[index];
           for (u32 i = 0; i < 4; i++) {
             to.source[i] = addresses.source[i];
             to.destination[i] = addresses.destination[i];

@@ -1,7 +1,7 @@
 //! Headers that a device reads where they lie in this machine's memory, and what it found out, back in this machine's memory.
 //!
 //! A batch takes three steps, in each of which another one may be at the same time: its headers are read and parsed to records in the device's
-//! memory, it is dealt out and judged there ([`Stateful::deal`], [`Stateful::judge`]), verdicts and rewritten headers are written. Between the first two this machine
+//! memory, it is partitioned and judged there ([`Stateful::partition`], [`Stateful::judge`]), verdicts and rewritten headers are written. Between the first two this machine
 //! looks whether there are packets whose headers go on behind what was read: it parses them itself, before the batch is judged, so that they
 //! take effect in order, too. Which rules of access lists decided is not told: verdicts are.
 
@@ -14,8 +14,8 @@ use packetloom_device::{
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{Headers, LinkType, Timestamp, Verdict, dissect, protocol};
 
-use super::records::{self, Answer, ENDS, IS_V6, MARKED, Needs, Record, TAKES_PART, VERDICT, Wide};
-use super::{Buffers, Dealt, Stateful};
+use super::records::{self, Answer, ENDS, IS_V6, Ipv6Addresses, MARKED, Needs, Record, TAKES_PART, VERDICT};
+use super::{Buffers, Partition, Stateful};
 use crate::offload::frames::Slice;
 use crate::offload::{Error, is_gpu, policy_define};
 
@@ -36,7 +36,7 @@ packetloom_device::arguments! {
         slices: write u32x4 [count * slice / 16],
         spots: write u32 [count],
         records: write Record [count],
-        wide: write Wide [count],
+        wide: write Ipv6Addresses [count],
         found: write u64 [count.div_ceil(lanes)],
         /// Bytes that are read of each frame, and items that run in step.
         slice: host,
@@ -50,7 +50,7 @@ packetloom_device::arguments! {
         mended: fixed Mended [count],
         count: u32,
         records: write Record [room],
-        wide: write Wide [room],
+        wide: write Ipv6Addresses [room],
         spots: write u32 [room],
         room: host,
     }
@@ -62,7 +62,7 @@ packetloom_device::arguments! {
         count: u32,
         records: read Record [count],
         answers: read Answer [count],
-        wide_answers: read Wide [count],
+        wide_answers: read Ipv6Addresses [count],
         slices: read u32x4 [count * slice / 16],
         spots: read u32 [count],
         verdicts: write u8 [count],
@@ -74,7 +74,7 @@ packetloom_device::arguments! {
 /// Of so many compute units of a GPU one has a group that reads, and one a group that writes, as large as can be: with a header of each item on its
 /// way that keeps a bus busy. Groups that judge may need whole units, and wait for each that has any of those.
 const UNITS_OF_A_READER: u32 = 8;
-/// So many sixteenths of the groups that can judge do: those that read, write and deal find most of what they need beside them.
+/// So many sixteenths of the groups that can judge do: those that read, write and partition find most of what they need beside them.
 const JUDGING_SIXTEENTHS: u32 = 13;
 /// In place of a frame's length: software must look at it.
 const NO_LEN: u16 = u16::MAX;
@@ -264,14 +264,14 @@ packetloom_device::layout! {
     #[derive(Clone, Copy, Debug, Default, bytemuck::Pod, bytemuck::Zeroable)]
     align(16) struct Mended {
         record: Record,
-        wide: Wide,
+        wide: Ipv6Addresses,
         packet: u32,
         none: [u32; 3],
     }
 }
 
 /// What kernels have to know.
-const LAYOUTS: [Layout; 4] = [Record::LAYOUT, Wide::LAYOUT, Answer::LAYOUT, Mended::LAYOUT];
+const LAYOUTS: [Layout; 4] = [Record::LAYOUT, Ipv6Addresses::LAYOUT, Answer::LAYOUT, Mended::LAYOUT];
 
 /// A place for one batch at a time, with a queue of its own: several of them keep a bus busy in both directions while a device judges.
 #[derive(Debug)]
@@ -279,7 +279,7 @@ pub struct Lane {
     port: Arc<Port>,
     queue: Queue,
     there: There,
-    dealt: Dealt,
+    partition: Partition,
     found: Shared,
     mended: Shared,
     verdicts: Shared,
@@ -314,14 +314,14 @@ impl Lane {
         let packets = room as usize;
         Ok(Self {
             queue: device.queue()?,
-            dealt: stateful.dealt()?,
+            partition: stateful.partition_memory()?,
             there: There {
                 slices: device.memory(packets * slice)?,
                 spots: device.memory(packets * 4)?,
                 records: device.memory(packets * size_of::<Record>())?,
-                wide: device.memory(packets * size_of::<Wide>())?,
+                wide: device.memory(packets * size_of::<Ipv6Addresses>())?,
                 answers: device.memory(packets * size_of::<Answer>())?,
-                wide_answers: device.memory(packets * size_of::<Wide>())?,
+                wide_answers: device.memory(packets * size_of::<Ipv6Addresses>())?,
                 first: device.memory(stateful.acls() * packets * size_of::<u32>())?,
             },
             found: device.share(room.div_ceil(port.lanes) as usize * 8)?,
@@ -391,7 +391,7 @@ impl Lane {
         Ok(self.queue.is_finished()?)
     }
 
-    /// Waits until the batch is read, has it dealt out, judged in a queue that is the same for all batches, after those before it, and then written. Whose
+    /// Waits until the batch is read, has it partitioned, judged in a queue that is the same for all batches, after those before it, and then written. Whose
     /// headers go on behind what was read is looked at here: `look` is told the number of a packet in the batch, and tells what its headers say, and its time.
     ///
     /// # Errors
@@ -422,13 +422,13 @@ impl Lane {
             [records, wide, answers, wide_answers, first].map(Buffer::Memory);
         let (room, has_v6) = (self.room, self.has_v6);
         let buffers = Buffers { records, wide, answers, wide_answers, first, room, has_v6 };
-        stateful.deal(&mut self.queue, &mut self.dealt, &buffers, self.count)?;
+        stateful.partition(&mut self.queue, &mut self.partition, &buffers, self.count)?;
         queue.wait_for(&self.queue)?;
         let groups = match is_gpu(stateful.device()) {
             true => (stateful.groups * JUDGING_SIXTEENTHS / 16).max(1),
             false => stateful.groups,
         };
-        stateful.judge_with(queue, &self.dealt, &buffers, 0, groups)?;
+        stateful.judge_with(queue, &self.partition, &buffers, 0, groups)?;
         self.queue.wait_for(queue)?;
         let arguments = WriteHeaders {
             count: self.count,
@@ -500,9 +500,9 @@ impl Lane {
     ///
     /// # Errors
     /// Where the device fails.
-    pub fn answers(&mut self) -> Result<Vec<(Answer, Wide)>, Error> {
+    pub fn answers(&mut self) -> Result<Vec<(Answer, Ipv6Addresses)>, Error> {
         let mut answers = vec![Answer::default(); self.len()];
-        let mut wide = vec![Wide::default(); self.len()];
+        let mut wide = vec![Ipv6Addresses::default(); self.len()];
         self.queue.read(&self.there.answers, 0, bytemuck::cast_slice_mut(&mut answers))?;
         if self.has_v6 {
             self.queue.read(&self.there.wide_answers, 0, bytemuck::cast_slice_mut(&mut wide))?;

@@ -1,6 +1,6 @@
 //! Functions that keep state for flows on a device, exactly as a loop over packets would run them.
 //!
-//! A batch of packets whose headers were read is dealt out by the flows' hashes, and each part of the flows is judged by one group of a
+//! A batch of packets whose headers were read is partitioned by the flows' hashes, and each part of the flows is judged by one group of a
 //! kernel's items: see `chain.kernel.c`. State stays in the memory of the device, in entries of the same shape as those of this machine's
 //! tables, so it can be taken over.
 
@@ -18,9 +18,9 @@ use packetloom_device::{
     Queue, Shared,
 };
 use packetloom_nf::flows::{
-    By, Counts, Crowd, Decision, Definition, Flows, Kernel, LISTED, V4, V6, WhenFull,
+    By, Counts, Decision, Definition, DeviceKernel, FlowGroup, Flows, LISTED, V4, V6, WhenFull,
 };
-use packetloom_nf::{Form, Prepared};
+use packetloom_nf::{Form, FunctionSpec};
 use packetloom_packet::{KeyBits, Verdict, protocol};
 use packetloom_table::regions::{self, Image, Regions};
 use packetloom_table::states::entry_bytes;
@@ -28,7 +28,7 @@ use packetloom_table::states::entry_bytes;
 use self::acls::Acl;
 pub use self::acls::Decided;
 pub(crate) use self::functions::{Functions, room};
-use self::records::{Answer, Needs, Record, Wide};
+use self::records::{Answer, Ipv6Addresses, Needs, Record};
 use super::accelerator::late;
 use super::{Error, is_gpu};
 use crate::layout::{Layout, Part, Parts};
@@ -48,8 +48,8 @@ const MANY_PARTS: u32 = 512;
 /// had such.
 const MAX_ELEPHANTS: u32 = 64;
 const LATELY: u64 = 64;
-/// Words of an outline beside those of functions and the entry: see `elephants.kernel.c`.
-const OUTLINE_HEAD: usize = 4;
+/// Words of an summary beside those of functions and the entry: see `elephants.kernel.c`.
+const SUMMARY_HEAD: usize = 4;
 /// Counters by an index that groups keep for themselves; with more, all groups use the same.
 const MAX_LOCAL_COUNTERS: usize = 256;
 /// Notes of a packet's answer: a bit for each flow definition, from [`FIRST_NOTE`] up; those of functions, below the last one, which says that
@@ -72,10 +72,10 @@ const BY: [(&str, By); 4] = [
 ];
 
 packetloom_device::arguments! {
-    /// What kernels that deal take.
-    struct Deal as DEAL_PARAMETERS {
+    /// What kernels that partition take.
+    struct PartitionArguments as PARTITION_PARAMETERS {
         records: read Record [count],
-        wide: read Wide [wides],
+        wide: read Ipv6Addresses [wides],
         count: u32,
         /// Packets of a tile for each item.
         rounds: u32,
@@ -84,8 +84,8 @@ packetloom_device::arguments! {
         first_seed: u64,
         second_seed: u64,
         /// Whole tiles, and where the parts of each begin.
-        order: write u16 [count.div_ceil(dealers * rounds) * dealers * rounds],
-        offsets: write u16 [count.div_ceil(dealers * rounds) * ((versions << part_bits) + 1)],
+        order: write u16 [count.div_ceil(partitioners * rounds) * partitioners * rounds],
+        offsets: write u16 [count.div_ceil(partitioners * rounds) * ((versions << part_bits) + 1)],
         answers: write Answer [count],
         elephants: write Elephants [..],
         turn: u32,
@@ -93,7 +93,7 @@ packetloom_device::arguments! {
         batch: u32,
         /// Packets, and keys of connections behind them, that may be wide; items of a group.
         wides: host,
-        dealers: host,
+        partitioners: host,
     }
 }
 
@@ -101,9 +101,9 @@ packetloom_device::arguments! {
     /// What kernels that judge take, and those of the steps of elephants.
     struct Judge as JUDGE_PARAMETERS {
         records: read Record [packets],
-        wide: read Wide [wides],
+        wide: read Ipv6Addresses [wides],
         answers: write Answer [packets],
-        wide_answers: write Wide [if versions == 2 { packets } else { 0 }],
+        wide_answers: write Ipv6Addresses [if versions == 2 { packets } else { 0 }],
         tiles: u32,
         tile_items: u32,
         part_bits: u32,
@@ -128,7 +128,7 @@ packetloom_device::arguments! {
         lists: write u64 [..],
         list_words: u64,
         elephants: write Elephants [..],
-        outlines: write u64 [..],
+        summaries: write u64 [..],
         turn: u32,
         leaves: u32,
         packets: host,
@@ -159,12 +159,12 @@ macro_rules! numbered {
     };
     ($name:literal; $($number:literal)*) => { [$(concat!($name, $number)),*] };
 }
-const DEALS: [&str; MAX_STAGES] = numbered!("deal_");
+const PARTITIONS: [&str; MAX_STAGES] = numbered!("partition_");
 const JUDGES: [[&str; MAX_STAGES]; 2] = [numbered!("judge_v4_"), numbered!("judge_v6_")];
 /// The steps of elephants.
 const STEPS: [[[&str; MAX_STAGES]; 2]; 3] = [
-    [numbered!("outline_v4_"), numbered!("outline_v6_")],
-    [numbered!("follow_v4_"), numbered!("follow_v6_")],
+    [numbered!("summarize_v4_"), numbered!("summarize_v6_")],
+    [numbered!("apply_v4_"), numbered!("apply_v6_")],
     [numbered!("finish_v4_"), numbered!("finish_v6_")],
 ];
 const MAX_STAGES: usize = 16;
@@ -176,8 +176,8 @@ const MAX_LISTS: usize = 16;
 struct Shape {
     /// Items that run in step.
     lanes: u32,
-    /// Items of a group that deals, and packets of a tile that each of them deals at most.
-    dealers: u32,
+    /// Items of a group that partitions, and packets of a tile that each of them partitions at most.
+    partitioners: u32,
     rounds: u32,
     /// Items of a group that judges.
     judges: u32,
@@ -197,7 +197,7 @@ impl Shape {
         match id {
             _ if is_gpu(device) && *local_memory >= LARGE => Self {
                 lanes,
-                dealers: 512,
+                partitioners: 512,
                 rounds: 16,
                 judges: 512,
                 part_bits: 12,
@@ -205,7 +205,7 @@ impl Shape {
             },
             _ if is_gpu(device) => Self {
                 lanes,
-                dealers: 256,
+                partitioners: 256,
                 rounds: 8,
                 judges: 256,
                 part_bits: 10,
@@ -213,16 +213,18 @@ impl Shape {
             },
             Id::Host => {
                 let lanes = lanes.min(8);
-                Self { lanes, dealers: 8, rounds: 32, judges: 8, part_bits: 4, elephants_from: Some(64) }
+                Self { lanes, partitioners: 8, rounds: 32, judges: 8, part_bits: 4, elephants_from: Some(64) }
             }
             // Cores: a group is an item, which waits for nobody.
-            _ => Self { lanes: 1, dealers: 1, rounds: 512, judges: 1, part_bits: 4, elephants_from: None },
+            _ => {
+                Self { lanes: 1, partitioners: 1, rounds: 512, judges: 1, part_bits: 4, elephants_from: None }
+            }
         }
     }
 
     /// The most packets that a batch may have.
     fn room(&self) -> u32 {
-        self.dealers * self.rounds * MAX_TILES
+        self.partitioners * self.rounds * MAX_TILES
     }
 }
 
@@ -233,15 +235,15 @@ struct Stage {
     is_first: bool,
     /// Their places in the chain, with their kernels and where their state is; a function that remembers flows is there twice. An access list that keeps
     /// none has the part of the function before it, which has seen the flow when the list is asked.
-    functions: Vec<(usize, Kernel, Part)>,
+    functions: Vec<(usize, DeviceKernel, Part)>,
 }
 
 impl Stage {
-    /// Words of outlines of all functions, if they have such.
-    fn outline_words(&self) -> Option<usize> {
-        let words = self.functions.iter().map(|(_, kernel, _)| match kernel.crowd {
-            Crowd::Outlined(words) => Some(words),
-            Crowd::Own | Crowd::Serial => None,
+    /// Words of summaries of all functions, if they have such.
+    fn summary_words(&self) -> Option<usize> {
+        let words = self.functions.iter().map(|(_, kernel, _)| match kernel.flow_group {
+            FlowGroup::Summarized(words) => Some(words),
+            FlowGroup::Own | FlowGroup::Serial => None,
         });
         words.sum()
     }
@@ -261,13 +263,13 @@ struct Tables {
     held: [Memory; 2],
 }
 
-/// Memory for how a batch is dealt out, of one batch at a time.
+/// Memory for how a batch is partitioned, of one batch at a time.
 #[derive(Debug)]
-pub struct Dealt {
-    definitions: Vec<Parted>,
+pub struct Partition {
+    definitions: Vec<PartOrder>,
     /// The most packets of a batch.
     room: u32,
-    /// How often a batch was dealt out in it, from 1 on.
+    /// How often a batch was partitioned in it, from 1 on.
     turn: u32,
     /// Of this batch: its packets and IP versions, and whether elephants are judged before others.
     packets: u32,
@@ -275,9 +277,9 @@ pub struct Dealt {
     expects_elephants: bool,
 }
 
-/// How a batch's packets are dealt out by the flows of a definition.
+/// How a batch's packets are partitioned by the flows of a definition.
 #[derive(Debug)]
-struct Parted {
+struct PartOrder {
     /// The numbers of packets by part, and where parts begin.
     order: Memory,
     offsets: Memory,
@@ -302,13 +304,13 @@ struct Lists {
 pub struct Stateful {
     device: Device,
     shape: Shape,
-    deals: Vec<Vouched<Deal<'static>>>,
+    partitions: Vec<Vouched<PartitionArguments<'static>>>,
     /// For each run of functions, those for IPv4 and IPv6.
     judges: Vec<[Vouched<Judge<'static>>; 2]>,
     /// The same of each step that elephants take before, if they do.
     steps: Vec<Option<[[Vouched<Judge<'static>>; 2]; 3]>>,
     /// Outlines of their pieces.
-    outlines: Memory,
+    summaries: Memory,
     /// What was found of elephants, and batches in which they were looked for.
     found: Found,
     batches: AtomicU32,
@@ -362,11 +364,11 @@ impl Found {
 pub struct Buffers<'a> {
     /// A [`Record`] for each packet.
     pub records: Buffer<'a>,
-    /// A [`Wide`] for each packet, where it is IPv6; and keys of connections behind them, where these are needed.
+    /// A [`Ipv6Addresses`] for each packet, where it is IPv6; and keys of connections behind them, where these are needed.
     pub wide: Buffer<'a>,
     /// An [`Answer`] for each packet.
     pub answers: Buffer<'a>,
-    /// A [`Wide`] for each packet, where it is IPv6 and rewritten.
+    /// A [`Ipv6Addresses`] for each packet, where it is IPv6 and rewritten.
     pub wide_answers: Buffer<'a>,
     /// For each of the [access lists](Stateful::acls) a word for each packet.
     pub first: Buffer<'a>,
@@ -378,8 +380,8 @@ pub struct Buffers<'a> {
 
 /// How many functions of a chain, from its beginning, a device can run with their state: no others use the same entries. None where none of
 /// these has state.
-pub fn offloadable(functions: &[Box<dyn Prepared>], layout: &Layout) -> usize {
-    let can = |function: &dyn Prepared| match function.form() {
+pub fn offloadable(functions: &[Box<dyn FunctionSpec>], layout: &Layout) -> usize {
+    let can = |function: &dyn FunctionSpec| match function.form() {
         Form::PerFlow(per_flow) => match per_flow.kernel() {
             Some(kernel) => !kernel.decides || function.has_rules(),
             None => false,
@@ -418,13 +420,13 @@ pub(crate) fn definitions(layout: &Layout, count: usize) -> usize {
 
 /// Whether elephants' pieces are looked at in a stage.
 fn takes_elephants(shape: &Shape, stage: &Stage) -> bool {
-    shape.elephants_from.is_some() && stage.outline_words().is_some()
+    shape.elephants_from.is_some() && stage.summary_words().is_some()
 }
 
-/// Words of outlines of functions, the most of any stage.
-fn outline_words(shape: &Shape, stages: &[Stage]) -> usize {
+/// Words of summaries of functions, the most of any stage.
+fn summary_words(shape: &Shape, stages: &[Stage]) -> usize {
     let stages = stages.iter().filter(|stage| takes_elephants(shape, stage));
-    stages.filter_map(Stage::outline_words).max().unwrap_or(0)
+    stages.filter_map(Stage::summary_words).max().unwrap_or(0)
 }
 
 /// Words of an entry, the most of any definition; an even number.
@@ -447,7 +449,7 @@ struct Split {
     is_parted: bool,
 }
 
-fn split(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Split {
+fn split(functions: &[Box<dyn FunctionSpec>], layout: &Layout, count: usize) -> Split {
     let mut split = Split::default();
     let first = |parts: &Parts| parts.remembers.unwrap_or(parts.main).definition;
     for (index, (function, parts)) in functions.iter().zip(&layout.parts).enumerate().take(count) {
@@ -463,7 +465,7 @@ fn split(functions: &[Box<dyn Prepared>], layout: &Layout, count: usize) -> Spli
         if let Some(part) = remembers {
             let note = split.note(1);
             kernel.add_note(note);
-            split.add(index, Kernel::remember(note), part);
+            split.add(index, DeviceKernel::remember(note), part);
         }
         if kernel.decides {
             let note = split.note(acls::NOTE_BITS);
@@ -496,7 +498,7 @@ impl Split {
             Some(&(_, _, part)) => {
                 let note = self.note(acls::NOTE_BITS);
                 self.find_rules(function, part.definition, note);
-                self.add(function, Kernel::decide(note), part);
+                self.add(function, DeviceKernel::decide(note), part);
             }
             None => self.decide(function, self.stages.len(), None),
         }
@@ -515,7 +517,7 @@ impl Split {
         self.acls.push(acls::Place { function, stage, note, sees_rewritten });
     }
 
-    fn add(&mut self, index: usize, kernel: Kernel, part: Part) {
+    fn add(&mut self, index: usize, kernel: DeviceKernel, part: Part) {
         let last = self.stages.last_mut().filter(|stage| stage.definition == part.definition);
         match last {
             Some(stage) => stage.functions.push((index, kernel, part)),
@@ -536,7 +538,7 @@ impl Stateful {
     /// Where the device fails, has no room, or no atomics of 64 bits.
     pub fn new(
         device: &Device,
-        functions: &[Box<dyn Prepared>],
+        functions: &[Box<dyn FunctionSpec>],
         layout: &Layout,
         count: usize,
         room: u32,
@@ -583,11 +585,11 @@ impl Stateful {
             kernels.filter(|(_, kernel, _)| kernel.lists).map(|(index, ..)| *index).collect();
         let acls = acls.into_iter().map(|place| Acl::new(device, &*functions[place.function], place));
         let acls = acls.collect::<Result<Vec<_>, _>>()?;
-        let [deals, judges] =
+        let [partitions, judges] =
             programs(&shape, (&stages, &acls), &tables, &counters, &begins, (named, indexed), &listing);
-        let mut deals = device.build(&deals)?;
-        let settle = deals.split_off(tables.len()).pop();
-        let deals = deals.into_iter().map(vouch).collect::<Result<Vec<_>, Error>>()?;
+        let mut partitions = device.build(&partitions)?;
+        let settle = partitions.split_off(tables.len()).pop();
+        let partitions = partitions.into_iter().map(vouch).collect::<Result<Vec<_>, Error>>()?;
         let judges = device.build(&judges)?.into_iter().map(vouch).collect::<Result<Vec<_>, Error>>()?;
         let mut judges = judges.into_iter();
         let steps = stages.iter().map(|stage| {
@@ -598,14 +600,14 @@ impl Stateful {
         let (judges, steps): (Vec<_>, Vec<_>) = steps.flatten().unzip();
         let counter_count = named + indexed + 4 * tables.len();
         let pieces = room.div_ceil(shape.judges) + MAX_ELEPHANTS;
-        let outline = OUTLINE_HEAD + outline_words(&shape, &stages) + entry_words(&tables);
-        let outlines = pieces as usize * outline * size_of::<u64>();
+        let summary = SUMMARY_HEAD + summary_words(&shape, &stages) + entry_words(&tables);
+        let summaries = pieces as usize * summary * size_of::<u64>();
         let per_unit = judges.iter().flatten().map(|kernel| Ok(kernel.groups_per_unit()?.unwrap_or(1)));
         let per_unit = per_unit.collect::<Result<Vec<_>, Error>>()?.into_iter().min().unwrap_or(1);
         Ok(Self {
             device: device.clone(),
             shape,
-            deals,
+            partitions,
             judges,
             stages,
             acls,
@@ -618,7 +620,7 @@ impl Stateful {
             room,
             groups: description.units * per_unit.max(1),
             steps,
-            outlines: device.memory(outlines)?,
+            summaries: device.memory(summaries)?,
             found: Found::new(device)?,
             batches: AtomicU32::new(0),
         })
@@ -665,7 +667,7 @@ impl Stateful {
     ///
     /// # Errors
     /// Where the rules do not fit, and where the device fails.
-    pub fn change_rules(&self, functions: &[Box<dyn Prepared>], changes: usize) -> Result<(), Error> {
+    pub fn change_rules(&self, functions: &[Box<dyn FunctionSpec>], changes: usize) -> Result<(), Error> {
         let changing = self.acls.iter().map(|acl| (acl, &*functions[acl.place.function]));
         let mut changing = changing.filter(|(_, function)| !function.changes_at().is_empty());
         changing.try_for_each(|(acl, function)| acl.change(&self.device, function, changes))
@@ -681,63 +683,70 @@ impl Stateful {
         self.tables.len()
     }
 
-    /// Memory to deal batches out in.
+    /// Memory to partition batches in.
     ///
     /// # Errors
     /// Where there is none.
-    pub fn dealt(&self) -> Result<Dealt, Error> {
-        let Shape { dealers, rounds, part_bits, .. } = self.shape;
+    pub fn partition_memory(&self) -> Result<Partition, Error> {
+        let Shape { partitioners, rounds, part_bits, .. } = self.shape;
         let parts = 2usize << part_bits;
-        let parted = || -> Result<Parted, Error> {
+        let part_order = || -> Result<PartOrder, Error> {
             let elephants = (2 + 2 * MAX_ELEPHANTS as usize + parts) * 4;
-            Ok(Parted {
+            Ok(PartOrder {
                 // As many as whole tiles have.
-                order: self.device.memory((self.room as usize + (dealers * rounds) as usize) * 2)?,
+                order: self.device.memory((self.room as usize + (partitioners * rounds) as usize) * 2)?,
                 offsets: self.device.memory(MAX_TILES as usize * (parts + 1) * 2)?,
                 elephants: self.device.zeros(elephants)?,
             })
         };
-        let definitions = self.tables.iter().map(|_| parted()).collect::<Result<_, Error>>()?;
-        Ok(Dealt { definitions, room: self.room, turn: 0, packets: 0, versions: 1, expects_elephants: false })
+        let definitions = self.tables.iter().map(|_| part_order()).collect::<Result<_, Error>>()?;
+        Ok(Partition {
+            definitions,
+            room: self.room,
+            turn: 0,
+            packets: 0,
+            versions: 1,
+            expects_elephants: false,
+        })
     }
 
-    /// Queues a batch of so many packets, whose times are nanoseconds after `since`: [deals](Self::deal) it out and [judges](Self::judge) it.
+    /// Queues a batch of so many packets, whose times are nanoseconds after `since`: [partitions](Self::partition) it and [judges](Self::judge) it.
     ///
     /// # Errors
     /// As these.
     pub fn launch(
         &self,
         queue: &mut Queue,
-        dealt: &mut Dealt,
+        partition: &mut Partition,
         buffers: &Buffers<'_>,
         packets: u32,
         since: u64,
     ) -> Result<(), Error> {
-        self.deal(queue, dealt, buffers, packets)?;
-        self.judge(queue, dealt, buffers, since)
+        self.partition(queue, partition, buffers, packets)?;
+        self.judge(queue, partition, buffers, since)
     }
 
-    /// Deals a batch of so many packets out by their flows, and finds the rules of access lists before and among the first ones that share entries: what
-    /// depends on no state, in any queue, at the time when batches with other buffers are judged. Before, the batch that was dealt out in the same memory must have
+    /// Partitions a batch of so many packets by their flows, and finds the rules of access lists before and among the first ones that share entries: what
+    /// depends on no state, in any queue, at the time when batches with other buffers are judged. Before, the batch that was partitioned in the same memory must have
     /// been judged.
     ///
     /// # Errors
     /// Where there is no room for so many, and where the device fails.
-    pub fn deal(
+    pub fn partition(
         &self,
         queue: &mut Queue,
-        dealt: &mut Dealt,
+        partition: &mut Partition,
         buffers: &Buffers<'_>,
         packets: u32,
     ) -> Result<(), Error> {
-        self.check(dealt, buffers, packets)?;
-        dealt.packets = packets;
-        dealt.versions = if buffers.has_v6 { 2 } else { 1 };
+        self.check(partition, buffers, packets)?;
+        partition.packets = packets;
+        partition.versions = if buffers.has_v6 { 2 } else { 1 };
         if packets == 0 {
             return Ok(());
         }
         // As 0 nothing was noted; and the next one is the other of two.
-        dealt.turn = dealt.turn.checked_add(1).unwrap_or(2);
+        partition.turn = partition.turn.checked_add(1).unwrap_or(2);
         // In those that have a number, from 1 on, they are looked for.
         let are_enough = self.shape.elephants_from.is_some_and(|from| packets >= from);
         let batch = match are_enough {
@@ -745,30 +754,32 @@ impl Stateful {
             false => 0,
         };
         // On a GPU their steps take time that is lost where there are none.
-        dealt.expects_elephants = are_enough && (!is_gpu(&self.device) || self.found.lately());
+        partition.expects_elephants = are_enough && (!is_gpu(&self.device) || self.found.lately());
         // What no function before can have changed depends on no state, either.
-        self.find_rules(queue, dealt, buffers, 0)?;
+        self.find_rules(queue, partition, buffers, 0)?;
         let (rounds, tiles) = self.tiles(packets);
-        let wides = self.wides(packets, dealt.versions);
-        for ((kernel, tables), parted) in self.deals.iter().zip(&self.tables).zip(&dealt.definitions) {
-            let arguments = Deal {
+        let wides = self.wides(packets, partition.versions);
+        for ((kernel, tables), part_order) in
+            self.partitions.iter().zip(&self.tables).zip(&partition.definitions)
+        {
+            let arguments = PartitionArguments {
                 records: buffers.records,
                 wide: buffers.wide,
                 count: packets,
                 rounds,
                 part_bits: self.part_bits(tables, packets),
-                versions: dealt.versions,
+                versions: partition.versions,
                 first_seed: tables.seeds[0],
                 second_seed: tables.seeds[1],
-                order: (&parted.order).into(),
-                offsets: (&parted.offsets).into(),
+                order: (&part_order.order).into(),
+                offsets: (&part_order.offsets).into(),
                 answers: buffers.answers,
-                elephants: (&parted.elephants).into(),
-                turn: dealt.turn,
+                elephants: (&part_order.elephants).into(),
+                turn: partition.turn,
                 found: self.found.buffer(),
                 batch,
                 wides,
-                dealers: self.shape.dealers.into(),
+                partitioners: self.shape.partitioners.into(),
             };
             queue.launch(kernel, tiles, &arguments)?;
         }
@@ -779,24 +790,24 @@ impl Stateful {
     fn find_rules(
         &self,
         queue: &mut Queue,
-        dealt: &Dealt,
+        partition: &Partition,
         buffers: &Buffers<'_>,
         stages: usize,
     ) -> Result<(), Error> {
         let mut acls = self.acls.iter().enumerate().filter(|(_, acl)| acl.place.stage == stages);
         acls.try_for_each(|(number, acl)| {
-            acl.launch(queue, number as u32, buffers, dealt.packets, dealt.versions)
+            acl.launch(queue, number as u32, buffers, partition.packets, partition.versions)
         })
     }
 
-    /// Packets of a tile for each item that deals, and tiles, of so many packets.
+    /// Packets of a tile for each item that partitions, and tiles, of so many packets.
     fn tiles(&self, packets: u32) -> (u32, u32) {
-        let dealers = self.shape.dealers;
-        let rounds = packets.div_ceil(dealers * MAX_TILES);
-        (rounds, packets.div_ceil(dealers * rounds))
+        let partitioners = self.shape.partitioners;
+        let rounds = packets.div_ceil(partitioners * MAX_TILES);
+        (rounds, packets.div_ceil(partitioners * rounds))
     }
 
-    /// Judges a batch that was dealt out, with times that are nanoseconds after `since`. Batches take effect in the order in which this is called, so they
+    /// Judges a batch that was partitioned, with times that are nanoseconds after `since`. Batches take effect in the order in which this is called, so they
     /// go to one queue, or to queues that wait for each other in that order.
     ///
     /// # Errors
@@ -804,29 +815,29 @@ impl Stateful {
     pub fn judge(
         &self,
         queue: &mut Queue,
-        dealt: &Dealt,
+        partition: &Partition,
         buffers: &Buffers<'_>,
         since: u64,
     ) -> Result<(), Error> {
-        self.judge_with(queue, dealt, buffers, since, self.groups)
+        self.judge_with(queue, partition, buffers, since, self.groups)
     }
 
     /// Judges it with so many groups at most, where others are to run beside them.
     fn judge_with(
         &self,
         queue: &mut Queue,
-        dealt: &Dealt,
+        partition: &Partition,
         buffers: &Buffers<'_>,
         since: u64,
         groups: u32,
     ) -> Result<(), Error> {
-        self.check(dealt, buffers, dealt.packets)?;
-        if dealt.packets == 0 {
+        self.check(partition, buffers, partition.packets)?;
+        if partition.packets == 0 {
             return Ok(());
         }
         for number in 0..self.stages.len() {
-            self.judge_stage(queue, dealt, buffers, since, number, groups)?;
-            self.find_rules(queue, dealt, buffers, number + 1)?;
+            self.judge_stage(queue, partition, buffers, since, number, groups)?;
+            self.find_rules(queue, partition, buffers, number + 1)?;
         }
         let Lists { functions, memory, words, settle } = &self.lists;
         if let Some(settle) = settle {
@@ -841,16 +852,16 @@ impl Stateful {
     fn judge_stage(
         &self,
         queue: &mut Queue,
-        dealt: &Dealt,
+        partition: &Partition,
         buffers: &Buffers<'_>,
         since: u64,
         number: usize,
         at_most: u32,
     ) -> Result<(), Error> {
-        let &Dealt { packets, versions, turn, expects_elephants, .. } = dealt;
+        let &Partition { packets, versions, turn, expects_elephants, .. } = partition;
         let stage = &self.stages[number];
         let tables = &self.tables[stage.definition];
-        let parted = &dealt.definitions[stage.definition];
+        let part_order = &partition.definitions[stage.definition];
         let steps = self.steps[number].as_ref().filter(|_| expects_elephants);
         let (rounds, tiles) = self.tiles(packets);
         let part_bits = self.part_bits(tables, packets);
@@ -864,11 +875,11 @@ impl Stateful {
                 answers: buffers.answers,
                 wide_answers: buffers.wide_answers,
                 tiles,
-                tile_items: self.shape.dealers * rounds,
+                tile_items: self.shape.partitioners * rounds,
                 part_bits,
                 versions,
-                order: (&parted.order).into(),
-                offsets: (&parted.offsets).into(),
+                order: (&part_order.order).into(),
+                offsets: (&part_order.offsets).into(),
                 tags: (&tables.tags[version]).into(),
                 entries: (&tables.entries[version]).into(),
                 held: (&tables.held[version]).into(),
@@ -884,8 +895,8 @@ impl Stateful {
                 counted: (&self.counted).into(),
                 lists: (&self.lists.memory).into(),
                 list_words: self.lists.words as u64,
-                elephants: (&parted.elephants).into(),
-                outlines: (&self.outlines).into(),
+                elephants: (&part_order.elephants).into(),
+                summaries: (&self.summaries).into(),
                 turn,
                 leaves: steps.is_some().into(),
                 packets: packets.into(),
@@ -918,16 +929,16 @@ impl Stateful {
         parts.ilog2().min(self.shape.part_bits)
     }
 
-    fn check(&self, dealt: &Dealt, buffers: &Buffers<'_>, packets: u32) -> Result<(), Error> {
+    fn check(&self, partition: &Partition, buffers: &Buffers<'_>, packets: u32) -> Result<(), Error> {
         let room = buffers.room as usize;
         let fits = packets <= buffers.room
             && packets <= self.room
-            && dealt.definitions.len() == self.tables.len()
-            && dealt.room == self.room
+            && partition.definitions.len() == self.tables.len()
+            && partition.room == self.room
             && room * size_of::<Record>() <= buffers.records.len()
-            && self.needs().wides(room) * size_of::<Wide>() <= buffers.wide.len()
+            && self.needs().wides(room) * size_of::<Ipv6Addresses>() <= buffers.wide.len()
             && room * size_of::<Answer>() <= buffers.answers.len()
-            && room * size_of::<Wide>() <= buffers.wide_answers.len()
+            && room * size_of::<Ipv6Addresses>() <= buffers.wide_answers.len()
             && room * self.acls.len() * size_of::<u32>() <= buffers.first.len();
         if fits {
             return Ok(());
@@ -1175,12 +1186,12 @@ fn read(queue: &mut Queue, from: &Memory, way: &mut Shared, words: &mut [u64]) -
 #[allow(unsafe_code)]
 fn vouch<A: Arguments>(loaded: Loaded) -> Result<Vouched<A>, Error> {
     // SAFETY: kernels go through the packets of tiles, of which all memory has as many, in the order that the kernels before them wrote. Tables, what
-    // is dealt out, lists, counters and outlines are as large as the program's numbers say, since both are made in `Stateful::new`; functions'
+    // is partitioned, lists, counters and summaries are as large as the program's numbers say, since both are made in `Stateful::new`; functions'
     // steps get their own words, parameters and counters. Only here are the arguments made, and the program belongs to one `Stateful`.
     Ok(unsafe { Vouched::new(loaded)? })
 }
 
-/// The text of the kernels that deal and that judge, and what it is told.
+/// The text of the kernels that partition and that judge, and what it is told.
 fn programs(
     shape: &Shape,
     (stages, acls): (&[Stage], &[Acl]),
@@ -1190,7 +1201,7 @@ fn programs(
     (named, indexed): (usize, usize),
     listing: &[usize],
 ) -> [Program; 2] {
-    let Shape { lanes, dealers, rounds, judges: judging, part_bits, .. } = *shape;
+    let Shape { lanes, partitioners, rounds, judges: judging, part_bits, .. } = *shape;
     let is_local = indexed <= MAX_LOCAL_COUNTERS;
     let mut defines = regions::defines();
     defines.extend(Verdict::defines());
@@ -1224,10 +1235,10 @@ fn programs(
         ("STAGES(S)".into(), each_stage.join(" ")),
         ("ELEPHANT_STAGES(S)".into(), of_elephants.join(" ")),
         number("ELEPHANTS", MAX_ELEPHANTS as usize),
-        number("OUTLINE_HEAD", OUTLINE_HEAD),
-        number("OUTLINE_WORDS", outline_words(shape, stages)),
+        number("SUMMARY_HEAD", SUMMARY_HEAD),
+        number("SUMMARY_WORDS", summary_words(shape, stages)),
         ("MORE_IS_LOCAL".into(), u32::from(is_local).to_string()),
-        Deal::define(),
+        PartitionArguments::define(),
         Judge::define(),
         Settle::define(),
         number("KEY_PORTS", KeyBits::PORTS.0.into()),
@@ -1251,7 +1262,7 @@ fn programs(
         number("PART_BITS", part_bits as usize),
         number("MAX_WORDS", entry_words(tables)),
     ]);
-    let layouts = [Record::LAYOUT, Wide::LAYOUT, Answer::LAYOUT].map(|layout| layout.text).concat();
+    let layouts = [Record::LAYOUT, Ipv6Addresses::LAYOUT, Answer::LAYOUT].map(|layout| layout.text).concat();
     let mut source = format!(
         "#line 1 \"layouts\"\n{layouts}#line 1 \"states.kernel.c\"\n{}#line 1 \"packets.kernel.c\"\n{PACKETS}",
         regions::KERNEL
@@ -1260,7 +1271,7 @@ fn programs(
     let mut begins = begins.iter();
     for (index, stage) in stages.iter().enumerate() {
         let mut steps = Vec::new();
-        let mut outline = 0;
+        let mut summary = 0;
         for (function, kernel, part) in &stage.functions {
             for (name, text) in kernel.texts {
                 if !included.contains(name) {
@@ -1274,18 +1285,18 @@ fn programs(
             let list = listing.iter().position(|listing| kernel.lists && listing == function);
             let list = list.map_or("NO_LIST".to_owned(), |number| format!("{number}u"));
             steps.push(format!(
-                "F({}, {}, {}, {words}, {begin}, {by_name}, {}, {list}, {}, {outline})",
+                "F({}, {}, {}, {words}, {begin}, {by_name}, {}, {list}, {}, {summary})",
                 kernel.name,
                 part.at.function,
                 part.at.word,
                 by_index - named,
-                match kernel.crowd {
-                    Crowd::Own | Crowd::Outlined(_) => "OWN",
-                    Crowd::Serial => "SERIAL",
+                match kernel.flow_group {
+                    FlowGroup::Own | FlowGroup::Summarized(_) => "OWN",
+                    FlowGroup::Serial => "SERIAL",
                 },
             ));
-            if let Crowd::Outlined(words) = kernel.crowd {
-                outline += words;
+            if let FlowGroup::Summarized(words) = kernel.flow_group {
+                summary += words;
             }
         }
         defines.push((format!("STAGE_{index}(F)"), steps.join(" ")));
@@ -1294,23 +1305,28 @@ fn programs(
     source += CHAIN;
     source += "#line 1 \"elephants.kernel.c\"\n";
     source += ELEPHANTS;
-    let deals = DEALS.iter().take(tables.len()).map(|name| Entry::of::<Deal<'_>>(name));
-    let deals = deals.chain((!listing.is_empty()).then_some(Entry::of::<Settle<'_>>("settle")));
+    let partitions =
+        PARTITIONS.iter().take(tables.len()).map(|name| Entry::of::<PartitionArguments<'_>>(name));
+    let partitions = partitions.chain((!listing.is_empty()).then_some(Entry::of::<Settle<'_>>("settle")));
     let judges = stages.iter().enumerate().flat_map(|(number, stage)| {
         let steps = if takes_elephants(shape, stage) { &STEPS[..] } else { &[] };
         [&JUDGES].into_iter().chain(steps).flatten().map(move |names| names[number])
     });
     let judges = judges.map(Entry::of::<Judge<'_>>);
     let parts = 2u32 << part_bits;
-    let spans = dealers.div_ceil(16);
-    let deal = dealers / lanes * 256 + 512 + parts * 4 + dealers * rounds * 10 + (dealers + spans) * 4;
+    let spans = partitioners.div_ceil(16);
+    let partition = partitioners / lanes * 256
+        + 512
+        + parts * 4
+        + partitioners * rounds * 10
+        + (partitioners + spans) * 4;
     let more = if is_local { indexed as u32 * 8 + 8 } else { 0 };
     let words = entry_words(tables) as u32;
     let of_team = MAX_TILES * 6 + words * 8 + (named as u32 + 4) * 8 + 24;
     let judge = judging / lanes * of_team + judging * 26 + parts.div_ceil(32) * 4 + more + 144;
-    let program = |deals: bool, group: u32, local: u32, entries: Vec<Entry>| {
+    let program = |partitions: bool, group: u32, local: u32, entries: Vec<Entry>| {
         let mut defines = defines.clone();
-        defines.push(("DEALS".into(), u32::from(deals).to_string()));
+        defines.push(("PARTITIONS".into(), u32::from(partitions).to_string()));
         let local = local.next_multiple_of(16);
         Program {
             name: "chain",
@@ -1323,5 +1339,8 @@ fn programs(
             entries,
         }
     };
-    [program(true, dealers, deal, deals.collect()), program(false, judging, judge, judges.collect())]
+    [
+        program(true, partitioners, partition, partitions.collect()),
+        program(false, judging, judge, judges.collect()),
+    ]
 }

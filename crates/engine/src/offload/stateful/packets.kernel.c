@@ -122,7 +122,7 @@ FUNCTION u32 packet_is_reply(PRIVATE const Packet *packet) {
 #define KEY_WORDS(is_v6) ((is_v6) ? 5u : 2u)
 
 /* A packet's flow, and which end sent the packet. */
-FUNCTION void packet_flow(PRIVATE Packet *packet, GLOBAL const Wide *wide, u32 by, u32 is_v6, PRIVATE u64 *key) {
+FUNCTION void packet_flow(PRIVATE Packet *packet, GLOBAL const Ipv6Addresses *wide, u32 by, u32 is_v6, PRIVATE u64 *key) {
   u32 connection = packet->kind >> RECORD_CONNECTION;
   if (by == BY_CONNECTION && connection) {
     packet->from_a = packet->kind >> RECORD_FROM_A & 1;
@@ -377,11 +377,11 @@ typedef struct {
   /* The function's state, and whether it is to be made; the item whose packet is the first that gets there. */
   LOCAL u64 *state;
   u32 is_new, first;
-} Crowd;
+} FlowGroup;
 
-/* How many of a crowd's packets there are, and their bytes. */
-FUNCTION u64 crowd_count(PRIVATE const Crowd *crowd, PRIVATE const Packet *packet, u32 which, PRIVATE u64 *bytes) {
-  u64 all = team_sum(crowd->meeting, crowd->team, which ? (u64)1 << 48 | packet->bytes : 0);
+/* How many of a flow group's packets there are, and their bytes. */
+FUNCTION u64 flow_group_count(PRIVATE const FlowGroup *group, PRIVATE const Packet *packet, u32 which, PRIVATE u64 *bytes) {
+  u64 all = team_sum(group->meeting, group->team, which ? (u64)1 << 48 | packet->bytes : 0);
   *bytes = all & (((u64)1 << 48) - 1);
   return all >> 48;
 }

@@ -10,10 +10,10 @@
 //! | 1 | [`IS_V6`] |
 //! | 2 | [`ROLE`]: what it is to its connection, as [`role`] numbers it; 0, a member, where no definition is by connection |
 //! | 1 | [`FROM_A`], where the next ones are not 0: whether endpoint `a` of that connection sent it ([`Connection::from_a`]) |
-//! | 24 | from bit 8 on, if it takes part, [`CONNECTION`]: the place of its connection's key among the [`Wide`]s; 0 where the connection is that of its 5-tuple |
+//! | 24 | from bit 8 on, if it takes part, [`CONNECTION`]: the place of its connection's key among the [`Ipv6Addresses`]s; 0 where the connection is that of its 5-tuple |
 //! | 8 | from bit 8 on, if it takes no part, [`VERDICT`]: the code of its verdict |
 //!
-//! Behind the [`Wide`]s of all packets stand the keys of connections that are not those of a packet's 5-tuple, two [`Wide`]s for each: the
+//! Behind the [`Ipv6Addresses`]s of all packets stand the keys of connections that are not those of a packet's 5-tuple, two [`Ipv6Addresses`]s for each: the
 //! words of the key in an entry ([`key_words`]), of 64 bits, the lower half first.
 
 use bytemuck::{Pod, Zeroable};
@@ -80,7 +80,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// The most [`Wide`]s that so many packets may have.
+    /// The most [`Ipv6Addresses`]s that so many packets may have.
     pub fn wides(self, packets: usize) -> usize {
         if self.connections { 3 * packets } else { packets }
     }
@@ -100,7 +100,7 @@ packetloom_device::layout! {
 packetloom_device::layout! {
     /// The addresses of an IPv6 packet, most significant word first; or half of a connection's key.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-    align(16) pub struct Wide {
+    align(16) pub struct Ipv6Addresses {
         source: [u32; 4],
         destination: [u32; 4],
     }
@@ -131,7 +131,7 @@ impl Record {
     }
 }
 
-impl Wide {
+impl Ipv6Addresses {
     fn of(key: &MatchKey6) -> Self {
         let words = |[a, b]: [u64; 2]| [a >> 32, a, b >> 32, b].map(|word| word as u32);
         Self { source: words(key.source), destination: words(key.destination) }
@@ -154,19 +154,20 @@ impl Wide {
 }
 
 /// The record of one packet by what its headers say, or by the verdict on what has no match key; with its addresses where it is IPv6.
-pub fn of_packet(headers: Result<Headers, Verdict>, time: Timestamp) -> (Record, Wide) {
+pub fn of_packet(headers: Result<Headers, Verdict>, time: Timestamp) -> (Record, Ipv6Addresses) {
     let time = time.as_nanos();
     let time = [time as u32, (time >> 32) as u32];
     match headers {
         Ok(Headers { key: Key::V4(key), ip_bytes: bytes }) => {
-            (Record { key: words_v4(&key), time, bytes, kind: TAKES_PART }, Wide::default())
+            (Record { key: words_v4(&key), time, bytes, kind: TAKES_PART }, Ipv6Addresses::default())
         }
         Ok(Headers { key: Key::V6(key), ip_bytes: bytes }) => {
-            (Record { key: words_v6(&key), time, bytes, kind: TAKES_PART | IS_V6 }, Wide::of(&key))
+            (Record { key: words_v6(&key), time, bytes, kind: TAKES_PART | IS_V6 }, Ipv6Addresses::of(&key))
         }
-        Err(verdict) => {
-            (Record { kind: u32::from(verdict.code()) << VERDICT, ..Record::default() }, Wide::default())
-        }
+        Err(verdict) => (
+            Record { kind: u32::from(verdict.code()) << VERDICT, ..Record::default() },
+            Ipv6Addresses::default(),
+        ),
     }
 }
 
@@ -176,14 +177,14 @@ pub struct Records {
     /// One for each frame.
     pub packets: Vec<Record>,
     /// The addresses of IPv6 packets, each at its frame's place; none behind the last of these.
-    pub wide: Vec<Wide>,
+    pub wide: Vec<Ipv6Addresses>,
     /// The keys of connections that are not those of a packet's 5-tuple, two for each.
-    pub connections: Vec<Wide>,
+    pub connections: Vec<Ipv6Addresses>,
 }
 
 impl Records {
     /// Takes those of a batch in place of what was there. Where packets' connections are needed, their keys are going to stand at
-    /// `connections_at` and behind, among the [`Wide`]s of all packets.
+    /// `connections_at` and behind, among the [`Ipv6Addresses`]s of all packets.
     pub fn take(&mut self, batch: &Batch, needs: Needs, connections_at: u32) {
         let Self { packets, wide, connections } = self;
         packets.clear();
@@ -197,8 +198,8 @@ impl Records {
                 Parsed::V4(at) => (words_v4(&batch.v4().keys[at as usize]), batch.v4().bytes[at as usize], 0),
                 Parsed::V6(at) => {
                     let key = &batch.v6().keys[at as usize];
-                    wide.resize(packets.len(), Wide::default());
-                    wide.push(Wide::of(key));
+                    wide.resize(packets.len(), Ipv6Addresses::default());
+                    wide.push(Ipv6Addresses::of(key));
                     (words_v6(key), batch.v6().bytes[at as usize], IS_V6)
                 }
                 Parsed::Rejected(_) => {
@@ -230,7 +231,7 @@ fn add_dscps(batch: &Batch, records: &mut [Record]) {
 }
 
 /// Adds what packets are to connections that are not those of their 5-tuples, whose keys stand from `at` on.
-fn add_connections(batch: &Batch, records: &mut [Record], connections: &mut Vec<Wide>, at: u32) {
+fn add_connections(batch: &Batch, records: &mut [Record], connections: &mut Vec<Ipv6Addresses>, at: u32) {
     for (index, record) in records.iter_mut().enumerate() {
         if record.kind & TAKES_PART == 0 {
             continue;
@@ -240,7 +241,8 @@ fn add_connections(batch: &Batch, records: &mut [Record], connections: &mut Vec<
         if let Role::Member | Role::Related = own {
             record.kind |= u32::from(from_a) << FROM_A | (at + connections.len() as u32) << CONNECTION;
             let [a, b, c, d, e] = key_words(&flow);
-            connections.extend([Wide::of_words([a, b, c, d]), Wide::of_words([e, 0, 0, 0])]);
+            connections
+                .extend([Ipv6Addresses::of_words([a, b, c, d]), Ipv6Addresses::of_words([e, 0, 0, 0])]);
         }
     }
 }
@@ -266,7 +268,7 @@ impl Answer {
     }
 
     /// Rewrites a frame of the batch as the device did.
-    pub fn rewrite(&self, batch: &mut Batch, frame: u32, wide: impl FnOnce() -> Wide) {
+    pub fn rewrite(&self, batch: &mut Batch, frame: u32, wide: impl FnOnce() -> Ipv6Addresses) {
         if self.bits & MARKED != 0
             && let Some(dscp) = Dscp::new((self.bits >> 10 & 0x3f).into())
         {
@@ -277,7 +279,7 @@ impl Answer {
             return;
         }
         let is_v6 = matches!(batch.parsed()[frame as usize], Parsed::V6(_));
-        let wide = if is_v6 { wide() } else { Wide::default() };
+        let wide = if is_v6 { wide() } else { Ipv6Addresses::default() };
         for (bit, end, address, port) in [
             (1, End::Source, self.source, self.ports as u16),
             (2, End::Destination, self.destination, (self.ports >> 16) as u16),

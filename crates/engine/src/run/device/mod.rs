@@ -37,7 +37,7 @@ use super::reader::Partition;
 use super::{Intake, Outlet};
 use crate::chain::{self, Run};
 use crate::crew::Crew;
-use crate::offload::pace::{Choice, Pace};
+use crate::offload::pace::{BatchSizer, Router};
 use crate::offload::{self, acls, stateful};
 use crate::outcome::{Shares, TopFlows};
 use crate::pipeline::work::Work;
@@ -125,8 +125,8 @@ struct Runner {
     crew: Arc<Crew>,
     /// That of the capture that frames go to which pass.
     resolution: Option<Resolution>,
-    pace: Pace,
-    choice: Choice,
+    pace: BatchSizer,
+    choice: Router,
     under_way: VecDeque<Away>,
     spare: Vec<Pieces>,
     shares: Shares,
@@ -164,8 +164,8 @@ impl Runner {
             stages: stages(plan, &crew, room),
             crew,
             resolution: outlet.outputs.sink.as_ref().map(|sink| sink.resolution()),
-            pace: Pace::new(room, latency),
-            choice: Choice::default(),
+            pace: BatchSizer::new(room, latency),
+            choice: Router::default(),
             under_way: VecDeque::new(),
             spare: Vec::new(),
             shares: Shares::default(),
@@ -199,7 +199,7 @@ impl Runner {
         let (there, here) = functions.split_at(self.functions);
         self.parses = !here.is_empty() || there.iter().any(|function| function.hands_out());
         self.changes = functions.iter().flat_map(|function| function.changes_at()).collect();
-        self.choice = Choice::default();
+        self.choice = Router::default();
         self.used = if plan.suits_several() { self.units.len() } else { 1 };
         let seed = self.partition.map_or_else(|| RandomState::new().hash_one(0u64), |before| before.seed);
         let spread = plan.device_spread().filter(|_| self.used > 1);
@@ -305,7 +305,7 @@ impl Runner {
                     let first = &mut pieces.works[0];
                     if let Some(now) = intake.tick(&mut first.batch) {
                         first.batch.parse(self.policy);
-                        self.main().arrive(&first.batch);
+                        self.main().extract_keys(&first.batch);
                         first.expiry = Some(Expiry::at(now));
                         pieces.used = 1;
                         self.deliver(pieces, outlet)?;
@@ -536,12 +536,12 @@ impl Runner {
                     self.judge_here(share)?;
                 }
             }
-            self.arrive(&away.pieces);
+            self.extract_keys(&away.pieces);
             away.pieces.merge(&self.crew);
         } else if let Some(unit) = away.with.iter().next()
             && self.units[unit].judge().is_some()
         {
-            self.arrive(&away.pieces);
+            self.extract_keys(&away.pieces);
             self.take(unit, away.pieces.used());
             let spent = away.spent + start.elapsed();
             self.choice.judged_there(packets, spent, start - away.sent);
@@ -559,10 +559,10 @@ impl Runner {
     }
 
     /// Takes the flows of a batch as it came, for functions here that come after the devices'.
-    fn arrive(&mut self, pieces: &Pieces) {
+    fn extract_keys(&mut self, pieces: &Pieces) {
         if !self.is_whole() {
             // There is one piece.
-            self.main().arrive(&pieces.works[0].batch);
+            self.main().extract_keys(&pieces.works[0].batch);
         }
     }
 
@@ -583,7 +583,7 @@ impl Runner {
         let functions = self.functions;
         self.shares.here += pieces.iter().map(|work| work.batch.len() as u64).sum::<u64>();
         let judge = |stages: &mut Pipeline, work: &mut Work| {
-            stages.arrive(&work.batch);
+            stages.extract_keys(&work.batch);
             stages.process(0..functions, &mut work.batch, None)?;
             work.take(stages);
             Ok(())

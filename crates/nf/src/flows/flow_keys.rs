@@ -55,7 +55,7 @@ impl Relation {
 // As three words, so that a loop can write them as vectors.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Touched {
+pub(super) struct Lookup {
     pub(super) now: Timestamp,
     /// Its place among the batch's keys, and in the top bits what it is to its flow.
     place: u32,
@@ -67,7 +67,7 @@ pub(super) struct Touched {
 /// Bits of a place among keys: batches have fewer packets.
 const PLACE: u32 = 29;
 
-impl Touched {
+impl Lookup {
     #[inline]
     fn at(&self) -> u32 {
         self.place & ((1 << PLACE) - 1)
@@ -98,7 +98,7 @@ impl Touched {
     }
 }
 
-impl states::Packet for Touched {
+impl states::Packet for Lookup {
     #[inline]
     fn now(&self) -> u64 {
         self.now.as_nanos()
@@ -111,7 +111,7 @@ impl states::Packet for Touched {
 }
 
 /// What flows need of either version's match keys. Part of loops that are compiled for several instruction sets.
-pub(super) trait FlowOf<const W: usize> {
+pub(super) trait FlowKeys<const W: usize> {
     /// The 5-tuple with the lower endpoint first, and whether that is the sender.
     fn five_tuple(&self) -> (Key<W>, bool);
     /// The same of a packet that has ports.
@@ -168,7 +168,7 @@ fn rest(flow: &FlowKey) -> u64 {
     u64::from(flow.a_port) | u64::from(flow.b_port) << 16 | u64::from(flow.protocol) << 32
 }
 
-impl FlowOf<V4> for MatchKey4 {
+impl FlowKeys<V4> for MatchKey4 {
     // What `FlowKey::from_v4` finds, with address and port as one number to compare.
     #[inline(always)]
     fn five_tuple(&self) -> (Key<V4>, bool) {
@@ -214,7 +214,7 @@ impl FlowOf<V4> for MatchKey4 {
     }
 }
 
-impl FlowOf<V6> for MatchKey6 {
+impl FlowKeys<V6> for MatchKey6 {
     #[inline(always)]
     fn five_tuple(&self) -> (Key<V6>, bool) {
         let (flow, from_a) = FlowKey::from_v6(self);
@@ -245,23 +245,23 @@ impl FlowOf<V6> for MatchKey6 {
 }
 
 /// Packets that arrive, and what is found out about them: loops that are compiled for each instruction set.
-pub(super) struct Arrive<'a, K, F, const W: usize> {
+pub(super) struct ExtractFlowKeys<'a, K, F, const W: usize> {
     pub(super) keys: &'a Keys<K>,
     pub(super) frames: &'a [FrameRef],
     pub(super) hasher: Hasher,
     pub(super) flow: F,
     pub(super) flows: &'a mut [Hashed<W>],
     pub(super) relations: &'a mut [Relation],
-    pub(super) touched: &'a mut [Touched],
+    pub(super) lookups: &'a mut [Lookup],
 }
 
-impl<K, F: Fn(&K, u32) -> (Key<W>, Relation), const W: usize> Kernel for Arrive<'_, K, F, W> {
+impl<K, F: Fn(&K, u32) -> (Key<W>, Relation), const W: usize> Kernel for ExtractFlowKeys<'_, K, F, W> {
     type Output = ();
 
     // In loops of their own: for all together there are too few registers.
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { keys, frames, hasher, flow, flows, relations, touched } = self;
+        let Self { keys, frames, hasher, flow, flows, relations, lookups } = self;
         let places = flows.iter_mut().zip(&mut *relations);
         for ((key, &frame), (hashed, relation)) in keys.keys.iter().zip(&keys.frames).zip(places) {
             let (key, own) = flow(key, frame);
@@ -269,7 +269,7 @@ impl<K, F: Fn(&K, u32) -> (Key<W>, Relation), const W: usize> Kernel for Arrive<
             *relation = own;
         }
         let packets = keys.frames.iter().zip(&keys.bytes).zip(&*relations).zip(0..);
-        let packets = bytemuck::cast_slice_mut::<_, [u64; 3]>(touched).iter_mut().zip(packets);
+        let packets = bytemuck::cast_slice_mut::<_, [u64; 3]>(lookups).iter_mut().zip(packets);
         let words = |time: Timestamp, (((&frame, &bytes), &Relation(relation)), at): (_, u32)| {
             let place = at | u32::from(relation) << PLACE;
             // In this machine's order of bytes, as fields lie.
@@ -277,12 +277,12 @@ impl<K, F: Fn(&K, u32) -> (Key<W>, Relation), const W: usize> Kernel for Arrive<
         };
         // Mostly each frame has its key at its own place.
         if frames.len() == keys.keys.len() {
-            for ((touched, packet), frame) in packets.zip(frames) {
-                *touched = words(frame.time, packet);
+            for ((lookups, packet), frame) in packets.zip(frames) {
+                *lookups = words(frame.time, packet);
             }
         } else {
-            for (touched, packet) in packets {
-                *touched = words(frames[*packet.0.0.0 as usize].time, packet);
+            for (lookups, packet) in packets {
+                *lookups = words(frames[*packet.0.0.0 as usize].time, packet);
             }
         }
     }
@@ -302,7 +302,7 @@ mod tests {
     type FlowBy<K, const W: usize> = fn(&K) -> (Key<W>, bool);
 
     /// What each instruction set finds about packets, beside what there is to be found about each by itself.
-    fn agrees<K: FlowOf<W> + Pod, const W: usize>(bytes: &[u8], all_frames: bool, seeds: [u64; 2]) {
+    fn agrees<K: FlowKeys<W> + Pod, const W: usize>(bytes: &[u8], all_frames: bool, seeds: [u64; 2]) {
         let keys: Vec<K> = bytes.chunks_exact(size_of::<K>()).map(bytemuck::pod_read_unaligned).collect();
         // Where not all frames are of this IP version, every third one is.
         let apart = if all_frames { 1 } else { 3 };
@@ -330,8 +330,8 @@ mod tests {
             let none = Hashed { key: [0; W], hash: 0 };
             let (mut flows, mut relations) =
                 (vec![none; keys.keys.len()], vec![Relation(0); keys.keys.len()]);
-            let mut touched = vec![Touched::zeroed(); keys.keys.len()];
-            isa.run(Arrive {
+            let mut lookups = vec![Lookup::zeroed(); keys.keys.len()];
+            isa.run(ExtractFlowKeys {
                 keys: &keys,
                 frames: &frames,
                 hasher: states.hasher(),
@@ -341,13 +341,13 @@ mod tests {
                 },
                 flows: &mut flows,
                 relations: &mut relations,
-                touched: &mut touched,
+                lookups: &mut lookups,
             });
             for (number, key) in keys.keys.iter().enumerate() {
                 let ((key, from_a), frame) = (flow(key), keys.frames[number]);
                 let Hashed { key: own, hash } = flows[number];
                 assert_eq!((own, hash), (key, states.hash(&key)), "{isa:?} {number}");
-                let packet = touched[number];
+                let packet = lookups[number];
                 assert_eq!((packet.at(), packet.relation()), (number as u32, Relation::member(from_a)));
                 assert_eq!(relations[number], packet.relation());
                 assert_eq!((packet.frame, packet.bytes), (frame, keys.bytes[number]));

@@ -15,14 +15,14 @@ use packetloom_simd::Simd;
 
 /// Tables that packets are looked up in side by side.
 #[derive(Debug)]
-pub(super) struct Wave<K: Family> {
+pub(super) struct Pass<K: Family> {
     /// Which packets need not be looked up in these tables nor in any later ones.
     pub(super) bound: Option<Bound>,
     pub(super) hashes: Vec<masked_hash::Table<K>>,
     pub(super) classes: Vec<ClassTables>,
 }
 
-impl<K: Family> Wave<K> {
+impl<K: Family> Pass<K> {
     fn new(bound: Option<Bound>) -> Self {
         Self { bound, hashes: Vec::new(), classes: Vec::new() }
     }
@@ -59,7 +59,7 @@ impl<K: Family> Table<K> {
     }
 }
 
-impl<K: Family> Tables for Wave<K> {
+impl<K: Family> Tables for Pass<K> {
     fn each(&mut self, visit: &mut dyn FnMut(&mut dyn Place)) {
         if let Some(bound) = &mut self.bound {
             visit(&mut bound.ranks);
@@ -190,19 +190,19 @@ struct Packet {
 
 /// Packets that are planned by at most.
 const PACKETS: usize = 1 << 12;
-/// Waves at most.
-pub(super) const MAX_WAVES: usize = 8;
-/// Estimated cycles a packet of asking which packets go on to another wave, of a hash table and of class tables.
+/// Passes at most.
+pub(super) const MAX_PASSES: usize = 8;
+/// Estimated cycles a packet of asking which packets go on to another pass, of a hash table and of class tables.
 const ASK_COST: f64 = 12.0;
 const HASH_COST: f64 = 16.0;
 const CLASSES_COST: f64 = 32.0;
 
-/// Tables in waves; `homes` says in which of them each rule is, by position.
+/// Tables in passes; `homes` says in which of them each rule is, by position.
 pub(super) fn plan<K: Family>(
     tables: Vec<Table<K>>,
     rules: &[CompiledRule<K>],
     homes: &[u8],
-) -> Vec<Wave<K>> {
+) -> Vec<Pass<K>> {
     let rules: Vec<Rule> = rules.iter().filter_map(|rule| Rule::new(rule, homes)).collect();
     let scale = Scale::new(rules.last().map_or(0, |rule| rule.position));
     let share = rules.len().div_ceil(PACKETS).max(1);
@@ -221,25 +221,25 @@ pub(super) fn plan<K: Family>(
         [(1.0, None)].into_iter().chain(bounds.flatten().map(|(part, bound)| (part, Some(bound)))).unzip();
     let costs: Vec<f64> = tables.iter().map(Table::cost).collect();
     let ends = cheapest(&parts, &costs);
-    let mut waves: Vec<Wave<K>> = Vec::new();
+    let mut passes: Vec<Pass<K>> = Vec::new();
     for (number, table) in tables.into_iter().enumerate() {
         if number == 0 || ends.contains(&number) {
-            waves.push(Wave::new(bounds[number].take()));
+            passes.push(Pass::new(bounds[number].take()));
         }
-        if let Some(wave) = waves.last_mut() {
-            wave.push(table);
+        if let Some(pass) = passes.last_mut() {
+            pass.push(table);
         }
     }
-    waves
+    passes
 }
 
-/// Where to begin further waves so that it costs least: what part of the packets each table and those after it may have something
+/// Where to begin further passes so that it costs least: what part of the packets each table and those after it may have something
 /// for, and what it costs to look them up in it.
 fn cheapest(parts: &[f64], costs: &[f64]) -> Vec<usize> {
-    // For so many waves: from each table on, the least cost and where the next wave begins.
+    // For so many passes: from each table on, the least cost and where the next pass begins.
     let mut best: Vec<(f64, usize)> = vec![(f64::INFINITY, costs.len()); costs.len()];
     let mut all = vec![best.clone()];
-    for _ in 0..MAX_WAVES {
+    for _ in 0..MAX_PASSES {
         let before = best.clone();
         for (from, best) in best.iter_mut().enumerate() {
             let mut cost = 0.0;
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waves_begin_where_they_pay() {
+    fn passes_begin_where_they_pay() {
         // Two tables for everybody, two for few packets, one for nobody.
         assert_eq!(cheapest(&[1.0, 0.9, 0.3, 0.3, 0.0], &[16.0, 16.0, 16.0, 32.0, 32.0]), [2, 4]);
         assert!(cheapest(&[1.0, 0.9], &[16.0, 16.0]).is_empty());
@@ -305,7 +305,7 @@ mod tests {
         assert!(cheapest(&[], &[]).is_empty());
         // No more than there is room for.
         let parts: Vec<f64> = (0..20).map(|table| 0.3f64.powi(table)).collect();
-        assert_eq!(cheapest(&parts, &[1e6; 20]).len(), MAX_WAVES - 1);
+        assert_eq!(cheapest(&parts, &[1e6; 20]).len(), MAX_PASSES - 1);
     }
 
     #[test]
