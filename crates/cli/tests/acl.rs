@@ -208,7 +208,7 @@ fn an_interrupt_ends_the_check() {
     std::io::copy(&mut stdout, &mut std::io::sink()).expect("read");
     let output = child.wait_with_output().expect("ended");
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(1), "packetloom: interrupted\n"));
-    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
 }
 
 #[test]

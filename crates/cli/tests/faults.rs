@@ -470,8 +470,8 @@ fn sigusr1_asks_for_statistics_and_ends_nothing() {
         let mut stdin = child.stdin.take().expect("a pipe");
         stdin.write_all(&capture).expect("written");
         stdin.flush().expect("written");
-        // The run waits for more; before the first batch comes it may not be there yet to be asked.
-        std::thread::sleep(Duration::from_millis(500));
+        // The run waits for more; before that it may not be there yet to be asked.
+        crate::support::wait_for_handler(&child, rustix::process::Signal::USR1);
         let line = ask_until(&child, &lines, "received 3,");
         let expected = if is_run {
             "packetloom: received 3, passed 2, dropped 1 (acl_rule 1); standard input: byte "
@@ -502,7 +502,7 @@ fn sigusr1_ends_no_other_verb() {
         .stderr(Stdio::null())
         .spawn()
         .expect("started");
-    std::thread::sleep(Duration::from_millis(500));
+    crate::support::wait_for_handler(&child, rustix::process::Signal::USR1);
     for _ in 0..3 {
         ask(&child);
         std::thread::sleep(Duration::from_millis(50));

@@ -8,10 +8,10 @@ use std::any::Any;
 use std::collections::HashMap;
 
 use packetloom_nf::flows::{
-    By, End, FlowFunction, FlowName, FlowOracle, Flows, Keeps, OracleFlow, OracleFlows, StateAt, Visit,
+    By, End, FlowFunction, FlowName, FlowOracle, Flows, OracleFlow, OracleFlows, StateAt, StateSpec, Visit,
 };
 use packetloom_nf::oracle::OraclePacket;
-use packetloom_nf::{Form, PerFlow, Prepared, Records, Report};
+use packetloom_nf::{Form, FunctionSpec, PerFlow, Records, Report};
 use packetloom_packet::{Batch, FlowKey, Key, MatchKey4, MatchKey6, Verdict};
 use proptest::prelude::*;
 use serde_json::json;
@@ -21,7 +21,7 @@ use support::{How, capture, plan, results};
 #[derive(Clone, Debug)]
 struct Ender;
 
-impl Prepared for Ender {
+impl FunctionSpec for Ender {
     fn name(&self) -> &'static str {
         "ender"
     }
@@ -36,8 +36,8 @@ impl Prepared for Ender {
 }
 
 impl PerFlow for Ender {
-    fn keeps(&self) -> Keeps {
-        Keeps { flows: None, by: &[By::Source], words: 1 }
+    fn keeps(&self) -> StateSpec {
+        StateSpec { flows: None, by: &[By::Source], words: 1 }
     }
 
     fn hears_ends(&self) -> bool {
@@ -158,10 +158,10 @@ proptest! {
         // Beside one that keeps more in the entry, and one with another definition, before and behind it.
         let chain = "[[chain]]\nnf = \"counter\"\n[[chain]]\nnf = \"counter\"\nflows = \"source\"\n\
             [[chain]]\nnf = \"counter\"\n";
-        let summary = |settings, functions: Vec<(usize, Box<dyn Prepared>)>| {
+        let summary = |settings, functions: Vec<(usize, Box<dyn FunctionSpec>)>| {
             results(chain, &capture, How { settings, functions, ..How::default() }).0.summary
         };
-        let enders = || -> Vec<(usize, Box<dyn Prepared>)> { vec![(1, Box::new(Ender)), (4, Box::new(Ender))] };
+        let enders = || -> Vec<(usize, Box<dyn FunctionSpec>)> { vec![(1, Box::new(Ender)), (4, Box::new(Ender))] };
         let oracle = summary("device = \"oracle\"", enders());
         for function in [1, 4] {
             let ended = &oracle["functions"][function]["ended"];

@@ -1119,7 +1119,7 @@ fn cores_go_on_where_the_device_was() {
     let (found, shares, notices) = results(&chain, &capture, how);
     let shares = shares.expect("a device was used");
     assert_eq!((shares.faults, shares.device + shares.here), (1, 16_000));
-    assert!(shares.device > 4_000 && shares.here > 4_000, "{shares:?}");
+    assert!(shares.device > 4_000 && shares.here > 0, "{shares:?}");
     assert!(notices[0].contains("with the state of 0."), "{notices:?}");
     // It may be back before the end, with all that was counted and listed here.
     assert!(notices[1..].iter().all(|said| said == "host is back"), "{notices:?}");

@@ -14,7 +14,7 @@ use packetloom_classify::image::Algorithm;
 use packetloom_classify::{Action, NO_RULE, Rule, RuleSet};
 use packetloom_device::{Cache, Device, Id};
 use packetloom_engine::offload::frames::{Acl, Answer, Frames, Layout, MAX_ACLS, Options, Place, Slice};
-use packetloom_engine::offload::lane::{Lane, Way};
+use packetloom_engine::offload::lane::{Dispatch, Lane};
 use packetloom_engine::offload::ring::Ring;
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{DropReason, Key, KeyBits, LinkType, MatchKey4, MatchKey6, Verdict, dissect};
@@ -266,8 +266,8 @@ fn lanes_give_what_the_slow_forms_give() {
                 let frames = frames(&mut random, len);
                 lane.clear();
                 assert!(frames.iter().all(|(frame, link)| lane.push(frame, *link)));
-                lane.submit(Way::Launch).expect("submitted");
-                assert!(lane.finish_within(Duration::from_secs(60)).expect("judged"));
+                lane.submit(Dispatch::Launch).expect("submitted");
+                assert!(lane.finish_within(Duration::from_secs(600)).expect("judged"));
                 let what = format!("{id}, {acls} ACLs, {slice:?}, {specialise}");
                 let beyond = agree(&mut lane, &lists, &frames, &what);
                 // Broken lengths, and in short slices IPv6 with TCP's flags or tags.
@@ -288,8 +288,8 @@ fn a_full_lane_takes_no_more() {
     assert!(lane.push(&[0; 10], LinkType::ETHERNET) && lane.push(&[], LinkType::ETHERNET));
     assert!(!lane.push(&[0; 10], LinkType::ETHERNET));
     assert_eq!(lane.len(), 2);
-    lane.submit(Way::Launch).expect("submitted");
-    assert!(lane.finish_within(Duration::from_secs(60)).expect("judged"));
+    lane.submit(Dispatch::Launch).expect("submitted");
+    assert!(lane.finish_within(Duration::from_secs(600)).expect("judged"));
     let mut answers = Vec::new();
     lane.answers(&mut answers);
     // Both are cut short.
@@ -338,7 +338,7 @@ fn rings_give_what_the_slow_forms_give() {
                 judged.extend(&answers[..len]);
             }
             ring.look_after(&memory).expect("it goes on");
-            assert!(start.elapsed() < Duration::from_secs(100), "{id}: {} of {}", judged.len(), frames.len());
+            assert!(start.elapsed() < Duration::from_secs(600), "{id}: {} of {}", judged.len(), frames.len());
             if judged.len() == frames.len() / 2 {
                 ring.stop().expect("stopped");
             }
@@ -378,7 +378,7 @@ fn places_outside_are_left_to_software() {
             assert!(ring.publish(&[place]));
             while ring.take(&mut answers).is_none() {
                 ring.look_after(&memory).expect("it goes on");
-                assert!(start.elapsed() < Duration::from_secs(60));
+                assert!(start.elapsed() < Duration::from_secs(600));
             }
             verdicts.push(answers[0].verdict());
         }
@@ -419,7 +419,7 @@ fn buffers_give_what_the_slow_forms_give() {
             assert!(ring.publish_buffers(&lens));
             while ring.take(&mut answers).is_none() {
                 ring.look_after(&memory).expect("it goes on");
-                assert!(start.elapsed() < Duration::from_secs(100), "{id}");
+                assert!(start.elapsed() < Duration::from_secs(600), "{id}");
             }
             for (number, (answer, frame)) in answers.iter().zip(&frames).enumerate() {
                 let (verdict, first, ip_bytes) = expected(&lists, frame);
@@ -448,14 +448,14 @@ fn lanes_with_a_ring_give_what_the_slow_forms_give() {
         let most = 16 * kernel.group() as usize;
         let mut lane = Lane::new(&kernel, most as u32 + 9, true).expect("a lane");
         for len in [1, most / 2 + 1, most, most + 1, 3, 0, most - 1, 7, most, 2] {
-            for way in [Way::Resident, Way::Launch] {
+            for dispatch in [Dispatch::Resident, Dispatch::Launch] {
                 let frames = frames(&mut random, len);
                 lane.clear();
                 assert!(frames.iter().all(|(frame, link)| lane.push(frame, *link)));
-                assert_eq!(lane.can(way), way == Way::Launch || (1..=most).contains(&len));
-                lane.submit(way).expect("submitted");
-                assert!(lane.finish_within(Duration::from_secs(60)).expect("judged"), "{id}, {len}");
-                let beyond = agree(&mut lane, &lists, &frames, &format!("{id}, {len} frames, {way:?}"));
+                assert_eq!(lane.can(dispatch), dispatch == Dispatch::Launch || (1..=most).contains(&len));
+                lane.submit(dispatch).expect("submitted");
+                assert!(lane.finish_within(Duration::from_secs(600)).expect("judged"), "{id}, {len}");
+                let beyond = agree(&mut lane, &lists, &frames, &format!("{id}, {len} frames, {dispatch:?}"));
                 assert!(beyond <= (len / 10).max(3), "{id}: {beyond} of {len} are left to software");
             }
         }

@@ -13,12 +13,12 @@ use packetloom_device::faults::{Call, Chances, Faults};
 use packetloom_device::{Cache, Device, Id};
 use packetloom_engine::chain::Chain;
 use packetloom_engine::offload::acls::LANES;
-use packetloom_engine::run::{Io, Life};
+use packetloom_engine::run::{Io, LifecycleOptions};
 use packetloom_engine::{Outputs, Plan, run};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
 use packetloom_nf::Context;
-use support::{How, RULES, results, traffic};
+use support::{Away, How, RULES, results, traffic};
 
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
 const LOGGING: &str =
@@ -89,7 +89,7 @@ fn a_device_that_is_not_there_is_an_error() {
         progress: &mut |_, _| {},
         notice: &mut |_| {},
         devices: Vec::new(),
-        life: Life::default(),
+        life: LifecycleOptions::default(),
     };
     let error = run(&plan, io).expect_err("no such device").to_string();
     assert!(error.contains("opencl"), "{error}");
@@ -103,7 +103,8 @@ fn faults_change_nothing() {
     let (expected, _, _) = results(&chain, &capture, How::default());
     let Some(device) = accelerator() else { return };
     let id = device.description().id;
-    let settings = format!("device = \"{id}\"");
+    // Small batches: as many calls as faults need.
+    let settings = format!("device = \"{id}\"\nmax_latency = \"1us\"");
     let mut seen = 0;
     for (call, after) in
         [(Call::Launch, LANES as u64), (Call::Launch, 7), (Call::Finish, 14), (Call::Finish, 16)]
@@ -125,7 +126,7 @@ fn faults_change_nothing() {
             );
         }
     }
-    assert!(seen >= 3, "{seen} of four faults");
+    assert_eq!(seen, 4);
 }
 
 /// A device that is gone at once: all is judged here, and that is said once, however often it is tried again.
@@ -164,7 +165,7 @@ fn a_device_that_hangs_is_given_up() {
         let hang = || {
             faults.hang();
             scope.spawn(|| {
-                thread::sleep(Duration::from_secs(3));
+                thread::sleep(Duration::from_secs(6));
                 faults.release();
             });
         };
@@ -179,7 +180,7 @@ fn a_device_that_hangs_is_given_up() {
     assert!(found == expected);
     let shares = shares.expect("a device was used");
     assert_eq!(shares.device + shares.here, 100_000);
-    assert!(notices[0].contains("no answer for 1") && shares.faults > 0, "{notices:?}");
+    assert!(notices[0].contains("no answer for ") && shares.faults > 0, "{notices:?}");
 }
 
 /// Faults at random moments over a long run; `PACKETLOOM_FAULTED_PACKETS` says over how many packets, 300,000 unless given.
@@ -260,14 +261,20 @@ commit
             assert!(expected == oracle);
         }
         let settings = format!("device = \"{id}\"\nmax_latency = \"1us\"");
-        let (found, shares, notices) = results(&chain, &capture, How { settings: &settings, ..how() });
+        // Cores would be through before a slow driver has loaded.
+        let faults = Faults::new();
+        let mut away = Away::new(&faults);
+        let each: Box<dyn FnMut(u64) + Send> = Box::new(|_| away.wait(Duration::from_millis(100)));
+        let devices = vec![open(id).with_faults(&faults)];
+        let on = How { settings: &settings, devices, each: (id != Id::Host).then_some(each), ..how() };
+        let (found, shares, notices) = results(&chain, &capture, on);
         assert_eq!(found.summary, expected.summary, "{id}");
         assert!(found == expected, "{id}: other records, log or packets, or in another order");
         let shares = shares.expect("a device was used");
         assert_eq!((shares.device + shares.here, shares.faults), (packets, 0), "{notices:?}");
         assert!(shares.device > 8_000 && shares.here > 100, "{shares:?}");
         eprintln!("{id}: {shares:?}");
-        // Loaded again after changes, unless the run is over by then.
+        // Loaded again after changes.
         assert!(id == Id::Host || shares.loads >= 2, "{shares:?}");
     }
 }

@@ -5,7 +5,7 @@
 mod support;
 
 use packetloom_nf::oracle::OraclePacket;
-use packetloom_nf::{Form, Function, Oracle, Prepared, Report, Standalone};
+use packetloom_nf::{Form, Function, FunctionSpec, Oracle, Report, Standalone};
 use packetloom_packet::{Address, Batch, End, KeyBits, Rewrite, Verdict};
 use support::{How, Results, results, traffic};
 
@@ -14,7 +14,7 @@ use support::{How, Results, results, traffic};
 #[derive(Clone, Debug)]
 struct Mover;
 
-impl Prepared for Mover {
+impl FunctionSpec for Mover {
     fn name(&self) -> &'static str {
         "mover"
     }
@@ -105,7 +105,7 @@ const LOGGING: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\nlog = \"log\"
 
 /// What a chain leaves with movers at these places.
 fn run(chain: &str, capture: &[u8], settings: &str, movers: &[usize]) -> Results {
-    let functions = movers.iter().map(|&place| (place, Box::new(Mover) as Box<dyn Prepared>)).collect();
+    let functions = movers.iter().map(|&place| (place, Box::new(Mover) as Box<dyn FunctionSpec>)).collect();
     results(chain, capture, How { settings, functions, ..How::default() }).0
 }
 

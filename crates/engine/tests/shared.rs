@@ -7,15 +7,15 @@ mod support;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use packetloom_engine::run::{Io, Life};
+use packetloom_engine::run::{Io, LifecycleOptions};
 use packetloom_engine::{Chain, Error, Outputs, Plan, run};
 use packetloom_io::capture::CaptureReader;
 use packetloom_io::input::Stop;
 use packetloom_nf::flows::{
-    By, FlowFunction, FlowOracle, Flows, Keeps, OracleFlow, OracleFlows, StateAt, Visit,
+    By, FlowFunction, FlowOracle, Flows, OracleFlow, OracleFlows, StateAt, StateSpec, Visit,
 };
 use packetloom_nf::oracle::OraclePacket;
-use packetloom_nf::{Context, Form, PerFlow, Prepared, Records, Report};
+use packetloom_nf::{Context, Form, FunctionSpec, PerFlow, Records, Report};
 use packetloom_packet::key::join;
 use packetloom_packet::{Batch, Key, KeyBits, LinkType, MatchKey4, MatchKey6, Verdict, dissect};
 use proptest::prelude::*;
@@ -368,7 +368,7 @@ struct Failing(StateAt);
 
 const DEFECT: &str = "a defect, on purpose";
 
-impl Prepared for Failing {
+impl FunctionSpec for Failing {
     fn name(&self) -> &'static str {
         "failing"
     }
@@ -383,8 +383,8 @@ impl Prepared for Failing {
 }
 
 impl PerFlow for Failing {
-    fn keeps(&self) -> Keeps {
-        Keeps { flows: None, by: &[By::Source], words: 0 }
+    fn keeps(&self) -> StateSpec {
+        StateSpec { flows: None, by: &[By::Source], words: 0 }
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
@@ -475,7 +475,7 @@ fn a_source_that_fails_is_an_error() {
                 progress: &mut |_, _| {},
                 notice: &mut |_| {},
                 devices: Vec::new(),
-                life: Life::default(),
+                life: LifecycleOptions::default(),
             };
             let error = run(&plan, io).expect_err("the source fails").to_string();
             assert!(error.contains("stream") && error.contains("Input/output error"), "{settings}: {error}");
@@ -518,7 +518,7 @@ fn a_worker_that_fails_is_an_error() {
             progress: &mut |_, _| {},
             notice: &mut |_| {},
             devices: Vec::new(),
-            life: Life::default(),
+            life: LifecycleOptions::default(),
         };
         let plan = Plan::new(chain);
         assert_eq!(plan.shared().count(), 1);

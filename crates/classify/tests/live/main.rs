@@ -342,7 +342,7 @@ fn hash_tables_overflow_and_are_made_anew() {
 
 #[test]
 fn readers_judge_by_whole_versions() {
-    const KEPT: usize = 8;
+    const KEPT: usize = 16;
     let mut random = Random(9);
     let rules = RuleSet {
         rules: (0..150)

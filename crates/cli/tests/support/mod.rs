@@ -7,7 +7,8 @@ pub mod schema;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
 
 /// The command under test.
 pub fn packetloom() -> Command {
@@ -25,6 +26,23 @@ pub fn succeed(command: &mut Command) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{command:?}: {} {stderr}", output.status);
     String::from_utf8(output.stdout).expect("text")
+}
+
+/// Waits until a child has a handler for a signal, which would end it before.
+pub fn wait_for_handler(child: &Child, signal: rustix::process::Signal) {
+    let path = format!("/proc/{}/status", child.id());
+    let begin = Instant::now();
+    loop {
+        let status = std::fs::read_to_string(&path).expect("it is there");
+        let caught =
+            status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("signals that are caught");
+        let caught = u64::from_str_radix(caught.trim(), 16).expect("bits");
+        if caught >> (signal.as_raw() - 1) & 1 == 1 {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "no handler for {signal:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// Standard error as text.

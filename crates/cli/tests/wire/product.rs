@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support;
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// How the kernel hands over frames, inline.
 pub(crate) const BACKENDS: [&str; 2] = ["af_packet", "af_xdp"];
@@ -146,6 +146,19 @@ impl Product {
                 return passed;
             }
             assert!(begin.elapsed() < PATIENCE, "it has received {received} of {packets} packets");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until so many packets have passed.
+    pub(crate) fn wait_until_passed(&mut self, packets: u64) {
+        let begin = Instant::now();
+        loop {
+            let (received, passed) = self.progress();
+            if passed >= packets {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{passed} of {packets} packets passed, {received} came");
             thread::sleep(Duration::from_millis(2));
         }
     }

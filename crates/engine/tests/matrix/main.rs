@@ -14,7 +14,7 @@ use packetloom_device::Device;
 use packetloom_device::faults::{Call, Chances, Faults};
 use packetloom_engine::State;
 use packetloom_engine::outcome::Shares;
-use support::{How, Results, all_results, devices, frames, plan, results, traffic, without_first};
+use support::{Away, How, Results, all_results, devices, frames, plan, results, traffic, without_first};
 
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
 const LOGGING: &str =
@@ -86,23 +86,6 @@ fn capture_of(packets: u64, seed: u64) -> Vec<u8> {
 
 fn oracle(chain: &str, capture: &[u8]) -> Results {
     results(chain, capture, How { settings: ORACLE, ..How::default() }).0
-}
-
-/// Whether a device judges packets, by its launches.
-struct Away<'a>(&'a Faults, u64);
-
-impl<'a> Away<'a> {
-    fn new(faults: &'a Faults) -> Self {
-        Self(faults, 0)
-    }
-
-    /// Waits where nothing was launched since the last time: cores would be through before the device comes back.
-    fn wait(&mut self, time: Duration) {
-        let launches = self.0.counts(Call::Launch).calls;
-        if std::mem::replace(&mut self.1, launches) == launches {
-            thread::sleep(time);
-        }
-    }
 }
 
 /// Every packet was judged once, by the device or here; nothing failed.

@@ -2,17 +2,18 @@
 
 #![allow(unreachable_pub, dead_code, reason = "each test takes what it needs")]
 
+use packetloom_device::faults::{Call, Faults};
 use packetloom_device::{Cache, Device, Id};
 use packetloom_engine::chain::Chain;
 use packetloom_engine::outcome::Shares;
-use packetloom_engine::run::{Io, Life, Saving};
+use packetloom_engine::run::{Io, LifecycleOptions, Saving};
 use packetloom_engine::{Outcome, Outputs, Plan, State, run};
 use packetloom_generate::TrafficOptions;
 use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_io::{Polled, Source};
-use packetloom_nf::{Context, Prepared};
+use packetloom_nf::{Context, FunctionSpec};
 use packetloom_packet::{Batch, FrameRef, Key, PortNames};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -86,7 +87,7 @@ pub struct How<'a> {
     /// A file of changes of the rules.
     pub changes: Option<&'a str>,
     /// Functions that no chain file knows, each with the place in the chain at which it is put in.
-    pub functions: Vec<(usize, Box<dyn Prepared>)>,
+    pub functions: Vec<(usize, Box<dyn FunctionSpec>)>,
     /// Called when so many packets were read.
     pub at: Option<(u64, Box<dyn FnMut() + Send + 'a>)>,
     /// Called each time that packets were read, with how many were so far.
@@ -204,12 +205,12 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
     let load = move |number: Option<usize>| {
         Ok(Plan::new(chain_in(&at, &reloads[number.expect("none is asked for")].1, &settings)))
     };
-    let life = Life {
+    let life = LifecycleOptions {
         restore,
         reload_at: how.reloads.iter().map(|(at, _)| *at).collect(),
         load: Some(Box::new(load)),
         save: how.saves.then(|| Saving { every: None, save: Box::new(|_| Ok(())) }),
-        ..Life::default()
+        ..LifecycleOptions::default()
     };
     let io = Io {
         source: if how.is_wired { Box::new(Wired(source)) } else { Box::new(source) },
@@ -327,4 +328,21 @@ pub fn compare_on(device: &Device, chain: &str, capture: &[u8]) -> serde_json::V
     assert!(found.log == oracle.log, "{id}: other packets were logged\n{chain}");
     assert!(found == oracle, "{id}: other packets passed, or rewritten otherwise\n{chain}");
     found.summary
+}
+
+/// Whether a device judges packets, by its launches.
+pub struct Away<'a>(&'a Faults, u64);
+
+impl<'a> Away<'a> {
+    pub fn new(faults: &'a Faults) -> Self {
+        Self(faults, 0)
+    }
+
+    /// Waits where nothing was launched since the last time: cores would be through before the device comes back.
+    pub fn wait(&mut self, time: std::time::Duration) {
+        let launches = self.0.counts(Call::Launch).calls;
+        if std::mem::replace(&mut self.1, launches) == launches {
+            std::thread::sleep(time);
+        }
+    }
 }

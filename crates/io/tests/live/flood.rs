@@ -151,7 +151,7 @@ fn af_xdp_carries_more_than_packet_sockets() {
     if !packetloom_testing::sweep("floods between namespaces by both backends") {
         return;
     }
-    let Some(net) = Net::new() else { return };
+    let Some(net) = Net::alone() else { return };
     // Without it, frames that no socket buffer was made for are lost where no XDP program is.
     net.product.exec("ethtool -K pa gro on").expect("set");
     // The server drops what comes, as early as possible.
@@ -176,6 +176,9 @@ fn af_xdp_carries_more_than_packet_sockets() {
             (
                 median(shown.iter().map(|shown| shown.rate).collect()),
                 median(shown.iter().map(|shown| shown.bring + shown.forward).collect()),
+                // Whatever else the machine does makes it slower, never faster.
+                shown.iter().map(|shown| shown.rate).fold(0.0, f64::max),
+                shown.iter().map(|shown| shown.bring + shown.forward).fold(f64::INFINITY, f64::min),
             )
         });
         eprintln!(
@@ -188,6 +191,6 @@ fn af_xdp_carries_more_than_packet_sockets() {
             xdp.1,
             xdp.1 / packet.1
         );
-        assert!(xdp.0 > packet.0 && xdp.1 < packet.1, "{packet:?} {xdp:?}");
+        assert!(xdp.2 > packet.2 && xdp.3 < packet.3, "{packet:?} {xdp:?}");
     }
 }

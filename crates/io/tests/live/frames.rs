@@ -11,6 +11,8 @@ use crate::net::{CLIENT, Net, SERVER};
 /// Where the frames made here go to; nothing listens there.
 pub(crate) const PORT: u16 = 47_777;
 const UDP_GIANT: u8 = 5;
+/// Whoever waits longer than this waits in vain.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The bytes of an address.
 pub(crate) fn address(text: &str) -> Vec<u8> {
@@ -200,7 +202,7 @@ impl Monitor {
         while !frames.is_empty() {
             let sent = self.sender.send(frames).expect("sent");
             frames = &frames[sent.taken..];
-            assert!(begin.elapsed() < Duration::from_secs(5), "{sent:?}");
+            assert!(begin.elapsed() < PATIENCE, "{sent:?}");
         }
     }
 
@@ -236,7 +238,7 @@ impl Monitor {
             let frames = self.take();
             let is_idle = frames.is_empty();
             wanted.extend(frames.into_iter().filter(|frame| is_wanted(&frame.bytes)));
-            assert!(begin.elapsed() < Duration::from_secs(5), "{} of {count} frames came", wanted.len());
+            assert!(begin.elapsed() < PATIENCE, "{} of {count} frames came", wanted.len());
             if is_idle {
                 wait(&[&self.port], &[], Some(Duration::from_millis(20))).expect("waited");
             }
@@ -244,18 +246,19 @@ impl Monitor {
         wanted
     }
 
-    /// All frames of a kind that come until nothing comes for so long.
+    /// All frames of a kind that come until none comes for so long, by the time that was waited: a halt of the machine is one wait.
     pub(crate) fn rest(&mut self, is_wanted: impl Fn(&[u8]) -> bool, quiet: Duration) -> Vec<Frame> {
+        const WAIT: Duration = Duration::from_millis(5);
         let mut wanted = Vec::new();
-        let mut last = Instant::now();
-        while last.elapsed() < quiet {
-            let frames = self.take();
-            if frames.is_empty() {
-                wait(&[&self.port], &[], Some(Duration::from_millis(5))).expect("waited");
-            }
-            for frame in frames.into_iter().filter(|frame| is_wanted(&frame.bytes)) {
-                wanted.push(frame);
-                last = Instant::now();
+        let mut in_vain = Duration::ZERO;
+        while in_vain < quiet {
+            let before = wanted.len();
+            wanted.extend(self.take().into_iter().filter(|frame| is_wanted(&frame.bytes)));
+            if wanted.len() > before {
+                in_vain = Duration::ZERO;
+            } else {
+                wait(&[&self.port], &[], Some(WAIT)).expect("waited");
+                in_vain += WAIT;
             }
         }
         wanted

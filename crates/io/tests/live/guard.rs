@@ -140,7 +140,7 @@ fn child_that_guards() {
     }
     let _guard = Guard::install("pa").expect("a guard");
     println!("guarded");
-    std::thread::sleep(Duration::from_secs(60));
+    std::thread::sleep(Duration::from_secs(600));
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn tags_are_kept() {
             assert!(received.bytes == *sent, "{:02x?} came of {:02x?}", &received.bytes[..24], &sent[..24]);
             assert_eq!(received.wire_len as usize, sent.len());
             let late = received.nanos - before;
-            assert!(received.nanos >= last && late < 5_000_000_000, "{late}");
+            assert!(received.nanos >= last && late < 60_000_000_000, "{late}");
         }
         assert_eq!(received.len(), sent.len());
         drop(forwarder);
@@ -85,7 +85,8 @@ fn frames_that_are_too_long_are_passed_over_and_counted() {
     let statistics = client.sender.statistics();
     assert_eq!((statistics.sent, statistics.too_long, statistics.refused), (2, 1, 1), "{statistics:?}");
     assert_eq!(statistics.sent_bytes, 2 * 1_514);
-    assert_eq!(receiver.rest(frames::is_ours, QUIET).len(), 2);
+    assert_eq!(receiver.collect(frames::is_ours, 2).len(), 2);
+    assert_eq!(receiver.rest(frames::is_ours, QUIET).len(), 0);
 }
 
 /// Frames that are longer than the slots for the MTU go to another ring; they still come in order.
