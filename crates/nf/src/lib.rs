@@ -4,7 +4,8 @@
 //! [`Prepared`]), and then made once for each worker ([`Function`]). Beside the batch form stands an [`Oracle`]: slow,
 //! obvious, packet by packet, over a parser and maps of its own. Every fast path is held to it.
 //!
-//! To add a function, copy a folder and add a line to [`registry::FUNCTIONS`].
+//! To add a function, copy a folder, declare the module here, and add a line to [`registry::FUNCTIONS`]; ARCHITECTURE.md lists
+//! the other places.
 
 pub mod acl;
 pub mod balancer;
