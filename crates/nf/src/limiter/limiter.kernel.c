@@ -19,8 +19,8 @@ FUNCTION u32 limiter_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet
 }
 
 /*
- * Many packets of one flow at once, an item for each. Sums count from the first of these packets, so items can compute them in parallel: I is
- * the income until a packet; U is what was taken until then, minus the level at the first packet. So the level is I - U. The bucket holds at
+ * A flow group: many packets of one flow, an item for each. Sums count from the first of these packets, so items can compute them in parallel:
+ * I is the income until a packet; U is what was taken until then, minus the level at the first packet. So the level is I - U. The bucket holds at
  * most `full`: when a packet comes, U is at least I - full (what flows over counts as taken). The packet passes if U is at most I - its price.
  *
  * While all packets pass, U needs no loop over the packets. A bound that is the same for all packets is tried first, then the exact value. If
