@@ -1,4 +1,4 @@
-//! The batch form.
+//! The fast implementation, for batches.
 
 use packetloom_packet::{Batch, DropReason, Verdict};
 
@@ -22,7 +22,7 @@ impl LimiterCpu {
 }
 
 impl LimiterCpu {
-    /// `units` says how many a packet of so many bytes takes.
+    /// `units` says how many tokens a packet of so many bytes needs.
     #[inline]
     fn judge(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, units: impl Fn(u32) -> u64) {
         let parameters = self.parameters;

@@ -1,6 +1,6 @@
 /*
- * A token bucket for each flow: see mod.rs. State: level, time. Parameters: the bucket, then whether tokens are bytes. Totals: packets and
- * bytes that passed, and that were dropped.
+ * A token bucket for each flow: see mod.rs. State: level, time. Parameters: the bucket, then 1 if tokens count bytes, 0 if packets. Totals:
+ * packets and bytes that passed, packets and bytes that were dropped.
  */
 FUNCTION u32 limiter_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
                           MORE more) {
@@ -19,19 +19,19 @@ FUNCTION u32 limiter_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet
 }
 
 /*
- * A flow group, with what came in and what was taken counted from its first packet on, so that neither depends on the other: I of what came in until
- * a packet, and U of what was taken, less what the bucket held at first; the level is I - U. As it holds no more than `full`, U is at least
- * I - full when a packet comes, and the packet passes if U is at most I - its price.
+ * A flow group: many packets of one flow, an item for each. Sums count from the first of these packets, so items can compute them in parallel:
+ * I is the income until a packet; U is what was taken until then, minus the level at the first packet. So the level is I - U. The bucket holds at
+ * most `full`: when a packet comes, U is at least I - full (what flows over counts as taken). The packet passes if U is at most I - its price.
  *
- * As long as all packets pass, U is known without looking at one after the other: first by a bound that is one number for all, then
- * exactly. If any does not pass, it still is where all have one price; otherwise one item looks at one after the other.
+ * While all packets pass, U needs no loop over the packets. A bound that is the same for all packets is tried first, then the exact value. If
+ * some packets do not pass, U still needs no loop if all packets have one price (limiter_even). Otherwise one item loops over the packets.
  */
 #define LIMITER_ZERO ((u64)1 << 63)
 #define LIMITER_MOST ((u64)1 << 62)
 /* Units of a packet that such sums have room for. */
 #define LIMITER_UNITS 0xfffffu
 
-/* Of the flow group's packets one after the other. */
+/* Judges the packets one after the other, by one item; returns U at the end. */
 FUNCTION u64 limiter_serial(PRIVATE FlowGroup *group, u64 used, u64 full) {
   for (u32 at = 0; at < group->team->size; at++) {
     u64 most = group->scratch[at];
@@ -48,10 +48,11 @@ FUNCTION u64 limiter_serial(PRIVATE FlowGroup *group, u64 used, u64 full) {
 }
 
 /*
- * Of a flow group whose packets have one price. From a time on at which the level is known, and as long as the bucket is not full, U grows by that
- * price alone: so a packet passes if fewer than K did, as many as there has been income for until it came. K never falls, so of R packets
- * until one, N = min(N before + 1, K) passed, which is R less the most that any of them, R - K, was too many. Where the bucket was full,
- * U is known again. Whether that did not happen too often: `used` is U at the end, `verdict` the own packet's.
+ * Judges packets that all have one price. Start at a packet where U is known. As long as the bucket does not become full, each packet that
+ * passes raises U by the price. So a packet passes if fewer than K packets passed before it, where K is how many packets the income until it
+ * pays for. K never falls. So of the first R packets, N = min(N before + 1, K) pass: R minus the largest R - K so far. Where the bucket becomes
+ * full, U is known again, and the next round starts there. Returns 0 if LIMITER_FILLS rounds are not enough. Else `used` is U at the end,
+ * and `verdict` is that of the item's own packet.
  */
 #define LIMITER_FILLS 4
 
@@ -98,7 +99,7 @@ FUNCTION u32 limiter_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32
   u64 time = group->is_new ? begin : group->state[1];
   u64 level = group->is_new ? bucket.full : group->state[0];
   bucket_pour(&level, bucket.full, bucket_income(&bucket, bucket_advance(&time, begin)));
-  /* The latest packet until this one, and the last. */
+  /* The latest time of the packets up to this one, and of all. */
   u64 now = passes && packet->now > time ? packet->now : time;
   u64 last;
   u64 before = team_before(meeting, team, 0, now, &last);
@@ -107,7 +108,7 @@ FUNCTION u32 limiter_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32
   u32 is_small = multiply_high_64(last - time, bucket.rate) == 0 && income < LIMITER_MOST && bucket.full < LIMITER_MOST;
   u32 verdict = VERDICT_PASS;
   if (team_any(meeting, team, !is_small || (passes && (units > LIMITER_UNITS || units == 0)))) {
-    /* Each in turn. */
+    /* The sums might overflow: the items judge their packets one after the other. */
     for (u32 turn = 0; turn < team->size; turn++) {
       if (turn == item && passes) {
         u32 is_begin = item == group->first;
@@ -127,7 +128,7 @@ FUNCTION u32 limiter_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32
     u64 taken = team_before(meeting, team, 1, passes ? units : 0, &all_units) * BUCKET_PARTS;
     u64 came = LIMITER_ZERO + (until - time) * bucket.rate;
     u64 most = came - price;
-    /* What U is at least, less what was taken before. */
+    /* The least that U can be here, minus what the packets before take if all pass. */
     u64 least = passes ? came - bucket.full - taken : 0;
     u64 start = LIMITER_ZERO - level;
     u64 most_used = larger_64(team_largest(meeting, team, least), start);
@@ -171,14 +172,17 @@ FUNCTION u32 limiter_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32
 }
 
 /*
- * What a piece does to a bucket, each number counted from its first packet on: what the bucket must hold when that one comes for all to pass,
- * plus LIMITER_ZERO; the income until the latest; what is taken, if all pass; what U is at least at the end, less what was taken, or
- * LIMITER_NEVER where some packet does not pass whatever the bucket holds.
+ * What a piece of packets does to a bucket, whatever its level is. All numbers count from the piece's first packet:
  *
- * Where packets have one price, it also says what becomes of them if some do not pass: their price, and the most that the bucket would hold before
- * any packet, if all pass, beyond what it holds when the first one comes, plus LIMITER_ZERO. As long as nothing fills the bucket,
- * (needed - level) / price packets, rounded up, are too many: see limiter_even. A packet that does not pass leaves less than a price there; where
- * income until a later one might fill it from that on, or prices differ, the price is 0, and nothing is said.
+ * 0: the level that the bucket must have at the first packet for all packets to pass, plus LIMITER_ZERO
+ * 1: the income until the latest packet
+ * 2: what is taken if all packets pass
+ * 3: the least that U can be at the end, minus what is taken; LIMITER_NEVER if some packet does not pass at any level
+ * 4: the price of all packets; 0 if prices differ, or if the bucket might become full after a packet that does not pass
+ * 5: the most by which the level before any packet exceeds that at the first one, if all pass, plus LIMITER_ZERO
+ *
+ * 4 and 5 say what happens if some packets do not pass. As long as the bucket does not become full, (0 - level) / 4 packets, rounded up, do
+ * not pass (0 and 4: these numbers): see limiter_even. After a packet that does not pass, the level is less than the price.
  */
 #define LIMITER_NEVER (~(u64)0)
 

@@ -1,8 +1,9 @@
-//! `limiter`: a token bucket for each flow; what it has no tokens for is dropped.
+//! `limiter`: a token bucket for each flow; packets without enough tokens are dropped.
 //!
-//! A bucket holds up to `burst` and is full when the first packet of its flow comes; `rate` comes in. A packet that finds as many
-//! tokens as it has IP bytes, or one where packets are limited, takes them and passes; another takes none. Both directions of a 5-tuple
-//! share a bucket. The arithmetic is that of [`crate::bucket`]: exact.
+//! A bucket holds up to `burst` tokens, is full when the first packet of its flow comes, and gains `rate` tokens a second. If the limit
+//! is in bytes, a packet needs as many tokens as it has IP bytes; if it is in packets, a packet needs one. With enough tokens the packet
+//! takes them and passes; otherwise it takes none and is dropped. Both directions of a 5-tuple share a bucket. The arithmetic is exact:
+//! see [`crate::bucket`].
 //!
 //! - Shape: two words of the flow's entry: [`crate::bucket::Level`].
 //! - Verdict: pass, or drop with `rate_limit`.
@@ -45,7 +46,7 @@ impl FunctionSpec for Limiter {
         is_equal(self, old)
     }
 
-    /// No bucket holds more than it does now; what it held more is lost.
+    /// With a smaller burst, a bucket keeps only as many tokens as it can hold now.
     fn adopt(&mut self, words: &mut [u64]) -> bool {
         words[0] = words[0].min(self.parameters.full_at(0).level);
         true
@@ -66,7 +67,7 @@ impl PerFlow for Limiter {
         StateSpec { flows: self.flows.clone(), by, words: state_words::<Level>() }
     }
 
-    /// Tokens of packets are none of bytes.
+    /// Tokens that count packets cannot stand for bytes, so each unit has a version of its own.
     fn version(&self) -> u32 {
         match self.unit {
             Unit::Bytes => 1,
@@ -108,7 +109,7 @@ impl PerFlow for Limiter {
 pub struct LimiterReport {
     /// Packets and IP bytes that passed.
     pub passed: [u64; 2],
-    /// Those that were dropped.
+    /// Packets and IP bytes that were dropped.
     pub dropped: [u64; 2],
 }
 
@@ -121,7 +122,7 @@ impl LimiterReport {
     }
 }
 
-/// What it counted, for machines.
+/// The report as JSON.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Summary {
     /// Packets within the rate.

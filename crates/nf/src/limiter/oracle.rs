@@ -1,4 +1,4 @@
-//! The slow form: tokens as fractions of 10^9, in 128 bits.
+//! The reference implementation, packet by packet: it counts parts of 10^-9 tokens in 128 bits.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub(super) struct LimiterOracle {
     rate: u64,
     burst: u64,
     unit: Unit,
-    /// Parts of 10^-9 tokens, and when they were counted.
+    /// By life of a flow: parts of 10^-9 tokens, and the time at which the bucket held them.
     buckets: HashMap<u64, (u128, u64)>,
     report: LimiterReport,
 }
