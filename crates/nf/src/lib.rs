@@ -1,13 +1,8 @@
 //! The network functions, a folder each, and what they have in common.
 //!
 //! A function is configured from its part of a chain file ([`Config`]), prepared once (files read, indexes built:
-<<<<<<< HEAD
-//! [`FunctionSpec`]), and then made once for each worker ([`Function`]). Beside the batch form stands an [`Oracle`]: slow,
-//! obvious, packet by packet, over a parser and maps of its own. Every fast path is held to it.
-=======
-//! [`Prepared`]), and then made once for each worker ([`Function`]). Next to this implementation for batches there is an
+//! [`FunctionSpec`]), and then made once for each worker ([`Function`]). Next to this implementation for batches there is an
 //! [`Oracle`]: slow, obvious, packet by packet, with a parser and maps of its own. Tests compare every fast path with it.
->>>>>>> docs
 //!
 //! To add a function, copy a folder, declare the module here, and add a line to [`registry::FUNCTIONS`]; ARCHITECTURE.md lists
 //! the other places.
