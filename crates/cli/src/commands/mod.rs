@@ -23,11 +23,11 @@ use packetloom_device::{Description, Device};
 use packetloom_engine::chain::Origin;
 use packetloom_engine::run::{Io, LifecycleOptions};
 use packetloom_engine::{Outcome, Outputs, Plan};
+use packetloom_io::Source;
 use packetloom_io::capture::{CaptureSeries, CaptureWriter, FileReport, PcapngWriter, Resolution, Selection};
 use packetloom_io::input::Stop;
 use packetloom_io::output::{Output, removed_parts};
 use packetloom_io::port::{Backend, Egress, Ingress, Mode};
-use packetloom_io::{Sink, Source};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::statistics::{Asked, Reporter};
@@ -108,7 +108,7 @@ fn select(origin: Origin) -> Result<Origin, Failure> {
 /// An opened source, and what is to be known of it.
 struct Opened {
     source: Box<dyn Source>,
-    egress: Option<Box<dyn Sink>>,
+    egress: Option<Box<dyn packetloom_io::Sink>>,
     /// Its name in messages.
     name: String,
     /// Its bytes, where that is known.
@@ -134,8 +134,8 @@ fn open(origin: &Origin, stop: &Stop) -> Result<Opened, Failure> {
         }
         Origin::Interfaces(names, mode, backend) => {
             let ingress = Ingress::open(names, *mode, *backend)?;
-            let egress =
-                (*mode == Mode::Inline).then(|| Box::new(Egress::new(ingress.senders())) as Box<dyn Sink>);
+            let egress = (*mode == Mode::Inline)
+                .then(|| Box::new(Egress::new(ingress.senders())) as Box<dyn packetloom_io::Sink>);
             Ok(Opened {
                 egress,
                 backend: (*backend != Backend::AfPacket).then(|| ingress.backend().name()),

@@ -178,9 +178,9 @@ fn a_chain_that_is_asked_for_while_it_is_read_is_read_again() {
     }
     pipe.write_all(PERMIT.as_bytes()).expect("read");
     drop(pipe);
-    let mut pipe = reader();
     product.wait_for("read again");
     product.forget();
+    let mut pipe = reader();
     pipe.write_all(PERMIT.as_bytes()).expect("read");
     drop(pipe);
     product.wait_for("read again");
