@@ -12,15 +12,15 @@ use packetloom_bench::peer::Peer;
 use packetloom_classify::image::Algorithm;
 use packetloom_classify::{Action, ConnectionState, Kind, PacketContext, analysis, formats};
 use packetloom_device::Id;
-use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Workers};
+use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Kept, Run, Workers};
 use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::{MAX_PACKETS, Placement};
 use packetloom_io::port::Backend;
-use packetloom_nf::units::{self, Bounded, MaxFlows, Span};
+use packetloom_nf::units::{self, Bounded, FileSize, MaxFlows, Span};
 use packetloom_packet::Key;
 
-use crate::control::Command;
-use crate::failure::EXIT_CODES;
+use crate::control::{Command, Function};
+use crate::failure::{EXIT_CODES, Failure};
 use crate::talk::Level;
 
 /// Runs chains of network functions over batches of packets.
@@ -85,6 +85,7 @@ pub(crate) enum Verb {
     /// Check a chain file and print the plan; exit 78 if it is bad
     Check(CheckArgs),
     /// Ask a run what it counts, or tell it what to do, by the socket that its --control names
+    #[command(visible_alias = "ctl")]
     Control(ControlArgs),
     /// Show what is in a file that run --save-state wrote; exit 78 if it is not whole
     State(StateArgs),
@@ -100,8 +101,8 @@ pub(crate) enum Verb {
     Bench(BenchArgs),
     /// Print a JSON schema: of chain files, or of what a verb prints as JSON
     Schema {
-        /// The verb, such as "run", "acl-check" or "bench-meter"; "flow-record" and "acl-log" are the lines of those files. Chain files
-        /// unless given
+        /// The verb, such as "run", "acl-check" or "bench-meter"; "flow-record", "acl-log" and "statistics" are the lines of those
+        /// files. Chain files unless given
         #[arg(value_name = "VERB")]
         page: Option<String>,
     },
@@ -222,6 +223,10 @@ pub(crate) struct RunArgs {
     /// Answer commands at this Unix socket, which only its owner may use, instead of the chain file's: see packetloom control
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) statistics: StatisticsArgs,
+    #[command(flatten)]
+    pub(crate) rotation: RotationArgs,
     /// Leave the flags column of ClassBench rules out
     #[arg(long)]
     pub(crate) ignore_flags: bool,
@@ -318,6 +323,12 @@ pub(crate) struct ControlArgs {
     /// What to ask or tell it; exit 1 if it refuses, 69 if no run answers
     #[arg(value_enum, value_name = "COMMAND")]
     pub(crate) command: Command,
+    /// Of rules: those of this function alone, which is named or has this place in the chain, from 0
+    #[arg(long, value_name = "FUNCTION")]
+    pub(crate) function: Option<Function>,
+    /// Print ports or rules as JSON, one a line, instead of as a table; counters are JSON in any case
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -362,6 +373,75 @@ pub(crate) struct MeterArgs {
     /// Answer commands at this Unix socket, which only its owner may use: see packetloom control
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) statistics: StatisticsArgs,
+    #[command(flatten)]
+    pub(crate) rotation: RotationArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatisticsArgs {
+    /// Say at this interval what was counted so far, such as every 10s, on standard error or to the file of --stats-output; 0 is never
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    pub(crate) stats_every: Option<Span>,
+    /// Append a line of JSON to this file at each interval of --stats-every, and one at the end
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats_output: Option<PathBuf>,
+}
+
+impl StatisticsArgs {
+    /// Refuses a file for what is not to be said, unless a chain file says when.
+    pub(crate) fn check(&self, in_chain: Option<Span>) -> Result<(), Failure> {
+        match (&self.stats_output, self.stats_every.or(in_chain)) {
+            (Some(_), None) => Err(Failure::Usage(
+                "--stats-output without --stats-every; expected, say, --stats-every 10s".into(),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RotationArgs {
+    /// Write captures, records and logs to one file after another, each for so long, such as 1h: names have the time and a number, such as
+    /// flows-20261127T150000Z-000001.jsonl. Of the packets' time; files begin at whole multiples of it in UTC
+    #[arg(long, value_name = "TIME", value_parser = rotation_time)]
+    pub(crate) rotate_every: Option<Span>,
+    /// The same, each of so many bytes at most, such as 1G or 64MiB
+    #[arg(long, value_name = "SIZE", value_parser = rotation_size)]
+    pub(crate) rotate_size: Option<FileSize>,
+    /// Keep the last N of these files of each output, and remove those before
+    #[arg(long, value_name = "N")]
+    pub(crate) rotate_keep: Option<Kept>,
+}
+
+impl RotationArgs {
+    /// Replaces what a chain file says.
+    pub(crate) fn apply(&self, run: &mut Run) -> Result<(), Failure> {
+        run.rotate_every = self.rotate_every.or(run.rotate_every);
+        run.rotate_size = self.rotate_size.or(run.rotate_size);
+        run.rotate_keep = self.rotate_keep.or(run.rotate_keep);
+        if self.rotate_keep.is_some() && run.rotation().is_none() {
+            let message = "--rotate-keep without --rotate-every and --rotate-size; expected one of them";
+            return Err(Failure::Usage(message.into()));
+        }
+        Ok(())
+    }
+}
+
+/// A time that each of several files is for.
+fn rotation_time(text: &str) -> Result<Span, String> {
+    text.parse().and_then(packetloom_engine::chain::rotation_time)
+}
+
+/// The bytes of each of several files.
+fn rotation_size(text: &str) -> Result<FileSize, String> {
+    text.parse().and_then(packetloom_engine::chain::rotation_size)
+}
+
+/// A time from one thing to the next that a run does from time to time.
+fn interval(text: &str) -> Result<Span, String> {
+    text.parse().and_then(packetloom_engine::chain::interval)
 }
 
 #[derive(Debug, Args)]

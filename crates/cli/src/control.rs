@@ -18,6 +18,7 @@ use packetloom_engine::Outcome;
 use packetloom_engine::run::{Control, Request};
 use packetloom_io::input::{Stop, is_standard};
 use packetloom_io::plain;
+use packetloom_io::port::Link;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, open};
 use rustix::io::Errno;
@@ -30,6 +31,8 @@ use crate::failure::Failure;
 
 /// Clients at a time; a further one takes the place of the one that has been silent for the longest time.
 const CLIENTS: usize = 16;
+/// What answers of lists say.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of a command's line at most, with its end.
 const LINE: usize = 1024;
 /// How long a client may stop within a line, or in reading an answer.
@@ -55,10 +58,14 @@ pub(crate) enum Command {
     Save,
     /// End it as SIGTERM does, and wait until all outputs are written
     Stop,
+    /// Print what went through each network interface, whether it is up, and what was lost there
+    Ports,
+    /// Print how many packets and bytes each rule of each acl has decided, all of them in their order
+    Rules,
 }
 
 impl Command {
-    const ALL: [Self; 4] = [Self::Counters, Self::Reload, Self::Save, Self::Stop];
+    const ALL: [Self; 6] = [Self::Counters, Self::Reload, Self::Save, Self::Stop, Self::Ports, Self::Rules];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -66,21 +73,88 @@ impl Command {
             Self::Reload => "reload",
             Self::Save => "save",
             Self::Stop => "stop",
+            Self::Ports => "ports",
+            Self::Rules => "rules",
         }
+    }
+}
+
+/// A command, and what it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) command: Command,
+    /// The function whose rules are asked for; all of them unless given.
+    pub(crate) function: Option<Function>,
+}
+
+/// A function of a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Function {
+    /// By its place in the chain, from 0.
+    Number(u64),
+    /// By its name: all that have it.
+    Name(String),
+}
+
+impl std::str::FromStr for Function {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(text.parse().map_or_else(|_| Self::Name(text.into()), Self::Number))
+    }
+}
+
+impl Function {
+    fn is(&self, number: usize, nf: &str) -> bool {
+        match self {
+            Self::Number(asked) => *asked == number as u64,
+            Self::Name(asked) => asked == nf,
+        }
+    }
+}
+
+impl std::fmt::Display for Function {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "number {number}"),
+            Self::Name(name) => write!(f, "{name:?}"),
+        }
+    }
+}
+
+impl Order {
+    /// The line that says it, without its end.
+    fn line(&self) -> Value {
+        let mut line = json!({ "command": self.command.name() });
+        match &self.function {
+            None => {}
+            Some(Function::Number(number)) => line["function"] = (*number).into(),
+            Some(Function::Name(name)) => line["function"] = name.as_str().into(),
+        }
+        line
     }
 
     /// Reads a line, without its end.
     fn parse(line: &[u8]) -> Result<Self, String> {
-        const EXPECTED: &str = "expected {\"command\": \"counters\"}, or reload, save, stop";
+        const EXPECTED: &str = "expected {\"command\": \"counters\"}, or reload, save, stop, ports, rules";
         let value: Value =
             serde_json::from_slice(line).map_err(|error| format!("no JSON: {error}; {EXPECTED}"))?;
         let object = value.as_object().ok_or(EXPECTED)?;
-        if let Some(key) = object.keys().find(|key| *key != "command") {
-            return Err(format!("unknown key {key:?}; {EXPECTED}"));
-        }
         let name = object.get("command").and_then(Value::as_str).ok_or(EXPECTED)?;
-        let known = Self::ALL.into_iter().find(|command| command.name() == name);
-        known.ok_or_else(|| format!("unknown command {name:?}; {EXPECTED}"))
+        let known = Command::ALL.into_iter().find(|command| command.name() == name);
+        let command = known.ok_or_else(|| format!("unknown command {name:?}; {EXPECTED}"))?;
+        let is_known = |key: &str| key == "command" || key == "function" && command == Command::Rules;
+        if let Some(key) = object.keys().find(|key| !is_known(key)) {
+            return Err(format!("unknown key {key:?} with {name}; {EXPECTED}"));
+        }
+        let function = match object.get("function") {
+            None => None,
+            Some(Value::String(name)) => Some(Function::Name(name.clone())),
+            Some(number) => Some(Function::Number(number.as_u64().ok_or_else(|| {
+                format!("function is {number}; expected the number of a function, from 0, or its name")
+            })?)),
+        };
+        Ok(Self { command, function })
     }
 }
 
@@ -209,7 +283,80 @@ fn lock(folder: &Path) -> Option<OwnedFd> {
 }
 
 /// What there is to be told to a client, by its number.
-type Answered = (u64, Result<Value, String>);
+type Answered = (u64, Result<Answer, String>);
+
+/// What comes of a command.
+enum Answer {
+    /// It is done.
+    Done,
+    Counters(Value),
+    /// An object for each interface.
+    Ports(Vec<Value>),
+    /// An object for each rule.
+    Rules(Vec<Value>),
+}
+
+/// What went through the interfaces of a run, by its summary.
+fn ports(mut summary: Value) -> Result<Answer, String> {
+    match summary["interfaces"].take() {
+        Value::Array(ports) => Ok(Answer::Ports(ports)),
+        _ => Err("the run reads captures, and has no interfaces".into()),
+    }
+}
+
+/// Says of each interface whether it is up.
+fn look_at(ports: &mut [Value]) {
+    for port in ports {
+        let link = port["name"].as_str().and_then(|name| Link::by_name(name).ok());
+        port["up"] = link.as_ref().map_or(Value::Null, |link| link.is_up.into());
+        port["carrier"] = link.map_or(Value::Null, |link| link.has_carrier.into());
+    }
+}
+
+/// What the rules of a run have decided, by its summary: of acls, or of those that are asked for.
+fn rules(mut summary: Value, asked: Option<&Function>) -> Result<Answer, String> {
+    let functions = summary["functions"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    let functions = functions.into_iter().enumerate().filter(|(_, function)| function["nf"] == "acl");
+    let (mut lines, mut acls, mut is_found) = (Vec::new(), Vec::new(), false);
+    for (number, mut function) in functions {
+        acls.push(number.to_string());
+        if asked.is_some_and(|asked| !asked.is(number, "acl")) {
+            continue;
+        }
+        is_found = true;
+        let mut take = |key: &str| function[key].as_array_mut().map(std::mem::take).unwrap_or_default();
+        let mut rules = take("hits");
+        rules.extend(take("not_hit").into_iter().map(|mut rule| {
+            rule["packets"] = 0.into();
+            rule["bytes"] = 0.into();
+            rule
+        }));
+        rules.sort_by_key(|rule| rule["rule"].as_u64());
+        rules.push(json!({
+            "rule": null,
+            "line": null,
+            "id": null,
+            "text": "default",
+            "packets": function["default_packets"],
+            "bytes": function["default_bytes"],
+        }));
+        lines.extend(rules.into_iter().map(|rule| {
+            let mut line = json!({ "function": number });
+            if let (Some(line), Value::Object(rule)) = (line.as_object_mut(), rule) {
+                line.extend(rule);
+            }
+            line
+        }));
+    }
+    match (asked, &acls[..]) {
+        (_, []) => Err("the chain has no acl, whose rules would be counted".into()),
+        (Some(asked), acls) if !is_found => Err(format!(
+            "function {asked} is no acl of the chain; expected \"acl\", or one of: {}",
+            acls.join(", ")
+        )),
+        _ => Ok(Answer::Rules(lines)),
+    }
+}
 
 /// Tells a client what came of its command, also where the run drops that since it is over.
 struct Ticket {
@@ -220,11 +367,11 @@ struct Ticket {
 }
 
 impl Ticket {
-    fn answer(mut self, result: Result<Value, String>) {
+    fn answer(mut self, result: Result<Answer, String>) {
         self.send(result);
     }
 
-    fn send(&mut self, result: Result<Value, String>) {
+    fn send(&mut self, result: Result<Answer, String>) {
         self.is_used = true;
         let _ = self.answer.send((self.client, result));
         ring(&self.bell);
@@ -240,21 +387,34 @@ impl Drop for Ticket {
 }
 
 /// The line of an answer.
-fn line(result: Result<Value, String>) -> Vec<u8> {
+fn line(result: Result<Answer, String>) -> Vec<u8> {
     let value = match result {
-        Ok(Value::Null) => json!({ "ok": true }),
-        Ok(counters) => json!({ "ok": true, "counters": counters }),
+        Ok(Answer::Done) => json!({ "ok": true }),
+        Ok(Answer::Counters(counters)) => json!({ "ok": true, "counters": counters }),
+        Ok(Answer::Ports(mut ports)) => {
+            look_at(&mut ports);
+            json!({ "ok": true, "version": VERSION, "ports": ports })
+        }
+        Ok(Answer::Rules(rules)) => json!({ "ok": true, "version": VERSION, "rules": rules }),
         Err(why) => json!({ "ok": false, "error": why }),
     };
     format!("{value}\n").into_bytes()
 }
 
 /// The schema of the line of an answer.
-pub(crate) fn answer_schema(counters: Value) -> Value {
+pub(crate) fn answer_schema(counters: Value, port: Value) -> Value {
     let done = json!({ "type": "object", "properties": { "ok": { "const": true } }, "required": ["ok"] });
     let mut counted = done.clone();
     counted["properties"]["counters"] = counters;
     counted["required"] = json!(["ok", "counters"]);
+    let list = |name: &str, of: Value| {
+        let mut list = done.clone();
+        list["properties"]["version"] = version_schema();
+        list["properties"][name] = json!({ "type": "array", "items": of });
+        list["required"] = json!(["ok", "version", name]);
+        list
+    };
+    let (ports, rules) = (list("ports", port), list("rules", rule_schema()));
     let mut refused = done.clone();
     refused["properties"] = json!({
         "ok": { "const": false },
@@ -264,8 +424,51 @@ pub(crate) fn answer_schema(counters: Value) -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A line that a control socket answers",
-        "anyOf": [counted, done, refused],
+        "anyOf": [counted, ports, rules, done, refused],
     })
+}
+
+fn version_schema() -> Value {
+    json!({ "type": "string", "description": "The version of Packetloom that answers." })
+}
+
+/// The schema of what is said of an interface, of which a summary says this.
+pub(crate) fn port_schema(mut interface: Value) -> Value {
+    interface["properties"]["up"] = json!({ "type": ["boolean", "null"], "description": "Whether it is switched on; null where it is not there any more." });
+    interface["properties"]["carrier"] =
+        json!({ "type": ["boolean", "null"], "description": "Whether there is somebody at its other end." });
+    interface
+}
+
+/// The schema of what is said of a rule.
+pub(crate) fn rule_schema() -> Value {
+    let number = |text: &str| json!({ "type": "integer", "minimum": 0, "description": text });
+    let or_null = |kind: &str, text: &str| json!({ "type": [kind, "null"], "description": text });
+    json!({
+        "type": "object",
+        "properties": {
+            "function": number("The place of its acl in the chain, from 0."),
+            "rule": or_null("integer", "Its position in the list, from 0; null for packets that no rule matched."),
+            "line": or_null("integer", "Its line in the rule file."),
+            "id": or_null("string", "Its id, if it has one."),
+            "comment": or_null("string", "Its comment, if it has one and decided packets."),
+            "text": { "type": "string", "description": "The rule." },
+            "packets": number("Packets that it decided."),
+            "bytes": or_null("integer", "Their IP bytes, where they are counted."),
+        },
+        "required": ["function", "rule", "line", "id", "text", "packets", "bytes"],
+    })
+}
+
+/// The schema of a line of `control PATH ports --json` or `control PATH rules --json`.
+pub(crate) fn line_schema(title: &str, mut of: Value) -> Value {
+    of["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    of["title"] = title.into();
+    of["properties"]["version"] = version_schema();
+    if let Some(required) = of["required"].as_array_mut() {
+        required.push("version".into());
+    }
+    of
 }
 
 /// Who has connected.
@@ -296,13 +499,13 @@ enum Next {
     /// It has to wait for the client, the run or the time.
     Wait,
     /// A command came, or what is none.
-    Act(Result<Command, String>),
+    Act(Result<Order, String>),
     /// It is to be let go of.
     Leave,
 }
 
 impl Client {
-    fn answer(&mut self, result: Result<Value, String>, is_last: bool) {
+    fn answer(&mut self, result: Result<Answer, String>, is_last: bool) {
         self.turn = Turn::Answer(line(result), 0, is_last);
         self.since = Instant::now();
     }
@@ -381,7 +584,7 @@ impl Client {
         let why = match self.received.iter().position(|&byte| byte == b'\n') {
             Some(_) if is_resting => return Next::Wait,
             Some(end) => {
-                let command = Command::parse(&self.received[..end]);
+                let command = Order::parse(&self.received[..end]);
                 self.received.drain(..=end);
                 return Next::Act(command);
             }
@@ -514,20 +717,26 @@ impl Desk {
     }
 
     /// Does what a client says; the answer comes as that of the run.
-    fn act(&self, client: u64, command: Result<Command, String>) {
+    fn act(&self, client: u64, order: Result<Order, String>) {
         let (answer, bell) = (self.answer.clone(), Arc::clone(&self.bell));
         let ticket = Ticket { client, answer, bell, is_used: false };
         let (control, summarise) = (&self.run.control, self.run.summarise);
         let done = |ticket: Ticket| {
-            Box::new(move |result: Result<(), String>| ticket.answer(result.map(|()| Value::Null)))
+            Box::new(move |result: Result<(), String>| ticket.answer(result.map(|()| Answer::Done)))
         };
-        let command = match command {
-            Ok(command) => command,
+        let Order { command, function } = match order {
+            Ok(order) => order,
             Err(why) => return ticket.answer(Err(why)),
         };
         match command {
             Command::Counters => control.ask(Request::Counters(Box::new(move |outcome| {
-                ticket.answer(outcome.map(summarise));
+                ticket.answer(outcome.map(|outcome| Answer::Counters(summarise(outcome))));
+            }))),
+            Command::Ports => control.ask(Request::Counters(Box::new(move |outcome| {
+                ticket.answer(outcome.and_then(|outcome| ports(outcome.json())));
+            }))),
+            Command::Rules => control.ask(Request::Counters(Box::new(move |outcome| {
+                ticket.answer(outcome.and_then(|outcome| rules(outcome.json(), function.as_ref())));
             }))),
             Command::Reload => match &self.run.no_reload {
                 Some(why) => ticket.answer(Err(why.clone())),
@@ -539,7 +748,7 @@ impl Desk {
             },
             Command::Stop => {
                 self.run.stop.store(true, Ordering::Relaxed);
-                ticket.answer(Ok(Value::Null));
+                ticket.answer(Ok(Answer::Done));
             }
         }
     }
@@ -595,13 +804,14 @@ impl Desk {
     }
 }
 
-/// What a run answers to a command: its counters, or nothing.
-pub(crate) fn ask(path: &Path, command: Command) -> Result<Value, Failure> {
+/// What a run answers to a command.
+pub(crate) fn ask(path: &Path, order: &Order) -> Result<Value, Failure> {
+    let command = order.command;
     let fail = |error: io::Error| Failure::Run(anyhow::anyhow!("{}: {}", path.display(), plain(&error)));
     let mut stream = UnixStream::connect(path).map_err(|error| {
         Failure::Unavailable(format!("{}: no run answers there: {}", path.display(), plain(&error)))
     })?;
-    stream.write_all(format!("{}\n", json!({ "command": command.name() })).as_bytes()).map_err(fail)?;
+    stream.write_all(format!("{}\n", order.line()).as_bytes()).map_err(fail)?;
     let mut reader = io::BufReader::new(stream);
     let mut line = String::new();
     io::BufRead::read_line(&mut reader, &mut line).map_err(fail)?;
@@ -615,7 +825,7 @@ pub(crate) fn ask(path: &Path, command: Command) -> Result<Value, Failure> {
         // The end of the connection is that of the run.
         io::copy(&mut reader, &mut io::sink()).map_err(fail)?;
     }
-    Ok(answer["counters"].clone())
+    Ok(answer)
 }
 
 #[cfg(test)]
@@ -687,7 +897,7 @@ mod tests {
         for _ in 0..2_000 {
             let mut bytes = Vec::new();
             for _ in 0..=below(6) {
-                let name = Command::ALL[below(4)].name();
+                let name = Command::ALL[below(Command::ALL.len())].name();
                 let mut line =
                     format!("{}{{\"command\": \"{name}\"}}", " ".repeat(below(3) * below(600))).into_bytes();
                 for _ in 0..below(2) * below(4) {
@@ -709,7 +919,7 @@ mod tests {
                 if line.len() >= LINE {
                     break;
                 }
-                expected.push(Command::parse(line));
+                expected.push(Order::parse(line));
             }
             let is_cut = expected.len() + 1 < lines.len();
             let (mut client, mut other) = client();

@@ -267,6 +267,97 @@ fn counters_are_the_summary_of_the_packets_until_then() {
     }
 }
 
+/// All rules of the acls in their order, those that decided nothing among them, by every way to run.
+#[test]
+fn rules_are_told_one_by_one() {
+    let chain = format!("{CHAIN}[[chain]]\nnf = \"acl\"\nrules = \"more\"\ndefault = \"permit\"\n");
+    let schema = |page: &str| -> Value {
+        serde_json::from_str(&succeed(packetloom().args(["schema", page]))).expect("JSON")
+    };
+    for way in WAYS {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(
+            folder.path().join("more"),
+            "deny udp from any to any # none\npermit tcp from 10.0.0.2 to any id two\n",
+        )
+        .expect("written");
+        fs::write(folder.path().join("chain.toml"), &chain).expect("written");
+        fs::write(folder.path().join("rules"), RULES).expect("written");
+        let mut fed = Fed::within(folder, &["run", "chain.toml"], way);
+        fed.packets(0..6);
+        fed.counters_at(6);
+        let answer = fed.ask(r#"{"command":"rules"}"#);
+        support::schema::check(&schema("control-answer"), &answer)
+            .unwrap_or_else(|why| panic!("{way}: {why}"));
+        let rules = answer["rules"].as_array().expect("rules");
+        let told: Vec<_> = rules
+            .iter()
+            .map(|rule| {
+                (&rule["function"], &rule["line"], rule["text"].as_str().expect("text"), &rule["packets"])
+            })
+            .map(|(function, line, text, packets)| format!("{function} {line} {text}: {packets}"))
+            .collect();
+        let expected = [
+            "0 1 permit tcp from any to any port 80: 3",
+            "0 null default: 2",
+            "4 1 deny udp from any to any # none: 0",
+            "4 2 permit tcp from 10.0.0.2/32 to 0.0.0.0/0 id two: 1",
+            "4 null default: 2",
+        ];
+        assert_eq!(told, expected, "{way}: {answer}");
+        // By the command: of one acl, of all of them, and of functions that have no rules.
+        let of = |arguments: &[&str]| {
+            let mut client = fed.control("rules");
+            client.args(arguments);
+            run(&mut client)
+        };
+        let line_schema = schema("control-rules");
+        for (arguments, count) in
+            [(&["--json"][..], 5), (&["--json", "--function", "acl"], 5), (&["--json", "--function", "4"], 3)]
+        {
+            let output = of(arguments);
+            let text = String::from_utf8(output.stdout).expect("text");
+            assert_eq!(text.lines().count(), count, "{way} {arguments:?}: {text}");
+            for line in text.lines() {
+                let line: Value = serde_json::from_str(line).expect("JSON");
+                support::schema::check(&line_schema, &line).unwrap_or_else(|why| panic!("{why}: {line}"));
+            }
+        }
+        let table = String::from_utf8(of(&["--function", "4"]).stdout).expect("text");
+        assert!(table.starts_with("function 4, acl\n") && table.lines().count() == 5, "{table}");
+        assert!(table.contains("id two") && !table.contains("function 0"), "{table}");
+        for (arguments, why) in [
+            (
+                ["--function", "1"],
+                "function number 1 is no acl of the chain; expected \"acl\", or one of: 0, 4",
+            ),
+            (["--function", "counter"], "\"counter\" is no acl"),
+        ] {
+            let output = of(&arguments);
+            assert_eq!(output.status.code(), Some(1));
+            assert!(
+                stderr(&output).contains("rules failed: ") && stderr(&output).contains(why),
+                "{}",
+                stderr(&output)
+            );
+        }
+        // A capture has no interfaces.
+        let output = run(&mut fed.control("ports"));
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains("ports failed: the run reads captures"), "{}", stderr(&output));
+        assert_eq!(run(fed.control("ports").args(["--function", "0"])).status.code(), Some(2));
+        fed.end();
+    }
+    // By its other name; a meter has no rules.
+    let meter = Fed::of(&["meter", "-o", "flows"], "", "");
+    let mut client = packetloom();
+    let output = run(client.current_dir(meter.folder.path()).args(["ctl", "run.sock", "rules"]));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("rules failed: the chain has no acl"), "{}", stderr(&output));
+    let output = run(client.arg("--json"));
+    assert_eq!(output.status.code(), Some(1));
+}
+
 /// A part of a packet is waited for: what came before is counted, and commands are acted upon.
 #[test]
 fn half_a_packet_does_not_hold_commands_up() {
@@ -519,6 +610,12 @@ fn lines_that_are_no_commands_are_answered_and_do_nothing() {
         ("{\"command\":[\"stop\"]}", "expected {"),
         ("{\"command\":\"Stop\"}", "unknown command \"Stop\""),
         ("{\"command\":\"stop\",\"now\":true}", "unknown key \"now\""),
+        ("{\"command\":\"stop\",\"function\":0}", "unknown key \"function\" with stop"),
+        ("{\"command\":\"rules\",\"function\":-1}", "function is -1; expected the number"),
+        ("{\"command\":\"rules\",\"function\":[0]}", "function is [0]; expected the number"),
+        ("{\"command\":\"rules\",\"function\":7}", "function number 7 is no acl"),
+        ("{\"command\":\"rules\",\"rule\":7}", "unknown key \"rule\" with rules"),
+        ("{\"command\":\"ports\"}", "has no interfaces"),
     ] {
         stream.write_all(format!("{line}\n").as_bytes()).expect("sent");
         let answer = answer(&mut reader);
@@ -569,7 +666,8 @@ fn hostile_clients_neither_stop_packets_nor_take_memory() {
             for _ in 0..20 {
                 let mut client = fed.connect();
                 client.set_nonblocking(true).expect("set");
-                while client.write(&b"{\"command\":\"counters\"}\n".repeat(40)).is_ok_and(|len| len > 0) {}
+                let all = b"{\"command\":\"counters\"}\n{\"command\":\"rules\"}\n{\"command\":\"ports\"}\n";
+                while client.write(&all.repeat(20)).is_ok_and(|len| len > 0) {}
                 deaf.push(client);
             }
             for number in 0..100 {

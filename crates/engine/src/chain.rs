@@ -22,16 +22,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use packetloom_classify::formats::did_you_mean;
 use packetloom_device::Id;
+use packetloom_io::output::{Rotation, cannot_rotate};
 use packetloom_io::port::{Backend, Mode};
 use packetloom_nf::registry::{FUNCTIONS, Registration};
-use packetloom_nf::units::{Bounded, Span};
+use packetloom_nf::units::{Bounded, FileSize, Span};
 use packetloom_nf::{Config, Context, FunctionSpec, RuleName, Watch, acl, flows};
 use packetloom_packet::batch::Policy;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -351,6 +353,61 @@ pub struct Run {
     pub summary: Option<PathBuf>,
     /// The Unix socket by which the run is asked for its counters, and told what to do.
     pub control: Option<PathBuf>,
+    /// How often the run says what it has counted so far: 10ms or more, "0" is never.
+    pub stats_every: Option<Span>,
+    /// The file that each of these is appended to as a line of JSON; unless given, they are said on standard error. "-" is standard output.
+    pub stats_output: Option<PathBuf>,
+    /// Captures, records and logs are files after one another, which begin at multiples of this time, 1s or more: FILE-20261127T150000Z-000001.
+    pub rotate_every: Option<Span>,
+    /// Captures, records and logs are files after one another of so many bytes at most, 1000 or more.
+    pub rotate_size: Option<FileSize>,
+    /// How many of these files stay, the last ones of each output; all of them unless given.
+    pub rotate_keep: Option<Kept>,
+}
+
+/// The shortest time, in nanoseconds, from one thing to the next that a run does from time to time.
+const SHORTEST: u64 = 10_000_000;
+
+/// A time from one thing to the next that a run does from time to time; none is never.
+///
+/// # Errors
+///
+/// It is too short, and what was expected.
+pub fn interval(span: Span) -> Result<Span, String> {
+    match span.limit() {
+        Some(nanos) if nanos < SHORTEST => Err(format!("{span}; expected 10ms or more, or 0 for never")),
+        _ => Ok(span),
+    }
+}
+
+/// The shortest time that a file of several is for, in nanoseconds, and the least bytes of one.
+const SHORTEST_FILE: u64 = 1_000_000_000;
+const SMALLEST_FILE: u64 = 1_000;
+
+/// A time that each file of several is for; none is any.
+///
+/// # Errors
+///
+/// It is too short, and what was expected.
+pub fn rotation_time(span: Span) -> Result<Span, String> {
+    match span.limit() {
+        Some(nanos) if nanos < SHORTEST_FILE => {
+            Err(format!("{span}; expected 1s or more, or 0 for no limit"))
+        }
+        _ => Ok(span),
+    }
+}
+
+/// The bytes of each file of several, at most.
+///
+/// # Errors
+///
+/// They are too few, and what was expected.
+pub fn rotation_size(size: FileSize) -> Result<FileSize, String> {
+    if size.bytes() < SMALLEST_FILE {
+        return Err(format!("{size}; expected 1kB or more"));
+    }
+    Ok(size)
 }
 
 impl Default for Run {
@@ -366,6 +423,11 @@ impl Default for Run {
             malformed: PolicyAction::Drop,
             summary: None,
             control: None,
+            stats_every: None,
+            stats_output: None,
+            rotate_every: None,
+            rotate_size: None,
+            rotate_keep: None,
         }
     }
 }
@@ -374,6 +436,39 @@ impl Run {
     /// Packets of a batch on the processor: 256 unless given. From eight workers on twice as many, which are dealt out to all of them.
     pub fn batch(&self) -> BatchSize {
         self.batch.unwrap_or_else(|| BatchSize::clamped(if self.workers.get() < 8 { 256 } else { 512 }))
+    }
+
+    /// When captures, records and logs go on in another file, if they do.
+    pub fn rotation(&self) -> Option<Rotation> {
+        let every = self.rotate_every.and_then(Span::limit);
+        let size = self.rotate_size.map(FileSize::bytes);
+        let keep = self.rotate_keep.and_then(|keep| NonZeroUsize::new(keep.get()));
+        (every.is_some() || size.is_some()).then_some(Rotation { every, size, keep })
+    }
+
+    /// Refuses what does not go together.
+    fn check(&self) -> Result<(), String> {
+        self.rotate_every
+            .map_or(Ok(Span::default()), rotation_time)
+            .map_err(|why| format!("rotate_every is {why}"))?;
+        self.rotate_size
+            .map_or(Ok(None), |size| rotation_size(size).map(Some))
+            .map_err(|why| format!("rotate_size is {why}"))?;
+        if self.rotate_keep.is_some() && self.rotate_every.is_none() && self.rotate_size.is_none() {
+            return Err("rotate_keep without rotate_every and rotate_size; expected one of them".into());
+        }
+        self.stats_every
+            .map_or(Ok(Span::default()), interval)
+            .map_err(|why| format!("stats_every is {why}"))?;
+        match (&self.stats_output, self.stats_every) {
+            (Some(_), None) => Err("stats_output without stats_every; expected stats_every = \"10s\"".into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// How often it says what it has counted so far, if it does.
+    pub fn stats_every(&self) -> Option<Duration> {
+        self.stats_every.and_then(Span::limit).map(Duration::from_nanos)
     }
 
     /// The policy for frames without a match key; of a [`Chain`], which knows whether it has an acl.
@@ -521,6 +616,9 @@ impl JsonSchema for Device {
 
 /// A number of worker threads.
 pub type Workers = Bounded<1, 256>;
+
+/// A number of files.
+pub type Kept = Bounded<1, 1_000_000>;
 
 /// A number of packets in a batch.
 pub type BatchSize = Bounded<1, 65_535>;
@@ -688,6 +786,32 @@ impl Chain {
         &self.functions
     }
 
+    /// Where packets, records and logs go.
+    pub fn outputs(&self) -> impl Iterator<Item = &Path> {
+        let Settings { sink, dropped, matched, .. } = &self.settings;
+        let matched = matched.iter().map(|(path, _)| &**path);
+        let captures = sink.as_deref().into_iter().chain(dropped.as_deref()).chain(matched);
+        captures.chain(self.functions.iter().filter_map(|function| function.records_path()))
+    }
+
+    /// Refuses outputs that are to be one file after another, and cannot.
+    ///
+    /// # Errors
+    ///
+    /// The first one, and what was expected.
+    pub fn check_rotation(&self) -> Result<(), String> {
+        if self.settings.run.rotation().is_none() {
+            return Ok(());
+        }
+        let mut found = self.outputs().filter_map(|path| Some((path, cannot_rotate(path)?)));
+        found.next().map_or(Ok(()), |(path, found)| {
+            Err(format!(
+                "{}: {found}, which cannot be rotated; expected the name of a file, or no rotation",
+                path.display()
+            ))
+        })
+    }
+
     /// Its settings and its functions, to make another chain of.
     pub fn into_parts(self) -> (Settings, Vec<Box<dyn FunctionSpec>>) {
         (self.settings, self.functions)
@@ -744,7 +868,10 @@ impl Chain {
         let source = mistakes.take(source).flatten();
         let sink_start = table.get("sink").map_or(0, |sink| sink.span().start);
         let mut sink: Sink = file.section(&mut table, "sink", &mut mistakes);
+        let run_start = table.get("run").map_or(0, |run| run.span().start);
         let mut run: Run = file.section(&mut table, "run", &mut mistakes);
+        let checked = run.check().map_err(|why| file.error(run_start, why));
+        mistakes.take(checked);
         let mut flows: BTreeMap<String, flows::Config> = BTreeMap::new();
         match table.remove("flows").map(|value| (value.span().start, value.into_inner())) {
             None => {}
@@ -760,7 +887,9 @@ impl Chain {
             }
         }
         for path in
-            [&mut sink.capture, &mut sink.dropped, &mut run.summary, &mut run.control].into_iter().flatten()
+            [&mut sink.capture, &mut sink.dropped, &mut run.summary, &mut run.control, &mut run.stats_output]
+                .into_iter()
+                .flatten()
         {
             *path = context.resolve(path);
         }

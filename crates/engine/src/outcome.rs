@@ -133,7 +133,7 @@ impl Interface {
     }
 
     /// For machines.
-    fn summary(&self) -> InterfaceSummary {
+    pub(crate) fn summary(&self) -> InterfaceSummary {
         let IngressCounts { interface, backend, backend_reason, counts } = &self.ingress_counts;
         let egress_counts = self.egress_counts.as_ref();
         let of_driver = (*backend != PortBackend::AfPacket).then_some(counts.dropped_by_driver);
@@ -221,7 +221,7 @@ pub(crate) struct Summary {
     /// What went through each interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     interfaces: Option<Vec<InterfaceSummary>>,
-    /// Over interfaces: packets or records that were left out of each output.
+    /// Over interfaces, and where something was left out: packets, records or lines that were left out of each output.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_written: Option<NamedCounts>,
     /// How often the chain became another one, where that was asked for.
@@ -243,7 +243,7 @@ pub(crate) struct MeterSummary {
     /// What went through each interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     interfaces: Option<Vec<InterfaceSummary>>,
-    /// Over interfaces: records that were left out of each output.
+    /// Over interfaces, and where something was left out: records or lines that were left out of each output.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_written: Option<NamedCounts>,
 }
@@ -419,6 +419,7 @@ impl Outcome {
             until_packet,
         };
         let over_interfaces = !self.interfaces.is_empty();
+        let tells_written = over_interfaces || self.written.iter().any(|written| !written.is_whole);
         let Reloads { done, refused } = self.reloads;
         let reloaded = done + refused > 0;
         summary::value(&Summary {
@@ -432,7 +433,7 @@ impl Outcome {
             flows: (!self.flows.is_empty())
                 .then(|| self.flows.iter().map(|(name, counts)| (name.clone(), (*counts).into())).collect()),
             interfaces: over_interfaces.then(|| self.interfaces.iter().map(Interface::summary).collect()),
-            not_written: over_interfaces.then(|| Written::counts(&self.written)),
+            not_written: tells_written.then(|| Written::counts(&self.written)),
             reloads: reloaded.then_some(self.reloads),
             replaced: reloaded.then(|| {
                 let replaced = self.replaced.iter();
@@ -444,6 +445,7 @@ impl Outcome {
     /// The summary of a chain that begins with a meter, as `packetloom meter` has it; of others, there is nothing in it.
     pub fn meter_json(&self) -> Value {
         let over_interfaces = !self.interfaces.is_empty();
+        let tells_written = over_interfaces || self.written.iter().any(|written| !written.is_whole);
         let report = self.functions.first().map(|(_, report)| &**report as &dyn Any);
         let Some(meter) = report.and_then(|report| report.downcast_ref::<MeterReport>()) else {
             return Value::Null;
@@ -452,7 +454,7 @@ impl Outcome {
             counted: meter.summary(),
             truncated: self.truncation.is_some(),
             interfaces: over_interfaces.then(|| self.interfaces.iter().map(Interface::summary).collect()),
-            not_written: over_interfaces.then(|| Written::counts(&self.written)),
+            not_written: tells_written.then(|| Written::counts(&self.written)),
         })
     }
 

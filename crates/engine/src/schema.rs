@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::chain::{Run, Sink, Source};
 use crate::outcome::{MeterSummary, Summary};
+use crate::run::ReportLine;
 use crate::state::StateSummary;
 
 /// The schema of what a type is written as, as of JSON Schema 2020-12.
@@ -25,6 +26,11 @@ pub fn run_summary() -> Value {
 /// The schema of the summary of `packetloom meter`.
 pub fn meter_summary() -> Value {
     of::<MeterSummary>()
+}
+
+/// The schema of a line of statistics that a run writes on its way.
+pub fn statistics() -> Value {
+    of::<ReportLine>()
 }
 
 /// The schema of what `packetloom state` prints of a state file.

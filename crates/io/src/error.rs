@@ -24,6 +24,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// An output that is to be one file after another, and cannot be.
+    #[error("{path}: {found}, which cannot be rotated; expected the name of a file")]
+    NotRotated {
+        /// The output.
+        path: String,
+        /// What it is.
+        found: &'static str,
+    },
     /// The file holds nothing.
     #[error("{path}: empty; expected a pcap or pcapng capture")]
     Empty {

@@ -5,16 +5,19 @@
 
 mod aside;
 mod part;
+mod series;
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use self::aside::Aside;
 pub use self::part::removed as removed_parts;
+pub use self::series::Rotation;
+use self::series::Series;
 use crate::Error;
 use crate::input::is_standard;
 
@@ -30,6 +33,36 @@ pub struct Output {
     name: String,
     writer: Option<Writer>,
     pending: Option<Pending>,
+    rotor: Option<Rotor>,
+}
+
+/// When the next of several files begins, and with what.
+#[derive(Debug)]
+struct Rotor {
+    rotation: Rotation,
+    /// The files, unless another thread writes them.
+    series: Option<Series>,
+    /// What each file begins with.
+    header: Vec<u8>,
+    /// Whether there is a file that is written; what time it is for, by the interval, and its bytes.
+    is_begun: bool,
+    period: u64,
+    bytes: u64,
+}
+
+impl Rotor {
+    /// The number of the interval that a time in nanoseconds is in, from 1970 on.
+    fn period(&self, time: u64) -> u64 {
+        self.rotation.every.map_or(0, |every| time / every)
+    }
+
+    /// Whether a file begins with a record of this time and so many bytes.
+    fn begins_with(&self, time: u64, len: usize) -> bool {
+        let is_full = self.rotation.size.is_some_and(|size| self.bytes + len as u64 > size);
+        // One that has no record yet takes any.
+        let is_empty = self.bytes <= self.header.len() as u64;
+        !self.is_begun || self.period(time) > self.period || is_full && !is_empty
+    }
 }
 
 #[derive(Debug)]
@@ -42,12 +75,14 @@ enum Writer {
 enum Target {
     Standard(io::Stdout),
     File(File),
+    /// None of several files.
+    None,
 }
 
 impl Target {
     fn sync(&self) -> io::Result<()> {
         match self {
-            Self::Standard(_) => Ok(()),
+            Self::Standard(_) | Self::None => Ok(()),
             Self::File(file) => file.sync_all(),
         }
     }
@@ -58,6 +93,7 @@ impl Write for Target {
         match self {
             Self::Standard(stdout) => stdout.write(buffer),
             Self::File(file) => file.write(buffer),
+            Self::None => Err(io::ErrorKind::WriteZero.into()),
         }
     }
 
@@ -65,6 +101,7 @@ impl Write for Target {
         match self {
             Self::Standard(stdout) => stdout.flush(),
             Self::File(file) => file.flush(),
+            Self::None => Ok(()),
         }
     }
 }
@@ -111,8 +148,49 @@ impl Output {
         Ok(Self::new(name, Target::File(file), Some(Pending { part, path })))
     }
 
+    /// Opens `path` for writing behind what is there already, or standard output where it is `-`. The file has its name at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] where it cannot be opened or made.
+    pub fn append(path: &Path) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        let fail = |source| Error::io(name.clone(), source).expecting("a file that can be written");
+        if is_standard(&resolve(path).map_err(fail)?) {
+            return Ok(Self::new("standard output".into(), Target::Standard(io::stdout()), None));
+        }
+        let mut file = OpenOptions::new().append(true).create(true).open(path).map_err(fail)?;
+        if file.metadata().map_err(fail)?.is_file() {
+            // So that it is known where a line begins that could not be written whole.
+            file.seek(SeekFrom::End(0)).map_err(fail)?;
+        }
+        Ok(Self::new(name, Target::File(file), None))
+    }
+
+    /// Begins a file after another, named after `path`, as records come: see [`Output::write_record`]. A file has its name, such as
+    /// `flows-20261127T150000Z-000001.jsonl` of `flows.jsonl`, when it is finished; none is replaced.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotRotated`] where `path` stands for something else than files, and [`Error::Open`] where the first one cannot be made.
+    pub fn rotating(path: &Path, rotation: Rotation) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        if let Some(found) = cannot_rotate(path) {
+            return Err(Error::NotRotated { path: name, found });
+        }
+        let made = Series::new(path, rotation.keep);
+        let series = Some(
+            made.map_err(|source| Error::io(name.clone(), source).expecting("a file that can be written"))?,
+        );
+        let rotor = Rotor { rotation, series, header: Vec::new(), is_begun: false, period: 0, bytes: 0 };
+        let mut output = Self::new(name, Target::None, None);
+        output.rotor = Some(rotor);
+        Ok(output)
+    }
+
     fn new(name: String, target: Target, pending: Option<Pending>) -> Self {
-        Self { name, writer: Some(Writer::Here(BufWriter::with_capacity(1 << 18, target))), pending }
+        let writer = Some(Writer::Here(BufWriter::with_capacity(1 << 18, target)));
+        Self { name, writer, pending, rotor: None }
     }
 
     /// Has a thread of its own write it from now on, for a run that does not wait for its outputs. Up to 64 MiB wait for the thread.
@@ -121,6 +199,7 @@ impl Output {
     ///
     /// [`Error::Io`] where there can be no thread, or what was written before cannot be.
     pub fn detach(&mut self) -> Result<(), Error> {
+        self.end()?;
         self.flush()?;
         let writer = match self.writer.take() {
             Some(Writer::Here(writer)) => writer,
@@ -132,14 +211,17 @@ impl Output {
         let fail = |source| Error::io(self.name.clone(), source);
         let (file, is_own) = match writer.into_inner().map_err(|e| fail(e.into_error()))? {
             Target::Standard(stdout) => {
-                (File::from(stdout.as_fd().try_clone_to_owned().map_err(fail)?), false)
+                (Some(File::from(stdout.as_fd().try_clone_to_owned().map_err(fail)?)), false)
             }
             Target::File(file) => {
                 let is_own = file.metadata().map_err(fail)?.is_file();
-                (file, is_own)
+                (Some(file), is_own)
             }
+            Target::None => (None, true),
         };
-        self.writer = Some(Writer::Aside(Aside::new(self.name.clone(), file, is_own).map_err(fail)?));
+        let series = self.rotor.as_mut().and_then(|rotor| rotor.series.take());
+        let aside = Aside::new(self.name.clone(), file, is_own, series).map_err(fail)?;
+        self.writer = Some(Writer::Aside(aside));
         Ok(())
     }
 
@@ -169,6 +251,9 @@ impl Output {
     ///
     /// As [`Output::flush`].
     pub fn settle(&mut self) -> Result<(), Error> {
+        if self.is_detached() {
+            self.end()?;
+        }
         match &mut self.writer {
             Some(Writer::Aside(aside)) => aside.settle().map_err(|e| Error::io(self.name.clone(), e)),
             _ => self.flush(),
@@ -251,6 +336,101 @@ impl Output {
         }
     }
 
+    /// Writes what a file begins with before its first record; of several files, each.
+    ///
+    /// # Errors
+    ///
+    /// As [`Output::write`].
+    pub fn write_header(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        match &mut self.rotor {
+            None => self.write(bytes),
+            Some(rotor) => {
+                rotor.header.extend_from_slice(bytes);
+                if !rotor.is_begun {
+                    return Ok(());
+                }
+                rotor.bytes += bytes.len() as u64;
+                self.write(bytes)
+            }
+        }
+    }
+
+    /// Writes a record, which has this time, in nanoseconds; of several files, to the next one if it is time for that, or the one before has no
+    /// room.
+    ///
+    /// # Errors
+    ///
+    /// As [`Output::write`], and where a file cannot be made or named.
+    pub fn write_record(&mut self, time: u64, bytes: &[u8]) -> Result<(), Error> {
+        if let Some(rotor) = &mut self.rotor {
+            if rotor.begins_with(time, bytes.len()) {
+                self.begin(time)?;
+            }
+            if let Some(rotor) = &mut self.rotor {
+                rotor.bytes += bytes.len() as u64;
+            }
+        }
+        self.write_items(bytes, 1)
+    }
+
+    /// Whether it is several files.
+    pub fn is_rotating(&self) -> bool {
+        self.rotor.is_some()
+    }
+
+    /// Finishes a file whose interval is over at this time, in nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Output::write_record`].
+    pub fn pass_time(&mut self, time: u64) -> Result<(), Error> {
+        match &self.rotor {
+            Some(rotor) if rotor.is_begun && rotor.period(time) > rotor.period => {
+                self.end()?;
+                self.flush()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins the next of several files.
+    fn begin(&mut self, time: u64) -> Result<(), Error> {
+        self.end()?;
+        let Some(rotor) = &mut self.rotor else { return Ok(()) };
+        rotor.is_begun = true;
+        rotor.period = rotor.period(time);
+        rotor.bytes = rotor.header.len() as u64;
+        let result = match (&mut self.writer, &mut rotor.series) {
+            (Some(Writer::Aside(aside)), _) => {
+                aside.begin(time, &rotor.header);
+                Ok(())
+            }
+            (Some(Writer::Here(writer)), Some(series)) => series.begin(time).and_then(|file| {
+                *writer.get_mut() = Target::File(file);
+                writer.write_all(&rotor.header)
+            }),
+            _ => Ok(()),
+        };
+        result.map_err(|e| Error::io(self.name.clone(), e))
+    }
+
+    /// Finishes the one of several files that is written, if there is one.
+    fn end(&mut self) -> Result<(), Error> {
+        let Some(rotor) = self.rotor.as_mut().filter(|rotor| rotor.is_begun) else { return Ok(()) };
+        rotor.is_begun = false;
+        let result = match (&mut self.writer, &mut rotor.series) {
+            (Some(Writer::Aside(aside)), _) => {
+                aside.end();
+                Ok(())
+            }
+            (Some(Writer::Here(writer)), Some(series)) => {
+                writer.flush().and_then(|()| series.end()).map(|()| *writer.get_mut() = Target::None)
+            }
+            _ => Ok(()),
+        };
+        result.map_err(|e| Error::io(self.name.clone(), e))
+    }
+
     /// Hands everything so far to the system, or to the thread that writes.
     ///
     /// # Errors
@@ -292,6 +472,7 @@ impl Output {
     ///
     /// [`Error::Io`]; the file then does not appear.
     pub fn finish(mut self) -> Result<(), Error> {
+        self.end()?;
         self.settle()?;
         // Before it is closed, which unlocks it: nobody takes it for left behind.
         if let Some(pending) = self.pending.take()
@@ -301,6 +482,21 @@ impl Output {
             return Err(Error::io(self.name.clone(), e));
         }
         Ok(())
+    }
+}
+
+/// What stands at a path that cannot be one file after another, if it is such.
+pub fn cannot_rotate(path: &Path) -> Option<&'static str> {
+    if resolve(path).is_ok_and(|path| is_standard(&path)) {
+        return Some("standard output");
+    }
+    let kind = fs::metadata(path).ok()?.file_type();
+    match kind {
+        kind if kind.is_file() => None,
+        kind if kind.is_dir() => Some("a folder"),
+        kind if kind.is_fifo() => Some("a pipe"),
+        kind if kind.is_socket() => Some("a socket"),
+        _ => Some("a device"),
     }
 }
 
@@ -391,6 +587,10 @@ impl AsMut<Self> for Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
+        // What a thread has written of a run that failed is not lost.
+        if self.is_detached() && self.rotor.as_ref().is_some_and(|rotor| rotor.is_begun) {
+            let _ = self.settle();
+        }
         if let Some(Writer::Here(writer)) = self.writer.take() {
             // What is still buffered belongs to an output that failed.
             let _ = writer.into_parts();

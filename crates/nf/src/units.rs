@@ -282,6 +282,60 @@ impl JsonSchema for Throughput {
     }
 }
 
+/// So many bytes of a file: `"1G"` and `"1GB"` (10^9 bytes), `"64MiB"`, `"1000000"`; 1 or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileSize(u64);
+
+/// Units without their letter for bytes, as `-C` of tcpdump and others take them.
+const SHORT_BYTES: &Scales =
+    &[("", 8), ("k", 8_000), ("M", 8_000_000), ("G", 8_000_000_000), ("T", 8_000_000_000_000)];
+
+impl FileSize {
+    /// In bytes.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for FileSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = "a size such as \"1G\", \"500MB\" or \"64MiB\"";
+        match count(text, &[SHORT_BYTES, BYTES, BINARY_BYTES], "", expected)? {
+            (bytes, Unit::Bytes) if bytes > 0 => Ok(Self(bytes)),
+            _ => Err(format!("{text:?}; expected {expected}")),
+        }
+    }
+}
+
+/// In the unit that needs no fraction and gives the smallest number.
+impl fmt::Display for FileSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, self.0, Unit::Bytes, &[BYTES, BINARY_BYTES], "")
+    }
+}
+
+impl<'de> Deserialize<'de> for FileSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        quoted(deserializer, "a size in quotes, such as \"1G\"")
+    }
+}
+
+impl JsonSchema for FileSize {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "FileSize".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "Bytes, such as \"1G\", \"500MB\", \"64MiB\".",
+            "pattern": r"^[0-9]+(\.[0-9]{1,9})?([kMGT]?B?|[KMGT]iB)$"
+        })
+    }
+}
+
 /// So many bytes or packets: `"1500B"`, `"64kB"` (64,000 bytes), `"64KiB"` (65,536 bytes), `"100packets"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Size {
@@ -612,6 +666,28 @@ mod tests {
         ] {
             let throughput: Throughput = text.parse().unwrap();
             assert_eq!((throughput.parts(), throughput.to_string().as_str()), (parts, shown), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_of_files_are_read_and_shown() {
+        for (text, bytes, shown) in [
+            ("1", 1, "1B"),
+            ("1500", 1_500, "1500B"),
+            ("64k", 64_000, "64kB"),
+            ("1G", 1_000_000_000, "1GB"),
+            ("1.5GB", 1_500_000_000, "1500MB"),
+            ("64MiB", 64 << 20, "64MiB"),
+            ("2T", 2_000_000_000_000, "2TB"),
+        ] {
+            let size: FileSize = text.parse().expect(text);
+            assert_eq!((size.bytes(), &*size.to_string()), (bytes, shown), "{text}");
+        }
+        for text in
+            ["", "0", "0G", "G", "1g", "-1", "1 G", "1.5", "100packets", "1Gbit", "1e9", "99999999999T"]
+        {
+            let error = text.parse::<FileSize>().expect_err(text);
+            assert!(error.contains(&format!("{text:?}")), "{error}");
         }
     }
 

@@ -102,8 +102,10 @@ fn check(args: &CheckArgs) -> Result<Checked, Bad> {
     let plan = Plan::new(chain);
     let captures = plan.chain().settings.source.as_ref().map_or(&[][..], Origin::captures);
     let files = Files::default().input("chain file", Some(&args.chain)).captures(None, captures);
-    let files = files.plan(&plan, [false; 5]);
+    let files = files.plan(&plan, [false; 6]);
     files.check().map_err(|clash| clash.in_chain(&args.chain))?;
+    let refused = |why| Failure::Config(format!("{}: {why}", args.chain.display()));
+    plan.chain().check_rotation().map_err(refused)?;
     if !args.json {
         warn(&plan);
     }

@@ -21,7 +21,7 @@ pub(crate) fn schema(page: Option<&str>) -> Done {
 }
 
 /// Verbs that print JSON, and files of JSON lines, beside the benchmarks.
-const VERBS: [&str; 12] = [
+const VERBS: [&str; 15] = [
     "run",
     "meter",
     "check",
@@ -32,8 +32,11 @@ const VERBS: [&str; 12] = [
     "state",
     "control",
     "control-answer",
+    "control-ports",
+    "control-rules",
     "flow-record",
     "acl-log",
+    "statistics",
 ];
 
 /// The benchmarks, as verbs.
@@ -56,11 +59,21 @@ fn of_output(page: &str) -> Option<Value> {
             "The counters of a run over a chain, or of packetloom meter",
             [schema::run_summary(), schema::meter_summary()],
         ),
-        "control-answer" => control::answer_schema(without_version(of_output("control")?)),
+        "control-answer" => control::answer_schema(without_version(of_output("control")?), port()),
+        "control-ports" => control::line_schema("A line of packetloom control PATH ports --json", port()),
+        "control-rules" => {
+            control::line_schema("A line of packetloom control PATH rules --json", control::rule_schema())
+        }
         "flow-record" => packetloom_export::schema::flow_record(),
         "acl-log" => packetloom_export::schema::acl_log(),
+        "statistics" => schema::statistics(),
         _ => return packetloom_bench::schema::of(page.strip_prefix("bench-")?),
     })
+}
+
+/// The schema of what is said of an interface of a run.
+fn port() -> Value {
+    control::port_schema(schema::run_summary()["properties"]["interfaces"]["items"].take())
 }
 
 /// One of two.

@@ -96,8 +96,12 @@ impl Files {
     }
 
     /// Adds all that a plan's chain file names but its source, and but for what an option replaces: given are those for sink, dropped, matched,
-    /// summary, control.
-    pub(crate) fn plan(mut self, plan: &Plan, [sink, dropped, matched, summary, control]: [bool; 5]) -> Self {
+    /// summary, control, stats_output.
+    pub(crate) fn plan(
+        mut self,
+        plan: &Plan,
+        [sink, dropped, matched, summary, control, statistics]: [bool; 6],
+    ) -> Self {
         let settings = &plan.chain().settings;
         let own = |path: &Option<PathBuf>, is_replaced: bool| path.clone().filter(|_| !is_replaced);
         add(&mut self.outputs, "sink", own(&settings.sink, sink).as_deref(), Origin::Chain);
@@ -106,6 +110,12 @@ impl Files {
         add(&mut self.outputs, "matched", own(&named, matched).as_deref(), Origin::Chain);
         add(&mut self.outputs, "summary", own(&settings.run.summary, summary).as_deref(), Origin::Chain);
         add(&mut self.outputs, "control", own(&settings.run.control, control).as_deref(), Origin::Chain);
+        add(
+            &mut self.outputs,
+            "stats_output",
+            own(&settings.run.stats_output, statistics).as_deref(),
+            Origin::Chain,
+        );
         self.functions_inputs(plan).functions_outputs(plan)
     }
 

@@ -14,6 +14,7 @@ use super::files::Files;
 use super::{Signals, all_written, execute, origin, select, stop_on_signals};
 use crate::args::MeterArgs;
 use crate::control::{Controlled, Server};
+use crate::failure::Failure;
 use crate::{Done, talk};
 
 pub(crate) fn run(args: MeterArgs) -> Done {
@@ -21,7 +22,10 @@ pub(crate) fn run(args: MeterArgs) -> Done {
     let captures = source.as_ref().map_or(&[][..], |source| source.captures());
     let files = Files::default().captures(Some("-r"), captures).output("-o", Some(&args.output));
     let files = files.output("--summary", args.summary.as_deref());
-    files.output("--control", args.control.as_deref()).check()?;
+    let files = files.output("--control", args.control.as_deref());
+    let statistics = args.statistics;
+    files.output("--stats-output", statistics.stats_output.as_deref()).check()?;
+    statistics.check(None)?;
     let config = meter::Config {
         idle_timeout: args.timeouts.idle_timeout,
         active_timeout: args.timeouts.active_timeout,
@@ -29,17 +33,21 @@ pub(crate) fn run(args: MeterArgs) -> Done {
         framings: if args.all_framings { meter::Framings::All } else { meter::Framings::Basic },
         output: Some(args.output),
     };
-    let run = Run {
+    let mut run = Run {
         workers: args.workers.unwrap_or(Run::default().workers),
         non_ip: PolicyAction::Pass,
         unknown_framing: Some(PolicyAction::Pass),
         malformed: PolicyAction::Pass,
+        stats_every: statistics.stats_every,
+        stats_output: statistics.stats_output,
         ..Run::default()
     };
+    args.rotation.apply(&mut run)?;
     let settings = Settings { run, ..Settings::default() };
     let functions = vec![config.prepare(&Context { folder: Path::new(""), ignore_flags: false })?];
     let chain = Chain::new(settings, functions, &BTreeMap::new());
     let chain = chain.map_err(|(_, why)| packetloom_nf::Error::Invalid(why))?;
+    chain.check_rotation().map_err(Failure::Usage)?;
     let summaries = args.summary.as_deref();
     let (plan, life) = (Plan::new(chain), LifecycleOptions::default());
     let Some(source) = source else { unreachable!("the arguments ask for one") };

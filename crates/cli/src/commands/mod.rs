@@ -179,16 +179,28 @@ fn execute(
     let resolution = capture.as_ref().map_or(Resolution::Nanos, |capture| capture.resolution);
     let chain = plan.chain();
     let sink = chain.settings.sink.as_ref();
-    let records =
-        chain.functions().iter().map(|function| function.records_path().map(Output::create).transpose());
+    let rotation = chain.settings.run.rotation();
+    let make = |path: &Path| match rotation {
+        Some(rotation) => Output::rotating(path, rotation),
+        None => Output::create(path),
+    };
+    let records = chain.functions().iter().map(|function| function.records_path().map(make).transpose());
+    let capture_at = |path: &Path| make(path).map(PcapngWriter::over);
     let mut outputs = Outputs {
         egress: None,
-        dropped: chain.settings.dropped.as_deref().map(PcapngWriter::create).transpose()?,
-        matched: chain.settings.matched.as_ref().map(|(path, _)| PcapngWriter::create(path)).transpose()?,
-        sink: sink.map(|path| CaptureWriter::create(path, resolution)).transpose()?,
+        dropped: chain.settings.dropped.as_deref().map(capture_at).transpose()?,
+        matched: chain.settings.matched.as_ref().map(|(path, _)| capture_at(path)).transpose()?,
+        sink: sink
+            .map(|path| make(path).map(|output| CaptureWriter::over(output, resolution)))
+            .transpose()?,
         records: records.collect::<Result<_, _>>()?,
         summaries: summaries.iter().map(|path| Output::create(path).map(Some)).collect::<Result<_, _>>()?,
     };
+    let settings = &chain.settings.run;
+    let every = settings.stats_every();
+    let mut statistics =
+        settings.stats_output.as_deref().filter(|_| every.is_some()).map(Output::append).transpose()?;
+    statistics.as_mut().map_or(Ok(()), Output::detach)?;
     tell_of_removed();
     let is_capture = capture.is_some();
     let opened = capture.map_or_else(|| open(origin, &stop), Ok)?;
@@ -200,14 +212,16 @@ fn execute(
     }
     let bar = talk::bar(total, "reading", talk::Template::Bytes);
     let position = Arc::new(AtomicU64::new(0));
-    let reporter = Reporter::start(Asked {
+    let asked = Asked {
         name: name.clone(),
         total,
         position: position.clone(),
         statistics: life.statistics.clone(),
         bar: bar.clone(),
+        is_capture,
         no_reload: no_reload.filter(|_| !is_capture),
-    })?;
+    };
+    let reporter = Reporter::start(asked, every, statistics)?;
     if !is_capture {
         // Last of all: whoever waits for it may send signals from then on.
         let backend = backend.map(|backend| format!(" ({backend})")).unwrap_or_default();
@@ -231,8 +245,8 @@ fn execute(
         devices,
         life,
     };
-    let result = packetloom_engine::run(plan, io);
-    drop(reporter);
+    let mut result = packetloom_engine::run(plan, io);
+    reporter.finish(result.as_mut().ok());
     bar.finish_and_clear();
     let outcome = result?;
     let summary = pretty(&summarise(&outcome))?;

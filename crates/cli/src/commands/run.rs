@@ -38,6 +38,7 @@ pub(crate) fn run(args: RunArgs) -> Done {
     let json = args.json.then_some(&*stdout);
     let files = files(&args, &plan, source.captures(), json);
     files.check().map_err(|clash| clash.in_chain(&args.chain))?;
+    plan.chain().check_rotation().map_err(Failure::Usage)?;
     check_life(&args)?;
     let restore = args.restore_state.as_deref().map(|file| restore(file, &mut plan)).transpose()?;
     let control = Arc::new(Control::default());
@@ -118,6 +119,12 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
     replace(&mut settings.dropped, &args.dropped);
     replace(&mut settings.run.summary, &args.summary);
     replace(&mut settings.run.control, &args.control);
+    args.rotation.apply(&mut settings.run)?;
+    args.statistics.check(settings.run.stats_every)?;
+    replace(&mut settings.run.stats_output, &args.statistics.stats_output);
+    if args.statistics.stats_every.is_some() {
+        settings.run.stats_every = args.statistics.stats_every;
+    }
     if let Some(workers) = args.workers {
         settings.run.workers = workers;
     }
@@ -149,6 +156,7 @@ fn files(args: &RunArgs, plan: &Plan, captures: &[PathBuf], json: Option<&Path>)
                 args.matched.is_some(),
                 args.summary.is_some(),
                 args.control.is_some(),
+                args.statistics.stats_output.is_some(),
             ],
         )
         .output("-w", args.write.as_deref())
@@ -156,6 +164,7 @@ fn files(args: &RunArgs, plan: &Plan, captures: &[PathBuf], json: Option<&Path>)
         .output("--matched", args.matched.as_deref())
         .output("--summary", args.summary.as_deref())
         .output("--control", args.control.as_deref())
+        .output("--stats-output", args.statistics.stats_output.as_deref())
         .output("--json", json)
         .state(args.restore_state.as_deref(), args.save_state.as_deref());
     for reload in &args.reload_at {

@@ -79,6 +79,22 @@ fn a_run_is_asked_and_told_by_its_socket() {
         for interface in interfaces(&after) {
             assert!(count(interface, "/received") >= 5 && count(interface, "/sent") >= 5, "{after:#}");
         }
+        let ports = crate::support::succeed(control("ports").arg("--json"));
+        let schema = crate::support::succeed(crate::support::packetloom().args(["schema", "control-ports"]));
+        let schema = serde_json::from_str(&schema).expect("JSON");
+        assert_eq!(ports.lines().count(), 2);
+        for port in ports.lines() {
+            let port: serde_json::Value = serde_json::from_str(port).expect("JSON");
+            crate::support::schema::check(&schema, &port).unwrap_or_else(|why| panic!("{why}: {port}"));
+            assert_eq!((&port["up"], &port["carrier"]), (&true.into(), &true.into()), "{port}");
+            assert!(count(&port, "/received") >= 5 && count(&port, "/sent") >= 5, "{port}");
+        }
+        let table = crate::support::succeed(&mut control("ports"));
+        assert!(table.lines().next().is_some_and(|head| head.contains("backend")), "{table}");
+        for name in ["pa", "pb"] {
+            let row = table.lines().find(|row| row.split_whitespace().next() == Some(name));
+            assert!(row.is_some_and(|row| row.contains(" af_packet ") && row.contains(" up ")), "{table}");
+        }
         std::fs::write(product.at("rules"), "permit everything\n").expect("written");
         assert_eq!(crate::support::run(&mut control("reload")).status.code(), Some(1));
         ping(&net, SERVER[0], 1).expect("answered");

@@ -16,7 +16,7 @@ use rustix::process::Signal;
 
 use crate::link::Link;
 use crate::loss::numbered;
-use crate::product::{Product, count, sum};
+use crate::product::{Product, count, interfaces, sum};
 use crate::support::frames;
 
 const COUNTER: &str = "[[chain]]\nnf = \"counter\"\n";
@@ -113,6 +113,91 @@ fn a_capture_ends_where_its_disk_is_full() {
         fs::remove_file(capture).expect("removed");
     }
     drop(disk);
+}
+
+/// Files after one another: where the disk is full what comes is counted, and a later file is written where there is room again.
+#[test]
+fn a_rotated_capture_goes_on_when_a_disk_has_room_again() {
+    let Some(net) = Net::new() else { return };
+    let mut link = Link::new(&net);
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = Disk::new(folder.path());
+    let all = numbered(3_000, 500);
+    for workers in [1, 2] {
+        let capture = folder.path().join("all.pcap");
+        let arguments = format!("--workers {workers} -w {} --rotate-size 100kB", capture.display());
+        let mut product = Product::inline(&net.product, COUNTER, &[], &arguments);
+        let written = || {
+            let files = captures(folder.path());
+            let read = |path: &PathBuf| frames(&fs::read(path).expect("a capture"));
+            let all: Vec<_> = files.iter().flat_map(read).collect();
+            files.into_iter().for_each(|file| fs::remove_file(file).expect("removed"));
+            all
+        };
+        assert!(link.send(&mut product, &all) == all, "all are forwarded");
+        product.wait_for("what comes until the next file is left out, and counted");
+        let first = written();
+        assert!(first.len() > 400, "{} frames", first.len());
+        // With room again.
+        assert!(link.send(&mut product, &all[..800]) == all[..800], "all are forwarded");
+        let done = product.stop_incomplete();
+        let second = written();
+        assert!(second.len() >= 400, "{} frames", second.len());
+        let mut sent = all.iter().chain(&all[..800]);
+        assert!(
+            first.iter().chain(&second).all(|frame| sent.any(|other| other == frame)),
+            "in order, each once"
+        );
+        let not_written = sum(&done.summary, "/not_written");
+        assert_eq!((first.len() + second.len()) as u64 + not_written, 3_800, "{:#}", done.summary);
+        let warnings = done.said.iter().filter(|line| line.contains("No space left")).count();
+        assert_eq!(warnings, 1, "{:#?}", done.said);
+    }
+    drop(disk);
+}
+
+/// By the clock, also where nothing comes any more: a file has its name soon after its time, and all of them together are what passed.
+#[test]
+fn files_are_finished_by_the_clock_while_nothing_comes() {
+    let Some(net) = Net::new() else { return };
+    let mut link = Link::new(&net);
+    let all = numbered(300, 100);
+    for workers in [1, 3] {
+        let arguments = format!(
+            "--workers {workers} -w all.pcap --rotate-every 1s --rotate-keep 9 --stats-every 50ms --stats-output stats"
+        );
+        let mut product = Product::inline(&net.product, COUNTER, &[], &arguments);
+        let folder = product.at(".");
+        for round in 1..=2 {
+            assert!(link.send(&mut product, &all) == all, "all are forwarded");
+            let begin = Instant::now();
+            while captures(&folder).len() < round {
+                assert!(begin.elapsed() < LONG, "no file is finished");
+                thread::sleep(Duration::from_millis(10));
+            }
+            // What is finished in the middle of the packets does not count as this round's.
+            thread::sleep(Duration::from_millis(2_500));
+        }
+        let written: Vec<_> =
+            captures(&folder).iter().flat_map(|file| frames(&fs::read(file).expect("a capture"))).collect();
+        assert!(written == [&all[..], &all[..]].concat(), "{} frames before the end", written.len());
+        let lines = fs::read_to_string(product.at("stats")).expect("lines");
+        let last: serde_json::Value =
+            serde_json::from_str(lines.lines().last().expect("a line")).expect("JSON");
+        let received: u64 = interfaces(&last).map(|interface| count(interface, "/received")).sum();
+        assert!(received == count(&last, "/received") && received >= 600, "{last}");
+        let done = product.stop();
+        assert_eq!(sum(&done.summary, "/not_written"), 0, "{:#}", done.summary);
+    }
+}
+
+/// The captures of a folder, in order of their names.
+fn captures(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut files: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "pcap")).collect();
+    files.sort();
+    files
 }
 
 /// A small disk.

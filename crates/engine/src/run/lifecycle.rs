@@ -464,6 +464,11 @@ impl Plan {
         let span = |span: Option<packetloom_nf::units::Span>| {
             span.map_or_else(|| "none".into(), |span| span.to_string())
         };
+        let size = |size: Option<packetloom_nf::units::FileSize>| {
+            size.map_or_else(|| "none".into(), |size| size.to_string())
+        };
+        let kept =
+            |keep: Option<crate::chain::Kept>| keep.map_or_else(|| "none".into(), |keep| keep.to_string());
         for (what, now, was) in [
             ("source", source(&own.source), source(&old.source)),
             ("sink", path(&own.sink), path(&old.sink)),
@@ -471,6 +476,11 @@ impl Plan {
             ("matched", matched(&own.matched), matched(&old.matched)),
             ("summary", path(&own.run.summary), path(&old.run.summary)),
             ("control", path(&own.run.control), path(&old.run.control)),
+            ("stats_every", span(own.run.stats_every), span(old.run.stats_every)),
+            ("stats_output", path(&own.run.stats_output), path(&old.run.stats_output)),
+            ("rotate_every", span(own.run.rotate_every), span(old.run.rotate_every)),
+            ("rotate_size", size(own.run.rotate_size), size(old.run.rotate_size)),
+            ("rotate_keep", kept(own.run.rotate_keep), kept(old.run.rotate_keep)),
             ("device", own.run.device.to_string(), old.run.device.to_string()),
             ("workers", own.run.workers.to_string(), old.run.workers.to_string()),
             ("batch", own.run.batch().to_string(), old.run.batch().to_string()),

@@ -39,11 +39,12 @@ pub use self::lifecycle::{LifecycleOptions, Load, Save, Saving};
 use self::logs::Logs;
 use self::matches::Matches;
 pub(crate) use self::reader::APART;
-pub use self::statistics::{Snapshot, Statistics};
+pub(crate) use self::statistics::ReportLine;
+pub use self::statistics::{Report, Snapshot, Statistics};
 use crate::bell::NAP;
 use crate::chain::{Device, MAX_DEVICES};
 use crate::crew::Crew;
-use crate::outcome::{Outcome, Written};
+use crate::outcome::{Interface, Outcome, Written};
 use crate::pipeline::work::{ENCODED, Work};
 use crate::pipeline::{Pipeline, last_time};
 use crate::{Chain, Error, Plan, State, offload};
@@ -60,6 +61,9 @@ const REST: u32 = 1 << 10;
 
 /// Nanoseconds without packets after which idle state expires all the same, where time goes on.
 const TICK: u64 = 100_000_000;
+
+/// Nanoseconds after its interval at which a file is finished that nothing comes for.
+const AFTER: u64 = 1_000_000_000;
 
 /// What a run needs beside its plan.
 pub struct Io<'a> {
@@ -126,6 +130,11 @@ impl Outputs {
         let sink = self.sink.iter_mut().map(AsMut::as_mut);
         let others = self.dropped.iter_mut().chain(&mut self.matched).map(AsMut::as_mut);
         sink.chain(others).chain(self.records.iter_mut().flatten())
+    }
+
+    /// Finishes files of outputs that are several, where their interval is over.
+    fn pass_time(&mut self, now: u64) -> Result<(), packetloom_io::Error> {
+        self.results().try_for_each(|output| output.pass_time(now))
     }
 
     /// From now on nothing else has to be done than to wait for outputs that are detached.
@@ -284,6 +293,8 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         logs: Logs::new(&chain.functions),
         matches: Matches::new(plan),
         statistics: io.life.statistics.clone(),
+        now: 0,
+        rotates: settings.rotation().is_some(),
     };
     outlet.outputs_of = outlet.outputs_of(plan);
     let mut devices = match settings.device.is_placed() {
@@ -532,6 +543,10 @@ struct Outlet<'a> {
     logs: Logs,
     matches: Matches,
     statistics: Arc<Statistics>,
+    /// The time of the last packet that came to be written, in nanoseconds: by which records go to files.
+    now: u64,
+    /// Whether outputs are several files.
+    rotates: bool,
 }
 
 /// Has functions do what takes long before packets come by these ports.
@@ -547,6 +562,7 @@ impl Outlet<'_> {
     fn take(&mut self, work: &mut Work) -> Result<(), Error> {
         let Work { batch, effects, counts, wire_bytes, passed, .. } = work;
         self.send_passed(batch);
+        self.pass_time(batch);
         for (function, entries) in effects.log_entries.iter_mut().enumerate() {
             self.log_batch(function, entries)?;
         }
@@ -585,12 +601,20 @@ impl Outlet<'_> {
     /// Counts a batch's verdicts, sends and writes the frames that pass.
     fn deliver(&mut self, batch: &Batch) -> Result<(), Error> {
         self.send_passed(batch);
+        self.pass_time(batch);
         self.verdicts.merge(&VerdictCounts::of(batch.verdicts()));
         self.wire_bytes += batch.frames().iter().map(|frame| u64::from(frame.wire_len)).sum::<u64>();
         self.publish_statistics();
         self.write_dropped(batch)?;
         self.write_matched(batch)?;
         self.write_passed(|sink| sink.write_passed(batch))
+    }
+
+    /// Has records that come of a batch go to the file for its time; time that has come does not go back.
+    fn pass_time(&mut self, batch: &Batch) {
+        if let Some(time) = last_time(batch).filter(|_| self.rotates) {
+            self.now = self.now.max(time.shifted(batch.wall_offset()).as_nanos());
+        }
     }
 
     /// Sends frames that pass, inline.
@@ -606,8 +630,18 @@ impl Outlet<'_> {
         sent.or_else(|| self.outputs.notice())
     }
 
-    /// Says what the user should know of where packets come from and go to.
+    /// Says what the user should know of where packets come from and go to, and what went through interfaces to whoever asks.
     fn tell(&mut self, intake: &mut Intake<'_>, say: &mut dyn FnMut(&str)) {
+        let egress_counts = || self.outputs.egress.as_ref().map(|egress| egress.egress_counts());
+        self.statistics
+            .answer(|| Some(Interface::all(intake.source.ingress_counts().ok()?, egress_counts())));
+        if let Some(now) = intake.source.now().filter(|_| self.rotates) {
+            // What has come until then and is not written yet is so, soon after.
+            let now = now.shifted(intake.source.wall_offset()).as_nanos().saturating_sub(AFTER);
+            if let Err(error) = self.outputs.pass_time(now) {
+                say(&error.to_string());
+            }
+        }
         while let Some(text) = intake.source.notice().or_else(|| self.notice()) {
             say(&text);
         }
@@ -658,11 +692,18 @@ impl Outlet<'_> {
     fn write_records(&mut self, function: usize, encoded: &mut String) -> Result<(), Error> {
         if let Some(output) = self.outputs_of[function] {
             let follow = self.live && !encoded.is_empty();
+            let now = self.now;
             self.outputs.with(
                 |outputs| &mut outputs.records[output],
                 |output| {
-                    let records = if output.is_detached() { lines(encoded) } else { 0 };
-                    output.write_items(encoded.as_bytes(), records)?;
+                    if output.is_rotating() {
+                        encoded
+                            .split_inclusive('\n')
+                            .try_for_each(|line| output.write_record(now, line.as_bytes()))?;
+                    } else {
+                        let records = if output.is_detached() { lines(encoded) } else { 0 };
+                        output.write_items(encoded.as_bytes(), records)?;
+                    }
                     if follow { output.flush() } else { Ok(()) }
                 },
             )?;

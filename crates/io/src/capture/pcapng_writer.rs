@@ -46,8 +46,12 @@ impl PcapngWriter {
     ///
     /// [`Error::Io`] where it cannot be made.
     pub fn create(path: &Path) -> Result<Self, Error> {
-        let output = Output::create(path)?;
-        Ok(Self { output, has_begun: false, interfaces: Vec::new(), blocks: Vec::new() })
+        Ok(Self::over(Output::create(path)?))
+    }
+
+    /// Writes to an output, which may be several files: frames go to them by their times, and each describes all interfaces.
+    pub fn over(output: Output) -> Self {
+        Self { output, has_begun: false, interfaces: Vec::new(), blocks: Vec::new() }
     }
 
     /// Appends the frames of a batch whose verdict is to drop, as they came, each with the reason as its comment. Of a frame, 262,144
@@ -118,7 +122,10 @@ impl PcapngWriter {
             });
         }
         let begun = if count > 0 { self.begin() } else { Ok(()) };
-        let result = begun.and_then(|()| self.output.write_items(&blocks, count));
+        let result = begun.and_then(|()| match self.output.is_rotating() {
+            true => self.write_blocks(&blocks),
+            false => self.output.write_items(&blocks, count),
+        });
         self.blocks = blocks;
         result
     }
@@ -165,7 +172,24 @@ impl PcapngWriter {
             header.extend([1, 0, 0, 0]);
             header.extend(u64::MAX.to_le_bytes());
         });
-        self.output.write(&header)
+        self.output.write_header(&header)
+    }
+
+    /// Writes blocks one by one.
+    fn write_blocks(&mut self, mut blocks: &[u8]) -> Result<(), Error> {
+        while let Some((header, _)) = blocks.split_first_chunk::<20>() {
+            let field =
+                |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+            let (block, others) = blocks.split_at(field(4) as usize);
+            if field(0) == INTERFACE_DESCRIPTION {
+                self.output.write_header(block)?;
+            } else {
+                let time = u64::from(field(12)) << 32 | u64::from(field(16));
+                self.output.write_record(time, block)?;
+            }
+            blocks = others;
+        }
+        Ok(())
     }
 
     /// As [`Output::appear`].

@@ -134,7 +134,12 @@ impl CaptureWriter {
     ///
     /// [`Error::Io`] where the file cannot be made.
     pub fn create(path: &Path, resolution: Resolution) -> Result<Self, Error> {
-        Ok(Self { output: Output::create(path)?, link: None, resolution, frames: EncodedFrames::default() })
+        Ok(Self::over(Output::create(path)?, resolution))
+    }
+
+    /// Writes to an output, which may be several files: frames go to them by their times.
+    pub fn over(output: Output, resolution: Resolution) -> Self {
+        Self { output, link: None, resolution, frames: EncodedFrames::default() }
     }
 
     /// As [`Output::appear`].
@@ -172,7 +177,7 @@ impl CaptureWriter {
         header[6..8].copy_from_slice(&4u16.to_le_bytes());
         header[16..20].copy_from_slice(&SNAP.to_le_bytes());
         header[20..24].copy_from_slice(&u32::from(link.0).to_le_bytes());
-        self.output.write(&header)
+        self.output.write_header(&header)
     }
 
     /// Appends a frame with its captured bytes, of which more than 262,144 are cut off as by a snapshot length. Seconds past the year 2106, which the format cannot hold, are
@@ -233,10 +238,29 @@ impl CaptureWriter {
         let failed = frames.other.map(|other| wrong(frames.link.unwrap_or(other), other));
         if let Some(link) = frames.link {
             let header = if self.link.is_none() { self.header(link) } else { Ok(()) };
-            let written = header.and_then(|()| self.output.write_items(&frames.records, frames.count));
+            let written = header.and_then(|()| match self.output.is_rotating() {
+                true => self.write_records(&frames.records),
+                false => self.output.write_items(&frames.records, frames.count),
+            });
             written.map_err(|error| (error, 0))?;
         }
         failed.map_or(Ok(()), |error| Err((error, frames.left_out)))
+    }
+
+    /// Writes records one by one.
+    fn write_records(&mut self, mut records: &[u8]) -> Result<(), Error> {
+        while let Some((header, _)) = records.split_first_chunk::<HEADER>() {
+            let field =
+                |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+            let (record, others) = records.split_at(HEADER + field(8) as usize);
+            let fraction = match self.resolution {
+                Resolution::Micros => u64::from(field(4)) * 1_000,
+                Resolution::Nanos => u64::from(field(4)),
+            };
+            self.output.write_record(u64::from(field(0)) * 1_000_000_000 + fraction, record)?;
+            records = others;
+        }
+        Ok(())
     }
 
     /// Hands everything so far to the system, for readers that follow the output.

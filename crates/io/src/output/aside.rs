@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::series::Series;
+
 /// Bytes that may wait to be written.
 const ROOM: usize = 64 << 20;
 /// Bytes of a system call at most, so that a slow reader is told from one that takes nothing.
@@ -23,14 +25,27 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Aside {
     shared: Arc<Shared>,
     /// What goes to the thread next.
-    held: Piece,
+    held: Vec<Piece>,
+    /// What was left out together with records: the beginning or the end of a file.
+    owed: Option<Mark>,
 }
 
 /// Whole records, and how many they are.
 #[derive(Debug, Default)]
 struct Piece {
+    /// What comes before them, where there are several files.
+    mark: Option<Mark>,
     bytes: Vec<u8>,
     items: u64,
+}
+
+/// What is to be done with the files of an output before something is written.
+#[derive(Clone, Debug)]
+enum Mark {
+    /// Begin another one, with a header; and the time of its first record.
+    Begin(u64, Box<[u8]>),
+    /// Finish the one that there is.
+    End,
 }
 
 #[derive(Debug)]
@@ -52,6 +67,8 @@ struct Queue {
     lingers: bool,
     is_over: bool,
     fate: Fate,
+    /// Whether one of several files could not be written, which is said once.
+    has_failed: bool,
     not_written: u64,
     notices: VecDeque<String>,
 }
@@ -73,6 +90,23 @@ impl Queue {
         matches!(self.fate, Fate::Open | Fate::Late)
     }
 
+    /// Takes away what was written.
+    fn pop(&mut self, piece: &Piece) {
+        self.pieces.pop_front();
+        self.bytes -= piece.bytes.len();
+    }
+
+    /// Notes that one of several files could not be written.
+    fn miss(&mut self, name: &str, error: &io::Error) {
+        if self.fate == Fate::Open {
+            self.fate = Fate::Late;
+        }
+        if !std::mem::replace(&mut self.has_failed, true) {
+            let text = format!("{name}: {error}; what comes until the next file is left out, and counted");
+            self.notices.push_back(text);
+        }
+    }
+
     /// Counts all that waits as not written.
     fn end(&mut self, fate: Fate) {
         self.fate = fate;
@@ -81,9 +115,66 @@ impl Queue {
     }
 }
 
+/// What the thread writes to.
+struct Files {
+    /// None between two of several files, and where one could not be made.
+    file: Option<File>,
+    series: Option<Series>,
+    /// Bytes of its header, and all that are whole.
+    header: u64,
+    whole: u64,
+}
+
+impl Files {
+    /// Finishes a file of several, and begins another one.
+    fn turn(&mut self, mark: &Mark) -> io::Result<()> {
+        let ended = self.end();
+        let (Mark::Begin(time, header), Some(series)) = (mark, &mut self.series) else { return ended };
+        let mut file = series.begin(*time)?;
+        if let Err(error) = file.write_all(header) {
+            series.discard();
+            return Err(error);
+        }
+        self.header = header.len() as u64;
+        self.whole = self.header;
+        self.file = Some(file);
+        ended
+    }
+
+    /// Cuts off what is not whole of a file that is ours alone, where so many bytes more were written.
+    fn cut(&mut self, done: u64) {
+        // Unless another process has appended to it, which would lose that.
+        if let Some(file) = &self.file
+            && file.metadata().is_ok_and(|found| found.len() == self.whole + done)
+        {
+            let _ = file.set_len(self.whole);
+        }
+    }
+
+    /// Gives the file of several its name that is written, unless nothing is in it.
+    fn end(&mut self) -> io::Result<()> {
+        let Some(series) = &mut self.series else { return Ok(()) };
+        let Some(file) = self.file.take() else { return Ok(()) };
+        if self.whole <= self.header {
+            series.discard();
+            return Ok(());
+        }
+        let result = series.end();
+        // It is locked until it has its name.
+        drop(file);
+        result
+    }
+}
+
 impl Aside {
-    /// Begins a thread that writes to a file; where it is ours alone, what is there of a record that could not be written whole is cut off.
-    pub(super) fn new(name: String, file: File, is_own: bool) -> io::Result<Self> {
+    /// Begins a thread that writes to a file, or to several; where it is ours alone, what is there of a record that could not be written whole
+    /// is cut off.
+    pub(super) fn new(
+        name: String,
+        file: Option<File>,
+        is_own: bool,
+        series: Option<Series>,
+    ) -> io::Result<Self> {
         let queue = Queue {
             pieces: VecDeque::new(),
             bytes: 0,
@@ -91,52 +182,46 @@ impl Aside {
             lingers: false,
             is_over: false,
             fate: Fate::Open,
+            has_failed: false,
             not_written: 0,
             notices: VecDeque::new(),
         };
         let shared = Arc::new(Shared { name, queue: Mutex::new(queue), changed: Condvar::new() });
         let theirs = Arc::clone(&shared);
-        thread::Builder::new().name("output".into()).spawn(move || theirs.write_all(file, is_own))?;
-        Ok(Self { shared, held: Piece::default() })
+        thread::Builder::new().name("output".into()).spawn(move || theirs.write_all(file, is_own, series))?;
+        Ok(Self { shared, held: Vec::new(), owed: None })
     }
 
     /// Takes whole records, which [`Aside::hand_over`] takes along.
     pub(super) fn write(&mut self, bytes: &[u8], items: u64) {
-        self.held.bytes.extend_from_slice(bytes);
-        self.held.items += items;
+        if self.held.is_empty() {
+            self.held.push(Piece::default());
+        }
+        if let Some(piece) = self.held.last_mut() {
+            piece.bytes.extend_from_slice(bytes);
+            piece.items += items;
+        }
+    }
+
+    /// Has what is written from now on go to another file.
+    pub(super) fn begin(&mut self, time: u64, header: &[u8]) {
+        self.mark(Mark::Begin(time, header.into()));
+    }
+
+    /// Has the file be finished.
+    pub(super) fn end(&mut self) {
+        self.mark(Mark::End);
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        self.held.push(Piece { mark: Some(mark), ..Piece::default() });
     }
 
     /// Gives the thread what was written, if there is room. Fails where nobody reads it any more.
     pub(super) fn hand_over(&mut self) -> io::Result<()> {
         let mut queue = self.shared.lock();
-        if !self.held.bytes.is_empty() {
-            let piece = mem::take(&mut self.held);
-            let len = piece.bytes.len();
-            // One that is larger than all the room goes alone.
-            let is_full = |queue: &Queue| queue.bytes > 0 && queue.bytes + len > ROOM;
-            if queue.lingers {
-                queue = self.shared.wait_while(queue, is_full);
-            }
-            if !queue.is_open() {
-                queue.not_written += piece.items;
-            } else if is_full(&queue) {
-                queue.not_written += piece.items;
-                if queue.fate == Fate::Open {
-                    queue.fate = Fate::Late;
-                    let text = format!(
-                        "{}: what is written is not taken fast enough; what does not fit is left out, and counted",
-                        self.shared.name
-                    );
-                    queue.notices.push_back(text);
-                }
-            } else {
-                if queue.pieces.is_empty() {
-                    queue.taken = Instant::now();
-                }
-                queue.bytes += len;
-                queue.pieces.push_back(Arc::new(piece));
-                self.shared.changed.notify_all();
-            }
+        for piece in mem::take(&mut self.held) {
+            queue = self.shared.hand_over(queue, piece, &mut self.owed);
         }
         match queue.fate {
             Fate::Left(_) => Err(ErrorKind::BrokenPipe.into()),
@@ -166,6 +251,9 @@ impl Aside {
         let mut queue = self.shared.lock();
         queue.not_written += items;
         if queue.is_open() {
+            // Of several files the one that is written is the last.
+            queue.pieces.push_back(Arc::new(Piece { mark: Some(Mark::End), ..Piece::default() }));
+            self.shared.changed.notify_all();
             queue.fate = Fate::GivenUp;
             queue.notices.push_back(format!("{why}; nothing more is written there"));
         }
@@ -215,6 +303,45 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes a piece for the thread, if there is room; what it had to do with files is left to the next one otherwise.
+    fn hand_over<'q>(
+        &'q self,
+        mut queue: MutexGuard<'q, Queue>,
+        mut piece: Piece,
+        owed: &mut Option<Mark>,
+    ) -> MutexGuard<'q, Queue> {
+        let len = piece.bytes.len();
+        piece.mark = piece.mark.or_else(|| owed.take());
+        *owed = None;
+        // One that is larger than all the room goes alone.
+        let is_full = |queue: &Queue| len > 0 && queue.bytes > 0 && queue.bytes + len > ROOM;
+        if queue.lingers {
+            queue = self.wait_while(queue, is_full);
+        }
+        if !queue.is_open() {
+            queue.not_written += piece.items;
+        } else if is_full(&queue) {
+            *owed = piece.mark;
+            queue.not_written += piece.items;
+            if queue.fate == Fate::Open {
+                queue.fate = Fate::Late;
+                let text = format!(
+                    "{}: what is written is not taken fast enough; what does not fit is left out, and counted",
+                    self.name
+                );
+                queue.notices.push_back(text);
+            }
+        } else if len > 0 || piece.mark.is_some() {
+            if queue.pieces.is_empty() {
+                queue.taken = Instant::now();
+            }
+            queue.bytes += len;
+            queue.pieces.push_back(Arc::new(piece));
+            self.changed.notify_all();
+        }
+        queue
+    }
+
     /// Waits as long as something holds and somebody takes what is written.
     fn wait_while<'q>(
         &self,
@@ -240,37 +367,68 @@ impl Shared {
     }
 
     /// What the thread does.
-    fn write_all(&self, mut file: File, is_own: bool) {
-        let mut whole = file.stream_position().unwrap_or(0);
+    fn write_all(&self, file: Option<File>, is_own: bool, series: Option<Series>) {
+        let mut files = Files { file, series, header: 0, whole: 0 };
+        files.whole = files.file.as_mut().and_then(|file| file.stream_position().ok()).unwrap_or(0);
         loop {
             let mut queue = self.lock();
             while queue.pieces.is_empty() && !queue.is_over {
                 queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
             }
-            let Some(piece) = queue.pieces.front().cloned() else { return };
+            let Some(piece) = queue.pieces.front().cloned() else {
+                drop(queue);
+                let _ = files.end();
+                return;
+            };
             drop(queue);
-            let result = self.write(&mut file, &piece.bytes);
+            let turned = piece.mark.as_ref().map_or(Ok(()), |mark| files.turn(mark));
+            let mut done = 0;
+            let result = match &mut files.file {
+                Some(file) => self.write(file, &piece.bytes, &mut done).map_err(Some),
+                None if piece.bytes.is_empty() => Ok(()),
+                // That there is no file was said.
+                None => Err(None),
+            };
             let mut queue = self.lock();
+            if let Err(error) = turned {
+                queue.miss(&self.name, &error);
+            }
             // Who gave it up meanwhile has counted what waited.
             if queue.pieces.is_empty() {
+                drop(queue);
+                if is_own {
+                    files.cut(done);
+                }
+                let _ = files.end();
                 return;
             }
             match result {
                 Ok(()) => {
-                    whole += piece.bytes.len() as u64;
-                    queue.pieces.pop_front();
-                    queue.bytes -= piece.bytes.len();
+                    files.whole += piece.bytes.len() as u64;
+                    queue.pop(&piece);
                 }
                 Err(error) => {
                     if is_own {
-                        let _ = file.set_len(whole);
+                        files.cut(done);
                     }
-                    if error.kind() == ErrorKind::BrokenPipe {
-                        queue.end(Fate::Left(false));
-                    } else {
-                        queue.end(Fate::GivenUp);
-                        let text = format!("{}: {error}; nothing more is written there", self.name);
-                        queue.notices.push_back(text);
+                    match error {
+                        error if files.series.is_some() => {
+                            queue.not_written += piece.items;
+                            queue.pop(&piece);
+                            if let Some(error) = error {
+                                queue.miss(&self.name, &error);
+                            }
+                            // The next one may have room.
+                            if let Err(error) = files.end() {
+                                queue.miss(&self.name, &error);
+                            }
+                        }
+                        Some(error) if error.kind() != ErrorKind::BrokenPipe => {
+                            queue.end(Fate::GivenUp);
+                            let text = format!("{}: {error}; nothing more is written there", self.name);
+                            queue.notices.push_back(text);
+                        }
+                        _ => queue.end(Fate::Left(false)),
                     }
                 }
             }
@@ -278,12 +436,14 @@ impl Shared {
         }
     }
 
-    fn write(&self, file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
+    /// Writes all of some bytes; `done` is how many were, also where that fails.
+    fn write(&self, file: &mut File, mut bytes: &[u8], done: &mut u64) -> io::Result<()> {
         while !bytes.is_empty() {
             match file.write(&bytes[..bytes.len().min(CALL)]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => {
                     bytes = &bytes[written..];
+                    *done += written as u64;
                     self.lock().taken = Instant::now();
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
