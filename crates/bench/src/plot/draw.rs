@@ -292,6 +292,9 @@ fn draw<B: DrawingBackend>(
         [(&head[0], 20, DARK, 22), (&head[1], 15, GREY, 44), (&head[2], 15, GREY, 62)]
     {
         let text = shortened(text, (width - 24) * 2 / size);
+        if text.is_empty() {
+            continue;
+        }
         root.draw_text(&text, &font(size, colour, HPos::Left), (12, top))?;
     }
     let (area, right) = root.split_horizontally(left + WIDE);
@@ -299,7 +302,8 @@ fn draw<B: DrawingBackend>(
         .margin_top(TOP)
         .margin_bottom(BELOW - 48)
         .x_label_area_size(48)
-        .y_label_area_size(left)
+        .margin_left(10)
+        .y_label_area_size(left - 10)
         .build_cartesian_2d(x, y)?;
     let mut mesh = chart.configure_mesh();
     mesh.bold_line_style(GRID)
