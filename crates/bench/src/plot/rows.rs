@@ -10,7 +10,7 @@ use super::draw::number;
 use crate::{Error, schema};
 
 /// Rows that are held at most, and bytes of a line.
-const ROWS: usize = 1_000_000;
+const ROWS: usize = 200_000;
 const LINE: u64 = 1 << 20;
 /// Figures between which axes have room; 0 is one, too.
 const LEAST: f64 = 1e-9;
