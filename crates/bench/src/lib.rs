@@ -9,6 +9,7 @@
 //! - [`engine`]: what they have in common.
 //! - [`host_fed`]: rules on a device that is fed from this machine's memory.
 //! - [`meter`]: a capture to flow records, from file to file.
+//! - [`plot`]: pictures of the results.
 //! - [`schema`]: what the results look like.
 
 pub mod acl;
@@ -21,6 +22,7 @@ pub mod host_fed;
 pub mod meter;
 mod oracle;
 pub mod peer;
+pub mod plot;
 pub mod sample;
 pub mod schema;
 
@@ -64,6 +66,9 @@ pub enum Error {
     /// There is not a single packet.
     #[error("nothing to measure: no packets")]
     Empty,
+    /// Results that cannot be drawn.
+    #[error("{0}")]
+    Plot(String),
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,

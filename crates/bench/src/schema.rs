@@ -40,6 +40,33 @@ impl Type {
             IfAny(own) => own.schema(),
         }
     }
+
+    /// Whether a value is one of these.
+    fn holds(self, value: &Value) -> bool {
+        match self {
+            Text => value.is_string(),
+            Count => value.is_u64(),
+            Number => value.is_number(),
+            Flag => value.is_boolean(),
+            BeforeAndAfter => {
+                value.as_array().is_some_and(|pair| pair.len() == 2 && pair.iter().all(Value::is_u64))
+            }
+            OrNull(own) => value.is_null() || own.holds(value),
+            IfAny(own) => own.holds(value),
+        }
+    }
+
+    /// What it is called in messages.
+    fn name(self) -> &'static str {
+        match self {
+            Text => "text",
+            Count => "a whole number",
+            Number => "a number",
+            Flag => "true or false",
+            BeforeAndAfter => "two whole numbers",
+            OrNull(own) | IfAny(own) => own.name(),
+        }
+    }
 }
 
 /// Where and of what a figure is.
@@ -224,15 +251,52 @@ fn object(groups: &[&[Field]]) -> Value {
 /// The benchmarks that there are.
 pub const NAMES: [&str; 5] = ["meter", "acl", "chain", "changes", "device"];
 
+/// The fields of a line of a benchmark; "churn" is "changes" with a total.
+fn groups(name: &str) -> Option<&'static [&'static [Field]]> {
+    Some(match name {
+        "meter" => &[MEASUREMENT, METER],
+        "acl" => &[MEASUREMENT, ACL],
+        "chain" => &[MEASUREMENT, CHAIN],
+        "changes" => &[CHANGES],
+        "churn" => &[CHURN],
+        "device" => &[DEVICE],
+        _ => return None,
+    })
+}
+
+/// The fields of `wanted` that a line of a benchmark has, with their names. A line of another version may lack where it is from, or have
+/// fields that are not known here.
+///
+/// # Errors
+///
+/// What is wrong with the line: a field that is not there, or is of another type.
+pub(crate) fn pick<'a>(
+    name: &str,
+    line: &'a Map<String, Value>,
+    wanted: &[&'static str],
+) -> Result<Vec<(&'static str, &'a Value)>, String> {
+    let mut picked = Vec::new();
+    let fields = groups(name).into_iter().flatten().copied().flatten().map(|field| (field, false));
+    for ((name, kind, _), is_origin) in fields.chain(ORIGIN.iter().map(|field| (field, true))) {
+        match line.get(*name) {
+            _ if !wanted.contains(name) => {}
+            Some(value) if kind.holds(value) => picked.push((*name, value)),
+            Some(_) => return Err(format!("{name:?}: expected {}", kind.name())),
+            None if is_origin || matches!(kind, IfAny(_)) => {}
+            None => return Err(format!("no {name:?}")),
+        }
+    }
+    Ok(picked)
+}
+
 /// The schema of a line of a benchmark, as of JSON Schema 2020-12.
 pub fn of(name: &str) -> Option<Value> {
+    if !NAMES.contains(&name) {
+        return None;
+    }
     let mut schema = match name {
-        "meter" => object(&[MEASUREMENT, METER]),
-        "acl" => object(&[MEASUREMENT, ACL]),
-        "chain" => object(&[MEASUREMENT, CHAIN]),
         "changes" => json!({ "anyOf": [object(&[CHANGES]), object(&[CHURN])] }),
-        "device" => object(&[DEVICE]),
-        _ => return None,
+        name => object(groups(name)?),
     };
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = format!("A line of packetloom bench {name}").into();

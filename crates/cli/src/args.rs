@@ -99,6 +99,8 @@ pub(crate) enum Verb {
     Devices(DevicesArgs),
     /// Measure
     Bench(BenchArgs),
+    /// Draw what benchmarks print as JSON, as SVG files
+    Plot(PlotArgs),
     /// Print a JSON schema: of chain files, or of what a verb prints as JSON
     Schema {
         /// The verb, such as "run", "acl-check" or "bench-meter"; "flow-record", "acl-log" and "statistics" are the lines of those
@@ -907,6 +909,34 @@ pub(crate) struct HeadersArgs {
     pub(crate) mix: bool,
     #[command(flatten)]
     pub(crate) text: Text,
+}
+
+const PLOTS: &str = "\
+Lines differ in what the legend names; what rows have in common stands in the title. Of each benchmark the files are, where there are rows
+for them:
+  device   throughput-batch.svg, latency-batch.svg, latency-batch-log.svg, throughput-rules.svg
+  chain    throughput-workers.svg, throughput-flows.svg, latency-offered.svg (with --offered)
+  acl      acl-throughput.svg, acl-batch.svg, acl-rules.svg
+  meter    meter-throughput.svg, meter-workers.svg
+  changes  changes-rate.svg, changes-latency.svg, changes-throughput.svg; churn-throughput.svg, churn-latency.svg (with --total)
+
+Example:
+  for n in 1 2 4; do packetloom bench chain --workers $n --json; done > workers.jsonl
+  packetloom bench chain --offered 1,2,5,10 --json > offered.jsonl
+  packetloom plot workers.jsonl offered.jsonl -o plots";
+
+#[derive(Debug, Args)]
+#[command(after_help = PLOTS)]
+pub(crate) struct PlotArgs {
+    /// JSON lines of any benchmarks, from several machines and versions if there are; standard input unless given
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Write plots to this folder, which is made if it is not there; plots of the same names are replaced
+    #[arg(short = 'o', value_name = "FOLDER", default_value = "plots")]
+    pub(crate) output: PathBuf,
+    /// Call all workloads so: rule sets of any names are then one line over the number of rules
+    #[arg(long, value_name = "NAME")]
+    pub(crate) workload: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Verb::Generate(args) => commands::generate::run(args.verb),
         Verb::Devices(args) => commands::devices::run(&args),
         Verb::Bench(args) => commands::bench::run(args.verb),
+        Verb::Plot(args) => commands::plot::run(args),
         Verb::Example(args) => commands::example::run(&args),
         Verb::Schema { page } => commands::docs::schema(page.as_deref()),
         Verb::Man { page } => commands::docs::man(page.as_deref()),

@@ -1,48 +1,31 @@
-//! `scripts/plot.py`, which draws what `bench device --json` and `bench chain --json` print. Skipped where there is no Python.
+//! `packetloom plot`: each series, label and point of a picture is where its figure is, and input that cannot be drawn is named.
 
 #![allow(missing_docs)]
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use roxmltree::{Document, Node};
 use serde_json::{Value, json};
-use support::{packetloom, root, run, stderr, succeed};
+use support::{packetloom, run, stderr, succeed};
 use tempfile::TempDir;
 
 const BATCHES: [u32; 4] = [64, 1024, 16_384, 1_048_576];
-const PLOTS: [&str; 4] =
-    ["latency-batch-log.svg", "latency-batch.svg", "throughput-batch.svg", "throughput-rules.svg"];
-const CHAIN_PLOTS: [&str; 3] = ["latency-offered.svg", "throughput-flows.svg", "throughput-workers.svg"];
-
-/// Whether Python 3.11 can be started; if not, the test says that it skips.
-fn python_is_there() -> bool {
-    let modern = "import sys; sys.exit(sys.version_info < (3, 11))";
-    let there = Command::new("python3").args(["-c", modern]).status().is_ok_and(|status| status.success());
-    if !there {
-        eprintln!("skipped: no python3 of version 3.11 or later");
-    }
-    there
-}
-
-/// The script, in a folder.
-fn plot(folder: &Path) -> Command {
-    let mut command = Command::new("python3");
-    command.arg(root().canonicalize().expect("the repository").join("scripts/plot.py"));
-    command.current_dir(folder).env_remove("PYTHONIOENCODING").stdin(Stdio::null());
-    command
-}
 
 /// A line as `bench device --json` prints it.
-fn row(algorithm: &str, batch: u32, mpps: f64, rules: u32) -> Value {
+fn device_row(algorithm: &str, batch: u32, mpps: f64, rules: u32) -> Value {
     json!({
-        "workload": format!("device acl1_{rules}.rules.xz"), "device": "GPU <1> & \"2\"", "algorithm": algorithm,
-        "batch": batch, "mpps": mpps, "mpps_min": mpps * 0.9, "mpps_max": mpps * 1.1, "rounds": 7, "cores": 1.0,
-        "latency_us_p50": f64::from(batch) / mpps, "latency_us_p99": f64::from(batch) / mpps + 5.0,
-        "latency_us_max": 1e6, "core_mpps": 20.0, "rules": rules, "packets": 1 << 20, "specialised": true,
+        "workload": format!("device acl1_{rules}.rules.xz"), "device": "GPU <1> & \"2\"", "transport": "on-device",
+        "algorithm": algorithm, "specialised": true, "rules": rules, "packets": 1 << 20, "batch": batch, "mpps": mpps,
+        "mpps_min": mpps * 0.9, "mpps_max": mpps * 1.1, "latency_us_p50": f64::from(batch) / mpps,
+        "latency_us_p99": f64::from(batch) / mpps + 5.0, "latency_us_max": 1e6, "core_mpps": 20.0, "cores": 1.0,
+        "rounds": 7, "machine": "a processor", "version": "0.1.0", "commit": null,
     })
 }
 
@@ -50,36 +33,32 @@ fn row(algorithm: &str, batch: u32, mpps: f64, rules: u32) -> Value {
 fn over_batches() -> Vec<Value> {
     let rates = [("masks", [4.0, 50.0, 300.0, 2500.0]), ("linear", [2.0, 10.0, 100.0, 900.0])];
     let of = |(name, rates): (&'static str, [f64; 4])| {
-        BATCHES.into_iter().zip(rates).map(move |(batch, mpps)| row(name, batch, mpps, 1000))
+        BATCHES.into_iter().zip(rates).map(move |(batch, mpps)| device_row(name, batch, mpps, 1000))
     };
     rates.into_iter().flat_map(of).collect()
 }
 
-/// The two over numbers of rules, in the largest batch.
-fn over_rules() -> Vec<Value> {
-    let of = |rules| {
-        [("masks", 2500.0), ("linear", 9e5 / f64::from(rules))].map(|(name, mpps)| (name, mpps, rules))
-    };
-    [10, 100, 10_000]
-        .into_iter()
-        .flat_map(of)
-        .map(|(name, mpps, rules)| row(name, BATCHES[3], mpps, rules))
-        .collect()
+/// What a measurement of a workload has, of rounds whose quartiles are 0.8 and 1.25 times as fast.
+fn measurement(workload: &str, mpps: f64, more: &Value) -> Value {
+    let mut row = json!({
+        "workload": workload, "mpps": mpps, "mpps_cpu": mpps, "ns_per_packet": 1e3 / mpps, "p25": 800.0 / mpps,
+        "p75": 1250.0 / mpps, "cpu_ns_per_packet": 1e3 / mpps, "cpu_p25": 800.0 / mpps, "cpu_p75": 1250.0 / mpps,
+        "classifier": null, "batch": 256, "device": "cpu", "packets": 1 << 21, "rounds": 5,
+    });
+    for (name, value) in more.as_object().expect("fields") {
+        row[name] = value.clone();
+    }
+    row
 }
 
-/// A line as `bench chain --json` prints it, of rounds whose quartiles are 0.8 and 1.25 times as fast.
 fn chain_row(workers: u32, flows: u32, mpps: f64) -> Value {
-    json!({
-        "workload": "chain fw <1>, balancer", "mpps": mpps, "mpps_cpu": 1.0, "ns_per_packet": 1e3 / mpps,
-        "p25": 800.0 / mpps, "p75": 1250.0 / mpps, "cpu_ns_per_packet": 1.0, "cpu_p25": 1.0, "cpu_p75": 1.0,
-        "classifier": null, "batch": 256, "device": "cpu", "packets": 1 << 21, "rounds": 5, "workers": workers,
-        "shared": null, "flows": flows, "packet_size": 64, "passed": 1.0, "new_flows": null, "flood": null,
-        "created": flows, "expired": 0, "evicted": 0, "refused": 0, "offered_mpps": null, "latency_us_p50": null,
-        "latency_us_p99": null, "latency_us_p999": null, "latency_us_max": null,
-    })
+    let more = json!({
+        "workers": workers, "shared": null, "flows": flows, "distribution": "uniform", "packet_size": 64,
+        "passed": 1.0, "new_flows": null, "flood": null, "offered_mpps": null, "latency_us_p50": null,
+    });
+    measurement("chain fw, balancer", mpps, &more)
 }
 
-/// One at an offered load.
 fn offered_row(offered: f64, p50: f64, p99: f64) -> Value {
     let mut row = chain_row(1, 10_000, offered);
     for (name, value) in [("offered_mpps", offered), ("latency_us_p50", p50), ("latency_us_p99", p99)] {
@@ -88,21 +67,9 @@ fn offered_row(offered: f64, p50: f64, p99: f64) -> Value {
     row
 }
 
-/// Workers at two numbers of flows, one more number of flows of one worker, and three loads.
-fn chains() -> Vec<Value> {
-    let over_workers = [10_000, 2_000_000].into_iter().flat_map(|flows| {
-        [(1, 20.0), (2, 38.0), (4, 70.0), (8, 120.0)].map(|(workers, mpps)| chain_row(workers, flows, mpps))
-    });
-    let loads = [(1.0, 0.5, 2.0), (5.0, 0.75, 4.0), (10.0, 1.5, 8.0)];
-    over_workers
-        .chain([chain_row(1, 20, 21.0)])
-        .chain(loads.map(|(offered, p50, p99)| offered_row(offered, p50, p99)))
-        .collect()
-}
-
-fn text(values: &[Value]) -> String {
-    values.iter().fold(String::new(), |mut text, value| {
-        writeln!(text, "{value}").expect("text");
+fn text(rows: &[Value]) -> String {
+    rows.iter().fold(String::new(), |mut text, row| {
+        writeln!(text, "{row}").expect("text");
         text
     })
 }
@@ -114,557 +81,660 @@ fn folder(lines: &str) -> TempDir {
     folder
 }
 
-/// Names of the plots in a folder, and what is in them.
-fn plots(folder: &Path) -> Vec<(String, String)> {
+/// The command in a folder.
+fn plot(folder: &Path) -> Command {
+    let mut command = packetloom();
+    command.current_dir(folder).arg("plot").stdin(Stdio::null());
+    command
+}
+
+/// The files of a folder.
+fn files(folder: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
-    let mut plots: Vec<_> =
-        entries.map(|path| (name(&path), fs::read_to_string(&path).expect("text"))).collect();
-    plots.sort();
-    plots
+    entries.map(|path| (name(&path), fs::read_to_string(&path).expect("text"))).collect()
 }
 
-/// The plots of these lines.
-fn drawn(lines: &str) -> Vec<(String, String)> {
-    let folder = folder(lines);
-    succeed(plot(folder.path()).args(["-o", "out", "rows"]));
-    plots(&folder.path().join("out"))
+/// The plots of these rows.
+fn drawn(rows: &[Value]) -> BTreeMap<String, String> {
+    let folder = folder(&text(rows));
+    let said = succeed(plot(folder.path()).args(["-o", "out", "rows"]));
+    let files = files(&folder.path().join("out"));
+    let mut names: Vec<_> = said.lines().map(|line| line.trim_start_matches("out/").to_owned()).collect();
+    names.sort();
+    assert_eq!(names, files.keys().cloned().collect::<Vec<_>>(), "they are listed");
+    files
 }
 
-fn marks(plot: &str, class: &str) -> usize {
-    plot.matches(&format!("class=\"{class}\"")).count()
-}
+type Place = (f64, f64);
 
-fn names(plots: &[(String, String)]) -> Vec<&str> {
-    plots.iter().map(|(name, _)| name.as_str()).collect()
-}
-
-/// The numbers of a path.
-fn numbers(path: &str) -> Vec<f64> {
-    let parts = path.split(|letter: char| letter.is_ascii_alphabetic() || letter == ' ');
-    parts.filter(|part| !part.is_empty()).map(|part| part.parse().expect("a number")).collect()
-}
-
-/// The numbers of each path of a class.
-fn paths(plot: &str, class: &str) -> Vec<Vec<f64>> {
-    let class = format!(" class=\"{class}\"");
-    let of_class = plot.lines().filter(|line| line.contains(&class));
-    of_class.map(|line| numbers(line.split('"').nth(1).expect("commands"))).collect()
-}
-
-/// Where markers lie.
-fn places(plot: &str) -> Vec<[f64; 2]> {
-    let place = |part: &str| {
-        let (x, rest) = part.split_once(' ').expect("two numbers");
-        let y = rest.split('m').next().expect("a number");
-        [x, y].map(|number| number.parse().expect("a number"))
+/// The numbers of a list of points.
+fn points(node: Node<'_, '_>) -> Vec<Place> {
+    let list = node.attribute("points").expect("points");
+    let pair = |pair: &str| {
+        let (x, y) = pair.split_once(',').expect("two");
+        (x.parse().expect("a number"), y.parse().expect("a number"))
     };
-    plot.split("class=\"marker\" d=\"M").skip(1).map(place).collect()
+    list.split_whitespace().map(pair).collect()
 }
 
-/// Tags in pairs, attributes in quotes, no bare `&`: as much of XML as these plots use.
-fn assert_well_formed(plot: &str) {
-    let mut open = Vec::new();
-    let mut rest = plot.trim_end();
-    while let Some(at) = rest.find('<') {
-        let (text, tag) = rest.split_at(at);
-        assert!(!text.contains('>'), "{text:?}");
-        for after in text.split('&').skip(1) {
-            assert!(["amp;", "lt;", "gt;"].iter().any(|name| after.starts_with(name)), "{text:?}");
-        }
-        let end = tag.find('>').expect("an end of the tag");
-        let inner = &tag[1..end];
-        assert!(inner.matches('"').count() % 2 == 0 && !inner.contains(['<', '&']), "{inner:?}");
-        match inner.strip_prefix('/') {
-            Some(name) => assert_eq!(open.pop(), Some(name)),
-            None if inner.ends_with('/') => {}
-            None => open.push(inner.split(' ').next().expect("a name")),
-        }
-        rest = &tag[end + 1..];
-        assert!(!open.is_empty() || rest.is_empty(), "one root: {rest:?}");
+fn attribute(node: Node<'_, '_>, name: &str) -> f64 {
+    node.attribute(name).and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{name} of {node:?}"))
+}
+
+/// What an SVG file shows.
+struct Picture<'a>(Document<'a>);
+
+impl<'a> Picture<'a> {
+    fn of(svg: &'a str) -> Self {
+        let document = Document::parse(svg).expect("XML");
+        assert_eq!(document.root_element().tag_name().namespace(), Some("http://www.w3.org/2000/svg"));
+        Self(document)
     }
-    assert!(open.is_empty() && rest.is_empty(), "{open:?} {rest:?}");
+
+    fn all(&self, tag: &'static str) -> impl Iterator<Item = Node<'_, 'a>> {
+        self.0.descendants().filter(move |node| node.has_tag_name(tag))
+    }
+
+    fn texts(&self) -> Vec<&str> {
+        self.all("text").map(|node| node.text().unwrap_or_default().trim()).collect()
+    }
+
+    fn text(&self, words: &str) -> Node<'_, 'a> {
+        let found =
+            self.all("text").filter(|node| node.text().is_some_and(|text| text.trim() == words)).last();
+        found.unwrap_or_else(|| panic!("no {words:?} in {:?}", self.texts()))
+    }
+
+    /// Values of the marks of an axis and where they are; checks that all are where a scale has them.
+    fn axis(&self, is_across: bool, is_log: bool) -> impl Fn(f64) -> f64 {
+        let ticks = self.all("text").filter(|node| {
+            let anchor = if is_across { ("middle", "0.76em") } else { ("end", "0.5ex") };
+            (node.attribute("text-anchor"), node.attribute("dy")) == (Some(anchor.0), Some(anchor.1))
+                && node.attribute("transform").is_none()
+        });
+        let value = |text: &str| {
+            let (number, unit) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+            let times = ["", "Ki", "Mi", "Gi"].iter().position(|name| *name == unit).expect("a unit");
+            number.replace(',', "").parse::<f64>().expect("a number") * 1024_f64.powi(times as i32)
+        };
+        let of = move |value: f64| if is_log { value.log10() } else { value };
+        let at = |node: Node<'_, '_>| attribute(node, if is_across { "x" } else { "y" });
+        let ticks: Vec<_> = ticks.map(|node| (of(value(node.text().expect("a number"))), at(node))).collect();
+        let (&[first, ..], &[.., last]) = (&ticks[..], &ticks[..]) else { panic!("no marks: {ticks:?}") };
+        let place = move |value: f64| first.1 + (value - first.0) / (last.0 - first.0) * (last.1 - first.1);
+        assert!(ticks.len() >= 2 && first.1 != last.1, "{ticks:?}");
+        for (value, at) in ticks {
+            assert!((place(value) - at).abs() <= 1.5, "{value} at {at}, not {}", place(value));
+        }
+        move |value| place(of(value))
+    }
+
+    /// The colour of what the legend calls so, whether it is hollow, and its markers' places but for the one in the legend.
+    fn series(&self, label: &str) -> (String, bool, Vec<Place>) {
+        let (x, y) = (attribute(self.text(label), "x") - 20.0, attribute(self.text(label), "y"));
+        let corners = |node: &Node<'_, 'a>| points(*node);
+        let is_near = |node: &Node<'_, 'a>| {
+            corners(node).iter().all(|corner| (corner.0 - x).abs() < 8.0 && (corner.1 - y).abs() < 8.0)
+        };
+        let polygons: Vec<_> = self.all("polygon").collect();
+        let own =
+            polygons.iter().find(|node| is_near(node)).unwrap_or_else(|| panic!("no sample of {label}"));
+        let is_hollow = own.attribute("fill") == Some("#FFFFFF");
+        // A hollow one has its outline after it.
+        let colour = |node: &Node<'_, 'a>| match is_hollow {
+            true => node.next_sibling_element().and_then(|next| next.attribute("stroke").map(str::to_owned)),
+            false => node.attribute("fill").map(str::to_owned),
+        };
+        let from = |node: &Node<'_, 'a>, by: Place| -> Vec<Place> {
+            corners(node).iter().map(|corner| (corner.0 - by.0, corner.1 - by.1)).collect()
+        };
+        let (first, shape) = (corners(own)[0], from(own, corners(own)[0]));
+        let same = polygons.iter().filter(|node| {
+            *node != own
+                && node.attribute("fill") == own.attribute("fill")
+                && colour(node) == colour(own)
+                && from(node, corners(node)[0]) == shape
+        });
+        let places = same.map(|node| (corners(node)[0].0 - first.0 + x, corners(node)[0].1 - first.1 + y));
+        (colour(own).expect("a colour"), is_hollow, places.collect())
+    }
+
+    /// Has a series have these points and no others.
+    fn assert_series(&self, label: &str, logs: [bool; 2], expected: &[Place]) {
+        let (across, up) = (self.axis(true, logs[0]), self.axis(false, logs[1]));
+        let (colour, is_hollow, places) = self.series(label);
+        assert_eq!(places.len(), expected.len(), "points of {label}: {places:?}");
+        for (place, (x, y)) in places.iter().zip(expected) {
+            let expected = (across(*x), up(*y));
+            let is_near = (place.0 - expected.0).abs() <= 2.0 && (place.1 - expected.1).abs() <= 2.0;
+            assert!(is_near, "{label}: ({x}, {y}) at {place:?}, not {expected:?}");
+        }
+        // A line goes through them.
+        let width = if is_hollow { "1" } else { "2" };
+        let is_line = |node: &Node<'_, 'a>| {
+            node.attribute("stroke") == Some(&colour) && node.attribute("stroke-width") == Some(width)
+        };
+        let through = |node: Node<'_, 'a>| {
+            points(node).len() == places.len()
+                && points(node)
+                    .iter()
+                    .zip(&places)
+                    .all(|(a, b)| (a.0 - b.0).abs() <= 1.0 && (a.1 - b.1).abs() <= 1.0)
+        };
+        assert!(self.all("polyline").filter(is_line).any(through), "a line of {label}");
+    }
+
+    /// Has a series have bars from the lowest to the highest at x.
+    fn assert_spread(&self, label: &str, logs: [bool; 2], x: f64, low: f64, high: f64) {
+        let (across, up) = (self.axis(true, logs[0]), self.axis(false, logs[1]));
+        let (colour, ..) = self.series(label);
+        let wanted = [(across(x), up(low)), (across(x), up(high))];
+        let is_it = |node: Node<'_, 'a>| {
+            let found = points(node);
+            node.attribute("stroke") == Some(&colour)
+                && found.len() == 2
+                && found.iter().zip(wanted).all(|(a, b)| (a.0 - b.0).abs() <= 2.0 && (a.1 - b.1).abs() <= 2.0)
+        };
+        assert!(self.all("polyline").any(is_it), "{label} from {low} to {high} at {x}: {wanted:?}");
+    }
+
+    /// Labels of bars, and how long these are on the axis.
+    fn bars(&self) -> Vec<(String, f64)> {
+        let across = self.axis(true, false);
+        let scale = (across(1.0) - across(0.0), across(0.0));
+        let bars = self.all("rect").skip(1).map(|node| {
+            assert!((attribute(node, "x") - scale.1).abs() <= 1.0, "bars begin at 0");
+            let middle = attribute(node, "y") + attribute(node, "height") / 2.0;
+            let is_beside = |text: &Node<'_, 'a>| {
+                text.attribute("text-anchor") == Some("end") && (attribute(*text, "y") - middle).abs() < 4.0
+            };
+            let label = self.all("text").find(is_beside).and_then(|text| text.text()).expect("a label");
+            (label.trim().to_owned(), attribute(node, "width") / scale.0)
+        });
+        bars.collect()
+    }
+}
+
+fn assert_has(svg: &str, words: &[&str]) {
+    let picture = Picture::of(svg);
+    for word in words {
+        picture.text(word);
+    }
 }
 
 #[test]
-fn each_algorithm_is_a_line_and_each_row_a_marker() {
-    if !python_is_there() {
-        return;
+fn devices_are_drawn_over_batches_and_rules() {
+    let mut rows = over_batches();
+    for rules in [10, 100, 10_000] {
+        rows.push(device_row("masks", BATCHES[3], 2500.0, rules));
+        rows.push(device_row("linear", BATCHES[3], 9e5 / f64::from(rules), rules));
     }
-    let plots = drawn(&text(&[over_batches(), over_rules()].concat()));
-    assert_eq!(names(&plots), PLOTS);
-    for (name, plot) in &plots {
-        assert_well_formed(plot);
-        assert!(
-            plot.len() < 16_384 && plot.contains("fill=\"#ffffff\"") && !plot.contains("script"),
-            "{name}"
-        );
-        assert!(plot.contains(">masks</text>") && plot.contains(">linear</text>"), "{plot}");
-        assert!(plot.contains(" on GPU &lt;1&gt; &amp; \"2\"</text>"), "{plot}");
-        assert_eq!(marks(plot, "line"), 2, "{name}");
-        let (throughput, latency) = (name.starts_with("throughput"), name.starts_with("latency"));
-        // Over rules: three sizes, and the one whose batches are measured too, in the same batch.
-        assert_eq!(marks(plot, "marker"), 8, "{name}");
-        assert_eq!(marks(plot, "p99"), if latency { 2 } else { 0 }, "{name}");
-        assert_eq!(
-            (marks(plot, "spread"), marks(plot, "core")),
-            if throughput { (2, 1) } else { (0, 0) },
-            "{name}"
-        );
-        assert_eq!(plot.contains(">one core</text>"), throughput, "{name}");
-    }
-    let has = |at: usize, words: &[&str]| {
-        let said = |word: &&str| plots[at].1.contains(&format!(">{word}</text>"));
-        assert!(words.iter().all(said), "{words:?} in {}", plots[at].1);
-    };
-    has(
-        0,
-        &[
-            "acl1_1000 on GPU &lt;1&gt; &amp; \"2\"",
-            "Latency (µs)",
-            "Batch (packets)",
-            "64",
-            "1 Ki",
-            "1 Mi",
-            "100",
-        ],
+    let plots = drawn(&rows);
+    let names =
+        ["latency-batch-log.svg", "latency-batch.svg", "throughput-batch.svg", "throughput-rules.svg"];
+    assert_eq!(plots.keys().collect::<Vec<_>>(), names);
+    let over = |rates: [f64; 4]| BATCHES.map(f64::from).into_iter().zip(rates).collect::<Vec<_>>();
+    let (masks, linear) = (over([4.0, 50.0, 300.0, 2500.0]), over([2.0, 10.0, 100.0, 900.0]));
+
+    let picture = Picture::of(&plots["throughput-batch.svg"]);
+    picture.assert_series("masks", [true; 2], &masks);
+    picture.assert_series("linear", [true; 2], &linear);
+    picture.assert_series("one core", [true; 2], &over([20.0; 4]));
+    picture.assert_spread("masks", [true; 2], 1024.0, 45.0, 55.0);
+    picture.assert_spread("linear", [true; 2], 64.0, 1.8, 2.2);
+    let words = [
+        "acl1_1000 on GPU <1> & \"2\"",
+        "Batch (packets)",
+        "Throughput (Mpps)",
+        "1 Ki",
+        "1 Mi",
+        "a processor",
+    ];
+    assert_has(&plots["throughput-batch.svg"], &words);
+    assert_has(
+        &plots["throughput-batch.svg"],
+        &["on-device; compiled for the rules; 1,000 rules; bars: lowest to highest round"],
     );
-    has(1, &["Latency (µs)", "256 Ki", "0", "99th percentile", "Latency of a batch at 1,000 rules"]);
-    // The core is 125 times slower than the fastest: logarithmic, and 2 Mpps are too few for Gpps.
-    has(2, &["Throughput (Mpps)", "1", "10", "1,000", "64", "1 Mi"]);
-    // Rule sets of different sizes are one line.
-    has(3, &["acl1 on GPU &lt;1&gt; &amp; \"2\"", "Rules", "Throughput (Gpps)", "10,000"]);
-}
 
-#[test]
-fn markers_lie_where_the_numbers_are() {
-    if !python_is_there() {
-        return;
-    }
-    let rows: Vec<_> =
-        [(64, 10.0), (512, 20.0), (4096, 40.0)].map(|(batch, mpps)| row("a", batch, mpps, 10)).into();
-    let plots = drawn(&text(&rows));
-    assert_eq!(plots.len(), 3, "nothing over rules");
-    let [a, b, c] = places(&plots[2].1)[..] else { panic!("three markers") };
-    // Equal factors of the batch are equal steps; 20 Mpps more is twice as far as 10 more.
-    assert!((c[0] - b[0] - (b[0] - a[0])).abs() < 0.3 && b[0] > a[0], "{a:?} {b:?} {c:?}");
-    assert!((b[1] - c[1] - 2.0 * (a[1] - b[1])).abs() < 0.3 && b[1] < a[1], "{a:?} {b:?} {c:?}");
-    // In the linear plot batches lie as they are.
-    let [a, b, c] = places(&plots[1].1)[..] else { panic!("three markers") };
-    assert!(
-        ((c[0] - a[0]) / (b[0] - a[0]) - (4096.0 - 64.0) / (512.0 - 64.0)).abs() < 0.1,
-        "{a:?} {b:?} {c:?}"
-    );
-}
-
-#[test]
-fn transports_devices_and_offers_are_lines_of_their_own() {
-    if !python_is_there() {
-        return;
-    }
-    for (name, values, labels) in [
-        ("transport", json!(["keys", "in-place"]), ["masks, keys", "masks, in-place"]),
-        ("device", json!(["GPU", "host"]), ["masks, GPU", "masks, host"]),
-        ("offered_mpps", json!([null, 12.5]), ["masks", "masks, 12.5 Mpps offered"]),
-        ("specialised", json!([true, false]), ["masks, compiled for the rules", "masks, for any rules"]),
-        ("workload", json!(["device fw.rules", "device ipc.rules"]), ["masks, fw", "masks, ipc"]),
-    ] {
-        let mut rows = Vec::new();
-        for value in values.as_array().expect("two") {
-            for mut row in over_batches().into_iter().take(4) {
-                row[name] = value.clone();
-                rows.push(row);
-            }
-        }
-        for (file, plot) in drawn(&text(&rows)) {
-            assert_eq!((marks(&plot, "line"), marks(&plot, "marker")), (2, 8), "{name} in {file}");
-            assert!(
-                labels.iter().all(|label| plot.contains(&format!(">{label}</text>"))),
-                "{name} in {plot}"
-            );
+    for (name, is_log) in [("latency-batch.svg", false), ("latency-batch-log.svg", true)] {
+        let picture = Picture::of(&plots[name]);
+        let latency: Vec<_> = masks.iter().map(|(batch, mpps)| (*batch, batch / mpps)).collect();
+        picture.assert_series("masks", [is_log; 2], &latency);
+        assert_has(&plots[name], &["Latency (µs)", "99th percentile"]);
+        // The thin line is five microseconds above.
+        let above: Vec<_> = latency.iter().map(|(x, y)| (*x, y + 5.0)).collect();
+        let (across, up) = (picture.axis(true, is_log), picture.axis(false, is_log));
+        let (colour, ..) = picture.series("masks");
+        let is_thin = |node: &Node<'_, '_>| {
+            node.attribute("stroke") == Some(&colour) && node.attribute("stroke-width") == Some("1")
+        };
+        let thin = picture.all("polyline").filter(is_thin).map(points).find(|points| points.len() == 4);
+        for (place, (x, y)) in thin.expect("a thin line").into_iter().zip(above) {
+            let expected = (across(x), up(y));
+            assert!((place.0 - expected.0).abs() <= 2.0 && (place.1 - expected.1).abs() <= 2.0, "{place:?}");
         }
     }
-    // The same measured again is no other line: the median is shown, with the spread of all.
-    let mut twice = over_batches();
-    twice.extend(over_batches());
-    let of_once = drawn(&text(&over_batches()));
-    assert!(drawn(&text(&twice)) == of_once);
+
+    // Rule sets of different sizes are one line, of the batch size that all were measured with.
+    let picture = Picture::of(&plots["throughput-rules.svg"]);
+    picture.assert_series("linear", [true; 2], &[(10.0, 9e4), (100.0, 9e3), (1e3, 900.0), (1e4, 90.0)]);
+    picture.assert_series("one core", [true; 2], &[(10.0, 20.0), (100.0, 20.0), (1e3, 20.0), (1e4, 20.0)]);
+    assert_has(&plots["throughput-rules.svg"], &["acl1 on GPU <1> & \"2\"", "Rules", "10,000"]);
+    for (name, svg) in &plots {
+        assert!(svg.len() < 32_768 && !svg.contains("script"), "{name}");
+    }
 }
 
 #[test]
 fn chains_are_drawn_over_workers_flows_and_offered_loads() {
-    if !python_is_there() {
-        return;
+    let mut rows = Vec::new();
+    for (flows, times) in [(10_000, 1.0), (2_000_000, 0.5)] {
+        let of = |(workers, mpps): (u32, f64)| chain_row(workers, flows, mpps * times);
+        rows.extend([(1, 20.0), (2, 38.0), (4, 70.0), (8, 120.0)].map(of));
     }
-    let plots = drawn(&text(&chains()));
-    assert_eq!(names(&plots), CHAIN_PLOTS);
-    let classes = ["line", "marker", "spread", "ideal", "p99", "core"];
-    // The row of 20 flows is part of a line over flows, so no lonely point over workers.
-    for ((name, plot), (counts, words)) in plots.iter().zip([
-        ([1, 3, 0, 0, 1, 0], ["Latency (µs)", "Offered (Mpps)", "10", "99th percentile"]),
-        ([4, 9, 4, 0, 0, 0], ["Throughput (Mpps)", "Flows", "1 worker", "8 workers"]),
-        ([2, 8, 2, 2, 0, 0], ["Workers", "10,000 flows", "2,000,000 flows", "perfect scaling"]),
-    ]) {
-        assert_well_formed(plot);
-        assert_eq!(classes.map(|class| marks(plot, class)), counts, "{name}");
-        let said = |word: &str| plot.contains(&format!(">{word}</text>"));
-        assert!(said("fw &lt;1&gt;, balancer on cpu"), "{plot}");
-        assert!(words.iter().all(|word| said(word)), "{words:?} in {plot}");
+    // Part of a line over flows, so no lonely point over workers.
+    rows.push(chain_row(1, 20, 21.0));
+    rows.extend(
+        [(1.0, 0.5, 2.0), (5.0, 0.75, 4.0), (10.0, 1.5, 8.0)].map(|(at, p50, p99)| offered_row(at, p50, p99)),
+    );
+    let plots = drawn(&rows);
+    assert_eq!(
+        plots.keys().collect::<Vec<_>>(),
+        ["latency-offered.svg", "throughput-flows.svg", "throughput-workers.svg"]
+    );
+    let picture = Picture::of(&plots["throughput-workers.svg"]);
+    picture.assert_series("10,000 flows", [false; 2], &[(1.0, 20.0), (2.0, 38.0), (4.0, 70.0), (8.0, 120.0)]);
+    picture.assert_series(
+        "2,000,000 flows",
+        [false; 2],
+        &[(1.0, 10.0), (2.0, 19.0), (4.0, 35.0), (8.0, 60.0)],
+    );
+    picture.assert_spread("10,000 flows", [false; 2], 4.0, 56.0, 87.5);
+    // From one worker to eight times that.
+    picture.assert_perfect("2,000,000 flows", [(1.0, 10.0), (8.0, 80.0)]);
+    assert_has(
+        &plots["throughput-workers.svg"],
+        &[
+            "perfect scaling",
+            "Workers",
+            "fw, balancer on cpu",
+            "uniform; packets of 64 bytes; batches of 256; bars: quartiles of the rounds",
+        ],
+    );
+    let picture = Picture::of(&plots["throughput-flows.svg"]);
+    picture.assert_series("1 worker", [true, false], &[(20.0, 21.0), (1e4, 20.0), (2e6, 10.0)]);
+    picture.assert_series("8 workers", [true, false], &[(1e4, 120.0), (2e6, 60.0)]);
+    let picture = Picture::of(&plots["latency-offered.svg"]);
+    picture.assert_series("fw, balancer", [false; 2], &[(1.0, 0.5), (5.0, 0.75), (10.0, 1.5)]);
+    assert_has(&plots["latency-offered.svg"], &["Offered (Mpps)", "99th percentile"]);
+
+    // Latencies that differ by much have a logarithmic axis.
+    let far = [(1.0, 0.5, 2.0), (5.0, 0.75, 4.0), (10.0, 1.5, 9000.0)]
+        .map(|(at, p50, p99)| offered_row(at, p50, p99));
+    let plots = drawn(&far);
+    let picture = Picture::of(&plots["latency-offered.svg"]);
+    picture.assert_series("fw, balancer", [false, true], &[(1.0, 0.5), (5.0, 0.75), (10.0, 1.5)]);
+}
+
+impl<'a> Picture<'a> {
+    /// Has a thin line in a series' colour lead from one point to the other.
+    fn assert_perfect(&self, label: &str, ends: [Place; 2]) {
+        let (across, up) = (self.axis(true, false), self.axis(false, false));
+        let (colour, ..) = self.series(label);
+        let is_it = |node: Node<'_, 'a>| {
+            let found = points(node);
+            node.attribute("stroke") == Some(&colour)
+                && found.len() == 2
+                && found
+                    .iter()
+                    .zip(ends)
+                    .all(|(a, (x, y))| (a.0 - across(x)).abs() <= 2.0 && (a.1 - up(y)).abs() <= 2.0)
+        };
+        assert!(self.all("polyline").any(is_it), "a line of {label} to {ends:?}");
     }
-    let below = [
-        "Latency of a packet; 1 worker; 10,000 flows; packets of 64 bytes; batches of 256",
-        "Median throughput; packets of 64 bytes; batches of 256; bars: quartiles of 5 rounds",
-        "Median throughput; packets of 64 bytes; batches of 256; bars: quartiles of 5 rounds",
+}
+
+#[test]
+fn other_benchmarks_are_bars_and_lines() {
+    let acl = |classifier: &str, name: &str, batch: u32, mpps: f64| {
+        let more = json!({ "classifier": classifier, "batch": batch, "rules": 1000, "passes": 1, "build_ms": 1.0, "memory_mb": 1.0 });
+        measurement(&format!("acl {name}.rules"), mpps, &more)
+    };
+    let meter = |workers: u32, mpps: f64| {
+        measurement("meter a.pcap", mpps, &json!({ "workers": workers, "records": 5 }))
+    };
+    let mut rows = vec![
+        acl("hybrid", "fw", 256, 30.0),
+        acl("linear", "fw", 256, 2.0),
+        acl("hybrid", "acl", 256, 40.0),
+        acl("hybrid", "fw", 1024, 36.0),
+        meter(1, 5.0),
+        meter(2, 9.0),
     ];
-    for ((_, plot), below) in plots.iter().zip(below) {
-        assert!(plot.contains(&format!(">{below}</text>")), "{below} in {plot}");
+    for machine in ["one", "two"] {
+        let mut row = json!({
+            "workload": "changes fw.rules", "changes_per_second": 1e5, "changes_per_transaction": 10, "batch": 256,
+            "transaction_us_p50": 10.0, "transaction_us_p99": null, "mpps_quiet": 20.0, "mpps_changing": 15.0, "rules": 1000,
+        });
+        row["machine"] = machine.into();
+        rows.push(row);
     }
+    for (changes, mpps) in [(json!(0), 20.0), (json!(1000), 19.0), (json!(2000), 18.0), (Value::Null, 21.0)] {
+        rows.push(json!({
+            "workload": "changes fw.rules", "changes": changes, "mpps_cpu": mpps, "us_p50": 10.0, "us_p99": 20.0,
+        }));
+    }
+    let plots = drawn(&rows);
+    let bars = |name: &str| Picture::of(&plots[name]).bars();
+    let close = |found: Vec<(String, f64)>, expected: &[(&str, f64)]| {
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for ((label, value), (name, figure)) in found.iter().zip(expected) {
+            assert!(label == name && (value - figure).abs() <= figure * 0.02 + 0.1, "{found:?}");
+        }
+    };
+    close(
+        bars("acl-throughput.svg"),
+        &[
+            ("hybrid, fw, batches of 256", 30.0),
+            ("linear, fw, batches of 256", 2.0),
+            ("hybrid, acl, batches of 256", 40.0),
+            ("hybrid, fw, batches of 1,024", 36.0),
+        ],
+    );
+    assert_has(&plots["acl-throughput.svg"], &["Throughput (Mpps of CPU time)", "30", "2"]);
+    // From the lower to the upper quartile: 24 to 37.5.
+    let picture = Picture::of(&plots["acl-throughput.svg"]);
+    let across = picture.axis(true, false);
+    let whisker = |node: Node<'_, '_>| {
+        let found = points(node);
+        found.len() == 2
+            && (found[0].0 - across(24.0)).abs() <= 2.0
+            && (found[1].0 - across(37.5)).abs() <= 2.0
+            && found[0].1 == found[1].1
+    };
+    assert!(picture.all("polyline").any(whisker), "a spread");
+    let picture = Picture::of(&plots["acl-batch.svg"]);
+    picture.assert_series("hybrid, fw", [true; 2], &[(256.0, 30.0), (1024.0, 36.0)]);
+    picture.assert_series("linear, fw", [true; 2], &[(256.0, 2.0)]);
+    close(bars("meter-throughput.svg"), &[("1 worker", 5.0), ("2 workers", 9.0)]);
+    Picture::of(&plots["meter-workers.svg"]).assert_series("a.pcap", [false; 2], &[(1.0, 5.0), (2.0, 9.0)]);
+    close(bars("changes-rate.svg"), &[("one", 1e5), ("two", 1e5)]);
+    assert_has(&plots["changes-rate.svg"], &["Rule changes (1/s)"]);
+    close(bars("changes-latency.svg"), &[("one, median", 10.0), ("two, median", 10.0)]);
+    close(
+        bars("changes-throughput.svg"),
+        &[
+            ("one, rules stay", 20.0),
+            ("one, rules change", 15.0),
+            ("two, rules stay", 20.0),
+            ("two, rules change", 15.0),
+        ],
+    );
+    let picture = Picture::of(&plots["churn-throughput.svg"]);
+    picture.assert_series("fw", [false; 2], &[(0.0, 20.0), (1000.0, 19.0), (2000.0, 18.0)]);
+    picture.assert_series("tables made anew", [false; 2], &[(0.0, 21.0), (2000.0, 21.0)]);
+    assert_has(&plots["churn-latency.svg"], &["Time of a transaction (µs)", "Changes made"]);
+    assert_eq!(plots.len(), 9, "{:?}", plots.keys());
 }
 
 #[test]
-fn what_the_benchmark_of_chains_prints_is_drawn() {
-    if !python_is_there() {
-        return;
-    }
-    let args = ["bench", "chain", "--flows", "100", "--rounds", "1", "--offered", "0.01,0.02", "--json"];
-    let plots = drawn(&succeed(packetloom().args(args)));
-    assert_eq!(names(&plots), ["latency-offered.svg"]);
-    let plot = &plots[0].1;
-    assert_well_formed(plot);
-    assert_eq!(["line", "marker", "p99"].map(|class| marks(plot, class)), [1, 2, 1]);
-    let below = "Latency of a packet; 1 worker; 100 flows; uniform; packets of 64 bytes; batches of 256";
-    assert!(plot.contains(below) && plot.contains(">counter, limiter, balancer on cpu</text>"), "{plot}");
-}
-
-#[test]
-fn bars_of_chains_are_quartiles_and_perfect_is_a_multiple_of_one() {
-    if !python_is_there() {
-        return;
-    }
-    let rows = [(1, 10.0), (2, 20.0), (4, 30.0)].map(|(workers, mpps)| chain_row(workers, 10, mpps));
-    let plots = drawn(&text(&rows));
-    assert_eq!(names(&plots), ["throughput-workers.svg"]);
-    let plot = &plots[0].1;
-    let [one, two, four] = places(plot)[..] else { panic!("three markers") };
-    let near = |a: f64, b: f64| (a - b).abs() < 0.3;
-    // Both axes begin at 0, the one across a little to the right of the other.
-    assert!(near(four[0] - two[0], 2.0 * (two[0] - one[0])) && four[0] > two[0], "{one:?} {two:?} {four:?}");
-    let of_ten = one[1] - two[1];
-    assert!(near(two[1] - four[1], of_ten) && of_ten > 0.0, "{one:?} {two:?} {four:?}");
-    let [ideal] = &paths(plot, "ideal")[..] else { panic!("one") };
-    assert!([one[0], one[1], four[0]].iter().zip(ideal).all(|(&a, &b)| near(a, b)), "{ideal:?}");
-    assert!(near(ideal[3], one[1] - 3.0 * of_ten), "40 Mpps: {ideal:?}");
-    // M x y h6 M x y h6 M x y V y: the first bar from 8 to 12.5.
-    let [bars] = &paths(plot, "spread")[..] else { panic!("of one line") };
-    assert_eq!(bars.len(), 3 * 9, "{bars:?}");
-    assert!(near(bars[1], one[1] + 0.2 * of_ten) && near(bars[4], one[1] - 0.25 * of_ten), "{bars:?}");
-    assert!(plot.contains(": 1, 10 (8 to 12.5)</title>") && plot.contains(": 4, 30 (24 to 37.5)</title>"));
-
-    let without_one = drawn(&text(&rows[1..]));
-    assert_eq!((marks(&without_one[0].1, "line"), marks(&without_one[0].1, "ideal")), (1, 0));
-    assert!(!without_one[0].1.contains("perfect scaling"));
-}
-
-#[test]
-fn latency_has_a_logarithmic_axis_where_it_differs_by_much() {
-    if !python_is_there() {
-        return;
-    }
-    for (highest, is_log) in [(8.0, false), (5000.0, true)] {
-        let rows = [(2.0, 1.0, 3.0), (4.0, 2.0, 4.0), (6.0, 4.0, highest)]
-            .map(|(at, p50, p99)| offered_row(at, p50, p99));
-        let plots = drawn(&text(&rows));
-        assert_eq!(names(&plots), ["latency-offered.svg"]);
-        let [a, b, c] = places(&plots[0].1)[..] else { panic!("three markers") };
-        assert!((c[0] - b[0] - (b[0] - a[0])).abs() < 0.3 && b[0] > a[0], "{a:?} {b:?} {c:?}");
-        // 1 to 2 to 4: equal steps, or the second twice the first.
-        let ratio = (b[1] - c[1]) / (a[1] - b[1]);
-        assert!((ratio - if is_log { 1.0 } else { 2.0 }).abs() < 0.05, "{ratio}");
-        // The dashed line is of the 99th percentile: 4 of the second load is where the median of the third is.
-        let p99 = &paths(&plots[0].1, "p99")[0];
-        assert!(p99.len() == 6 && (p99[3] - c[1]).abs() < 0.3, "{p99:?} {c:?}");
-    }
-}
-
-#[test]
-fn what_differs_between_chains_makes_lines() {
-    if !python_is_there() {
-        return;
-    }
+fn what_differs_makes_lines_and_what_was_measured_twice_is_a_median() {
     for (name, values, labels) in [
-        ("workload", json!(["chain a.toml", "chain b.toml"]), ["a", "b"]),
-        ("distribution", json!(["uniform", "zipf"]), ["uniform", "zipf"]),
-        ("batch", json!([32, 1024]), ["batches of 32", "batches of 1 Ki"]),
-        ("packet_size", json!([64, 1518]), ["packets of 64 bytes", "packets of 1,518 bytes"]),
-        ("new_flows", json!([1000, 200_000]), ["1,000 new flows a second", "200,000 new flows a second"]),
-        ("flood", json!([null, 500]), ["fw &lt;1&gt;, balancer", "under a flood"]),
-        ("on", json!(["cuda:0", "cuda:1"]), ["cuda:0", "cuda:1"]),
-        ("transport", json!(["records", "in-place"]), ["records", "in-place"]),
+        ("transport", json!(["keys", "in-place"]), ["keys", "in-place"]),
+        ("device", json!(["GPU", "host"]), ["GPU", "host"]),
+        ("offered_mpps", json!([null, 12.5]), ["masks", "12.5 Mpps offered"]),
+        ("specialised", json!([true, false]), ["compiled for the rules", "for any rules"]),
+        ("workload", json!(["device fw.rules", "device ipc.rules"]), ["fw", "ipc"]),
+        ("machine", json!(["a", "b"]), ["a", "b"]),
+        ("commit", json!(["1c", "2d"]), ["commit 1c", "commit 2d"]),
     ] {
         let mut rows = Vec::new();
-        for value in values.as_array().expect("two") {
-            for (workers, flows) in [(1, 10), (2, 10), (1, 20), (2, 20)] {
-                let mut row = chain_row(workers, flows, 10.0);
+        for (number, value) in values.as_array().expect("two").iter().enumerate() {
+            for mut row in over_batches().into_iter().take(4) {
                 row[name] = value.clone();
+                row["mpps"] = (row["mpps"].as_f64().expect("a number") * (1.0 + number as f64)).into();
                 rows.push(row);
             }
         }
-        // Once over workers alone, once over flows alone.
-        for step in [1, 2] {
-            let rows: Vec<_> =
-                rows.chunks(4).flat_map(|four| [four[0].clone(), four[step].clone()]).collect();
-            let plots = drawn(&text(&rows));
-            assert_eq!(
-                names(&plots),
-                [["throughput-workers.svg", "throughput-flows.svg"][step - 1]],
-                "{name}"
-            );
-            let plot = &plots[0].1;
-            assert_eq!((marks(plot, "line"), marks(plot, "marker")), (2, 4), "{name}");
-            assert!(
-                labels.iter().all(|label| plot.contains(&format!(">{label}</text>"))),
-                "{name} in {plot}"
-            );
+        let plots = drawn(&rows);
+        let picture = Picture::of(&plots["throughput-batch.svg"]);
+        for (times, label) in [1.0, 2.0].into_iter().zip(labels) {
+            let expected =
+                BATCHES.map(f64::from).into_iter().zip([4.0, 50.0, 300.0, 2500.0].map(|mpps| mpps * times));
+            picture.assert_series(label, [true; 2], &expected.collect::<Vec<_>>());
         }
     }
-    // How many packets of a flood were sent is another number each time.
-    let mut rows = [chain_row(1, 10, 10.0), chain_row(2, 10, 20.0)];
-    for (row, sent) in rows.iter_mut().zip([500, 700]) {
-        row["flood"] = sent.into();
-    }
-    assert_eq!(marks(&drawn(&text(&rows))[0].1, "line"), 1);
-}
-
-#[test]
-fn a_chain_on_a_device_has_no_workers() {
-    if !python_is_there() {
-        return;
-    }
-    let mut rows = chains();
-    for (on, flows, mpps) in
-        [("cuda:0", 10_000, 3000.0), ("cuda:0", 2_000_000, 2000.0), ("cuda:1", 10_000, 2500.0)]
-    {
-        let mut row = chain_row(1, flows, mpps);
-        row.as_object_mut().expect("an object").remove("workers");
-        row["device"] = "device".into();
-        row["on"] = on.into();
-        rows.push(row);
-    }
-    let plots = drawn(&text(&rows));
-    assert_eq!(names(&plots), CHAIN_PLOTS);
-    // The second device is a point over flows, and nothing over workers.
-    assert_eq!((marks(&plots[1].1, "line"), marks(&plots[1].1, "marker")), (5, 12));
-    assert_eq!((marks(&plots[2].1, "line"), marks(&plots[2].1, "marker")), (2, 8));
-    // A hundred times as fast: both axes are logarithmic.
-    let said = |word: &str| plots[1].1.contains(&format!(">{word}</text>"));
-    assert!(
-        ["cuda:0", "cuda:1", "1 worker, cpu", "Throughput (Gpps)", "0.1", "1"].into_iter().all(said),
-        "{}",
-        plots[1].1
+    let again =
+        [40.0, 10.0, 20.0].map(|mpps| [64, 128].map(|batch| device_row("masks", batch, mpps, 10))).concat();
+    let plots = drawn(&again);
+    let picture = Picture::of(&plots["throughput-batch.svg"]);
+    picture.assert_series("masks", [true, false], &[(64.0, 20.0), (128.0, 20.0)]);
+    picture.assert_spread("masks", [true, false], 64.0, 9.0, 44.0);
+    // Workloads of any names are one, if they are to be.
+    let mut rows = [10, 1000].map(|rules| device_row("masks", 64, 5.0, rules));
+    rows[1]["workload"] = "device other.rules".into();
+    let folder = folder(&text(&rows));
+    assert_eq!(run(plot(folder.path()).arg("rows")).status.code(), Some(1));
+    succeed(plot(folder.path()).args(["rows", "--workload", "both"]));
+    let plots = files(&folder.path().join("plots"));
+    Picture::of(&plots["throughput-rules.svg"]).assert_series(
+        "masks",
+        [true, false],
+        &[(10.0, 5.0), (1000.0, 5.0)],
     );
-    assert!(!plots[2].1.contains("cuda"), "{}", plots[2].1);
 }
 
 #[test]
-fn rows_of_both_benchmarks_are_drawn_side_by_side() {
-    if !python_is_there() {
-        return;
-    }
-    let (device, chain) = ([over_batches(), over_rules()].concat(), chains());
-    // In turns.
-    let mut mixed = Vec::new();
-    for at in 0..device.len().max(chain.len()) {
-        mixed.extend(device.get(at).cloned());
-        mixed.extend(chain.get(at).cloned());
-    }
-    let plots = drawn(&text(&mixed));
-    let mut expected = [&PLOTS[..], &CHAIN_PLOTS].concat();
-    expected.sort_unstable();
-    assert_eq!(names(&plots), expected);
-    let (of_chain, of_device): (Vec<_>, Vec<_>) =
-        plots.into_iter().partition(|(name, _)| CHAIN_PLOTS.contains(&name.as_str()));
-    assert!(of_device == drawn(&text(&device)));
-    // Colours and markers go on where those of devices ended.
-    for ((name, plot), (_, alone)) in of_chain.iter().zip(drawn(&text(&chain))) {
-        assert_well_formed(plot);
-        for class in ["line", "marker", "spread", "ideal", "p99"] {
-            assert_eq!(marks(plot, class), marks(&alone, class), "{class} of {name}");
-        }
-        assert_eq!(places(plot), places(&alone), "{name}");
-    }
-}
-
-#[test]
-fn plots_without_a_line_are_named() {
-    if !python_is_there() {
-        return;
-    }
-    let unmeasured = [1.0, 2.0].map(|offered| {
-        let mut row = offered_row(offered, 1.0, 1.0);
-        row["latency_us_p50"] = Value::Null;
-        row
-    });
-    let workers = [chain_row(1, 10, 1.0), chain_row(2, 10, 2.0)];
-    let flows = "plots/throughput-flows.svg: not written; no line has two numbers of flows";
-    let offered = "plots/latency-offered.svg: not written; no line has two offered loads with latencies";
-    let rules = "plots/throughput-rules.svg: not written; no line has two numbers of rules";
-    for (rows, expected) in [
-        ([&workers[..], &unmeasured].concat(), vec![flows, offered]),
-        ([&workers[..], &over_batches()].concat(), vec![rules, flows, offered]),
-        (over_batches(), vec![rules]),
-    ] {
-        let folder = folder(&text(&rows));
-        let output = run(plot(folder.path()).arg("rows"));
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let expected: Vec<_> = expected.iter().map(|line| format!("plot.py: {line}")).collect();
-        assert_eq!(stderr(&output).lines().collect::<Vec<_>>(), expected);
-    }
-    let chain = "expected several numbers of workers or of flows, or several offered loads, of one chain";
-    let device = "expected several batch sizes or several numbers of rules of one algorithm";
-    for (rows, expected) in [
-        (vec![workers[0].clone()], chain.to_owned()),
-        (
-            vec![workers[0].clone(), over_batches()[0].clone()],
-            format!("{device}, or {}", &chain["expected ".len()..]),
-        ),
-        (vec![over_batches()[0].clone()], device.to_owned()),
-    ] {
-        let output = run(plot(folder(&text(&rows)).path()).arg("rows"));
-        assert_eq!(output.status.code(), Some(2));
-        assert_eq!(stderr(&output).trim_end(), format!("plot.py: rows: no plottable rows; {expected}"));
-    }
-}
-
-#[test]
-fn the_same_rows_give_the_same_bytes() {
-    if !python_is_there() {
-        return;
-    }
-    let (batches, rules) = (text(&over_batches()), text(&[over_rules(), chains()].concat()));
-    let expected = drawn(&format!("{batches}\n\n{rules}"));
-    let folder = folder(&batches);
-    fs::write(folder.path().join("more"), rules).expect("written");
-    for (seed, out) in [("1", "first"), ("2", "second")] {
-        // Two files, one of them standard input.
-        let mut command = plot(folder.path());
-        command.stdin(fs::File::open(folder.path().join("rows")).expect("a file"));
-        succeed(command.env("PYTHONHASHSEED", seed).args(["--out", out, "-", "more"]));
-        assert!(plots(&folder.path().join(out)) == expected, "{out}");
-    }
-}
-
-#[test]
-fn rows_with_few_fields_are_drawn() {
-    if !python_is_there() {
-        return;
-    }
-    let rows =
-        "{\"algorithm\":\"a\",\"batch\":1,\"mpps\":0}\n{\"algorithm\":\"a\",\"batch\":3,\"mpps\":0.5}\n";
-    let plots = drawn(rows);
-    assert_eq!(names(&plots), ["throughput-batch.svg"]);
-    let plot = &plots[0].1;
-    assert_well_formed(plot);
-    assert_eq!(["line", "marker", "core", "spread"].map(|class| marks(plot, class)), [1, 2, 0, 0]);
-
-    let few =
-        |workers: u32| json!({"workload": "chain ", "workers": workers, "flows": 1, "batch": 1, "mpps": 0});
-    let plots = drawn(&text(&[few(1), few(300)]));
-    assert_eq!(names(&plots), ["throughput-workers.svg"]);
-    let plot = &plots[0].1;
-    assert_well_formed(plot);
-    assert_eq!(["line", "marker", "ideal", "spread"].map(|class| marks(plot, class)), [1, 2, 1, 0]);
-    assert!(plot.contains(">packetloom bench chain</text>"), "{plot}");
+fn what_a_benchmark_prints_is_drawn() {
+    let args = ["bench", "chain", "--flows", "100", "--rounds", "1", "--offered", "0.01,0.02", "--json"];
+    let lines = succeed(packetloom().args(args));
+    let folder = tempfile::tempdir().expect("a folder");
+    // From standard input.
+    let mut child =
+        plot(folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("started");
+    child.stdin.take().expect("a pipe").write_all(lines.as_bytes()).expect("written");
+    assert!(child.wait().expect("an end").success());
+    let plots = files(&folder.path().join("plots"));
+    let figure = |line: &str, name: &str| serde_json::from_str::<Value>(line).expect("JSON")[name].as_f64();
+    let expected: Vec<_> = lines
+        .lines()
+        .map(|line| {
+            (figure(line, "offered_mpps").expect("a load"), figure(line, "latency_us_p50").expect("a time"))
+        })
+        .collect();
+    let picture = Picture::of(&plots["latency-offered.svg"]);
+    let (_, _, places) = picture.series("counter, limiter, balancer");
+    let across = picture.axis(true, false);
+    assert_eq!((plots.len(), places.len(), expected.len()), (1, 2, 2));
+    assert!(
+        places.iter().zip(&expected).all(|(place, (x, _))| (place.0 - across(*x)).abs() <= 2.0),
+        "{places:?}"
+    );
 }
 
 #[test]
 fn bad_input_is_named_with_its_line() {
-    if !python_is_there() {
-        return;
-    }
     let good = over_batches()[0].to_string();
     let with = |name: &str, value: Value| {
         let mut row = over_batches()[0].clone();
         row[name] = value;
         row.to_string()
     };
-    let of_chain = |name: &str, value: Value| {
-        let mut row = offered_row(5.0, 1.0, 2.0);
-        row[name] = value;
+    let without = |name: &str| {
+        let mut row = over_batches()[0].clone();
+        row.as_object_mut().expect("an object").remove(name);
         row.to_string()
     };
     let deep = "[".repeat(100_000);
+    let long = " ".repeat(1 << 21);
     for (line, why) in [
-        ("nonsense", "not JSON"),
+        ("nonsense", "not JSON; expected a line of \"packetloom bench "),
         ("{\"batch\": NaN}", "not JSON"),
-        (deep.as_str(), "not JSON"),
-        ("[1]", "expected a JSON object"),
-        ("{}", "no \"algorithm\""),
-        (&with("mpps", Value::Null), "no \"mpps\""),
-        (&with("batch", json!(0)), "\"batch\": expected more than 0"),
-        (&with("mpps", json!(-1)), "\"mpps\": expected a number"),
-        (&with("mpps", json!(true)), "\"mpps\": expected a number"),
-        (&with("core_mpps", json!("20")), "\"core_mpps\": expected a number"),
-        (&with("rules", json!(1e300)), "\"rules\": expected a number"),
-        (&with("device", json!(7)), "\"device\": expected text"),
+        (&*deep, "not JSON"),
+        (&*long, "a line of more than 1048576 bytes"),
+        ("[1]", "not a JSON object"),
+        ("{}", "no \"workload\""),
+        (&with("workload", json!(7)), "no \"workload\""),
+        (&with("workload", json!("sort fw")), "\"workload\": no benchmark \"sort\" is known"),
+        (&without("mpps"), "no \"mpps\"; expected a line of \"packetloom bench device --json\""),
+        (&without("algorithm"), "no \"algorithm\""),
+        (&with("mpps", Value::Null), "\"mpps\": expected a number"),
+        (&with("mpps", json!(-1)), "\"mpps\" is -1; expected 0, or from 1e-9 to 1e15"),
+        (&with("mpps", json!(1e300)), "\"mpps\" is 1e+300"),
+        (&with("batch", json!(0.5)), "\"batch\": expected a whole number"),
         (&with("specialised", json!(1)), "\"specialised\": expected true or false"),
+        (&with("device", json!([])), "\"device\": expected text"),
         (
-            &of_chain("workload", json!("acl fw")),
-            "no \"algorithm\"; expected a line of \"packetloom bench device --json\" or \"packetloom bench chain --json\"",
+            &chain_row(2, 10, 1.0).to_string().replace("\"workers\":2", "\"workers\":\"2\""),
+            "\"workers\": expected a whole",
         ),
-        (&of_chain("workload", json!(7)), "no \"algorithm\""),
-        (
-            &of_chain("workers", Value::Null),
-            "no \"workers\"; expected a line of \"packetloom bench chain --json\"",
-        ),
-        (&of_chain("flows", Value::Null), "no \"flows\""),
-        (&of_chain("mpps", Value::Null), "no \"mpps\""),
-        (&of_chain("batch", Value::Null), "no \"batch\""),
-        (&of_chain("workers", json!(0)), "\"workers\": expected more than 0"),
-        (&of_chain("workers", json!([2])), "\"workers\": expected a number"),
-        (&of_chain("flows", json!(0)), "\"flows\": expected more than 0"),
-        (&of_chain("flows", json!("10")), "\"flows\": expected a number"),
-        (&of_chain("p25", json!(0)), "\"p25\": expected more than 0"),
-        (&of_chain("p75", json!(-1)), "\"p75\": expected a number"),
-        (&of_chain("flood", json!(true)), "\"flood\": expected a number"),
-        (&of_chain("offered_mpps", json!(0)), "\"offered_mpps\": expected more than 0"),
-        (&of_chain("offered_mpps", json!(1e300)), "\"offered_mpps\": expected a number"),
-        (&of_chain("latency_us_p99", json!({})), "\"latency_us_p99\": expected a number"),
-        (&of_chain("distribution", json!(1)), "\"distribution\": expected text"),
-        (&of_chain("on", json!(1)), "\"on\": expected text"),
     ] {
         let folder = folder(&format!("{good}\n\n{line}\n"));
         let output = run(plot(folder.path()).arg("rows"));
         let said = stderr(&output);
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
-        assert!(said.starts_with(&format!("plot.py: rows:3: {why}")) && said.lines().count() == 1, "{said}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{said}");
+        assert!(
+            said.starts_with(&format!("packetloom: rows:3: {why}")) && said.lines().count() == 1,
+            "{why}: {said}"
+        );
         assert!(!folder.path().join("plots").exists(), "nothing is written");
     }
-    for (lines, why) in
-        [("", "rows: no rows"), (good.as_str(), "rows: no plottable rows; expected several batch sizes")]
-    {
-        let output = run(plot(folder(lines).path()).arg("rows"));
-        assert_eq!(output.status.code(), Some(2));
-        assert!(stderr(&output).contains(why), "{}", stderr(&output));
-    }
-    let folder = folder(&good);
-    fs::write(folder.path().join("bytes"), b"\n\xff\n").expect("written");
-    for (file, why) in
-        [("bytes", "bytes:2: not UTF-8"), ("absent", "absent: No such file"), (".", ".: Is a directory")]
-    {
-        let output = run(plot(folder.path()).arg(file));
-        assert_eq!(output.status.code(), Some(2));
-        assert!(stderr(&output).starts_with(&format!("plot.py: {why}")), "{}", stderr(&output));
-    }
+    let say = |lines: &[u8]| {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("rows"), lines).expect("written");
+        let output = run(plot(folder.path()).arg("rows"));
+        assert_eq!(output.status.code(), Some(1));
+        assert!(!folder.path().join("plots").exists(), "nothing is written");
+        stderr(&output)
+    };
+    assert!(say(b"\n\xff\n").contains("rows:2: not UTF-8"));
+    assert!(say(b"").contains("no rows; expected JSON lines of \"packetloom bench\""));
+    // One point is no line.
+    assert!(
+        say(good.as_bytes())
+            .contains("nothing to draw: throughput-batch.svg: not written; no line has two batch sizes; ")
+    );
+    let output = run(plot(Path::new("/")).arg("/absent"));
+    assert!(stderr(&output).starts_with("packetloom: /absent: "), "{}", stderr(&output));
 }
 
 #[test]
-fn help_has_an_example() {
-    if !python_is_there() {
-        return;
-    }
-    let help = succeed(plot(&root()).arg("--help"));
-    assert!(PLOTS.iter().chain(&CHAIN_PLOTS).all(|name| help.contains(name)), "{help}");
-    assert!(
-        help.contains("packetloom bench device --rules") && help.contains("packetloom bench chain --workers")
+fn many_rows_are_drawn_or_refused() {
+    // 50,000 measurements of each of two batch sizes.
+    let row = |batch, at: u32| device_row("masks", batch, 10.0 + f64::from(at % 100), 10);
+    let rows: Vec<_> = (0..50_000).flat_map(|at| [row(64, at), row(1024, at)]).collect();
+    let plots = drawn(&rows);
+    Picture::of(&plots["throughput-batch.svg"]).assert_series(
+        "masks",
+        [true, false],
+        &[(64.0, 59.5), (1024.0, 59.5)],
     );
+    // More lines than can be told apart.
+    let mut rows: Vec<_> = (0..1000).flat_map(|_| [row(64, 0), row(1024, 0)]).collect();
+    for (number, pair) in rows.chunks_mut(2).enumerate() {
+        pair.iter_mut().for_each(|row| row["machine"] = format!("machine {number}").into());
+    }
+    let folder = folder(&text(&rows));
+    let output = run(plot(folder.path()).arg("rows"));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("1000 lines; expected 42 at most"), "{}", stderr(&output));
+    // 42 can.
+    let plots = drawn(&rows[..84]);
+    let picture = Picture::of(&plots["throughput-batch.svg"]);
+    for number in 0..42 {
+        picture.assert_series(&format!("machine {number}"), [true, false], &[(64.0, 10.0), (1024.0, 10.0)]);
+    }
+    // What XML cannot hold, and zeros.
+    let mut rows = over_batches();
+    for row in &mut rows {
+        row["machine"] = "a\u{1}b\nc".into();
+        row["latency_us_p50"] = 0.into();
+    }
+    let folder = self::folder(&text(&rows));
+    let output = run(plot(folder.path()).arg("rows"));
+    assert!(output.status.success());
+    let said = stderr(&output);
+    assert!(
+        said.contains(
+            "packetloom: latency-batch-log.svg: without points of 0, since an axis is logarithmic\n"
+        ),
+        "{said}"
+    );
+    assert_has(&files(&folder.path().join("plots"))["throughput-batch.svg"], &["a\u{fffd}b\u{fffd}c"]);
+}
+
+#[test]
+fn files_are_written_whole_or_not_at_all() {
+    let lines = text(&over_batches());
+    let folder = folder(&lines);
+    let at = |name: &str| folder.path().join(name);
+    // Files of these names are replaced, others stay.
+    fs::create_dir(at("plots")).expect("a folder");
+    fs::write(at("plots/throughput-batch.svg"), "old").expect("written");
+    fs::write(at("plots/mine.svg"), "mine").expect("written");
+    succeed(plot(folder.path()).arg("rows"));
+    let first = files(&at("plots"));
+    assert_eq!((first.len(), &*first["mine.svg"]), (4, "mine"));
+    assert!(first["throughput-batch.svg"].starts_with("<svg "));
+    // The same rows give the same bytes; several files are as one.
+    fs::write(
+        at("half"),
+        &lines[..lines.len() / 2][..lines[..lines.len() / 2].rfind('\n').expect("lines") + 1],
+    )
+    .expect("written");
+    fs::write(at("rest"), &lines[fs::read(at("half")).expect("a file").len()..]).expect("written");
+    succeed(plot(folder.path()).args(["half", "rest", "-o", "again"]));
+    assert!(
+        first
+            .iter()
+            .filter(|(name, _)| *name != "mine.svg")
+            .all(|(name, svg)| files(&at("again"))[name] == *svg)
+    );
+    // One that cannot be replaced: none is.
+    fs::write(at("again/latency-batch.svg"), "old").expect("written");
+    fs::remove_file(at("again/throughput-batch.svg")).expect("removed");
+    fs::remove_file(at("again/latency-batch-log.svg")).expect("removed");
+    fs::create_dir(at("again/latency-batch-log.svg")).expect("a folder");
+    let output = run(plot(folder.path()).args(["rows", "-o", "again"]));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("again/latency-batch-log.svg: "), "{}", stderr(&output));
+    assert_eq!(fs::read_to_string(at("again/latency-batch.svg")).expect("a file"), "old");
+    assert_eq!(fs::read_dir(at("again")).expect("a folder").count(), 2, "no parts are left");
+    // A file where the folder is to be, and an input that would be lost.
+    for (args, code, why) in [
+        (["rows", "-o", "rows"], 1, "packetloom: rows: "),
+        (["rows", "-o", "rows/below"], 1, "packetloom: rows/below: "),
+        (
+            ["plots/throughput-batch.svg", "-o", "plots"],
+            1,
+            "packetloom: plots/throughput-batch.svg:1: not JSON",
+        ),
+    ] {
+        let output = run(plot(folder.path()).args(args));
+        assert_eq!(output.status.code(), Some(code));
+        assert!(stderr(&output).contains(why), "{}", stderr(&output));
+    }
+    fs::write(at("plots/throughput-batch.svg"), &lines).expect("written");
+    let output = run(plot(folder.path()).args(["plots/throughput-batch.svg", "-o", "plots"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("which would be lost"), "{}", stderr(&output));
+    assert_eq!(fs::read_to_string(at("plots/throughput-batch.svg")).expect("a file"), lines);
+}
+
+#[test]
+fn help_names_all_plots_with_an_example() {
+    let help = succeed(packetloom().args(["plot", "--help"]));
+    assert!(help.contains("packetloom plot workers.jsonl offered.jsonl -o plots"), "{help}");
+    let page = succeed(packetloom().args(["man", "plot"]));
+    for name in [
+        "throughput-rules.svg",
+        "latency-offered.svg",
+        "acl-rules.svg",
+        "meter-workers.svg",
+        "churn-latency.svg",
+    ] {
+        assert!(help.contains(name) && page.contains(&name.replace('-', "\\-")), "{name}");
+    }
+    assert!(succeed(packetloom().args(["completions", "bash"])).contains("packetloom__subcmd__plot"));
 }

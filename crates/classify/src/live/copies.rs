@@ -1,12 +1,12 @@
-//! Two copies of the tables: one that is read, one that is written, in turns.
+//! Two copies of the tables, and what is written to them.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLockReadGuard};
 
 use packetloom_packet::{MatchKey4, MatchKey6};
 
 use super::order::NO_RANK;
+use super::pair::Pair;
 use crate::Action;
 use crate::hybrid::mutable::{Edit, Index};
 
@@ -86,48 +86,29 @@ impl Tables {
     }
 }
 
-/// Both copies. Readers hold a lock on the one that is active, which nobody waits for: the writer locks the other one.
+/// Both copies.
 #[derive(Debug)]
-pub(super) struct Copies {
-    copies: [RwLock<Tables>; 2],
-    active: AtomicUsize,
-}
+pub(super) struct Copies(Pair<Tables>);
 
 impl Copies {
     pub(super) fn new(copies: [Tables; 2]) -> Self {
-        Self { copies: copies.map(RwLock::new), active: AtomicUsize::new(0) }
+        Self(Pair::new(copies))
     }
 
     /// Writes to the copy that is not active what it lacks, `late`, and what is new, and makes it the active one. Waits for
     /// readers that still have it. What is new is late for the other copy then.
     pub(super) fn publish(&self, late: &mut Edits, new: &mut Edits) {
-        let idle = 1 - self.active.load(Ordering::Relaxed);
-        {
-            let mut tables = self.copies[idle].write().unwrap_or_else(PoisonError::into_inner);
+        self.0.write(|tables| {
             tables.apply(late);
             tables.apply(new);
-        }
-        self.active.store(idle, Ordering::Release);
+        });
         late.clear();
         std::mem::swap(late, new);
     }
 
     /// Bytes held by both.
     pub(super) fn memory(&self) -> usize {
-        let tables =
-            self.copies.each_ref().map(|copy| copy.read().unwrap_or_else(PoisonError::into_inner).memory());
-        tables.into_iter().sum()
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Tables> {
-        loop {
-            let active = self.active.load(Ordering::Acquire);
-            // The writer holds it only after another one became active.
-            if let Ok(tables) = self.copies[active].try_read() {
-                return tables;
-            }
-            std::hint::spin_loop();
-        }
+        self.0.each(Tables::memory).into_iter().sum()
     }
 }
 
@@ -145,7 +126,7 @@ impl Reader {
     /// The rules as they are now, for a batch: as long as the view is held it stays the same. The writer can go on for one
     /// [publication](super::Writer::publish) meanwhile, and then waits for it to be dropped.
     pub fn view(&self) -> View<'_> {
-        View { tables: self.copies.read() }
+        View { tables: self.copies.0.read() }
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod example;
 pub(crate) mod files;
 pub(crate) mod generate;
 pub(crate) mod meter;
+pub(crate) mod plot;
 pub(crate) mod run;
 pub(crate) mod state;
 mod statistics;
