@@ -389,7 +389,7 @@ impl Shared {
             let Some(piece) = queue.pieces.front().cloned() else {
                 drop(queue);
                 let ended = files.end();
-                self.note(self.lock(), &mut files, ended.err());
+                drop(self.note(self.lock(), &mut files, ended.err()));
                 return;
             };
             drop(queue);
