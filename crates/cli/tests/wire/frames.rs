@@ -221,7 +221,7 @@ fn a_monitor_sends_nothing() {
         let files = [("chain.toml", ACL), ("rules", RULES)];
         let arguments = format!("run chain.toml -i pa -w passed.pcap --workers {workers}");
         let mut product = Product::start(&net.product, &files, &arguments);
-        assert_eq!(link.send(&mut product, &frames), Vec::<Vec<u8>>::new());
+        assert_eq!(link.send_of(&mut product, &frames, 0), Vec::<Vec<u8>>::new());
         let done = product.stop();
         let interface = interfaces(&done.summary).next().expect("one");
         assert_eq!(count(interface, "/received"), 1_000);
@@ -231,7 +231,7 @@ fn a_monitor_sends_nothing() {
         assert_eq!(crate::support::frames(&done.passed).len(), 500);
     }
     let mut product = Product::start(&net.product, &[], "meter -i pa -o flows.jsonl");
-    assert_eq!(link.send(&mut product, &frames), Vec::<Vec<u8>>::new());
+    assert_eq!(link.send_of(&mut product, &frames, 0), Vec::<Vec<u8>>::new());
     let done = product.stop();
     assert_eq!((done.records.len(), packets_of(&done.records)), (2, 1_000));
     let mut back = Vec::new();

@@ -102,6 +102,16 @@ impl Link {
 
     /// Sends frames from the client; those that come out at the server. However slow the product is, it has room for those under way.
     pub(crate) fn send(&mut self, product: &mut Product, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        self.send_of(product, frames, frames.len())
+    }
+
+    /// The same where of those that pass only so many can come out.
+    pub(crate) fn send_of(
+        &mut self,
+        product: &mut Product,
+        frames: &[Vec<u8>],
+        come: usize,
+    ) -> Vec<Vec<u8>> {
         let (mut received, passed_before) = product.progress();
         let (mut came, mut passed) = (Vec::new(), passed_before);
         for window in frames.chunks(WINDOW) {
@@ -115,7 +125,7 @@ impl Link {
         }
         // What was sent comes at once, but for a busy machine; what is not sent, or twice, is seen as well.
         let begin = Instant::now();
-        while came.len() < (passed - passed_before) as usize && begin.elapsed() < SENT {
+        while came.len() < come.min((passed - passed_before) as usize) && begin.elapsed() < SENT {
             wait(&[&self.server.port], &[], Some(Duration::from_millis(20))).expect("waited");
             self.server.take(&mut came);
         }

@@ -56,14 +56,14 @@ fn frames_that_cannot_leave_are_counted_by_reason() {
     // The other end is down: the system says that there is no room.
     net.server.ip("link set s0 down").expect("down");
     product.wait_for("pb: no carrier");
-    assert_eq!(link.send(&mut product, &numbered(70, 100)), none);
+    assert_eq!(link.send_of(&mut product, &numbered(70, 100), 0), none);
     net.server.ip("link set s0 up").expect("up");
     product.wait_for("pb: the link is up");
     assert_eq!(link.send(&mut product, &numbered(5, 100)), numbered(5, 100), "it goes on");
     product.forget();
     net.product.ip("link set pb down").expect("down");
     product.wait_for("pb: switched off");
-    assert_eq!(link.send(&mut product, &numbered(80, 100)), none);
+    assert_eq!(link.send_of(&mut product, &numbered(80, 100), 0), none);
     net.product.ip("link set pb up").expect("up");
     product.wait_for("pb: the link is up");
     assert_eq!(link.send(&mut product, &numbered(5, 100)), numbered(5, 100), "it goes on");
@@ -71,10 +71,10 @@ fn frames_that_cannot_leave_are_counted_by_reason() {
     net.product.ip("link set pb mtu 1500").expect("set");
     let [short, long] = [100, 3_000].map(|payload| numbered(9, payload));
     let mixed: Vec<_> = short.iter().zip(&long).flat_map(|(short, long)| [long, short]).cloned().collect();
-    assert_eq!(link.send(&mut product, &mixed), short);
+    assert_eq!(link.send_of(&mut product, &mixed, short.len()), short);
     net.product.ip("link del pb").expect("removed");
     product.wait_for("pb: removed");
-    assert_eq!(link.send(&mut product, &numbered(90, 100)), none);
+    assert_eq!(link.send_of(&mut product, &numbered(90, 100), 0), none);
     let done = product.stop();
     let exit = interfaces(&done.summary).nth(1).expect("two");
     for (reason, expected) in
