@@ -209,11 +209,14 @@ impl Source for Fork {
     }
 }
 
+/// A frame, and the interface by which it leaves.
+type Left = (u16, Vec<u8>);
+
 /// Has room for so many frames of a batch.
 #[derive(Debug)]
 struct Room {
     frames: usize,
-    taken: Arc<Mutex<Vec<(u16, Vec<u8>)>>>,
+    taken: Arc<Mutex<Vec<Left>>>,
     counts: [EgressCounts; 2],
 }
 
