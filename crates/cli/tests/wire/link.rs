@@ -106,12 +106,7 @@ impl Link {
     }
 
     /// The same where of those that pass only so many can come out.
-    pub(crate) fn send_of(
-        &mut self,
-        product: &mut Product,
-        frames: &[Vec<u8>],
-        come: usize,
-    ) -> Vec<Vec<u8>> {
+    pub(crate) fn send_of(&mut self, product: &mut Product, frames: &[Vec<u8>], come: usize) -> Vec<Vec<u8>> {
         let (mut received, passed_before) = product.progress();
         let (mut came, mut passed) = (Vec::new(), passed_before);
         for window in frames.chunks(WINDOW) {
