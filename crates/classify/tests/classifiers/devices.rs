@@ -407,7 +407,7 @@ fn large_generated_ipv6_sets_agree_on_accelerators() {
 }
 
 fn generated_sets_on_the_host(ipv6: bool) {
-    generated_sets(ipv6, 1_000, 2_000, |rules, keys| {
+    generated_sets(ipv6, 1_000, 800, |rules, keys| {
         host().iter().for_each(|device| agree(device, &rules, keys, BOTH));
     });
 }
