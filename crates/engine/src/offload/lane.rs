@@ -1,4 +1,4 @@
-//! A batch on its dispatch: the first bytes of its frames in memory that the device reads, answers in memory that it writes.
+//! A batch on its way to a device and back: the first bytes of its frames in memory that the device reads, answers in memory that it writes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -178,7 +178,7 @@ impl Lane {
         true
     }
 
-    /// Sends the frames on their dispatch, by launches where they cannot go as is wanted.
+    /// Sends the frames to the device, by a launch if they cannot be dispatched as asked.
     ///
     /// # Errors
     /// Where the device fails.

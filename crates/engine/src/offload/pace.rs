@@ -12,7 +12,7 @@ const WEIGHT: f64 = 0.125;
 /// Batches of each kind to be measured before they are compared.
 const TRIALS: u32 = 8;
 
-/// The size of batches: as large as they become while others are on their dispatch, as long as none takes longer than it may.
+/// The size of batches: as large as they become while others are on their way, as long as none takes longer than it may.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchSizer {
     size: usize,
@@ -244,7 +244,7 @@ mod tests {
         let [[small_launches, small_resident], [large_launches, large_resident]] = chosen;
         assert!(small_resident > 2_900 && large_launches > 2_900, "{chosen:?}");
         assert!(small_launches >= TRIALS && large_resident >= TRIALS, "{chosen:?}");
-        // A dispatch that becomes faster is found.
+        // The choice changes when the other one becomes faster.
         let mut later = 0;
         for _ in 0..200_000 {
             let dispatch = dispatches.choose(64);

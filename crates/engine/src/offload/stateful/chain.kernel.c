@@ -21,7 +21,7 @@
  *   each run of functions, whether it is the first one that sees packets of its definition, words of an entry, the functions' bits;
  *   STAGE_<number>(F): an F(name, bit, word, words, parameters, totals, more, list, flow_group, summary) for each function: its bit and words in the
  *   entry (of one that keeps nothing there the bit of one before it), where its parameters and counters are, which list is its own or NO_LIST,
- *   how it takes a flow group, where its words are in an summary;
+ *   how it takes a flow group, where its words are in a summary;
  *   MAX_WORDS: of any entry; TOTALS, MORE_COUNT: counters of all functions; LISTS: how many functions list packets; LISTED: the records that
  *   each of them keeps;
  * - ELEPHANT_STAGES(S): those of the stages all of whose functions tell what many packets do to their state: see elephants.kernel.c;

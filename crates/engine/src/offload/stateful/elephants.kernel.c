@@ -17,7 +17,7 @@
  */
 #if !PARTITIONS
 
-/* Words of an summary before those of functions, which there are SUMMARY_HEAD of, and of all of it with the entry behind. */
+/* Words of a summary before those of functions, which there are SUMMARY_HEAD of, and of all of it with the entry behind. */
 #define SUMMARY_KIND 0u
 #define SUMMARY_FIRST 1u
 #define SUMMARY_LATEST 2u
@@ -74,7 +74,7 @@ FUNCTION u32 is_of_elephant(LOCAL const Judge *work, PRIVATE const Stage *stage,
   return is_same;
 }
 
-/* How a function summaries a piece, and follows an summary. */
+/* How a function summarizes a piece, and applies a summary to its state. */
 #define STEP_OF_SUMMARY(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)             \
   is_open = name##_summarize(&group, &taken.packet, is_member, first, latest, stage->parameters + own_parameters,                    \
                            summary + SUMMARY_HEAD + own_summarize) && is_open;

@@ -48,7 +48,7 @@ const MANY_PARTS: u32 = 512;
 /// had such.
 const MAX_ELEPHANTS: u32 = 64;
 const LATELY: u64 = 64;
-/// Words of an summary beside those of functions and the entry: see `elephants.kernel.c`.
+/// Words of a summary beside those of functions and the entry: see `elephants.kernel.c`.
 const SUMMARY_HEAD: usize = 4;
 /// Counters by an index that groups keep for themselves; with more, all groups use the same.
 const MAX_LOCAL_COUNTERS: usize = 256;
