@@ -16,7 +16,9 @@ use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Kept, Run, Wor
 use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::{MAX_PACKETS, Placement};
 use packetloom_io::port::Backend;
-use packetloom_nf::units::{self, Bounded, FileSize, MaxFlows, Span};
+use packetloom_export::Destination;
+use packetloom_nf::meter::{ExportConfig, ExportProtocol};
+use packetloom_nf::units::{self, Bounded, FileSize, MaxFlows, Span, Throughput};
 use packetloom_packet::Key;
 
 use crate::control::{Command, Function};
@@ -351,9 +353,9 @@ pub(crate) struct MeterArgs {
     /// Receive packets from this network interface; may be given several times. Needs root, or CAP_NET_RAW and CAP_NET_ADMIN
     #[arg(short = 'i', value_name = "INTERFACE", conflicts_with = "read")]
     pub(crate) interface: Vec<String>,
-    /// Write flow records to this file, as JSON lines with IPFIX element names
-    #[arg(short = 'o', value_name = "FLOWS", default_value = "-")]
-    pub(crate) output: PathBuf,
+    /// Write flow records to this file, as JSON lines with IPFIX element names [default: standard output, unless they are exported]
+    #[arg(short = 'o', value_name = "FLOWS")]
+    pub(crate) output: Option<PathBuf>,
     /// Stop after this many packets
     #[arg(short = 'c', value_name = "COUNT", value_parser = number::<u64>)]
     pub(crate) count: Option<u64>,
@@ -379,6 +381,98 @@ pub(crate) struct MeterArgs {
     pub(crate) statistics: StatisticsArgs,
     #[command(flatten)]
     pub(crate) rotation: RotationArgs,
+    #[command(flatten)]
+    pub(crate) export: ExportArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Export of flow records")]
+pub(crate) struct ExportArgs {
+    /// Send flow records as IPFIX to udp://HOST:PORT, tcp://HOST:PORT or tls://HOST:PORT, or write them to a file; may be given several times
+    #[arg(long, value_name = "TO")]
+    pub(crate) ipfix: Vec<Destination>,
+    /// Send flow records as NetFlow v9 to udp://HOST:PORT; may be given several times
+    #[arg(long, value_name = "TO")]
+    pub(crate) netflow9: Vec<Destination>,
+    /// With --ipfix, one record for both directions of a flow (RFC 5103) instead of one for each
+    #[arg(long, requires = "ipfix")]
+    pub(crate) biflows: bool,
+    /// Observation domain of IPFIX, source id of NetFlow v9
+    #[arg(long, value_name = "N", value_parser = number::<u32>, default_value_t = 0)]
+    pub(crate) domain: u32,
+    /// Bytes of a message at most, 128 to 65535
+    #[arg(long, value_name = "N", value_parser = number::<u32>, default_value_t = ExportConfig::default_message_size())]
+    pub(crate) message_size: u32,
+    /// Over UDP, send templates again this often; also after 64 messages
+    #[arg(long, value_name = "TIME", default_value_t = ExportConfig::default_template_interval())]
+    pub(crate) template_interval: Span,
+    /// Say this often what was exported so far, as options data; 0 is never
+    #[arg(long, value_name = "TIME", default_value_t = ExportConfig::default_template_interval())]
+    pub(crate) statistics_interval: Span,
+    /// Over UDP, send no faster than this [default: 200Mbit/s]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) export_rate: Option<Throughput>,
+    /// With tls://, certificates that the collector's is signed by, in PEM [default: those that the machine trusts]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// With tls://, certificates to be shown to the collector, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// With tls://, the private key of the first of them, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// With tls://, the name that the collector's certificate has [default: that of its host]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tls_name: Option<String>,
+}
+
+impl ExportArgs {
+    /// One for each place.
+    pub(crate) fn exports(self) -> Vec<ExportConfig> {
+        let ipfix = self.ipfix.iter().map(|to| (to, ExportProtocol::Ipfix));
+        let netflow = self.netflow9.iter().map(|to| (to, ExportProtocol::Netflow9));
+        let export = |(to, protocol): (&Destination, ExportProtocol)| {
+            // What is for some of the places only.
+            let (is_udp, is_tls) = (matches!(to, Destination::Udp(_)), matches!(to, Destination::Tls(_)));
+            let file = |path: &Option<PathBuf>| path.clone().filter(|_| is_tls);
+            ExportConfig {
+                biflows: self.biflows && protocol == ExportProtocol::Ipfix,
+                domain: self.domain,
+                message_size: self.message_size,
+                template_interval: self.template_interval,
+                statistics_interval: self.statistics_interval,
+                rate: self.export_rate.filter(|_| is_udp),
+                ca: file(&self.tls_ca),
+                certificate: file(&self.tls_certificate),
+                key: file(&self.tls_key),
+                server_name: self.tls_name.clone().filter(|_| is_tls),
+                ..ExportConfig::to(to.clone(), protocol)
+            }
+        };
+        ipfix.chain(netflow).map(export).collect()
+    }
+
+    /// Refuses options that are for none of the places.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let mut places = self.ipfix.iter().chain(&self.netflow9);
+        let is_udp = places.clone().any(|to| matches!(to, Destination::Udp(_)));
+        let is_tls = places.any(|to| matches!(to, Destination::Tls(_)));
+        let lost = |what: &str, expected: &str| {
+            Err(Failure::Usage(format!("{what} without a place to export to that it is for; expected {expected}")))
+        };
+        let tls = [
+            ("--tls-ca", self.tls_ca.is_some()),
+            ("--tls-certificate", self.tls_certificate.is_some()),
+            ("--tls-name", self.tls_name.is_some()),
+        ];
+        match tls.iter().find(|(_, is_given)| *is_given && !is_tls) {
+            Some((option, _)) => lost(option, "--ipfix tls://HOST:PORT"),
+            None if self.export_rate.is_some() && !is_udp => {
+                lost("--export-rate", "--ipfix or --netflow9 with udp://HOST:PORT")
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -95,6 +95,17 @@ impl From<packetloom_engine::Error> for Failure {
         match error {
             packetloom_engine::Error::Io(error) => error.into(),
             packetloom_engine::Error::Offload(error) => error.into(),
+            packetloom_engine::Error::Export(error) => error.into(),
+            error => Self::Run(error.into()),
+        }
+    }
+}
+
+impl From<packetloom_export::Error> for Failure {
+    fn from(error: packetloom_export::Error) -> Self {
+        match error {
+            packetloom_export::Error::File(error) => error.into(),
+            error @ packetloom_export::Error::Settings(_) => Self::Config(error.to_string()),
             error => Self::Run(error.into()),
         }
     }

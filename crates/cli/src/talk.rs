@@ -157,6 +157,9 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
     if !rows.is_empty() {
         let _ = write!(text, "not written\n{}", table(&rows));
     }
+    for exported in &outcome.exported {
+        let _ = write!(text, "exported to {}\n{}", exported.to, table(&exported.rows()));
+    }
     for Replaced { nf, packets, report } in &outcome.replaced {
         let _ = write!(text, "{nf} until packet {packets}\n{}", table(&report.rows()));
     }

@@ -791,7 +791,11 @@ impl Chain {
         let Settings { sink, dropped, matched, .. } = &self.settings;
         let matched = matched.iter().map(|(path, _)| &**path);
         let captures = sink.as_deref().into_iter().chain(dropped.as_deref()).chain(matched);
-        captures.chain(self.functions.iter().filter_map(|function| function.records_path()))
+        let files = self.functions.iter().flat_map(|function| {
+            let exports = function.exports().iter().filter_map(|export| export.to.file().map(|path| &**path));
+            function.records_path().into_iter().chain(exports)
+        });
+        captures.chain(files)
     }
 
     /// Refuses outputs that are to be one file after another, and cannot.

@@ -31,6 +31,9 @@ pub enum Error {
     /// Reading packets or writing results failed.
     #[error(transparent)]
     Io(#[from] packetloom_io::Error),
+    /// Records cannot be exported.
+    #[error(transparent)]
+    Export(#[from] packetloom_export::Error),
     /// The device that was asked for cannot be used.
     #[error(transparent)]
     Offload(#[from] crate::offload::Error),

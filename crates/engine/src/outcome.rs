@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use packetloom_export::Protocol;
 use packetloom_io::capture::{FileReport, Findings, Truncation};
 use packetloom_io::port::{EgressCounts, IngressCounts, PortBackend};
 use packetloom_nf::Report;
@@ -58,6 +59,71 @@ pub struct Outcome {
     pub interfaces: Vec<Interface>,
     /// What became of packets, records and logs, where the run did not wait for their outputs.
     pub written: Vec<Written>,
+    /// What became of flow records that were exported.
+    pub exported: Vec<Exported>,
+}
+
+/// What became of flow records at one of the places that they are sent to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// Where.
+    pub to: String,
+    /// What messages look like.
+    pub protocol: Protocol,
+    /// What became of them.
+    pub counts: packetloom_export::Counts,
+}
+
+impl Exported {
+    /// For people: counts that are not zero, and those of what was sent.
+    pub fn rows(&self) -> Vec<(String, String)> {
+        let packetloom_export::Counts { messages, records, bytes, not_sent, refused, reconnects, resent } = self.counts;
+        let mut rows =
+            vec![("records".into(), records.to_string()), ("messages".into(), messages.to_string()), ("bytes".into(), bytes.to_string())];
+        let others = [
+            ("records not sent", not_sent),
+            ("answers that nobody listens", refused),
+            ("connections after the first", reconnects),
+            ("messages sent again", resent),
+        ];
+        rows.extend(others.iter().filter(|(_, count)| *count > 0).map(|(name, count)| ((*name).into(), count.to_string())));
+        rows
+    }
+
+    /// For machines.
+    fn summary(&self) -> ExportSummary {
+        let packetloom_export::Counts { messages, records, bytes, not_sent, refused, reconnects, resent } = self.counts;
+        let (to, protocol) = (self.to.clone(), self.protocol.name());
+        ExportSummary { to, protocol, messages, records, bytes, not_sent, refused, reconnects, resent }
+    }
+
+    /// For machines, where there are any.
+    fn summaries(all: &[Self]) -> Option<Vec<ExportSummary>> {
+        (!all.is_empty()).then(|| all.iter().map(Self::summary).collect())
+    }
+}
+
+/// What became of flow records that were exported, for machines.
+#[derive(Serialize, JsonSchema)]
+struct ExportSummary {
+    /// Where they were sent: "udp://HOST:PORT", "tcp://HOST:PORT", "tls://HOST:PORT", or a file.
+    to: String,
+    /// "ipfix" or "netflow9".
+    protocol: &'static str,
+    /// Messages that were sent; over TCP and TLS, that have arrived.
+    messages: u64,
+    /// Data records of flows in them.
+    records: u64,
+    /// Bytes of the messages.
+    bytes: u64,
+    /// Data records that were not sent.
+    not_sent: u64,
+    /// Over UDP: answers that nobody listens.
+    refused: u64,
+    /// Over TCP and TLS: connections after the first one.
+    reconnects: u64,
+    /// Over TCP and TLS: messages that were sent again.
+    resent: u64,
 }
 
 /// What became of an output that a run did not wait for.
@@ -224,6 +290,9 @@ pub(crate) struct Summary {
     /// Over interfaces, and where something was left out: packets, records or lines that were left out of each output.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_written: Option<NamedCounts>,
+    /// What became of flow records that were exported, where there are such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exports: Option<Vec<ExportSummary>>,
     /// How often the chain became another one, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     reloads: Option<Reloads>,
@@ -246,6 +315,9 @@ pub(crate) struct MeterSummary {
     /// Over interfaces, and where something was left out: records or lines that were left out of each output.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_written: Option<NamedCounts>,
+    /// What became of flow records that were exported, where there are such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exports: Option<Vec<ExportSummary>>,
 }
 
 /// What the tables of a flow definition counted.
@@ -434,6 +506,7 @@ impl Outcome {
                 .then(|| self.flows.iter().map(|(name, counts)| (name.clone(), (*counts).into())).collect()),
             interfaces: over_interfaces.then(|| self.interfaces.iter().map(Interface::summary).collect()),
             not_written: tells_written.then(|| Written::counts(&self.written)),
+            exports: Exported::summaries(&self.exported),
             reloads: reloaded.then_some(self.reloads),
             replaced: reloaded.then(|| {
                 let replaced = self.replaced.iter();
@@ -455,6 +528,7 @@ impl Outcome {
             truncated: self.truncation.is_some(),
             interfaces: over_interfaces.then(|| self.interfaces.iter().map(Interface::summary).collect()),
             not_written: tells_written.then(|| Written::counts(&self.written)),
+            exports: Exported::summaries(&self.exported),
         })
     }
 

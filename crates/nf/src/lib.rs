@@ -123,6 +123,11 @@ pub trait FunctionSpec: Any + Send + Sync {
         false
     }
 
+    /// Where else its flow records are sent.
+    fn exports(&self) -> &[packetloom_export::Settings] {
+        &[]
+    }
+
     /// The file its flow records or its log are to be written to.
     fn records_path(&self) -> Option<&Path> {
         None

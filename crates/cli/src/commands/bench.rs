@@ -142,6 +142,7 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
             max_flows: packetloom_nf::meter::Config::default_max_flows(),
             framings: Default::default(),
             output: None,
+            export: Vec::new(),
         },
         run: Run { batch: Some(args.batch), workers: args.workers, ..Run::default() },
         rounds: args.rounds.rounds.get(),

@@ -91,6 +91,10 @@ impl Files {
                 function.records_path(),
                 Origin::Chain,
             );
+            for export in function.exports() {
+                let file = export.to.file().map(|path| &**path);
+                add(&mut self.outputs, &format!("an export of {}", function.name()), file, Origin::Chain);
+            }
         }
         self
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use packetloom_engine::chain::{PolicyAction, Run, Settings};
 use packetloom_engine::run::LifecycleOptions;
 use packetloom_engine::{Chain, Outcome, Plan};
+use packetloom_export::Destination;
 use packetloom_io::port::Backend;
 use packetloom_nf::{Config, Context, meter};
 
@@ -20,18 +21,24 @@ use crate::{Done, talk};
 pub(crate) fn run(args: MeterArgs) -> Done {
     let source = origin(&args.read, &args.interface, false, Backend::AfPacket)?.map(select).transpose()?;
     let captures = source.as_ref().map_or(&[][..], |source| source.captures());
-    let files = Files::default().captures(Some("-r"), captures).output("-o", Some(&args.output));
+    let is_exported = !args.export.ipfix.is_empty() || !args.export.netflow9.is_empty();
+    let output = args.output.or_else(|| (!is_exported).then(super::stdout));
+    let files = Files::default().captures(Some("-r"), captures).output("-o", output.as_deref());
+    let to_file = |files: Files, to: &Destination| files.output("--ipfix", to.file().map(|path| &**path));
+    let files = args.export.ipfix.iter().fold(files, to_file);
     let files = files.output("--summary", args.summary.as_deref());
     let files = files.output("--control", args.control.as_deref());
     let statistics = args.statistics;
     files.output("--stats-output", statistics.stats_output.as_deref()).check()?;
     statistics.check(None)?;
+    args.export.check()?;
     let config = meter::Config {
         idle_timeout: args.timeouts.idle_timeout,
         active_timeout: args.timeouts.active_timeout,
         max_flows: args.max_flows,
         framings: if args.all_framings { meter::Framings::All } else { meter::Framings::Basic },
-        output: Some(args.output),
+        output,
+        export: args.export.exports(),
     };
     let mut run = Run {
         workers: args.workers.unwrap_or(Run::default().workers),

@@ -24,6 +24,7 @@ use packetloom_device::{Description, Device};
 use packetloom_engine::chain::Origin;
 use packetloom_engine::run::{Io, LifecycleOptions};
 use packetloom_engine::{Outcome, Outputs, Plan};
+use packetloom_export::Exporter;
 use packetloom_io::Source;
 use packetloom_io::capture::{CaptureSeries, CaptureWriter, FileReport, PcapngWriter, Resolution, Selection};
 use packetloom_io::input::Stop;
@@ -196,6 +197,7 @@ fn execute(
             .transpose()?,
         records: records.collect::<Result<_, _>>()?,
         summaries: summaries.iter().map(|path| Output::create(path).map(Some)).collect::<Result<_, _>>()?,
+        exporters: Vec::new(),
     };
     let settings = &chain.settings.run;
     let every = settings.stats_every();
@@ -203,6 +205,7 @@ fn execute(
         settings.stats_output.as_deref().filter(|_| every.is_some()).map(Output::append).transpose()?;
     statistics.as_mut().map_or(Ok(()), Output::detach)?;
     tell_of_removed();
+    outputs.exporters = open_exporters(plan, capture.is_some(), make)?;
     let is_capture = capture.is_some();
     let opened = capture.map_or_else(|| open(origin, &stop), Ok)?;
     let Opened { source, egress, name, total, backend, .. } = opened;
@@ -251,9 +254,11 @@ fn execute(
     bar.finish_and_clear();
     let outcome = result?;
     let summary = pretty(&summarise(&outcome))?;
-    if let Err(error) = outputs.write_summaries(&summary).and_then(|()| outputs.publish()) {
+    let written = outputs.write_summaries(&summary).map_err(packetloom_engine::Error::from);
+    if let Err(error) = written.and_then(|()| outputs.publish()) {
+        let is_unread = matches!(&error, packetloom_engine::Error::Io(error) if error.is_broken_pipe());
         // After hours over interfaces it is not lost with a full disk.
-        if !is_capture && !error.is_broken_pipe() {
+        if !is_capture && !is_unread {
             talk::error(&talk::outcome(outcome));
         }
         return Err(error.into());
@@ -265,6 +270,25 @@ fn execute(
         warn_of(&FileReport { name, truncation, findings });
     }
     Ok(outcome)
+}
+
+/// Opens what records are exported to. What is collected while packets come from interfaces is there at once, under its name, and nobody
+/// waits for it.
+fn open_exporters(
+    plan: &Plan,
+    is_capture: bool,
+    make: impl Fn(&Path) -> Result<Output, packetloom_io::Error>,
+) -> Result<Vec<Exporter>, Failure> {
+    let exports = plan.chain().functions().iter().flat_map(|function| function.exports());
+    let open = |settings: &packetloom_export::Settings| {
+        let mut output = settings.to.file().map(|path| make(path)).transpose()?;
+        if let Some(output) = output.as_mut().filter(|_| !is_capture) {
+            output.appear()?;
+            output.detach()?;
+        }
+        Ok(Exporter::start(settings.clone(), output, is_capture)?)
+    };
+    exports.map(open).collect()
 }
 
 /// What a capture is, as far as its name says.
@@ -319,11 +343,13 @@ fn warn_of(report: &FileReport) {
     }
 }
 
-/// Fails where something was left out of the outputs of a run over interfaces.
+/// Fails where something was left out of outputs.
 fn all_written(outcome: &Outcome) -> Result<(), Failure> {
     let left_out = outcome.written.iter().filter(|written| !written.is_whole);
-    let left_out: Vec<_> =
+    let mut left_out: Vec<_> =
         left_out.map(|written| format!("{} of {}", written.not_written, written.output)).collect();
+    let not_sent = outcome.exported.iter().filter(|exported| exported.counts.not_sent > 0);
+    left_out.extend(not_sent.map(|exported| format!("{} to {}", exported.counts.not_sent, exported.to)));
     if left_out.is_empty() {
         return Ok(());
     }

@@ -16,6 +16,7 @@ use packetloom_packet::{Batch, FlowRecord, LinkType, PacketRecord, Timestamp};
 
 pub use self::shared::Shared;
 use self::shared::Tables;
+use self::work::Records;
 pub use self::worker::{Counted, Worker};
 use crate::layout::Parts;
 use crate::offload::stateful;
@@ -267,22 +268,25 @@ impl Pipeline {
 
     /// What came of the packets so far beside verdicts, function by function.
     pub(crate) fn effects(&mut self) -> impl Iterator<Item = Effects<'_>> {
-        self.stages
-            .iter_mut()
-            .map(|Stage { encoder: Encoder { lines, log_entries, .. }, .. }| Effects { lines, log_entries })
+        self.stages.iter_mut().map(|Stage { encoder: Encoder { records, log_entries, .. }, .. }| Effects {
+            lines: &mut records.lines,
+            flows: &mut records.flows,
+            log_entries,
+        })
     }
 
     /// Forgets that.
     pub(crate) fn forget_effects(&mut self) {
-        for Effects { lines, log_entries } in self.effects() {
+        for Effects { lines, flows, log_entries } in self.effects() {
             lines.clear();
+            flows.clear();
             log_entries.clear();
         }
     }
 
-    /// The records encoded so far, function by function.
-    pub(crate) fn encoded(&mut self) -> impl Iterator<Item = &mut String> {
-        self.stages.iter_mut().map(|stage| &mut stage.encoder.lines)
+    /// The records so far, function by function.
+    pub(crate) fn records(&mut self) -> impl Iterator<Item = &mut Records> {
+        self.stages.iter_mut().map(|stage| &mut stage.encoder.records)
     }
 
     /// The packets of the last batch that are to be logged, function by function.
@@ -388,6 +392,8 @@ impl LogEntry {
 pub struct Effects<'a> {
     /// Records of flows that ended, a JSON line each; of functions that have an output for them.
     pub lines: &'a mut String,
+    /// The same records, not encoded; of functions that export them.
+    pub flows: &'a mut Vec<FlowRecord>,
     /// The packets that it wants logged.
     pub log_entries: &'a mut Vec<LogEntry>,
 }
@@ -417,11 +423,12 @@ impl WorkerReport {
 
 /// What comes out of a function beside verdicts, on its way out.
 pub(crate) struct Encoder {
-    /// Whether records are written at all.
-    wanted: bool,
+    /// Whether records are written at all, and exported.
+    is_written: bool,
+    is_exported: bool,
     /// From packets' times to wall time, in nanoseconds.
     pub(crate) wall_offset: i64,
-    pub(crate) lines: String,
+    pub(crate) records: Records,
     pub(crate) top_flows: TopFlows,
     /// Packets of the last batch that are to be logged.
     pub(crate) log_entries: Vec<LogEntry>,
@@ -432,9 +439,10 @@ pub(crate) struct Encoder {
 impl Encoder {
     pub(crate) fn new(function: &dyn FunctionSpec) -> Self {
         Self {
-            wanted: function.records_path().is_some(),
+            is_written: function.records_path().is_some(),
+            is_exported: !function.exports().is_empty(),
             wall_offset: 0,
-            lines: String::new(),
+            records: Records::default(),
             top_flows: TopFlows::default(),
             log_entries: Vec::new(),
             logged: Vec::new(),
@@ -444,8 +452,11 @@ impl Encoder {
     pub(crate) fn record(&mut self, record: &FlowRecord) {
         let record = &record.shifted(self.wall_offset);
         self.top_flows.add(record);
-        if self.wanted {
-            json::write_record(&mut self.lines, record);
+        if self.is_written {
+            json::write_record(&mut self.records.lines, record);
+        }
+        if self.is_exported {
+            self.records.flows.push(*record);
         }
     }
 }

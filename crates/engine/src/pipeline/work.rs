@@ -1,7 +1,7 @@
 //! A batch on its way through a chain, and what came of it.
 
 use packetloom_io::capture::{EncodedFrames, Resolution};
-use packetloom_packet::Batch;
+use packetloom_packet::{Batch, FlowRecord};
 use packetloom_packet::verdict::VerdictCounts;
 
 use super::{Expiry, LogEntry, Pipeline};
@@ -9,11 +9,39 @@ use super::{Expiry, LogEntry, Pipeline};
 /// Bytes of encoded records gathered before they are handed on.
 pub(crate) const ENCODED: usize = 1 << 16;
 
+/// Flow records gathered before they are handed on.
+const FLOWS: usize = 1 << 9;
+
+/// Flow records' or a log's encoded lines, and flow records that are encoded where they are exported.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    pub(crate) lines: String,
+    pub(crate) flows: Vec<FlowRecord>,
+}
+
+impl Records {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.flows.is_empty()
+    }
+
+    /// Whether they are so many that they are handed on.
+    pub(crate) fn are_many(&self) -> bool {
+        self.lines.len() >= ENCODED || self.flows.len() >= FLOWS
+    }
+
+    /// Takes others behind those that there are.
+    pub(crate) fn append(&mut self, others: &mut Self) {
+        self.lines.push_str(&others.lines);
+        others.lines.clear();
+        self.flows.append(&mut others.flows);
+    }
+}
+
 /// What a batch has brought beside verdicts.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    /// For each function, encoded records.
-    pub(crate) records: Vec<String>,
+    /// For each function, its records.
+    pub(crate) records: Vec<Records>,
     /// For each function, the packets that are to be logged.
     pub(crate) log_entries: Vec<Vec<LogEntry>>,
 }
@@ -22,10 +50,10 @@ impl Effects {
     /// Takes what came of a batch that a pipeline has judged; records only where there are many, or somebody waits for them.
     pub(crate) fn take(&mut self, pipeline: &mut Pipeline, live: bool) {
         let functions = pipeline.len();
-        self.records.resize_with(functions, String::new);
+        self.records.resize_with(functions, Records::default);
         self.log_entries.resize_with(functions, Vec::new);
-        for (into, from) in self.records.iter_mut().zip(pipeline.encoded()) {
-            if from.len() >= ENCODED || live {
+        for (into, from) in self.records.iter_mut().zip(pipeline.records()) {
+            if from.are_many() || live {
                 std::mem::swap(into, from);
             }
         }

@@ -518,7 +518,17 @@ impl Plan {
             }
             used.push(path);
         }
-        Ok(())
+        let of = |plan: &Self| -> Vec<_> {
+            plan.chain().functions().iter().flat_map(|function| function.exports()).cloned().collect()
+        };
+        let open = of(first);
+        match of(self).iter().find(|settings| !open.contains(settings)) {
+            None => Ok(()),
+            Some(settings) => Err(format!(
+                "records are to be sent to {} in another way than before, or were not; expected exports that the run began with",
+                settings.to
+            )),
+        }
     }
 }
 

@@ -51,7 +51,7 @@ impl Outlet<'_> {
 
     fn write_log(&mut self, function: usize) -> Result<(), Error> {
         let mut lines = std::mem::take(&mut self.logs.0[function].1);
-        self.write_records(function, &mut lines)?;
+        self.write_lines(function, &mut lines)?;
         self.logs.0[function].1 = lines;
         Ok(())
     }
@@ -88,6 +88,7 @@ impl Outlet<'_> {
             }
         }
         self.outputs_of = self.outputs_of(plan);
+        self.exporters_of = self.exporters_of(plan);
         self.matches = Matches::new(plan);
     }
 }

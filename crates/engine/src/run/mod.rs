@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use packetloom_export::Exporter;
 use packetloom_io::capture::{CaptureWriter, Paging, PcapngWriter, Section};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
@@ -44,8 +45,8 @@ pub use self::statistics::{Report, Snapshot, Statistics};
 use crate::bell::NAP;
 use crate::chain::{Device, MAX_DEVICES};
 use crate::crew::Crew;
-use crate::outcome::{Interface, Outcome, Written};
-use crate::pipeline::work::{ENCODED, Work};
+use crate::outcome::{Exported, Interface, Outcome, Written};
+use crate::pipeline::work::{ENCODED, Records, Work};
 use crate::pipeline::{Pipeline, last_time};
 use crate::{Chain, Error, Plan, State, offload};
 
@@ -101,6 +102,9 @@ pub struct Outputs {
     pub egress: Option<Box<dyn Sink>>,
     /// For each function, where its flow records or its log go.
     pub records: Vec<Option<Output>>,
+    /// Where flow records are sent beside: for all functions in order, as [`FunctionSpec::exports`](packetloom_nf::FunctionSpec::exports)
+    /// has them.
+    pub exporters: Vec<Exporter>,
     /// Where the caller is going to write the summary: opened before the run, so that it does not fail after it.
     pub summaries: Vec<Option<Output>>,
 }
@@ -145,13 +149,25 @@ impl Outputs {
         self.results().for_each(Output::linger);
     }
 
-    /// What the user should know of outputs that are detached, if there is anything.
+    /// What the user should know of outputs that are detached, and of exporters, if there is anything.
     fn notice(&mut self) -> Option<String> {
-        self.results().find_map(Output::notice)
+        let of_outputs = self.results().find_map(Output::notice);
+        of_outputs.or_else(|| self.exporters.iter_mut().find_map(Exporter::notice))
     }
 
-    /// Waits for outputs that are detached.
-    fn settle(&mut self) -> Result<(), packetloom_io::Error> {
+    /// What was exported so far.
+    fn exported(&self) -> Vec<Exported> {
+        let exported = |exporter: &Exporter| Exported {
+            to: exporter.settings().to.to_string(),
+            protocol: exporter.settings().messages.protocol,
+            counts: exporter.counts(),
+        };
+        self.exporters.iter().map(exported).collect()
+    }
+
+    /// Waits for outputs that are detached, and until exported records have arrived.
+    fn settle(&mut self) -> Result<(), Error> {
+        self.exporters.iter_mut().try_for_each(Exporter::finish)?;
         self.linger();
         self.with(|outputs| &mut outputs.sink, |sink| sink.as_mut().settle())?;
         self.with(|outputs| &mut outputs.dropped, |dropped| dropped.as_mut().settle())?;
@@ -235,7 +251,7 @@ impl Outputs {
     /// # Errors
     ///
     /// As [`Outputs::flush`]; then none appears.
-    pub fn publish(mut self) -> Result<(), packetloom_io::Error> {
+    pub fn publish(mut self) -> Result<(), Error> {
         self.flush()?;
         // What became of those that are detached is known, and they have their names.
         if let Some(sink) = self.sink.filter(|sink| !sink.as_ref().is_detached()) {
@@ -247,12 +263,15 @@ impl Outputs {
             }
         }
         let mut outputs = self.records.into_iter().chain(self.summaries).flatten();
-        outputs.try_for_each(|output| if output.is_detached() { Ok(()) } else { output.finish() })
+        outputs.try_for_each(|output| if output.is_detached() { Ok(()) } else { output.finish() })?;
+        self.exporters.into_iter().try_for_each(Exporter::publish)?;
+        Ok(())
     }
 
     /// Whether anybody still wants results.
     fn is_empty(&mut self) -> bool {
         self.egress.is_none()
+            && self.exporters.is_empty()
             && self.summaries.iter().all(Option::is_none)
             && self.results().all(|output| output.is_left())
     }
@@ -290,6 +309,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         outputs: io.outputs,
         paths,
         outputs_of: Vec::new(),
+        exporters_of: Vec::new(),
         verdicts: VerdictCounts::default(),
         wire_bytes: 0,
         live: intake.source.is_live(),
@@ -300,6 +320,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         rotates: settings.rotation().is_some(),
     };
     outlet.outputs_of = outlet.outputs_of(plan);
+    outlet.exporters_of = outlet.exporters_of(plan);
     let mut devices = match settings.device.is_placed() {
         true if io.devices.is_empty() => settings.device.open().map_err(offload::Error::from)?,
         true => io.devices,
@@ -539,6 +560,8 @@ struct Outlet<'a> {
     paths: Vec<Option<PathBuf>>,
     /// For each function the number of the output that is its.
     outputs_of: Vec<Option<usize>>,
+    /// For each function the numbers of its exporters.
+    exporters_of: Vec<Vec<usize>>,
     verdicts: VerdictCounts,
     wire_bytes: u64,
     /// Whether somebody may be waiting for what was decided: then nothing is held back.
@@ -575,9 +598,9 @@ impl Outlet<'_> {
         self.write_dropped(batch)?;
         self.write_matched(batch)?;
         self.write_passed(|sink| sink.append(passed))?;
-        for (function, lines) in effects.records.iter_mut().enumerate() {
-            if !lines.is_empty() {
-                self.write_records(function, lines)?;
+        for (function, records) in effects.records.iter_mut().enumerate() {
+            if !records.is_empty() {
+                self.write_records(function, records)?;
             }
         }
         Ok(())
@@ -595,10 +618,10 @@ impl Outlet<'_> {
         }
     }
 
-    /// Writes the records that a worker has encoded.
+    /// Writes and exports the records that a worker has.
     fn write_pending(&mut self, pipeline: &mut Pipeline) -> Result<(), Error> {
-        let mut lines = pipeline.encoded().enumerate();
-        lines.try_for_each(|(function, lines)| self.write_records(function, lines))
+        let mut records = pipeline.records().enumerate();
+        records.try_for_each(|(function, records)| self.write_records(function, records))
     }
 
     /// Counts a batch's verdicts, sends and writes the frames that pass.
@@ -693,8 +716,25 @@ impl Outlet<'_> {
         lifecycle::paths(plan).into_iter().map(number).collect()
     }
 
-    /// Writes a function's encoded records and forgets them.
-    fn write_records(&mut self, function: usize, encoded: &mut String) -> Result<(), Error> {
+    /// For each function of a plan the numbers of its exporters.
+    fn exporters_of(&self, plan: &Plan) -> Vec<Vec<usize>> {
+        let number = |settings| self.outputs.exporters.iter().position(|exporter| exporter.settings() == settings);
+        let functions = plan.chain().functions().iter();
+        functions.map(|function| function.exports().iter().filter_map(number).collect()).collect()
+    }
+
+    /// Writes and exports a function's records, and forgets them.
+    fn write_records(&mut self, function: usize, records: &mut Records) -> Result<(), Error> {
+        self.write_lines(function, &mut records.lines)?;
+        for &exporter in &self.exporters_of[function] {
+            self.outputs.exporters[exporter].export(&records.flows)?;
+        }
+        records.flows.clear();
+        Ok(())
+    }
+
+    /// Writes a function's encoded lines and forgets them.
+    fn write_lines(&mut self, function: usize, encoded: &mut String) -> Result<(), Error> {
         if let Some(output) = self.outputs_of[function] {
             let follow = self.live && !encoded.is_empty();
             let now = self.now;

@@ -13,7 +13,7 @@ use packetloom_packet::key::halves;
 use packetloom_packet::{Address, Batch, DropReason, Dscp, End as PacketEnd, Reject, Rewrite, Verdict};
 
 use super::lifecycle::{ChainSwap, Lifecycle, Runner};
-use super::{ENCODED, Intake, NAP, Outlet};
+use super::{Intake, NAP, Outlet};
 use crate::layout::{Part, Parts, Used};
 use crate::outcome::TopFlows;
 use crate::pipeline::{Encoder, WorkerReport};
@@ -244,7 +244,7 @@ impl Runner for SlowChain {
 
     fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
         let mut stages = self.stages.iter_mut().enumerate();
-        stages.try_for_each(|(function, (_, encoder))| outlet.write_records(function, &mut encoder.lines))
+        stages.try_for_each(|(function, (_, encoder))| outlet.write_records(function, &mut encoder.records))
     }
 
     fn reports(
@@ -330,8 +330,8 @@ pub(super) fn run(
         outlet.deliver(&batch)?;
         outlet.write_logs()?;
         for (index, (_, encoder)) in slow.stages.iter_mut().enumerate() {
-            if encoder.lines.len() >= ENCODED || outlet.live {
-                outlet.write_records(index, &mut encoder.lines)?;
+            if encoder.records.are_many() || outlet.live {
+                outlet.write_records(index, &mut encoder.records)?;
             }
         }
     }

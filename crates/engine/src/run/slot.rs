@@ -7,7 +7,7 @@ use packetloom_packet::Batch;
 use packetloom_packet::batch::empty_arena;
 
 use crate::Error;
-use crate::pipeline::work::{Effects, Work};
+use crate::pipeline::work::{Effects, Records, Work};
 use crate::pipeline::{Expiry, Pipeline};
 
 /// How far a batch has come.
@@ -143,7 +143,7 @@ impl Slot {
     /// Hands over the records of all workers, function by function.
     pub(super) fn records(
         &self,
-        mut write: impl FnMut(usize, &mut String) -> Result<(), Error>,
+        mut write: impl FnMut(usize, &mut Records) -> Result<(), Error>,
     ) -> Result<(), Error> {
         for worker in 0..self.shares.len() {
             let mut share = self.share(worker)?;

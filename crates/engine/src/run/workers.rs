@@ -23,7 +23,7 @@ use super::slot::{Slot, Stage};
 use super::{Intake, NAP, Outlet};
 use crate::bell::Bell;
 use crate::outcome::TopFlows;
-use crate::pipeline::work::Work;
+use crate::pipeline::work::{Records, Work};
 use crate::pipeline::{Expiry, Pipeline, Shared, WorkerReport};
 use crate::state::Held;
 use crate::{Chain, Error, Plan, State};
@@ -178,7 +178,7 @@ impl Run<'_, '_> {
     }
 
     /// A worker's part in the run, but for the one whose thread began it.
-    fn help(&self, worker: usize, records: &Sender<(usize, String)>) -> Result<(), Error> {
+    fn help(&self, worker: usize, records: &Sender<(usize, Records)>) -> Result<(), Error> {
         let mut alarm = Alarm(self, true);
         let mut mine = 0;
         while mine < self.batches() {
@@ -196,7 +196,7 @@ impl Run<'_, '_> {
         let mut pipeline = lock(&self.pipelines[worker])?;
         loop {
             let more = !self.is_kept && pipeline.drain();
-            for (function, lines) in pipeline.encoded().enumerate() {
+            for (function, lines) in pipeline.records().enumerate() {
                 // Nobody takes them where the run has failed.
                 if !lines.is_empty() && records.send((function, std::mem::take(lines))).is_err() {
                     return Err(Error::Worker);
@@ -214,7 +214,7 @@ impl Run<'_, '_> {
     fn lead(
         &self,
         desk: &mut Desk<'_, '_, '_, '_>,
-        records: &Receiver<(usize, String)>,
+        records: &Receiver<(usize, Records)>,
     ) -> Result<Option<State>, Error> {
         let mut alarm = Alarm(self, true);
         let mut mine = 0;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::export::ExportConfig;
 use super::{Meter, Settings};
 use crate::units::{MaxFlows, Span};
 use crate::{Context, Error, FunctionSpec};
@@ -27,8 +28,11 @@ pub struct Config {
     /// The framings whose packets are counted: "basic" or "all".
     #[serde(default)]
     pub framings: Framings,
-    /// The file for the records, as JSON lines; "-" is standard output. Without it they are only counted.
+    /// The file for the records, as JSON lines; "-" is standard output. Without it they are only counted, or exported.
     pub output: Option<PathBuf>,
+    /// Where else they are sent, as IPFIX or NetFlow v9.
+    #[serde(default)]
+    pub export: Vec<ExportConfig>,
 }
 
 /// Framings whose packets a meter counts.
@@ -64,12 +68,18 @@ impl crate::Config for Config {
 
     fn prepare(self, context: &Context<'_>) -> Result<Box<dyn FunctionSpec>, Error> {
         let output = self.output.map(|path| context.resolve(&path));
+        let exports = self.export.into_iter().map(|export| export.prepare(context)).collect::<Result<Vec<_>, _>>()?;
+        let again = exports.iter().enumerate().find(|(at, export)| exports[..*at].iter().any(|other| other.to == export.to));
+        if let Some((_, export)) = again {
+            return Err(Error::Invalid(format!("more than one export to {}; expected each place once", export.to)));
+        }
         Ok(Box::new(Meter::new(Settings {
             idle: self.idle_timeout,
             active: self.active_timeout,
             max_flows: self.max_flows.get(),
             framings: self.framings,
             output,
+            exports,
         })))
     }
 }

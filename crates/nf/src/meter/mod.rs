@@ -16,6 +16,7 @@
 
 mod config;
 mod cpu;
+mod export;
 mod oracle;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use config::{Config, Framings};
+pub use export::{ExportConfig, ExportProtocol};
 
 use crate::flows::{By, Definition, End, FlowFunction, FlowOracle, StateAt, StateSpec, WhenFull};
 use crate::summary::{self, NamedCounts};
@@ -50,6 +52,7 @@ struct Settings {
     max_flows: usize,
     framings: Framings,
     output: Option<PathBuf>,
+    exports: Vec<packetloom_export::Settings>,
 }
 
 impl Meter {
@@ -75,7 +78,7 @@ impl FunctionSpec for Meter {
     }
 
     fn describe(&self) -> Vec<String> {
-        let Settings { idle, active, max_flows, framings, output } = &self.settings;
+        let Settings { idle, active, max_flows, framings, output, exports } = &self.settings;
         let limit = |span: Span| if span.limit().is_some() { span.to_string() } else { "none".into() };
         let mut lines = vec![
             "flow: IP version, protocol, unordered pair of (address, port)".into(),
@@ -83,9 +86,11 @@ impl FunctionSpec for Meter {
             format!("at most {max_flows} flows of each IP version, then one not used for long is exported"),
             match output {
                 Some(path) => format!("records to {}", path.display()),
-                None => "records are counted only".into(),
+                None if exports.is_empty() => "records are counted only".into(),
+                None => "records are exported only".into(),
             },
         ];
+        lines.extend(exports.iter().map(|export| format!("{} to {}", export.messages.protocol.title(), export.to)));
         if *framings == Framings::All {
             lines.push("packets in all framings".into());
         }
@@ -94,6 +99,10 @@ impl FunctionSpec for Meter {
 
     fn records_path(&self) -> Option<&Path> {
         self.settings.output.as_deref()
+    }
+
+    fn exports(&self) -> &[packetloom_export::Settings] {
+        &self.settings.exports
     }
 
     fn form(&self) -> Form<'_> {

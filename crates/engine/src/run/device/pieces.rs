@@ -10,7 +10,7 @@ use super::super::Intake;
 use super::super::reader::Partition;
 use crate::Error;
 use crate::crew::Crew;
-use crate::pipeline::work::Work;
+use crate::pipeline::work::{Records, Work};
 
 /// Packets that are worth a piece of their own.
 const PIECE: usize = 512;
@@ -153,10 +153,9 @@ impl Pieces {
             for (number, Work { batch, effects, .. }) in shares.into_iter().enumerate() {
                 whole.merge(number, batch, effects);
                 let all = &mut whole.effects.records;
-                all.resize_with(all.len().max(effects.records.len()), String::new);
+                all.resize_with(all.len().max(effects.records.len()), Records::default);
                 for (all, own) in all.iter_mut().zip(&mut effects.records) {
-                    all.push_str(own);
-                    own.clear();
+                    all.append(own);
                 }
                 // The batch's memory is not held any longer.
                 batch.reset(empty_arena());

@@ -1,0 +1,142 @@
+//! Messages as datagrams (RFC 7011 section 10.3): from one port for as long as the run lasts, no faster than their pace.
+
+use std::io;
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::destination::{Host, socket_for};
+use crate::Error;
+
+/// Bytes that may leave at once: what a collector has room for with the buffer that Linux gives to a socket.
+const BURST: f64 = 64.0 * 1024.0;
+
+/// How often a message is sent again that an error kept from being sent.
+const ATTEMPTS: usize = 3;
+
+/// A socket that is connected to a collector.
+#[derive(Debug)]
+pub(super) struct Datagrams {
+    socket: UdpSocket,
+    pace: Option<Pace>,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// It was handed to the system; and so many messages before were answered by "port unreachable".
+    Whole(u64),
+    /// It could not be; the error.
+    Failed(io::ErrorKind, Option<i32>),
+}
+
+impl Datagrams {
+    pub(super) fn open(host: &Host, default_port: u16, rate: Option<u64>) -> Result<Self, Error> {
+        let fail = |source| Error::Io { to: format!("udp://{host}"), source };
+        let mut last = None;
+        for address in host.resolve(default_port)? {
+            match socket_for(address).and_then(|socket| socket.connect(address).map(|()| socket)) {
+                Ok(socket) => return Ok(Self { socket, pace: rate.map(Pace::new) }),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(fail(last.unwrap_or_else(|| io::ErrorKind::NotFound.into())))
+    }
+
+    pub(super) fn send(&mut self, message: &[u8]) -> Sent {
+        if let Some(pace) = &mut self.pace {
+            pace.wait(message.len());
+        }
+        let mut refused = 0;
+        for _ in 0..ATTEMPTS {
+            match self.socket.send(message) {
+                Ok(_) => return Sent::Whole(refused),
+                // Said of a message before; this one was not sent.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => refused += 1,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Sent::Failed(error.kind(), error.raw_os_error()),
+            }
+        }
+        // Each was refused for the one before.
+        Sent::Whole(refused)
+    }
+
+    /// Whether a message before was answered by "port unreachable".
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self.socket.take_error(), Ok(Some(error)) if error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+}
+
+/// A token bucket.
+#[derive(Debug)]
+struct Pace {
+    /// Bytes a second.
+    rate: f64,
+    tokens: f64,
+    at: Instant,
+}
+
+impl Pace {
+    fn new(rate: u64) -> Self {
+        Self { rate: rate as f64, tokens: BURST, at: Instant::now() }
+    }
+
+    /// Takes so many bytes; how long that has to wait.
+    fn take(&mut self, bytes: usize, now: Instant) -> Duration {
+        let grown = now.saturating_duration_since(self.at).as_secs_f64() * self.rate;
+        self.tokens = (self.tokens + grown).min(BURST) - bytes as f64;
+        self.at = now;
+        Duration::try_from_secs_f64(-self.tokens / self.rate).unwrap_or_default()
+    }
+
+    fn wait(&mut self, bytes: usize) {
+        let time = self.take(bytes, Instant::now());
+        if !time.is_zero() {
+            thread::sleep(time);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_leaves_at_once_and_the_rest_at_its_pace() {
+        let mut pace = Pace::new(1_000_000);
+        let begin = pace.at;
+        let mut now = begin;
+        let mut sent = 0;
+        while now - begin < Duration::from_secs(2) {
+            now += pace.take(1_000, now);
+            sent += 1_000;
+        }
+        let expected = BURST as u64 + 2_000_000;
+        assert!((expected - 2_000..=expected + 2_000).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn a_pause_saves_no_more_than_a_burst() {
+        let mut pace = Pace::new(1_000);
+        let later = pace.at + Duration::from_secs(1_000_000);
+        assert_eq!(pace.take(BURST as usize, later), Duration::ZERO);
+        assert!(pace.take(1_000, later) >= Duration::from_millis(999));
+    }
+
+    #[test]
+    fn a_closed_port_is_noticed() {
+        let closed = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = closed.local_addr().unwrap().port();
+        drop(closed);
+        let host = format!("127.0.0.1:{port}").parse().unwrap();
+        let mut datagrams = Datagrams::open(&host, 1, None).unwrap();
+        let mut refused = 0;
+        for _ in 0..100 {
+            match datagrams.send(b"message") {
+                Sent::Whole(before) => refused += before,
+                other @ Sent::Failed(..) => panic!("{other:?}"),
+            }
+        }
+        assert!(refused + u64::from(datagrams.is_refused()) > 10, "{refused}");
+    }
+}

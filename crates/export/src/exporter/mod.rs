@@ -1,0 +1,613 @@
+//! Flow records on their way to a collector or a file, encoded and sent by a thread of their own.
+//!
+//! Between the run and the thread is a queue of bounded size. A run over a capture waits while it is full; a run over interfaces does not:
+//! records that find no room are counted, and are gone.
+//!
+//! - `destination`: where records are sent, as users write it.
+//! - `datagrams`: over UDP, at a pace.
+//! - `session`: over TCP or TLS, each message kept until it has arrived.
+//! - `connection`: a connection that never waits.
+
+mod connection;
+mod datagrams;
+mod destination;
+mod session;
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use packetloom_io::output::Output;
+use packetloom_packet::{FlowRecord, Timestamp};
+
+use self::connection::Tls;
+use self::datagrams::{Datagrams, Sent};
+pub use self::destination::{Destination, Host};
+use self::session::Session;
+use crate::Error;
+use crate::messages::{Encoder, Options, Protocol, Statistics};
+
+/// Records that wait for the thread.
+const ROOM: usize = 1 << 17;
+
+/// How long records wait in a message for others.
+const HOLD: Duration = Duration::from_millis(100);
+
+/// How long a run over a capture waits for a collector that takes nothing.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long it is waited at the end for a collector that takes nothing.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether messages have arrived.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Where records are sent, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Where.
+    pub to: Destination,
+    /// What messages look like.
+    pub messages: Options,
+    /// Over UDP, bytes a second at most; none is as fast as they come.
+    pub rate: Option<u64>,
+    /// How often it is said what was exported so far.
+    pub statistics_interval: Option<Duration>,
+    /// Over TLS.
+    pub tls: TlsSettings,
+}
+
+/// Who the two sides of a TLS connection are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// A file with the certificates that the collector's is signed by; without it, those that the machine trusts.
+    pub ca: Option<PathBuf>,
+    /// Files with the certificates and the private key that are shown to a collector.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The name that the collector's certificate has, if it is not that of its host.
+    pub name: Option<String>,
+}
+
+impl Settings {
+    /// # Errors
+    ///
+    /// [`Error::Settings`] for what does not go together.
+    pub fn check(&self) -> Result<(), Error> {
+        let Self { to, messages, rate, tls, .. } = self;
+        let is_tls = matches!(to, Destination::Tls(_));
+        let wrong = |why: &str| Err(Error::Settings(format!("{to}: {why}")));
+        match (to, messages.protocol) {
+            (Destination::Tcp(_) | Destination::Tls(_), Protocol::NetflowV9) => {
+                return wrong("NetFlow v9 has no connections; expected udp:// or a file, or IPFIX");
+            }
+            (_, Protocol::NetflowV9) if messages.biflows => {
+                return wrong("NetFlow v9 has no records of both directions; expected IPFIX, or two records");
+            }
+            _ => {}
+        }
+        if rate.is_some() && !matches!(to, Destination::Udp(_)) {
+            return wrong("a rate; expected one with udp:// only: others take what they can");
+        }
+        if !is_tls && *tls != TlsSettings::default() {
+            return wrong("certificates; expected them with tls:// only");
+        }
+        messages.check().map_err(|e| Error::Settings(format!("{to}: {e}")))
+    }
+
+}
+
+/// Data records that a flow record becomes.
+fn data_records(biflows: bool, record: &FlowRecord) -> u64 {
+    if biflows { 1 } else { record.directions() }
+}
+
+/// What became of records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages that were sent: over TCP and TLS, that have arrived.
+    pub messages: u64,
+    /// Data records of flows in them: two for a flow with packets both ways, unless records are of both directions.
+    pub records: u64,
+    /// Bytes of the messages.
+    pub bytes: u64,
+    /// Data records that were not sent.
+    pub not_sent: u64,
+    /// Over UDP: times that the collector's machine said that nobody listens.
+    pub refused: u64,
+    /// Connections after the first one.
+    pub reconnects: u64,
+    /// Messages that were sent again over another connection.
+    pub resent: u64,
+}
+
+/// Sends flow records. Dropped before [`Exporter::finish`], it sends no more.
+#[derive(Debug)]
+pub struct Exporter {
+    settings: Settings,
+    name: String,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<Option<Output>>>,
+    output: Option<Output>,
+    /// Whether it waits for room.
+    waits: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Queue {
+    waiting: VecDeque<Vec<FlowRecord>>,
+    /// Records of all of them.
+    len: usize,
+    spare: Vec<Vec<FlowRecord>>,
+    /// When the thread last came forward.
+    moved: Instant,
+    /// That nothing more comes; that there is no time to wait for what has not arrived; that the thread has ended.
+    is_over: bool,
+    is_abandoned: bool,
+    is_done: bool,
+    counts: Counts,
+    /// Data records that found no room.
+    no_room: u64,
+    notices: VecDeque<String>,
+    failed: Option<packetloom_io::Error>,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Exporter {
+    /// Begins to export: resolves names, connects. The file of a destination that is one is `output`. With `waits`, [`Exporter::export`]
+    /// waits for room, and a collector that cannot be connected to is an error; without it, that is tried again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`].
+    pub fn start(settings: Settings, output: Option<Output>, waits: bool) -> Result<Self, Error> {
+        settings.check()?;
+        let name = settings.to.to_string();
+        let default_port = settings.to.default_port(settings.messages.protocol);
+        let way = match &settings.to {
+            Destination::Udp(host) => Way::Datagrams(Datagrams::open(host, default_port, settings.rate)?),
+            Destination::Tcp(host) => Way::Session(Box::new(Session::open(
+                name.clone(),
+                host.clone(),
+                default_port,
+                None,
+                waits,
+            )?)),
+            Destination::Tls(host) => {
+                let tls = Some(Tls::new(&settings.tls, &host.name)?);
+                Way::Session(Box::new(Session::open(name.clone(), host.clone(), default_port, tls, waits)?))
+            }
+            Destination::File(_) => {
+                let output = output.ok_or_else(|| Error::Settings(format!("{name}: no file is open for it")))?;
+                Way::File(Box::new(output))
+            }
+        };
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue {
+                waiting: VecDeque::new(),
+                len: 0,
+                spare: Vec::new(),
+                moved: Instant::now(),
+                is_over: false,
+                is_abandoned: false,
+                is_done: false,
+                counts: Counts::default(),
+                no_room: 0,
+                notices: VecDeque::new(),
+                failed: None,
+            }),
+            changed: Condvar::new(),
+        });
+        let sender = Sender {
+            shared: Arc::clone(&shared),
+            name: name.clone(),
+            encoder: Encoder::new(settings.messages.clone()).map_err(|e| Error::Settings(format!("{name}: {e}")))?,
+            way,
+            biflows: settings.messages.biflows,
+            statistics_interval: settings.statistics_interval,
+            said: Instant::now(),
+            held: None,
+            latest: Timestamp::from_nanos(0),
+            counts: Counts::default(),
+            has_warned: (false, false),
+        };
+        let thread = thread::Builder::new().name("export".into()).spawn(move || sender.run());
+        let thread = thread.map_err(|source| Error::Io { to: name.clone(), source })?;
+        Ok(Self { settings, name, shared, thread: Some(thread), output: None, waits })
+    }
+
+    /// Where it sends, and how.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Sends records, in order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] where a file cannot be written.
+    pub fn export(&mut self, records: &[FlowRecord]) -> Result<(), Error> {
+        let mut queue = self.shared.queue();
+        for part in records.chunks(ROOM / 8) {
+            let begun = Instant::now();
+            while self.waits && queue.len + part.len() > ROOM && !queue.is_done {
+                if queue.moved.max(begun).elapsed() > PATIENCE {
+                    queue.notices.push_back(format!(
+                        "{}: nothing was taken for {} s; records are left out, and counted",
+                        self.name,
+                        PATIENCE.as_secs()
+                    ));
+                    self.waits = false;
+                    break;
+                }
+                queue = self.shared.changed.wait_timeout(queue, HOLD).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            if let Some(error) = queue.failed.take() {
+                return Err(Error::File(error));
+            }
+            if queue.len + part.len() > ROOM || queue.is_done {
+                queue.no_room += part.iter().map(|record| data_records(self.settings.messages.biflows, record)).sum::<u64>();
+                continue;
+            }
+            let mut held = queue.spare.pop().unwrap_or_default();
+            held.extend_from_slice(part);
+            queue.len += held.len();
+            queue.waiting.push_back(held);
+            self.shared.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Waits until all records have arrived, as long as the collector comes forward at least every five seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] where a file cannot be written.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        {
+            let mut queue = self.shared.queue();
+            queue.is_over = true;
+            queue.moved = Instant::now();
+            self.shared.changed.notify_all();
+            while !queue.is_done {
+                if queue.moved.elapsed() > LAST_PATIENCE {
+                    queue.is_abandoned = true;
+                }
+                queue = self.shared.changed.wait_timeout(queue, HOLD).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+        self.output = thread.join().ok().flatten();
+        match self.shared.queue().failed.take() {
+            Some(error) => Err(Error::File(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives a file its name, once it is [finished](Self::finish).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`].
+    pub fn publish(mut self) -> Result<(), Error> {
+        self.finish()?;
+        self.output.take().map_or(Ok(()), Output::finish).map_err(Error::File)
+    }
+
+    /// What became of records so far.
+    pub fn counts(&self) -> Counts {
+        let queue = self.shared.queue();
+        Counts { not_sent: queue.counts.not_sent + queue.no_room, ..queue.counts }
+    }
+
+    /// Something that the user should know, if there is anything.
+    pub fn notice(&mut self) -> Option<String> {
+        self.shared.queue().notices.pop_front()
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let mut queue = self.shared.queue();
+            (queue.is_over, queue.is_abandoned) = (true, true);
+            queue.waiting.clear();
+            drop(queue);
+            self.shared.changed.notify_all();
+            // A file that it has is removed with it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What messages leave by.
+enum Way {
+    Datagrams(Datagrams),
+    Session(Box<Session>),
+    File(Box<Output>),
+}
+
+/// What the thread has.
+struct Sender {
+    shared: Arc<Shared>,
+    name: String,
+    encoder: Encoder,
+    way: Way,
+    biflows: bool,
+    statistics_interval: Option<Duration>,
+    /// When statistics were last sent.
+    said: Instant,
+    /// Since when a record waits in a message, if one does.
+    held: Option<Instant>,
+    /// The latest time of a record.
+    latest: Timestamp,
+    counts: Counts,
+    /// Whether it was said that nobody listens, and that messages fail.
+    has_warned: (bool, bool),
+}
+
+impl Sender {
+    fn run(mut self) -> Option<Output> {
+        loop {
+            let (records, is_over) = self.take();
+            let is_idle = records.is_none();
+            if let Some(records) = records {
+                self.encode(&records);
+                self.give_back(records);
+            }
+            if is_idle && (is_over || self.held.is_some_and(|since| since.elapsed() >= HOLD)) {
+                self.flush();
+            }
+            if self.statistics_interval.is_some_and(|every| self.said.elapsed() >= every) {
+                self.say_statistics();
+            }
+            self.advance();
+            if is_idle && is_over {
+                break;
+            }
+        }
+        self.end()
+    }
+
+    /// Records to be sent, where there is room for them; whether none come any more.
+    fn take(&mut self) -> (Option<Vec<FlowRecord>>, bool) {
+        let has_room = match &self.way {
+            Way::Session(session) => session.has_room(),
+            Way::Datagrams(_) | Way::File(_) => true,
+        };
+        let shared = Arc::clone(&self.shared);
+        let mut queue = shared.queue();
+        if !has_room {
+            let is_over = queue.is_abandoned;
+            drop(queue);
+            if !is_over {
+                self.wait(LOOK);
+            }
+            return (None, is_over);
+        }
+        if queue.waiting.is_empty() && !queue.is_over {
+            // A connection is looked after meanwhile.
+            let time = match &self.way {
+                Way::Session(session) if !session.is_empty() => LOOK,
+                _ => HOLD,
+            };
+            queue = shared.changed.wait_timeout(queue, time).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let records = queue.waiting.pop_front();
+        if let Some(records) = &records {
+            queue.len -= records.len();
+            shared.changed.notify_all();
+        }
+        (records, queue.is_over)
+    }
+
+    fn give_back(&mut self, mut records: Vec<FlowRecord>) {
+        records.clear();
+        let mut queue = self.shared.queue();
+        queue.moved = Instant::now();
+        if queue.spare.len() < 64 {
+            queue.spare.push(records);
+        }
+    }
+
+    /// The time that messages have: of a file, that of the records in it, so that the same packets give the same file.
+    fn now(&self) -> Timestamp {
+        match &self.way {
+            Way::File(_) => self.latest,
+            _ => {
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                Timestamp::from_nanos(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+            }
+        }
+    }
+
+    fn encode(&mut self, records: &[FlowRecord]) {
+        let mut now = self.now();
+        self.with_encoder(|encoder, outlet| {
+            for record in records {
+                if let Way::File(_) = outlet.way {
+                    now = now.max(record.end());
+                    *outlet.latest = now;
+                }
+                encoder.record(record, now, &mut |message, records| outlet.send(message, records));
+            }
+        });
+        self.held.get_or_insert_with(Instant::now);
+    }
+
+    fn flush(&mut self) {
+        let now = self.now();
+        self.with_encoder(|encoder, outlet| {
+            encoder.flush(now, &mut |message, records| outlet.send(message, records));
+        });
+        self.held = None;
+    }
+
+    fn say_statistics(&mut self) {
+        let now = self.now();
+        let no_room = self.shared.queue().no_room;
+        let Counts { messages, records, bytes, not_sent, .. } = self.counts;
+        let statistics = Statistics { messages, records, octets: bytes, lost_records: not_sent + no_room, ..Statistics::default() };
+        self.with_encoder(|encoder, outlet| {
+            encoder.statistics(&statistics, now, &mut |message, records| outlet.send(message, records));
+            encoder.flush(now, &mut |message, records| outlet.send(message, records));
+        });
+        self.held = None;
+        self.said = Instant::now();
+    }
+
+    fn with_encoder(&mut self, work: impl FnOnce(&mut Encoder, &mut Outlet<'_>)) {
+        let Self { shared, name, encoder, way, latest, counts, has_warned, .. } = self;
+        work(encoder, &mut Outlet { shared, name, way, latest, counts, has_warned });
+        self.publish();
+    }
+
+    /// Has a connection come forward.
+    fn advance(&mut self) {
+        let Way::Session(session) = &mut self.way else { return };
+        if session.wants_preamble() {
+            let mut preamble = Vec::new();
+            // What waits leaves first: then templates are alone in their messages.
+            self.flush();
+            let now = self.now();
+            self.encoder.restart();
+            self.encoder.flush(now, &mut |message, _| preamble.extend_from_slice(message));
+            if let Way::Session(session) = &mut self.way {
+                session.set_preamble(preamble);
+            }
+        }
+        if let Way::Session(session) = &mut self.way {
+            let has_moved = session.advance();
+            let carried = session.carried();
+            self.counts = Counts {
+                messages: carried.messages,
+                records: carried.records,
+                bytes: carried.bytes,
+                reconnects: carried.reconnects,
+                resent: carried.resent,
+                ..self.counts
+            };
+            let mut queue = self.shared.queue();
+            queue.notices.extend(session.notices());
+            if has_moved {
+                queue.moved = Instant::now();
+            }
+        }
+        self.publish();
+    }
+
+    fn publish(&self) {
+        self.shared.queue().counts = self.counts;
+    }
+
+    fn wait(&self, time: Duration) {
+        match &self.way {
+            Way::Session(session) => session.wait(time),
+            Way::Datagrams(_) | Way::File(_) => thread::sleep(time),
+        }
+    }
+
+    /// Waits for what has not arrived; the file, if it is one.
+    fn end(mut self) -> Option<Output> {
+        if self.statistics_interval.is_some() {
+            self.say_statistics();
+        }
+        while let Way::Session(session) = &self.way
+            && !session.is_empty()
+            && !self.shared.queue().is_abandoned
+        {
+            session.wait(LOOK);
+            self.advance();
+        }
+        match &mut self.way {
+            Way::Session(session) => {
+                self.counts.not_sent += session.left();
+                session.close();
+            }
+            Way::Datagrams(datagrams) => self.counts.refused += u64::from(datagrams.is_refused()),
+            Way::File(output) => {
+                if let Err(error) = output.settle() {
+                    self.shared.queue().failed.get_or_insert(error);
+                }
+                self.counts.not_sent += output.not_written();
+            }
+        }
+        let mut queue = self.shared.queue();
+        // What it did not come to.
+        let left = queue.waiting.drain(..).flatten();
+        self.counts.not_sent += left.map(|record| data_records(self.biflows, &record)).sum::<u64>();
+        queue.counts = self.counts;
+        queue.is_done = true;
+        drop(queue);
+        self.shared.changed.notify_all();
+        match self.way {
+            Way::File(output) => Some(*output),
+            Way::Datagrams(_) | Way::Session(_) => None,
+        }
+    }
+}
+
+/// Where messages go that the encoder has made.
+struct Outlet<'s> {
+    shared: &'s Shared,
+    name: &'s str,
+    way: &'s mut Way,
+    latest: &'s mut Timestamp,
+    counts: &'s mut Counts,
+    has_warned: &'s mut (bool, bool),
+}
+
+impl Outlet<'_> {
+    fn send(&mut self, message: &[u8], records: u32) {
+        let records = u64::from(records);
+        match self.way {
+            Way::Session(session) => return session.push(message, records as u32),
+            Way::Datagrams(datagrams) => match datagrams.send(message) {
+                Sent::Whole(refused) => {
+                    self.counts.refused += refused;
+                    if refused > 0 && !std::mem::replace(&mut self.has_warned.0, true) {
+                        self.say("nobody listens there; it is sent all the same".into());
+                    }
+                }
+                Sent::Failed(kind, code) => {
+                    self.counts.not_sent += records;
+                    if !std::mem::replace(&mut self.has_warned.1, true) {
+                        let error = code.map_or_else(|| kind.into(), io::Error::from_raw_os_error);
+                        let why = packetloom_io::plain(&error);
+                        self.say(format!("a message of {} bytes was not sent: {why}", message.len()));
+                    }
+                    return;
+                }
+            },
+            Way::File(output) => {
+                if let Err(error) = output.write_record(self.latest.as_nanos(), message) {
+                    self.counts.not_sent += records;
+                    self.shared.queue().failed.get_or_insert(error);
+                    return;
+                }
+                let notice = output.notice();
+                self.shared.queue().notices.extend(notice);
+            }
+        }
+        self.counts.messages += 1;
+        self.counts.records += records;
+        self.counts.bytes += message.len() as u64;
+    }
+
+    fn say(&self, what: String) {
+        self.shared.queue().notices.push_back(format!("{}: {what}", self.name));
+    }
+}
