@@ -1,0 +1,557 @@
+//! Flow records as messages for a collector: IPFIX (RFC 7011, 7012; biflows: RFC 5103) and NetFlow v9 (RFC 3954).
+//!
+//! An [`Encoder`] takes flow records and hands out whole messages of at most [`Options::message_len`] bytes. It does no I/O: each message
+//! goes to a callback, together with the number of flow data records in it. A message is what goes into one datagram, or behind the one
+//! before on a TCP connection or in a file; IPFIX messages say their own length, NetFlow v9 is for datagrams only.
+//!
+//! # Records
+//! A record becomes one uniflow, or two of them where there were packets both ways: the second has addresses and ports swapped, and its
+//! own times and counters. With [`Options::biflows`] it becomes one record with reverse elements instead (RFC 5103 section 6); a record
+//! without packets the other way stays a uniflow.
+//!
+//! | element | number | bytes | |
+//! | --- | --- | --- | --- |
+//! | `flowStartMilliseconds`, `flowEndMilliseconds` | 152, 153 | 8 | since 1970, rounded down |
+//! | `packetDeltaCount`, `octetDeltaCount` | 2, 1 | 8 | of the direction, since the record before of the same flow |
+//! | `sourceTransportPort`, `destinationTransportPort` | 7, 11 | 2 | 0 where there are none |
+//! | `tcpControlBits` | 6 | 2; v9: 1 | 0 for other protocols |
+//! | `protocolIdentifier`, `ipVersion`, `flowEndReason` | 4, 60, 136 | 1 | |
+//! | biflows: `biflowDirection` | 239 | 1 | 1: the source sent the first packet |
+//! | biflows: 152, 153, 2, 1, 6 | PEN 29305 | 8, 2 | of the reverse direction |
+//! | `sourceIPv4Address`, `destinationIPv4Address` | 8, 12 | 4 | |
+//! | or `sourceIPv6Address`, `destinationIPv6Address` | 27, 28 | 16 | |
+//!
+//! Where one address is IPv4 and the other one IPv6, the IPv4 address is written as `::ffff:a.b.c.d`.
+//!
+//! # Time in NetFlow v9
+//! RFC 3954 has `FIRST_SWITCHED` (22) and `LAST_SWITCHED` (21) only: 32 bits of milliseconds since the exporter's boot time, which
+//! collectors compute as the header's UNIX seconds minus its system uptime. All collectors know these two. A record has them if they say
+//! its times exactly; otherwise it has 152 and 153, as in IPFIX, by a template of its own: records from old captures, from
+//! clocks ahead of `now`, or with a start after the end.
+//!
+//! - The boot time is a day on which nothing booted: 2^31 ms (24.8 days) before the first message, and chosen again before the uptime runs
+//!   over, so that a flow may have begun long before the encoder did, and no uptime ever wraps.
+//! - UNIX seconds are rounded up, and the uptime belongs to the rounded second. Collectors so find the boot time to the millisecond, and no
+//!   record is later than its header, which some take for an overflow.
+//!
+//! # Templates
+//! Templates have messages of their own, which never carry data: some collectors stumble over the padding where both share one. They are
+//! sent [`Options::first_templates`] times before the first data, then again as the options say (RFC 7011 section 8.4: over UDP they must
+//! be). They always leave in front of a message with data, never between two parts of one.
+//!
+//! # Sequence numbers
+//! IPFIX: data records, those of options included, in messages before this one (RFC 7011 section 3.1, erratum 4396), from 0 in each transport
+//! session. NetFlow v9: messages before this one (RFC 3954 section 5.1), and a new session changes nothing.
+
+mod fields;
+mod layout;
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use packetloom_packet::{FlowRecord, Timestamp};
+
+use self::fields::Template;
+use self::layout::Direction;
+
+/// What a collector speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Version 10: RFC 7011.
+    Ipfix,
+    /// Version 9: RFC 3954.
+    NetflowV9,
+}
+
+impl Protocol {
+    const fn version(self) -> u16 {
+        match self {
+            Self::Ipfix => 10,
+            Self::NetflowV9 => 9,
+        }
+    }
+
+    const fn header_len(self) -> usize {
+        match self {
+            Self::Ipfix => 16,
+            Self::NetflowV9 => 20,
+        }
+    }
+
+    /// Set ids of templates and of options templates.
+    const fn template_sets(self) -> [u16; 2] {
+        match self {
+            Self::Ipfix => [2, 3],
+            Self::NetflowV9 => [0, 1],
+        }
+    }
+}
+
+/// What an [`Encoder`] makes.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Of the messages.
+    pub protocol: Protocol,
+    /// One record for both directions instead of two. IPFIX only.
+    pub biflows: bool,
+    /// Observation domain (IPFIX) or source (NetFlow v9); also the scope of the statistics.
+    pub domain: u32,
+    /// Bytes that a message has at most: 128 to 65,535. A datagram that is not to be fragmented has room for 1,400 or so.
+    pub message_len: usize,
+    /// How often the templates are sent before the first data: once where nothing is lost, a few times over UDP.
+    pub first_templates: u32,
+    /// Templates are sent again after so many messages with data.
+    pub template_packets: Option<NonZeroU32>,
+    /// Templates are sent again after so long, by [`Encoder::flush`] even if there is no data.
+    pub template_interval: Option<Duration>,
+}
+
+/// Options that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// A record with its headers, or a template, might not fit; or the length does not fit into its field.
+    #[error("messages of {0} bytes are not possible; expected 128 to 65,535")]
+    MessageLength(usize),
+    /// A collector could decode nothing.
+    #[error("templates are to be sent 0 times before the first data; expected at least once")]
+    NoFirstTemplates,
+    /// Templates would be sent before each message.
+    #[error("templates are to be sent every 0 seconds; expected a longer interval, or none")]
+    NoInterval,
+    /// It has no reverse elements.
+    #[error("NetFlow v9 has no biflows; use IPFIX, or export two flows")]
+    NetflowBiflows,
+}
+
+/// What an exporter did since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Messages sent (`exportedMessageTotalCount`).
+    pub messages: u64,
+    /// Flow data records sent (`exportedFlowRecordTotalCount`).
+    pub records: u64,
+    /// Bytes of these messages (`exportedOctetTotalCount`).
+    pub octets: u64,
+    /// Flow data records that were lost on the way to the collector (`notSentFlowTotalCount`).
+    pub lost_records: u64,
+    /// Packets in them (`notSentPacketTotalCount`).
+    pub lost_packets: u64,
+    /// Their IP bytes (`notSentOctetTotalCount`).
+    pub lost_octets: u64,
+}
+
+/// Takes a message and the number of flow data records in it.
+pub type Send<'a> = dyn FnMut(&[u8], u32) + 'a;
+
+/// Packs flow records into messages.
+#[derive(Debug)]
+pub struct Encoder {
+    options: Options,
+    /// The message that is being filled: `message_len` bytes, of which `at` are in use.
+    buffer: Box<[u8]>,
+    at: usize,
+    /// Where the last set begins, and its id; 0 before there is one.
+    set_at: usize,
+    set_id: u16,
+    /// Data records in the message, and those of them that are flows.
+    records: u32,
+    flows: u32,
+    /// Latest `now` of a record in the message, in milliseconds.
+    noted: u64,
+    /// Boot time that NetFlow v9 pretends, in milliseconds since 1970; stays as it is while a message is filled.
+    boot: u64,
+    sequence: u32,
+    /// Messages with templates, and how many templates each has. Their headers are filled in before they are sent.
+    templates: Vec<(Vec<u8>, u16)>,
+    /// How often they have to be sent before the next data.
+    copies: u32,
+    /// Messages with data since templates were sent.
+    messages: u32,
+    /// When templates were sent; earlier, if the clock went back since.
+    sent_at: Timestamp,
+}
+
+/// How far before the first message the boot time lies, and the uptime up to which it stays, in milliseconds.
+const BOOT_BEFORE: u64 = 1 << 31;
+const UPTIME_MAX: u64 = 3 << 30;
+
+const SET_HEADER: usize = 4;
+
+impl Encoder {
+    /// An encoder with nothing to send but templates.
+    ///
+    /// # Errors
+    ///
+    /// Options that cannot be.
+    pub fn new(options: Options) -> Result<Self, OptionsError> {
+        if !(128..=65_535).contains(&options.message_len) {
+            return Err(OptionsError::MessageLength(options.message_len));
+        }
+        if options.first_templates == 0 {
+            return Err(OptionsError::NoFirstTemplates);
+        }
+        if options.template_interval.is_some_and(|interval| interval.is_zero()) {
+            return Err(OptionsError::NoInterval);
+        }
+        if options.biflows && options.protocol == Protocol::NetflowV9 {
+            return Err(OptionsError::NetflowBiflows);
+        }
+        Ok(Self {
+            buffer: vec![0; options.message_len].into(),
+            at: options.protocol.header_len(),
+            set_at: 0,
+            set_id: 0,
+            records: 0,
+            flows: 0,
+            noted: 0,
+            boot: 0,
+            sequence: 0,
+            templates: template_messages(&options),
+            copies: options.first_templates,
+            messages: 0,
+            sent_at: Timestamp::default(),
+            options,
+        })
+    }
+
+    /// How many flow data records a record becomes: 1 or 2.
+    pub fn flows(&self, record: &FlowRecord) -> u32 {
+        if self.options.biflows { 1 } else { record.directions() as u32 }
+    }
+
+    /// Adds a record. `now` is the wall clock; `send` is called with each message that is full, and with templates that are due.
+    pub fn record(&mut self, record: &FlowRecord, now: Timestamp, send: &mut Send<'_>) {
+        match (record.source, record.destination) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => self.add(record, [from.octets(), to.octets()], now, send),
+            (from, to) => self.add(record, [from, to].map(|address| v6(address).octets()), now, send),
+        }
+    }
+
+    #[inline]
+    fn add<const A: usize>(
+        &mut self,
+        record: &FlowRecord,
+        addresses: [[u8; A]; 2],
+        now: Timestamp,
+        send: &mut Send<'_>,
+    ) {
+        let forward = Direction::forward(record, addresses);
+        let reverse = (record.reverse.packets > 0).then(|| Direction::reverse(record, addresses));
+        match self.options.protocol {
+            Protocol::Ipfix if self.options.biflows && reverse.is_some() => {
+                let template = const { if A == 4 { fields::BIFLOW_4.id } else { fields::BIFLOW_6.id } };
+                layout::biflow(self.flow(template, layout::BIFLOW + 2 * A, now, send), forward);
+            }
+            Protocol::Ipfix => {
+                let template = const { if A == 4 { fields::UNIFLOW_4.id } else { fields::UNIFLOW_6.id } };
+                for direction in [Some(forward), reverse].into_iter().flatten() {
+                    layout::uniflow(self.flow(template, layout::UNIFLOW + 2 * A, now, send), direction);
+                }
+            }
+            Protocol::NetflowV9 => {
+                for direction in [Some(forward), reverse].into_iter().flatten() {
+                    self.add_netflow(direction, now, send);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn add_netflow<const A: usize>(&mut self, flow: Direction<'_, A>, now: Timestamp, send: &mut Send<'_>) {
+        let template = const { if A == 4 { fields::UPTIME_4.id } else { fields::UPTIME_6.id } };
+        self.keep_boot(now, send);
+        if !self.has_room(template, layout::UPTIME + 2 * A) {
+            self.finish(now, send);
+        }
+        if let Some(times) = self.uptimes(&flow, now) {
+            layout::uptime(self.flow(template, layout::UPTIME + 2 * A, now, send), flow, times);
+        } else {
+            let template = const { if A == 4 { fields::ABSOLUTE_4.id } else { fields::ABSOLUTE_6.id } };
+            layout::absolute(self.flow(template, layout::ABSOLUTE + 2 * A, now, send), flow);
+        }
+    }
+
+    /// The direction's times since the boot time, if they can be said so, and if all collectors understand them.
+    #[inline]
+    fn uptimes<const A: usize>(&self, flow: &Direction<'_, A>, now: Timestamp) -> Option<[u32; 2]> {
+        let (seconds, uptime) = self.uptime(self.noted.max(now.as_millis()));
+        u32::try_from(seconds).ok()?;
+        u32::try_from(uptime).ok()?;
+        let since = |time: Timestamp| time.as_millis().checked_sub(self.boot);
+        let (first, last) = (since(flow.half.first)?, since(flow.half.last)?);
+        // 0 counts as absent in some collectors.
+        (0 < first && first <= last && last <= uptime).then_some([first as u32, last as u32])
+    }
+
+    /// The UNIX second that begins at or after a time, and the uptime in milliseconds then.
+    fn uptime(&self, millis: u64) -> (u64, u64) {
+        let seconds = millis.div_ceil(1_000);
+        (seconds, (seconds * 1_000).wrapping_sub(self.boot))
+    }
+
+    /// Chooses another boot time where `now` is too far from this one. What was added before is sent first: it depends on it.
+    #[inline]
+    fn keep_boot(&mut self, now: Timestamp, send: &mut Send<'_>) {
+        if !self.boot_fits(now) {
+            self.finish(now, send);
+            self.choose_boot(now);
+        }
+    }
+
+    #[inline]
+    fn boot_fits(&self, now: Timestamp) -> bool {
+        self.options.protocol == Protocol::Ipfix
+            || now.as_millis().checked_sub(self.boot).is_some_and(|uptime| uptime <= UPTIME_MAX)
+    }
+
+    fn choose_boot(&mut self, now: Timestamp) {
+        self.boot = now.as_millis().saturating_sub(BOOT_BEFORE);
+    }
+
+    /// Sends what there is, if there is any, and then templates that are due.
+    pub fn flush(&mut self, now: Timestamp, send: &mut Send<'_>) {
+        self.finish(now, send);
+        if self.templates_due(now) {
+            self.send_templates(now, send);
+        }
+    }
+
+    /// Begins a new transport session: templates leave before the next data, and IPFIX counts from 0 again.
+    ///
+    /// What was added, but not sent yet, belongs to the new session.
+    pub fn restart(&mut self) {
+        self.copies = self.options.first_templates;
+        if self.options.protocol == Protocol::Ipfix {
+            self.sequence = 0;
+        }
+    }
+
+    /// Adds options data records: what was exported (RFC 7011 section 4.1), and, if there was any, what was lost (section 4.3).
+    ///
+    /// Their scopes are the observation domain (149) and the exporting process (144); in NetFlow v9 both are the system. The value of
+    /// each is [`Options::domain`].
+    pub fn statistics(&mut self, statistics: &Statistics, now: Timestamp, send: &mut Send<'_>) {
+        self.keep_boot(now, send);
+        let domain = self.options.domain;
+        let exported = [statistics.messages, statistics.records, statistics.octets];
+        layout::statistics(
+            self.place(fields::EXPORTED_ID, fields::STATISTICS_LEN, now, send),
+            domain,
+            exported,
+        );
+        let lost = [statistics.lost_records, statistics.lost_packets, statistics.lost_octets];
+        if lost != [0; 3] {
+            layout::statistics(
+                self.place(fields::NOT_SENT_ID, fields::STATISTICS_LEN, now, send),
+                domain,
+                lost,
+            );
+        }
+    }
+
+    /// Room for a flow data record.
+    #[inline(always)]
+    fn flow(&mut self, template: u16, len: usize, now: Timestamp, send: &mut Send<'_>) -> &mut [u8] {
+        self.prepare(template, len, now, send);
+        self.flows += 1;
+        self.take(len)
+    }
+
+    /// Room for another data record.
+    fn place(&mut self, template: u16, len: usize, now: Timestamp, send: &mut Send<'_>) -> &mut [u8] {
+        self.prepare(template, len, now, send);
+        self.take(len)
+    }
+
+    #[inline(always)]
+    fn take(&mut self, len: usize) -> &mut [u8] {
+        let at = self.at;
+        self.at += len;
+        self.records += 1;
+        &mut self.buffer[at..at + len]
+    }
+
+    /// True if the message has room for a record, and for the header of its set.
+    #[inline(always)]
+    fn has_room(&self, template: u16, len: usize) -> bool {
+        let header = if self.set_id == template { 0 } else { SET_HEADER };
+        self.at + header + len <= self.buffer.len()
+    }
+
+    /// Makes room for a record in a set of its template.
+    #[inline(always)]
+    fn prepare(&mut self, template: u16, len: usize, now: Timestamp, send: &mut Send<'_>) {
+        if !self.has_room(template, len) {
+            self.finish(now, send);
+        }
+        if self.set_id != template {
+            self.begin_set(template);
+        }
+        self.noted = self.noted.max(now.as_millis());
+    }
+
+    #[inline(never)]
+    fn begin_set(&mut self, template: u16) {
+        self.end_set();
+        self.set_at = self.at;
+        self.set_id = template;
+        self.buffer[self.at..self.at + 2].copy_from_slice(&template.to_be_bytes());
+        self.at += SET_HEADER;
+    }
+
+    /// Fills in the length of the last set.
+    fn end_set(&mut self) {
+        if self.set_id != 0 {
+            // At most message_len.
+            let len = (self.at - self.set_at) as u16;
+            self.buffer[self.set_at + 2..self.set_at + 4].copy_from_slice(&len.to_be_bytes());
+        }
+    }
+
+    /// Sends the message, if there is anything in it, and templates before it, if they are due.
+    #[cold]
+    fn finish(&mut self, now: Timestamp, send: &mut Send<'_>) {
+        if self.records == 0 {
+            return;
+        }
+        if self.templates_due(now) {
+            self.send_templates(now, send);
+        }
+        self.end_set();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        self.write_header(&mut buffer[..self.at], self.records as u16, now);
+        send(&buffer[..self.at], self.flows);
+        self.buffer = buffer;
+        self.sequence = self.sequence.wrapping_add(match self.options.protocol {
+            Protocol::Ipfix => self.records,
+            Protocol::NetflowV9 => 1,
+        });
+        self.messages = self.messages.saturating_add(1);
+        self.at = self.options.protocol.header_len();
+        (self.set_at, self.set_id, self.records, self.flows, self.noted) = (0, 0, 0, 0, 0);
+    }
+
+    fn templates_due(&mut self, now: Timestamp) -> bool {
+        // A clock that goes back must not keep them for as long as it went.
+        self.sent_at = self.sent_at.min(now);
+        let elapsed = u128::from(now.nanos_since(self.sent_at));
+        self.copies > 0
+            || self.options.template_packets.is_some_and(|packets| self.messages >= packets.get())
+            || self.options.template_interval.is_some_and(|interval| elapsed >= interval.as_nanos())
+    }
+
+    fn send_templates(&mut self, now: Timestamp, send: &mut Send<'_>) {
+        // With records waiting, their boot time holds.
+        if self.records == 0 && !self.boot_fits(now) {
+            self.choose_boot(now);
+        }
+        let mut templates = std::mem::take(&mut self.templates);
+        for _ in 0..self.copies.max(1) {
+            for (message, count) in &mut templates {
+                self.write_header(message, *count, now);
+                send(message, 0);
+                if self.options.protocol == Protocol::NetflowV9 {
+                    self.sequence = self.sequence.wrapping_add(1);
+                }
+            }
+        }
+        self.templates = templates;
+        (self.copies, self.messages, self.sent_at) = (0, 0, now);
+    }
+
+    /// RFC 7011 section 3.1, RFC 3954 section 5.1. `records` are data records and templates.
+    fn write_header(&self, message: &mut [u8], records: u16, now: Timestamp) {
+        // Never before a record was added: if the clock went back since, its times could be later than this message.
+        let now = now.as_millis().max(self.noted);
+        message[0..2].copy_from_slice(&self.options.protocol.version().to_be_bytes());
+        match self.options.protocol {
+            Protocol::Ipfix => {
+                // At most message_len.
+                let len = message.len() as u16;
+                message[2..4].copy_from_slice(&len.to_be_bytes());
+                // 32 bits: the next era begins in 2106.
+                message[4..8].copy_from_slice(&((now / 1_000) as u32).to_be_bytes());
+                message[8..12].copy_from_slice(&self.sequence.to_be_bytes());
+                message[12..16].copy_from_slice(&self.options.domain.to_be_bytes());
+            }
+            Protocol::NetflowV9 => {
+                let fits = |(seconds, uptime): &(u64, u64)| {
+                    *seconds <= u32::MAX.into() && *uptime <= u32::MAX.into()
+                };
+                // A message may wait for more than the uptime can say; what it says of its records still has to be right.
+                let (seconds, uptime) =
+                    Some(self.uptime(now)).filter(fits).unwrap_or_else(|| self.uptime(self.noted));
+                message[2..4].copy_from_slice(&records.to_be_bytes());
+                message[4..8].copy_from_slice(&(uptime as u32).to_be_bytes());
+                message[8..12].copy_from_slice(&(seconds as u32).to_be_bytes());
+                message[12..16].copy_from_slice(&self.sequence.to_be_bytes());
+                message[16..20].copy_from_slice(&self.options.domain.to_be_bytes());
+            }
+        }
+    }
+}
+
+fn v6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
+/// All templates in as few messages as there can be, without headers, and the number of templates in each.
+fn template_messages(options: &Options) -> Vec<(Vec<u8>, u16)> {
+    let (protocol, mut messages) = (options.protocol, Vec::new());
+    let mut message = (vec![0; protocol.header_len()], 0);
+    // The set that is open: its start, and whether it is of options templates.
+    let mut set: Option<(usize, bool)> = None;
+    for template in fields::templates(protocol, options.biflows) {
+        let record = record_of(template, protocol);
+        let (mut header, padding) = if set.is_some_and(|(_, options)| options == template.is_options()) {
+            (0, 0)
+        } else {
+            (SET_HEADER, set.map_or(0, |set| padding(protocol, message.0.len() - set.0)))
+        };
+        // Its own padding, too.
+        if message.0.len() + padding + header + record.len() + 3 > options.message_len {
+            end_template_set(protocol, &mut message.0, set.take());
+            messages.push(std::mem::replace(&mut message, (vec![0; protocol.header_len()], 0)));
+            header = SET_HEADER;
+        }
+        if header > 0 {
+            end_template_set(protocol, &mut message.0, set);
+            set = Some((message.0.len(), template.is_options()));
+            let id = protocol.template_sets()[usize::from(template.is_options())];
+            message.0.extend_from_slice(&id.to_be_bytes());
+            message.0.extend_from_slice(&[0; 2]);
+        }
+        message.0.extend_from_slice(&record);
+        message.1 += 1;
+    }
+    end_template_set(protocol, &mut message.0, set);
+    messages.push(message);
+    messages
+}
+
+fn record_of(template: &Template, protocol: Protocol) -> Vec<u8> {
+    let mut record = Vec::new();
+    template.write(protocol, &mut record);
+    record
+}
+
+/// Bytes after a set of such a length: NetFlow v9 wants multiples of 4 (RFC 3954 section 5.3).
+fn padding(protocol: Protocol, len: usize) -> usize {
+    match protocol {
+        Protocol::Ipfix => 0,
+        Protocol::NetflowV9 => len.next_multiple_of(4) - len,
+    }
+}
+
+fn end_template_set(protocol: Protocol, message: &mut Vec<u8>, set: Option<(usize, bool)>) {
+    if let Some((start, _)) = set {
+        message.extend(std::iter::repeat_n(0, padding(protocol, message.len() - start)));
+        // At most message_len.
+        let len = (message.len() - start) as u16;
+        message[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
+    }
+}
