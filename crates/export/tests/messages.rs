@@ -1,6 +1,7 @@
 //! Messages for collectors, decoded by a collector that was written from the RFCs alone.
 
 mod collector;
+mod expected;
 mod samples;
 
 use std::net::IpAddr;
@@ -11,48 +12,9 @@ use packetloom_export::messages::{Encoder, Options, OptionsError, Protocol, Stat
 use packetloom_packet::{EndReason, FlowRecord, HalfFlow, Timestamp};
 use proptest::prelude::*;
 
-use self::collector::{Collector, Flow, Half, Message, SCOPE, number};
+use self::collector::{Collector, Flow, Message, SCOPE, number};
+use self::expected::expected;
 use self::samples::{millis, options, v4, v6};
-
-fn half(half: &HalfFlow) -> Half {
-    Half {
-        start: half.first.as_millis(),
-        end: half.last.as_millis(),
-        packets: half.packets,
-        bytes: half.bytes,
-        flags: half.tcp_flags.into(),
-    }
-}
-
-/// What a collector has to make of a record.
-fn expected(record: &FlowRecord, biflows: bool) -> Vec<Flow> {
-    let mut addresses = [record.source, record.destination];
-    if addresses[0].is_ipv4() != addresses[1].is_ipv4() {
-        addresses = addresses.map(|address| match address {
-            IpAddr::V4(address) => address.to_ipv6_mapped().into(),
-            address => address,
-        });
-    }
-    let ports = [record.source_port.into(), record.destination_port.into()];
-    let forward = Flow {
-        addresses,
-        ports,
-        protocol: record.protocol.into(),
-        end_reason: record.end_reason as u64,
-        forward: half(&record.forward),
-        reverse: None,
-        direction: None,
-    };
-    let reverse = half(&record.reverse);
-    match (record.reverse.packets > 0, biflows) {
-        (false, _) => vec![forward],
-        (true, true) => vec![Flow { reverse: Some(reverse), direction: Some(1), ..forward }],
-        (true, false) => {
-            let (addresses, ports) = ([addresses[1], addresses[0]], [ports[1], ports[0]]);
-            vec![forward.clone(), Flow { addresses, ports, forward: reverse, ..forward }]
-        }
-    }
-}
 
 /// All that left an encoder, checked as it comes.
 struct Sent {
@@ -248,7 +210,7 @@ proptest! {
         for counters in statistics {
             let scopes = if options.protocol == Protocol::Ipfix { [(0, 149), (0, 144)] } else { [(SCOPE, 1); 2] };
             let exported = [(40, counters.octets), (41, counters.messages), (42, counters.records)];
-            let lost = [(165, counters.lost_records), (166, counters.lost_packets), (167, counters.lost_octets)];
+            let lost = [(166, counters.lost_records), (167, counters.lost_packets), (168, counters.lost_octets)];
             for (scope, values) in scopes.into_iter().zip([exported, lost]) {
                 if values == lost && lost.iter().all(|(_, value)| *value == 0) {
                     continue;

@@ -50,9 +50,9 @@ const EXPORTING_PROCESS_ID: Field = field(144, 4);
 const OBSERVATION_DOMAIN_ID: Field = field(149, 4);
 const FLOW_START_MILLISECONDS: Field = field(152, 8);
 const FLOW_END_MILLISECONDS: Field = field(153, 8);
-const NOT_SENT_FLOW_TOTAL_COUNT: Field = field(165, 8);
-const NOT_SENT_PACKET_TOTAL_COUNT: Field = field(166, 8);
-const NOT_SENT_OCTET_TOTAL_COUNT: Field = field(167, 8);
+const NOT_SENT_FLOW_TOTAL_COUNT: Field = field(166, 8);
+const NOT_SENT_PACKET_TOTAL_COUNT: Field = field(167, 8);
+const NOT_SENT_OCTET_TOTAL_COUNT: Field = field(168, 8);
 const BIFLOW_DIRECTION: Field = field(239, 1);
 /// Not an element but the scope type "System" (RFC 3954 section 6.1).
 const SCOPE_SYSTEM: Field = field(1, 4);
@@ -139,10 +139,18 @@ families!(
         FLOW_END_REASON,
     ]
 );
+// Reverse elements first: nfdump 1.7.1 knows only the counters among them and takes the others for elements of the
+// forward direction, of which the last one counts.
 families!(
     BIFLOW_4 = 258,
     BIFLOW_6 = 259,
     [
+        reverse(FLOW_START_MILLISECONDS),
+        reverse(FLOW_END_MILLISECONDS),
+        reverse(PACKET_DELTA_COUNT),
+        reverse(OCTET_DELTA_COUNT),
+        reverse(TCP_CONTROL_BITS),
+        BIFLOW_DIRECTION,
         FLOW_START_MILLISECONDS,
         FLOW_END_MILLISECONDS,
         PACKET_DELTA_COUNT,
@@ -153,12 +161,6 @@ families!(
         PROTOCOL_IDENTIFIER,
         IP_VERSION,
         FLOW_END_REASON,
-        BIFLOW_DIRECTION,
-        reverse(FLOW_START_MILLISECONDS),
-        reverse(FLOW_END_MILLISECONDS),
-        reverse(PACKET_DELTA_COUNT),
-        reverse(OCTET_DELTA_COUNT),
-        reverse(TCP_CONTROL_BITS),
     ]
 );
 // Records of NetFlow v9 are multiples of 4 bytes: its flowsets need no padding.

@@ -43,11 +43,6 @@ impl<'a, const A: usize> Direction<'a, A> {
         let ports = [record.destination_port, record.source_port];
         Self { record, half: &record.reverse, addresses: [to, from], ports }
     }
-
-    /// Milliseconds since 1970 of the first and the latest packet.
-    fn millis(&self) -> [u64; 2] {
-        [self.half.first.as_millis(), self.half.last.as_millis()]
-    }
 }
 
 /// Writes one value after the other. With a slice of constant length the compiler drops all checks.
@@ -93,22 +88,26 @@ impl<'a> Writer<'a> {
         debug_assert_eq!(self.at, self.out.len());
     }
 
-    /// All of an IPFIX record before its reverse elements and addresses.
+    /// Times since 1970, and counters.
+    #[inline(always)]
+    fn put_absolute(&mut self, half: &HalfFlow) {
+        self.put(half.first.as_millis().to_be_bytes());
+        self.put(half.last.as_millis().to_be_bytes());
+        self.put_counts(half);
+    }
+
+    /// All of an IPFIX record between its reverse elements and its addresses.
     #[inline(always)]
     fn put_ipfix<const A: usize>(&mut self, flow: &Direction<'_, A>) {
-        let [first, last] = flow.millis();
-        self.put(first.to_be_bytes());
-        self.put(last.to_be_bytes());
-        self.put_counts(flow.half);
+        self.put_absolute(flow.half);
         self.put_ports(flow);
         self.put(u16::from(flow.half.tcp_flags).to_be_bytes());
         self.put_kind(flow);
     }
 
-    /// All of a NetFlow v9 record between its times and its addresses.
+    /// All of a NetFlow v9 record between its counters and its addresses.
     #[inline(always)]
     fn put_netflow<const A: usize>(&mut self, flow: &Direction<'_, A>) {
-        self.put_counts(flow.half);
         self.put_ports(flow);
         self.put([flow.half.tcp_flags]);
         self.put_kind(flow);
@@ -125,13 +124,10 @@ pub(super) fn uniflow<const A: usize>(out: &mut [u8], flow: Direction<'_, A>) {
 #[inline(always)]
 pub(super) fn biflow<const A: usize>(out: &mut [u8], flow: Direction<'_, A>) {
     let mut writer = Writer::new(out);
-    writer.put_ipfix(&flow);
+    writer.put_absolute(&flow.record.reverse);
+    writer.put(u16::from(flow.record.reverse.tcp_flags).to_be_bytes());
     writer.put([INITIATOR]);
-    let reverse = &flow.record.reverse;
-    writer.put(reverse.first.as_millis().to_be_bytes());
-    writer.put(reverse.last.as_millis().to_be_bytes());
-    writer.put_counts(reverse);
-    writer.put(u16::from(reverse.tcp_flags).to_be_bytes());
+    writer.put_ipfix(&flow);
     writer.put_addresses(&flow);
 }
 
@@ -141,16 +137,15 @@ pub(super) fn uptime<const A: usize>(out: &mut [u8], flow: Direction<'_, A>, tim
     let mut writer = Writer::new(out);
     writer.put(times[0].to_be_bytes());
     writer.put(times[1].to_be_bytes());
+    writer.put_counts(flow.half);
     writer.put_netflow(&flow);
     writer.put_addresses(&flow);
 }
 
 #[inline(always)]
 pub(super) fn absolute<const A: usize>(out: &mut [u8], flow: Direction<'_, A>) {
-    let [first, last] = flow.millis();
     let mut writer = Writer::new(out);
-    writer.put(first.to_be_bytes());
-    writer.put(last.to_be_bytes());
+    writer.put_absolute(flow.half);
     writer.put_netflow(&flow);
     writer.put_addresses(&flow);
 }

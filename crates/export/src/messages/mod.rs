@@ -46,7 +46,7 @@
 mod fields;
 mod layout;
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -222,9 +222,10 @@ impl Encoder {
 
     /// Adds a record. `now` is the wall clock; `send` is called with each message that is full, and with templates that are due.
     pub fn record(&mut self, record: &FlowRecord, now: Timestamp, send: &mut Send<'_>) {
-        match (record.source, record.destination) {
+        match (&record.source, &record.destination) {
             (IpAddr::V4(from), IpAddr::V4(to)) => self.add(record, [from.octets(), to.octets()], now, send),
-            (from, to) => self.add(record, [from, to].map(|address| v6(address).octets()), now, send),
+            (IpAddr::V6(from), IpAddr::V6(to)) => self.add(record, [from.octets(), to.octets()], now, send),
+            (from, to) => self.add(record, [mapped(from), mapped(to)], now, send),
         }
     }
 
@@ -492,10 +493,10 @@ impl Encoder {
     }
 }
 
-fn v6(address: IpAddr) -> Ipv6Addr {
+fn mapped(address: &IpAddr) -> [u8; 16] {
     match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
     }
 }
 

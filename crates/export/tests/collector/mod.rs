@@ -1,6 +1,8 @@
 //! A collector, slow and plain, written from RFC 7011, 5103 and 3954. It knows nothing of the encoder: whatever a record has, its template
 //! says. Everything that the RFCs forbid, and everything that this exporter promises beyond, is an assertion.
 
+#![allow(dead_code, reason = "each test has its own copy, and uses a part of it")]
+
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
