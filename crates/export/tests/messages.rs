@@ -368,22 +368,6 @@ fn netflow_uptimes_never_wrap() {
 }
 
 #[test]
-fn sequence_numbers_wrap() {
-    // The only way there is through the public face: 2^32 records would take minutes, messages with many of them fewer.
-    let options = Options { message_len: 65_535, ..options(Protocol::Ipfix) };
-    let mut encoder = Encoder::new(options).unwrap();
-    let mut sequence = 0_u32;
-    let record = FlowRecord { reverse: HalfFlow::default(), ..v4() };
-    for _ in 0..packetloom_testing::amount(100_000, u64::from(u32::MAX) + 100_000) {
-        encoder.record(&record, millis(1), &mut |bytes, flows| {
-            assert_eq!(bytes[8..12], sequence.to_be_bytes());
-            sequence = sequence.wrapping_add(flows);
-        });
-    }
-    assert!(sequence > 90_000 || packetloom_testing::sweeps());
-}
-
-#[test]
 fn messages_are_filled() {
     let record = FlowRecord { reverse: HalfFlow::default(), ..v4() };
     for (protocol, message_len, flows) in [
@@ -428,4 +412,107 @@ fn options_that_cannot_be() {
     );
     let found = error(Options { biflows: true, ..netflow });
     assert_eq!(found.unwrap().to_string(), "NetFlow v9 has no biflows; use IPFIX, or export two flows");
+}
+
+/// Bytes from words of hexadecimal digits; what follows `#` on a line is a comment.
+fn hex(text: &str) -> Vec<u8> {
+    let digits: String =
+        text.lines().flat_map(|line| line.split('#').next().unwrap().split_whitespace()).collect();
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}
+
+/// Messages of one record are these bytes, templates first.
+fn golden(options: Options, record: &FlowRecord, expected: [&str; 2]) {
+    let (mut encoder, mut messages) = (Encoder::new(options).unwrap(), Vec::new());
+    let mut send = |bytes: &[u8], _| messages.push(bytes.to_vec());
+    encoder.record(record, millis(1_790_000_000_700), &mut send);
+    encoder.flush(millis(1_790_000_000_700), &mut send);
+    assert_eq!(messages, expected.map(hex));
+}
+
+#[test]
+fn the_bytes_of_an_ipfix_uniflow() {
+    let record = FlowRecord { reverse: HalfFlow::default(), ..v4() };
+    golden(
+        options(Protocol::Ipfix),
+        &record,
+        [
+            "000a 00ac 6ab13b80 00000000 00000007                # version 10, 172 bytes, time, sequence, domain
+             0002 006c                                           # templates
+               0100 000c 0098 0008 0099 0008 0002 0008 0001 0008 0007 0002 000b 0002
+                         0006 0002 0004 0001 003c 0001 0088 0001 0008 0004 000c 0004
+               0101 000c 0098 0008 0099 0008 0002 0008 0001 0008 0007 0002 000b 0002
+                         0006 0002 0004 0001 003c 0001 0088 0001 001b 0010 001c 0010
+             0003 0030                                           # options templates with one scope field
+               0104 0004 0001 0095 0004 0029 0008 002a 0008 0028 0008
+               0105 0004 0001 0090 0004 00a6 0008 00a7 0008 00a8 0008",
+            "000a 0045 6ab13b80 00000000 00000007
+             0100 0035
+               000001a0c4506819 000001a0c4506cfa                 # start, end
+               0000000000000005 00000000000004d2 c000 01bb 001b  # packets, octets, ports, flags
+               06 04 02 c0000201 c6336402                        # protocol, version, end reason, addresses",
+        ],
+    );
+}
+
+#[test]
+fn the_bytes_of_an_ipfix_biflow() {
+    golden(
+        Options { biflows: true, ..options(Protocol::Ipfix) },
+        &v4(),
+        [
+            "000a 016c 6ab13b80 00000000 00000007
+             0002 012c
+               0100 000c 0098 0008 0099 0008 0002 0008 0001 0008 0007 0002 000b 0002
+                         0006 0002 0004 0001 003c 0001 0088 0001 0008 0004 000c 0004
+               0101 000c 0098 0008 0099 0008 0002 0008 0001 0008 0007 0002 000b 0002
+                         0006 0002 0004 0001 003c 0001 0088 0001 001b 0010 001c 0010
+               0102 0012 8098 0008 00007279 8099 0008 00007279 8002 0008 00007279
+                         8001 0008 00007279 8006 0002 00007279 00ef 0001
+                         0098 0008 0099 0008 0002 0008 0001 0008 0007 0002 000b 0002
+                         0006 0002 0004 0001 003c 0001 0088 0001 0008 0004 000c 0004
+               0103 0012 8098 0008 00007279 8099 0008 00007279 8002 0008 00007279
+                         8001 0008 00007279 8006 0002 00007279 00ef 0001
+                         0098 0008 0099 0008 0002 0008 0001 0008 0007 0002 000b 0002
+                         0006 0002 0004 0001 003c 0001 0088 0001 001b 0010 001c 0010
+             0003 0030
+               0104 0004 0001 0095 0004 0029 0008 002a 0008 0028 0008
+               0105 0004 0001 0090 0004 00a6 0008 00a7 0008 00a8 0008",
+            "000a 0068 6ab13b80 00000000 00000007
+             0102 0058
+               000001a0c450681a 000001a0c4506df4                 # reverse: start, end
+               0000000100000002 0123456789abcdef 0013 01         # packets, octets, flags; the source is the initiator
+               000001a0c4506819 000001a0c4506cfa
+               0000000000000005 00000000000004d2 c000 01bb 001b
+               06 04 02 c0000201 c6336402",
+        ],
+    );
+}
+
+#[test]
+fn the_bytes_of_netflow_v9() {
+    golden(
+        options(Protocol::NetflowV9),
+        &v6(),
+        [
+            "0009 0006 8000012c 6ab13b81 00000000 00000007       # version 9, 6 records, uptime, time, sequence, source
+             0000 00d4
+               0100 000c 0016 0004 0015 0004 0002 0008 0001 0008 0007 0002 000b 0002
+                         0006 0001 0004 0001 003c 0001 0088 0001 0008 0004 000c 0004
+               0101 000c 0016 0004 0015 0004 0002 0008 0001 0008 0007 0002 000b 0002
+                         0006 0001 0004 0001 003c 0001 0088 0001 001b 0010 001c 0010
+               0102 000c 0098 0008 0099 0008 0002 0008 0001 0008 0007 0002 000b 0002
+                         0006 0001 0004 0001 003c 0001 0088 0001 0008 0004 000c 0004
+               0103 000c 0098 0008 0099 0008 0002 0008 0001 0008 0007 0002 000b 0002
+                         0006 0001 0004 0001 003c 0001 0088 0001 001b 0010 001c 0010
+             0001 0030                                           # options templates: bytes of scopes, bytes of fields
+               0104 0004 000c 0001 0004 0029 0008 002a 0008 0028 0008
+               0105 0004 000c 0001 0004 00a6 0008 00a7 0008 00a8 0008",
+            "0009 0001 8000012c 6ab13b81 00000001 00000007
+             0101 0044
+               7ffff95d 7ffffe3e                                 # first, last: boot is 2^31 ms before now
+               0000000000000005 00000000000004d2 0035 ffff 00 11 06 01
+               20010db8000000000000000000000001 20010db8000100020003000400050006",
+        ],
+    );
 }

@@ -144,7 +144,7 @@ pub struct Statistics {
 /// Takes a message and the number of flow data records in it.
 pub type Send<'a> = dyn FnMut(&[u8], u32) + 'a;
 
-/// Packs flow records into messages.
+/// Packs flow records into messages. [`Encoder::flush`] before it is dropped: what is not sent yet is lost otherwise.
 #[derive(Debug)]
 pub struct Encoder {
     options: Options,
@@ -554,5 +554,54 @@ fn end_template_set(protocol: Protocol, message: &mut Vec<u8>, set: Option<(usiz
         // At most message_len.
         let len = (message.len() - start) as u16;
         message[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packetloom_packet::{EndReason, HalfFlow};
+
+    use super::*;
+
+    #[test]
+    fn sequence_numbers_wrap() {
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let record = FlowRecord {
+            source: address,
+            destination: address,
+            source_port: 1,
+            destination_port: 2,
+            protocol: 17,
+            forward: HalfFlow { packets: 1, ..HalfFlow::default() },
+            reverse: HalfFlow::default(),
+            end_reason: EndReason::IdleTimeout,
+        };
+        // Three records in the message before the numbers wrap, or that message and its templates.
+        for (protocol, at, expected) in [
+            (Protocol::Ipfix, 8, [u32::MAX - 1, u32::MAX - 1, 1]),
+            (Protocol::NetflowV9, 12, [u32::MAX - 1, u32::MAX, 0]),
+        ] {
+            let mut encoder = Encoder::new(Options {
+                protocol,
+                biflows: false,
+                domain: 0,
+                message_len: 1_400,
+                first_templates: 1,
+                template_packets: None,
+                template_interval: None,
+            })
+            .unwrap();
+            encoder.sequence = u32::MAX - 1;
+            let mut found = Vec::new();
+            for _ in 0..2 {
+                let mut send =
+                    |bytes: &[u8], _| found.push(u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()));
+                for _ in 0..3 {
+                    encoder.record(&record, Timestamp::default(), &mut send);
+                }
+                encoder.flush(Timestamp::default(), &mut send);
+            }
+            assert_eq!(found, expected, "{protocol:?}");
+        }
     }
 }
