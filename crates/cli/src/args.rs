@@ -15,8 +15,8 @@ use packetloom_device::Id;
 use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Kept, Run, Workers};
 use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::{MAX_PACKETS, Placement};
-use packetloom_io::port::Backend;
 use packetloom_export::Destination;
+use packetloom_io::port::Backend;
 use packetloom_nf::meter::{ExportConfig, ExportProtocol};
 use packetloom_nf::units::{self, Bounded, FileSize, MaxFlows, Span, Throughput};
 use packetloom_packet::Key;
@@ -458,7 +458,9 @@ impl ExportArgs {
         let is_udp = places.clone().any(|to| matches!(to, Destination::Udp(_)));
         let is_tls = places.any(|to| matches!(to, Destination::Tls(_)));
         let lost = |what: &str, expected: &str| {
-            Err(Failure::Usage(format!("{what} without a place to export to that it is for; expected {expected}")))
+            Err(Failure::Usage(format!(
+                "{what} without a place to export to that it is for; expected {expected}"
+            )))
         };
         let tls = [
             ("--tls-ca", self.tls_ca.is_some()),

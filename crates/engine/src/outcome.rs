@@ -77,22 +77,32 @@ pub struct Exported {
 impl Exported {
     /// For people: counts that are not zero, and those of what was sent.
     pub fn rows(&self) -> Vec<(String, String)> {
-        let packetloom_export::Counts { messages, records, bytes, not_sent, refused, reconnects, resent } = self.counts;
-        let mut rows =
-            vec![("records".into(), records.to_string()), ("messages".into(), messages.to_string()), ("bytes".into(), bytes.to_string())];
+        let packetloom_export::Counts { messages, records, bytes, not_sent, refused, reconnects, resent } =
+            self.counts;
+        let mut rows = vec![
+            ("records".into(), records.to_string()),
+            ("messages".into(), messages.to_string()),
+            ("bytes".into(), bytes.to_string()),
+        ];
         let others = [
             ("records not sent", not_sent),
             ("answers that nobody listens", refused),
             ("connections after the first", reconnects),
             ("messages sent again", resent),
         ];
-        rows.extend(others.iter().filter(|(_, count)| *count > 0).map(|(name, count)| ((*name).into(), count.to_string())));
+        rows.extend(
+            others
+                .iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(name, count)| ((*name).into(), count.to_string())),
+        );
         rows
     }
 
     /// For machines.
     fn summary(&self) -> ExportSummary {
-        let packetloom_export::Counts { messages, records, bytes, not_sent, refused, reconnects, resent } = self.counts;
+        let packetloom_export::Counts { messages, records, bytes, not_sent, refused, reconnects, resent } =
+            self.counts;
         let (to, protocol) = (self.to.clone(), self.protocol.name());
         ExportSummary { to, protocol, messages, records, bytes, not_sent, refused, reconnects, resent }
     }

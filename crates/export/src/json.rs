@@ -85,7 +85,7 @@ fn write_addresses(line: &mut String, source: IpAddr, destination: IpAddr) {
     line.push('"');
 }
 
-fn write_address(line: &mut String, address: IpAddr) {
+pub(crate) fn write_address(line: &mut String, address: IpAddr) {
     match address {
         IpAddr::V4(address) => {
             // The general formatter takes half of the time of a record.

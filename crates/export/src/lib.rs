@@ -1,10 +1,12 @@
 //! Flow records as others read them.
 //!
+//! - [`csv`]: CSV with the same names.
 //! - [`json`]: JSON lines with IPFIX element names.
+//! - [`messages`]: IPFIX and NetFlow v9 messages for collectors.
 //! - [`schema`]: what these lines look like.
-//! - [`messages`]: IPFIX and NetFlow v9.
 //! - [`Exporter`]: messages on their way to a collector.
 
+pub mod csv;
 mod error;
 mod exporter;
 pub mod json;

@@ -1,8 +1,8 @@
 //! A batch on its way through a chain, and what came of it.
 
 use packetloom_io::capture::{EncodedFrames, Resolution};
-use packetloom_packet::{Batch, FlowRecord};
 use packetloom_packet::verdict::VerdictCounts;
+use packetloom_packet::{Batch, FlowRecord};
 
 use super::{Expiry, LogEntry, Pipeline};
 

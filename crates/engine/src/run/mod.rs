@@ -718,7 +718,8 @@ impl Outlet<'_> {
 
     /// For each function of a plan the numbers of its exporters.
     fn exporters_of(&self, plan: &Plan) -> Vec<Vec<usize>> {
-        let number = |settings| self.outputs.exporters.iter().position(|exporter| exporter.settings() == settings);
+        let number =
+            |settings| self.outputs.exporters.iter().position(|exporter| exporter.settings() == settings);
         let functions = plan.chain().functions().iter();
         functions.map(|function| function.exports().iter().filter_map(number).collect()).collect()
     }

@@ -51,13 +51,17 @@ impl Tls {
             None => {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
                 if roots.is_empty() {
-                    return Err(Error::Tls("this machine trusts no certificates; expected a file of them to be named".into()));
+                    return Err(Error::Tls(
+                        "this machine trusts no certificates; expected a file of them to be named".into(),
+                    ));
                 }
             }
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let fail = |e: rustls::Error| Error::Tls(e.to_string());
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(fail)?;
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(fail)?;
         let config = config.with_root_certificates(roots);
         let config = match &settings.identity {
             None => config.with_no_client_auth(),
@@ -70,8 +74,9 @@ impl Tls {
             }
         };
         let name = settings.name.as_deref().unwrap_or(host).to_owned();
-        let name = ServerName::try_from(name.clone())
-            .map_err(|_| Error::Tls(format!("\"{name}\" is neither a name nor an address that a certificate can have")))?;
+        let name = ServerName::try_from(name.clone()).map_err(|_| {
+            Error::Tls(format!("\"{name}\" is neither a name nor an address that a certificate can have"))
+        })?;
         Ok(Self { config: Arc::new(config), name })
     }
 }
@@ -164,7 +169,9 @@ impl Connection {
         loop {
             let result = match tls {
                 Some(tls) if tls.wants_write() => tls.write_tls(stream),
-                None if *written < pending.len() => stream.write(&pending[*written..]).inspect(|count| *written += count),
+                None if *written < pending.len() => {
+                    stream.write(&pending[*written..]).inspect(|count| *written += count)
+                }
                 _ => break,
             };
             match result {
@@ -187,7 +194,8 @@ impl Connection {
         let result = match &mut self.tls {
             None => self.stream.read(&mut answer),
             Some(tls) => tls.read_tls(&mut self.stream).and_then(|count| {
-                let state = tls.process_new_packets().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+                let state =
+                    tls.process_new_packets().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
                 let mut left = state.plaintext_bytes_to_read();
                 while left > 0 {
                     left -= tls.reader().read(&mut answer)?.clamp(1, left);
@@ -198,7 +206,9 @@ impl Connection {
         match result {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => Ok(true),
-            Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted].contains(&error.kind()) => Ok(false),
+            Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted].contains(&error.kind()) => {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }

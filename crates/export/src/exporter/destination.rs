@@ -51,10 +51,12 @@ impl FromStr for Host {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = "expected HOST:PORT, such as 192.0.2.1:4739, [2001:db8::1]:4739 or collector.example:4739";
+        let expected =
+            "expected HOST:PORT, such as 192.0.2.1:4739, [2001:db8::1]:4739 or collector.example:4739";
         let (name, rest) = match text.strip_prefix('[') {
             Some(inner) => {
-                let (address, rest) = inner.split_once(']').ok_or_else(|| format!("no ] behind [; {expected}"))?;
+                let (address, rest) =
+                    inner.split_once(']').ok_or_else(|| format!("no ] behind [; {expected}"))?;
                 if address.parse::<std::net::Ipv6Addr>().is_err() {
                     return Err(format!("\"{address}\" in brackets is no IPv6 address; {expected}"));
                 }
@@ -122,7 +124,9 @@ impl FromStr for Destination {
             Some((scheme, _)) if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => Err(format!(
                 "{text}: \"{scheme}\" is no transport; expected udp://, tcp://, tls:// or the name of a file"
             )),
-            _ if text.is_empty() => Err("nothing; expected udp://HOST:PORT, tcp://, tls:// or the name of a file".into()),
+            _ if text.is_empty() => {
+                Err("nothing; expected udp://HOST:PORT, tcp://, tls:// or the name of a file".into())
+            }
             _ => Ok(Self::File(text.into())),
         }
     }

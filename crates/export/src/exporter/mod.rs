@@ -96,7 +96,6 @@ impl Settings {
         }
         messages.check().map_err(|e| Error::Settings(format!("{to}: {e}")))
     }
-
 }
 
 /// Data records that a flow record becomes.
@@ -179,19 +178,16 @@ impl Exporter {
         let default_port = settings.to.default_port(settings.messages.protocol);
         let way = match &settings.to {
             Destination::Udp(host) => Way::Datagrams(Datagrams::open(host, default_port, settings.rate)?),
-            Destination::Tcp(host) => Way::Session(Box::new(Session::open(
-                name.clone(),
-                host.clone(),
-                default_port,
-                None,
-                waits,
-            )?)),
+            Destination::Tcp(host) => {
+                Way::Session(Box::new(Session::open(name.clone(), host.clone(), default_port, None, waits)?))
+            }
             Destination::Tls(host) => {
                 let tls = Some(Tls::new(&settings.tls, &host.name)?);
                 Way::Session(Box::new(Session::open(name.clone(), host.clone(), default_port, tls, waits)?))
             }
             Destination::File(_) => {
-                let output = output.ok_or_else(|| Error::Settings(format!("{name}: no file is open for it")))?;
+                let output =
+                    output.ok_or_else(|| Error::Settings(format!("{name}: no file is open for it")))?;
                 Way::File(Box::new(output))
             }
         };
@@ -214,7 +210,8 @@ impl Exporter {
         let sender = Sender {
             shared: Arc::clone(&shared),
             name: name.clone(),
-            encoder: Encoder::new(settings.messages.clone()).map_err(|e| Error::Settings(format!("{name}: {e}")))?,
+            encoder: Encoder::new(settings.messages.clone())
+                .map_err(|e| Error::Settings(format!("{name}: {e}")))?,
             way,
             biflows: settings.messages.biflows,
             statistics_interval: settings.statistics_interval,
@@ -253,13 +250,17 @@ impl Exporter {
                     self.waits = false;
                     break;
                 }
-                queue = self.shared.changed.wait_timeout(queue, HOLD).unwrap_or_else(PoisonError::into_inner).0;
+                queue =
+                    self.shared.changed.wait_timeout(queue, HOLD).unwrap_or_else(PoisonError::into_inner).0;
             }
             if let Some(error) = queue.failed.take() {
                 return Err(Error::File(error));
             }
             if queue.len + part.len() > ROOM || queue.is_done {
-                queue.no_room += part.iter().map(|record| data_records(self.settings.messages.biflows, record)).sum::<u64>();
+                queue.no_room += part
+                    .iter()
+                    .map(|record| data_records(self.settings.messages.biflows, record))
+                    .sum::<u64>();
                 continue;
             }
             let mut held = queue.spare.pop().unwrap_or_default();
@@ -287,7 +288,8 @@ impl Exporter {
                 if queue.moved.elapsed() > LAST_PATIENCE {
                     queue.is_abandoned = true;
                 }
-                queue = self.shared.changed.wait_timeout(queue, HOLD).unwrap_or_else(PoisonError::into_inner).0;
+                queue =
+                    self.shared.changed.wait_timeout(queue, HOLD).unwrap_or_else(PoisonError::into_inner).0;
             }
         }
         self.output = thread.join().ok().flatten();
@@ -460,7 +462,7 @@ impl Sender {
         let now = self.now();
         let no_room = self.shared.queue().no_room;
         let Counts { messages, records, bytes, not_sent, .. } = self.counts;
-        let statistics = Statistics { messages, records, octets: bytes, lost_records: not_sent + no_room, ..Statistics::default() };
+        let statistics = Statistics { messages, records, octets: bytes, lost_records: not_sent + no_room };
         self.with_encoder(|encoder, outlet| {
             encoder.statistics(&statistics, now, &mut |message, records| outlet.send(message, records));
             encoder.flush(now, &mut |message, records| outlet.send(message, records));

@@ -196,10 +196,14 @@ impl Session {
         };
         // Said once for a connection that stood.
         if self.connection.as_ref().is_some_and(|connection| !connection.is_shaking_hands()) {
-            self.notices.push(format!("{}: {why}; what may not have arrived is sent again over the next one", self.name));
+            self.notices.push(format!(
+                "{}: {why}; what may not have arrived is sent again over the next one",
+                self.name
+            ));
         }
         self.connection = None;
-        let sent = self.groups.drain(..).map(|(count, _)| count).sum::<usize>() + std::mem::take(&mut self.group);
+        let sent =
+            self.groups.drain(..).map(|(count, _)| count).sum::<usize>() + std::mem::take(&mut self.group);
         self.kept.iter_mut().take(sent).for_each(|kept| kept.was_sent = true);
         self.pause();
     }

@@ -50,9 +50,7 @@ const EXPORTING_PROCESS_ID: Field = field(144, 4);
 const OBSERVATION_DOMAIN_ID: Field = field(149, 4);
 const FLOW_START_MILLISECONDS: Field = field(152, 8);
 const FLOW_END_MILLISECONDS: Field = field(153, 8);
-const NOT_SENT_FLOW_TOTAL_COUNT: Field = field(165, 8);
-const NOT_SENT_PACKET_TOTAL_COUNT: Field = field(166, 8);
-const NOT_SENT_OCTET_TOTAL_COUNT: Field = field(167, 8);
+const NOT_SENT_FLOW_TOTAL_COUNT: Field = field(166, 8);
 const BIFLOW_DIRECTION: Field = field(239, 1);
 /// Not an element but the scope type "System" (RFC 3954 section 6.1).
 const SCOPE_SYSTEM: Field = field(1, 4);
@@ -123,61 +121,79 @@ macro_rules! families {
     };
 }
 
-families!(UNIFLOW_4 = 256, UNIFLOW_6 = 257, [
-    FLOW_START_MILLISECONDS,
-    FLOW_END_MILLISECONDS,
-    PACKET_DELTA_COUNT,
-    OCTET_DELTA_COUNT,
-    SOURCE_TRANSPORT_PORT,
-    DESTINATION_TRANSPORT_PORT,
-    TCP_CONTROL_BITS,
-    PROTOCOL_IDENTIFIER,
-    IP_VERSION,
-    FLOW_END_REASON,
-]);
-families!(BIFLOW_4 = 258, BIFLOW_6 = 259, [
-    FLOW_START_MILLISECONDS,
-    FLOW_END_MILLISECONDS,
-    PACKET_DELTA_COUNT,
-    OCTET_DELTA_COUNT,
-    SOURCE_TRANSPORT_PORT,
-    DESTINATION_TRANSPORT_PORT,
-    TCP_CONTROL_BITS,
-    PROTOCOL_IDENTIFIER,
-    IP_VERSION,
-    FLOW_END_REASON,
-    BIFLOW_DIRECTION,
-    reverse(FLOW_START_MILLISECONDS),
-    reverse(FLOW_END_MILLISECONDS),
-    reverse(PACKET_DELTA_COUNT),
-    reverse(OCTET_DELTA_COUNT),
-    reverse(TCP_CONTROL_BITS),
-]);
+families!(
+    UNIFLOW_4 = 256,
+    UNIFLOW_6 = 257,
+    [
+        FLOW_START_MILLISECONDS,
+        FLOW_END_MILLISECONDS,
+        PACKET_DELTA_COUNT,
+        OCTET_DELTA_COUNT,
+        SOURCE_TRANSPORT_PORT,
+        DESTINATION_TRANSPORT_PORT,
+        TCP_CONTROL_BITS,
+        PROTOCOL_IDENTIFIER,
+        IP_VERSION,
+        FLOW_END_REASON,
+    ]
+);
+// Reverse elements first: nfdump 1.7.1 knows only the counters among them and takes the others for elements of the
+// forward direction, of which the last one counts.
+families!(
+    BIFLOW_4 = 258,
+    BIFLOW_6 = 259,
+    [
+        reverse(FLOW_START_MILLISECONDS),
+        reverse(FLOW_END_MILLISECONDS),
+        reverse(PACKET_DELTA_COUNT),
+        reverse(OCTET_DELTA_COUNT),
+        reverse(TCP_CONTROL_BITS),
+        BIFLOW_DIRECTION,
+        FLOW_START_MILLISECONDS,
+        FLOW_END_MILLISECONDS,
+        PACKET_DELTA_COUNT,
+        OCTET_DELTA_COUNT,
+        SOURCE_TRANSPORT_PORT,
+        DESTINATION_TRANSPORT_PORT,
+        TCP_CONTROL_BITS,
+        PROTOCOL_IDENTIFIER,
+        IP_VERSION,
+        FLOW_END_REASON,
+    ]
+);
 // Records of NetFlow v9 are multiples of 4 bytes: its flowsets need no padding.
-families!(UPTIME_4 = 256, UPTIME_6 = 257, [
-    FIRST_SWITCHED,
-    LAST_SWITCHED,
-    PACKET_DELTA_COUNT,
-    OCTET_DELTA_COUNT,
-    SOURCE_TRANSPORT_PORT,
-    DESTINATION_TRANSPORT_PORT,
-    TCP_FLAGS,
-    PROTOCOL_IDENTIFIER,
-    IP_VERSION,
-    FLOW_END_REASON,
-]);
-families!(ABSOLUTE_4 = 258, ABSOLUTE_6 = 259, [
-    FLOW_START_MILLISECONDS,
-    FLOW_END_MILLISECONDS,
-    PACKET_DELTA_COUNT,
-    OCTET_DELTA_COUNT,
-    SOURCE_TRANSPORT_PORT,
-    DESTINATION_TRANSPORT_PORT,
-    TCP_FLAGS,
-    PROTOCOL_IDENTIFIER,
-    IP_VERSION,
-    FLOW_END_REASON,
-]);
+families!(
+    UPTIME_4 = 256,
+    UPTIME_6 = 257,
+    [
+        FIRST_SWITCHED,
+        LAST_SWITCHED,
+        PACKET_DELTA_COUNT,
+        OCTET_DELTA_COUNT,
+        SOURCE_TRANSPORT_PORT,
+        DESTINATION_TRANSPORT_PORT,
+        TCP_FLAGS,
+        PROTOCOL_IDENTIFIER,
+        IP_VERSION,
+        FLOW_END_REASON,
+    ]
+);
+families!(
+    ABSOLUTE_4 = 258,
+    ABSOLUTE_6 = 259,
+    [
+        FLOW_START_MILLISECONDS,
+        FLOW_END_MILLISECONDS,
+        PACKET_DELTA_COUNT,
+        OCTET_DELTA_COUNT,
+        SOURCE_TRANSPORT_PORT,
+        DESTINATION_TRANSPORT_PORT,
+        TCP_FLAGS,
+        PROTOCOL_IDENTIFIER,
+        IP_VERSION,
+        FLOW_END_REASON,
+    ]
+);
 
 macro_rules! options {
     ($name:ident, $id:literal, $scope:expr, [$($field:expr),+ $(,)?]) => {
@@ -185,33 +201,28 @@ macro_rules! options {
     };
 }
 
-/// What both options templates have in common: a scope of 4 bytes, three counters of 8.
-pub(super) const STATISTICS_LEN: usize = 28;
+/// A scope of 4 bytes, and counters of 8.
+pub(super) const EXPORTED_LEN: usize = 28;
+pub(super) const NOT_SENT_LEN: usize = 12;
 pub(super) const EXPORTED_ID: u16 = 260;
 pub(super) const NOT_SENT_ID: u16 = 261;
 
 // RFC 7011 section 4.1.
-options!(EXPORTED, 260, OBSERVATION_DOMAIN_ID, [
-    EXPORTED_MESSAGE_TOTAL_COUNT,
-    EXPORTED_FLOW_RECORD_TOTAL_COUNT,
-    EXPORTED_OCTET_TOTAL_COUNT,
-]);
+options!(
+    EXPORTED,
+    260,
+    OBSERVATION_DOMAIN_ID,
+    [EXPORTED_MESSAGE_TOTAL_COUNT, EXPORTED_FLOW_RECORD_TOTAL_COUNT, EXPORTED_OCTET_TOTAL_COUNT,]
+);
 // RFC 7011 section 4.3.
-options!(NOT_SENT, 261, EXPORTING_PROCESS_ID, [
-    NOT_SENT_FLOW_TOTAL_COUNT,
-    NOT_SENT_PACKET_TOTAL_COUNT,
-    NOT_SENT_OCTET_TOTAL_COUNT,
-]);
-options!(EXPORTED_V9, 260, SCOPE_SYSTEM, [
-    EXPORTED_MESSAGE_TOTAL_COUNT,
-    EXPORTED_FLOW_RECORD_TOTAL_COUNT,
-    EXPORTED_OCTET_TOTAL_COUNT,
-]);
-options!(NOT_SENT_V9, 261, SCOPE_SYSTEM, [
-    NOT_SENT_FLOW_TOTAL_COUNT,
-    NOT_SENT_PACKET_TOTAL_COUNT,
-    NOT_SENT_OCTET_TOTAL_COUNT,
-]);
+options!(NOT_SENT, 261, EXPORTING_PROCESS_ID, [NOT_SENT_FLOW_TOTAL_COUNT]);
+options!(
+    EXPORTED_V9,
+    260,
+    SCOPE_SYSTEM,
+    [EXPORTED_MESSAGE_TOTAL_COUNT, EXPORTED_FLOW_RECORD_TOTAL_COUNT, EXPORTED_OCTET_TOTAL_COUNT,]
+);
+options!(NOT_SENT_V9, 261, SCOPE_SYSTEM, [NOT_SENT_FLOW_TOTAL_COUNT]);
 
 /// All templates that an encoder uses, those of options last.
 pub(super) fn templates(protocol: Protocol, biflows: bool) -> &'static [Template] {
@@ -223,8 +234,8 @@ pub(super) fn templates(protocol: Protocol, biflows: bool) -> &'static [Template
 }
 
 const _: () = {
-    assert!(EXPORTED.record_len() == STATISTICS_LEN && NOT_SENT.record_len() == STATISTICS_LEN);
-    assert!(EXPORTED_V9.record_len() == STATISTICS_LEN && NOT_SENT_V9.record_len() == STATISTICS_LEN);
+    assert!(EXPORTED.record_len() == EXPORTED_LEN && NOT_SENT.record_len() == NOT_SENT_LEN);
+    assert!(EXPORTED_V9.record_len() == EXPORTED_LEN && NOT_SENT_V9.record_len() == NOT_SENT_LEN);
     assert!(EXPORTED.id == EXPORTED_ID && NOT_SENT.id == NOT_SENT_ID);
     assert!(EXPORTED_V9.id == EXPORTED_ID && NOT_SENT_V9.id == NOT_SENT_ID);
 };

@@ -31,17 +31,17 @@ pub(super) struct Direction<'a, const A: usize> {
 
 impl<'a, const A: usize> Direction<'a, A> {
     pub(super) fn forward(record: &'a FlowRecord, addresses: [[u8; A]; 2]) -> Self {
-        Self { record, half: &record.forward, addresses, ports: [record.source_port, record.destination_port] }
+        Self {
+            record,
+            half: &record.forward,
+            addresses,
+            ports: [record.source_port, record.destination_port],
+        }
     }
 
     pub(super) fn reverse(record: &'a FlowRecord, [from, to]: [[u8; A]; 2]) -> Self {
         let ports = [record.destination_port, record.source_port];
         Self { record, half: &record.reverse, addresses: [to, from], ports }
-    }
-
-    /// Milliseconds since 1970 of the first and the latest packet.
-    fn millis(&self) -> [u64; 2] {
-        [self.half.first.as_millis(), self.half.last.as_millis()]
     }
 }
 
@@ -88,22 +88,26 @@ impl<'a> Writer<'a> {
         debug_assert_eq!(self.at, self.out.len());
     }
 
-    /// All of an IPFIX record before its reverse elements and addresses.
+    /// Times since 1970, and counters.
+    #[inline(always)]
+    fn put_absolute(&mut self, half: &HalfFlow) {
+        self.put(half.first.as_millis().to_be_bytes());
+        self.put(half.last.as_millis().to_be_bytes());
+        self.put_counts(half);
+    }
+
+    /// All of an IPFIX record between its reverse elements and its addresses.
     #[inline(always)]
     fn put_ipfix<const A: usize>(&mut self, flow: &Direction<'_, A>) {
-        let [first, last] = flow.millis();
-        self.put(first.to_be_bytes());
-        self.put(last.to_be_bytes());
-        self.put_counts(flow.half);
+        self.put_absolute(flow.half);
         self.put_ports(flow);
         self.put(u16::from(flow.half.tcp_flags).to_be_bytes());
         self.put_kind(flow);
     }
 
-    /// All of a NetFlow v9 record between its times and its addresses.
+    /// All of a NetFlow v9 record between its counters and its addresses.
     #[inline(always)]
     fn put_netflow<const A: usize>(&mut self, flow: &Direction<'_, A>) {
-        self.put_counts(flow.half);
         self.put_ports(flow);
         self.put([flow.half.tcp_flags]);
         self.put_kind(flow);
@@ -120,13 +124,10 @@ pub(super) fn uniflow<const A: usize>(out: &mut [u8], flow: Direction<'_, A>) {
 #[inline(always)]
 pub(super) fn biflow<const A: usize>(out: &mut [u8], flow: Direction<'_, A>) {
     let mut writer = Writer::new(out);
-    writer.put_ipfix(&flow);
+    writer.put_absolute(&flow.record.reverse);
+    writer.put(u16::from(flow.record.reverse.tcp_flags).to_be_bytes());
     writer.put([INITIATOR]);
-    let reverse = &flow.record.reverse;
-    writer.put(reverse.first.as_millis().to_be_bytes());
-    writer.put(reverse.last.as_millis().to_be_bytes());
-    writer.put_counts(reverse);
-    writer.put(u16::from(reverse.tcp_flags).to_be_bytes());
+    writer.put_ipfix(&flow);
     writer.put_addresses(&flow);
 }
 
@@ -136,22 +137,21 @@ pub(super) fn uptime<const A: usize>(out: &mut [u8], flow: Direction<'_, A>, tim
     let mut writer = Writer::new(out);
     writer.put(times[0].to_be_bytes());
     writer.put(times[1].to_be_bytes());
+    writer.put_counts(flow.half);
     writer.put_netflow(&flow);
     writer.put_addresses(&flow);
 }
 
 #[inline(always)]
 pub(super) fn absolute<const A: usize>(out: &mut [u8], flow: Direction<'_, A>) {
-    let [first, last] = flow.millis();
     let mut writer = Writer::new(out);
-    writer.put(first.to_be_bytes());
-    writer.put(last.to_be_bytes());
+    writer.put_absolute(flow.half);
     writer.put_netflow(&flow);
     writer.put_addresses(&flow);
 }
 
 /// An options data record: its scope, then three counters.
-pub(super) fn statistics(out: &mut [u8], scope: u32, counters: [u64; 3]) {
+pub(super) fn statistics<const N: usize>(out: &mut [u8], scope: u32, counters: [u64; N]) {
     let mut writer = Writer::new(out);
     writer.put(scope.to_be_bytes());
     counters.into_iter().for_each(|counter| writer.put(counter.to_be_bytes()));

@@ -46,7 +46,7 @@
 mod fields;
 mod layout;
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -170,18 +170,14 @@ pub struct Statistics {
     pub records: u64,
     /// Bytes of these messages (`exportedOctetTotalCount`).
     pub octets: u64,
-    /// Flow data records that were lost on the way to the collector (`notSentFlowTotalCount`).
+    /// Flow data records that could not be sent (`notSentFlowTotalCount`).
     pub lost_records: u64,
-    /// Packets in them (`notSentPacketTotalCount`).
-    pub lost_packets: u64,
-    /// Their IP bytes (`notSentOctetTotalCount`).
-    pub lost_octets: u64,
 }
 
 /// Takes a message and the number of flow data records in it.
 pub type Send<'a> = dyn FnMut(&[u8], u32) + 'a;
 
-/// Packs flow records into messages.
+/// Packs flow records into messages. [`Encoder::flush`] before it is dropped: what is not sent yet is lost otherwise.
 #[derive(Debug)]
 pub struct Encoder {
     options: Options,
@@ -248,14 +244,21 @@ impl Encoder {
 
     /// Adds a record. `now` is the wall clock; `send` is called with each message that is full, and with templates that are due.
     pub fn record(&mut self, record: &FlowRecord, now: Timestamp, send: &mut Send<'_>) {
-        match (record.source, record.destination) {
+        match (&record.source, &record.destination) {
             (IpAddr::V4(from), IpAddr::V4(to)) => self.add(record, [from.octets(), to.octets()], now, send),
-            (from, to) => self.add(record, [from, to].map(|address| v6(address).octets()), now, send),
+            (IpAddr::V6(from), IpAddr::V6(to)) => self.add(record, [from.octets(), to.octets()], now, send),
+            (from, to) => self.add(record, [mapped(from), mapped(to)], now, send),
         }
     }
 
     #[inline]
-    fn add<const A: usize>(&mut self, record: &FlowRecord, addresses: [[u8; A]; 2], now: Timestamp, send: &mut Send<'_>) {
+    fn add<const A: usize>(
+        &mut self,
+        record: &FlowRecord,
+        addresses: [[u8; A]; 2],
+        now: Timestamp,
+        send: &mut Send<'_>,
+    ) {
         let forward = Direction::forward(record, addresses);
         let reverse = (record.reverse.packets > 0).then(|| Direction::reverse(record, addresses));
         match self.options.protocol {
@@ -321,7 +324,8 @@ impl Encoder {
 
     #[inline]
     fn boot_fits(&self, now: Timestamp) -> bool {
-        now.as_millis().checked_sub(self.boot).is_some_and(|uptime| uptime <= UPTIME_MAX)
+        self.options.protocol == Protocol::Ipfix
+            || now.as_millis().checked_sub(self.boot).is_some_and(|uptime| uptime <= UPTIME_MAX)
     }
 
     fn choose_boot(&mut self, now: Timestamp) {
@@ -350,10 +354,18 @@ impl Encoder {
         self.keep_boot(now, send);
         let domain = self.options.domain;
         let exported = [statistics.messages, statistics.records, statistics.octets];
-        layout::statistics(self.place(fields::EXPORTED_ID, fields::STATISTICS_LEN, now, send), domain, exported);
-        let lost = [statistics.lost_records, statistics.lost_packets, statistics.lost_octets];
-        if lost != [0; 3] {
-            layout::statistics(self.place(fields::NOT_SENT_ID, fields::STATISTICS_LEN, now, send), domain, lost);
+        layout::statistics(
+            self.place(fields::EXPORTED_ID, fields::EXPORTED_LEN, now, send),
+            domain,
+            exported,
+        );
+        let lost = [statistics.lost_records];
+        if lost != [0] {
+            layout::statistics(
+                self.place(fields::NOT_SENT_ID, fields::NOT_SENT_LEN, now, send),
+                domain,
+                lost,
+            );
         }
     }
 
@@ -483,9 +495,12 @@ impl Encoder {
                 message[12..16].copy_from_slice(&self.options.domain.to_be_bytes());
             }
             Protocol::NetflowV9 => {
-                let fits = |(seconds, uptime): &(u64, u64)| *seconds <= u32::MAX.into() && *uptime <= u32::MAX.into();
+                let fits = |(seconds, uptime): &(u64, u64)| {
+                    *seconds <= u32::MAX.into() && *uptime <= u32::MAX.into()
+                };
                 // A message may wait for more than the uptime can say; what it says of its records still has to be right.
-                let (seconds, uptime) = Some(self.uptime(now)).filter(fits).unwrap_or_else(|| self.uptime(self.noted));
+                let (seconds, uptime) =
+                    Some(self.uptime(now)).filter(fits).unwrap_or_else(|| self.uptime(self.noted));
                 message[2..4].copy_from_slice(&records.to_be_bytes());
                 message[4..8].copy_from_slice(&(uptime as u32).to_be_bytes());
                 message[8..12].copy_from_slice(&(seconds as u32).to_be_bytes());
@@ -493,6 +508,13 @@ impl Encoder {
                 message[16..20].copy_from_slice(&self.options.domain.to_be_bytes());
             }
         }
+    }
+}
+
+fn mapped(address: &IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
     }
 }
 
@@ -510,20 +532,13 @@ pub fn sequence_number(message: &[u8]) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// Gives an IPFIX message another sequence number: on a new connection each begins at 0, and messages of the one before are sent again.
+/// Gives an IPFIX message another sequence number: on a new connection they begin at 0, and messages of the one before are sent again.
 ///
 /// # Panics
 ///
 /// Where it is no whole message.
 pub fn set_sequence_number(message: &mut [u8], number: u32) {
     message[SEQUENCE].copy_from_slice(&number.to_be_bytes());
-}
-
-fn v6(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
-    }
 }
 
 /// All templates in as few messages as there can be, without headers, and the number of templates in each.
@@ -580,5 +595,54 @@ fn end_template_set(protocol: Protocol, message: &mut Vec<u8>, set: Option<(usiz
         // At most message_len.
         let len = (message.len() - start) as u16;
         message[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packetloom_packet::{EndReason, HalfFlow};
+
+    use super::*;
+
+    #[test]
+    fn sequence_numbers_wrap() {
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let record = FlowRecord {
+            source: address,
+            destination: address,
+            source_port: 1,
+            destination_port: 2,
+            protocol: 17,
+            forward: HalfFlow { packets: 1, ..HalfFlow::default() },
+            reverse: HalfFlow::default(),
+            end_reason: EndReason::IdleTimeout,
+        };
+        // Three records in the message before the numbers wrap, or that message and its templates.
+        for (protocol, at, expected) in [
+            (Protocol::Ipfix, 8, [u32::MAX - 1, u32::MAX - 1, 1]),
+            (Protocol::NetflowV9, 12, [u32::MAX - 1, u32::MAX, 0]),
+        ] {
+            let mut encoder = Encoder::new(Options {
+                protocol,
+                biflows: false,
+                domain: 0,
+                message_len: 1_400,
+                first_templates: 1,
+                template_packets: None,
+                template_interval: None,
+            })
+            .unwrap();
+            encoder.sequence = u32::MAX - 1;
+            let mut found = Vec::new();
+            for _ in 0..2 {
+                let mut send =
+                    |bytes: &[u8], _| found.push(u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()));
+                for _ in 0..3 {
+                    encoder.record(&record, Timestamp::default(), &mut send);
+                }
+                encoder.flush(Timestamp::default(), &mut send);
+            }
+            assert_eq!(found, expected, "{protocol:?}");
+        }
     }
 }

@@ -114,7 +114,9 @@ impl ExportConfig {
             None => is_udp.then_some(RATE),
             Some((bytes, Unit::Bytes)) => Some(bytes),
             Some((_, Unit::Packets)) => {
-                return Err(wrong("rate counts packets; expected bits or bytes, such as \"200Mbit/s\"".into()));
+                return Err(wrong(
+                    "rate counts packets; expected bits or bytes, such as \"200Mbit/s\"".into(),
+                ));
             }
         };
         let identity = match (&self.certificate, &self.key) {

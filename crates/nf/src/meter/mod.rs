@@ -90,7 +90,9 @@ impl FunctionSpec for Meter {
                 None => "records are exported only".into(),
             },
         ];
-        lines.extend(exports.iter().map(|export| format!("{} to {}", export.messages.protocol.title(), export.to)));
+        lines.extend(
+            exports.iter().map(|export| format!("{} to {}", export.messages.protocol.title(), export.to)),
+        );
         if *framings == Framings::All {
             lines.push("packets in all framings".into());
         }

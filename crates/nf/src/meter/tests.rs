@@ -22,7 +22,14 @@ const SECOND: u64 = 1_000_000_000;
 fn meter(idle: u64, active: u64, max_flows: usize) -> Meter {
     let span = |nanos: u64| format!("{nanos}ns").parse().expect("a span");
     let framings = Framings::Basic;
-    Meter::new(Settings { idle: span(idle), active: span(active), max_flows, framings, output: None, exports: Vec::new() })
+    Meter::new(Settings {
+        idle: span(idle),
+        active: span(active),
+        max_flows,
+        framings,
+        output: None,
+        exports: Vec::new(),
+    })
 }
 
 /// A meter with its table, as one of so many workers has them.

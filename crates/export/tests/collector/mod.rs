@@ -1,0 +1,272 @@
+//! A collector, slow and plain, written from RFC 7011, 5103 and 3954. It knows nothing of the encoder: whatever a record has, its template
+//! says. Everything that the RFCs forbid, and everything that this exporter promises beyond, is an assertion.
+
+#![allow(dead_code, reason = "each test has its own copy, and uses a part of it")]
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Enterprise number (0: IANA's own) and element number. Scope types of NetFlow v9 are under [`SCOPE`].
+pub(crate) type Element = (u32, u16);
+
+pub(crate) const REVERSE: u32 = 29305;
+pub(crate) const SCOPE: u32 = u32::MAX;
+
+/// One data record: the bytes of each element.
+pub(crate) type Fields = BTreeMap<Element, Vec<u8>>;
+
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// 9 or 10.
+    pub(crate) version: u16,
+    pub(crate) sequence: u32,
+    /// Seconds since 1970.
+    pub(crate) time: u32,
+    pub(crate) domain: u32,
+    /// NetFlow v9: milliseconds since 1970.
+    pub(crate) boot: i64,
+    /// Ids of templates in it, in their order.
+    pub(crate) templates: Vec<u16>,
+    /// Flow data records.
+    pub(crate) flows: Vec<Fields>,
+    /// Options data records.
+    pub(crate) options: Vec<Fields>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+struct Template {
+    scope: usize,
+    /// Element and length; 65,535 is a variable length.
+    fields: Vec<(Element, u16)>,
+}
+
+#[derive(Default)]
+pub(crate) struct Collector {
+    templates: HashMap<(u32, u16), Template>,
+}
+
+/// Bytes that are read one after the other.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, len: usize) -> &'a [u8] {
+        assert!(len <= self.0.len(), "{len} bytes are wanted, {} are left", self.0.len());
+        let (taken, rest) = self.0.split_at(len);
+        self.0 = rest;
+        taken
+    }
+
+    fn number(&mut self, len: usize) -> u64 {
+        number(self.take(len))
+    }
+
+    fn u16(&mut self) -> u16 {
+        self.number(2) as u16
+    }
+
+    fn u32(&mut self) -> u32 {
+        self.number(4) as u32
+    }
+}
+
+/// An unsigned number of up to 8 bytes, most significant byte first.
+pub(crate) fn number(bytes: &[u8]) -> u64 {
+    assert!((1..=8).contains(&bytes.len()));
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+impl Collector {
+    /// Takes one message.
+    pub(crate) fn message(&mut self, bytes: &[u8]) -> Message {
+        let mut rest = Bytes(bytes);
+        let version = rest.u16();
+        let mut message = Message {
+            version,
+            sequence: 0,
+            time: 0,
+            domain: 0,
+            boot: 0,
+            templates: Vec::new(),
+            flows: Vec::new(),
+            options: Vec::new(),
+        };
+        let mut count = None;
+        match version {
+            10 => {
+                assert_eq!(usize::from(rest.u16()), bytes.len(), "length of the message");
+                message.time = rest.u32();
+                message.sequence = rest.u32();
+                message.domain = rest.u32();
+            }
+            9 => {
+                count = Some(usize::from(rest.u16()));
+                let uptime = rest.u32();
+                message.time = rest.u32();
+                message.boot = i64::from(message.time) * 1_000 - i64::from(uptime);
+                message.sequence = rest.u32();
+                message.domain = rest.u32();
+            }
+            _ => panic!("version {version}"),
+        }
+        while !rest.0.is_empty() {
+            let (id, len) = (rest.u16(), usize::from(rest.u16()));
+            assert!(len > 4, "an empty set");
+            if version == 9 {
+                assert_eq!(len % 4, 0, "flowsets end at multiples of 4 bytes");
+            }
+            let content = Bytes(rest.take(len - 4));
+            match (version, id) {
+                (10, 2) | (9, 0) => self.templates(&mut message, content, false),
+                (10, 3) | (9, 1) => self.templates(&mut message, content, true),
+                (_, 256..) => self.data(&mut message, content, id),
+                _ => panic!("set id {id}"),
+            }
+        }
+        let records = message.templates.len() + message.flows.len() + message.options.len();
+        assert!(records > 0, "an empty message");
+        if let Some(count) = count {
+            assert_eq!(count, records, "records by the header");
+        }
+        assert!(
+            message.templates.is_empty() || message.flows.is_empty() && message.options.is_empty(),
+            "templates with data"
+        );
+        message
+    }
+
+    fn templates(&mut self, message: &mut Message, mut content: Bytes<'_>, options: bool) {
+        // What is shorter than a template is padding.
+        while content.0.len() >= 4 {
+            let id = content.u16();
+            assert!(id >= 256, "template id {id}");
+            let (count, scope) = match (options, message.version) {
+                (false, _) => (content.u16().into(), 0),
+                (true, 10) => (usize::from(content.u16()), usize::from(content.u16())),
+                (true, _) => {
+                    let (scope, options) = (usize::from(content.u16()), usize::from(content.u16()));
+                    assert_eq!((scope % 4, options % 4), (0, 0));
+                    ((scope + options) / 4, scope / 4)
+                }
+            };
+            assert!(count > 0, "a template withdrawal");
+            assert_eq!(options, scope > 0);
+            let mut fields = Vec::new();
+            for index in 0..count {
+                let (element, len) = (content.u16(), content.u16());
+                let element = match message.version {
+                    10 if element & 0x8000 != 0 => (content.u32(), element & 0x7fff),
+                    9 if index < scope => (SCOPE, element),
+                    _ => (0, element),
+                };
+                assert!(message.version == 10 || len != 65_535, "NetFlow v9 has no variable lengths");
+                assert!(fields.iter().all(|(other, _)| *other != element), "{element:?} twice");
+                fields.push((element, len));
+            }
+            let template = Template { scope, fields };
+            if let Some(before) = self.templates.insert((message.domain, id), template.clone()) {
+                assert_eq!(before, template, "template {id} has changed");
+            }
+            message.templates.push(id);
+        }
+        assert!(content.0.iter().all(|byte| *byte == 0), "padding is 0");
+    }
+
+    fn data(&mut self, message: &mut Message, mut content: Bytes<'_>, id: u16) {
+        let template = self
+            .templates
+            .get(&(message.domain, id))
+            .unwrap_or_else(|| panic!("no template {id} before its data"));
+        let shortest: usize =
+            template.fields.iter().map(|(_, len)| if *len == 65_535 { 1 } else { usize::from(*len) }).sum();
+        let mut records = 0;
+        while content.0.len() >= shortest {
+            let mut record = Fields::new();
+            for (element, len) in &template.fields {
+                let len = match len {
+                    65_535 => match content.number(1) {
+                        255 => usize::from(content.u16()),
+                        short => short as usize,
+                    },
+                    fixed => usize::from(*fixed),
+                };
+                record.insert(*element, content.take(len).to_vec());
+            }
+            records += 1;
+            if template.scope > 0 { &mut message.options } else { &mut message.flows }.push(record);
+        }
+        assert!(records > 0, "a set without records");
+        assert!(content.0.len() < 4 && content.0.iter().all(|byte| *byte == 0), "padding");
+    }
+}
+
+/// What a collector makes of the counters and times of one direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Half {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) flags: u64,
+}
+
+/// What a collector makes of a flow data record. Times are milliseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Flow {
+    pub(crate) addresses: [IpAddr; 2],
+    pub(crate) ports: [u64; 2],
+    pub(crate) protocol: u64,
+    pub(crate) end_reason: u64,
+    pub(crate) forward: Half,
+    pub(crate) reverse: Option<Half>,
+    pub(crate) direction: Option<u64>,
+}
+
+impl Flow {
+    /// Every field is used; one that is unknown here is an error.
+    pub(crate) fn new(message: &Message, fields: &Fields) -> Self {
+        let mut fields = fields.clone();
+        let version = number(&fields.remove(&(0, 60)).unwrap());
+        let mut addresses = |ids: [u16; 2]| {
+            ids.map(|id| {
+                let bytes = fields
+                    .remove(&(0, id))
+                    .unwrap_or_else(|| panic!("no address {id} in a record of version {version}"));
+                match version {
+                    4 => IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).unwrap())),
+                    6 => IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).unwrap())),
+                    _ => panic!("ipVersion {version}"),
+                }
+            })
+        };
+        let addresses = addresses(if version == 4 { [8, 12] } else { [27, 28] });
+        let mut value = |enterprise, id| fields.remove(&(enterprise, id)).map(|bytes| number(&bytes));
+        let [first, last] = match value(0, 22) {
+            Some(first) => [first, value(0, 21).unwrap()]
+                .map(|uptime| u64::try_from(message.boot + uptime as i64).unwrap()),
+            None => [value(0, 152).unwrap(), value(0, 153).unwrap()],
+        };
+        let flow = Self {
+            addresses,
+            ports: [value(0, 7).unwrap(), value(0, 11).unwrap()],
+            protocol: value(0, 4).unwrap(),
+            end_reason: value(0, 136).unwrap(),
+            forward: Half {
+                start: first,
+                end: last,
+                packets: value(0, 2).unwrap(),
+                bytes: value(0, 1).unwrap(),
+                flags: value(0, 6).unwrap(),
+            },
+            reverse: value(REVERSE, 2).map(|packets| Half {
+                start: value(REVERSE, 152).unwrap(),
+                end: value(REVERSE, 153).unwrap(),
+                packets,
+                bytes: value(REVERSE, 1).unwrap(),
+                flags: value(REVERSE, 6).unwrap(),
+            }),
+            direction: value(0, 239),
+        };
+        assert!(fields.is_empty(), "{fields:?}");
+        flow
+    }
+}
