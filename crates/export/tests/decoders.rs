@@ -1,6 +1,5 @@
 //! Messages as decoders that others wrote read them: Wireshark's, and the crate `netflow_parser`.
 
-mod collector;
 mod expected;
 mod samples;
 
@@ -14,7 +13,7 @@ use packetloom_export::messages::{Encoder, Options, Protocol, Statistics};
 use packetloom_packet::{EndReason, FlowRecord, HalfFlow};
 use roxmltree::{Document, Node};
 
-use self::collector::{Collector, Fields, Flow, REVERSE};
+use packetloom_testing::collector::{Collector, Fields, Flow, REVERSE};
 use self::expected::expected;
 use self::samples::{millis, options, v4, v6};
 
@@ -188,7 +187,7 @@ fn tshark_decodes_every_field() {
                         _ => Some(show.parse().unwrap()),
                     };
                     if let Some(shown) = shown {
-                        assert_eq!(collector::number(bytes), shown, "element {id}");
+                        assert_eq!(packetloom_testing::collector::number(bytes), shown, "element {id}");
                     }
                     if let 8 | 12 | 27 | 28 = id {
                         let address: std::net::IpAddr = show.parse().unwrap();
@@ -220,7 +219,7 @@ fn check_statistics(options: &Options, found: &[Fields]) {
     for ((fields, scope), values) in found.iter().zip(scopes).zip(values) {
         assert_eq!(fields.len(), 1 + values.len());
         for (id, value) in values.into_iter().chain([(scope, options.domain.into())]) {
-            assert_eq!(collector::number(&fields[&(0, id)]), value, "element {id}");
+            assert_eq!(packetloom_testing::collector::number(&fields[&(0, id)]), value, "element {id}");
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Messages for collectors, decoded by a collector that was written from the RFCs alone.
 
-mod collector;
 mod expected;
 mod samples;
 
@@ -12,7 +11,7 @@ use packetloom_export::messages::{Encoder, Options, OptionsError, Protocol, Stat
 use packetloom_packet::{EndReason, FlowRecord, HalfFlow, Timestamp};
 use proptest::prelude::*;
 
-use self::collector::{Collector, Flow, Message, SCOPE, number};
+use packetloom_testing::collector::{Collector, Flow, Message, SCOPE, number};
 use self::expected::expected;
 use self::samples::{millis, options, v4, v6};
 

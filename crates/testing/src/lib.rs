@@ -5,11 +5,13 @@
 //! | `PACKETLOOM_SWEEPS=1` | long sweeps run, too: large inputs, many seeds, every device of the machine |
 //! | `PACKETLOOM_CORPUS=FOLDER` | tests with real captures and rule sets run; every file that they name has to be there |
 //! | `PACKETLOOM_TSHARK=1` | tests that compare with tshark fail where it is not installed; otherwise they are skipped there |
+//! | `PACKETLOOM_COLLECTORS=1` | tests with nfcapd, nfacctd and openssl fail where one is not installed; otherwise they are skipped there |
 //! | `PACKETLOOM_LIVE=1` | tests in network namespaces fail where they may not make them; otherwise they are skipped there |
 //! | `PACKETLOOM_TEST_DEVICES=ID,…` | tests on devices run on these alone; each has to be there |
 //!
 //! A test that does not run says so on standard error (`cargo test -- --nocapture`).
 
+pub mod collector;
 #[cfg(target_os = "linux")]
 pub mod ends;
 #[cfg(target_os = "linux")]
@@ -46,6 +48,21 @@ pub fn live() -> bool {
 
 fn is_set(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// True where a program that receives flow records is in the search path; otherwise says that the test does not run.
+///
+/// # Panics
+///
+/// `PACKETLOOM_COLLECTORS` is set, and it is not there.
+pub fn has_collector(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&folders).any(|folder| folder.join(program).is_file());
+    assert!(found || !is_set("PACKETLOOM_COLLECTORS"), "PACKETLOOM_COLLECTORS is set, but there is no {program}");
+    if !found {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
 }
 
 /// True where tshark can be started; otherwise says that the test does not run.

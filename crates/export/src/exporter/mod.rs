@@ -79,14 +79,8 @@ impl Settings {
         let Self { to, messages, rate, tls, .. } = self;
         let is_tls = matches!(to, Destination::Tls(_));
         let wrong = |why: &str| Err(Error::Settings(format!("{to}: {why}")));
-        match (to, messages.protocol) {
-            (Destination::Tcp(_) | Destination::Tls(_), Protocol::NetflowV9) => {
-                return wrong("NetFlow v9 has no connections; expected udp:// or a file, or IPFIX");
-            }
-            (_, Protocol::NetflowV9) if messages.biflows => {
-                return wrong("NetFlow v9 has no records of both directions; expected IPFIX, or two records");
-            }
-            _ => {}
+        if messages.protocol == Protocol::NetflowV9 && !matches!(to, Destination::Udp(_)) {
+            return wrong("NetFlow v9 is for datagrams; expected udp://HOST:PORT, or IPFIX");
         }
         if rate.is_some() && !matches!(to, Destination::Udp(_)) {
             return wrong("a rate; expected one with udp:// only: others take what they can");

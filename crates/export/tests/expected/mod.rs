@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use packetloom_packet::{FlowRecord, HalfFlow};
 
-use super::collector::{Flow, Half};
+use packetloom_testing::collector::{Flow, Half};
 
 fn half(half: &HalfFlow) -> Half {
     Half {

@@ -1,36 +1,36 @@
 //! A collector, slow and plain, written from RFC 7011, 5103 and 3954. It knows nothing of the encoder: whatever a record has, its template
 //! says. Everything that the RFCs forbid, and everything that this exporter promises beyond, is an assertion.
 
-#![allow(dead_code, reason = "each test has its own copy, and uses a part of it")]
+#![allow(missing_docs, reason = "fields are what their names say")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Enterprise number (0: IANA's own) and element number. Scope types of NetFlow v9 are under [`SCOPE`].
-pub(crate) type Element = (u32, u16);
+pub type Element = (u32, u16);
 
-pub(crate) const REVERSE: u32 = 29305;
-pub(crate) const SCOPE: u32 = u32::MAX;
+pub const REVERSE: u32 = 29305;
+pub const SCOPE: u32 = u32::MAX;
 
 /// One data record: the bytes of each element.
-pub(crate) type Fields = BTreeMap<Element, Vec<u8>>;
+pub type Fields = BTreeMap<Element, Vec<u8>>;
 
 #[derive(Debug)]
-pub(crate) struct Message {
+pub struct Message {
     /// 9 or 10.
-    pub(crate) version: u16,
-    pub(crate) sequence: u32,
+    pub version: u16,
+    pub sequence: u32,
     /// Seconds since 1970.
-    pub(crate) time: u32,
-    pub(crate) domain: u32,
+    pub time: u32,
+    pub domain: u32,
     /// NetFlow v9: milliseconds since 1970.
-    pub(crate) boot: i64,
+    pub boot: i64,
     /// Ids of templates in it, in their order.
-    pub(crate) templates: Vec<u16>,
+    pub templates: Vec<u16>,
     /// Flow data records.
-    pub(crate) flows: Vec<Fields>,
+    pub flows: Vec<Fields>,
     /// Options data records.
-    pub(crate) options: Vec<Fields>,
+    pub options: Vec<Fields>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -41,7 +41,7 @@ struct Template {
 }
 
 #[derive(Default)]
-pub(crate) struct Collector {
+pub struct Collector {
     templates: HashMap<(u32, u16), Template>,
 }
 
@@ -70,14 +70,14 @@ impl<'a> Bytes<'a> {
 }
 
 /// An unsigned number of up to 8 bytes, most significant byte first.
-pub(crate) fn number(bytes: &[u8]) -> u64 {
+pub fn number(bytes: &[u8]) -> u64 {
     assert!((1..=8).contains(&bytes.len()));
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 impl Collector {
     /// Takes one message.
-    pub(crate) fn message(&mut self, bytes: &[u8]) -> Message {
+    pub fn message(&mut self, bytes: &[u8]) -> Message {
         let mut rest = Bytes(bytes);
         let version = rest.u16();
         let mut message = Message {
@@ -201,29 +201,29 @@ impl Collector {
 
 /// What a collector makes of the counters and times of one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Half {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
-    pub(crate) flags: u64,
+pub struct Half {
+    pub start: u64,
+    pub end: u64,
+    pub packets: u64,
+    pub bytes: u64,
+    pub flags: u64,
 }
 
 /// What a collector makes of a flow data record. Times are milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Flow {
-    pub(crate) addresses: [IpAddr; 2],
-    pub(crate) ports: [u64; 2],
-    pub(crate) protocol: u64,
-    pub(crate) end_reason: u64,
-    pub(crate) forward: Half,
-    pub(crate) reverse: Option<Half>,
-    pub(crate) direction: Option<u64>,
+pub struct Flow {
+    pub addresses: [IpAddr; 2],
+    pub ports: [u64; 2],
+    pub protocol: u64,
+    pub end_reason: u64,
+    pub forward: Half,
+    pub reverse: Option<Half>,
+    pub direction: Option<u64>,
 }
 
 impl Flow {
     /// Every field is used; one that is unknown here is an error.
-    pub(crate) fn new(message: &Message, fields: &Fields) -> Self {
+    pub fn new(message: &Message, fields: &Fields) -> Self {
         let mut fields = fields.clone();
         let version = number(&fields.remove(&(0, 60)).unwrap());
         let mut addresses = |ids: [u16; 2]| {
