@@ -42,7 +42,8 @@ struct Template {
 
 #[derive(Default)]
 pub struct Collector {
-    templates: HashMap<(u32, u16), Template>,
+    /// With the export time of the message in which each came first.
+    templates: HashMap<(u32, u16), (Template, u32)>,
 }
 
 /// Bytes that are read one after the other.
@@ -163,19 +164,20 @@ impl Collector {
                 fields.push((element, len));
             }
             let template = Template { scope, fields };
-            if let Some(before) = self.templates.insert((message.domain, id), template.clone()) {
-                assert_eq!(before, template, "template {id} has changed");
-            }
+            let known = self
+                .templates
+                .entry((message.domain, id))
+                .or_insert_with(|| (template.clone(), message.time));
+            assert_eq!(known.0, template, "template {id} has changed");
             message.templates.push(id);
         }
         assert!(content.0.iter().all(|byte| *byte == 0), "padding is 0");
     }
 
     fn data(&mut self, message: &mut Message, mut content: Bytes<'_>, id: u16) {
-        let template = self
-            .templates
-            .get(&(message.domain, id))
-            .unwrap_or_else(|| panic!("no template {id} before its data"));
+        let template = self.templates.get(&(message.domain, id));
+        let (template, since) = template.unwrap_or_else(|| panic!("no template {id} before its data"));
+        assert!(message.version == 9 || message.time >= *since, "data before their template by export time");
         let shortest: usize =
             template.fields.iter().map(|(_, len)| if *len == 65_535 { 1 } else { usize::from(*len) }).sum();
         let mut records = 0;

@@ -104,7 +104,7 @@ fn nfacctd_has_the_same_packets_and_bytes() {
         let config = format!(
             "nfacctd_ip: 127.0.0.1\nnfacctd_port: {port}\nplugins: print\nprint_output: json\nprint_output_file: {}\n\
              print_output_file_append: true\nprint_refresh_time: 1\naggregate: src_host,dst_host,src_port,dst_port,proto\n\
-             plugin_buffer_size: 1024000\nplugin_pipe_size: 10240000\nnfacctd_pipe_size: 4000000\n",
+             nfacctd_pipe_size: 4000000\n",
             output.display()
         );
         let path = folder.path().join("nfacctd.conf");

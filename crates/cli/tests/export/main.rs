@@ -85,6 +85,13 @@ fn without_ends(mut flows: Vec<Flow>) -> Vec<Flow> {
     flows
 }
 
+/// The same in an order that does not depend on that of the records: several workers' are in no order.
+fn sorted(flows: &[Flow]) -> Vec<String> {
+    let mut lines: Vec<_> = without_ends(flows.to_vec()).iter().map(|flow| format!("{flow:?}")).collect();
+    lines.sort_unstable();
+    lines
+}
+
 /// The messages of a stream or a file, which say how long they are.
 fn split(mut stream: &[u8]) -> Vec<Vec<u8>> {
     let mut messages = Vec::new();

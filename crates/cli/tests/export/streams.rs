@@ -119,7 +119,7 @@ fn a_collector_that_is_away_fails_a_run_over_a_capture() {
     drop(listener);
     let output = run(&mut meter(&capture, &to, &summary));
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    assert!(stderr(&output).contains(&format!("{to}: connection refused")), "{}", stderr(&output));
+    assert!(stderr(&output).contains(&format!("{to}: Connection refused")), "{}", stderr(&output));
     assert!(!summary.exists());
 }
 

@@ -28,7 +28,7 @@ use self::datagrams::{Datagrams, Sent};
 pub use self::destination::{Destination, Host};
 use self::session::Session;
 use crate::Error;
-use crate::messages::{Encoder, Options, Protocol, Statistics};
+use crate::messages::{Encoder, Options, Protocol, Statistics, set_sequence_number};
 
 /// Records that wait for the thread.
 const ROOM: usize = 1 << 17;
@@ -211,7 +211,7 @@ impl Exporter {
             statistics_interval: settings.statistics_interval,
             said: Instant::now(),
             held: None,
-            latest: Timestamp::from_nanos(0),
+            latest: Timestamp::default(),
             counts: Counts::default(),
             has_warned: (false, false),
         };
@@ -430,7 +430,26 @@ impl Sender {
         }
     }
 
+    /// Has a file begin with templates; of several, each.
+    fn begin_file(&mut self, time: Timestamp) {
+        let Self { shared, encoder, way: Way::File(output), counts, .. } = self else { return };
+        encoder.flush(time, &mut |message, _| {
+            match output.write_header(message) {
+                Ok(()) => {
+                    counts.messages += 1;
+                    counts.bytes += message.len() as u64;
+                }
+                Err(error) => {
+                    shared.queue().failed.get_or_insert(error);
+                }
+            }
+        });
+    }
+
     fn encode(&mut self, records: &[FlowRecord]) {
+        if let Some(first) = records.first().filter(|_| self.latest == Timestamp::default()) {
+            self.begin_file(first.end());
+        }
         let mut now = self.now();
         self.with_encoder(|encoder, outlet| {
             for record in records {
@@ -480,7 +499,11 @@ impl Sender {
             self.flush();
             let now = self.now();
             self.encoder.restart();
-            self.encoder.flush(now, &mut |message, _| preamble.extend_from_slice(message));
+            self.encoder.flush(now, &mut |message, _| {
+                let mut message = message.to_vec();
+                set_sequence_number(&mut message, 0);
+                preamble.extend_from_slice(&message);
+            });
             if let Way::Session(session) = &mut self.way {
                 session.set_preamble(preamble);
             }
@@ -518,6 +541,9 @@ impl Sender {
 
     /// Waits for what has not arrived; the file, if it is one.
     fn end(mut self) -> Option<Output> {
+        if self.latest == Timestamp::default() {
+            self.begin_file(self.latest);
+        }
         if self.statistics_interval.is_some() {
             self.say_statistics();
         }

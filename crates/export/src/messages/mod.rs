@@ -37,7 +37,7 @@
 //! # Templates
 //! Templates have messages of their own, which never carry data: some collectors stumble over the padding where both share one. They are
 //! sent [`Options::first_templates`] times before the first data, then again as the options say (RFC 7011 section 8.4: over UDP they must
-//! be). They always leave in front of a message with data, never between two parts of one.
+//! be). Data never go out before their templates, nor with an earlier export time (section 8.2).
 //!
 //! # Sequence numbers
 //! IPFIX: data records, those of options included, in messages before this one (RFC 7011 section 3.1, erratum 4396), from 0 in each transport
@@ -203,6 +203,8 @@ pub struct Encoder {
     messages: u32,
     /// When templates were sent; earlier, if the clock went back since.
     sent_at: Timestamp,
+    /// Export time of the session's first templates, in milliseconds.
+    session_at: u64,
 }
 
 /// How far before the first message the boot time lies, and the uptime up to which it stays, in milliseconds.
@@ -233,6 +235,7 @@ impl Encoder {
             copies: options.first_templates,
             messages: 0,
             sent_at: Timestamp::default(),
+            session_at: 0,
             options,
         })
     }
@@ -465,6 +468,9 @@ impl Encoder {
         if self.records == 0 && !self.boot_fits(now) {
             self.choose_boot(now);
         }
+        if self.copies > 0 {
+            self.session_at = now.as_millis().max(self.noted);
+        }
         let mut templates = std::mem::take(&mut self.templates);
         for _ in 0..self.copies.max(1) {
             for (message, count) in &mut templates {
@@ -486,6 +492,8 @@ impl Encoder {
         message[0..2].copy_from_slice(&self.options.protocol.version().to_be_bytes());
         match self.options.protocol {
             Protocol::Ipfix => {
+                // No data may be dated before their templates were (RFC 7011 section 8.2), even if the clock goes back.
+                let now = now.max(self.session_at);
                 // At most message_len.
                 let len = message.len() as u16;
                 message[2..4].copy_from_slice(&len.to_be_bytes());
