@@ -179,6 +179,10 @@ fn compare(comparison: &Comparison, key: KeyRef<'_>, packet: &impl Packet) -> bo
 
 /// Runs a value's program.
 fn value(ops: &[Op], key: KeyRef<'_>, packet: &impl Packet) -> Option<u32> {
+    // Mostly a field whose place is known.
+    if let [Op::Number(offset), Op::Load { base, size }] = *ops {
+        return load(base, size, offset, key, packet);
+    }
     let mut stack = [0; MAX_STACK];
     let mut len = 0;
     for op in ops {

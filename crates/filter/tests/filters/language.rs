@@ -84,7 +84,10 @@ fn values_have_several_forms() {
     same("tcp[tcpflags]&(tcp-syn|tcp-ack)=tcp-syn", "tcp[13:1] & 18 == 2");
     same("len - 2 * 3 + 1 = 5", "(len - (2 * 3)) + 1 = 5");
     same("len & 1 << 2 | 3 = 5", "((len & (1 << 2)) | 3) = 5");
-    same("60 <= len", "len >= 60");
+    same("60 <= len", "greater 60");
+    same("len <= 60", "less 60");
+    same("len > 59", "len >= 60");
+    same("len < 61", "len <= 60");
     assert_eq!(filter(" \t\n").tree(), []);
     let flags = Test::TcpFlags { mask: 0x12, value: 2, equal: true };
     assert_eq!(filter("tcp[tcpflags] & (tcp-syn|tcp-ack) == tcp-syn").tree(), [Node::Test(flags)]);
@@ -102,7 +105,7 @@ fn mistakes_are_told_with_their_place() {
         "column 5: \"80\" stands here; expected `and`, `or` or the end of the filter (a port is written `port` and its number)",
     );
     refuses("port 80-90", "column 6: \"80-90\" is a range; write `portrange` before it");
-    refuses("port htps", "column 6: \"htps\" is no service; did you mean \"http\"?");
+    refuses("port htttps", "column 6: \"htttps\" is no service; did you mean \"https\"?");
     refuses("port gopher", "column 6: \"gopher\" is not in the list of services; write the port number");
     refuses("port 65536", "column 6: 65536 is no port; expected 0 to 65535");
     refuses("port 99999999999", "column 6: \"99999999999\" is too large; expected at most 4294967295");

