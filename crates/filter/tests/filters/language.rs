@@ -248,6 +248,34 @@ fn length_and_nesting_are_bounded() {
     assert!(!filter(&sums).matches(packetloom_packet::LinkType::ETHERNET, &[0; 60], 60));
 }
 
+#[test]
+fn the_page_shows_filters() {
+    let page = include_str!("../../../../docs/filters.md");
+    let (_, block) = page.split_once("```filter\n").expect("a block of filters");
+    let (block, rest) = block.split_once("\n```").expect("its end");
+    let lines = block.lines().map(|line| line.split_once(" #").map_or(line, |(filter, _)| filter));
+    assert_eq!(lines.map(filter).count(), 10);
+    // Words that it says are not supported.
+    let (_, unsupported) = rest.split_once("## Not supported").expect("a section");
+    let mut words = 0;
+    for word in unsupported
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|word| word.bytes().all(|c| c.is_ascii_alphanumeric()))
+    {
+        match word {
+            "ah" | "esp" => {}
+            _ => {
+                let error = Filter::parse(word).expect_err(word);
+                assert!(error.message().starts_with(&format!("`{word}` is not supported")), "{error}");
+                words += 1;
+            }
+        }
+    }
+    assert!(words > 20, "{words}");
+}
+
 /// Pieces of the language in any order.
 fn soup() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(

@@ -1,7 +1,7 @@
 //! libpcap's own compiler, and a machine for its programs that tells what a program read.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_void};
 
 use libloading::Library;
 
@@ -30,13 +30,10 @@ struct RawProgram {
 /// `struct pcap_pkthdr`, with the time as two words.
 #[repr(C)]
 struct Header {
-    time: [libc_long; 2],
+    time: [c_long; 2],
     caplen: u32,
     len: u32,
 }
-
-#[allow(non_camel_case_types)]
-type libc_long = std::ffi::c_long;
 
 type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut c_void;
 type Compile = unsafe extern "C" fn(*mut c_void, *mut RawProgram, *const c_char, c_int, c_uint) -> c_int;
@@ -73,9 +70,10 @@ impl Pcap {
     pub(crate) fn load() -> Option<Self> {
         // SAFETY: libpcap's initialisers have no preconditions.
         let library = NAMES.iter().find_map(|name| unsafe { Library::new(*name) }.ok());
-        let has_to_be =
-            std::env::var_os("PACKETLOOM_TSHARK").is_some_and(|value| !value.is_empty() && value != "0");
-        assert!(library.is_some() || !has_to_be, "PACKETLOOM_TSHARK is set, but there is no libpcap");
+        assert!(
+            library.is_some() || !packetloom_testing::requires_tshark(),
+            "PACKETLOOM_TSHARK is set, but there is no libpcap"
+        );
         let Some(library) = library else {
             eprintln!("skipped: libpcap is not installed");
             return None;
