@@ -52,6 +52,15 @@ pub fn dissect(link: LinkType, data: &[u8], wire_len: u32) -> Result<Headers, Re
     dissect_and_tell(link, data, wire_len, || {}).map(|(headers, _)| headers)
 }
 
+/// As [`dissect`], with where the headers are.
+///
+/// # Errors
+///
+/// The reason why the frame has no match key.
+pub fn dissect_with_layers(link: LinkType, data: &[u8], wire_len: u32) -> Result<(Headers, Layers), Reject> {
+    dissect_and_tell(link, data, wire_len, || {})
+}
+
 /// The same, with where the headers are; tells where the frame is in no basic framing, and IP was found in it.
 // With one call of each walk over IP, so that all are inlined: another would cost the frames in basic framings a dozen instructions.
 #[inline]

@@ -4,8 +4,8 @@
 //! | --- | --- |
 //! | `PACKETLOOM_SWEEPS=1` | long sweeps run, too: large inputs, many seeds, every device of the machine |
 //! | `PACKETLOOM_CORPUS=FOLDER` | tests with real captures and rule sets run; every file that they name has to be there |
-//! | `PACKETLOOM_TSHARK=1` | tests that compare with tshark fail where it is not installed; otherwise they are skipped there |
 //! | `PACKETLOOM_COLLECTORS=1` | tests with nfcapd, nfacctd and openssl fail where one is not installed; otherwise they are skipped there |
+//! | `PACKETLOOM_TSHARK=1` | tests that compare with tshark, or with the libpcap that it brings, fail where it is not installed; otherwise they are skipped there |
 //! | `PACKETLOOM_LIVE=1` | tests in network namespaces fail where they may not make them; otherwise they are skipped there |
 //! | `PACKETLOOM_TEST_DEVICES=ID,…` | tests on devices run on these alone; each has to be there |
 //!
@@ -65,6 +65,11 @@ pub fn has_collector(program: &str) -> bool {
     found
 }
 
+/// True where tshark, and libpcap with it, has to be installed.
+pub fn requires_tshark() -> bool {
+    is_set("PACKETLOOM_TSHARK")
+}
+
 /// True where tshark can be started; otherwise says that the test does not run.
 ///
 /// # Panics
@@ -72,7 +77,7 @@ pub fn has_collector(program: &str) -> bool {
 /// `PACKETLOOM_TSHARK` is set, and there is no tshark.
 pub fn has_tshark() -> bool {
     let found = Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
-    assert!(found || !is_set("PACKETLOOM_TSHARK"), "PACKETLOOM_TSHARK is set, but there is no tshark");
+    assert!(found || !requires_tshark(), "PACKETLOOM_TSHARK is set, but there is no tshark");
     if !found {
         eprintln!("skipped: tshark is not installed");
     }
