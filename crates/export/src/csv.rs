@@ -1,5 +1,5 @@
-//! CSV (RFC 4180), one record a line: the values of [`crate::json`] under the same names, in a fixed order; empty where JSON has no such
-//! key. No value needs quotes. Lines end in CR LF, as the RFC wants it.
+//! CSV (RFC 4180), one record a line: the values of [`crate::json`] under the same names, in a fixed order; empty
+//! where JSON has no such key. No value needs quotes. Lines end in CR LF, as the RFC wants it.
 
 use std::net::IpAddr;
 

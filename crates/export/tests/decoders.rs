@@ -118,8 +118,9 @@ fn bytes_of(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-/// The elements of a record, wherever Wireshark puts them. Numbers and addresses as it shows them have to be the bytes that it points
-/// at; the second time and counter of a kind are those of the reverse direction, or the other way round.
+/// The elements of a record, wherever Wireshark puts them. Numbers and addresses as it shows them have to be the
+/// bytes that it points at; the second time and counter of a kind are those of the reverse direction, or the other
+/// way round.
 fn wireshark_fields(flow: Node<'_, '_>) -> Vec<(u16, Vec<u8>, String)> {
     let mut fields = Vec::new();
     for field in flow.children().filter(|node| node.has_tag_name("field")) {

@@ -167,8 +167,8 @@ fn any_options() -> impl Strategy<Value = Options> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(packetloom_testing::amount(512, 20_000)))]
 
-    /// Whatever is done: every message is well-formed, sequence numbers are right, templates precede data as often as they are to, and
-    /// what is decoded is what was encoded, in its order.
+    /// Whatever is done: every message is well-formed, sequence numbers are right, templates precede data as often as
+    /// they are to, and what is decoded is what was encoded, in its order.
     #[test]
     fn what_is_decoded_is_what_was_encoded(options in any_options(), steps in proptest::collection::vec(steps(), 0..300)) {
         let mut encoder = Encoder::new(options.clone()).unwrap();
@@ -342,6 +342,50 @@ fn netflow_times_are_relative_where_that_is_exact() {
             assert_eq!(fields.contains_key(&(0, 152)), !relative, "{first} to {last}");
         }
     }
+}
+
+#[test]
+fn netflow_times_after_2106_are_absolute() {
+    let now = (u64::from(u32::MAX) + 1_000) * 1_000;
+    let forward = HalfFlow { first: millis(now - 2), last: millis(now - 1), ..v4().forward };
+    let record = FlowRecord { forward, reverse: HalfFlow::default(), ..v4() };
+    let options = options(Protocol::NetflowV9);
+    let (mut encoder, mut sent) = (Encoder::new(options.clone()).unwrap(), Sent::new(&options));
+    encoder.record(&record, millis(now), &mut |bytes, flows| sent.take(bytes, flows));
+    encoder.flush(millis(now), &mut |bytes, flows| sent.take(bytes, flows));
+    assert_eq!(sent.flows(), expected(&record, false));
+    assert!(sent.messages[1].flows[0].contains_key(&(0, 152)));
+}
+
+#[test]
+fn the_clock_goes_back_or_ahead_while_records_wait() {
+    const DAY: i64 = 86_400_000;
+    for options in [options(Protocol::Ipfix), options(Protocol::NetflowV9)] {
+        for wait in [-1, -10_000, 10_000, 30 * DAY, 100 * DAY, -100 * DAY] {
+            for records in [&[v4()][..], &[v4(), v6()], &[v4(), v6(), v4()]] {
+                let (mut encoder, mut sent) = (Encoder::new(options.clone()).unwrap(), Sent::new(&options));
+                let before = millis(1_790_000_001_000);
+                let after = before.shifted(wait * 1_000_000);
+                let mut send = |bytes: &[u8], flows| sent.take(bytes, flows);
+                encoder.record(&records[0], before, &mut send);
+                records[1..].iter().for_each(|record| encoder.record(record, after, &mut send));
+                encoder.flush(after, &mut send);
+                let expected: Vec<_> = records.iter().flat_map(|record| expected(record, false)).collect();
+                assert_eq!(sent.flows(), expected, "{wait} ms");
+            }
+        }
+    }
+}
+
+#[test]
+fn netflow_headers_have_a_boot_time_without_flows() {
+    let options = options(Protocol::NetflowV9);
+    let (mut encoder, mut sent) = (Encoder::new(options.clone()).unwrap(), Sent::new(&options));
+    encoder
+        .statistics(&Statistics::default(), millis(1_790_000_000_100), &mut |_, _| panic!("nothing is full"));
+    encoder.flush(millis(1_790_000_000_200), &mut |bytes, flows| sent.take(bytes, flows));
+    let headers: Vec<_> = sent.messages.iter().map(|message| (message.time, message.boot)).collect();
+    assert_eq!(headers, [(1_790_000_001, 1_790_000_000_100 - (1 << 31)); 2]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! A collector, slow and plain, written from RFC 7011, 5103 and 3954. It knows nothing of the encoder: whatever a record has, its template
-//! says. Everything that the RFCs forbid, and everything that this exporter promises beyond, is an assertion.
+//! A collector, slow and plain, written from RFC 7011, 5103 and 3954. It knows nothing of the encoder: whatever a
+//! record has, its template says. Everything that the RFCs forbid, and everything that this exporter promises beyond,
+//! is an assertion.
 
 #![allow(missing_docs, reason = "fields are what their names say")]
 
@@ -243,8 +244,15 @@ impl Flow {
         let addresses = addresses(if version == 4 { [8, 12] } else { [27, 28] });
         let mut value = |enterprise, id| fields.remove(&(enterprise, id)).map(|bytes| number(&bytes));
         let [first, last] = match value(0, 22) {
-            Some(first) => [first, value(0, 21).unwrap()]
-                .map(|uptime| u64::try_from(message.boot + uptime as i64).unwrap()),
+            Some(first) => {
+                let last = value(0, 21).unwrap();
+                let header = u64::try_from(i64::from(message.time) * 1_000 - message.boot).unwrap();
+                assert!(
+                    0 < first && first <= last && last <= header,
+                    "{first} to {last} in a message of {header}"
+                );
+                [first, last].map(|uptime| u64::try_from(message.boot + uptime as i64).unwrap())
+            }
             None => [value(0, 152).unwrap(), value(0, 153).unwrap()],
         };
         let flow = Self {

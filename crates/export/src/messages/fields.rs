@@ -1,7 +1,7 @@
 //! The templates: which elements a record has, in which order and how long.
 //!
-//! Numbers are those of the IANA registry "IP Flow Information Export (IPFIX) Entities"; NetFlow v9 shares those below 128 (RFC 3954
-//! section 8), and its collectors know the few higher ones that are used here.
+//! Numbers are those of the IANA registry "IP Flow Information Export (IPFIX) Entities"; NetFlow v9 shares those
+//! below 128 (RFC 3954 section 8), and its collectors know the few higher ones that are used here.
 
 use super::Protocol;
 

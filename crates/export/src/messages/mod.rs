@@ -1,13 +1,14 @@
 //! Flow records as messages for a collector: IPFIX (RFC 7011, 7012; biflows: RFC 5103) and NetFlow v9 (RFC 3954).
 //!
-//! An [`Encoder`] takes flow records and hands out whole messages of at most [`Options::message_len`] bytes. It does no I/O: each message
-//! goes to a callback, together with the number of flow data records in it. A message is what goes into one datagram, or behind the one
-//! before on a TCP connection or in a file; IPFIX messages say their own length, NetFlow v9 is for datagrams only.
+//! An [`Encoder`] takes flow records and hands out whole messages of at most [`Options::message_len`] bytes. It does
+//! no I/O: each message goes to a callback, together with the number of flow data records in it. A message is what
+//! goes into one datagram, or behind the one before on a TCP connection or in a file; IPFIX messages say their own
+//! length, NetFlow v9 is for datagrams only.
 //!
 //! # Records
-//! A record becomes one uniflow, or two of them where there were packets both ways: the second has addresses and ports swapped, and its
-//! own times and counters. With [`Options::biflows`] it becomes one record with reverse elements instead (RFC 5103 section 6); a record
-//! without packets the other way stays a uniflow.
+//! A record becomes one uniflow, or two of them where there were packets both ways: the second has addresses and
+//! ports swapped, and its own times and counters. With [`Options::biflows`] it becomes one record with reverse
+//! elements instead (RFC 5103 section 6); a record without packets the other way stays a uniflow.
 //!
 //! | element | number | bytes | |
 //! | --- | --- | --- | --- |
@@ -24,24 +25,27 @@
 //! Where one address is IPv4 and the other one IPv6, the IPv4 address is written as `::ffff:a.b.c.d`.
 //!
 //! # Time in NetFlow v9
-//! RFC 3954 has `FIRST_SWITCHED` (22) and `LAST_SWITCHED` (21) only: 32 bits of milliseconds since the exporter's boot time, which
-//! collectors compute as the header's UNIX seconds minus its system uptime. All collectors know these two. A record has them if they say
-//! its times exactly; otherwise it has 152 and 153, as in IPFIX, by a template of its own: records from old captures, from
-//! clocks ahead of `now`, or with a start after the end.
+//! RFC 3954 has `FIRST_SWITCHED` (22) and `LAST_SWITCHED` (21) only: 32 bits of milliseconds since the exporter's
+//! boot time, which collectors compute as the header's UNIX seconds minus its system uptime. All collectors know
+//! these two. A record has them if they say its times exactly; otherwise it has 152 and 153, as in IPFIX, by a
+//! template of its own: records from old captures, from clocks ahead of `now`, or with a start after the end.
 //!
-//! - The boot time is a day on which nothing booted: 2^31 ms (24.8 days) before the first message, and chosen again before the uptime runs
-//!   over, so that a flow may have begun long before the encoder did, and no uptime ever wraps.
-//! - UNIX seconds are rounded up, and the uptime belongs to the rounded second. Collectors so find the boot time to the millisecond, and no
-//!   record is later than its header, which some take for an overflow.
+//! - The boot time is a day on which nothing booted: 2^31 ms (24.8 days) before the first message, and chosen again
+//!   before the uptime runs over, so that a flow may have begun long before the encoder did, and no uptime ever
+//!   wraps.
+//! - UNIX seconds are rounded up, and the uptime belongs to the rounded second. Collectors so find the boot time to
+//!   the millisecond, and no record is later than its header, which some take for an overflow.
 //!
 //! # Templates
-//! Templates have messages of their own, which never carry data: some collectors stumble over the padding where both share one. They are
-//! sent [`Options::first_templates`] times before the first data, then again as the options say (RFC 7011 section 8.4: over UDP they must
-//! be). Data never go out before their templates, nor with an earlier export time (section 8.2).
+//! Templates have messages of their own, which never carry data: some collectors stumble over the padding where both
+//! share one. They are sent [`Options::first_templates`] times before the first data, then again as the options say
+//! (RFC 7011 section 8.4: over UDP they must be). Data never go out before their templates, nor with an earlier
+//! export time (section 8.2).
 //!
 //! # Sequence numbers
-//! IPFIX: data records, those of options included, in messages before this one (RFC 7011 section 3.1, erratum 4396), from 0 in each transport
-//! session. NetFlow v9: messages before this one (RFC 3954 section 5.1), and a new session changes nothing.
+//! IPFIX: data records, those of options included, in messages before this one (RFC 7011 section 3.1, erratum 4396),
+//! from 0 in each transport session. NetFlow v9: messages before this one (RFC 3954 section 5.1), and a new session
+//! changes nothing.
 
 mod fields;
 mod layout;
@@ -113,7 +117,8 @@ pub struct Options {
     pub biflows: bool,
     /// Observation domain (IPFIX) or source (NetFlow v9); also the scope of the statistics.
     pub domain: u32,
-    /// Bytes that a message has at most: 128 to 65,535. A datagram that is not to be fragmented has room for 1,400 or so.
+    /// Bytes that a message has at most: 128 to 65,535. A datagram that is not to be fragmented has room for 1,400 or
+    /// so.
     pub message_len: usize,
     /// How often the templates are sent before the first data: once where nothing is lost, a few times over UDP.
     pub first_templates: u32,
@@ -245,7 +250,8 @@ impl Encoder {
         if self.options.biflows { 1 } else { record.directions() as u32 }
     }
 
-    /// Adds a record. `now` is the wall clock; `send` is called with each message that is full, and with templates that are due.
+    /// Adds a record. `now` is the wall clock; `send` is called with each message that is full, and with templates
+    /// that are due.
     pub fn record(&mut self, record: &FlowRecord, now: Timestamp, send: &mut Send<'_>) {
         match (&record.source, &record.destination) {
             (IpAddr::V4(from), IpAddr::V4(to)) => self.add(record, [from.octets(), to.octets()], now, send),
@@ -301,9 +307,9 @@ impl Encoder {
     /// The direction's times since the boot time, if they can be said so, and if all collectors understand them.
     #[inline]
     fn uptimes<const A: usize>(&self, flow: &Direction<'_, A>, now: Timestamp) -> Option<[u32; 2]> {
-        let (seconds, uptime) = self.uptime(self.noted.max(now.as_millis()));
+        let (seconds, uptime) = self.uptime(now.as_millis());
+        // Header times end in 2106.
         u32::try_from(seconds).ok()?;
-        u32::try_from(uptime).ok()?;
         let since = |time: Timestamp| time.as_millis().checked_sub(self.boot);
         let (first, last) = (since(flow.half.first)?, since(flow.half.last)?);
         // 0 counts as absent in some collectors.
@@ -316,7 +322,8 @@ impl Encoder {
         (seconds, (seconds * 1_000).wrapping_sub(self.boot))
     }
 
-    /// Chooses another boot time where `now` is too far from this one. What was added before is sent first: it depends on it.
+    /// Chooses another boot time where `now` is too far from this one. What was added before is sent first: it
+    /// depends on it.
     #[inline]
     fn keep_boot(&mut self, now: Timestamp, send: &mut Send<'_>) {
         if !self.boot_fits(now) {
@@ -349,10 +356,11 @@ impl Encoder {
         self.copies = self.options.first_templates;
     }
 
-    /// Adds options data records: what was exported (RFC 7011 section 4.1), and, if there was any, what was lost (section 4.3).
+    /// Adds options data records: what was exported (RFC 7011 section 4.1), and, if there was any, what was lost
+    /// (section 4.3).
     ///
-    /// Their scopes are the observation domain (149) and the exporting process (144); in NetFlow v9 both are the system. The value of
-    /// each is [`Options::domain`].
+    /// Their scopes are the observation domain (149) and the exporting process (144); in NetFlow v9 both are the
+    /// system. The value of each is [`Options::domain`].
     pub fn statistics(&mut self, statistics: &Statistics, now: Timestamp, send: &mut Send<'_>) {
         self.keep_boot(now, send);
         let domain = self.options.domain;
@@ -492,7 +500,8 @@ impl Encoder {
         message[0..2].copy_from_slice(&self.options.protocol.version().to_be_bytes());
         match self.options.protocol {
             Protocol::Ipfix => {
-                // No data may be dated before their templates were (RFC 7011 section 8.2), even if the clock goes back.
+                // No data may be dated before their templates were (RFC 7011 section 8.2), even if the clock goes
+                // back.
                 let now = now.max(self.session_at);
                 // At most message_len.
                 let len = message.len() as u16;
@@ -503,12 +512,11 @@ impl Encoder {
                 message[12..16].copy_from_slice(&self.options.domain.to_be_bytes());
             }
             Protocol::NetflowV9 => {
-                let fits = |(seconds, uptime): &(u64, u64)| {
-                    *seconds <= u32::MAX.into() && *uptime <= u32::MAX.into()
-                };
-                // A message may wait for more than the uptime can say; what it says of its records still has to be right.
-                let (seconds, uptime) =
-                    Some(self.uptime(now)).filter(fits).unwrap_or_else(|| self.uptime(self.noted));
+                let fits = |(seconds, uptime): (u64, u64)| seconds.max(uptime) <= u64::from(u32::MAX);
+                // A message may wait for longer than an uptime can say; what it says of its records still has to be
+                // right.
+                let at = if self.records == 0 || fits(self.uptime(now)) { now } else { self.noted };
+                let (seconds, uptime) = self.uptime(at);
                 message[2..4].copy_from_slice(&records.to_be_bytes());
                 message[4..8].copy_from_slice(&(uptime as u32).to_be_bytes());
                 message[8..12].copy_from_slice(&(seconds as u32).to_be_bytes());
