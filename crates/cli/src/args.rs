@@ -356,6 +356,9 @@ pub(crate) struct MeterArgs {
     /// Write flow records to this file, as JSON lines with IPFIX element names [default: standard output, unless they are exported]
     #[arg(short = 'o', value_name = "FLOWS")]
     pub(crate) output: Option<PathBuf>,
+    /// Meter only packets that match this expression in tcpdump's language, such as 'tcp port 443 and net 10.0.0.0/8'
+    #[arg(short = 'f', long, value_name = "EXPRESSION")]
+    pub(crate) filter: Option<String>,
     /// Stop after this many packets
     #[arg(short = 'c', value_name = "COUNT", value_parser = number::<u64>)]
     pub(crate) count: Option<u64>,

@@ -487,7 +487,18 @@ fn help_man_pages_completions_and_schema_come_from_the_definitions() {
         functions.iter().map(|f| f["properties"]["nf"]["const"].as_str().expect("a name")).collect();
     assert_eq!(
         names,
-        ["acl", "balancer", "conntrack", "counter", "limiter", "meter", "policer", "scan", "source-counter"]
+        [
+            "acl",
+            "balancer",
+            "conntrack",
+            "counter",
+            "filter",
+            "limiter",
+            "meter",
+            "policer",
+            "scan",
+            "source-counter"
+        ]
     );
     assert_eq!(functions[0]["required"], serde_json::json!(["nf", "rules"]));
     assert_eq!(schema["properties"]["run"]["additionalProperties"], false);

@@ -86,6 +86,9 @@ flows = "connections"
 nf = "counter"
 flows = "sessions"
 [[chain]]
+nf = "filter"
+expression = "ip or ip6"
+[[chain]]
 nf = "counter"
 flows = "sources"
 [[chain]]

@@ -775,6 +775,26 @@ impl Chain {
     ) -> Result<Self, (usize, String)> {
         let layout = Layout::new(&functions, flows)
             .map_err(|(function, why)| (function, format!("{}: {why}", functions[function].name())))?;
+        let rewrites = functions.iter().position(|function| function.rewrites()).unwrap_or(functions.len());
+        if let Some(at) = functions.iter().skip(rewrites).position(|function| function.reads_frames()) {
+            let [name, before] = [rewrites + at, rewrites].map(|at| functions[at].name());
+            return Err((
+                rewrites + at,
+                format!("{name}: it stands behind {before}, which rewrites headers; expected it before"),
+            ));
+        }
+        let exports = |at: usize| functions[at].exports().iter().map(move |export| (at, &export.to));
+        let all: Vec<_> = (0..functions.len()).flat_map(exports).collect();
+        let again = all
+            .iter()
+            .enumerate()
+            .find(|(number, (_, to))| all[..*number].iter().any(|(_, other)| other == to));
+        if let Some((_, (at, to))) = again {
+            return Err((
+                *at,
+                format!("{}: more than one export to {to}; expected each place once", functions[*at].name()),
+            ));
+        }
         let has_acl = functions.iter().any(|function| function.name() == <acl::Config as Config>::NAME);
         let default = if has_acl { PolicyAction::Drop } else { PolicyAction::Pass };
         settings.run.unknown_framing.get_or_insert(default);

@@ -525,12 +525,12 @@ impl Outcome {
         })
     }
 
-    /// The summary of a chain that begins with a meter, as `packetloom meter` has it; of others, there is nothing in it.
+    /// The summary of a chain with a meter, as `packetloom meter` has it; of others, there is nothing in it.
     pub fn meter_json(&self) -> Value {
         let over_interfaces = !self.interfaces.is_empty();
         let tells_written = over_interfaces || self.written.iter().any(|written| !written.is_whole);
-        let report = self.functions.first().map(|(_, report)| &**report as &dyn Any);
-        let Some(meter) = report.and_then(|report| report.downcast_ref::<MeterReport>()) else {
+        let mut reports = self.functions.iter().map(|(_, report)| &**report as &dyn Any);
+        let Some(meter) = reports.find_map(|report| report.downcast_ref::<MeterReport>()) else {
             return Value::Null;
         };
         summary::value(&MeterSummary {

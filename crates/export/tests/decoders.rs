@@ -13,9 +13,9 @@ use packetloom_export::messages::{Encoder, Options, Protocol, Statistics};
 use packetloom_packet::{EndReason, FlowRecord, HalfFlow};
 use roxmltree::{Document, Node};
 
-use packetloom_testing::collector::{Collector, Fields, Flow, REVERSE};
 use self::expected::expected;
 use self::samples::{millis, options, v4, v6};
+use packetloom_testing::collector::{Collector, Fields, Flow, REVERSE};
 
 const NOW: u64 = 1_790_000_000_700;
 

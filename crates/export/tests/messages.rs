@@ -11,9 +11,9 @@ use packetloom_export::messages::{Encoder, Options, OptionsError, Protocol, Stat
 use packetloom_packet::{EndReason, FlowRecord, HalfFlow, Timestamp};
 use proptest::prelude::*;
 
-use packetloom_testing::collector::{Collector, Flow, Message, SCOPE, number};
 use self::expected::expected;
 use self::samples::{millis, options, v4, v6};
+use packetloom_testing::collector::{Collector, Flow, Message, SCOPE, number};
 
 /// All that left an encoder, checked as it comes.
 struct Sent {

@@ -13,6 +13,7 @@ pub mod bucket;
 pub mod connections;
 pub mod conntrack;
 pub mod counter;
+pub mod filter;
 pub mod flows;
 pub mod limiter;
 pub mod meter;
@@ -120,6 +121,11 @@ pub trait FunctionSpec: Any + Send + Sync {
 
     /// Whether it gives packets other addresses or ports, which later functions see.
     fn rewrites(&self) -> bool {
+        false
+    }
+
+    /// Whether it looks at frames as they came, and so must stand before all that rewrite.
+    fn reads_frames(&self) -> bool {
         false
     }
 

@@ -20,6 +20,12 @@ pub struct OraclePacket {
     pub out: Option<Box<str>>,
     /// Its mark, as functions have set it; 0 before.
     pub mark: u32,
+    /// The frame as it came.
+    pub frame: Box<[u8]>,
+    /// Its link type.
+    pub link: LinkType,
+    /// Its bytes on the wire.
+    pub wire_len: u32,
 }
 
 /// The outermost IP header and what follows it.
@@ -75,7 +81,8 @@ impl OraclePacket {
         let mut layer2 = Layer2 { frame, headers: 0, basic: true, guessing: false };
         let ip = layer2.start(link.0).and_then(|at| layer3(&frame[at..], wire_len as usize, at, true));
         let other_framing = !layer2.basic && !COUNTED_LINKS.contains(&link.0);
-        Self { nanos, ip, other_framing, interface: None, out: None, mark: 0 }
+        let frame = frame.into();
+        Self { nanos, ip, other_framing, interface: None, out: None, mark: 0, frame, link, wire_len }
     }
 
     /// The packet as a log names it.

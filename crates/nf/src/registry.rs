@@ -3,8 +3,8 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::{
-    Config, Context, Error, FunctionSpec, acl, balancer, conntrack, counter, limiter, meter, policer, scan,
-    source_counter,
+    Config, Context, Error, FunctionSpec, acl, balancer, conntrack, counter, filter, limiter, meter, policer,
+    scan, source_counter,
 };
 
 /// Every function a chain file can name.
@@ -15,6 +15,7 @@ pub const FUNCTIONS: &[Registration] = &[
         "the state of connections; packets of none are dropped",
     ),
     Registration::of::<counter::Config, counter::Summary>("packets and bytes of each flow"),
+    Registration::of::<filter::Config, filter::Summary>("packets that match an expression of tcpdump's"),
     Registration::of::<limiter::Config, limiter::Summary>("a token bucket for each flow"),
     Registration::of::<meter::Config, meter::Summary>("bidirectional flow records"),
     Registration::of::<policer::Config, policer::Summary>("a marker of RFC 2697 or RFC 2698 for each source"),

@@ -42,6 +42,8 @@ drop_reasons! {
     InvalidConnection = "invalid_connection",
     /// The chain's policy drops frames that may carry IP in a framing that is not known.
     UnknownFraming = "unknown_framing",
+    /// It does not match a filter.
+    Filter = "filter",
 }
 
 /// What a chain decides about one packet.

@@ -58,7 +58,10 @@ fn is_set(variable: &str) -> bool {
 pub fn has_collector(program: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&folders).any(|folder| folder.join(program).is_file());
-    assert!(found || !is_set("PACKETLOOM_COLLECTORS"), "PACKETLOOM_COLLECTORS is set, but there is no {program}");
+    assert!(
+        found || !is_set("PACKETLOOM_COLLECTORS"),
+        "PACKETLOOM_COLLECTORS is set, but there is no {program}"
+    );
     if !found {
         eprintln!("skipped: {program} is not installed");
     }

@@ -1,4 +1,4 @@
-//! `packetloom meter`: a chain of one meter through which everything passes.
+//! `packetloom meter`: a chain of one meter, behind a filter where there is one, through which everything else passes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use packetloom_engine::run::LifecycleOptions;
 use packetloom_engine::{Chain, Outcome, Plan};
 use packetloom_export::Destination;
 use packetloom_io::port::Backend;
-use packetloom_nf::{Config, Context, meter};
+use packetloom_nf::{Config, Context, filter, meter};
 
 use super::files::Files;
 use super::{Signals, all_written, execute, origin, select, stop_on_signals};
@@ -51,7 +51,10 @@ pub(crate) fn run(args: MeterArgs) -> Done {
     };
     args.rotation.apply(&mut run)?;
     let settings = Settings { run, ..Settings::default() };
-    let functions = vec![config.prepare(&Context { folder: Path::new(""), ignore_flags: false })?];
+    let context = Context { folder: Path::new(""), ignore_flags: false };
+    let filter = args.filter.map(|expression| filter::Config { expression }.prepare(&context)).transpose();
+    let filter = filter.map_err(|e| Failure::Usage(format!("-f: {e}")))?;
+    let functions = filter.into_iter().chain([config.prepare(&context)?]).collect();
     let chain = Chain::new(settings, functions, &BTreeMap::new());
     let chain = chain.map_err(|(_, why)| packetloom_nf::Error::Invalid(why))?;
     chain.check_rotation().map_err(Failure::Usage)?;

@@ -256,7 +256,13 @@ fn execute(
     let summary = pretty(&summarise(&outcome))?;
     let written = outputs.write_summaries(&summary).map_err(packetloom_engine::Error::from);
     if let Err(error) = written.and_then(|()| outputs.publish()) {
-        let is_unread = matches!(&error, packetloom_engine::Error::Io(error) if error.is_broken_pipe());
+        let is_unread = match &error {
+            packetloom_engine::Error::Io(error)
+            | packetloom_engine::Error::Export(packetloom_export::Error::File(error)) => {
+                error.is_broken_pipe()
+            }
+            _ => false,
+        };
         // After hours over interfaces it is not lost with a full disk.
         if !is_capture && !is_unread {
             talk::error(&talk::outcome(outcome));
@@ -272,8 +278,7 @@ fn execute(
     Ok(outcome)
 }
 
-/// Opens what records are exported to. What is collected while packets come from interfaces is there at once, under its name, and nobody
-/// waits for it.
+/// Opens what records are exported to. While packets come from interfaces, nobody waits for it.
 fn open_exporters(
     plan: &Plan,
     is_capture: bool,
@@ -281,11 +286,7 @@ fn open_exporters(
 ) -> Result<Vec<Exporter>, Failure> {
     let exports = plan.chain().functions().iter().flat_map(|function| function.exports());
     let open = |settings: &packetloom_export::Settings| {
-        let mut output = settings.to.file().map(|path| make(path)).transpose()?;
-        if let Some(output) = output.as_mut().filter(|_| !is_capture) {
-            output.appear()?;
-            output.detach()?;
-        }
+        let output = settings.to.file().map(|path| make(path)).transpose()?;
         Ok(Exporter::start(settings.clone(), output, is_capture)?)
     };
     exports.map(open).collect()

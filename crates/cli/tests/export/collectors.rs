@@ -70,7 +70,16 @@ fn nfdump_has_the_same_flows_packets_and_bytes() {
         fs::create_dir(&files).expect("a folder");
         let log = fs::File::create(folder.path().join("log")).expect("a file");
         let mut nfcapd = Command::new("nfcapd");
-        nfcapd.arg("-w").arg(&files).args(["-b", "127.0.0.1", "-t", "3600", "-B", "4000000", "-p", &port.to_string()]);
+        nfcapd.arg("-w").arg(&files).args([
+            "-b",
+            "127.0.0.1",
+            "-t",
+            "3600",
+            "-B",
+            "4000000",
+            "-p",
+            &port.to_string(),
+        ]);
         nfcapd.stdout(Stdio::null()).stderr(log);
         let running = Running(nfcapd.spawn().expect("nfcapd"));
         wait_for(port);
@@ -80,14 +89,20 @@ fn nfdump_has_the_same_flows_packets_and_bytes() {
         running.end();
         let log = fs::read_to_string(folder.path().join("log")).expect("text");
         assert!(log.contains("Sequence Errors: 0, Bad Packets: 0"), "{log}");
-        let shown = succeed(Command::new("nfdump").arg("-R").arg(&files).args(["-q", "-N", "-o", "fmt:%pkt %byt %fl"]));
+        let shown = succeed(Command::new("nfdump").arg("-R").arg(&files).args([
+            "-q",
+            "-N",
+            "-o",
+            "fmt:%pkt %byt %fl",
+        ]));
         let mut totals = [0u64; 3];
         for line in shown.lines() {
             for (total, number) in totals.iter_mut().zip(line.split_whitespace()) {
                 *total += number.parse::<u64>().expect("a number");
             }
         }
-        let expected = ["counted_packets", "counted_ip_bytes", "uniflows"].map(|name| summary[name].as_u64().expect("a count"));
+        let expected = ["counted_packets", "counted_ip_bytes", "uniflows"]
+            .map(|name| summary[name].as_u64().expect("a count"));
         assert_eq!(totals, expected, "{option}");
     }
 }
@@ -114,7 +129,8 @@ fn nfacctd_has_the_same_packets_and_bytes() {
         let running = Running(nfacctd.spawn().expect("nfacctd"));
         wait_for(port);
         let summary = meter(&capture, option, port, folder.path());
-        let expected = ["counted_packets", "counted_ip_bytes"].map(|name| summary[name].as_u64().expect("a count"));
+        let expected =
+            ["counted_packets", "counted_ip_bytes"].map(|name| summary[name].as_u64().expect("a count"));
         let begun = Instant::now();
         loop {
             let text = fs::read_to_string(&output).unwrap_or_default();

@@ -27,7 +27,10 @@ fn a_file_has_the_records_whatever_the_number_of_workers() {
             }
             let export = export(&summary);
             assert_eq!(export["records"], flows.len());
-            assert_eq!((&export["messages"], &export["bytes"]), (&messages.len().into(), &bytes.len().into()));
+            assert_eq!(
+                (&export["messages"], &export["bytes"]),
+                (&messages.len().into(), &bytes.len().into())
+            );
             assert_eq!((&export["not_sent"], &export["protocol"]), (&0.into(), &"ipfix".into()));
             assert_eq!(messages.iter().map(|message| message.options.len()).sum::<usize>(), 1);
         }
@@ -62,10 +65,13 @@ fn files_after_one_another_begin_with_templates() {
     let mut command = packetloom();
     command.args(["-q", "meter", "--rotate-size", "20k", "--ipfix", "flows.ipfix", "-r"]).arg(&capture);
     succeed(command.current_dir(folder.path()));
-    let mut names: Vec<_> = fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("it").path()).collect();
+    let mut names: Vec<_> =
+        fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("it").path()).collect();
     names.retain(|path| path.extension().is_some_and(|of| of == "ipfix"));
     // Their names end in numbers.
-    names.sort_by_key(|path| path.file_stem().expect("a name").to_string_lossy().rsplit('-').next().map(str::to_owned));
+    names.sort_by_key(|path| {
+        path.file_stem().expect("a name").to_string_lossy().rsplit('-').next().map(str::to_owned)
+    });
     assert!(names.len() > 3, "{names:?}");
     let mut flows = Vec::new();
     for name in &names {
@@ -82,14 +88,24 @@ fn what_does_not_go_together_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let capture = capture(folder.path());
     for (arguments, expected) in [
-        ("--ipfix sctp://a", "\"sctp\" is no transport; expected udp://, tcp://, tls:// or the name of a file"),
+        (
+            "--ipfix sctp://a",
+            "\"sctp\" is no transport; expected udp://, tcp://, tls:// or the name of a file",
+        ),
         ("--ipfix udp://a:0", "\"0\" is no port; expected 1 to 65535"),
         ("--netflow9 tcp://a", "NetFlow v9 is for datagrams; expected udp://HOST:PORT, or IPFIX"),
         ("--netflow9 flows.nf9", "NetFlow v9 is for datagrams; expected udp://HOST:PORT, or IPFIX"),
         ("--ipfix a.ipfix --ipfix a.ipfix", "more than one output to a.ipfix"),
-        ("--ipfix a.ipfix --message-size 127", "messages of 127 bytes are not possible; expected 128 to 65,535"),
+        (
+            "--ipfix a.ipfix --message-size 127",
+            "messages of 127 bytes are not possible; expected 128 to 65,535",
+        ),
         ("--ipfix a.ipfix --tls-ca ca.pem", "--tls-ca without a place to export to that it is for"),
-        ("--ipfix a.ipfix --export-rate 1Mbit/s", "--export-rate without a place to export to that it is for"),
+        (
+            "--ipfix a.ipfix --export-rate 1Mbit/s",
+            "--export-rate without a place to export to that it is for",
+        ),
+        ("--ipfix udp://127.0.0.1 --message-size 65508", "messages of more than 65,507 bytes"),
         ("--ipfix udp://127.0.0.1 --export-rate 1packets/s", "rate counts packets"),
         ("--biflows", "--ipfix"),
         ("--ipfix tls://127.0.0.1:9 --tls-ca missing.pem", "missing.pem"),
@@ -118,6 +134,25 @@ fn what_does_not_go_together_is_refused() {
     }
 }
 
+/// Other outputs go on where a reader leaves; where there is none, that is the end.
+#[test]
+fn a_reader_that_leaves_is_let_go() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let capture = capture(folder.path());
+    for output in ["", "-o flows.jsonl"] {
+        let mut command = packetloom();
+        command.args(["-q", "meter", "--ipfix", "-", "--summary", "summary.json", "-r"]).arg(&capture);
+        command.args(output.split_whitespace()).current_dir(folder.path());
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("started");
+        // Nothing was read.
+        drop(child.stdout.take());
+        assert!(child.wait().expect("ended").success());
+        assert!(folder.path().join("summary.json").exists());
+        assert_eq!(folder.path().join("flows.jsonl").exists(), !output.is_empty());
+        let _ = fs::remove_file(folder.path().join("summary.json"));
+    }
+}
+
 #[test]
 fn a_file_that_cannot_be_written_fails_the_run() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -125,6 +160,7 @@ fn a_file_that_cannot_be_written_fails_the_run() {
     let output = run(packetloom().args(["meter", "-r"]).arg(&capture).args(["--ipfix", "/dev/full"]));
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("/dev/full: No space left on device"), "{}", stderr(&output));
-    let output = run(packetloom().args(["meter", "-r"]).arg(&capture).args(["--ipfix", "missing/flows.ipfix"]));
+    let output =
+        run(packetloom().args(["meter", "-r"]).arg(&capture).args(["--ipfix", "missing/flows.ipfix"]));
     assert!(stderr(&output).contains("missing/flows.ipfix"), "{}", stderr(&output));
 }

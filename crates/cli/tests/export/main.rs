@@ -26,7 +26,8 @@ fn capture(folder: &Path) -> PathBuf {
 
 /// What a collector has to make of flow records in JSON lines.
 fn expected(records: &[Value], biflows: bool) -> Vec<Flow> {
-    let number = |record: &Value, name: &str| record.get(name).map_or(0, |value| value.as_u64().expect("a number"));
+    let number =
+        |record: &Value, name: &str| record.get(name).map_or(0, |value| value.as_u64().expect("a number"));
     let address = |record: &Value, side: &str| -> IpAddr {
         let name = format!("{side}IPv{}Address", record["ipVersion"]);
         record[&*name].as_str().expect("an address").parse().expect("an address")
@@ -108,7 +109,8 @@ fn split(mut stream: &[u8]) -> Vec<Vec<u8>> {
 fn decode(messages: &[Vec<u8>]) -> (Vec<Flow>, Vec<Message>) {
     let mut collector = Collector::default();
     let messages: Vec<_> = messages.iter().map(|message| collector.message(message)).collect();
-    let flows = messages.iter().flat_map(|message| message.flows.iter().map(|fields| Flow::new(message, fields)));
+    let flows =
+        messages.iter().flat_map(|message| message.flows.iter().map(|fields| Flow::new(message, fields)));
     (flows.collect(), messages)
 }
 

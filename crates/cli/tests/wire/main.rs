@@ -7,6 +7,7 @@
 mod support;
 
 mod control;
+mod export;
 mod frames;
 mod inline;
 mod life;

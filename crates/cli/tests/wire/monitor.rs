@@ -7,7 +7,7 @@ use crate::product::{Product, count, interfaces, packets};
 use crate::support::{packetloom, run, stderr};
 
 /// Connects the two interfaces in the middle, as the kernel does it.
-fn bridge(net: &Net) {
+pub(crate) fn bridge(net: &Net) {
     net.product.ip("link add br0 type bridge").expect("a bridge");
     for port in ["pa", "pb"] {
         net.product.ip(&format!("link set {port} master br0")).expect("a port");

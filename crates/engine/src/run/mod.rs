@@ -117,6 +117,7 @@ impl Outputs {
     /// [`packetloom_io::Error::Io`] for the first that cannot.
     pub fn appear(&mut self) -> Result<(), packetloom_io::Error> {
         self.sink.as_mut().map_or(Ok(()), CaptureWriter::appear)?;
+        self.exporters.iter_mut().for_each(Exporter::appear);
         self.dropped.as_mut().map_or(Ok(()), PcapngWriter::appear)?;
         self.matched.as_mut().map_or(Ok(()), PcapngWriter::appear)?;
         self.records.iter_mut().flatten().try_for_each(Output::appear)
@@ -144,8 +145,19 @@ impl Outputs {
         self.results().try_for_each(|output| output.pass_time(now))
     }
 
-    /// From now on nothing else has to be done than to wait for outputs that are detached.
+    /// Passes over that nobody reads an exported file any more, unless that is the end of the run.
+    fn unless_left(&mut self, result: Result<(), packetloom_export::Error>) -> Result<(), Error> {
+        match result {
+            Err(packetloom_export::Error::File(error)) if error.is_broken_pipe() && !self.is_empty() => {
+                Ok(())
+            }
+            result => Ok(result?),
+        }
+    }
+
+    /// From now on nothing else has to be done than to wait for outputs that are detached, and for exporters.
     fn linger(&mut self) {
+        self.exporters.iter_mut().for_each(Exporter::linger);
         self.results().for_each(Output::linger);
     }
 
@@ -167,7 +179,12 @@ impl Outputs {
 
     /// Waits for outputs that are detached, and until exported records have arrived.
     fn settle(&mut self) -> Result<(), Error> {
-        self.exporters.iter_mut().try_for_each(Exporter::finish)?;
+        self.linger();
+        self.exporters.iter_mut().for_each(Exporter::close);
+        for index in 0..self.exporters.len() {
+            let result = self.exporters[index].finish();
+            self.unless_left(result)?;
+        }
         self.linger();
         self.with(|outputs| &mut outputs.sink, |sink| sink.as_mut().settle())?;
         self.with(|outputs| &mut outputs.dropped, |dropped| dropped.as_mut().settle())?;
@@ -271,7 +288,7 @@ impl Outputs {
     /// Whether anybody still wants results.
     fn is_empty(&mut self) -> bool {
         self.egress.is_none()
-            && self.exporters.is_empty()
+            && self.exporters.iter().all(Exporter::is_left)
             && self.summaries.iter().all(Option::is_none)
             && self.results().all(|output| output.is_left())
     }
@@ -728,7 +745,8 @@ impl Outlet<'_> {
     fn write_records(&mut self, function: usize, records: &mut Records) -> Result<(), Error> {
         self.write_lines(function, &mut records.lines)?;
         for &exporter in &self.exporters_of[function] {
-            self.outputs.exporters[exporter].export(&records.flows)?;
+            let result = self.outputs.exporters[exporter].export(&records.flows);
+            self.outputs.unless_left(result)?;
         }
         records.flows.clear();
         Ok(())

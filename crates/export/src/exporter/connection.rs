@@ -5,9 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::set_tcp_user_timeout;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -17,6 +18,9 @@ use crate::Error;
 
 /// How long it is waited for a collector that does not answer.
 const CONNECT: Duration = Duration::from_secs(3);
+
+/// Milliseconds that bytes may stay without an answer from the other side's kernel.
+const USER_TIMEOUT: u32 = 30_000;
 
 /// Bytes of an answer that are read at a time.
 const ANSWER: usize = 1 << 14;
@@ -84,6 +88,7 @@ impl Tls {
 /// A connection.
 pub(super) struct Connection {
     stream: TcpStream,
+    begun: Instant,
     tls: Option<Box<ClientConnection>>,
     /// What is to be written, from `written` on.
     pending: Vec<u8>,
@@ -100,6 +105,8 @@ impl Connection {
             match TcpStream::connect_timeout(address, CONNECT) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
+                    // One that is gone without a word is noticed while bytes are on their way to it.
+                    set_tcp_user_timeout(&stream, USER_TIMEOUT)?;
                     stream.set_nonblocking(true)?;
                     let tls = tls.map(|tls| {
                         let mut session = ClientConnection::new(Arc::clone(&tls.config), tls.name.clone())
@@ -108,7 +115,14 @@ impl Connection {
                         Ok::<_, io::Error>(Box::new(session))
                     });
                     let tls = tls.transpose()?;
-                    return Ok(Self { stream, tls, pending: Vec::new(), written: 0, taken: 0 });
+                    return Ok(Self {
+                        stream,
+                        begun: Instant::now(),
+                        tls,
+                        pending: Vec::new(),
+                        written: 0,
+                        taken: 0,
+                    });
                 }
                 Err(error) => last = error,
             }
@@ -118,10 +132,10 @@ impl Connection {
 
     /// Waits until the collector has proved who it is.
     pub(super) fn shake_hands(&mut self, patience: Duration) -> io::Result<()> {
-        let end = std::time::Instant::now() + patience;
+        let end = Instant::now() + patience;
         while self.is_shaking_hands() {
             self.advance()?;
-            let left = end.saturating_duration_since(std::time::Instant::now());
+            let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the TLS handshake"));
             }
@@ -130,6 +144,11 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Time since it began.
+    pub(super) fn age(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     /// Whether the collector has not proved yet who it is.
@@ -158,14 +177,14 @@ impl Connection {
         }
     }
 
-    /// Writes what can be written, and reads away what the collector says; whether there was anything to do.
+    /// Writes what can be written, and reads away what the collector says.
     ///
     /// # Errors
     ///
     /// The connection is over: [`io::ErrorKind::UnexpectedEof`] where the collector ended it.
-    pub(super) fn advance(&mut self) -> io::Result<bool> {
-        let mut has_moved = self.read()?;
-        let Self { stream, tls, pending, written, taken } = self;
+    pub(super) fn advance(&mut self) -> io::Result<()> {
+        self.read()?;
+        let Self { stream, tls, pending, written, taken, .. } = self;
         loop {
             let result = match tls {
                 Some(tls) if tls.wants_write() => tls.write_tls(stream),
@@ -176,20 +195,17 @@ impl Connection {
             };
             match result {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    *taken += count as u64;
-                    has_moved = true;
-                }
+                Ok(count) => *taken += count as u64,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(has_moved)
+        Ok(())
     }
 
     /// Collectors have nothing to say: what comes is read and forgotten.
-    fn read(&mut self) -> io::Result<bool> {
+    fn read(&mut self) -> io::Result<()> {
         let mut answer = [0; ANSWER];
         let result = match &mut self.tls {
             None => self.stream.read(&mut answer),
@@ -205,9 +221,9 @@ impl Connection {
         };
         match result {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) => Ok(true),
+            Ok(_) => Ok(()),
             Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted].contains(&error.kind()) => {
-                Ok(false)
+                Ok(())
             }
             Err(error) => Err(error),
         }

@@ -21,15 +21,6 @@ pub(super) struct Datagrams {
     pace: Option<Pace>,
 }
 
-/// What became of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
-    /// It was handed to the system; and so many messages before were answered by "port unreachable".
-    Whole(u64),
-    /// It could not be; the error.
-    Failed(io::ErrorKind, Option<i32>),
-}
-
 impl Datagrams {
     pub(super) fn open(host: &Host, default_port: u16, rate: Option<u64>) -> Result<Self, Error> {
         let fail = |source| Error::Io { to: format!("udp://{host}"), source };
@@ -43,22 +34,22 @@ impl Datagrams {
         Err(fail(last.unwrap_or_else(|| io::ErrorKind::NotFound.into())))
     }
 
-    pub(super) fn send(&mut self, message: &[u8]) -> Sent {
+    /// Hands a message to the system, and counts messages before it that were answered by "port unreachable".
+    pub(super) fn send(&mut self, message: &[u8], refused: &mut u64) -> io::Result<()> {
         if let Some(pace) = &mut self.pace {
             pace.wait(message.len());
         }
-        let mut refused = 0;
+        let mut result = Ok(());
         for _ in 0..ATTEMPTS {
-            match self.socket.send(message) {
-                Ok(_) => return Sent::Whole(refused),
+            result = self.socket.send(message).map(|_| ());
+            match &result {
                 // Said of a message before; this one was not sent.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => refused += 1,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => *refused += 1,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Sent::Failed(error.kind(), error.raw_os_error()),
+                _ => break,
             }
         }
-        // Each was refused for the one before.
-        Sent::Whole(refused)
+        result
     }
 
     /// Whether a message before was answered by "port unreachable".
@@ -132,10 +123,7 @@ mod tests {
         let mut datagrams = Datagrams::open(&host, 1, None).unwrap();
         let mut refused = 0;
         for _ in 0..100 {
-            match datagrams.send(b"message") {
-                Sent::Whole(before) => refused += before,
-                other @ Sent::Failed(..) => panic!("{other:?}"),
-            }
+            datagrams.send(b"message", &mut refused).unwrap();
         }
         assert!(refused + u64::from(datagrams.is_refused()) > 10, "{refused}");
     }

@@ -14,7 +14,6 @@ mod destination;
 mod session;
 
 use std::collections::VecDeque;
-use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -24,11 +23,11 @@ use packetloom_io::output::Output;
 use packetloom_packet::{FlowRecord, Timestamp};
 
 use self::connection::Tls;
-use self::datagrams::{Datagrams, Sent};
+use self::datagrams::Datagrams;
 pub use self::destination::{Destination, Host};
 use self::session::Session;
 use crate::Error;
-use crate::messages::{Encoder, Options, Protocol, Statistics, set_sequence_number};
+use crate::messages::{Encoder, Options, Protocol, Statistics};
 
 /// Records that wait for the thread.
 const ROOM: usize = 1 << 17;
@@ -39,8 +38,14 @@ const HOLD: Duration = Duration::from_millis(100);
 /// How long a run over a capture waits for a collector that takes nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long it is waited at the end for a collector that takes nothing.
+/// How long it is waited at the end for a collector that takes nothing, and then for a thread that does not end.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Records of a buffer that is kept for others.
+const SPARE: usize = 1 << 11;
+
+/// Nanoseconds after its interval at which a file is finished that nothing comes for.
+const AFTER: u64 = 1_000_000_000;
 
 /// How often it is looked whether messages have arrived.
 const LOOK: Duration = Duration::from_millis(10);
@@ -88,6 +93,10 @@ impl Settings {
         if !is_tls && *tls != TlsSettings::default() {
             return wrong("certificates; expected them with tls:// only");
         }
+        // With the headers of IP and UDP, no packet is longer than 65,535 bytes.
+        if matches!(to, Destination::Udp(_)) && messages.message_len > 65_507 {
+            return wrong("messages of more than 65,507 bytes; expected shorter ones with udp://");
+        }
         messages.check().map_err(|e| Error::Settings(format!("{to}: {e}")))
     }
 }
@@ -124,8 +133,11 @@ pub struct Exporter {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<Option<Output>>>,
     output: Option<Output>,
-    /// Whether it waits for room.
-    waits: bool,
+    /// How long it waits for room while the thread does not come forward, if it waits; and since when it does not any more.
+    patience: Option<Duration>,
+    gave_up: Option<Instant>,
+    /// Whether a file is read by nobody any more.
+    is_left: bool,
 }
 
 #[derive(Debug)]
@@ -142,7 +154,9 @@ struct Queue {
     spare: Vec<Vec<FlowRecord>>,
     /// When the thread last came forward.
     moved: Instant,
-    /// That nothing more comes; that there is no time to wait for what has not arrived; that the thread has ended.
+    /// That a file gets its name now; that nothing more comes; that there is no time to wait for what has not arrived; that the thread has
+    /// ended.
+    appears: bool,
     is_over: bool,
     is_abandoned: bool,
     is_done: bool,
@@ -157,11 +171,16 @@ impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn wait<'q>(&self, queue: MutexGuard<'q, Queue>, time: Duration) -> MutexGuard<'q, Queue> {
+        self.changed.wait_timeout(queue, time).unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
 impl Exporter {
     /// Begins to export: resolves names, connects. The file of a destination that is one is `output`. With `waits`, [`Exporter::export`]
-    /// waits for room, and a collector that cannot be connected to is an error; without it, that is tried again.
+    /// waits for room, and a collector that cannot be connected to and a file that cannot be written are errors; without it, the one is tried
+    /// again, and the other said.
     ///
     /// # Errors
     ///
@@ -170,15 +189,14 @@ impl Exporter {
         settings.check()?;
         let name = settings.to.to_string();
         let default_port = settings.to.default_port(settings.messages.protocol);
+        let session = |host: &Host, tls| {
+            Session::open(name.clone(), host.clone(), default_port, tls, waits)
+                .map(|it| Way::Session(Box::new(it)))
+        };
         let way = match &settings.to {
             Destination::Udp(host) => Way::Datagrams(Datagrams::open(host, default_port, settings.rate)?),
-            Destination::Tcp(host) => {
-                Way::Session(Box::new(Session::open(name.clone(), host.clone(), default_port, None, waits)?))
-            }
-            Destination::Tls(host) => {
-                let tls = Some(Tls::new(&settings.tls, &host.name)?);
-                Way::Session(Box::new(Session::open(name.clone(), host.clone(), default_port, tls, waits)?))
-            }
+            Destination::Tcp(host) => session(host, None)?,
+            Destination::Tls(host) => session(host, Some(Tls::new(&settings.tls, &host.name)?))?,
             Destination::File(_) => {
                 let output =
                     output.ok_or_else(|| Error::Settings(format!("{name}: no file is open for it")))?;
@@ -191,6 +209,7 @@ impl Exporter {
                 len: 0,
                 spare: Vec::new(),
                 moved: Instant::now(),
+                appears: false,
                 is_over: false,
                 is_abandoned: false,
                 is_done: false,
@@ -201,23 +220,36 @@ impl Exporter {
             }),
             changed: Condvar::new(),
         });
+        let encoder = Encoder::new(settings.messages.clone());
         let sender = Sender {
             shared: Arc::clone(&shared),
             name: name.clone(),
-            encoder: Encoder::new(settings.messages.clone())
-                .map_err(|e| Error::Settings(format!("{name}: {e}")))?,
+            encoder: encoder.map_err(|e| Error::Settings(format!("{name}: {e}")))?,
             way,
+            fails: waits,
             biflows: settings.messages.biflows,
             statistics_interval: settings.statistics_interval,
             said: Instant::now(),
             held: None,
+            has_begun: false,
             latest: Timestamp::default(),
             counts: Counts::default(),
+            is_broken: false,
             has_warned: (false, false),
         };
         let thread = thread::Builder::new().name("export".into()).spawn(move || sender.run());
         let thread = thread.map_err(|source| Error::Io { to: name.clone(), source })?;
-        Ok(Self { settings, name, shared, thread: Some(thread), output: None, waits })
+        let patience = waits.then_some(PATIENCE);
+        Ok(Self {
+            settings,
+            name,
+            shared,
+            thread: Some(thread),
+            output: None,
+            patience,
+            gave_up: None,
+            is_left: false,
+        })
     }
 
     /// Where it sends, and how.
@@ -225,45 +257,77 @@ impl Exporter {
         &self.settings
     }
 
+    /// Gives a file its name now, since it is going to grow for long.
+    pub fn appear(&mut self) {
+        self.shared.queue().appears = true;
+    }
+
+    /// From now on nothing else has to be done than to wait for records to arrive.
+    pub fn linger(&mut self) {
+        self.patience.get_or_insert(LAST_PATIENCE);
+        self.gave_up = None;
+        self.shared.queue().moved = Instant::now();
+    }
+
     /// Sends records, in order.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] where a file cannot be written.
+    /// [`Error::File`] where a file cannot be written, once.
     pub fn export(&mut self, records: &[FlowRecord]) -> Result<(), Error> {
-        let mut queue = self.shared.queue();
+        if self.is_left {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        let mut queue = shared.queue();
         for part in records.chunks(ROOM / 8) {
             let begun = Instant::now();
-            while self.waits && queue.len + part.len() > ROOM && !queue.is_done {
-                if queue.moved.max(begun).elapsed() > PATIENCE {
-                    queue.notices.push_back(format!(
-                        "{}: nothing was taken for {} s; records are left out, and counted",
-                        self.name,
-                        PATIENCE.as_secs()
-                    ));
-                    self.waits = false;
+            // Where it came forward again, it is waited for again.
+            self.gave_up = self.gave_up.filter(|&at| queue.moved <= at);
+            while let Some(patience) = self.patience
+                && self.gave_up.is_none()
+                && queue.len + part.len() > ROOM
+                && !queue.is_done
+            {
+                if queue.moved.max(begun).elapsed() > patience {
+                    let (name, seconds) = (&self.name, patience.as_secs());
+                    let text =
+                        format!("{name}: took nothing for {seconds} s; records are left out, and counted");
+                    queue.notices.push_back(text);
+                    self.gave_up = Some(Instant::now());
                     break;
                 }
-                queue =
-                    self.shared.changed.wait_timeout(queue, HOLD).unwrap_or_else(PoisonError::into_inner).0;
+                queue = shared.wait(queue, HOLD);
             }
             if let Some(error) = queue.failed.take() {
+                self.is_left = error.is_broken_pipe();
                 return Err(Error::File(error));
             }
             if queue.len + part.len() > ROOM || queue.is_done {
-                queue.no_room += part
-                    .iter()
-                    .map(|record| data_records(self.settings.messages.biflows, record))
-                    .sum::<u64>();
+                if queue.no_room == 0 && self.patience.is_none() {
+                    queue
+                        .notices
+                        .push_back(format!("{}: too slow; records are left out, and counted", self.name));
+                }
+                let biflows = self.settings.messages.biflows;
+                queue.no_room += part.iter().map(|record| data_records(biflows, record)).sum::<u64>();
                 continue;
             }
             let mut held = queue.spare.pop().unwrap_or_default();
             held.extend_from_slice(part);
             queue.len += held.len();
             queue.waiting.push_back(held);
-            self.shared.changed.notify_all();
+            shared.changed.notify_all();
         }
         Ok(())
+    }
+
+    /// Says that no records come any more. Several exporters are all closed before the first one is [finished](Self::finish).
+    pub fn close(&mut self) {
+        let mut queue = self.shared.queue();
+        queue.is_over = true;
+        queue.moved = Instant::now();
+        self.shared.changed.notify_all();
     }
 
     /// Waits until all records have arrived, as long as the collector comes forward at least every five seconds.
@@ -273,22 +337,45 @@ impl Exporter {
     /// [`Error::File`] where a file cannot be written.
     pub fn finish(&mut self) -> Result<(), Error> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        {
-            let mut queue = self.shared.queue();
-            queue.is_over = true;
-            queue.moved = Instant::now();
-            self.shared.changed.notify_all();
-            while !queue.is_done {
-                if queue.moved.elapsed() > LAST_PATIENCE {
+        let shared = Arc::clone(&self.shared);
+        let mut queue = shared.queue();
+        queue.is_over = true;
+        shared.changed.notify_all();
+        let mut abandoned = queue.is_abandoned.then(Instant::now);
+        // A thread that panics does not say that it is done.
+        while !queue.is_done && !thread.is_finished() {
+            let idle = queue.moved.elapsed();
+            match abandoned {
+                None if idle > LAST_PATIENCE => {
+                    let (name, seconds) = (&self.name, LAST_PATIENCE.as_secs());
+                    let text =
+                        format!("{name}: took nothing for {seconds} s; what has not arrived is counted");
+                    queue.notices.push_back(text);
                     queue.is_abandoned = true;
+                    abandoned = Some(Instant::now());
                 }
-                queue =
-                    self.shared.changed.wait_timeout(queue, HOLD).unwrap_or_else(PoisonError::into_inner).0;
+                // It waits for a pipe that nobody reads: it is left alone.
+                Some(at) if at.elapsed() > LAST_PATIENCE => break,
+                _ => {}
             }
+            queue = shared.wait(queue, HOLD);
         }
-        self.output = thread.join().ok().flatten();
-        match self.shared.queue().failed.take() {
-            Some(error) => Err(Error::File(error)),
+        let biflows = self.settings.messages.biflows;
+        let left: Vec<_> = queue.waiting.drain(..).collect();
+        queue.no_room += left.iter().flatten().map(|record| data_records(biflows, record)).sum::<u64>();
+        let failed = queue.failed.take();
+        let is_done = queue.is_done || thread.is_finished();
+        drop(queue);
+        if is_done {
+            let joined = thread.join();
+            self.output =
+                joined.map_err(|_| Error::Settings(format!("{}: the exporting thread failed", self.name)))?;
+        }
+        match failed {
+            Some(error) => {
+                self.is_left = error.is_broken_pipe();
+                Err(Error::File(error))
+            }
             None => Ok(()),
         }
     }
@@ -300,7 +387,15 @@ impl Exporter {
     /// [`Error::File`].
     pub fn publish(mut self) -> Result<(), Error> {
         self.finish()?;
-        self.output.take().map_or(Ok(()), Output::finish).map_err(Error::File)
+        match self.output.take().filter(|_| !self.is_left) {
+            Some(output) => output.finish().map_err(Error::File),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it has a file that nobody reads any more.
+    pub fn is_left(&self) -> bool {
+        self.is_left
     }
 
     /// What became of records so far.
@@ -317,14 +412,12 @@ impl Exporter {
 
 impl Drop for Exporter {
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
+        if self.thread.is_some() {
             let mut queue = self.shared.queue();
             (queue.is_over, queue.is_abandoned) = (true, true);
             queue.waiting.clear();
             drop(queue);
-            self.shared.changed.notify_all();
-            // A file that it has is removed with it.
-            let _ = thread.join();
+            let _ = self.finish();
         }
     }
 }
@@ -342,15 +435,20 @@ struct Sender {
     name: String,
     encoder: Encoder,
     way: Way,
+    /// Whether a file that cannot be written ends the run.
+    fails: bool,
     biflows: bool,
     statistics_interval: Option<Duration>,
     /// When statistics were last sent.
     said: Instant,
     /// Since when a record waits in a message, if one does.
     held: Option<Instant>,
-    /// The latest time of a record.
+    /// Whether a file has its templates, and the latest time of a record.
+    has_begun: bool,
     latest: Timestamp,
     counts: Counts,
+    /// Whether a file cannot be written any more.
+    is_broken: bool,
     /// Whether it was said that nobody listens, and that messages fail.
     has_warned: (bool, bool),
 }
@@ -364,11 +462,11 @@ impl Sender {
                 self.encode(&records);
                 self.give_back(records);
             }
-            if is_idle && (is_over || self.held.is_some_and(|since| since.elapsed() >= HOLD)) {
+            if is_idle && is_over || self.held.is_some_and(|since| since.elapsed() >= HOLD) {
                 self.flush();
             }
-            if self.statistics_interval.is_some_and(|every| self.said.elapsed() >= every) {
-                self.say_statistics();
+            if self.statistics_interval.is_some_and(|every| self.said.elapsed() >= every) && self.has_room() {
+                self.say_statistics(false);
             }
             self.advance();
             if is_idle && is_over {
@@ -378,12 +476,17 @@ impl Sender {
         self.end()
     }
 
-    /// Records to be sent, where there is room for them; whether none come any more.
-    fn take(&mut self) -> (Option<Vec<FlowRecord>>, bool) {
-        let has_room = match &self.way {
+    /// Whether more messages can be made.
+    fn has_room(&self) -> bool {
+        match &self.way {
             Way::Session(session) => session.has_room(),
             Way::Datagrams(_) | Way::File(_) => true,
-        };
+        }
+    }
+
+    /// Records to be sent, where there is room for them; whether none come any more.
+    fn take(&mut self) -> (Option<Vec<FlowRecord>>, bool) {
+        let has_room = self.has_room();
         let shared = Arc::clone(&self.shared);
         let mut queue = shared.queue();
         if !has_room {
@@ -400,7 +503,7 @@ impl Sender {
                 Way::Session(session) if !session.is_empty() => LOOK,
                 _ => HOLD,
             };
-            queue = shared.changed.wait_timeout(queue, time).unwrap_or_else(PoisonError::into_inner).0;
+            queue = shared.wait(queue, time);
         }
         let records = queue.waiting.pop_front();
         if let Some(records) = &records {
@@ -414,7 +517,7 @@ impl Sender {
         records.clear();
         let mut queue = self.shared.queue();
         queue.moved = Instant::now();
-        if queue.spare.len() < 64 {
+        if queue.spare.len() < 64 && records.capacity() <= SPARE {
             queue.spare.push(records);
         }
     }
@@ -423,31 +526,27 @@ impl Sender {
     fn now(&self) -> Timestamp {
         match &self.way {
             Way::File(_) => self.latest,
-            _ => {
-                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                Timestamp::from_nanos(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
-            }
+            _ => wall_clock(),
         }
     }
 
     /// Has a file begin with templates; of several, each.
     fn begin_file(&mut self, time: Timestamp) {
         let Self { shared, encoder, way: Way::File(output), counts, .. } = self else { return };
-        encoder.flush(time, &mut |message, _| {
-            match output.write_header(message) {
-                Ok(()) => {
-                    counts.messages += 1;
-                    counts.bytes += message.len() as u64;
-                }
-                Err(error) => {
-                    shared.queue().failed.get_or_insert(error);
-                }
+        encoder.flush(time, &mut |message, _| match output.write_header(message) {
+            Ok(()) => {
+                counts.messages += 1;
+                counts.bytes += message.len() as u64;
+            }
+            Err(error) => {
+                shared.queue().failed.get_or_insert(error);
             }
         });
     }
 
     fn encode(&mut self, records: &[FlowRecord]) {
-        if let Some(first) = records.first().filter(|_| self.latest == Timestamp::default()) {
+        let Some(first) = records.first() else { return };
+        if !std::mem::replace(&mut self.has_begun, true) {
             self.begin_file(first.end());
         }
         let mut now = self.now();
@@ -463,66 +562,90 @@ impl Sender {
         self.held.get_or_insert_with(Instant::now);
     }
 
+    /// Sends what waits in a message.
     fn flush(&mut self) {
         let now = self.now();
         self.with_encoder(|encoder, outlet| {
             encoder.flush(now, &mut |message, records| outlet.send(message, records));
+            if let Way::File(output) = outlet.way
+                && let Err(error) = output.flush()
+            {
+                outlet.fail(error);
+            }
         });
         self.held = None;
     }
 
-    fn say_statistics(&mut self) {
+    /// Says what was exported so far; in a file, which is the same whenever it is written, at its end only.
+    fn say_statistics(&mut self, is_last: bool) {
+        self.said = Instant::now();
+        if matches!(self.way, Way::File(_)) && !(is_last && self.has_begun) {
+            return;
+        }
         let now = self.now();
         let no_room = self.shared.queue().no_room;
         let Counts { messages, records, bytes, not_sent, .. } = self.counts;
         let statistics = Statistics { messages, records, octets: bytes, lost_records: not_sent + no_room };
         self.with_encoder(|encoder, outlet| {
             encoder.statistics(&statistics, now, &mut |message, records| outlet.send(message, records));
-            encoder.flush(now, &mut |message, records| outlet.send(message, records));
         });
-        self.held = None;
-        self.said = Instant::now();
+        self.flush();
     }
 
     fn with_encoder(&mut self, work: impl FnOnce(&mut Encoder, &mut Outlet<'_>)) {
-        let Self { shared, name, encoder, way, latest, counts, has_warned, .. } = self;
-        work(encoder, &mut Outlet { shared, name, way, latest, counts, has_warned });
+        let Self { shared, name, encoder, way, fails, latest, counts, is_broken, has_warned, .. } = self;
+        work(
+            encoder,
+            &mut Outlet { shared, name, way, fails: *fails, latest, counts, is_broken, has_warned },
+        );
         self.publish();
     }
 
-    /// Has a connection come forward.
+    /// Has a connection come forward, and a file get its name.
     fn advance(&mut self) {
-        let Way::Session(session) = &mut self.way else { return };
-        if session.wants_preamble() {
+        if let Way::Session(session) = &self.way
+            && session.wants_preamble()
+        {
             let mut preamble = Vec::new();
             // What waits leaves first: then templates are alone in their messages.
             self.flush();
             let now = self.now();
             self.encoder.restart();
-            self.encoder.flush(now, &mut |message, _| {
-                let mut message = message.to_vec();
-                set_sequence_number(&mut message, 0);
-                preamble.extend_from_slice(&message);
-            });
+            self.encoder.flush(now, &mut |message, _| preamble.push(message.to_vec()));
             if let Way::Session(session) = &mut self.way {
                 session.set_preamble(preamble);
             }
         }
-        if let Way::Session(session) = &mut self.way {
-            let has_moved = session.advance();
-            let carried = session.carried();
-            self.counts = Counts {
-                messages: carried.messages,
-                records: carried.records,
-                bytes: carried.bytes,
-                reconnects: carried.reconnects,
-                resent: carried.resent,
-                ..self.counts
-            };
-            let mut queue = self.shared.queue();
-            queue.notices.extend(session.notices());
-            if has_moved {
-                queue.moved = Instant::now();
+        match &mut self.way {
+            Way::Datagrams(_) => {}
+            Way::Session(session) => {
+                let has_moved = session.advance();
+                let carried = session.carried();
+                self.counts = Counts {
+                    messages: carried.messages,
+                    records: carried.records,
+                    bytes: carried.bytes,
+                    reconnects: carried.reconnects,
+                    resent: carried.resent,
+                    ..self.counts
+                };
+                let mut queue = self.shared.queue();
+                queue.notices.extend(session.notices());
+                if has_moved {
+                    queue.moved = Instant::now();
+                }
+            }
+            Way::File(output) => {
+                let appears = std::mem::take(&mut self.shared.queue().appears);
+                let mut result = if appears { output.appear() } else { Ok(()) };
+                // While packets come from interfaces, files end with their intervals.
+                if !self.fails {
+                    let now = wall_clock().as_nanos().saturating_sub(AFTER);
+                    result = result.and_then(|()| output.pass_time(now));
+                }
+                if let Err(error) = result {
+                    self.with_encoder(|_, outlet| outlet.fail(error));
+                }
             }
         }
         self.publish();
@@ -541,11 +664,15 @@ impl Sender {
 
     /// Waits for what has not arrived; the file, if it is one.
     fn end(mut self) -> Option<Output> {
-        if self.latest == Timestamp::default() {
+        // A file without records has its templates; of several, there is none.
+        if let Way::File(output) = &self.way
+            && !output.is_rotating()
+            && !std::mem::replace(&mut self.has_begun, true)
+        {
             self.begin_file(self.latest);
         }
         if self.statistics_interval.is_some() {
-            self.say_statistics();
+            self.say_statistics(true);
         }
         while let Way::Session(session) = &self.way
             && !session.is_empty()
@@ -561,10 +688,11 @@ impl Sender {
             }
             Way::Datagrams(datagrams) => self.counts.refused += u64::from(datagrams.is_refused()),
             Way::File(output) => {
-                if let Err(error) = output.settle() {
-                    self.shared.queue().failed.get_or_insert(error);
+                if !self.is_broken
+                    && let Err(error) = output.settle()
+                {
+                    self.with_encoder(|_, outlet| outlet.fail(error));
                 }
-                self.counts.not_sent += output.not_written();
             }
         }
         let mut queue = self.shared.queue();
@@ -582,51 +710,73 @@ impl Sender {
     }
 }
 
+fn wall_clock() -> Timestamp {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_nanos(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// Where messages go that the encoder has made.
 struct Outlet<'s> {
     shared: &'s Shared,
     name: &'s str,
     way: &'s mut Way,
+    fails: bool,
     latest: &'s mut Timestamp,
     counts: &'s mut Counts,
+    is_broken: &'s mut bool,
     has_warned: &'s mut (bool, bool),
 }
 
 impl Outlet<'_> {
     fn send(&mut self, message: &[u8], records: u32) {
-        let records = u64::from(records);
-        match self.way {
-            Way::Session(session) => return session.push(message, records as u32),
-            Way::Datagrams(datagrams) => match datagrams.send(message) {
-                Sent::Whole(refused) => {
-                    self.counts.refused += refused;
-                    if refused > 0 && !std::mem::replace(&mut self.has_warned.0, true) {
-                        self.say("nobody listens there; it is sent all the same".into());
-                    }
-                }
-                Sent::Failed(kind, code) => {
-                    self.counts.not_sent += records;
-                    if !std::mem::replace(&mut self.has_warned.1, true) {
-                        let error = code.map_or_else(|| kind.into(), io::Error::from_raw_os_error);
-                        let why = packetloom_io::plain(&error);
-                        self.say(format!("a message of {} bytes was not sent: {why}", message.len()));
-                    }
+        let is_sent = match self.way {
+            Way::Session(session) => return session.push(message, records),
+            Way::Datagrams(datagrams) => {
+                if self.shared.queue().is_abandoned {
+                    self.counts.not_sent += u64::from(records);
                     return;
+                }
+                let before = self.counts.refused;
+                let result = datagrams.send(message, &mut self.counts.refused);
+                self.shared.queue().moved = Instant::now();
+                if self.counts.refused > before && !std::mem::replace(&mut self.has_warned.0, true) {
+                    self.say("nobody listens there; it is sent all the same".into());
+                }
+                if let Err(error) = &result
+                    && !std::mem::replace(&mut self.has_warned.1, true)
+                {
+                    let why = packetloom_io::plain(error);
+                    self.say(format!("a message of {} bytes was not sent: {why}", message.len()));
+                }
+                result.is_ok()
+            }
+            Way::File(_) if *self.is_broken => false,
+            Way::File(output) => match output.write_record(self.latest.as_nanos(), message) {
+                Ok(()) => true,
+                Err(error) => {
+                    self.fail(error);
+                    false
                 }
             },
-            Way::File(output) => {
-                if let Err(error) = output.write_record(self.latest.as_nanos(), message) {
-                    self.counts.not_sent += records;
-                    self.shared.queue().failed.get_or_insert(error);
-                    return;
-                }
-                let notice = output.notice();
-                self.shared.queue().notices.extend(notice);
-            }
+        };
+        if is_sent {
+            self.counts.messages += 1;
+            self.counts.records += u64::from(records);
+            self.counts.bytes += message.len() as u64;
+        } else {
+            self.counts.not_sent += u64::from(records);
         }
-        self.counts.messages += 1;
-        self.counts.records += records;
-        self.counts.bytes += message.len() as u64;
+    }
+
+    /// Writes a file no further. That nobody reads it is for the run to know.
+    fn fail(&mut self, error: packetloom_io::Error) {
+        *self.is_broken = true;
+        let mut queue = self.shared.queue();
+        if self.fails || error.is_broken_pipe() {
+            queue.failed.get_or_insert(error);
+        } else {
+            queue.notices.push_back(format!("{error}; records are left out, and counted"));
+        }
     }
 
     fn say(&self, what: String) {

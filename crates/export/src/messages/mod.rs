@@ -534,8 +534,34 @@ fn mapped(address: &IpAddr) -> [u8; 16] {
     }
 }
 
-/// Where an IPFIX message has its sequence number.
+/// Where an IPFIX message has its export time and its sequence number.
+const DATE: std::ops::Range<usize> = 4..8;
 const SEQUENCE: std::ops::Range<usize> = 8..12;
+
+/// Four bytes of a message.
+fn word(message: &[u8], at: std::ops::Range<usize>) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&message[at]);
+    u32::from_be_bytes(bytes)
+}
+
+/// The export time of an IPFIX message, in seconds since 1970.
+///
+/// # Panics
+///
+/// Where it is no whole message.
+pub fn date(message: &[u8]) -> u32 {
+    word(message, DATE)
+}
+
+/// Gives an IPFIX message another export time.
+///
+/// # Panics
+///
+/// Where it is no whole message.
+pub fn set_date(message: &mut [u8], seconds: u32) {
+    message[DATE].copy_from_slice(&seconds.to_be_bytes());
+}
 
 /// The sequence number of an IPFIX message.
 ///
@@ -543,9 +569,7 @@ const SEQUENCE: std::ops::Range<usize> = 8..12;
 ///
 /// Where it is no whole message.
 pub fn sequence_number(message: &[u8]) -> u32 {
-    let mut bytes = [0; 4];
-    bytes.copy_from_slice(&message[SEQUENCE]);
-    u32::from_be_bytes(bytes)
+    word(message, SEQUENCE)
 }
 
 /// Gives an IPFIX message another sequence number: on a new connection they begin at 0, and messages of the one before are sent again.

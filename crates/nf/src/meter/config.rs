@@ -70,16 +70,6 @@ impl crate::Config for Config {
         let output = self.output.map(|path| context.resolve(&path));
         let exports =
             self.export.into_iter().map(|export| export.prepare(context)).collect::<Result<Vec<_>, _>>()?;
-        let again = exports
-            .iter()
-            .enumerate()
-            .find(|(at, export)| exports[..*at].iter().any(|other| other.to == export.to));
-        if let Some((_, export)) = again {
-            return Err(Error::Invalid(format!(
-                "more than one export to {}; expected each place once",
-                export.to
-            )));
-        }
         Ok(Box::new(Meter::new(Settings {
             idle: self.idle_timeout,
             active: self.active_timeout,
