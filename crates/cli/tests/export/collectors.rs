@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -13,10 +14,14 @@ use serde_json::Value;
 use crate::capture;
 use crate::support::{json, packetloom, run, stderr, succeed};
 
-/// A collector's process, which ends with it.
+/// A collector's process, which ends with it, and so do those that it has started.
 struct Running(Child);
 
 impl Running {
+    fn start(command: &mut Command) -> Self {
+        Self(command.process_group(0).spawn().expect("started"))
+    }
+
     /// Has it write what it holds, and waits until it has ended.
     fn end(mut self) {
         let id = rustix::process::Pid::from_child(&self.0);
@@ -27,7 +32,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        let group = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         let _ = self.0.wait();
     }
 }
@@ -47,12 +53,29 @@ fn wait_for(port: u16) {
     }
 }
 
+/// Waits until whoever receives at a port has taken everything.
+fn wait_until_read(port: u16) {
+    let begun = Instant::now();
+    let address = format!("0100007F:{port:04X}");
+    loop {
+        let sockets = fs::read_to_string("/proc/net/udp").expect("sockets");
+        let socket = sockets.lines().find(|line| line.contains(&address)).expect("it is there");
+        // Local address, remote address, state, bytes to be sent and to be read.
+        let queues = socket.split_whitespace().nth(4).expect("queues");
+        if queues.ends_with(":00000000") {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{socket}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Meters a capture for a collector; the summary.
 fn meter(capture: &Path, option: &str, port: u16, folder: &Path) -> Value {
     let summary = folder.join("summary.json");
     let to = format!("udp://127.0.0.1:{port}");
     let mut command = packetloom();
-    command.args(["-q", "meter", "-r"]).arg(capture).args([option, &to, "--export-rate", "20Mbit/s"]);
+    command.args(["-q", "meter", "-r"]).arg(capture).args([option, &to, "--export-rate", "8Mbit/s"]);
     let output = run(command.arg("--summary").arg(&summary));
     assert!(output.status.success(), "{}", stderr(&output));
     json(&summary)
@@ -81,11 +104,10 @@ fn nfdump_has_the_same_flows_packets_and_bytes() {
             &port.to_string(),
         ]);
         nfcapd.stdout(Stdio::null()).stderr(log);
-        let running = Running(nfcapd.spawn().expect("nfcapd"));
+        let running = Running::start(&mut nfcapd);
         wait_for(port);
         let summary = meter(&capture, option, port, folder.path());
-        // What is in its socket by then, it takes first.
-        thread::sleep(Duration::from_millis(500));
+        wait_until_read(port);
         running.end();
         let log = fs::read_to_string(folder.path().join("log")).expect("text");
         assert!(log.contains("Sequence Errors: 0, Bad Packets: 0"), "{log}");
@@ -118,16 +140,22 @@ fn nfacctd_has_the_same_packets_and_bytes() {
         let output = folder.path().join("flows.json");
         let config = format!(
             "nfacctd_ip: 127.0.0.1\nnfacctd_port: {port}\nplugins: print\nprint_output: json\nprint_output_file: {}\n\
-             print_output_file_append: true\nprint_refresh_time: 1\naggregate: src_host,dst_host,src_port,dst_port,proto\n\
-             nfacctd_pipe_size: 4000000\n",
+             print_output_file_append: true\nprint_refresh_time: 1\naggregate: src_host,dst_host,src_port,dst_port,proto\n",
             output.display()
         );
         let path = folder.path().join("nfacctd.conf");
         fs::write(&path, config).expect("written");
         let mut nfacctd = Command::new("nfacctd");
-        nfacctd.arg("-f").arg(&path).stdout(Stdio::null()).stderr(Stdio::null());
-        let running = Running(nfacctd.spawn().expect("nfacctd"));
+        let log = folder.path().join("log");
+        nfacctd.arg("-f").arg(&path).stdout(Stdio::null()).stderr(fs::File::create(&log).expect("a file"));
+        let running = Running::start(&mut nfacctd);
         wait_for(port);
+        // What comes before its plugin is there, it drops.
+        let begun = Instant::now();
+        while !fs::read_to_string(&log).expect("text").contains("setting object handlers") {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", fs::read_to_string(&log));
+            thread::sleep(Duration::from_millis(20));
+        }
         let summary = meter(&capture, option, port, folder.path());
         let expected =
             ["counted_packets", "counted_ip_bytes"].map(|name| summary[name].as_u64().expect("a count"));
@@ -145,6 +173,6 @@ fn nfacctd_has_the_same_packets_and_bytes() {
             assert!(begun.elapsed() < Duration::from_secs(60), "{option}: {totals:?}, expected {expected:?}");
             thread::sleep(Duration::from_millis(100));
         }
-        running.end();
+        drop(running);
     }
 }

@@ -1,24 +1,45 @@
 //! Messages as datagrams.
 
 use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crate::support::{packetloom, run, stderr};
 use crate::{capture, decode, expected, export, records, without_ends};
 
-/// Takes what comes until nothing does for a second.
-fn receive(socket: UdpSocket) -> thread::JoinHandle<Vec<(Vec<u8>, u16)>> {
-    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1 << 20).expect("a larger buffer");
-    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
-    thread::spawn(move || {
-        let (mut datagrams, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
-        while let Ok((len, from)) = socket.recv_from(&mut buffer) {
-            datagrams.push((buffer[..len].to_vec(), from.port()));
-            socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a limit");
-        }
-        datagrams
-    })
+/// A socket with what comes to it until it is asked for.
+struct Receiver {
+    is_over: Arc<AtomicBool>,
+    thread: thread::JoinHandle<Vec<(Vec<u8>, u16)>>,
+}
+
+impl Receiver {
+    fn start(socket: UdpSocket) -> Self {
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1 << 20).expect("a larger buffer");
+        socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a limit");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&is_over);
+        let thread = thread::spawn(move || {
+            let (mut datagrams, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+            loop {
+                // What was sent before is in the socket.
+                let is_last = stop.load(Ordering::SeqCst);
+                match socket.recv_from(&mut buffer) {
+                    Ok((len, from)) => datagrams.push((buffer[..len].to_vec(), from.port())),
+                    Err(_) if is_last => return datagrams,
+                    Err(_) => {}
+                }
+            }
+        });
+        Self { is_over, thread }
+    }
+
+    fn end(self) -> Vec<(Vec<u8>, u16)> {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.thread.join().expect("received")
+    }
 }
 
 #[test]
@@ -31,14 +52,14 @@ fn datagrams_have_all_records_and_come_from_one_port() {
     {
         let socket = UdpSocket::bind(address).expect("a port");
         let to = format!("udp://{}", socket.local_addr().expect("an address"));
-        let received = receive(socket);
+        let received = Receiver::start(socket);
         let summary = folder.path().join("summary.json");
         // A pace at which no buffer runs over.
         let mut command = packetloom();
-        command.args(["-q", "meter", "-r"]).arg(&capture).args([option, &to, "--export-rate", "40Mbit/s"]);
+        command.args(["-q", "meter", "-r"]).arg(&capture).args([option, &to, "--export-rate", "8Mbit/s"]);
         let output = run(command.arg("--summary").arg(&summary));
         assert!(output.status.success(), "{}", stderr(&output));
-        let received = received.join().expect("received");
+        let received = received.end();
         let ports: std::collections::BTreeSet<_> = received.iter().map(|(_, port)| port).collect();
         assert_eq!(ports.len(), 1);
         let messages: Vec<_> = received.into_iter().map(|(message, _)| message).collect();
