@@ -191,7 +191,15 @@ fn value(ops: &[Op], key: KeyRef<'_>, packet: &impl Packet) -> Option<u32> {
             Op::Number(number) => number,
             Op::Length => packet.wire_len(),
             Op::TcpFlags => tcp_flags(key)?.into(),
-            Op::Icmp { v6, code } => icmp(v6, code, key)?,
+            Op::Icmp { v6, code } => match icmp(v6, code, key) {
+                Some(value) => value,
+                // A key has both or none; the type alone may have been captured.
+                None => {
+                    let number = if v6 { protocol::ICMPV6 } else { protocol::ICMP };
+                    let base = Base::Transport { number, ipv4: !v6, ipv6: v6 };
+                    load(base, 1, code.into(), key, packet)?
+                }
+            },
             Op::Load { base, size } => {
                 len = usize::checked_sub(len, 1)?;
                 load(base, size, *stack.get(len)?, key, packet)?

@@ -296,10 +296,8 @@ pub(crate) fn value(ops: &[Op], seen: &Seen) -> Option<u32> {
         Op::Length => Some(seen.wire_len),
         Op::TcpFlags => seen.ip.as_ref()?.flags.map(u32::from),
         Op::Icmp { v6, code } => {
-            let ip = seen.ip.as_ref()?;
-            let (kind, message_code) = ip.icmp?;
-            let is_it = (ip.version, ip.protocol) == if v6 { (6, 58) } else { (4, 1) };
-            is_it.then_some(if code { message_code } else { kind }.into())
+            let number = if v6 { 58 } else { 1 };
+            load(Base::Transport { number, ipv4: !v6, ipv6: v6 }, 1, code.into(), seen)
         }
         Op::Negate => value(before, seen).map(u32::wrapping_neg),
         Op::Binary(binary) => {
