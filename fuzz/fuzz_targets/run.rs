@@ -72,6 +72,7 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         max_flows: meter::Config::default_max_flows(),
         framings: Default::default(),
         output: None,
+        export: Vec::new(),
     };
     let context = Context { folder: Path::new(""), ignore_flags: false };
     let flows = || Some("small".to_owned());
