@@ -165,7 +165,7 @@ fn any_options() -> impl Strategy<Value = Options> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(packetloom_testing::amount(512, 20_000)))]
+    #![proptest_config(ProptestConfig::with_cases(packetloom_testing::amount(512, 5_000)))]
 
     /// Whatever is done: every message is well-formed, sequence numbers are right, templates precede data as often as
     /// they are to, and what is decoded is what was encoded, in its order.

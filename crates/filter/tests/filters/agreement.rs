@@ -58,7 +58,7 @@ pub(crate) fn check(filter: &Filter, frames: &[RawFrame], batch: &Batch) -> (usi
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(amount(3_000, 100_000)))]
+    #![proptest_config(ProptestConfig::with_cases(amount(3_000, 30_000)))]
 
     #[test]
     fn all_ways_agree_with_the_oracle(text in filters(), frames in vec(any_frame(), 1..24)) {

@@ -150,7 +150,7 @@ fn random_filters_match_the_same_frames() {
     let Some(pcap) = Pcap::load() else { return };
     let mut counts = Counts::default();
     let config = ProptestConfig {
-        cases: amount(3_000, 100_000),
+        cases: amount(3_000, 30_000),
         failure_persistence: None,
         ..ProptestConfig::default()
     };
