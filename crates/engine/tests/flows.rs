@@ -340,6 +340,7 @@ proptest! {
         functions in prop::collection::vec(function(), 1..7),
         (has_meter, with_port, returns, balanced) in (any::<bool>(), any::<bool>(), any::<bool>(), prop::sample::select(vec!["5-tuple", "short"])),
         (has_scans, has_colours) in any::<(bool, bool)>(),
+        filter in prop::sample::select(vec!["", "", "tcp or src port 53", "not net 10.0.0.0/9", "ip6 or ip[8] > 60"]),
         (packets, flows, seed) in (1u64..4_000, 1u64..300, any::<u64>()),
         // Packets that come out of order, and by how much.
         (late, by) in (0usize..9, prop_oneof![Just(0u64), 1u64..50_000_000]),
@@ -353,7 +354,11 @@ proptest! {
         });
         let capture = if has_colours { coloured(capture, seed) } else { capture };
         let functions = functions.concat().replace(BALANCER, &balancer(&capture, balanced, with_port, returns));
-        let chain = format!("{DEFINITIONS}{functions}{meter}");
+        let filter = match filter {
+            "" => String::new(),
+            expression => format!("[[chain]]\nnf = \"filter\"\nexpression = \"{expression}\"\n"),
+        };
+        let chain = format!("{DEFINITIONS}{filter}{functions}{meter}");
         let how = How { settings: "device = \"oracle\"", ..How::default() };
         let (oracle, ..) = results(&chain, &capture, how);
         for workers in [1, 2, 7] {
