@@ -824,11 +824,34 @@ fn keys_of_a_chain_file_have_defaults_and_limits() {
     );
     let meter = prepare("{ framings = \"all\" }").unwrap();
     assert_eq!(meter.describe().last().map(String::as_str), Some("packets in all framings"));
+    let meter = prepare("{ export = [{ to = \"tls://a\", ca = \"ca\", rate = \"1Mbit/s\" }] }");
+    assert_eq!(
+        meter.err().as_deref(),
+        Some("export to tls://a: a rate; expected one with udp:// only: others take what they can")
+    );
+    let meter =
+        prepare("{ export = [{ to = \"flows\" }, { to = \"udp://a\", protocol = \"netflow9\" }] }").unwrap();
+    assert_eq!(
+        meter.describe()[3..],
+        ["records are exported only", "IPFIX to /chains/flows", "NetFlow v9 to udp://a"]
+    );
     for (output, path) in [("-", "-"), ("/tmp/flows", "/tmp/flows"), ("a/../b", "/chains/a/../b")] {
         let meter = prepare(&format!("{{ output = {output:?} }}")).unwrap();
         assert_eq!(meter.records_path(), Some(path.as_ref()));
     }
     for (keys, message) in [
+        (
+            "{ export = [{ to = \"tls://a\", key = \"k\" }] }",
+            "export to tls://a: certificate and key; expected both or none",
+        ),
+        (
+            "{ export = [{ to = \"udp://a\", rate = \"9packets/s\" }] }",
+            "export to udp://a: rate counts packets; expected bits or bytes, such as \"200Mbit/s\"",
+        ),
+        (
+            "{ export = [{ to = \"udp://a\", biflows = true, protocol = \"netflow9\" }] }",
+            "export to udp://a: NetFlow v9 has no biflows; use IPFIX, or export two flows",
+        ),
         ("{ framings = \"some\" }", "unknown variant `some`, expected `basic` or `all`"),
         ("{ max_flows = 0 }", "0; expected a number from 1 to 2147483648"),
         ("{ max_flows = 4294967296 }", "4294967296; expected a number from 1 to 2147483648"),
@@ -839,7 +862,7 @@ fn keys_of_a_chain_file_have_defaults_and_limits() {
         ),
         (
             "{ idle = \"30s\" }",
-            "unknown field `idle`, expected one of `idle_timeout`, `active_timeout`, `max_flows`, `framings`, `output`",
+            "unknown field `idle`, expected one of `idle_timeout`, `active_timeout`, `max_flows`, `framings`, `output`, `export`",
         ),
     ] {
         assert_eq!(prepare(keys).err().as_deref(), Some(message), "{keys}");
