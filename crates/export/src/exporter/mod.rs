@@ -101,11 +101,6 @@ impl Settings {
     }
 }
 
-/// Data records that a flow record becomes.
-fn data_records(biflows: bool, record: &FlowRecord) -> u64 {
-    if biflows { 1 } else { record.directions() }
-}
-
 /// What became of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -227,7 +222,7 @@ impl Exporter {
             encoder: encoder.map_err(|e| Error::Settings(format!("{name}: {e}")))?,
             way,
             fails: waits,
-            biflows: settings.messages.biflows,
+            options: settings.messages.clone(),
             statistics_interval: settings.statistics_interval,
             said: Instant::now(),
             held: None,
@@ -309,8 +304,7 @@ impl Exporter {
                         .notices
                         .push_back(format!("{}: too slow; records are left out, and counted", self.name));
                 }
-                let biflows = self.settings.messages.biflows;
-                queue.no_room += part.iter().map(|record| data_records(biflows, record)).sum::<u64>();
+                queue.no_room += part.iter().map(|record| self.settings.messages.flows(record)).sum::<u64>();
                 continue;
             }
             let mut held = queue.spare.pop().unwrap_or_default();
@@ -360,9 +354,9 @@ impl Exporter {
             }
             queue = shared.wait(queue, HOLD);
         }
-        let biflows = self.settings.messages.biflows;
         let left: Vec<_> = queue.waiting.drain(..).collect();
-        queue.no_room += left.iter().flatten().map(|record| data_records(biflows, record)).sum::<u64>();
+        queue.no_room +=
+            left.iter().flatten().map(|record| self.settings.messages.flows(record)).sum::<u64>();
         let failed = queue.failed.take();
         let is_done = queue.is_done || thread.is_finished();
         drop(queue);
@@ -437,7 +431,7 @@ struct Sender {
     way: Way,
     /// Whether a file that cannot be written ends the run.
     fails: bool,
-    biflows: bool,
+    options: Options,
     statistics_interval: Option<Duration>,
     /// When statistics were last sent.
     said: Instant,
@@ -698,7 +692,7 @@ impl Sender {
         let mut queue = self.shared.queue();
         // What it did not come to.
         let left = queue.waiting.drain(..).flatten();
-        self.counts.not_sent += left.map(|record| data_records(self.biflows, &record)).sum::<u64>();
+        self.counts.not_sent += left.map(|record| self.options.flows(&record)).sum::<u64>();
         queue.counts = self.counts;
         queue.is_done = true;
         drop(queue);

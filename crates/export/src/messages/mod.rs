@@ -129,6 +129,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// How many flow data records a record becomes: 1 or 2.
+    pub fn flows(&self, record: &FlowRecord) -> u64 {
+        if self.biflows { 1 } else { record.directions() }
+    }
+
     /// # Errors
     ///
     /// Options that cannot be.
@@ -243,11 +248,6 @@ impl Encoder {
             session_at: 0,
             options,
         })
-    }
-
-    /// How many flow data records a record becomes: 1 or 2.
-    pub fn flows(&self, record: &FlowRecord) -> u32 {
-        if self.options.biflows { 1 } else { record.directions() as u32 }
     }
 
     /// Adds a record. `now` is the wall clock; `send` is called with each message that is full, and with templates
