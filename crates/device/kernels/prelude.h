@@ -51,6 +51,8 @@ typedef int i32;
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #endif
 FUNCTION u32 add_global(GLOBAL u32 *p, u32 x) { return atomic_add((volatile GLOBAL u32 *)p, x); }
+FUNCTION u32 max_global(GLOBAL u32 *p, u32 x) { return atomic_max((volatile GLOBAL u32 *)p, x); }
+FUNCTION u32 or_global(GLOBAL u32 *p, u32 x) { return atomic_or((volatile GLOBAL u32 *)p, x); }
 FUNCTION u32 add_local(LOCAL u32 *p, u32 x) { return atomic_add((volatile LOCAL u32 *)p, x); }
 FUNCTION u32 min_local(LOCAL u32 *p, u32 x) { return atomic_min((volatile LOCAL u32 *)p, x); }
 FUNCTION u32 or_local(LOCAL u32 *p, u32 x) { return atomic_or((volatile LOCAL u32 *)p, x); }
@@ -59,6 +61,18 @@ FUNCTION u32 swap_global(GLOBAL u32 *p, u32 old, u32 x) { return atomic_cmpxchg(
 #ifdef HAS_ATOMICS_64
 FUNCTION u64 add_global_64(GLOBAL u64 *p, u64 x) { return atom_add((volatile GLOBAL u64 *)p, x); }
 FUNCTION u64 swap_global_64(GLOBAL u64 *p, u64 old, u64 x) { return atom_cmpxchg((volatile GLOBAL u64 *)p, old, x); }
+/* The instruction for this is an extension that not all devices have. */
+FUNCTION u64 max_global_64(GLOBAL u64 *p, u64 x) {
+  u64 seen = *(volatile GLOBAL u64 *)p;
+  while (seen < x) {
+    u64 old = swap_global_64(p, seen, x);
+    if (old == seen) {
+      break;
+    }
+    seen = old;
+  }
+  return seen;
+}
 #endif
 #define prefetch_global(p)
 FUNCTION u32 shift_right(u32 x, u32 n) { return n > 31 ? 0 : x >> n; }
@@ -110,6 +124,8 @@ typedef int i32;
 #define multiply_high(x, y) __umulhi(x, y)
 #define multiply_high_64(x, y) __umul64hi(x, y)
 FUNCTION u32 add_global(u32 *p, u32 x) { return atomicAdd(p, x); }
+FUNCTION u32 max_global(u32 *p, u32 x) { return atomicMax(p, x); }
+FUNCTION u32 or_global(u32 *p, u32 x) { return atomicOr(p, x); }
 FUNCTION u32 add_local(u32 *p, u32 x) { return atomicAdd(p, x); }
 FUNCTION u32 min_local(u32 *p, u32 x) { return atomicMin(p, x); }
 FUNCTION u32 or_local(u32 *p, u32 x) { return atomicOr(p, x); }
@@ -117,6 +133,7 @@ FUNCTION u32 exchange_local(u32 *p, u32 x) { return atomicExch(p, x); }
 FUNCTION u32 swap_global(u32 *p, u32 old, u32 x) { return atomicCAS(p, old, x); }
 FUNCTION u64 add_global_64(u64 *p, u64 x) { return atomicAdd(p, x); }
 FUNCTION u64 swap_global_64(u64 *p, u64 old, u64 x) { return atomicCAS(p, old, x); }
+FUNCTION u64 max_global_64(u64 *p, u64 x) { return atomicMax(p, x); }
 #define prefetch_global(p) asm volatile("prefetch.global.L1 [%0];" ::"l"(p))
 FUNCTION u32 shift_right(u32 x, u32 n) { return __funnelshift_rc(x, 0, n); }
 
@@ -169,6 +186,13 @@ void sync_lanes(void);
 #define multiply_high(x, y) ((u32)((u64)(x) * (y) >> 32))
 #define multiply_high_64(x, y) ((u64)((unsigned __int128)(x) * (y) >> 64))
 FUNCTION u32 add_global(u32 *p, u32 x) { return __atomic_fetch_add(p, x, __ATOMIC_RELAXED); }
+FUNCTION u32 max_global(u32 *p, u32 x) {
+  u32 old = __atomic_load_n(p, __ATOMIC_RELAXED);
+  while (x > old && !__atomic_compare_exchange_n(p, &old, x, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+  return old;
+}
+FUNCTION u32 or_global(u32 *p, u32 x) { return __atomic_fetch_or(p, x, __ATOMIC_RELAXED); }
 FUNCTION u32 add_local(u32 *p, u32 x) { return __atomic_fetch_add(p, x, __ATOMIC_RELAXED); }
 FUNCTION u32 min_local(u32 *p, u32 x) {
   u32 old = __atomic_load_n(p, __ATOMIC_RELAXED);
@@ -185,6 +209,12 @@ FUNCTION u32 swap_global(u32 *p, u32 old, u32 x) {
 FUNCTION u64 add_global_64(u64 *p, u64 x) { return __atomic_fetch_add(p, x, __ATOMIC_RELAXED); }
 FUNCTION u64 swap_global_64(u64 *p, u64 old, u64 x) {
   __atomic_compare_exchange_n(p, &old, x, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return old;
+}
+FUNCTION u64 max_global_64(u64 *p, u64 x) {
+  u64 old = __atomic_load_n(p, __ATOMIC_RELAXED);
+  while (x > old && !__atomic_compare_exchange_n(p, &old, x, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
   return old;
 }
 #define prefetch_global(p) __builtin_prefetch(p)
@@ -234,7 +264,7 @@ typedef struct ALIGNED(16) {
 /*
  * Memory that the host, or another group, uses at the same time. These loads and stores are made where they stand in the text, and what is
  * read is never an older copy. What stands before a fence is seen no later than what stands behind it; what is loaded after
- * `load_acquire_64` is no older than what that saw.
+ * `load_acquire_64` is no older than what that saw. `fence_global` is `fence_shared` among the items of the device alone.
  */
 #if defined(__OPENCL_VERSION__)
 FUNCTION u32x4 load_shared(GLOBAL const u32x4 *p) {
@@ -255,6 +285,7 @@ FUNCTION u64 load_acquire_64(GLOBAL const u64 *p) {
 }
 FUNCTION void store_shared_64(GLOBAL u64 *p, u64 x) { *(volatile GLOBAL u64 *)p = x; }
 #define fence_shared() mem_fence(CLK_GLOBAL_MEM_FENCE)
+#define fence_global() mem_fence(CLK_GLOBAL_MEM_FENCE)
 #elif defined(__CUDACC_RTC__)
 FUNCTION u32x4 load_shared(const u32x4 *p) {
   u32x4 value;
@@ -272,6 +303,7 @@ FUNCTION u64 load_acquire_64(const u64 *p) {
 }
 FUNCTION void store_shared_64(u64 *p, u64 x) { *(volatile u64 *)p = x; }
 #define fence_shared() __threadfence_system()
+#define fence_global() __threadfence()
 #else
 FUNCTION u32x4 load_shared(const u32x4 *p) {
   u32x4 value;
@@ -286,4 +318,5 @@ FUNCTION u64 load_shared_64(const u64 *p) { return __atomic_load_n(p, __ATOMIC_R
 FUNCTION u64 load_acquire_64(const u64 *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 FUNCTION void store_shared_64(u64 *p, u64 x) { __atomic_store_n(p, x, __ATOMIC_RELAXED); }
 #define fence_shared() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#define fence_global() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #endif

@@ -161,6 +161,12 @@ impl Shared {
         self.0.bytes == 0
     }
 
+    /// Where its bytes are, aligned to 16, for as long as it lives: for callers in other languages. Whoever accesses them there keeps
+    /// to the table above without being checked, and to that no call of the owner copies the same bytes at the same time.
+    pub fn host(&self) -> NonNull<u8> {
+        self.0.memory.host
+    }
+
     /// Whether what is queued forbids copies: see above.
     pub fn is_busy(&self) -> bool {
         !self.0.is_free() || self.0.writers.load(Ordering::Acquire) != 0

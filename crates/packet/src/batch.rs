@@ -118,6 +118,9 @@ pub struct Batch {
     wall_offset: i64,
     /// Names of the ports by which frames came, if any are known.
     port_names: Option<PortNames>,
+    /// The number that the first frame of the whole batch has in the run; and of a share of it, for each frame its place there.
+    first_number: u64,
+    places: Vec<u32>,
     capacity: usize,
 }
 
@@ -226,14 +229,29 @@ impl Columns<'_> {
     /// The DSCP of a frame's packet, as functions before have rewritten it; the default one where it has none.
     #[inline]
     pub fn dscp(&self, frame: u32) -> Dscp {
-        let index = frame as usize;
-        let changed = self.rewritten.get(index).and_then(|changes| changes.dscp());
+        let changed = self.rewritten.get(frame as usize).and_then(|changes| changes.dscp());
         let own = || {
-            let frame = &self.frames[index];
-            let bytes = bytes_of((**self.arena).as_ref(), frame);
-            rewrite::dscp_of(bytes.get(layers_of(self.layers, index).network as usize..)?)
+            let network = layers_of(self.layers, frame as usize).network as usize;
+            rewrite::dscp_of(self.bytes(frame).get(network..)?)
         };
         changed.or_else(own).unwrap_or_default()
+    }
+
+    /// As [`Batch::bytes`].
+    #[inline]
+    pub fn bytes(&self, frame: u32) -> &[u8] {
+        bytes_of((**self.arena).as_ref(), &self.frames[frame as usize])
+    }
+
+    /// Where the headers of a frame with a key are.
+    #[inline]
+    pub fn layers(&self, frame: u32) -> Layers {
+        layers_of(self.layers, frame as usize)
+    }
+
+    /// As [`Batch::payload`], of a frame whose key is there.
+    pub fn payload(&self, frame: u32, parsed: Parsed) -> Option<&[u8]> {
+        payload_of(self.bytes(frame), self.layers(frame), parsed, self.v4, self.v6)
     }
 }
 
@@ -267,6 +285,8 @@ impl Batch {
             layers: Vec::new(),
             wall_offset: 0,
             port_names: None,
+            first_number: 0,
+            places: Vec::new(),
             capacity,
         }
     }
@@ -288,6 +308,8 @@ impl Batch {
         self.layers.clear();
         self.wall_offset = 0;
         self.port_names = None;
+        self.first_number = 0;
+        self.places.clear();
     }
 
     /// Appends a frame. Its bytes must lie within the arena; what does not is cut off at the arena's end.
@@ -329,6 +351,18 @@ impl Batch {
         self.marks[index] = mark;
     }
 
+    /// Says which number the first frame has in the run, from 0; the others follow it.
+    pub fn set_first_number(&mut self, number: u64) {
+        self.first_number = number;
+        self.places.clear();
+    }
+
+    /// The number of a frame in the run: its place in the input, whichever batch or share of one it is in.
+    #[inline]
+    pub fn number(&self, index: usize) -> u64 {
+        self.first_number + self.places.get(index).map_or(index as u64, |&place| place.into())
+    }
+
     /// Says how far wall time is from the frames' times, in nanoseconds: where these advance by another clock.
     pub fn set_wall_offset(&mut self, nanos: i64) {
         self.wall_offset = nanos;
@@ -366,6 +400,13 @@ impl Batch {
         self.wall_offset = whole.wall_offset;
         self.port_names.clone_from(&whole.port_names);
         self.frames.extend(whole.frames[from..].iter().take_while(takes).copied());
+        match whole.places.is_empty() {
+            true => self.first_number = whole.first_number + from as u64,
+            false => {
+                self.first_number = whole.first_number;
+                self.places.extend_from_slice(&whole.places[from..from + self.frames.len()]);
+            }
+        }
         if let Some(offloads) = whole.offloads.get(from..from + self.frames.len()) {
             self.offloads.extend_from_slice(offloads);
         }
@@ -394,6 +435,11 @@ impl Batch {
         self.port_names.clone_from(&whole.port_names);
         let count = indices.len() as u32;
         let places = || indices.iter().map(|&index| index as usize);
+        self.first_number = whole.first_number;
+        match whole.places.is_empty() {
+            true => self.places.extend_from_slice(indices),
+            false => self.places.extend(places().map(|index| whole.places[index])),
+        }
         self.frames.extend(places().map(|index| whole.frames[index]));
         self.verdicts.extend(places().map(|index| whole.verdicts[index]));
         if !whole.egress.is_empty() {
@@ -727,25 +773,8 @@ impl Batch {
     /// behind it. What follows the IP header in fragments other than the first and of protocols that are not known. `None` where it has no
     /// key, or its transport header was not captured whole. Without rewrites.
     pub fn payload(&self, index: usize) -> Option<&[u8]> {
-        let (protocol, bits, ip_bytes) = match *self.parsed.get(index)? {
-            Parsed::V4(at) => {
-                let key = &self.v4.keys[at as usize];
-                (key.protocol, key.bits, self.v4.bytes[at as usize])
-            }
-            Parsed::V6(at) => {
-                let key = &self.v6.keys[at as usize];
-                (key.protocol, key.bits, self.v6.bytes[at as usize])
-            }
-            Parsed::Rejected(_) => return None,
-        };
-        let Layers { network, transport } = layers_of(&self.layers, index);
-        let bytes = self.bytes(index);
-        let end = bytes.len().min(network as usize + ip_bytes as usize);
-        let upper = bytes.get(transport as usize..end)?;
-        if bits.contains(KeyBits::LATER_FRAGMENT) {
-            return Some(upper);
-        }
-        upper.get(transport_header_len(protocol, upper)?..)
+        let parsed = *self.parsed.get(index)?;
+        payload_of(self.bytes(index), layers_of(&self.layers, index), parsed, &self.v4, &self.v6)
     }
 
     /// What the headers of each frame said, once parsed.
@@ -862,6 +891,33 @@ fn layers_of(layers: &[Layers], index: usize) -> Layers {
 fn bytes_of<'a>(arena: &'a [u8], frame: &FrameRef) -> &'a [u8] {
     let rest = usize::try_from(frame.offset).ok().and_then(|offset| arena.get(offset..)).unwrap_or_default();
     &rest[..rest.len().min(frame.len as usize)]
+}
+
+/// As [`Batch::payload`].
+fn payload_of<'a>(
+    bytes: &'a [u8],
+    Layers { network, transport }: Layers,
+    parsed: Parsed,
+    v4: &Keys<MatchKey4>,
+    v6: &Keys<MatchKey6>,
+) -> Option<&'a [u8]> {
+    let (protocol, bits, ip_bytes) = match parsed {
+        Parsed::V4(at) => {
+            let key = &v4.keys[at as usize];
+            (key.protocol, key.bits, v4.bytes[at as usize])
+        }
+        Parsed::V6(at) => {
+            let key = &v6.keys[at as usize];
+            (key.protocol, key.bits, v6.bytes[at as usize])
+        }
+        Parsed::Rejected(_) => return None,
+    };
+    let end = bytes.len().min(network as usize + ip_bytes as usize);
+    let upper = bytes.get(transport as usize..end)?;
+    if bits.contains(KeyBits::LATER_FRAGMENT) {
+        return Some(upper);
+    }
+    upper.get(transport_header_len(protocol, upper)?..)
 }
 
 /// What happens to frames that have no match key.

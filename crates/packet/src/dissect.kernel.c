@@ -12,6 +12,11 @@
  * REJECT_..., ETHERTYPE_..., PROTOCOL_..., KEY_...
  */
 
+/* The memory that frames are read from, unless a program defines another one. */
+#ifndef HEADERS_SPACE
+#define HEADERS_SPACE LOCAL
+#endif
+
 typedef struct {
   /* HEADERS_V4, HEADERS_V6, HEADERS_REJECTED, or HEADERS_BEYOND; with the last two, only `reject` means anything. */
   u32 kind;
@@ -46,9 +51,9 @@ FUNCTION u32 headers_stop(u32 have, u32 end, u32 at, u32 bytes, u32 read, u32 re
   return have < read || at > have - read ? HEADERS_STOP_BEYOND : 0;
 }
 
-FUNCTION u32 headers_be16(LOCAL const u8 *frame, u32 at) { return (u32)frame[at] << 8 | frame[at + 1]; }
+FUNCTION u32 headers_be16(HEADERS_SPACE const u8 *frame, u32 at) { return (u32)frame[at] << 8 | frame[at + 1]; }
 
-FUNCTION u32 headers_be32(LOCAL const u8 *frame, u32 at) {
+FUNCTION u32 headers_be32(HEADERS_SPACE const u8 *frame, u32 at) {
   return headers_be16(frame, at) << 16 | headers_be16(frame, at + 2);
 }
 
@@ -71,7 +76,7 @@ FUNCTION Headers headers_stopped(u32 stop) {
 }
 
 /* Where the bytes after VLAN tags, MPLS labels and PPPoE begin, or what stops the walk. */
-FUNCTION u32 headers_tagged(LOCAL const u8 *frame, u32 have, u32 len, u32 at, u32 ethertype) {
+FUNCTION u32 headers_tagged(HEADERS_SPACE const u8 *frame, u32 have, u32 len, u32 at, u32 ethertype) {
   u32 stop;
   while (HEADERS_IS_VLAN(ethertype)) {
     stop = headers_stop(have, len, at, 4, 4, REJECT_LINK_TRUNCATED);
@@ -112,7 +117,7 @@ FUNCTION u32 headers_tagged(LOCAL const u8 *frame, u32 have, u32 len, u32 at, u3
 }
 
 /* Where the outermost IP header begins, or what stops the walk. */
-FUNCTION u32 headers_network(LOCAL const u8 *frame, u32 have, u32 len, u32 link) {
+FUNCTION u32 headers_network(HEADERS_SPACE const u8 *frame, u32 have, u32 len, u32 link) {
   u32 bytes = 0;
   u32 ethertype_at = 0;
   switch (link) {
@@ -161,7 +166,7 @@ FUNCTION u32 headers_network(LOCAL const u8 *frame, u32 have, u32 len, u32 link)
 }
 
 /* Adds what the transport header at `at` says; the IP packet's captured bytes end at `end`. */
-FUNCTION Headers headers_transport(LOCAL const u8 *frame, u32 have, u32 end, u32 at, u32 protocol, u32 fragment,
+FUNCTION Headers headers_transport(HEADERS_SPACE const u8 *frame, u32 have, u32 end, u32 at, u32 protocol, u32 fragment,
                                    Headers headers) {
   u32 bits = fragment;
   u32 flags = 0;
@@ -193,7 +198,7 @@ FUNCTION Headers headers_transport(LOCAL const u8 *frame, u32 have, u32 end, u32
 }
 
 /* Of the frame's bytes `len` were captured. */
-FUNCTION Headers headers_v4(LOCAL const u8 *frame, u32 have, u32 len, u32 at) {
+FUNCTION Headers headers_v4(HEADERS_SPACE const u8 *frame, u32 have, u32 len, u32 at) {
   u32 header_bytes = (frame[at] & 15u) * 4;
   if (len - at < 20) {
     return headers_stopped(HEADERS_STOP | REJECT_IP_TRUNCATED);
@@ -225,7 +230,7 @@ FUNCTION Headers headers_v4(LOCAL const u8 *frame, u32 have, u32 len, u32 at) {
   return headers_transport(frame, have, end, at + header_bytes, frame[at + 9], fragment, headers);
 }
 
-FUNCTION Headers headers_v6(LOCAL const u8 *frame, u32 have, u32 len, u32 at) {
+FUNCTION Headers headers_v6(HEADERS_SPACE const u8 *frame, u32 have, u32 len, u32 at) {
   u32 stop = headers_stop(have, len, at, 40, 40, REJECT_IP_TRUNCATED);
   if (stop) {
     return headers_stopped(stop);
@@ -280,7 +285,7 @@ FUNCTION Headers headers_v6(LOCAL const u8 *frame, u32 have, u32 len, u32 at) {
  * What the headers of a frame say, `have` bytes of which are here, and `len` were captured, no fewer. The answer is
  * that of the software's walk over all that was captured, or HEADERS_BEYOND: the software must look at this frame.
  */
-FUNCTION Headers dissect(LOCAL const u8 *frame, u32 have, u32 len, u32 link) {
+FUNCTION Headers dissect(HEADERS_SPACE const u8 *frame, u32 have, u32 len, u32 link) {
   u32 at = headers_network(frame, have, len, link);
   if (at & HEADERS_STOP) {
     return headers_stopped(at);

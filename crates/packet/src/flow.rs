@@ -1,6 +1,7 @@
 //! Flow records: what a meter exports.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::Timestamp;
 
@@ -19,6 +20,51 @@ pub struct HalfFlow {
     pub tcp_flags: u8,
 }
 
+/// What a meter keeps of one direction beside its counters, where it is asked for it. All 0 and `None` while there is no packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// IP bytes of the shortest packet, and of the longest one.
+    pub lengths: [u32; 2],
+    /// The lowest and the highest TTL, or hop limit.
+    pub ttls: [u8; 2],
+    /// Type of service, or traffic class, of the first packet.
+    pub class_of_service: u8,
+    /// TCP flags of the first packet.
+    pub first_tcp_flags: u8,
+    /// OR over the packets' fragmentation flags: 0x40 do not fragment, 0x20 more fragments.
+    pub fragment_flags: u8,
+    /// ICMP type and code of the first packet.
+    pub icmp: Option<(u8, u8)>,
+    /// The VLAN that the first packet was in, by its outer tag.
+    pub vlan: Option<u16>,
+    /// Ethernet addresses of the first packet: source and destination.
+    pub macs: Option<[[u8; 6]; 2]>,
+    /// The ports that the first packet came in by, and left by if there are such.
+    pub ingress: u16,
+    /// See above.
+    pub egress: Option<u16>,
+}
+
+/// What a payload said that a flow is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NameKind {
+    /// The name that is asked for in DNS.
+    DnsQuery,
+    /// The server that a TLS client asks for, over TCP or QUIC.
+    TlsServer,
+    /// The host of an HTTP request.
+    HttpHost,
+}
+
+/// More about a flow than its counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct More {
+    /// Of [forward, reverse].
+    pub details: [Details; 2],
+    /// The first name in its payloads.
+    pub name: Option<(NameKind, Box<str>)>,
+}
+
 /// Why a record ended (IPFIX `flowEndReason`, element 136).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -27,6 +73,8 @@ pub enum EndReason {
     IdleTimeout = 1,
     /// The active timeout passed while packets kept coming.
     ActiveTimeout = 2,
+    /// The connection was seen to end.
+    EndOfFlow = 3,
     /// The meter was stopped, or its input ended.
     ForcedEnd = 4,
     /// The table was full, and another flow needed the place.
@@ -34,7 +82,7 @@ pub enum EndReason {
 }
 
 /// One bidirectional flow (RFC 5103), seen from the sender of its first packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowRecord {
     /// Sender of the first packet.
     pub source: IpAddr,
@@ -52,6 +100,8 @@ pub struct FlowRecord {
     pub reverse: HalfFlow,
     /// Why the record ended.
     pub end_reason: EndReason,
+    /// What is known beside that, where it is asked for.
+    pub more: Option<Arc<More>>,
 }
 
 impl FlowRecord {
@@ -73,7 +123,7 @@ impl FlowRecord {
             last: half.last.shifted(nanos),
             ..half
         };
-        Self { forward: shift(self.forward), reverse: shift(self.reverse), ..*self }
+        Self { forward: shift(self.forward), reverse: shift(self.reverse), ..self.clone() }
     }
 
     /// Directions in which a packet was seen: 1 or 2.

@@ -44,6 +44,12 @@ drop_reasons! {
     UnknownFraming = "unknown_framing",
     /// It does not match a filter.
     Filter = "filter",
+    /// Patterns of a list lie in it, and the list is one of what is dropped.
+    Strings = "strings",
+    /// It has a name of a list, and the list is one of what is dropped.
+    Domains = "domains",
+    /// It is not part of the sample.
+    Sample = "sample",
 }
 
 /// What a chain decides about one packet.

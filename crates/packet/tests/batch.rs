@@ -166,6 +166,29 @@ fn frames_taken_from_a_batch_leave_by_the_ports_that_they_had_there() {
 }
 
 #[test]
+fn frames_keep_their_numbers_in_the_run() {
+    let mut whole = filled(&packets());
+    let numbers = |batch: &Batch| (0..batch.len()).map(|index| batch.number(index)).collect::<Vec<_>>();
+    assert_eq!(numbers(&whole), (0..8).collect::<Vec<_>>());
+    whole.set_first_number(100);
+    let mut part = Batch::new(8);
+    let mut taken = 0..5;
+    part.take_from(&whole, 2, |_| taken.next().is_some());
+    assert_eq!(numbers(&part), [102, 103, 104, 105, 106]);
+    part.parse(Policy::PASS);
+    let (mut share, mut of_share) = (Batch::new(8), Batch::new(8));
+    share.gather(&part, &[0, 3, 4]);
+    assert_eq!(numbers(&share), [102, 105, 106]);
+    of_share.gather(&share, &[0, 2]);
+    assert_eq!(numbers(&of_share), [102, 106]);
+    part.take_from(&share, 1, |_| true);
+    assert_eq!(numbers(&part), [105, 106]);
+    share.reset(whole.arena().clone());
+    share.push(whole.frames()[0]);
+    assert_eq!(numbers(&share), [0]);
+}
+
+#[test]
 fn reset_forgets_everything_but_the_capacity() {
     let mut batch = filled(&packets());
     batch.parse(Policy::PASS);
@@ -561,6 +584,7 @@ fn a_record_spans_both_directions() {
         forward: half(10, 50, 3),
         reverse,
         end_reason: EndReason::ForcedEnd,
+        more: None,
     };
     // An empty half's times mean nothing.
     for (reverse, end, directions) in

@@ -79,6 +79,13 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn load_bytes(self, from: &[u8]) -> __m256i {
+        let from = &from[..LANES * 4];
+        // SAFETY: see above; 32 bytes are read.
+        unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
     fn and(self, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: see above.
         unsafe { _mm256_and_si256(a, b) }
@@ -182,6 +189,42 @@ impl Simd for Avx2 {
         let index = self.min(index, last);
         // SAFETY: see above; every index is that of a word of the table, and not negative.
         unsafe { _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), index) }
+    }
+
+    #[inline(always)]
+    fn nibbles_clear(self, words: __m256i, low: __m256i, high: __m256i) -> u32 {
+        // SAFETY: see above.
+        unsafe {
+            let nibble = _mm256_set1_epi32(15);
+            let low = _mm256_srlv_epi32(words, _mm256_and_si256(low, nibble));
+            let high = _mm256_and_si256(_mm256_srli_epi32::<16>(high), nibble);
+            let high = _mm256_srlv_epi32(_mm256_srli_epi32::<16>(words), high);
+            let set = _mm256_slli_epi32::<31>(_mm256_or_si256(low, high));
+            !_mm256_movemask_ps(_mm256_castsi256_ps(set)) as u32 & 0xff
+        }
+    }
+
+    #[inline(always)]
+    fn classes(self, low: &[u8; 32], high: &[u8; 8], bytes: __m256i) -> __m256i {
+        // SAFETY: see above; the tables are 32 and 8 bytes.
+        unsafe {
+            let rows = _mm256_broadcastsi128_si256(_mm_loadl_epi64(high.as_ptr().cast()));
+            let first = _mm256_broadcastsi128_si256(_mm_loadu_si128(low.as_ptr().cast()));
+            let second = _mm256_broadcastsi128_si256(_mm_loadu_si128(low.as_ptr().add(16).cast()));
+            let nibbles = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
+            // Bit 4 says which half of the first table; as the highest bit of the byte it chooses.
+            let half = _mm256_slli_epi16::<3>(bytes);
+            let in_first = _mm256_shuffle_epi8(first, nibbles);
+            let of_low = _mm256_blendv_epi8(in_first, _mm256_shuffle_epi8(second, nibbles), half);
+            let row = _mm256_and_si256(_mm256_srli_epi16::<5>(bytes), _mm256_set1_epi8(7));
+            _mm256_and_si256(of_low, _mm256_shuffle_epi8(rows, row))
+        }
+    }
+
+    #[inline(always)]
+    fn nonzero_bytes(self, a: __m256i) -> u64 {
+        // SAFETY: see above.
+        unsafe { !_mm256_movemask_epi8(_mm256_cmpeq_epi8(a, _mm256_setzero_si256())) as u32 }.into()
     }
 
     #[inline(always)]

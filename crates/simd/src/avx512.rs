@@ -44,6 +44,13 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn load_bytes(self, from: &[u8]) -> __m512i {
+        let from = &from[..LANES * 4];
+        // SAFETY: see above; 64 bytes are read.
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
     fn and(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: see above.
         unsafe { _mm512_and_si512(a, b) }
@@ -140,6 +147,40 @@ impl Simd for Avx512 {
         let index = self.min(index, last);
         // SAFETY: see above; every index is that of a word of the table, and not negative.
         unsafe { _mm512_i32gather_epi32::<4>(index, table.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn nibbles_clear(self, words: __m512i, low: __m512i, high: __m512i) -> u32 {
+        // SAFETY: see above.
+        unsafe {
+            // The low half of the one, the high half of the other: bits of `low` where the mask has ones.
+            let both = _mm512_ternarylogic_epi32::<0xca>(_mm512_set1_epi32(0xffff), low, high);
+            let numbers = _mm512_and_si512(both, _mm512_set1_epi32(0x000f_000f));
+            let tested = _mm512_srlv_epi16(words, numbers);
+            _mm512_testn_epi32_mask(tested, _mm512_set1_epi32(0x0001_0001)).into()
+        }
+    }
+
+    #[inline(always)]
+    fn classes(self, low: &[u8; 32], high: &[u8; 8], bytes: __m512i) -> __m512i {
+        // SAFETY: see above; the tables are 32 and 8 bytes.
+        unsafe {
+            let rows = _mm512_broadcast_i32x4(_mm_loadl_epi64(high.as_ptr().cast()));
+            let first = _mm512_broadcast_i32x4(_mm_loadu_si128(low.as_ptr().cast()));
+            let second = _mm512_broadcast_i32x4(_mm_loadu_si128(low.as_ptr().add(16).cast()));
+            let nibbles = _mm512_and_si512(bytes, _mm512_set1_epi8(15));
+            let half = _mm512_test_epi8_mask(bytes, _mm512_set1_epi8(16));
+            let in_first = _mm512_shuffle_epi8(first, nibbles);
+            let of_low = _mm512_mask_shuffle_epi8(in_first, half, second, nibbles);
+            let row = _mm512_and_si512(_mm512_srli_epi16::<5>(bytes), _mm512_set1_epi8(7));
+            _mm512_and_si512(of_low, _mm512_shuffle_epi8(rows, row))
+        }
+    }
+
+    #[inline(always)]
+    fn nonzero_bytes(self, a: __m512i) -> u64 {
+        // SAFETY: see above.
+        unsafe { _mm512_test_epi8_mask(a, a) }
     }
 
     #[inline(always)]

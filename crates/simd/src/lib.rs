@@ -55,6 +55,8 @@ pub trait Simd: Copy {
     fn load(self, from: &[u32]) -> Self::V;
     /// Writes to the first words of `to`.
     fn store(self, vector: Self::V, to: &mut [u32]);
+    /// The first bytes of `from`, four a word, the first of them the lowest; it holds four times [`Simd::LANES`] at least.
+    fn load_bytes(self, from: &[u8]) -> Self::V;
     /// Bitwise AND.
     fn and(self, a: Self::V, b: Self::V) -> Self::V;
     /// Bitwise OR.
@@ -91,6 +93,13 @@ pub trait Simd: Copy {
     ///
     /// Where the table is empty.
     fn gather(self, table: &[u32], index: Self::V) -> Self::V;
+    /// Lanes of `words` in which two bits are 0: that of the low half whose number are the lowest four bits of the lane of `low`, and
+    /// that of the high half whose number are bits 16 to 19 of the lane of `high`.
+    fn nibbles_clear(self, words: Self::V, low: Self::V, high: Self::V) -> u32;
+    /// For each byte what both tables have in common: the first at its low five bits, the second at its high three ones.
+    fn classes(self, low: &[u8; 32], high: &[u8; 8], bytes: Self::V) -> Self::V;
+    /// Bytes that are not 0, a bit each.
+    fn nonzero_bytes(self, a: Self::V) -> u64;
     /// As [`Simd::gather`] from half words, the last of which is padding: an index past the end reads the one before it.
     ///
     /// # Panics

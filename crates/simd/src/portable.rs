@@ -49,6 +49,12 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn load_bytes(self, from: &[u8]) -> Words {
+        let (words, _) = from[..LANES * 4].as_chunks();
+        std::array::from_fn(|lane| u32::from_le_bytes(words[lane]))
+    }
+
+    #[inline(always)]
     fn and(self, a: Words, b: Words) -> Words {
         each(a, b, |a, b| a & b)
     }
@@ -127,6 +133,27 @@ impl Simd for Portable {
     fn gather(self, table: &[u32], index: Words) -> Words {
         let last = table.len() - 1;
         index.map(|index| table[(index as usize).min(last)])
+    }
+
+    #[inline(always)]
+    fn nibbles_clear(self, words: Words, low: Words, high: Words) -> u32 {
+        let low = each(words, low, |word, number| word >> (number & 15));
+        let high = each(words, high, |word, number| word >> (16 + (number >> 16 & 15)));
+        mask_of(each(low, high, |low, high| (low | high) & 1).map(|set| set == 0))
+    }
+
+    #[inline(always)]
+    fn classes(self, low: &[u8; 32], high: &[u8; 8], bytes: Words) -> Words {
+        let class = |byte: u8| low[usize::from(byte & 31)] & high[usize::from(byte >> 5)];
+        bytes.map(|word| u32::from_le_bytes(word.to_le_bytes().map(class)))
+    }
+
+    #[inline(always)]
+    fn nonzero_bytes(self, a: Words) -> u64 {
+        a.iter().rev().fold(0, |mask, word| {
+            let bytes = word.to_le_bytes();
+            bytes.iter().rev().fold(mask, |mask, &byte| mask << 1 | u64::from(byte != 0))
+        })
     }
 
     #[inline(always)]

@@ -56,11 +56,27 @@ impl Kernel for Arithmetic {
         check("leading_zeros", simd.leading_zeros(shifted), &|a, _| {
             a.checked_shr(self.0 % 33).unwrap_or(0).leading_zeros()
         });
+        let bytes: Vec<u8> = a.iter().flat_map(|word| word.to_le_bytes()).collect();
+        check("load_bytes", simd.load_bytes(&bytes), &|a, _| a);
+        let low: [u8; 32] = std::array::from_fn(|at| words(self.0 ^ 1, 32)[at] as u8);
+        let high: [u8; 8] = std::array::from_fn(|at| words(self.0 ^ 2, 8)[at] as u8);
+        check("classes", simd.classes(&low, &high, x), &|a, _| {
+            let class = |byte: u8| low[usize::from(byte & 31)] & high[usize::from(byte >> 5)];
+            u32::from_le_bytes(a.to_le_bytes().map(class))
+        });
+        let nonzero = bytes.iter().enumerate().fold(0, |mask, (at, &byte)| mask | u64::from(byte != 0) << at);
+        assert_eq!(simd.nonzero_bytes(x), nonzero, "nonzero_bytes");
         let lanes = |of: &dyn Fn(u32, u32) -> bool| {
             a.iter().zip(&b).enumerate().fold(0, |mask, (lane, (&a, &b))| mask | u32::from(of(a, b)) << lane)
         };
         assert_eq!(simd.eq(x, y), lanes(&|a, b| a == b));
         assert_eq!(simd.high_bits(x), lanes(&|a, _| a >> 31 == 1));
+        let few = simd.and(x, y);
+        let clear = |a: u32, b: u32| {
+            let low = (a & b) >> (a & 15) & 1;
+            low == 0 && (a & b) >> 16 >> (b >> 16 & 15) & 1 == 0
+        };
+        assert_eq!(simd.nibbles_clear(few, x, y), lanes(&clear));
     }
 }
 

@@ -6,6 +6,9 @@
 //! | `PACKETLOOM_CORPUS=FOLDER` | tests with real captures and rule sets run; every file that they name has to be there |
 //! | `PACKETLOOM_COLLECTORS=1` | tests with nfcapd, nfacctd and openssl fail where one is not installed; otherwise they are skipped there |
 //! | `PACKETLOOM_TSHARK=1` | tests that compare with tshark, or with the libpcap that it brings, fail where it is not installed; otherwise they are skipped there |
+//! | `PACKETLOOM_PYARROW=1` | tests that read Parquet files with pyarrow and DuckDB fail where `python3` has them not; otherwise they are skipped there |
+//! | `PACKETLOOM_HYPERSCAN=1` | tests that compare with Hyperscan fail where `libhs.so.5` is not installed; otherwise they are skipped there |
+//! | `PACKETLOOM_VALGRIND=1` | tests that build C programs by clang or with pkg-config, or run them under valgrind, fail where one is not installed; otherwise they are skipped there |
 //! | `PACKETLOOM_LIVE=1` | tests in network namespaces fail where they may not make them; otherwise they are skipped there |
 //! | `PACKETLOOM_TEST_DEVICES=ID,…` | tests on devices run on these alone; each has to be there |
 //!
@@ -16,6 +19,8 @@ pub mod collector;
 pub mod ends;
 #[cfg(target_os = "linux")]
 pub mod net;
+#[cfg(target_os = "linux")]
+pub mod running;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -64,6 +69,36 @@ pub fn has_collector(program: &str) -> bool {
     );
     if !found {
         eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// True where a tool for C programs (valgrind, clang, pkg-config) can be started; otherwise says that the test does not run.
+///
+/// # Panics
+///
+/// `PACKETLOOM_VALGRIND` is set, and it is not there.
+pub fn has_c_tool(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
+    assert!(found || !is_set("PACKETLOOM_VALGRIND"), "PACKETLOOM_VALGRIND is set, but there is no {program}");
+    if !found {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// True where `python3` has these modules; otherwise says that the test does not run.
+///
+/// # Panics
+///
+/// `PACKETLOOM_PYARROW` is set, and it has not.
+pub fn has_python_modules(modules: &[&str]) -> bool {
+    let names = modules.join(", ");
+    let imports = Command::new("python3").args(["-c", &format!("import {names}")]).output();
+    let found = imports.is_ok_and(|output| output.status.success());
+    assert!(found || !is_set("PACKETLOOM_PYARROW"), "PACKETLOOM_PYARROW is set, but python3 has no {names}");
+    if !found {
+        eprintln!("skipped: python3 has no {names}");
     }
     found
 }

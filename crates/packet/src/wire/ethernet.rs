@@ -18,6 +18,19 @@ pub const fn is_vlan(ethertype: u16) -> bool {
     matches!(ethertype, 0x8100 | 0x88a8 | 0x9100 | 0x9200)
 }
 
+/// The VLAN that a frame of Ethernet is in, by its outer tag, if it has one.
+pub fn vlan_of(frame: &[u8]) -> Option<u16> {
+    let header: &[u8; Ethernet::LEN + 2] = frame.first_chunk()?;
+    let number = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    is_vlan(number(Ethernet::LEN - 2)).then(|| number(Ethernet::LEN) & 0xfff)
+}
+
+/// The source and the destination address of a frame of Ethernet.
+pub fn addresses_of(frame: &[u8]) -> Option<[[u8; 6]; 2]> {
+    let header: &[u8; Ethernet::LEN] = frame.first_chunk()?;
+    Some([*header[6..].first_chunk()?, *header.first_chunk()?])
+}
+
 /// An Ethernet II header, 14 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Ethernet<'a>(&'a [u8; 14]);
