@@ -1,0 +1,225 @@
+//! From the bytes around a window to the patterns that have them there.
+
+use packetloom_memory::prefetch_at;
+
+/// What of a text is known at a window: eight bytes from two in front of it, the first the lowest.
+pub(crate) type Around = u64;
+
+/// Which of the eight bytes a key has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// All.
+    Both,
+    /// Two bytes and the window.
+    Before,
+    /// The window and two bytes.
+    After,
+    /// The window alone, of a pattern that is looked for at every byte.
+    Window,
+    /// The first bytes of the window and those behind it: a whole pattern of this length, 1 to 6.
+    Whole(u8),
+}
+
+impl Kind {
+    /// The kind of a window on the grid: that of as many bytes as are known on its sides. A pattern of seven bytes or more has two at
+    /// least on one of them. One kind is found on the grid alone or at every byte alone, or a pattern might be found twice.
+    pub(crate) const fn on_grid(before: usize, after: usize) -> Self {
+        match (before >= 2, after >= 2) {
+            (true, true) => Self::Both,
+            (true, false) => Self::Before,
+            (false, _) => Self::After,
+        }
+    }
+
+    /// The key of a text.
+    #[inline(always)]
+    pub(crate) const fn key(self, around: Around) -> u64 {
+        match self {
+            Self::Both => around,
+            Self::Before => around & 0xffff_ffff_ffff,
+            Self::After => around >> 16,
+            Self::Window => around >> 16 & 0xffff_ffff,
+            Self::Whole(len) => around >> 16 & ((1 << (8 * len)) - 1),
+        }
+    }
+
+    /// A number of each kind.
+    pub(crate) const fn number(self) -> u64 {
+        match self {
+            Self::Both => 1,
+            Self::Before => 2,
+            Self::After => 3,
+            Self::Window => 4,
+            Self::Whole(len) => 5 + len as u64,
+        }
+    }
+
+    /// The hash of a text's key: its highest bits are a place, its lowest ones a tag.
+    #[inline(always)]
+    pub(crate) const fn hash(self, around: Around) -> u64 {
+        let mixed = (self.key(around) ^ self.number().wrapping_mul(0xd6e8_feb8_6659_fd93))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ mixed >> 32).wrapping_mul(0xff51_afd7_ed55_8ccd)
+    }
+}
+
+/// A window of a pattern.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item {
+    /// The number of the pattern.
+    pub(crate) pattern: u32,
+    /// Where its bytes begin among those of all.
+    pub(crate) bytes: u32,
+    /// Its last four bytes, folded; 0 for a shorter one.
+    pub(crate) tail: u32,
+    /// Where in it the window begins.
+    pub(crate) offset: u8,
+    /// Its length.
+    pub(crate) len: u8,
+    /// The kind of its key. What is found by a tag of another kind that happens to be equal is passed over, or a pattern might be found twice.
+    pub(crate) kind: Kind,
+    /// Whether no more follow in the list.
+    pub(crate) is_last: bool,
+}
+
+impl Item {
+    /// A window of the kind at this offset of a pattern, whose bytes are folded.
+    pub(crate) fn new((pattern, begin): (u32, u32), bytes: &[u8], offset: usize, kind: Kind) -> Self {
+        let tail = bytes.last_chunk().map_or(0, |tail| u32::from_le_bytes(*tail));
+        Self {
+            pattern,
+            bytes: begin,
+            tail,
+            offset: offset as u8,
+            len: bytes.len() as u8,
+            kind,
+            is_last: false,
+        }
+    }
+}
+
+/// A place of the table. The tag tells most keys apart; that a text has the bytes is compared afterwards.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    /// 0 where there is no key.
+    tag: u32,
+    /// Where its list begins.
+    list: u32,
+}
+
+/// Bits of the gate for each slot.
+const GATE_BITS: usize = 8;
+
+/// The table as it lies in memory.
+#[cfg(feature = "device")]
+pub(crate) struct Parts<'a> {
+    /// Tag and list of each slot; a tag of 0 is that of none.
+    pub(crate) slots: Vec<(u32, u32)>,
+    /// By how much a hash is shifted to be the number of a slot.
+    pub(crate) shift: u32,
+    /// A bit for each hash, and by how much that is shifted.
+    pub(crate) gate: &'a [u64],
+    pub(crate) gate_shift: u32,
+    pub(crate) items: &'a [Item],
+}
+
+/// An open-addressing table of lists.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Index {
+    slots: Vec<Slot>,
+    shift: u32,
+    /// A bit for each hash, set where a key has it.
+    gate: Vec<u64>,
+    gate_shift: u32,
+    items: Vec<Item>,
+    /// Items of the longest list.
+    longest: usize,
+}
+
+impl Index {
+    /// Of windows with what lies around them.
+    pub(crate) fn new(mut windows: Vec<(u64, Item)>) -> Self {
+        windows.sort_unstable_by_key(|&(key, item)| (item.kind, key, item.pattern, item.offset));
+        let lists = || windows.chunk_by(|a, b| (a.1.kind, a.0) == (b.1.kind, b.0));
+        let bits = (lists().count() * 2).next_power_of_two().max(16).ilog2();
+        let mut slots = vec![Slot::default(); 1 << bits];
+        let shift = 64 - bits;
+        let gate_bits = bits + GATE_BITS.ilog2();
+        let (mut gate, gate_shift) = (vec![0; 1 << (gate_bits - 6)], 64 - gate_bits);
+        let mut items: Vec<Item> = Vec::with_capacity(windows.len());
+        let mut longest = 0;
+        for list in lists() {
+            let (key, Item { kind, .. }) = list[0];
+            let around = match kind {
+                Kind::Both | Kind::Before => key,
+                _ => key << 16,
+            };
+            let hash = kind.hash(around);
+            let bit = hash >> gate_shift;
+            gate[(bit >> 6) as usize] |= 1 << (bit & 63);
+            let mut at = (hash >> shift) as usize;
+            while slots[at].tag != 0 {
+                at = (at + 1) & (slots.len() - 1);
+            }
+            slots[at] = Slot { tag: hash as u32 | 1, list: items.len() as u32 };
+            items.extend(list.iter().map(|&(_, item)| item));
+            items.last_mut().expect("a list is not empty").is_last = true;
+            longest = longest.max(list.len());
+        }
+        Self { slots, shift, gate, gate_shift, items, longest }
+    }
+
+    /// Whether a key with this hash may be there: nearly always right, and without a branch.
+    #[inline(always)]
+    pub(crate) fn may_have(&self, hash: u64) -> bool {
+        let bit = hash >> self.gate_shift;
+        self.gate[(bit >> 6) as usize] >> (bit & 63) & 1 == 1
+    }
+
+    /// Has the processor load where a hash is looked up.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        prefetch_at(&self.slots, (hash >> self.shift) as usize);
+    }
+
+    /// Calls `found` with where the lists begin that may be those of a key with this hash.
+    #[inline(always)]
+    pub(crate) fn lists(&self, hash: u64, mut found: impl FnMut(u32)) {
+        let (mut at, tag) = ((hash >> self.shift) as usize, hash as u32 | 1);
+        loop {
+            let slot = self.slots[at];
+            if slot.tag == tag {
+                prefetch_at(&self.items, slot.list as usize);
+                found(slot.list);
+            } else if slot.tag == 0 {
+                return;
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+    }
+
+    /// The items from a place on; the list ends with the first that says so.
+    #[inline(always)]
+    pub(crate) fn items(&self, list: u32) -> &[Item] {
+        &self.items[list as usize..]
+    }
+
+    /// What a device is given of it.
+    #[cfg(feature = "device")]
+    pub(crate) fn parts(&self) -> Parts<'_> {
+        let Self { slots, shift, gate, gate_shift, items, .. } = self;
+        let slots = slots.iter().map(|slot| (slot.tag, slot.list)).collect();
+        Parts { slots, shift: *shift, gate, gate_shift: *gate_shift, items }
+    }
+
+    /// Items of the longest list.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>()
+            + self.gate.capacity() * 8
+            + self.items.capacity() * size_of::<Item>()
+    }
+}

@@ -1,0 +1,237 @@
+//! From places that passed a filter to matches, in passes over all of them: each loads what the next one needs, so that it does not wait
+//! for memory, and branches as little as can be.
+
+use crate::Match;
+use crate::index::{Item, Kind};
+use crate::matcher::{Matcher, Part, Report};
+use crate::scan::{AllPassed, Passed};
+use crate::windows::around;
+
+/// What is searched.
+#[derive(Clone, Copy)]
+pub(crate) struct Texts<'a> {
+    pub(crate) bytes: &'a [&'a [u8]],
+    /// What each of them is of a longer one; empty where none is.
+    pub(crate) parts: &'a [Part],
+}
+
+/// Values in front, and room for more behind them, into which one is written before it is known whether it stays.
+#[derive(Debug, Default)]
+pub(crate) struct Room<T> {
+    all: Vec<T>,
+    len: usize,
+}
+
+impl<T: Copy + Default> Room<T> {
+    /// Makes room for so many more.
+    #[inline(always)]
+    pub(crate) fn reserve(&mut self, count: usize) {
+        if self.all.len() < self.len + count {
+            self.all.resize(2 * (self.len + count), T::default());
+        }
+    }
+
+    /// Adds a value without a branch. There is room for it.
+    #[inline(always)]
+    pub(crate) fn push_if(&mut self, is_wanted: bool, value: T) {
+        self.all[self.len] = value;
+        self.len += usize::from(is_wanted);
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    fn values(&self) -> &[T] {
+        &self.all[..self.len]
+    }
+}
+
+/// A place of a text, and the bytes around it, folded.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    text: u32,
+    at: u32,
+    around: u64,
+}
+
+/// A key that may be there.
+#[derive(Clone, Copy, Debug, Default)]
+struct Key {
+    text: u32,
+    at: u32,
+    hash: u64,
+    /// The place of its kind among those that are looked for.
+    kind: usize,
+}
+
+/// A list whose patterns may be there.
+#[derive(Clone, Copy, Debug)]
+struct Hit {
+    text: u32,
+    at: u32,
+    list: u32,
+    kind: Kind,
+}
+
+/// A pattern that ends as the text does there.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    text: u32,
+    begin: u32,
+    pattern: u32,
+    bytes: u32,
+    len: u8,
+}
+
+/// What is kept for the next time.
+#[derive(Debug, Default)]
+pub(crate) struct Lookup {
+    places: Room<Place>,
+    keys: Room<Key>,
+    hits: Vec<Hit>,
+    candidates: Vec<Candidate>,
+    /// Texts that have a match already, where one is enough.
+    is_matched: Vec<bool>,
+}
+
+const ON_GRID: &[Kind] = &[Kind::Both, Kind::Before, Kind::After];
+
+impl Lookup {
+    /// Begins with other texts.
+    pub(crate) fn start(&mut self, texts: usize) {
+        self.is_matched.clear();
+        self.is_matched.resize(texts, false);
+    }
+
+    /// Looks up all that passed, and forgets it.
+    pub(crate) fn run(
+        &mut self,
+        matcher: &Matcher,
+        texts: Texts<'_>,
+        report: Report,
+        passed: &mut AllPassed,
+        matches: &mut Vec<Match>,
+    ) {
+        let AllPassed { sparse, dense, short } = passed;
+        self.expand(sparse, 4, texts.bytes, matcher.fold, |_| true);
+        self.find(matcher, texts, report, ON_GRID, matches);
+        if matcher.dense.is_some() {
+            self.expand(dense, 4, texts.bytes, matcher.fold, |_| true);
+            self.find(matcher, texts, report, &[Kind::Window], matches);
+        }
+        if let Some(classes) = &matcher.classes {
+            self.expand(short, 1, texts.bytes, matcher.fold, |around| classes.may_begin(around >> 16));
+            self.find(matcher, texts, report, &matcher.lengths, matches);
+        }
+    }
+
+    /// Makes places of bits, each of which stands for `stride` bytes: those for which `keep` is true.
+    #[inline(always)]
+    fn expand(
+        &mut self,
+        passed: &mut Passed,
+        stride: u32,
+        texts: &[&[u8]],
+        fold: u8,
+        keep: impl Fn(u64) -> bool,
+    ) {
+        let fold = u64::from_ne_bytes([fold; 8]);
+        self.places.clear();
+        for of_block in passed.values() {
+            let text = texts[of_block.text as usize];
+            let mut mask = of_block.mask;
+            self.places.reserve(64);
+            while mask != 0 {
+                let at = of_block.at + mask.trailing_zeros() * stride;
+                let around = around(text, at as usize) | fold;
+                self.places.push_if(keep(around), Place { text: of_block.text, at, around });
+                mask &= mask - 1;
+            }
+        }
+        passed.clear();
+    }
+
+    /// Finds the matches whose windows begin at the places.
+    fn find(
+        &mut self,
+        matcher: &Matcher,
+        Texts { bytes: texts, parts }: Texts<'_>,
+        report: Report,
+        kinds: &[Kind],
+        matches: &mut Vec<Match>,
+    ) {
+        let Self { places, keys, hits, candidates, is_matched } = self;
+        let index = &matcher.index;
+        keys.clear();
+        keys.reserve(places.len * kinds.len() + 1);
+        for (kind, of_kind) in kinds.iter().enumerate() {
+            for &Place { text, at, around } in places.values() {
+                let hash = of_kind.hash(around);
+                keys.push_if(index.may_have(hash), Key { text, at, hash, kind });
+            }
+        }
+        keys.values().iter().for_each(|key| index.prefetch(key.hash));
+        hits.clear();
+        for &Key { text, at, hash, kind } in keys.values() {
+            index.lists(hash, |list| hits.push(Hit { text, at, list, kind: kinds[kind] }));
+        }
+        candidates.clear();
+        let fold = u32::from_ne_bytes([matcher.fold; 4]);
+        for &Hit { text: number, at, list, kind } in &*hits {
+            let text = texts[number as usize];
+            for item in index.items(list) {
+                let begin = at.wrapping_sub(item.offset.into());
+                let end = begin as usize + usize::from(item.len);
+                // A window in front of which there is less than in front of that of the pattern begins beyond all texts.
+                let is_within = end <= text.len() && begin <= at;
+                if is_within && item.kind == kind {
+                    let tail = text[..end].last_chunk().map_or(0, |tail| u32::from_le_bytes(*tail) | fold);
+                    if item.len < 4 || tail == item.tail {
+                        matcher.patterns.prefetch(item.bytes);
+                        let Item { pattern, bytes, len, .. } = *item;
+                        candidates.push(Candidate { text: number, begin, pattern, bytes, len });
+                    }
+                }
+                if item.is_last {
+                    break;
+                }
+            }
+        }
+        for &Candidate { text: number, begin, pattern, bytes, len } in &*candidates {
+            if report == Report::Any && is_matched[number as usize] {
+                continue;
+            }
+            let end = begin as usize + usize::from(len);
+            let found = &texts[number as usize][begin as usize..end];
+            let mut place = u64::from(begin);
+            if let Some(part) = parts.get(number as usize) {
+                if begin >= part.new.1 || end <= part.new.0 as usize {
+                    continue;
+                }
+                place = part.begin.saturating_add_unsigned(place).max(0).cast_unsigned();
+            }
+            if matcher.is_equal(found, pattern, bytes, place) {
+                matches.push(Match { text: number, end: end as u32, pattern });
+                is_matched[number as usize] = true;
+            }
+        }
+    }
+}
+
+impl Matcher {
+    /// Whether bytes of a text, the first of which is at `begin`, are a pattern whose own begin at `bytes`.
+    #[inline(always)]
+    fn is_equal(&self, found: &[u8], pattern: u32, bytes: u32, begin: u64) -> bool {
+        if self.patterns.are_plain() {
+            return found == self.patterns.bytes(bytes, found.len());
+        }
+        let pattern = self.patterns.get(pattern);
+        let is_equal = if pattern.ignore_case {
+            found.eq_ignore_ascii_case(pattern.bytes)
+        } else {
+            found == pattern.bytes
+        };
+        is_equal && pattern.bounds.hold(begin, begin + found.len() as u64)
+    }
+}

@@ -1,0 +1,95 @@
+//! By which windows each pattern of a set is looked for.
+
+use crate::Patterns;
+use crate::filter::Filter;
+use crate::index::{Item, Kind};
+use crate::windows::{Chooser, MIN_ON_GRID, Window};
+
+/// Bytes of a sample that are looked at.
+const MAX_SAMPLE: usize = 8 << 20;
+
+/// A window: the number of the pattern, and where in it the window begins.
+type Place = (u32, u8);
+
+/// What is looked for.
+pub(crate) struct Plan {
+    /// Set in every byte before it is looked up: 0x20 where a pattern ignores case, or 0.
+    pub(crate) fold: u8,
+    /// All patterns, folded.
+    pub(crate) all: Vec<Vec<u8>>,
+    /// Windows on the grid.
+    pub(crate) sparse: Vec<Place>,
+    /// Windows at every byte.
+    pub(crate) dense: Vec<Place>,
+    /// Patterns that are looked for as a whole.
+    pub(crate) whole: Vec<u32>,
+    /// What is found by each of them.
+    pub(crate) keys: Vec<(u64, Item)>,
+}
+
+impl Plan {
+    /// For a set, and texts such as those of `sample`. Patterns below a length are looked for as a whole, those of 4 to 6 bytes from there on
+    /// by one window at every byte, others by four on the grid; the length comes of how many patterns have less than 7 bytes.
+    pub(crate) fn new(
+        patterns: &Patterns,
+        sample: &[&[u8]],
+        whole_below: impl FnOnce(usize) -> usize,
+    ) -> Self {
+        let fold = if patterns.any_ignores_case() { 0x20 } else { 0 };
+        let folded = |bytes: &[u8]| bytes.iter().map(|byte| byte | fold).collect::<Vec<_>>();
+        let all: Vec<Vec<u8>> = patterns.iter().map(|pattern| folded(pattern.bytes)).collect();
+        let mut room = MAX_SAMPLE;
+        let sample = sample.iter().map_while(|text| {
+            let len = text.len().min(room);
+            room -= len;
+            (len > 0 || text.is_empty()).then(|| folded(&text[..len]))
+        });
+        let sample: Vec<_> = sample.collect();
+        let mut chooser = Chooser::new(all.iter().map(|p| &p[..]), sample.iter().map(|text| &text[..]));
+
+        let short = all.iter().filter(|bytes| bytes.len() < MIN_ON_GRID).count();
+        let whole_below = whole_below(short);
+        let mut keys = Vec::new();
+        let (mut sparse, mut dense, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, bytes) in all.iter().enumerate() {
+            let number = number as u32;
+            let item = |offset, kind| Item::new((number, patterns.begin(number)), bytes, offset, kind);
+            if bytes.len() < whole_below {
+                let kind = Kind::Whole(bytes.len() as u8);
+                let key = bytes.iter().rev().fold(0, |key, &byte| key << 8 | u64::from(byte));
+                keys.push((key, item(0, kind)));
+                whole.push(number);
+                continue;
+            }
+            let mut add = |windows: &mut Vec<Place>, window: Window| {
+                windows.push((number, window.offset as u8));
+                keys.push((window.key, item(window.offset, window.kind)));
+            };
+            let last = bytes.len() - 4;
+            if bytes.len() < MIN_ON_GRID {
+                add(&mut dense, chooser.choose(bytes, 0..=last));
+            } else {
+                for phase in 0..4 {
+                    add(&mut sparse, chooser.choose(bytes, (phase..=last).step_by(4)));
+                }
+            }
+        }
+        Self { fold, all, sparse, dense, whole, keys }
+    }
+
+    /// The four bytes of a window.
+    pub(crate) fn window(&self, (pattern, offset): Place) -> u32 {
+        let bytes = &self.all[pattern as usize][usize::from(offset)..][..4];
+        u32::from_le_bytes(bytes.try_into().expect("four bytes"))
+    }
+
+    /// A filter that lets windows through.
+    pub(crate) fn allow(&self, mut filter: Filter, windows: &[Place]) -> Filter {
+        for &(pattern, offset) in windows {
+            let (bytes, at) = (&self.all[pattern as usize], usize::from(offset));
+            let before = at.checked_sub(1).map(|at| bytes[at]);
+            filter.allow(self.window((pattern, offset)), before, bytes.get(at + 4).copied());
+        }
+        filter
+    }
+}

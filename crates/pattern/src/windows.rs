@@ -1,0 +1,129 @@
+//! Which windows of a pattern are looked for.
+
+use crate::index::Kind;
+
+/// Patterns of at least so many bytes have a window on the grid, however they lie on it.
+pub(crate) const MIN_ON_GRID: usize = 7;
+
+/// Of how many places a hash is counted in; more than one hash may share a count, which then is too high.
+const COUNTS: usize = 1 << 22;
+
+/// How much an occurrence of a key in the sample weighs against a pattern of the set that has the same window.
+const SAMPLE_WEIGHT: u64 = 200;
+
+/// What a window costs in front of which, or behind which, there is no byte that the filter could test.
+const UNKNOWN: u64 = 16;
+
+/// A window of a pattern.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) offset: usize,
+    pub(crate) kind: Kind,
+    pub(crate) key: u64,
+}
+
+impl Window {
+    fn new(bytes: &[u8], offset: usize) -> Self {
+        let after = bytes.len() - offset - 4;
+        let kind = if bytes.len() < MIN_ON_GRID { Kind::Window } else { Kind::on_grid(offset, after) };
+        Self { offset, kind, key: kind.key(around(bytes, offset)) }
+    }
+
+    fn place(&self) -> usize {
+        hash(self.key ^ (self.kind.number() << 60))
+    }
+}
+
+fn hash(key: u64) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - COUNTS.ilog2())) as usize
+}
+
+/// The eight bytes from two in front of `at` on, the first the lowest; 0 where there are none.
+#[inline(always)]
+pub(crate) fn around(text: &[u8], at: usize) -> u64 {
+    if at >= 2
+        && let Some(bytes) = text.get(at - 2..at + 6)
+    {
+        return u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    }
+    around_edge(text, at)
+}
+
+#[inline(never)]
+fn around_edge(text: &[u8], at: usize) -> u64 {
+    let byte = |place: usize| (at + place).checked_sub(2).and_then(|at| text.get(at)).copied().unwrap_or(0);
+    u64::from_le_bytes(std::array::from_fn(byte))
+}
+
+/// How often hashes came.
+struct Counts(Vec<u32>);
+
+impl Counts {
+    fn new() -> Self {
+        Self(vec![0; COUNTS])
+    }
+
+    fn add(&mut self, place: usize) {
+        self.0[place] = self.0[place].saturating_add(1);
+    }
+
+    fn get(&self, place: usize) -> u64 {
+        self.0[place].into()
+    }
+}
+
+/// Chooses windows, one pattern after another.
+pub(crate) struct Chooser {
+    /// Windows of the set.
+    pieces: Counts,
+    /// Keys of the sample; none without one.
+    sample: Option<Counts>,
+    /// Windows that were chosen, by key.
+    chosen: Counts,
+}
+
+fn piece(bytes: &[u8]) -> usize {
+    hash(u32::from_le_bytes(bytes.try_into().expect("four bytes")).into())
+}
+
+impl Chooser {
+    /// For patterns and texts that are folded already.
+    pub(crate) fn new<'a>(
+        patterns: impl Iterator<Item = &'a [u8]>,
+        sample: impl Iterator<Item = &'a [u8]>,
+    ) -> Self {
+        let mut pieces = Counts::new();
+        patterns.flat_map(|pattern| pattern.windows(4)).for_each(|bytes| pieces.add(piece(bytes)));
+        let mut counts = None;
+        for text in sample {
+            let counts = counts.get_or_insert_with(Counts::new);
+            for at in 0..text.len().saturating_sub(3) {
+                let around = around(text, at);
+                for kind in [Kind::Both, Kind::Before, Kind::After, Kind::Window] {
+                    counts.add(Window { offset: 0, kind, key: kind.key(around) }.place());
+                }
+            }
+        }
+        Self { pieces, sample: counts, chosen: Counts::new() }
+    }
+
+    fn cost(&self, bytes: &[u8], window: &Window) -> u64 {
+        let place = window.place();
+        let listed = self.chosen.get(place);
+        let common = match &self.sample {
+            Some(sample) => SAMPLE_WEIGHT * sample.get(place),
+            None => self.pieces.get(piece(&bytes[window.offset..][..4])),
+        };
+        let is_unknown = window.offset == 0 || window.offset + 4 == bytes.len();
+        let unknown = if is_unknown { UNKNOWN } else { 0 };
+        common + listed * listed + unknown
+    }
+
+    /// The best of the windows that begin at these offsets.
+    pub(crate) fn choose(&mut self, bytes: &[u8], offsets: impl Iterator<Item = usize>) -> Window {
+        let windows = offsets.map(|offset| Window::new(bytes, offset));
+        let best = windows.min_by_key(|window| self.cost(bytes, window)).expect("a window");
+        self.chosen.add(best.place());
+        best
+    }
+}
