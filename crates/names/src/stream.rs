@@ -1,0 +1,224 @@
+//! One direction of a TCP connection, from its first byte on.
+
+use crate::dns::Message;
+use crate::http::Request;
+use crate::tls::Records;
+use crate::{GiveUp, Name, Outcome, Waiting, Watch, dns, http, tls};
+
+/// Gaps in what was seen of a stream, and the bytes from the first one's beginning in which all that is held has to end.
+const MAX_GAPS: usize = 4;
+const MAX_AHEAD: usize = tls::MAX_STREAM;
+
+/// What some more bytes of a stream told.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Found(Name),
+    NoName,
+    More,
+}
+
+/// What a stream carries.
+#[derive(Clone, Copy, Debug)]
+enum Protocol {
+    Tls,
+    Http,
+    Dns,
+}
+
+impl Protocol {
+    /// That of a stream that begins with these bytes, one or more.
+    #[inline]
+    fn of(ports: (u16, u16), bytes: &[u8]) -> Option<Self> {
+        if dns::has_port(ports.0, ports.1) && !Records::begins_with_hello(bytes) {
+            return Some(Self::Dns);
+        }
+        match bytes[0] {
+            b'A'..=b'Z' => Request::may_begin_with(bytes).then_some(Self::Http),
+            tls::HANDSHAKE => Records::may_begin_with(bytes).then_some(Self::Tls),
+            _ => None,
+        }
+    }
+}
+
+/// What reads the bytes of a stream, in order.
+#[derive(Debug)]
+enum Reader {
+    Tls(Records),
+    Http(Request),
+    Dns(Message),
+}
+
+impl Reader {
+    fn new(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Tls => Self::Tls(Records::default()),
+            Protocol::Http => Self::Http(Request::default()),
+            Protocol::Dns => Self::Dns(Message::default()),
+        }
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Step {
+        match self {
+            Self::Tls(records) => records.feed(bytes),
+            Self::Http(request) => request.feed(bytes),
+            Self::Dns(message) => message.feed(bytes),
+        }
+    }
+
+    /// Bytes of a stream that it is given.
+    fn limit(&self) -> usize {
+        match self {
+            Self::Tls(_) => tls::MAX_STREAM,
+            Self::Http(_) => http::MAX_STREAM,
+            Self::Dns(_) => dns::MAX_STREAM,
+        }
+    }
+
+    fn heap(&self) -> usize {
+        match self {
+            Self::Tls(records) => records.heap(),
+            Self::Http(request) => request.heap(),
+            Self::Dns(message) => message.heap(),
+        }
+    }
+}
+
+/// A stream of which some bytes were seen.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    ports: (u16, u16),
+    /// The sequence number of the first byte that was not read.
+    next: u32,
+    /// Bytes that were read.
+    read: usize,
+    /// None before the first byte.
+    reader: Option<Reader>,
+    /// Bytes behind a gap each, with the sequence numbers of the first of them.
+    held: Vec<(u32, Box<[u8]>)>,
+}
+
+/// The first segment of a stream that has bytes.
+#[inline]
+pub(crate) fn start(waiting: Waiting, sequence: u32, payload: &[u8]) -> Outcome {
+    let ports = (waiting.source_port, waiting.destination_port);
+    let next = waiting.begin.unwrap_or(sequence);
+    let late = sequence.wrapping_sub(next) as i32;
+    if late > 0 {
+        return Stream::new(ports, next).hold_first(sequence, payload);
+    }
+    // Bytes before the beginning are those of a probe whether the connection lives.
+    let Some(bytes) = payload.get(late.unsigned_abs() as usize..).filter(|bytes| !bytes.is_empty()) else {
+        return Outcome::More(Watch::waiting(waiting));
+    };
+    match Protocol::of(ports, bytes) {
+        Some(protocol) => take_first(ports, next, protocol, bytes),
+        None => Outcome::NoName,
+    }
+}
+
+/// The first bytes of a stream that may have a name.
+#[inline(never)]
+fn take_first(ports: (u16, u16), next: u32, protocol: Protocol, bytes: &[u8]) -> Outcome {
+    let mut stream = Stream::new(ports, next);
+    stream.reader = Some(Reader::new(protocol));
+    match stream.read(bytes) {
+        Ok(Step::Found(name)) => Outcome::Found(name),
+        Ok(Step::NoName) => Outcome::NoName,
+        Ok(Step::More) => Outcome::More(Watch::stream(stream)),
+        Err(reason) => Outcome::GaveUp(reason),
+    }
+}
+
+impl Stream {
+    fn new(ports: (u16, u16), next: u32) -> Self {
+        Self { ports, next, read: 0, reader: None, held: Vec::new() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hold_first(mut self, sequence: u32, payload: &[u8]) -> Outcome {
+        match self.hold(sequence, payload) {
+            Ok(()) => Outcome::More(Watch::stream(self)),
+            Err(reason) => Outcome::GaveUp(reason),
+        }
+    }
+
+    /// Takes a segment: what was read already is left out, what is behind a gap is held.
+    pub(crate) fn next(&mut self, sequence: u32, payload: &[u8]) -> Result<Step, GiveUp> {
+        let Some(bytes) = self.unread(sequence, payload) else {
+            self.hold(sequence, payload)?;
+            return Ok(Step::More);
+        };
+        let mut step = self.read(bytes)?;
+        while matches!(step, Step::More)
+            && let Some(at) =
+                self.held.iter().position(|(sequence, bytes)| self.unread(*sequence, bytes).is_some())
+        {
+            let (sequence, payload) = self.held.swap_remove(at);
+            let bytes = self.unread(sequence, &payload).unwrap_or_default();
+            step = self.read(bytes)?;
+        }
+        Ok(step)
+    }
+
+    /// The bytes of a segment that were not read, none of them perhaps; `None` where there is a gap before it.
+    fn unread<'a>(&self, sequence: u32, payload: &'a [u8]) -> Option<&'a [u8]> {
+        let ahead = sequence.wrapping_sub(self.next) as i32;
+        (ahead <= 0).then(|| payload.get(ahead.unsigned_abs() as usize..).unwrap_or_default())
+    }
+
+    /// Reads what comes next.
+    fn read(&mut self, bytes: &[u8]) -> Result<Step, GiveUp> {
+        if bytes.is_empty() {
+            return Ok(Step::More);
+        }
+        if self.reader.is_none() {
+            self.reader = Protocol::of(self.ports, bytes).map(Reader::new);
+        }
+        let Some(reader) = &mut self.reader else { return Ok(Step::NoName) };
+        let room = reader.limit() - self.read;
+        let step = reader.feed(&bytes[..bytes.len().min(room)]);
+        if matches!(step, Step::More) && bytes.len() >= room {
+            return Err(GiveUp::Length);
+        }
+        self.read += bytes.len();
+        self.next = self.next.wrapping_add(bytes.len() as u32);
+        Ok(step)
+    }
+
+    /// Keeps bytes behind a gap. Segments that touch become one; of a byte that came twice, the first counts.
+    fn hold(&mut self, sequence: u32, payload: &[u8]) -> Result<(), GiveUp> {
+        if payload.is_empty() {
+            return Ok(());
+        }
+        let next = self.next;
+        let ahead = |sequence: u32| sequence.wrapping_sub(next) as usize;
+        let mut begin = ahead(sequence);
+        let mut end = begin + payload.len();
+        if end > MAX_AHEAD {
+            return Err(GiveUp::Gap);
+        }
+        let touching = self.held.extract_if(.., |(other, bytes)| {
+            ahead(*other) <= begin + payload.len() && begin <= ahead(*other) + bytes.len()
+        });
+        let touching: Vec<_> = touching.collect();
+        for (other, bytes) in &touching {
+            begin = begin.min(ahead(*other));
+            end = end.max(ahead(*other) + bytes.len());
+        }
+        let mut joined = vec![0; end - begin].into_boxed_slice();
+        joined[ahead(sequence) - begin..][..payload.len()].copy_from_slice(payload);
+        for (other, bytes) in &touching {
+            joined[ahead(*other) - begin..][..bytes.len()].copy_from_slice(bytes);
+        }
+        self.held.push((next.wrapping_add(begin as u32), joined));
+        if self.held.len() > MAX_GAPS { Err(GiveUp::Gap) } else { Ok(()) }
+    }
+
+    /// Bytes on the heap, without its own.
+    pub(crate) fn heap(&self) -> usize {
+        let held: usize = self.held.iter().map(|(_, bytes)| bytes.len()).sum();
+        let list = self.held.capacity() * size_of::<(u32, Box<[u8]>)>();
+        self.reader.as_ref().map_or(0, Reader::heap) + list + held
+    }
+}
