@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 use self::aside::Aside;
 pub use self::part::removed as removed_parts;
-pub use self::series::Rotation;
 use self::series::Series;
+pub use self::series::{Rotation, stamp};
 use crate::Error;
 use crate::input::is_standard;
 
@@ -492,8 +492,9 @@ pub fn cannot_rotate(path: &Path) -> Option<&'static str> {
     if resolve(path).is_ok_and(|path| is_standard(&path)) {
         return Some("standard output");
     }
-    // Nothing can be renamed there.
-    if ["/dev", "/proc"].iter().any(|folder| path.starts_with(folder)) {
+    // Nothing can be renamed there, but in the memory that is a file system.
+    let is_special = ["/dev", "/proc"].iter().any(|folder| path.starts_with(folder));
+    if is_special && !path.starts_with("/dev/shm") {
         return Some("a device");
     }
     if path.file_name().is_some_and(|name| name.len() > series::MAX_NAME) {

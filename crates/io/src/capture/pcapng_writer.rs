@@ -1,4 +1,4 @@
-//! Writes pcapng files (draft-ietf-opsawg-pcapng): frames of several link types and interfaces, each with a comment.
+//! Writes pcapng files (draft-ietf-opsawg-pcapng): frames of several link types and interfaces, with comments.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::pcapng::{
     BYTE_ORDER_MAGIC, ENHANCED_PACKET, INTERFACE_DESCRIPTION, OPTION_END, OPTION_NAME, OPTION_TSRESOL,
     SECTION_HEADER,
 };
-use super::writer::within_snap;
+use super::writer::{finish, within_snap};
 use crate::Error;
 use crate::output::Output;
 
@@ -65,16 +65,38 @@ impl PcapngWriter {
             Verdict::Drop(reason) => Some((index, reason.name())),
             Verdict::Pass => None,
         });
-        self.write(batch, dropped, |blocks, index, reason| {
-            // Of frames without a match key, also why there is none.
-            match batch.parsed()[index] {
-                Parsed::Rejected(reject) if !reject.is_non_ip() && reject.name() != reason => {
-                    let text = format!("{reason}: {}", reject.name());
-                    option(blocks, OPTION_COMMENT, text.as_bytes());
+        self.write(
+            batch,
+            dropped,
+            |_, _| (),
+            |blocks, index, reason| {
+                // Of frames without a match key, also why there is none.
+                match batch.parsed()[index] {
+                    Parsed::Rejected(reject) if !reject.is_non_ip() && reject.name() != reason => {
+                        let text = format!("{reason}: {}", reject.name());
+                        option(blocks, OPTION_COMMENT, text.as_bytes());
+                    }
+                    _ => option(blocks, OPTION_COMMENT, reason.as_bytes()),
                 }
-                _ => option(blocks, OPTION_COMMENT, reason.as_bytes()),
+            },
+        )
+    }
+
+    /// Appends the frames of a batch whose verdict is to pass, with their rewrites, and with checksums that their senders left to be done.
+    /// Of a frame, 262,144 bytes are written at most.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn write_passed(&mut self, batch: &Batch) -> Result<(), Error> {
+        let passed = batch.verdicts().iter().enumerate().filter(|(_, verdict)| verdict.is_pass());
+        let has_changes = batch.has_rewrites() || batch.has_offloads();
+        let change = |index: usize, bytes: &mut [u8]| {
+            if has_changes {
+                finish(batch, index, bytes);
             }
-        })
+        };
+        self.write(batch, passed.map(|(index, _)| (index, ())), change, |_, _, ()| ())
     }
 
     /// Appends some frames of a batch, as they came, each with its comments. Of a frame, 262,144 bytes are written at most, and so many of
@@ -88,18 +110,28 @@ impl PcapngWriter {
         batch: &Batch,
         frames: impl Iterator<Item = (usize, &'a [String])>,
     ) -> Result<(), Error> {
-        self.write(batch, frames, |blocks, _, comments| {
-            for comment in comments {
-                option(blocks, OPTION_COMMENT, &comment.as_bytes()[..comment.floor_char_boundary(LONGEST)]);
-            }
-        })
+        self.write(
+            batch,
+            frames,
+            |_, _| (),
+            |blocks, _, comments| {
+                for comment in comments {
+                    option(
+                        blocks,
+                        OPTION_COMMENT,
+                        &comment.as_bytes()[..comment.floor_char_boundary(LONGEST)],
+                    );
+                }
+            },
+        )
     }
 
-    /// Appends some frames of a batch, as they came, each with the options that `describe` appends.
+    /// Appends some frames of a batch, each as `change` leaves it, with the options that `describe` appends.
     fn write<T>(
         &mut self,
         batch: &Batch,
         frames: impl Iterator<Item = (usize, T)>,
+        change: impl Fn(usize, &mut [u8]),
         describe: impl Fn(&mut Vec<u8>, usize, T),
     ) -> Result<(), Error> {
         let mut blocks = std::mem::take(&mut self.blocks);
@@ -115,7 +147,9 @@ impl PcapngWriter {
                 let fields =
                     [interface, (nanos >> 32) as u32, nanos as u32, bytes.len() as u32, frame.wire_len];
                 fields.iter().for_each(|field| blocks.extend(field.to_le_bytes()));
+                let at = blocks.len();
                 blocks.extend(bytes);
+                change(index, &mut blocks[at..]);
                 pad(blocks, bytes.len());
                 describe(blocks, index, what);
                 option(blocks, OPTION_END, &[]);

@@ -102,7 +102,7 @@ impl EncodedFrames {
 }
 
 /// Writes into a copy of a frame what is to be rewritten, and what its sender has left to be done.
-fn finish(batch: &Batch, index: usize, bytes: &mut [u8]) {
+pub(super) fn finish(batch: &Batch, index: usize, bytes: &mut [u8]) {
     let is_rewritten = batch.is_rewritten(index);
     if is_rewritten {
         batch.apply_rewrites(index, bytes);

@@ -132,8 +132,8 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Seconds since 1970 as a date and a time of day, in UTC: `20261127T150000Z`.
-fn stamp(seconds: u64) -> String {
+/// Seconds since 1970 as a date and a time of day, in UTC, as file names have them: `20261127T150000Z`.
+pub fn stamp(seconds: u64) -> String {
     // A year beyond 9999 would not sort.
     let seconds = seconds.min(253_402_300_799);
     let (mut days, of_day) = (seconds / 86_400, seconds % 86_400);
