@@ -1,72 +1,47 @@
-//! CSV (RFC 4180), one record a line: the values of [`crate::json`] under the same names, in a fixed order; empty
-//! where JSON has no such key. No value needs quotes. Lines end in CR LF, as the RFC wants it.
-
-use std::net::IpAddr;
+//! CSV (RFC 4180), one record a line: the values of [`crate::json`] under the same names, empty where JSON has no such key. Of a field
+//! whose name says the version of IP there are two columns, of which one is empty. Lines end in CR LF, as the RFC wants it.
 
 use packetloom_packet::FlowRecord;
 
-use crate::json::write_address;
+use crate::fields::{Column, Value};
+use crate::json::{write_address, write_mac};
 
 /// The line of names, with its end.
-pub const fn header() -> &'static str {
-    "flowStartMilliseconds,flowEndMilliseconds,ipVersion,\
-     sourceIPv4Address,destinationIPv4Address,sourceIPv6Address,destinationIPv6Address,\
-     sourceTransportPort,destinationTransportPort,protocolIdentifier,\
-     packetDeltaCount,octetDeltaCount,reversePacketDeltaCount,reverseOctetDeltaCount,\
-     reverseFlowStartMilliseconds,reverseFlowEndMilliseconds,\
-     tcpControlBits,reverseTcpControlBits,flowEndReason\r\n"
+pub(crate) fn header(columns: &[Column]) -> String {
+    let names = columns.iter().flat_map(|column| {
+        let [v4, v6] = column.names();
+        [Some(v4), (v4 != v6).then_some(v6)].into_iter().flatten()
+    });
+    let names: Vec<_> = names.collect();
+    names.join(",") + "\r\n"
 }
 
 /// Appends a record and the end of its line to `lines`.
-pub fn write_record(lines: &mut String, record: &FlowRecord) {
-    let mut row = Row { lines };
-    row.number(record.start().as_millis());
-    row.number(record.end().as_millis());
-    row.addresses(record.source, record.destination);
-    row.number(record.source_port.into());
-    row.number(record.destination_port.into());
-    row.number(record.protocol.into());
-    row.number(record.forward.packets);
-    row.number(record.forward.bytes);
-    row.number(record.reverse.packets);
-    row.number(record.reverse.bytes);
-    let both_ways = record.reverse.packets > 0;
-    row.number_if(both_ways, record.reverse.first.as_millis());
-    row.number_if(both_ways, record.reverse.last.as_millis());
-    let tcp = record.protocol == packetloom_packet::protocol::TCP;
-    row.number_if(tcp, record.forward.tcp_flags.into());
-    row.number_if(tcp, record.reverse.tcp_flags.into());
-    row.lines.push_str(itoa::Buffer::new().format(record.end_reason as u8));
-    row.lines.push_str("\r\n");
+pub(crate) fn write_record(lines: &mut String, record: &FlowRecord, columns: &[Column]) {
+    let is_v4 = record.source.is_ipv4();
+    for (number, column) in columns.iter().enumerate() {
+        let [v4, v6] = column.names();
+        let is_split = v4 != v6;
+        lines.push_str(if number > 0 { "," } else { "" });
+        lines.push_str(if is_split && !is_v4 { "," } else { "" });
+        if let Some(value) = column.value(record) {
+            write_value(lines, value);
+        }
+        lines.push_str(if is_split && is_v4 { "," } else { "" });
+    }
+    lines.push_str("\r\n");
 }
 
-/// A line that is being written; each value has its comma behind it.
-struct Row<'a> {
-    lines: &'a mut String,
-}
-
-impl Row<'_> {
-    #[inline]
-    fn number(&mut self, value: u64) {
-        self.number_if(true, value);
-    }
-
-    #[inline]
-    fn number_if(&mut self, there: bool, value: u64) {
-        if there {
-            self.lines.push_str(itoa::Buffer::new().format(value));
+fn write_value(lines: &mut String, value: Value<'_>) {
+    match value {
+        Value::Number(value) => lines.push_str(itoa::Buffer::new().format(value)),
+        Value::Address(address) => write_address(lines, address),
+        Value::Mac(address) => write_mac(lines, address),
+        Value::Text(text) if text.contains([',', '"', '\r', '\n']) => {
+            lines.push('"');
+            lines.push_str(&text.replace('"', "\"\""));
+            lines.push('"');
         }
-        self.lines.push(',');
-    }
-
-    fn addresses(&mut self, source: IpAddr, destination: IpAddr) {
-        // The source's family decides, as in JSON.
-        let v4 = source.is_ipv4();
-        self.lines.push_str(if v4 { "4," } else { "6,,," });
-        for address in [source, destination] {
-            write_address(self.lines, address);
-            self.lines.push(',');
-        }
-        self.lines.push_str(if v4 { ",," } else { "" });
+        Value::Text(text) => lines.push_str(text),
     }
 }

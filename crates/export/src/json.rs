@@ -7,7 +7,9 @@ use std::net::IpAddr;
 
 use packetloom_packet::{FlowRecord, PacketRecord};
 
-/// Appends a record and a newline to `line`.
+use crate::fields::{Column, Value};
+
+/// Appends a record with the basic fields and a newline to `line`.
 ///
 /// Reverse counters are there even when they are 0; reverse times only when there was a packet that way, and TCP
 /// flags only for TCP.
@@ -32,6 +34,43 @@ pub fn write_record(line: &mut String, record: &FlowRecord) {
     }
     field(line, ",\"flowEndReason\":", record.end_reason as u64);
     line.push_str("}\n");
+}
+
+/// The same with any fields: those that say nothing of this record are left out.
+pub(crate) fn write_columns(line: &mut String, record: &FlowRecord, columns: &[Column]) {
+    let version = usize::from(record.source.is_ipv6());
+    let mut before = '{';
+    for column in columns {
+        let Some(value) = column.value(record) else { continue };
+        line.push(before);
+        before = ',';
+        line.push('"');
+        line.push_str(column.names()[version]);
+        line.push_str("\":");
+        match value {
+            Value::Number(value) => line.push_str(itoa::Buffer::new().format(value)),
+            Value::Address(address) => quoted(line, |line| write_address(line, address)),
+            Value::Mac(address) => quoted(line, |line| write_mac(line, address)),
+            // Writing to a String cannot fail.
+            Value::Text(text) => drop(write!(line, "{}", serde_json::Value::from(text))),
+        }
+    }
+    // Records that say nothing are objects too.
+    line.push_str(if before == '{' { "{}\n" } else { "}\n" });
+}
+
+fn quoted(line: &mut String, write: impl FnOnce(&mut String)) {
+    line.push('"');
+    write(line);
+    line.push('"');
+}
+
+/// As IEEE 802 and RFC 9542 write it: bytes in hexadecimal with colons between them.
+pub(crate) fn write_mac(line: &mut String, address: [u8; 6]) {
+    for (number, byte) in address.into_iter().enumerate() {
+        // Writing to a String cannot fail.
+        let _ = write!(line, "{}{byte:02x}", if number > 0 { ":" } else { "" });
+    }
 }
 
 /// Appends the fields of a packet, without the braces around them: what a log adds to them stands in the same object.
@@ -128,6 +167,7 @@ mod tests {
             forward,
             reverse: HalfFlow::default(),
             end_reason: EndReason::IdleTimeout,
+            more: None,
         }
     }
 

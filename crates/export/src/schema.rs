@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::fields::{Fields, Spec, Way};
+
 /// A field of some type: its name, its greatest value, and what it is.
 type Field = (&'static str, u64, &'static str);
 
@@ -77,9 +79,30 @@ fn titled(mut schema: Value, title: &str) -> Value {
     schema
 }
 
-/// The schema of a flow record.
+/// The schema of a flow record with the fields of a preset; the basic ones are required.
 pub fn flow_record() -> Value {
-    titled(object(RECORD, RECORD_IF_ANY), "A flow record, with IPFIX element names")
+    let mut record = object(RECORD, RECORD_IF_ANY);
+    for column in Fields::FULL.columns().filter(|column| !Fields::BASIC.has(column.field)) {
+        let Spec { most, len, what, .. } = column.field.spec();
+        let description = match column.way {
+            Way::Forward => what.to_owned(),
+            Way::Reverse => format!("{what} Of the other side."),
+        };
+        let schema = match (len, most) {
+            (None, _) => json!({ "type": "string", "minLength": 1, "description": description }),
+            (Some(_), 0) => {
+                let pattern = "^[0-9a-f]{2}(:[0-9a-f]{2}){5}$";
+                json!({ "type": "string", "pattern": pattern, "description": description })
+            }
+            (Some(_), most) => {
+                json!({ "type": "integer", "minimum": 0, "maximum": most, "description": description })
+            }
+        };
+        for name in column.names() {
+            record["properties"][name] = schema.clone();
+        }
+    }
+    titled(record, "A flow record, with IPFIX element names")
 }
 
 /// The schema of a line of the log of an access list.

@@ -2,16 +2,19 @@
 
 mod samples;
 
-use packetloom_export::csv::{header, write_record};
-use packetloom_export::json;
+use packetloom_export::{Fields, LineFormat, Lines};
 use packetloom_packet::{EndReason, FlowRecord, HalfFlow, Timestamp};
 use serde_json::{Map, Value};
 
-use self::samples::{v4, v6};
+use self::samples::{detailed, v4, v6};
 
-fn read(records: &[FlowRecord]) -> (Vec<String>, Vec<Vec<String>>) {
-    let mut text = String::from(header());
-    records.iter().for_each(|record| write_record(&mut text, record));
+fn csv(fields: Fields) -> Lines {
+    Lines::new(LineFormat::Csv, fields)
+}
+
+fn read(records: &[FlowRecord], fields: Fields) -> (Vec<String>, Vec<Vec<String>>) {
+    let mut text = csv(fields).header().unwrap();
+    records.iter().for_each(|record| csv(fields).write(&mut text, record));
     assert_eq!(text.matches("\r\n").count(), records.len() + 1);
     assert_eq!(text.matches('\n').count(), records.len() + 1);
     let mut reader = csv::Reader::from_reader(text.as_bytes());
@@ -41,42 +44,47 @@ fn records() -> Vec<FlowRecord> {
         },
         FlowRecord { source: "::".parse().unwrap(), ..v4() },
         FlowRecord { destination: "::ffff:192.0.2.7".parse().unwrap(), ..v4() },
+        detailed(v4()),
+        detailed(v6()),
     ]
 }
 
 /// Each value is that of JSON, each that JSON leaves out is empty, and no key of JSON is missing.
 #[test]
 fn values_are_those_of_json() {
-    let (names, rows) = read(&records());
-    assert_eq!(rows.len(), records().len());
-    for (record, row) in records().iter().zip(rows) {
-        let mut line = String::new();
-        json::write_record(&mut line, record);
-        let mut expected: Map<String, Value> = serde_json::from_str(&line).unwrap();
-        for (name, value) in names.iter().zip(&row) {
-            match expected.remove(name) {
-                Some(Value::String(text)) => assert_eq!(*value, text, "{name}"),
-                Some(number) => assert_eq!(*value, number.to_string(), "{name}"),
-                None => assert_eq!(value, "", "{name}"),
+    for fields in ["basic", "standard", "full", "dnsQName,vlanId"].map(|text| text.parse().unwrap()) {
+        let (names, rows) = read(&records(), fields);
+        assert_eq!(rows.len(), records().len());
+        for (record, row) in records().iter().zip(rows) {
+            let mut line = String::new();
+            Lines::new(LineFormat::Json, fields).write(&mut line, record);
+            let mut expected: Map<String, Value> = serde_json::from_str(&line).unwrap();
+            for (name, value) in names.iter().zip(&row) {
+                match expected.remove(name) {
+                    Some(Value::String(text)) => assert_eq!(*value, text, "{name}"),
+                    Some(number) => assert_eq!(*value, number.to_string(), "{name}"),
+                    None => assert_eq!(value, "", "{name}"),
+                }
             }
+            assert!(expected.is_empty(), "{expected:?}");
         }
-        assert!(expected.is_empty(), "{expected:?}");
     }
 }
 
 #[test]
 fn a_line() {
     let mut text = String::new();
-    write_record(&mut text, &v4());
+    let lines = csv(Fields::BASIC);
+    lines.write(&mut text, &v4());
     assert_eq!(
         text,
-        "1789999999001,1790000000500,4,192.0.2.1,198.51.100.2,,,49152,443,6,5,1234,4294967298,81985529216486895,\
+        "1789999999001,1790000000500,4,192.0.2.1,,198.51.100.2,,49152,443,6,5,1234,4294967298,81985529216486895,\
          1789999999002,1790000000500,27,19,2\r\n"
     );
     text.clear();
-    write_record(&mut text, &v6());
+    lines.write(&mut text, &v6());
     assert_eq!(
         text,
-        "1789999999001,1790000000250,6,,,2001:db8::1,2001:db8:1:2:3:4:5:6,53,65535,17,5,1234,0,0,,,,,1\r\n"
+        "1789999999001,1790000000250,6,,2001:db8::1,,2001:db8:1:2:3:4:5:6,53,65535,17,5,1234,0,0,,,,,1\r\n"
     );
 }

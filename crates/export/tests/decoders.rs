@@ -9,12 +9,12 @@ use std::process::Command;
 use netflow_parser::variable_versions::field_value::FieldValue;
 use netflow_parser::variable_versions::{ipfix, v9};
 use netflow_parser::{NetflowPacket, NetflowParser};
-use packetloom_export::messages::{Encoder, Options, Protocol, Statistics};
+use packetloom_export::messages::{Encoder, Options, Protocol, Sampling, Statistics};
 use packetloom_packet::{EndReason, FlowRecord, HalfFlow};
 use roxmltree::{Document, Node};
 
 use self::expected::expected;
-use self::samples::{millis, options, v4, v6};
+use self::samples::{capture, millis, options, v4, v6};
 use packetloom_testing::collector::{Collector, Fields, Flow, REVERSE};
 
 const NOW: u64 = 1_790_000_000_700;
@@ -31,7 +31,7 @@ fn records() -> Vec<FlowRecord> {
     let both = [v4(), v6(), FlowRecord { reverse: v4().reverse, ..v6() }];
     let mut records = Vec::new();
     for (base, port) in both.into_iter().cycle().zip(1..30) {
-        records.push(FlowRecord { source_port: port, ..base });
+        records.push(FlowRecord { source_port: port, ..base.clone() });
         records.push(FlowRecord {
             forward: old,
             protocol: port as u8,
@@ -59,26 +59,6 @@ fn messages(options: &Options) -> Vec<Vec<u8>> {
 
 fn all_expected(options: &Options) -> Vec<Flow> {
     records().iter().flat_map(|record| expected(record, options.biflows)).collect()
-}
-
-/// A capture of one UDP datagram a message: raw IPv4, no checksums.
-fn capture(messages: &[Vec<u8>], port: u16) -> Vec<u8> {
-    let mut file = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
-    file.extend_from_slice(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 101, 0, 0, 0]);
-    for message in messages {
-        let len = (message.len() + 28) as u16;
-        for word in [1_790_000_001, 0, u32::from(len), u32::from(len)] {
-            file.extend_from_slice(&word.to_le_bytes());
-        }
-        file.extend_from_slice(&[0x45, 0]);
-        file.extend_from_slice(&len.to_be_bytes());
-        file.extend_from_slice(&[0, 0, 0, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1]);
-        for word in [40_000, port, len - 20, 0] {
-            file.extend_from_slice(&word.to_be_bytes());
-        }
-        file.extend_from_slice(message);
-    }
-    file
 }
 
 /// Wireshark's names for elements, as far as they are used here.
@@ -212,6 +192,73 @@ fn tshark_decodes_every_field() {
     }
 }
 
+#[test]
+fn tshark_reads_how_packets_were_sampled() {
+    if !packetloom_testing::has_tshark() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let interval = std::num::NonZeroU32::new(1_000).unwrap();
+    for (protocol, is_random, expected) in [
+        (
+            Protocol::Ipfix,
+            false,
+            &[
+                ("cflow.selector_id", "0"),
+                ("cflow.selector_algorithm", "1"),
+                ("cflow.sampling_packet_interval", "1"),
+                ("cflow.sampling_packet_space", "999"),
+                ("cflow.sampling_interval", "1000"),
+            ][..],
+        ),
+        (
+            Protocol::Ipfix,
+            true,
+            &[
+                ("cflow.selector_id", "0"),
+                ("cflow.selector_algorithm", "4"),
+                ("cflow.sampling_probability", "0.001"),
+                ("cflow.sampling_interval", "1000"),
+            ],
+        ),
+        (
+            Protocol::NetflowV9,
+            false,
+            &[
+                ("cflow.sampling_interval", "1000"),
+                ("cflow.sampling_algorithm", "1"),
+                ("cflow.sampling_interval", "1000"),
+            ],
+        ),
+        (
+            Protocol::NetflowV9,
+            true,
+            &[
+                ("cflow.sampling_interval", "1000"),
+                ("cflow.sampling_algorithm", "2"),
+                ("cflow.sampling_interval", "1000"),
+            ],
+        ),
+    ] {
+        let options = Options { sampling: Some(Sampling { interval, is_random }), ..options(protocol) };
+        let port = if protocol == Protocol::Ipfix { 4739 } else { 2055 };
+        let path = folder.path().join("messages.pcap");
+        fs::write(&path, capture(&messages(&options), port)).unwrap();
+        let output = Command::new("tshark").args(["-T", "pdml", "-r"]).arg(&path).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        for complaint in ["_ws.malformed", "_ws.expert", "No template found", "Unknown Field"] {
+            assert!(!text.contains(complaint), "{complaint}");
+        }
+        let document = Document::parse(&text).unwrap();
+        let fields = document.descendants().filter_map(|node| {
+            let [name, show] = [node.attribute("name")?, node.attribute("show")?];
+            (name.contains("sampling") || name.contains("selector")).then_some((name, show))
+        });
+        assert_eq!(fields.collect::<Vec<_>>(), expected);
+    }
+}
+
 /// The two options data records.
 fn check_statistics(options: &Options, found: &[Fields]) {
     let scopes = if options.protocol == Protocol::Ipfix { [149, 144] } else { [SCOPE_SYSTEM; 2] };
@@ -289,7 +336,7 @@ fn crate_records(packet: &NetflowPacket) -> Vec<Fields> {
             };
             for set in &packet.flowsets {
                 match &set.body {
-                    ipfix::FlowSetBody::Templates(_) | ipfix::FlowSetBody::OptionsTemplates(_) => {}
+                    ipfix::FlowSetBody::Templates(_) | ipfix::FlowSetBody::OptionsTemplate(_) => {}
                     ipfix::FlowSetBody::Data(data) => records.extend(data.fields.iter().map(fields)),
                     ipfix::FlowSetBody::OptionsData(data) => records.extend(data.fields.iter().map(fields)),
                     other => panic!("{other:?}"),

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use packetloom_export::messages::{Encoder, Options, OptionsError, Protocol, Statistics};
+use packetloom_export::messages::{Encoder, Options, OptionsError, Protocol, Sampling, Statistics};
 use packetloom_packet::{EndReason, FlowRecord, HalfFlow, Timestamp};
 use proptest::prelude::*;
 
@@ -121,6 +121,7 @@ fn records() -> impl Strategy<Value = FlowRecord> + Clone {
             forward,
             reverse: if one_way { HalfFlow::default() } else { reverse },
             end_reason,
+            more: None,
         },
     )
 }
@@ -153,12 +154,14 @@ fn any_options() -> impl Strategy<Value = Options> {
         |((protocol, biflows), domain, message_len, first_templates, template_packets, template_interval)| {
             Options {
                 protocol,
+                fields: packetloom_export::Fields::BASIC,
                 biflows,
                 domain,
                 message_len,
                 first_templates,
                 template_packets,
                 template_interval,
+                sampling: None,
             }
         },
     )
@@ -262,6 +265,83 @@ fn templates_come_again_after_messages() {
         encoder.flush(millis(1), &mut |bytes, flows| sent.take(bytes, flows));
     }
     assert_eq!(sent.pattern(), [12, 0, 0, 4, 0, 0, 4, 0]);
+}
+
+#[test]
+fn how_packets_were_sampled_is_said_behind_templates_each_time() {
+    let interval = NonZeroU32::new(100).unwrap();
+    let hundredth = 0.01f64.to_bits();
+    for (protocol, is_random, expected) in [
+        (Protocol::Ipfix, false, vec![((0, 302), 0), ((0, 304), 1), ((0, 305), 1), ((0, 306), 99)]),
+        (Protocol::Ipfix, true, vec![((0, 302), 0), ((0, 304), 4), ((0, 311), hundredth)]),
+        (Protocol::NetflowV9, false, vec![((0, 34), 100), ((0, 35), 1), ((SCOPE, 1), 7)]),
+        (Protocol::NetflowV9, true, vec![((0, 34), 100), ((0, 35), 2), ((SCOPE, 1), 7)]),
+    ] {
+        let options = Options {
+            first_templates: 2,
+            template_packets: NonZeroU32::new(2),
+            sampling: Some(Sampling { interval, is_random }),
+            ..options(protocol)
+        };
+        let (mut encoder, mut sent) = (Encoder::new(options.clone()).unwrap(), Sent::new(&options));
+        for _ in 0..5 {
+            encoder.record(&v4(), millis(1_790_000_000_000), &mut |bytes, flows| sent.take(bytes, flows));
+            encoder.flush(millis(1_790_000_000_000), &mut |bytes, flows| sent.take(bytes, flows));
+        }
+        let kinds =
+            sent.messages.iter().map(|message| match (&message.templates[..], message.options.len()) {
+                ([.., 512, 513], 0) => 't',
+                ([], 2) if message.flows.is_empty() => 's',
+                ([], 0) => 'f',
+                other => panic!("{other:?}"),
+            });
+        assert_eq!(kinds.collect::<String>(), "tstsfftsfftsf");
+        let scope = if protocol == Protocol::Ipfix { (0, 149) } else { (SCOPE, 1) };
+        for message in sent.messages.iter().filter(|message| !message.options.is_empty()) {
+            let values = |record: usize| {
+                let fields = message.options[record].iter();
+                fields.map(|(id, bytes)| (*id, number(bytes))).collect::<Vec<_>>()
+            };
+            assert_eq!(values(0), expected);
+            assert_eq!(values(1), [((0, 34), 100), (scope, 7)]);
+        }
+    }
+}
+
+#[test]
+fn without_sampling_nothing_is_said_of_it() {
+    for protocol in [Protocol::Ipfix, Protocol::NetflowV9] {
+        let options = options(protocol);
+        let (mut encoder, mut sent) = (Encoder::new(options.clone()).unwrap(), Sent::new(&options));
+        encoder.record(&v4(), millis(1), &mut |bytes, flows| sent.take(bytes, flows));
+        encoder.flush(millis(1), &mut |bytes, flows| sent.take(bytes, flows));
+        assert!(sent.messages.iter().all(|message| message.options.is_empty()));
+        assert!(sent.messages.iter().flat_map(|message| &message.templates).all(|&id| id < 512));
+    }
+}
+
+/// What another session begins with is in none of the sequence numbers of the data that were before it.
+#[test]
+fn a_preamble_leaves_sequence_numbers_as_they_are() {
+    for (is_sampled, records) in [(false, 0), (true, 2)] {
+        let interval = NonZeroU32::new(5).unwrap();
+        let sampling = is_sampled.then_some(Sampling { interval, is_random: true });
+        let options = Options { sampling, ..options(Protocol::Ipfix) };
+        let (mut encoder, mut sent) = (Encoder::new(options.clone()).unwrap(), Sent::new(&options));
+        encoder.record(&v4(), millis(1), &mut |bytes, flows| sent.take(bytes, flows));
+        encoder.flush(millis(1), &mut |bytes, flows| sent.take(bytes, flows));
+        let mut preamble = Vec::new();
+        let count = encoder.preamble(millis(1), &mut |bytes, _| preamble.push(bytes.to_vec()));
+        assert_eq!(count, records);
+        let mut collector = Collector::default();
+        let found: Vec<_> = preamble.iter().map(|bytes| collector.message(bytes)).collect();
+        assert!(!found[0].templates.is_empty());
+        assert_eq!(found.iter().map(|message| message.options.len()).sum::<usize>(), records as usize);
+        // Their sequence numbers go on as if it had not been.
+        encoder.record(&v6(), millis(1), &mut |bytes, flows| sent.take(bytes, flows));
+        encoder.flush(millis(1), &mut |bytes, flows| sent.take(bytes, flows));
+        assert_eq!(sent.flows().len(), 3);
+    }
 }
 
 #[test]
@@ -477,14 +557,15 @@ fn the_bytes_of_an_ipfix_uniflow() {
         options(Protocol::Ipfix),
         &record,
         [
-            "000a 00a4 6ab13b80 00000000 00000007                # version 10, 164 bytes, time, sequence, domain
+            "000a 00a8 6ab13b80 00000000 00000007                # version 10, 168 bytes, time, sequence, domain
              0002 006c                                           # templates
                0100 000c 0098 0008 0099 0008 0002 0008 0001 0008 0007 0002 000b 0002
                          0006 0002 0004 0001 003c 0001 0088 0001 0008 0004 000c 0004
                0101 000c 0098 0008 0099 0008 0002 0008 0001 0008 0007 0002 000b 0002
                          0006 0002 0004 0001 003c 0001 0088 0001 001b 0010 001c 0010
-             0003 0028                                           # options templates with one scope field
+             0003 001a                                           # options templates with one scope field, a set each
                0104 0004 0001 0095 0004 0029 0008 002a 0008 0028 0008
+             0003 0012
                0105 0002 0001 0090 0004 00a6 0008",
             "000a 0045 6ab13b80 00000000 00000007
              0100 0035
@@ -501,7 +582,7 @@ fn the_bytes_of_an_ipfix_biflow() {
         Options { biflows: true, ..options(Protocol::Ipfix) },
         &v4(),
         [
-            "000a 0164 6ab13b80 00000000 00000007
+            "000a 0168 6ab13b80 00000000 00000007
              0002 012c
                0100 000c 0098 0008 0099 0008 0002 0008 0001 0008 0007 0002 000b 0002
                          0006 0002 0004 0001 003c 0001 0088 0001 0008 0004 000c 0004
@@ -515,8 +596,9 @@ fn the_bytes_of_an_ipfix_biflow() {
                          8001 0008 00007279 8006 0002 00007279 00ef 0001
                          0098 0008 0099 0008 0002 0008 0001 0008 0007 0002 000b 0002
                          0006 0002 0004 0001 003c 0001 0088 0001 001b 0010 001c 0010
-             0003 0028
+             0003 001a
                0104 0004 0001 0095 0004 0029 0008 002a 0008 0028 0008
+             0003 0012
                0105 0002 0001 0090 0004 00a6 0008",
             "000a 0068 6ab13b80 00000000 00000007
              0102 0058
@@ -545,9 +627,10 @@ fn the_bytes_of_netflow_v9() {
                          0006 0001 0004 0001 003c 0001 0088 0001 0008 0004 000c 0004
                0103 000c 0098 0008 0099 0008 0002 0008 0001 0008 0007 0002 000b 0002
                          0006 0001 0004 0001 003c 0001 0088 0001 001b 0010 001c 0010
-             0001 0028                                           # options templates: bytes of scopes, bytes of fields
-               0104 0004 000c 0001 0004 0029 0008 002a 0008 0028 0008
-               0105 0004 0004 0001 0004 00a6 0008",
+             0001 001c                                           # options templates: bytes of scopes, bytes of fields
+               0104 0004 000c 0001 0004 0029 0008 002a 0008 0028 0008 0000
+             0001 0014
+               0105 0004 0004 0001 0004 00a6 0008 0000",
             "0009 0001 8000012c 6ab13b81 00000001 00000007
              0101 0044
                7ffff95d 7ffffe3e                                 # first, last: boot is 2^31 ms before now

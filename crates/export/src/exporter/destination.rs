@@ -22,6 +22,8 @@ pub enum Destination {
     Tls(Host),
     /// A file (RFC 5655).
     File(PathBuf),
+    /// A folder of files, which is not what a text says.
+    Folder(PathBuf),
 }
 
 /// A collector's name or address, and its port.
@@ -138,7 +140,7 @@ impl fmt::Display for Destination {
             Self::Udp(host) => write!(f, "udp://{host}"),
             Self::Tcp(host) => write!(f, "tcp://{host}"),
             Self::Tls(host) => write!(f, "tls://{host}"),
-            Self::File(path) => path.display().fmt(f),
+            Self::File(path) | Self::Folder(path) => path.display().fmt(f),
         }
     }
 }

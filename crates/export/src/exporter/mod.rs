@@ -7,10 +7,13 @@
 //! - `datagrams`: over UDP, at a pace.
 //! - `session`: over TCP or TLS, each message kept until it has arrived.
 //! - `connection`: a connection that never waits.
+//! - `folder`: to Parquet files.
 
 mod connection;
 mod datagrams;
 mod destination;
+#[cfg(feature = "parquet")]
+mod folder;
 mod session;
 
 use std::collections::VecDeque;
@@ -27,7 +30,9 @@ use self::datagrams::Datagrams;
 pub use self::destination::{Destination, Host};
 use self::session::Session;
 use crate::Error;
+use crate::fields::Fields;
 use crate::messages::{Encoder, Options, Protocol, Statistics};
+use crate::parquet;
 
 /// Records that wait for the thread.
 const ROOM: usize = 1 << 17;
@@ -55,14 +60,58 @@ const LOOK: Duration = Duration::from_millis(10);
 pub struct Settings {
     /// Where.
     pub to: Destination,
-    /// What messages look like.
-    pub messages: Options,
+    /// What they become.
+    pub format: Format,
     /// Over UDP, bytes a second at most; none is as fast as they come.
     pub rate: Option<u64>,
-    /// How often it is said what was exported so far.
+    /// How often messages say what was exported so far.
     pub statistics_interval: Option<Duration>,
     /// Over TLS.
     pub tls: TlsSettings,
+}
+
+/// What records become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// IPFIX or NetFlow v9 messages.
+    Messages(Options),
+    /// Parquet files.
+    Parquet(parquet::Options),
+}
+
+impl Format {
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Messages(options) => options.protocol.name(),
+            Self::Parquet(_) => "parquet",
+        }
+    }
+
+    /// Its name for people.
+    pub const fn title(&self) -> &'static str {
+        match self {
+            Self::Messages(options) => options.protocol.title(),
+            Self::Parquet(_) => "Parquet",
+        }
+    }
+
+    /// Which fields records have.
+    pub const fn fields(&self) -> Fields {
+        match self {
+            Self::Messages(Options { fields, .. }) | Self::Parquet(parquet::Options { fields, .. }) => {
+                *fields
+            }
+        }
+    }
+
+    /// Data records, or rows, that a flow record becomes.
+    fn records(&self, record: &FlowRecord) -> u64 {
+        match self {
+            Self::Messages(options) => options.flows(record),
+            Self::Parquet(_) => 1,
+        }
+    }
 }
 
 /// Who the two sides of a TLS connection are.
@@ -81,17 +130,28 @@ impl Settings {
     ///
     /// [`Error::Settings`] for what does not go together.
     pub fn check(&self) -> Result<(), Error> {
-        let Self { to, messages, rate, tls, .. } = self;
+        let Self { to, format, rate, statistics_interval, tls } = self;
         let is_tls = matches!(to, Destination::Tls(_));
         let wrong = |why: &str| Err(Error::Settings(format!("{to}: {why}")));
-        if messages.protocol == Protocol::NetflowV9 && !matches!(to, Destination::Udp(_)) {
-            return wrong("NetFlow v9 is for datagrams; expected udp://HOST:PORT, or IPFIX");
-        }
         if rate.is_some() && !matches!(to, Destination::Udp(_)) {
             return wrong("a rate; expected one with udp:// only: others take what they can");
         }
         if !is_tls && *tls != TlsSettings::default() {
             return wrong("certificates; expected them with tls:// only");
+        }
+        let messages = match (format, to) {
+            (Format::Messages(messages), to) if !matches!(to, Destination::Folder(_)) => messages,
+            (Format::Messages(_), _) => return wrong("messages in a folder; expected Parquet files there"),
+            (Format::Parquet(options), Destination::Folder(_)) => {
+                if statistics_interval.is_some() {
+                    return wrong("statistics in Parquet files; expected them in messages only");
+                }
+                return options.check().map_err(|e| Error::Settings(format!("{to}: {e}")));
+            }
+            (Format::Parquet(_), _) => return wrong("Parquet; expected a folder for the files"),
+        };
+        if messages.protocol == Protocol::NetflowV9 && !matches!(to, Destination::Udp(_)) {
+            return wrong("NetFlow v9 is for datagrams; expected udp://HOST:PORT, or IPFIX");
         }
         // With the headers of IP and UDP, no packet is longer than 65,535 bytes.
         if matches!(to, Destination::Udp(_)) && messages.message_len > 65_507 {
@@ -106,11 +166,13 @@ impl Settings {
 pub struct Counts {
     /// Messages that were sent: over TCP and TLS, that have arrived.
     pub messages: u64,
-    /// Data records of flows in them: two for a flow with packets both ways, unless records are of both directions.
+    /// Parquet files that are complete.
+    pub files: u64,
+    /// Data records of flows in messages: two for a flow with packets both ways, unless records are of both directions. Rows of files.
     pub records: u64,
-    /// Bytes of the messages.
+    /// Bytes of the messages, or files.
     pub bytes: u64,
-    /// Data records that were not sent.
+    /// Data records that were not sent, and rows that were not written.
     pub not_sent: u64,
     /// Over UDP: times that the collector's machine said that nobody listens.
     pub refused: u64,
@@ -126,8 +188,9 @@ pub struct Exporter {
     settings: Settings,
     name: String,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<Option<Output>>>,
-    output: Option<Output>,
+    thread: Option<JoinHandle<Vec<Output>>>,
+    /// Files that are complete, but for their names.
+    outputs: Vec<Output>,
     /// How long it waits for room while the thread does not come forward, if it waits; and since when it does not any more.
     patience: Option<Duration>,
     gave_up: Option<Instant>,
@@ -167,6 +230,41 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Records to be sent, which are waited for so long; whether none come any more.
+    fn take(&self, time: Duration) -> (Option<Vec<FlowRecord>>, bool) {
+        let mut queue = self.queue();
+        if queue.waiting.is_empty() && !queue.is_over {
+            queue = self.wait(queue, time);
+        }
+        let records = queue.waiting.pop_front();
+        if let Some(records) = &records {
+            queue.len -= records.len();
+            self.changed.notify_all();
+        }
+        (records, queue.is_over)
+    }
+
+    /// Takes back what records came in, since they have gone on.
+    fn give_back(&self, mut records: Vec<FlowRecord>) {
+        records.clear();
+        let mut queue = self.queue();
+        queue.moved = Instant::now();
+        if queue.spare.len() < 64 && records.capacity() <= SPARE {
+            queue.spare.push(records);
+        }
+    }
+
+    /// Says that the thread has ended: counts what it did not come to.
+    fn end(&self, mut counts: Counts, format: &Format) {
+        let mut queue = self.queue();
+        counts.not_sent +=
+            queue.waiting.drain(..).flatten().map(|record| format.records(&record)).sum::<u64>();
+        queue.counts = counts;
+        queue.is_done = true;
+        drop(queue);
+        self.changed.notify_all();
+    }
+
     fn wait<'q>(&self, queue: MutexGuard<'q, Queue>, time: Duration) -> MutexGuard<'q, Queue> {
         self.changed.wait_timeout(queue, time).unwrap_or_else(PoisonError::into_inner).0
     }
@@ -183,21 +281,6 @@ impl Exporter {
     pub fn start(settings: Settings, output: Option<Output>, waits: bool) -> Result<Self, Error> {
         settings.check()?;
         let name = settings.to.to_string();
-        let default_port = settings.to.default_port(settings.messages.protocol);
-        let session = |host: &Host, tls| {
-            Session::open(name.clone(), host.clone(), default_port, tls, waits)
-                .map(|it| Way::Session(Box::new(it)))
-        };
-        let way = match &settings.to {
-            Destination::Udp(host) => Way::Datagrams(Datagrams::open(host, default_port, settings.rate)?),
-            Destination::Tcp(host) => session(host, None)?,
-            Destination::Tls(host) => session(host, Some(Tls::new(&settings.tls, &host.name)?))?,
-            Destination::File(_) => {
-                let output =
-                    output.ok_or_else(|| Error::Settings(format!("{name}: no file is open for it")))?;
-                Way::File(Box::new(output))
-            }
-        };
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue {
                 waiting: VecDeque::new(),
@@ -215,24 +298,39 @@ impl Exporter {
             }),
             changed: Condvar::new(),
         });
-        let encoder = Encoder::new(settings.messages.clone());
-        let sender = Sender {
-            shared: Arc::clone(&shared),
-            name: name.clone(),
-            encoder: encoder.map_err(|e| Error::Settings(format!("{name}: {e}")))?,
-            way,
-            fails: waits,
-            options: settings.messages.clone(),
-            statistics_interval: settings.statistics_interval,
-            said: Instant::now(),
-            held: None,
-            has_begun: false,
-            latest: Timestamp::default(),
-            counts: Counts::default(),
-            is_broken: false,
-            has_warned: (false, false),
+        let work: Box<dyn FnOnce() -> Vec<Output> + Send> = match (&settings.format, &settings.to) {
+            (Format::Messages(options), to) => {
+                let way = Way::open(&settings, options.protocol, output, waits)?;
+                let encoder = Encoder::new(options.clone());
+                let sender = Sender {
+                    shared: Arc::clone(&shared),
+                    name: name.clone(),
+                    encoder: encoder.map_err(|e| Error::Settings(format!("{to}: {e}")))?,
+                    way,
+                    fails: waits,
+                    options: options.clone(),
+                    statistics_interval: settings.statistics_interval,
+                    said: Instant::now(),
+                    held: None,
+                    has_begun: false,
+                    latest: Timestamp::default(),
+                    counts: Counts::default(),
+                    is_broken: false,
+                    has_warned: (false, false),
+                };
+                Box::new(|| sender.run())
+            }
+            #[cfg(feature = "parquet")]
+            (Format::Parquet(options), Destination::Folder(path)) => {
+                let writer = folder::Folder::open(Arc::clone(&shared), path.clone(), options.clone(), waits)?;
+                Box::new(|| writer.run())
+            }
+            (Format::Parquet(_), to) => {
+                let text = "this build writes no Parquet files; expected one with the feature parquet";
+                return Err(Error::Settings(format!("{to}: {text}")));
+            }
         };
-        let thread = thread::Builder::new().name("export".into()).spawn(move || sender.run());
+        let thread = thread::Builder::new().name("export".into()).spawn(work);
         let thread = thread.map_err(|source| Error::Io { to: name.clone(), source })?;
         let patience = waits.then_some(PATIENCE);
         Ok(Self {
@@ -240,7 +338,7 @@ impl Exporter {
             name,
             shared,
             thread: Some(thread),
-            output: None,
+            outputs: Vec::new(),
             patience,
             gave_up: None,
             is_left: false,
@@ -304,7 +402,7 @@ impl Exporter {
                         .notices
                         .push_back(format!("{}: too slow; records are left out, and counted", self.name));
                 }
-                queue.no_room += part.iter().map(|record| self.settings.messages.flows(record)).sum::<u64>();
+                queue.no_room += part.iter().map(|record| self.settings.format.records(record)).sum::<u64>();
                 continue;
             }
             let mut held = queue.spare.pop().unwrap_or_default();
@@ -356,13 +454,13 @@ impl Exporter {
         }
         let left: Vec<_> = queue.waiting.drain(..).collect();
         queue.no_room +=
-            left.iter().flatten().map(|record| self.settings.messages.flows(record)).sum::<u64>();
+            left.iter().flatten().map(|record| self.settings.format.records(record)).sum::<u64>();
         let failed = queue.failed.take();
         let is_done = queue.is_done || thread.is_finished();
         drop(queue);
         if is_done {
             let joined = thread.join();
-            self.output =
+            self.outputs =
                 joined.map_err(|_| Error::Settings(format!("{}: the exporting thread failed", self.name)))?;
         }
         match failed {
@@ -374,17 +472,17 @@ impl Exporter {
         }
     }
 
-    /// Gives a file its name, once it is [finished](Self::finish).
+    /// Gives files their names, once it is [finished](Self::finish).
     ///
     /// # Errors
     ///
     /// [`Error::File`].
     pub fn publish(mut self) -> Result<(), Error> {
         self.finish()?;
-        match self.output.take().filter(|_| !self.is_left) {
-            Some(output) => output.finish().map_err(Error::File),
-            None => Ok(()),
+        if self.is_left {
+            return Ok(());
         }
+        self.outputs.drain(..).try_for_each(|output| output.finish().map_err(Error::File))
     }
 
     /// Whether it has a file that nobody reads any more.
@@ -423,6 +521,32 @@ enum Way {
     File(Box<Output>),
 }
 
+impl Way {
+    fn open(
+        settings: &Settings,
+        protocol: Protocol,
+        output: Option<Output>,
+        waits: bool,
+    ) -> Result<Self, Error> {
+        let name = settings.to.to_string();
+        let default_port = settings.to.default_port(protocol);
+        let session = |host: &Host, tls| {
+            Session::open(name.clone(), host.clone(), default_port, tls, waits)
+                .map(|it| Self::Session(Box::new(it)))
+        };
+        Ok(match &settings.to {
+            Destination::Udp(host) => Self::Datagrams(Datagrams::open(host, default_port, settings.rate)?),
+            Destination::Tcp(host) => session(host, None)?,
+            Destination::Tls(host) => session(host, Some(Tls::new(&settings.tls, &host.name)?))?,
+            Destination::File(_) | Destination::Folder(_) => {
+                let output =
+                    output.ok_or_else(|| Error::Settings(format!("{name}: no file is open for it")))?;
+                Self::File(Box::new(output))
+            }
+        })
+    }
+}
+
 /// What the thread has.
 struct Sender {
     shared: Arc<Shared>,
@@ -448,13 +572,13 @@ struct Sender {
 }
 
 impl Sender {
-    fn run(mut self) -> Option<Output> {
+    fn run(mut self) -> Vec<Output> {
         loop {
             let (records, is_over) = self.take();
             let is_idle = records.is_none();
             if let Some(records) = records {
                 self.encode(&records);
-                self.give_back(records);
+                self.shared.give_back(records);
             }
             if is_idle && is_over || self.held.is_some_and(|since| since.elapsed() >= HOLD) {
                 self.flush();
@@ -480,40 +604,19 @@ impl Sender {
 
     /// Records to be sent, where there is room for them; whether none come any more.
     fn take(&mut self) -> (Option<Vec<FlowRecord>>, bool) {
-        let has_room = self.has_room();
-        let shared = Arc::clone(&self.shared);
-        let mut queue = shared.queue();
-        if !has_room {
-            let is_over = queue.is_abandoned;
-            drop(queue);
+        if !self.has_room() {
+            let is_over = self.shared.queue().is_abandoned;
             if !is_over {
                 self.wait(LOOK);
             }
             return (None, is_over);
         }
-        if queue.waiting.is_empty() && !queue.is_over {
-            // A connection is looked after meanwhile.
-            let time = match &self.way {
-                Way::Session(session) if !session.is_empty() => LOOK,
-                _ => HOLD,
-            };
-            queue = shared.wait(queue, time);
-        }
-        let records = queue.waiting.pop_front();
-        if let Some(records) = &records {
-            queue.len -= records.len();
-            shared.changed.notify_all();
-        }
-        (records, queue.is_over)
-    }
-
-    fn give_back(&mut self, mut records: Vec<FlowRecord>) {
-        records.clear();
-        let mut queue = self.shared.queue();
-        queue.moved = Instant::now();
-        if queue.spare.len() < 64 && records.capacity() <= SPARE {
-            queue.spare.push(records);
-        }
+        // A connection is looked after meanwhile.
+        let time = match &self.way {
+            Way::Session(session) if !session.is_empty() => LOOK,
+            _ => HOLD,
+        };
+        self.shared.take(time)
     }
 
     /// The time that messages have: of a file, that of the records in it, so that the same packets give the same file.
@@ -604,10 +707,9 @@ impl Sender {
             // What waits leaves first: then templates are alone in their messages.
             self.flush();
             let now = self.now();
-            self.encoder.restart();
-            self.encoder.flush(now, &mut |message, _| preamble.push(message.to_vec()));
+            let records = self.encoder.preamble(now, &mut |message, _| preamble.push(message.to_vec()));
             if let Way::Session(session) = &mut self.way {
-                session.set_preamble(preamble);
+                session.set_preamble(preamble, records);
             }
         }
         match &mut self.way {
@@ -657,7 +759,7 @@ impl Sender {
     }
 
     /// Waits for what has not arrived; the file, if it is one.
-    fn end(mut self) -> Option<Output> {
+    fn end(mut self) -> Vec<Output> {
         // A file without records has its templates; of several, there is none.
         if let Way::File(output) = &self.way
             && !output.is_rotating()
@@ -689,17 +791,10 @@ impl Sender {
                 }
             }
         }
-        let mut queue = self.shared.queue();
-        // What it did not come to.
-        let left = queue.waiting.drain(..).flatten();
-        self.counts.not_sent += left.map(|record| self.options.flows(&record)).sum::<u64>();
-        queue.counts = self.counts;
-        queue.is_done = true;
-        drop(queue);
-        self.shared.changed.notify_all();
+        self.shared.end(self.counts, &Format::Messages(self.options));
         match self.way {
-            Way::File(output) => Some(*output),
-            Way::Datagrams(_) | Way::Session(_) => None,
+            Way::File(output) => vec![*output],
+            Way::Datagrams(_) | Way::Session(_) => Vec::new(),
         }
     }
 }

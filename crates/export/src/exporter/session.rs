@@ -81,9 +81,10 @@ pub(super) struct Session {
     acknowledged: u64,
     /// The sequence number that is 0 on this connection (RFC 7011 section 3.1: each counts anew).
     base: Option<u32>,
-    /// Whether there was a connection before, and the templates that the next one begins with.
+    /// Whether there was a connection before, and what the next one begins with: templates, and how packets were sampled; its data records.
     has_sent: bool,
     preamble: Vec<Vec<u8>>,
+    preamble_records: u32,
     pause: Duration,
     carried: Carried,
     connections: u64,
@@ -115,6 +116,7 @@ impl Session {
             base: None,
             has_sent: false,
             preamble: Vec::new(),
+            preamble_records: 0,
             pause: PAUSES.0,
             carried: Carried::default(),
             connections: 0,
@@ -179,9 +181,9 @@ impl Session {
         self.has_sent && self.preamble.is_empty() && !matches!(self.state, State::Connected(_))
     }
 
-    /// Takes messages with templates for the next connection.
-    pub(super) fn set_preamble(&mut self, messages: Vec<Vec<u8>>) {
-        self.preamble = messages;
+    /// Takes messages that the next connection begins with: templates, and perhaps a last one with so many data records.
+    pub(super) fn set_preamble(&mut self, messages: Vec<Vec<u8>>, records: u32) {
+        (self.preamble, self.preamble_records) = (messages, records);
     }
 
     /// Sends what can be sent, and forgets what has arrived; whether more has arrived. That it connects again and again does not count.
@@ -268,9 +270,10 @@ impl Session {
             }
             if self.base.is_none() {
                 let first = &self.kept[sent].bytes;
-                self.base = Some(sequence_number(first));
+                let before = if self.preamble.is_empty() { 0 } else { self.preamble_records };
+                self.base = Some(sequence_number(first).wrapping_sub(before));
                 for mut message in std::mem::take(&mut self.preamble) {
-                    // They count no records, and are no later than data that use them (RFC 7011 section 8.2).
+                    // No record is in a message before another of them. They are no later than data that use them (RFC 7011 section 8.2).
                     let time = date(&message).min(date(first));
                     set_date(&mut message, time);
                     set_sequence_number(&mut message, 0);

@@ -2,7 +2,9 @@
 
 use packetloom_packet::{FlowRecord, HalfFlow};
 
-use super::fields::{ABSOLUTE_4, ABSOLUTE_6, BIFLOW_4, BIFLOW_6, UNIFLOW_4, UNIFLOW_6, UPTIME_4, UPTIME_6};
+use super::fields::{
+    ABSOLUTE_4, ABSOLUTE_6, BIFLOW_4, BIFLOW_6, INITIATOR, UNIFLOW_4, UNIFLOW_6, UPTIME_4, UPTIME_6,
+};
 
 /// Bytes of a record without its two addresses.
 pub(super) const UNIFLOW: usize = 41;
@@ -16,9 +18,6 @@ const _: () = {
     assert!(UPTIME_4.record_len() == UPTIME + 8 && UPTIME_6.record_len() == UPTIME + 32);
     assert!(ABSOLUTE_4.record_len() == ABSOLUTE + 8 && ABSOLUTE_6.record_len() == ABSOLUTE + 32);
 };
-
-/// RFC 5103 section 6.3: the source of a biflow is its initiator, as well as the meter can tell.
-const INITIATOR: u8 = 1;
 
 /// One direction of a record; A is the bytes of an address.
 #[derive(Clone, Copy)]

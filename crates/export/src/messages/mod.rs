@@ -22,6 +22,10 @@
 //! | `sourceIPv4Address`, `destinationIPv4Address` | 8, 12 | 4 | |
 //! | or `sourceIPv6Address`, `destinationIPv6Address` | 27, 28 | 16 | |
 //!
+//! That are the [basic fields](Fields::BASIC). With [others](Options::fields) the templates follow: their numbers and lengths are those of
+//! [`crate::fields`], and of what a record does not have there are zeros. A record with a name has a template of its own; the name has its length before it
+//! (RFC 7011 section 7). NetFlow v9 has those of numbers below 128, and ICMP type and code together as number 32.
+//!
 //! Where one address is IPv4 and the other one IPv6, the IPv4 address is written as `::ffff:a.b.c.d`.
 //!
 //! # Time in NetFlow v9
@@ -42,11 +46,19 @@
 //! (RFC 7011 section 8.4: over UDP they must be). Data never go out before their templates, nor with an earlier
 //! export time (section 8.2).
 //!
+//! # Sampling
+//! With [`Options::sampling`], options data behind the templates say how packets were sampled, so that collectors can scale counters, which are
+//! those of the sampled packets. IPFIX has them as RFC 5476 section 6.5.2 says: `selectorId` (302), the scope, is 0; `selectorAlgorithm`
+//! (304) is 1 with `samplingPacketInterval` (305) and `samplingPacketSpace` (306), or 4 with `samplingProbability` (311). NetFlow v9 has
+//! `SAMPLING_INTERVAL` (34) and `SAMPLING_ALGORITHM` (35: 1 deterministic, 2 random). Beside them both have the interval (34) in a record of its own:
+//! few collectors know a probability, and nfdump 1.7.1 passes over templates that have an algorithm. The templates are 512 and 513.
+//!
 //! # Sequence numbers
 //! IPFIX: data records, those of options included, in messages before this one (RFC 7011 section 3.1, erratum 4396),
 //! from 0 in each transport session. NetFlow v9: messages before this one (RFC 3954 section 5.1), and a new session
 //! changes nothing.
 
+mod chosen;
 mod fields;
 mod layout;
 
@@ -56,8 +68,9 @@ use std::time::Duration;
 
 use packetloom_packet::{FlowRecord, Timestamp};
 
-use self::fields::Template;
+use self::chosen::{Chosen, Flow, Kind};
 use self::layout::Direction;
+use crate::fields::{Fields, Way};
 
 /// What a collector speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +126,8 @@ impl Protocol {
 pub struct Options {
     /// Of the messages.
     pub protocol: Protocol,
+    /// The fields that records have.
+    pub fields: Fields,
     /// One record for both directions instead of two. IPFIX only.
     pub biflows: bool,
     /// Observation domain (IPFIX) or source (NetFlow v9); also the scope of the statistics.
@@ -126,6 +141,17 @@ pub struct Options {
     pub template_packets: Option<NonZeroU32>,
     /// Templates are sent again after so long, by [`Encoder::flush`] even if there is no data.
     pub template_interval: Option<Duration>,
+    /// How the packets were sampled, if they were: said behind templates each time.
+    pub sampling: Option<Sampling>,
+}
+
+/// How packets were sampled that flow records are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// Of how many packets one was taken.
+    pub interval: NonZeroU32,
+    /// Whether each packet was taken with the same probability, and not the first of every interval.
+    pub is_random: bool,
 }
 
 impl Options {
@@ -150,6 +176,19 @@ impl Options {
         if self.biflows && self.protocol == Protocol::NetflowV9 {
             return Err(OptionsError::NetflowBiflows);
         }
+        if let Some(chosen) = Chosen::new(self.fields, self.protocol) {
+            let templates = chosen.templates(self.protocol, self.biflows);
+            let template = templates.iter().map(Vec::len).max().unwrap_or(0);
+            let [least, most] = chosen.lengths(self.protocol, self.biflows);
+            let needs = self.protocol.header_len() + SET_HEADER + most.max(template) + SLACK;
+            if needs > self.message_len {
+                return Err(OptionsError::TooShort { needs });
+            }
+            // Otherwise padding would look like records (RFC 3954 section 5.3).
+            if self.protocol == Protocol::NetflowV9 && least < 4 {
+                return Err(OptionsError::NetflowFields);
+            }
+        }
         Ok(())
     }
 }
@@ -166,6 +205,17 @@ pub enum OptionsError {
     /// Templates would be sent before each message.
     #[error("templates are to be sent every 0 seconds; expected a longer interval, or none")]
     NoInterval,
+    /// A record or its template does not fit.
+    #[error(
+        "the longest record or its template would not fit into a message; expected messages of at least {needs} bytes, or fewer fields"
+    )]
+    TooShort {
+        /// Bytes of a message that has room.
+        needs: usize,
+    },
+    /// Records would be so short that padding looks like them, or have nothing in them.
+    #[error("of these fields NetFlow v9 has too few; expected some more, such as packetDeltaCount, or IPFIX")]
+    NetflowFields,
     /// It has no reverse elements.
     #[error("NetFlow v9 has no biflows; use IPFIX, or export two flows")]
     NetflowBiflows,
@@ -191,6 +241,8 @@ pub type Send<'a> = dyn FnMut(&[u8], u32) + 'a;
 #[derive(Debug)]
 pub struct Encoder {
     options: Options,
+    /// What records look like, unless they have the basic fields.
+    chosen: Option<Chosen>,
     /// The message that is being filled: `message_len` bytes, of which `at` are in use.
     buffer: Box<[u8]>,
     at: usize,
@@ -207,6 +259,8 @@ pub struct Encoder {
     sequence: u32,
     /// Messages with templates, and how many templates each has. Their headers are filled in before they are sent.
     templates: Vec<(Vec<u8>, u16)>,
+    /// The message behind them that says how packets were sampled, and its data records.
+    sampling: Option<(Vec<u8>, u16)>,
     /// How often they have to be sent before the next data.
     copies: u32,
     /// Messages with data since templates were sent.
@@ -222,6 +276,9 @@ const BOOT_BEFORE: u64 = 1 << 31;
 const UPTIME_MAX: u64 = 3 << 30;
 
 const SET_HEADER: usize = 4;
+
+/// Bytes that padding takes at most, behind the set before and behind a set.
+const SLACK: usize = 6;
 
 impl Encoder {
     /// An encoder with nothing to send but templates.
@@ -242,6 +299,8 @@ impl Encoder {
             boot: 0,
             sequence: 0,
             templates: template_messages(&options),
+            sampling: options.sampling.map(|sampling| sampling_message(&options, sampling)),
+            chosen: Chosen::new(options.fields, options.protocol),
             copies: options.first_templates,
             messages: 0,
             sent_at: Timestamp::default(),
@@ -253,6 +312,10 @@ impl Encoder {
     /// Adds a record. `now` is the wall clock; `send` is called with each message that is full, and with templates
     /// that are due.
     pub fn record(&mut self, record: &FlowRecord, now: Timestamp, send: &mut Send<'_>) {
+        if let Some(chosen) = self.chosen.take() {
+            self.chosen = Some(self.add_chosen(chosen, record, now, send));
+            return;
+        }
         match (&record.source, &record.destination) {
             (IpAddr::V4(from), IpAddr::V4(to)) => self.add(record, [from.octets(), to.octets()], now, send),
             (IpAddr::V6(from), IpAddr::V6(to)) => self.add(record, [from.octets(), to.octets()], now, send),
@@ -289,6 +352,41 @@ impl Encoder {
         }
     }
 
+    /// Adds a record with other than the basic fields; gives back what it looks like.
+    fn add_chosen(
+        &mut self,
+        mut chosen: Chosen,
+        record: &FlowRecord,
+        now: Timestamp,
+        send: &mut Send<'_>,
+    ) -> Chosen {
+        let is_netflow = self.options.protocol == Protocol::NetflowV9;
+        let both = record.reverse.packets > 0;
+        let ways: &[Way] =
+            if both && !self.options.biflows { &[Way::Forward, Way::Reverse] } else { &[Way::Forward] };
+        for &way in ways {
+            let mut flow = Flow { record, way, times: [0; 2] };
+            let mut kind = if both && self.options.biflows { Kind::Other } else { Kind::Uniflow };
+            if is_netflow {
+                self.keep_boot(now, send);
+                // Another message may have another uptime.
+                let [_, longest] = chosen.lengths(Protocol::NetflowV9, false);
+                if !self.has_room(0, longest + SLACK) {
+                    self.finish(now, send);
+                    self.keep_boot(now, send);
+                }
+                let half = way.half(record);
+                match self.uptimes([half.first, half.last], now) {
+                    Some(times) => flow.times = times,
+                    None => kind = Kind::Other,
+                }
+            }
+            let (template, bytes) = chosen.encode(kind, flow);
+            self.flow(template, bytes.len(), now, send).copy_from_slice(bytes);
+        }
+        chosen
+    }
+
     #[inline]
     fn add_netflow<const A: usize>(&mut self, flow: Direction<'_, A>, now: Timestamp, send: &mut Send<'_>) {
         let template = const { if A == 4 { fields::UPTIME_4.id } else { fields::UPTIME_6.id } };
@@ -296,7 +394,7 @@ impl Encoder {
         if !self.has_room(template, layout::UPTIME + 2 * A) {
             self.finish(now, send);
         }
-        if let Some(times) = self.uptimes(&flow, now) {
+        if let Some(times) = self.uptimes([flow.half.first, flow.half.last], now) {
             layout::uptime(self.flow(template, layout::UPTIME + 2 * A, now, send), flow, times);
         } else {
             let template = const { if A == 4 { fields::ABSOLUTE_4.id } else { fields::ABSOLUTE_6.id } };
@@ -306,12 +404,12 @@ impl Encoder {
 
     /// The direction's times since the boot time, if they can be said so, and if all collectors understand them.
     #[inline]
-    fn uptimes<const A: usize>(&self, flow: &Direction<'_, A>, now: Timestamp) -> Option<[u32; 2]> {
+    fn uptimes(&self, times: [Timestamp; 2], now: Timestamp) -> Option<[u32; 2]> {
         let (seconds, uptime) = self.uptime(now.as_millis());
         // Header times end in 2106.
         u32::try_from(seconds).ok()?;
         let since = |time: Timestamp| time.as_millis().checked_sub(self.boot);
-        let (first, last) = (since(flow.half.first)?, since(flow.half.last)?);
+        let (first, last) = (since(times[0])?, since(times[1])?);
         // 0 counts as absent in some collectors.
         (0 < first && first <= last && last <= uptime).then_some([first as u32, last as u32])
     }
@@ -354,6 +452,18 @@ impl Encoder {
     /// is up to whoever knows what is sent again: see [`set_sequence_number`].
     pub fn restart(&mut self) {
         self.copies = self.options.first_templates;
+    }
+
+    /// What the next transport session begins with, before data that were added: templates and how packets were sampled. They leave sequence
+    /// numbers as they are, since these count anew in each session; the data records in these messages. To be called after
+    /// [`Encoder::flush`].
+    pub fn preamble(&mut self, now: Timestamp, send: &mut Send<'_>) -> u32 {
+        let sequence = self.sequence;
+        self.restart();
+        self.send_templates(now, send);
+        let records = self.sequence.wrapping_sub(sequence);
+        self.sequence = sequence;
+        records
     }
 
     /// Adds options data records: what was exported (RFC 7011 section 4.1), and, if there was any, what was lost
@@ -406,7 +516,14 @@ impl Encoder {
     #[inline(always)]
     fn has_room(&self, template: u16, len: usize) -> bool {
         let header = if self.set_id == template { 0 } else { SET_HEADER };
-        self.at + header + len <= self.buffer.len()
+        let slack = if self.pads() { SLACK } else { 0 };
+        self.at + header + len + slack <= self.buffer.len()
+    }
+
+    /// Whether sets are padded: basic records of NetFlow v9 have lengths that need none.
+    #[inline(always)]
+    fn pads(&self) -> bool {
+        self.chosen.is_some() && self.options.protocol == Protocol::NetflowV9
     }
 
     /// Makes room for a record in a set of its template.
@@ -433,6 +550,9 @@ impl Encoder {
     /// Fills in the length of the last set.
     fn end_set(&mut self) {
         if self.set_id != 0 {
+            let padding = padding(self.options.protocol, self.at - self.set_at);
+            self.buffer[self.at..self.at + padding].fill(0);
+            self.at += padding;
             // At most message_len.
             let len = (self.at - self.set_at) as u16;
             self.buffer[self.set_at + 2..self.set_at + 4].copy_from_slice(&len.to_be_bytes());
@@ -453,13 +573,18 @@ impl Encoder {
         self.write_header(&mut buffer[..self.at], self.records as u16, now);
         send(&buffer[..self.at], self.flows);
         self.buffer = buffer;
-        self.sequence = self.sequence.wrapping_add(match self.options.protocol {
-            Protocol::Ipfix => self.records,
-            Protocol::NetflowV9 => 1,
-        });
+        self.count_message(self.records);
         self.messages = self.messages.saturating_add(1);
         self.at = self.options.protocol.header_len();
         (self.set_at, self.set_id, self.records, self.flows, self.noted) = (0, 0, 0, 0, 0);
+    }
+
+    /// Takes a message with so many data records into the sequence number of the next one.
+    fn count_message(&mut self, records: u32) {
+        self.sequence = self.sequence.wrapping_add(match self.options.protocol {
+            Protocol::Ipfix => records,
+            Protocol::NetflowV9 => 1,
+        });
     }
 
     fn templates_due(&mut self, now: Timestamp) -> bool {
@@ -480,16 +605,20 @@ impl Encoder {
             self.session_at = now.as_millis().max(self.noted);
         }
         let mut templates = std::mem::take(&mut self.templates);
+        let mut sampling = self.sampling.take();
         for _ in 0..self.copies.max(1) {
             for (message, count) in &mut templates {
                 self.write_header(message, *count, now);
                 send(message, 0);
-                if self.options.protocol == Protocol::NetflowV9 {
-                    self.sequence = self.sequence.wrapping_add(1);
-                }
+                self.count_message(0);
+            }
+            if let Some((message, count)) = &mut sampling {
+                self.write_header(message, *count, now);
+                send(message, 0);
+                self.count_message((*count).into());
             }
         }
-        self.templates = templates;
+        (self.templates, self.sampling) = (templates, sampling);
         (self.copies, self.messages, self.sent_at) = (0, 0, now);
     }
 
@@ -587,9 +716,12 @@ fn template_messages(options: &Options) -> Vec<(Vec<u8>, u16)> {
     let mut message = (vec![0; protocol.header_len()], 0);
     // The set that is open: its start, and whether it is of options templates.
     let mut set: Option<(usize, bool)> = None;
-    for template in fields::templates(protocol, options.biflows) {
-        let record = record_of(template, protocol);
-        let (mut header, padding) = if set.is_some_and(|(_, options)| options == template.is_options()) {
+    let of_sampling = options.sampling.map(|sampling| fields::sampling(protocol, sampling.is_random));
+    let of_options = fields::options(protocol).iter().chain(of_sampling.unwrap_or_default());
+    let of_options = of_options.map(|template| (record_of(template, protocol), true));
+    for (record, is_options) in flow_templates(options).into_iter().map(|it| (it, false)).chain(of_options) {
+        // Options templates have a set each: nfdump passes over the second one of a set, nfacctd 1.7.7 takes it for malformed.
+        let (mut header, padding) = if !is_options && set.is_some_and(|(_, options)| !options) {
             (0, 0)
         } else {
             (SET_HEADER, set.map_or(0, |set| padding(protocol, message.0.len() - set.0)))
@@ -602,8 +734,8 @@ fn template_messages(options: &Options) -> Vec<(Vec<u8>, u16)> {
         }
         if header > 0 {
             end_template_set(protocol, &mut message.0, set);
-            set = Some((message.0.len(), template.is_options()));
-            let id = protocol.template_sets()[usize::from(template.is_options())];
+            set = Some((message.0.len(), is_options));
+            let id = protocol.template_sets()[usize::from(is_options)];
             message.0.extend_from_slice(&id.to_be_bytes());
             message.0.extend_from_slice(&[0; 2]);
         }
@@ -615,7 +747,34 @@ fn template_messages(options: &Options) -> Vec<(Vec<u8>, u16)> {
     messages
 }
 
-fn record_of(template: &Template, protocol: Protocol) -> Vec<u8> {
+/// The message that says how packets were sampled, without its header, and its data records.
+fn sampling_message(options: &Options, sampling: Sampling) -> (Vec<u8>, u16) {
+    let Options { protocol, domain, .. } = *options;
+    let mut message = vec![0; protocol.header_len()];
+    let templates = fields::sampling(protocol, sampling.is_random);
+    for (template, record) in templates.iter().zip(fields::sampling_records(protocol, domain, sampling)) {
+        debug_assert_eq!(record.len(), template.record_len());
+        let start = message.len();
+        message.extend_from_slice(&template.id.to_be_bytes());
+        message.extend_from_slice(&[0; 2]);
+        message.extend_from_slice(&record);
+        end_set(protocol, &mut message, start);
+    }
+    (message, templates.len() as u16)
+}
+
+/// The template records of flows.
+fn flow_templates(options: &Options) -> Vec<Vec<u8>> {
+    let Options { protocol, fields, biflows, .. } = *options;
+    match Chosen::new(fields, protocol) {
+        Some(chosen) => chosen.templates(protocol, biflows),
+        None => {
+            fields::basic(protocol, biflows).iter().map(|template| record_of(template, protocol)).collect()
+        }
+    }
+}
+
+fn record_of(template: &fields::Template, protocol: Protocol) -> Vec<u8> {
     let mut record = Vec::new();
     template.write(protocol, &mut record);
     record
@@ -631,11 +790,16 @@ fn padding(protocol: Protocol, len: usize) -> usize {
 
 fn end_template_set(protocol: Protocol, message: &mut Vec<u8>, set: Option<(usize, bool)>) {
     if let Some((start, _)) = set {
-        message.extend(std::iter::repeat_n(0, padding(protocol, message.len() - start)));
-        // At most message_len.
-        let len = (message.len() - start) as u16;
-        message[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
+        end_set(protocol, message, start);
     }
+}
+
+/// Pads a set that begins there, and fills in its length.
+fn end_set(protocol: Protocol, message: &mut Vec<u8>, start: usize) {
+    message.extend(std::iter::repeat_n(0, padding(protocol, message.len() - start)));
+    // At most message_len.
+    let len = (message.len() - start) as u16;
+    message[start + 2..start + 4].copy_from_slice(&len.to_be_bytes());
 }
 
 #[cfg(test)]
@@ -656,6 +820,7 @@ mod tests {
             forward: HalfFlow { packets: 1, ..HalfFlow::default() },
             reverse: HalfFlow::default(),
             end_reason: EndReason::IdleTimeout,
+            more: None,
         };
         // Three records in the message before the numbers wrap, or that message and its templates.
         for (protocol, at, expected) in [
@@ -664,12 +829,14 @@ mod tests {
         ] {
             let mut encoder = Encoder::new(Options {
                 protocol,
+                fields: Fields::BASIC,
                 biflows: false,
                 domain: 0,
                 message_len: 1_400,
                 first_templates: 1,
                 template_packets: None,
                 template_interval: None,
+                sampling: None,
             })
             .unwrap();
             encoder.sequence = u32::MAX - 1;

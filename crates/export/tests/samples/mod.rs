@@ -1,8 +1,11 @@
 //! Records and options that several tests use.
 #![allow(dead_code, reason = "each test has its own copy, and uses a part of it")]
 
+use std::sync::Arc;
+
+use packetloom_export::Fields;
 use packetloom_export::messages::{Options, Protocol};
-use packetloom_packet::{EndReason, FlowRecord, HalfFlow, Timestamp};
+use packetloom_packet::{Details, EndReason, FlowRecord, HalfFlow, More, NameKind, Timestamp};
 
 pub(crate) fn millis(millis: u64) -> Timestamp {
     Timestamp::from_nanos(millis.saturating_mul(1_000_000))
@@ -12,12 +15,14 @@ pub(crate) fn millis(millis: u64) -> Timestamp {
 pub(crate) fn options(protocol: Protocol) -> Options {
     Options {
         protocol,
+        fields: Fields::BASIC,
         biflows: false,
         domain: 7,
         message_len: 1_400,
         first_templates: 1,
         template_packets: None,
         template_interval: None,
+        sampling: None,
     }
 }
 
@@ -44,6 +49,7 @@ pub(crate) fn v4() -> FlowRecord {
             tcp_flags: 0x13,
         },
         end_reason: EndReason::ActiveTimeout,
+        more: None,
     }
 }
 
@@ -58,5 +64,57 @@ pub(crate) fn v6() -> FlowRecord {
         forward: HalfFlow { tcp_flags: 0, ..v4().forward },
         reverse: HalfFlow::default(),
         end_reason: EndReason::IdleTimeout,
+        more: None,
     }
+}
+
+/// The same record with all that is known beside counters, other in each direction.
+pub(crate) fn detailed(record: FlowRecord) -> FlowRecord {
+    let forward = Details {
+        lengths: [40, 65_575],
+        ttls: [63, 64],
+        class_of_service: 0xb8,
+        first_tcp_flags: 2,
+        fragment_flags: 0x60,
+        icmp: None,
+        vlan: Some(4_094),
+        macs: Some([[2, 0, 0, 0, 0, 1], [0xff; 6]]),
+        ingress: 65_535,
+        egress: Some(1),
+    };
+    let reverse = Details {
+        lengths: [52, 1_500],
+        ttls: [1, 255],
+        class_of_service: 3,
+        first_tcp_flags: 0x12,
+        fragment_flags: 0x40,
+        icmp: Some((8, 1)),
+        vlan: None,
+        macs: None,
+        ingress: 1,
+        egress: None,
+    };
+    let name = (NameKind::TlsServer, "a \"name\", in full".into());
+    let more = Some(Arc::new(More { details: [forward, reverse], name: Some(name) }));
+    FlowRecord { more, ..record }
+}
+
+/// A capture of one UDP datagram a message: raw IPv4, no checksums.
+pub(crate) fn capture(messages: &[Vec<u8>], port: u16) -> Vec<u8> {
+    let mut file = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
+    file.extend_from_slice(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 101, 0, 0, 0]);
+    for message in messages {
+        let len = (message.len() + 28) as u16;
+        for word in [1_790_000_001, 0, u32::from(len), u32::from(len)] {
+            file.extend_from_slice(&word.to_le_bytes());
+        }
+        file.extend_from_slice(&[0x45, 0]);
+        file.extend_from_slice(&len.to_be_bytes());
+        file.extend_from_slice(&[0, 0, 0, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1]);
+        for word in [40_000, port, len - 20, 0] {
+            file.extend_from_slice(&word.to_be_bytes());
+        }
+        file.extend_from_slice(message);
+    }
+    file
 }

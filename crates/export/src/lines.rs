@@ -1,0 +1,75 @@
+//! Flow records as lines of text.
+
+use std::fmt;
+use std::str::FromStr;
+
+use packetloom_packet::FlowRecord;
+
+use crate::fields::{Column, Fields};
+use crate::{csv, json};
+
+/// What lines look like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LineFormat {
+    /// An object each: [`crate::json`].
+    #[default]
+    Json,
+    /// Behind a line of names: [`crate::csv`].
+    Csv,
+}
+
+impl LineFormat {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Csv => "csv",
+        }
+    }
+}
+
+impl fmt::Display for LineFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for LineFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Json, Self::Csv]
+            .into_iter()
+            .find(|format| format.name() == text)
+            .ok_or_else(|| format!("\"{text}\" is no format of lines; expected json or csv"))
+    }
+}
+
+/// Writes records with some fields in some format.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    format: LineFormat,
+    fields: Fields,
+    columns: Vec<Column>,
+}
+
+impl Lines {
+    /// Lines of this format, with these fields.
+    pub fn new(format: LineFormat, fields: Fields) -> Self {
+        Self { format, fields, columns: fields.columns().collect() }
+    }
+
+    /// What stands at the beginning of each file.
+    pub fn header(&self) -> Option<String> {
+        (self.format == LineFormat::Csv).then(|| csv::header(&self.columns))
+    }
+
+    /// Appends a record and the end of its line.
+    pub fn write(&self, lines: &mut String, record: &FlowRecord) {
+        match self.format {
+            LineFormat::Json if self.fields == Fields::BASIC => json::write_record(lines, record),
+            LineFormat::Json => json::write_columns(lines, record, &self.columns),
+            LineFormat::Csv => csv::write_record(lines, record, &self.columns),
+        }
+    }
+}
