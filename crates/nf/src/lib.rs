@@ -8,22 +8,28 @@
 //! the other places.
 
 pub mod acl;
+pub mod alerts;
 pub mod balancer;
 pub mod bucket;
 pub mod connections;
 pub mod conntrack;
 pub mod counter;
+pub mod domains;
 pub mod filter;
 pub mod flows;
 pub mod limiter;
+pub mod log_rate;
 pub mod meter;
 pub mod oracle;
 pub mod policer;
 pub mod registry;
+pub mod sample;
 pub mod scan;
 pub mod source_counter;
+pub mod strings;
 pub mod summary;
 pub mod units;
+mod watches;
 
 // Frames for the tests of all functions.
 #[cfg(test)]
@@ -35,9 +41,12 @@ mod frames;
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use packetloom_classify::{Rule, RuleSet};
+use packetloom_export::{Fields, LineFormat, Lines, Sampling};
+use packetloom_io::input;
 use packetloom_packet::{Batch, FlowRecord, PacketRecord, PortNames, Verdict};
 use serde::de::DeserializeOwned;
 
@@ -70,10 +79,37 @@ pub struct Context<'a> {
     pub ignore_flags: bool,
 }
 
+/// The largest file that is read as a whole, in bytes: such as come out where it is compressed.
+const MAX_FILE: u64 = 1 << 28;
+
 impl Context<'_> {
     /// A path of the chain file as it is to be opened; `-` stays as it is.
     pub fn resolve(&self, path: &Path) -> PathBuf {
         if path.as_os_str() == "-" { path.into() } else { self.folder.join(path) }
+    }
+
+    /// Reads the file that a key names, and its path. It must not be standard input, which is for packets.
+    pub(crate) fn read(
+        &self,
+        key: &str,
+        path: &Path,
+        what: &'static str,
+    ) -> Result<(PathBuf, Vec<u8>), Error> {
+        let path = self.resolve(path);
+        if input::is_standard(&path) {
+            return Err(Error::Invalid(format!(
+                "{key} = \"-\"; expected a file: standard input is for packets"
+            )));
+        }
+        let name = path.display().to_string();
+        let mut text = Vec::new();
+        let file = input::open_text(&path).map_err(|error| error.expecting(what))?;
+        let read = file.take(MAX_FILE + 1).read_to_end(&mut text);
+        read.map_err(|e| packetloom_io::Error::io(&*name, e))?;
+        if text.len() as u64 > MAX_FILE {
+            return Err(Error::Invalid(format!("{name}: more than {MAX_FILE} bytes; expected {what}")));
+        }
+        Ok((path, text))
     }
 }
 
@@ -129,9 +165,29 @@ pub trait FunctionSpec: Any + Send + Sync {
         false
     }
 
+    /// What the lines of its flow records look like.
+    fn record_lines(&self) -> Lines {
+        Lines::new(LineFormat::Json, Fields::BASIC)
+    }
+
+    /// Whether its flow records are handed over, beside what is written of them.
+    fn hands_over(&self) -> bool {
+        !self.exports().is_empty()
+    }
+
     /// Where else its flow records are sent.
     fn exports(&self) -> &[packetloom_export::Settings] {
         &[]
+    }
+
+    /// How it chooses the packets that pass, where it samples.
+    fn sampling(&self) -> Option<Sampling> {
+        None
+    }
+
+    /// Told how the packets were sampled that come to it, if they were: what it exports says so.
+    fn announce_sampling(&mut self, sampling: Option<Sampling>) {
+        let _ = sampling;
     }
 
     /// The file its flow records or its log are to be written to.
@@ -139,9 +195,9 @@ pub trait FunctionSpec: Any + Send + Sync {
         None
     }
 
-    /// The file that it was made from, beside the chain file.
-    fn input_path(&self) -> Option<&Path> {
-        None
+    /// The files that it was made from, beside the chain file.
+    fn input_paths(&self) -> Vec<&Path> {
+        Vec::new()
     }
 
     /// Whether it has rules that may change while it runs.
@@ -310,12 +366,17 @@ pub enum RuleName {
 impl Watch {
     /// Whether packets that a rule decides may be among these.
     pub fn has(&self, rule: &Rule) -> bool {
+        self.has_named(rule.id.as_deref(), rule.line, rule.mark)
+    }
+
+    /// The same of a rule with this id, line and mark.
+    pub fn has_named(&self, id: Option<&str>, line: u32, mark: u32) -> bool {
         let is_it = |name: &RuleName| match name {
-            RuleName::Id(id) => rule.id.as_deref() == Some(id),
-            RuleName::Line(line) => rule.line == *line,
+            RuleName::Id(wanted) => id == Some(wanted),
+            RuleName::Line(wanted) => line == *wanted,
         };
         match self.mark {
-            Some(mark) if self.rules.is_empty() => rule.mark == mark,
+            Some(wanted) if self.rules.is_empty() => mark == wanted,
             _ => self.rules.is_empty() || self.rules.iter().any(is_it),
         }
     }
@@ -396,9 +457,9 @@ pub trait Oracle {
     /// Judges one packet, and may set its mark.
     fn step(&mut self, packet: &mut OraclePacket) -> Verdict;
 
-    /// The rule that asks for the packet of the last step to be logged, or that is watched.
-    fn logged(&self) -> Option<u32> {
-        None
+    /// The rules that ask for the packet of the last step to be logged, or that are watched.
+    fn logged(&self) -> &[u32] {
+        &[]
     }
 
     /// What it counted, in the same form as the function's.
@@ -415,7 +476,7 @@ pub struct Logged {
 }
 
 /// A function's log: one for a run, whatever the number of workers, so that packets come to it in order of arrival.
-pub trait Log {
+pub trait Log: Send {
     /// Appends the packet's line, where it is to have one, which those have not whose rules are watched alone; `number` is that of the
     /// packet in the run, from 0.
     fn log(&mut self, lines: &mut String, rule: u32, number: u64, packet: &PacketRecord);

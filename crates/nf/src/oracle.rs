@@ -10,10 +10,18 @@ use packetloom_packet::{Fragment, LinkType, PacketRecord, Reject, Timestamp};
 pub struct OraclePacket {
     /// Nanoseconds since the epoch.
     pub nanos: u64,
+    /// Nanoseconds from that to wall time, where they advance by another clock.
+    pub wall_offset: i64,
     /// What its headers said, or why they could not be read.
     pub ip: Result<OracleIp, Reject>,
+    /// Offset of the IP header; of no meaning where there is none.
+    pub network: usize,
     /// Whether layer 2 has anything but the basic framings: those that a meter always counts.
     pub other_framing: bool,
+    /// The numbers of the port by which it came, and of the one by which it leaves if it passes, if it leaves by one.
+    pub port: u16,
+    /// See above.
+    pub egress: Option<u16>,
     /// The name of the interface by which it came, if that is known.
     pub interface: Option<Box<str>>,
     /// The name of the interface by which it leaves if it passes, if it does and that is known.
@@ -55,6 +63,8 @@ pub struct OracleIp {
     pub quoted: Option<Box<OracleIp>>,
     /// IP bytes.
     pub bytes: u32,
+    /// Bytes of the IP header and its extensions.
+    pub header: usize,
 }
 
 /// Bytes that are taken from the front.
@@ -79,10 +89,43 @@ impl OraclePacket {
     /// Reads a frame's headers.
     pub fn new(nanos: u64, link: LinkType, frame: &[u8], wire_len: u32) -> Self {
         let mut layer2 = Layer2 { frame, headers: 0, basic: true, guessing: false };
-        let ip = layer2.start(link.0).and_then(|at| layer3(&frame[at..], wire_len as usize, at, true));
+        let network = layer2.start(link.0);
+        let ip = network.and_then(|at| layer3(&frame[at..], wire_len as usize, at, true));
         let other_framing = !layer2.basic && !COUNTED_LINKS.contains(&link.0);
         let frame = frame.into();
-        Self { nanos, ip, other_framing, interface: None, out: None, mark: 0, frame, link, wire_len }
+        let network = network.unwrap_or(0);
+        Self {
+            nanos,
+            wall_offset: 0,
+            ip,
+            network,
+            other_framing,
+            port: 0,
+            egress: None,
+            interface: None,
+            out: None,
+            mark: 0,
+            frame,
+            link,
+            wire_len,
+        }
+    }
+
+    /// The captured bytes that follow the transport header, or the IP header where no header is known or the fragment is not the first;
+    /// `None` where that header was not captured whole.
+    pub fn payload(&self) -> Option<&[u8]> {
+        let ip = self.ip.as_ref().ok()?;
+        let end = self.frame.len().min(self.network + ip.bytes as usize);
+        let upper = self.frame.get(self.network + ip.header..end)?;
+        let header = match ip.protocol {
+            _ if ip.later_fragment => 0,
+            6 => usize::from(upper.get(12)? / 16) * 4,
+            132 => 12,
+            1 | 17 | 58 => 8,
+            _ => 0,
+        };
+        let is_too_short = ip.protocol == 6 && !ip.later_fragment && header < 20;
+        upper.get(header..).filter(|_| !is_too_short)
     }
 
     /// The packet as a log names it.
@@ -722,6 +765,7 @@ fn version4(packet: &[u8], on_wire: usize, quotes: bool) -> Result<OracleIp, Rej
         identifier: None,
         quoted: None,
         bytes: total as u32,
+        header: header_len,
     };
     let inside = total - header_len;
     layer4(&mut ip, if bytes.0.len() > inside { &bytes.0[..inside] } else { bytes.0 }, quotes)?;
@@ -757,6 +801,7 @@ fn version6(packet: &[u8], on_wire: usize, quotes: bool) -> Result<OracleIp, Rej
         identifier: None,
         quoted: None,
         bytes: total as u32,
+        header: 40,
     };
     loop {
         let len = |units: u8| match ip.protocol {
@@ -769,7 +814,9 @@ fn version6(packet: &[u8], on_wire: usize, quotes: bool) -> Result<OracleIp, Rej
             break;
         }
         let start = bytes.0.get(..8).ok_or(Reject::ExtensionChain)?;
-        bytes.take(len(start[1]).unwrap_or(8)).ok_or(Reject::ExtensionChain)?;
+        let extension = len(start[1]).unwrap_or(8);
+        bytes.take(extension).ok_or(Reject::ExtensionChain)?;
+        ip.header += extension;
         let was_fragment = ip.protocol == 44;
         ip.protocol = start[0];
         if was_fragment {

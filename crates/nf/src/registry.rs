@@ -3,8 +3,8 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::{
-    Config, Context, Error, FunctionSpec, acl, balancer, conntrack, counter, filter, limiter, meter, policer,
-    scan, source_counter,
+    Config, Context, Error, FunctionSpec, acl, balancer, conntrack, counter, domains, filter, limiter, meter,
+    policer, sample, scan, source_counter, strings,
 };
 
 /// Every function a chain file can name.
@@ -15,14 +15,19 @@ pub const FUNCTIONS: &[Registration] = &[
         "the state of connections; packets of none are dropped",
     ),
     Registration::of::<counter::Config, counter::Summary>("packets and bytes of each flow"),
-    Registration::of::<filter::Config, filter::Summary>("packets that match an expression of tcpdump's"),
+    Registration::of::<domains::Config, domains::Summary>("names of lists in DNS, TLS, HTTP and QUIC"),
+    Registration::of::<filter::Config, filter::Summary>(
+        "packets that match an expression of tcpdump's, or of a time",
+    ),
     Registration::of::<limiter::Config, limiter::Summary>("a token bucket for each flow"),
     Registration::of::<meter::Config, meter::Summary>("bidirectional flow records"),
     Registration::of::<policer::Config, policer::Summary>("a marker of RFC 2697 or RFC 2698 for each source"),
+    Registration::of::<sample::Config, sample::Summary>("one of so many packets"),
     Registration::of::<scan::Config, scan::Summary>("sources that scan addresses or ports"),
     Registration::of::<source_counter::Config, source_counter::Summary>(
         "packets, bytes and flows of each source",
     ),
+    Registration::of::<strings::Config, strings::Summary>("strings of a list in payloads"),
 ];
 
 /// How a function is made from its part of a chain file.

@@ -103,6 +103,39 @@ impl JsonSchema for Span {
     }
 }
 
+/// Formats of files that have names.
+pub trait Named: FromStr<Err: fmt::Display> {
+    /// What schemas call the kind of format.
+    const KIND: &'static str;
+
+    /// The names of all.
+    fn names() -> Vec<&'static str>;
+}
+
+/// A format of files, by its name in a chain file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByName<F>(pub F);
+
+impl<'de, F: Named> Deserialize<'de> for ByName<F> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl<F: Named> JsonSchema for ByName<F> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        F::KIND.into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": F::names() })
+    }
+}
+
 /// So many in a time: `"100/s"`, `"10/minute"`; `"unlimited"` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
@@ -125,6 +158,9 @@ impl Rate {
         Self { count, nanos: 1_000_000_000 }
     }
 
+    /// No limit.
+    pub const UNLIMITED: Self = Self { count: 1, nanos: 0 };
+
     /// How many, and in how many nanoseconds: 0 where there is no limit.
     pub const fn parts(self) -> (u32, u64) {
         (self.count, self.nanos)
@@ -136,7 +172,7 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "unlimited" {
-            return Ok(Self { count: 1, nanos: 0 });
+            return Ok(Self::UNLIMITED);
         }
         let rate = text.split_once('/').and_then(|(count, period)| {
             let (_, nanos) = PERIODS.iter().find(|(names, _)| names.contains(&period))?;
@@ -409,6 +445,77 @@ where
         }
     }
     deserializer.deserialize_str(Visitor(expected, PhantomData))
+}
+
+/// A point in time: by RFC 3339, or in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant {
+    nanos: u64,
+}
+
+impl Instant {
+    /// So many nanoseconds since 1970.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self { nanos }
+    }
+
+    /// Nanoseconds since 1970.
+    pub const fn as_nanos(self) -> u64 {
+        self.nanos
+    }
+}
+
+impl FromStr for Instant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let beyond = || format!("{text:?}; expected a time from 1970 to 2554");
+        if let Some((whole, billionths, "")) = decimal(text) {
+            let nanos = whole.checked_mul(1_000_000_000).and_then(|nanos| nanos.checked_add(billionths));
+            return nanos.map(Self::from_nanos).ok_or_else(beyond);
+        }
+        let time = chrono::DateTime::parse_from_rfc3339(text).map_err(|_| {
+            format!(
+                "{text:?}; expected a time such as 2026-11-27T15:00:00Z, 2026-11-27T16:00:00.5+01:00 or 1795791600.5, seconds since 1970"
+            )
+        })?;
+        let seconds = u64::try_from(time.timestamp()).map_err(|_| beyond())?;
+        // More than a second within a leap second.
+        let nanos = seconds.checked_mul(1_000_000_000);
+        let nanos = nanos.and_then(|nanos| nanos.checked_add(time.timestamp_subsec_nanos().into()));
+        nanos.map(Self::from_nanos).ok_or_else(beyond)
+    }
+}
+
+impl fmt::Display for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, nanos) = (self.nanos / 1_000_000_000, self.nanos % 1_000_000_000);
+        // They are within the range of dates.
+        match chrono::DateTime::from_timestamp(seconds as i64, nanos as u32) {
+            Some(time) => f.write_str(&time.to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true)),
+            None => write!(f, "{seconds}.{nanos:09}"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Instant {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        quoted(deserializer, "a time in quotes, such as \"2026-11-27T15:00:00Z\"")
+    }
+}
+
+impl JsonSchema for Instant {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Instant".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A time by RFC 3339, such as \"2026-11-27T15:00:00Z\", or in seconds since 1970, such as \"1795791600.5\".",
+            "pattern": r"^([0-9]+(\.[0-9]{1,9})?|[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2}))$"
+        })
+    }
 }
 
 impl<'de> Deserialize<'de> for Rate {

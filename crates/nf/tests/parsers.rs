@@ -59,6 +59,7 @@ fn views(link: u16, frame: &[u8], wire_len: u32) -> Result<OracleIp, Reject> {
         identifier: None,
         quoted: None,
         bytes: ip_bytes,
+        header: 0,
     })
 }
 
@@ -68,8 +69,8 @@ fn oracle(link: u16, frame: &[u8], wire_len: u32) -> Result<OracleIp, Reject> {
     if packet.ip.is_ok() {
         assert_eq!(packet.other_framing, !is_basic(LinkType(link), frame));
     }
-    // What only connections ask about is compared there.
-    packet.ip.map(|ip| OracleIp { identifier: None, quoted: None, ..ip })
+    // What only connections and names ask about is compared there.
+    packet.ip.map(|ip| OracleIp { identifier: None, quoted: None, header: 0, ..ip })
 }
 
 /// What stands between the link header and IP.
@@ -204,6 +205,14 @@ impl OnLink {
             0x0800, 0x86dd, 0x8847, 0x8848, 0x8864, 0x8100, 0x88a8, 0x9100, 0x9200, 0x9300, 0x8870, 0x8926,
             0x893f, 0x88e7, 0xdada, 0x8909, 0x6558, 0x892f, 0x22f3, 0x8903, 0x894f, 0x88e5, 0x8906, 0x809b,
         ];
+        // LLC behind a pseudowire without a control word: with the first bytes of IP it may look like the length and the LLC of an Ethernet
+        // header behind a control word.
+        if let Middle::Framings(("LLC", _), around) = &self.middle
+            && around.first().is_some_and(|(name, _)| *name == "no control word")
+            && self.packet.bytes().get(1).is_some_and(|byte| [0xaa, 0xab, 0x06, 0x07].contains(byte))
+        {
+            return true;
+        }
         let Middle::Framings(("channel", _), _) = self.middle else { return false };
         let IpAddr::V6(source) = self.packet.source else { return false };
         let first = source.segments()[0];
@@ -239,6 +248,7 @@ fn intended(packet: &Packet) -> OracleIp {
         identifier: None,
         quoted: None,
         bytes: packet.bytes().len() as u32,
+        header: 0,
     }
 }
 

@@ -6,12 +6,13 @@ use std::sync::{Arc, OnceLock};
 use packetloom_classify::formats::{self, Format, Options, Reading};
 use packetloom_classify::{Action, Kind};
 use packetloom_io::input;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Acl, Admits, List, LogSettings, Settings};
+use super::{Acl, Admits, List, Settings};
 use crate::connections::TimeoutsConfig;
-use crate::units::{Bounded, Rate};
+use crate::log_rate::{self, LogBurst, LogSettings};
+use crate::units::{ByName, Named, Rate};
 use crate::{Context, Error, FunctionSpec};
 
 /// Ordered rules, the first that matches decides.
@@ -22,7 +23,7 @@ pub struct Config {
     /// The rule file, in any format there is; may be in gzip, xz or zstd.
     pub rules: PathBuf,
     /// The rule file's format; recognised by content unless given.
-    pub format: Option<FormatName>,
+    pub format: Option<ByName<Format>>,
     /// The list to take from a rule file that holds several.
     pub list: Option<String>,
     /// Leave out what the rule file says and no rule here can, with a warning each.
@@ -47,7 +48,7 @@ pub struct Config {
     #[serde(default = "Config::default_log_rate")]
     pub log_rate: Rate,
     /// Lines of the log that may come at once before the rate holds.
-    #[serde(default = "Config::default_log_burst")]
+    #[serde(default = "log_rate::default_burst")]
     pub log_burst: LogBurst,
     /// The flow definition of the connections that rules with reflect admit or rules with state ask for, by connection; "connection" unless given.
     pub flows: Option<String>,
@@ -59,33 +60,11 @@ pub struct Config {
     pub timeouts: TimeoutsConfig,
 }
 
-/// A number of lines of a log.
-pub type LogBurst = Bounded<1, 1_000_000>;
+impl Named for Format {
+    const KIND: &'static str = "format";
 
-/// A format of rule files in a chain file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct FormatName(pub Format);
-
-impl TryFrom<String> for FormatName {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        name.parse().map(Self)
-    }
-}
-
-impl JsonSchema for FormatName {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "format".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "enum": Format::all().map(Format::name).collect::<Vec<_>>() })
+    fn names() -> Vec<&'static str> {
+        Self::all().map(Self::name).collect()
     }
 }
 
@@ -172,11 +151,6 @@ impl Config {
         Rate::per_second(100)
     }
 
-    /// 100.
-    pub fn default_log_burst() -> LogBurst {
-        LogBurst::clamped(100)
-    }
-
     /// Takes rules that were read already; `name` is their file's name in messages.
     ///
     /// # Errors
@@ -203,11 +177,7 @@ impl Config {
             )));
         }
         let default = self.default.map(Action::from).or(default).unwrap_or(Action::Deny);
-        let log = self.log.map(|path| LogSettings {
-            path,
-            rate: self.log_rate,
-            burst: self.log_burst.get() as u32,
-        });
+        let log = self.log.map(|path| LogSettings { path, rate: self.log_rate, burst: self.log_burst });
         let admits = Admits { flows: self.flows, loose: self.loose, timeouts: self.timeouts };
         let settings = Settings { unstated, default, counters: self.counters, log, watch: None, admits };
         let list = Arc::new(List::new(rules, settings));

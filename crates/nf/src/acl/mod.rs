@@ -44,10 +44,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use classes::Classes;
-pub use config::{Config, DefaultAction, FormatName, LogBurst};
-use log::{LogCounts, LogSettings};
+pub use config::{Config, DefaultAction};
 
 use crate::connections::{Connection, TimeoutsConfig};
+use crate::log_rate::{LogCounts, LogSettings};
 use crate::{Error, Form, Function, FunctionSpec, Log, Offload, Oracle, Report, Standalone, Watch, summary};
 
 /// Rules that were read and indexed.
@@ -334,8 +334,8 @@ impl FunctionSpec for Acl {
         self.list.settings.log.as_ref().map(|log| &*log.path)
     }
 
-    fn input_path(&self) -> Option<&Path> {
-        self.path.as_deref()
+    fn input_paths(&self) -> Vec<&Path> {
+        self.path.as_deref().into_iter().collect()
     }
 
     fn has_rules(&self) -> bool {
@@ -646,8 +646,7 @@ impl Report for AclReport {
         for (mine, theirs) in self.counters.iter_mut().zip(&other.counters) {
             mine.merge(*theirs);
         }
-        self.log.lines += other.log.lines;
-        self.log.suppressed += other.log.suppressed;
+        self.log.add(other.log);
         self.admitted.connections += other.admitted.connections;
         self.admitted.packets += other.admitted.packets;
         self.admitted.bytes += other.admitted.bytes;

@@ -237,8 +237,8 @@ impl Oracle for AclOracle {
         self.decide(packet, None).1
     }
 
-    fn logged(&self) -> Option<u32> {
-        self.logged
+    fn logged(&self) -> &[u32] {
+        self.logged.as_slice()
     }
 
     fn report(&self) -> Box<dyn Report> {
@@ -297,8 +297,8 @@ impl FlowOracle for AclOracle {
         self.decide_tracked(packet, state)
     }
 
-    fn logged(&self) -> Option<u32> {
-        self.logged
+    fn logged(&self) -> &[u32] {
+        self.logged.as_slice()
     }
 
     fn report(&self, _flows: &OracleFlows) -> Box<dyn Report> {

@@ -95,7 +95,7 @@ fn one_by_one(
             return (verdict, 0);
         }
         let verdict = oracle.step(&mut packet);
-        if let Some(rule) = oracle.logged() {
+        for &rule in oracle.logged() {
             to_log.push((number as u64, rule, packet.record().expect("packets with headers are logged")));
         }
         (verdict, packet.mark)

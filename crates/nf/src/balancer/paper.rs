@@ -208,6 +208,7 @@ mod tests {
                     identifier: None,
                     quoted: None,
                     bytes: 40,
+                    header: 20,
                 };
                 let (source_port, destination_port) = ports.unwrap_or_default();
                 let bits = if ports.is_some() { KeyBits::PORTS } else { KeyBits::default() };

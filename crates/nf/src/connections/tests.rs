@@ -56,6 +56,7 @@ impl Sent {
             identifier: None,
             quoted: None,
             bytes: 40,
+            header: 20,
         }
     }
 }

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Definition;
+use crate::Error;
 use crate::connections::TimeoutsConfig;
 use crate::units::{MaxFlows, Span};
 
@@ -239,4 +240,42 @@ impl From<By> for Definition {
         Config { by, timeout: None, max_flows: Config::default_max_flows(), when_full: WhenFull::default() }
             .into()
     }
+}
+
+/// What a function says of the flows that it may have to itself.
+pub(crate) struct Remembered {
+    pub(crate) timeout: Option<Span>,
+    pub(crate) max_flows: Option<MaxFlows>,
+}
+
+impl Remembered {
+    /// How long flows are remembered that are silent, and how many of each IP version, if they are.
+    ///
+    /// # Errors
+    ///
+    /// They are not, but something is said of it; what was `expected` then.
+    pub(crate) fn flows(self, are_remembered: bool, expected: &str) -> Result<Option<(Span, usize)>, Error> {
+        let Self { timeout, max_flows } = self;
+        if are_remembered {
+            let timeout = timeout.unwrap_or(Span::from_secs(300));
+            let max_flows = max_flows.unwrap_or(Config::default_max_flows());
+            return Ok(Some((timeout, max_flows.get())));
+        }
+        let given = [("timeout", timeout.is_some()), ("max_flows", max_flows.is_some())];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            None => Ok(None),
+            Some((key, _)) => {
+                Err(Error::Invalid(format!("{key}, but no flows are remembered; expected {expected}")))
+            }
+        }
+    }
+}
+
+/// What a plan says of them.
+pub(crate) fn describe_remembered(timeout: Span, max_flows: usize) -> String {
+    let timeout = match timeout.limit() {
+        Some(_) => format!("forgotten after {timeout}"),
+        None => "never forgotten".into(),
+    };
+    format!("flows {timeout}, at most {max_flows} of each IP version")
 }

@@ -20,15 +20,17 @@ mod tables;
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use packetloom_packet::Role;
 use packetloom_packet::batch::{Columns, Parsed, Rewritable};
-use packetloom_packet::{Batch, Dscp, FlowKey, Key, KeyBits, Timestamp, Verdict};
+use packetloom_packet::{Batch, Dscp, FlowKey, Key, KeyBits, Layers, LinkType, Timestamp, Verdict};
 pub use packetloom_table::states::{
     Counts, Entry, FUNCTIONS, MAX_FUNCTIONS, StateAt, entry_bytes, header_words, state_words,
 };
 
 pub use self::config::{By, Config, WhenFull, connection_of};
+pub(crate) use self::config::{Remembered, describe_remembered};
 pub use self::cursor::{Cursor, Visit};
 pub use self::ends::{End, Ending};
 pub use self::flow_keys::{V4, V6, key_words};
@@ -212,6 +214,13 @@ impl DeviceKernel {
     }
 }
 
+/// A number for a new flow, from 1, that no other one has: of all workers and runs of this process, since a function may come upon entries that
+/// another one began.
+pub(crate) fn number_of_new() -> u64 {
+    static FLOWS: AtomicU64 = AtomicU64::new(1);
+    FLOWS.fetch_add(1, Ordering::Relaxed)
+}
+
 /// Takes over words that are counts, whatever they are: counting on never overflows.
 pub(crate) fn adopt_counts(words: &mut [u64]) -> bool {
     words.iter_mut().for_each(|count| *count = (*count).min(u64::MAX / 2));
@@ -349,8 +358,8 @@ pub trait FlowOracle {
     }
 
     /// As [`Oracle::logged`](crate::Oracle::logged).
-    fn logged(&self) -> Option<u32> {
-        None
+    fn logged(&self) -> &[u32] {
+        &[]
     }
 
     /// What it counted, in the same form as the function's; of the flows that `flows` says are held.
@@ -437,6 +446,42 @@ impl Seen<'_, '_> {
         }
     }
 
+    /// What its key has for ports: those of source and destination, or ICMP type and code.
+    pub fn numbers(&self) -> (u16, u16) {
+        match self.key() {
+            Key::V4(key) => (key.source_port, key.destination_port),
+            Key::V6(key) => (key.source_port, key.destination_port),
+        }
+    }
+
+    /// The port that it came in by, and the one that it leaves by if it passes, if it leaves by one.
+    pub fn ports(&self) -> (u16, Option<u16>) {
+        let frame = self.frame as usize;
+        (self.columns.frames[frame].port, self.columns.egress.get(frame).copied())
+    }
+
+    /// What its frame begins with, its captured bytes as they came, and where its headers are.
+    #[inline]
+    pub fn frame(&self) -> (LinkType, &[u8], Layers) {
+        let link = self.columns.frames[self.frame as usize].link;
+        (link, self.columns.bytes(self.frame), self.columns.layers(self.frame))
+    }
+
+    /// Whether less of its frame was captured than there was.
+    pub fn is_cut_off(&self) -> bool {
+        let frame = &self.columns.frames[self.frame as usize];
+        frame.len < frame.wire_len
+    }
+
+    /// As [`Batch::payload`].
+    pub fn payload(&self) -> Option<&[u8]> {
+        self.columns.payload(self.frame, self.parsed())
+    }
+
+    fn parsed(&self) -> Parsed {
+        if self.is_v4 { Parsed::V4(self.at) } else { Parsed::V6(self.at) }
+    }
+
     /// Its DSCP, as functions before have rewritten it.
     #[inline]
     pub fn dscp(&self) -> Dscp {
@@ -446,8 +491,7 @@ impl Seen<'_, '_> {
     /// Its headers, to be read, as functions before have rewritten them, and to be rewritten.
     #[inline]
     pub fn headers(&mut self) -> Rewritable<'_> {
-        let parsed = if self.is_v4 { Parsed::V4(self.at) } else { Parsed::V6(self.at) };
-        match self.columns.packet(self.frame, parsed) {
+        match self.columns.packet(self.frame, self.parsed()) {
             Some(packet) => packet,
             None => unreachable!("what has a flow has a key"),
         }

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use packetloom_export::{Fields, LineFormat};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::export::ExportConfig;
 use super::{Meter, Settings};
-use crate::units::{MaxFlows, Span};
+use crate::units::{MaxFlows, Span, quoted};
 use crate::{Context, Error, FunctionSpec};
 
 /// Bidirectional flow records.
@@ -21,6 +22,10 @@ pub struct Config {
     /// A record ends when its flow has lasted so long; "0" is never.
     #[serde(default = "Config::default_active_timeout")]
     pub active_timeout: Span,
+    /// End records of TCP with their connections: with a RST, or with the first ACK without FIN after both sides have sent FIN. What comes behind
+    /// it begins another record.
+    #[serde(default)]
+    pub end_of_flow: bool,
     /// Flows of each IP version held at a time, over all workers; when there are more, one that was not used for long is exported.
     /// Memory grows with the flows, 128 bytes each in a table that is a third to four fifths full.
     #[serde(default = "Config::default_max_flows")]
@@ -28,11 +33,23 @@ pub struct Config {
     /// The framings whose packets are counted: "basic" or "all".
     #[serde(default)]
     pub framings: Framings,
-    /// The file for the records, as JSON lines; "-" is standard output. Without it they are only counted, or exported.
+    /// The fields of records: "basic", "standard", "full", or names of IPFIX elements with commas between them. Beyond the basic ones a flow
+    /// takes 208 bytes.
+    #[serde(default = "Config::default_fields", deserialize_with = "fields")]
+    #[schemars(with = "String")]
+    pub fields: Fields,
+    /// What the lines of `output` are: "json" or "csv".
+    #[serde(default, deserialize_with = "format")]
+    #[schemars(with = "String")]
+    pub format: LineFormat,
+    /// The file for the records, as lines; "-" is standard output. Without it they are only counted, or exported.
     pub output: Option<PathBuf>,
     /// Where else they are sent, as IPFIX or NetFlow v9.
     #[serde(default)]
     pub export: Vec<ExportConfig>,
+    /// Whether records are handed over in any case, for reports; and with which fields beside those that are written.
+    #[serde(skip)]
+    pub reports: Option<Fields>,
 }
 
 /// Framings whose packets a meter counts.
@@ -46,7 +63,20 @@ pub enum Framings {
     All,
 }
 
+fn fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Fields, D::Error> {
+    quoted(deserializer, "fields in quotes, such as \"standard\"")
+}
+
+fn format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LineFormat, D::Error> {
+    quoted(deserializer, "\"json\" or \"csv\"")
+}
+
 impl Config {
+    /// The basic ones.
+    pub fn default_fields() -> Fields {
+        Fields::BASIC
+    }
+
     /// 30 s.
     pub fn default_idle_timeout() -> Span {
         Span::from_secs(30)
@@ -67,16 +97,29 @@ impl crate::Config for Config {
     const NAME: &'static str = "meter";
 
     fn prepare(self, context: &Context<'_>) -> Result<Box<dyn FunctionSpec>, Error> {
+        if self.output.is_none() && self.format != LineFormat::default() {
+            let format = self.format;
+            return Err(Error::Invalid(format!(
+                "format is {format}, but there is no output; expected a file for the lines"
+            )));
+        }
         let output = self.output.map(|path| context.resolve(&path));
-        let exports =
-            self.export.into_iter().map(|export| export.prepare(context)).collect::<Result<Vec<_>, _>>()?;
+        let exports = self
+            .export
+            .into_iter()
+            .map(|export| export.prepare(self.fields, context))
+            .collect::<Result<Vec<_>, _>>()?;
         Ok(Box::new(Meter::new(Settings {
             idle: self.idle_timeout,
             active: self.active_timeout,
+            end_of_flow: self.end_of_flow,
             max_flows: self.max_flows.get(),
             framings: self.framings,
+            fields: self.fields,
+            format: self.format,
             output,
             exports,
+            reports: self.reports,
         })))
     }
 }

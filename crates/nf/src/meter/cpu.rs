@@ -1,17 +1,21 @@
-//! The batch form: the record of a flow is its state.
+//! The batch form: the record of a flow is its state, with details behind it where they are asked for.
 //!
 //! A packet whose flow's record has reached a timeout cuts it there and then, and begins the next one in the same entry.
 
+use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 use packetloom_packet::batch::Parsed;
 use packetloom_packet::key::join;
 use packetloom_packet::{
-    Batch, EndReason, FlowKey, FlowRecord, HalfFlow, Reject, Timestamp, Verdict, protocol,
+    Batch, EndReason, FlowKey, FlowRecord, HalfFlow, More, Reject, Timestamp, Verdict, protocol,
 };
 
-use super::{Framings, MeterReport, end_reason};
+use super::details::{self, Kept};
+use super::names::Names;
+use super::{Framings, MeterReport, Settings, end_reason, is_last};
 use crate::flows::{Cursor, End, FlowFunction, Flows, Seen, StateAt, Visit, state_words};
 use crate::units::Span;
 use crate::{Records, Report};
@@ -19,13 +23,35 @@ use crate::{Records, Report};
 /// Where the meter has its state: no other function is in its entries.
 const AT: StateAt = StateAt { function: 0, word: 0 };
 
-pub(super) struct MeterCpu {
+/// A meter that keeps for each flow what `S` says.
+pub(super) struct MeterCpu<S> {
     limits: Limits,
+    end_of_flow: bool,
     framings: Framings,
     report: MeterReport,
     /// The number of the batch's first frame, and of the next batch's.
     before: u64,
     frames: u64,
+    /// Where names are looked for.
+    names: Option<Names>,
+    keeps: PhantomData<fn() -> S>,
+}
+
+/// What is kept of a flow.
+pub(super) trait FlowState: Pod {
+    /// Of one that begins with a packet, which is to be added.
+    fn new(packet: &Seen<'_, '_>, number: u64) -> Self;
+
+    fn add(&mut self, packet: &Seen<'_, '_>);
+
+    /// Its counters.
+    fn flow(&self) -> &Flow;
+
+    /// Looks for a name in a packet that was added.
+    fn look(&mut self, packet: &Seen<'_, '_>, names: &mut Names);
+
+    /// What is known beside them, at its end.
+    fn more(&self, names: Option<&mut Names>) -> Option<Arc<More>>;
 }
 
 /// The longest times since its latest and its first packet that a record survives, in nanoseconds.
@@ -58,7 +84,7 @@ impl Limits {
 /// A record on its way, [forward, reverse]: 72 bytes, so that an entry takes two cache lines.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct Flow {
+pub(super) struct Flow {
     first: [u64; 2],
     last: [u64; 2],
     packets: [u64; 2],
@@ -77,8 +103,54 @@ const NUMBER: u32 = 17;
 /// Numbers are those of a worker in a run.
 pub(super) const PASSING: &[(usize, u64)] = &[(WORDS - 1, !0 << NUMBER)];
 
-impl Flow {
-    /// One that begins with a packet, which is to be added.
+/// The same with details, of each direction: an entry takes four cache lines.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Detailed {
+    flow: Flow,
+    kept: [Kept; 2],
+}
+
+pub(super) const DETAILED_WORDS: usize = state_words::<Detailed>();
+const _: () = assert!(DETAILED_WORDS == 19);
+
+/// What is on its way of a name stands behind the rest of each direction's words.
+pub(super) const DETAILED_PASSING: &[(usize, u64)] =
+    &[PASSING[0], (WORDS + 4, details::PASSING), (WORDS + 9, details::PASSING)];
+
+impl FlowState for Detailed {
+    #[inline]
+    fn new(packet: &Seen<'_, '_>, number: u64) -> Self {
+        Self { flow: Flow::new(packet, number), kept: [Kept::zeroed(); 2] }
+    }
+
+    #[inline]
+    fn add(&mut self, packet: &Seen<'_, '_>) {
+        let way = self.flow.way(packet);
+        self.kept[way].add(packet, self.flow.packets[way] == 0);
+        self.flow.add(packet);
+    }
+
+    fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    #[inline]
+    fn look(&mut self, packet: &Seen<'_, '_>, names: &mut Names) {
+        let (way, flow) = (self.flow.way(packet), self.flow.number());
+        if self.kept[way].look(flow, way, packet, names) && names.has(flow) {
+            self.kept.iter_mut().for_each(Kept::stop_looking);
+        }
+    }
+
+    fn more(&self, names: Option<&mut Names>) -> Option<Arc<More>> {
+        let may_have = self.kept.iter().any(Kept::has_looked);
+        let name = names.filter(|_| may_have).and_then(|names| names.end(self.flow.number()));
+        Some(Arc::new(More { details: self.kept.map(|kept| kept.details()), name }))
+    }
+}
+
+impl FlowState for Flow {
     #[inline]
     fn new(packet: &Seen<'_, '_>, number: u64) -> Self {
         let now = packet.now.as_nanos();
@@ -89,7 +161,7 @@ impl Flow {
     #[inline]
     fn add(&mut self, packet: &Seen<'_, '_>) {
         let now = packet.now.as_nanos();
-        let way = usize::from(packet.from_a != self.is_from_a());
+        let way = self.way(packet);
         if self.packets[way] == 0 {
             self.first[way] = now;
         }
@@ -97,6 +169,26 @@ impl Flow {
         self.packets[way] += 1;
         self.bytes[way] += u64::from(packet.bytes);
         self.rest |= u64::from(packet.transport().tcp_flags) << (8 * way);
+    }
+
+    #[inline]
+    fn flow(&self) -> &Flow {
+        self
+    }
+
+    #[inline]
+    fn look(&mut self, _packet: &Seen<'_, '_>, _names: &mut Names) {}
+
+    fn more(&self, _names: Option<&mut Names>) -> Option<Arc<More>> {
+        None
+    }
+}
+
+impl Flow {
+    /// The direction of a packet: 0 is forward.
+    #[inline]
+    fn way(&self, packet: &Seen<'_, '_>) -> usize {
+        usize::from(packet.from_a != self.is_from_a())
     }
 
     #[inline]
@@ -108,7 +200,19 @@ impl Flow {
         self.rest >> NUMBER
     }
 
-    fn record(&self, key: &FlowKey, end_reason: EndReason) -> FlowRecord {
+    /// Whether its connection has ended, and with it its record.
+    fn is_over(&self) -> bool {
+        self.packets[0] == 0
+    }
+
+    /// Whether its connection ends with a packet that was added.
+    fn ends_with(&self, packet: &Seen<'_, '_>) -> bool {
+        let transport = packet.transport();
+        let of_both = [self.rest as u8, (self.rest >> 8) as u8];
+        transport.protocol == protocol::TCP && is_last(transport.tcp_flags, of_both)
+    }
+
+    fn record(&self, key: &FlowKey, end_reason: EndReason, more: Option<Arc<More>>) -> FlowRecord {
         let address = |halves: [u64; 2]| match key.version {
             4 => IpAddr::V4(Ipv4Addr::from(halves[1] as u32)),
             _ => IpAddr::V6(Ipv6Addr::from(join(halves))),
@@ -131,13 +235,25 @@ impl Flow {
             forward: half(0),
             reverse: half(1),
             end_reason,
+            more,
         }
     }
 }
 
 /// Makes the words of a record its own that another meter kept, whatever they are; the number of its first packet. None where they are none.
 pub(super) fn adopt(words: &mut [u64]) -> Option<u64> {
-    let [flow] = bytemuck::try_cast_slice_mut::<_, Flow>(words).ok()? else { return None };
+    if words.len() == DETAILED_WORDS {
+        let [Detailed { flow, kept }] = bytemuck::try_cast_slice_mut(words).ok()? else { return None };
+        if flow.packets[1] == 0 {
+            kept[1] = Kept::zeroed();
+        }
+        return adopt_flow(flow);
+    }
+    let [flow] = bytemuck::try_cast_slice_mut(words).ok()? else { return None };
+    adopt_flow(flow)
+}
+
+fn adopt_flow(flow: &mut Flow) -> Option<u64> {
     // So that counting on never overflows, nor the sum of both.
     let most = u64::MAX / 4;
     let Flow { first, last, packets, bytes, .. } = flow;
@@ -149,27 +265,38 @@ pub(super) fn adopt(words: &mut [u64]) -> Option<u64> {
     (packets[0] > 0).then(|| flow.number())
 }
 
-impl MeterCpu {
-    pub(super) fn new(idle: Span, active: Span, framings: Framings, first: u64, at: StateAt) -> Self {
+impl<S: FlowState> MeterCpu<S> {
+    pub(super) fn new(settings: &Settings, has_names: bool, first: u64, at: StateAt) -> Self {
         debug_assert_eq!(at, AT);
         Self {
-            limits: Limits::new(idle, active),
-            framings,
+            limits: Limits::new(settings.idle, settings.active),
+            end_of_flow: settings.end_of_flow,
+            framings: settings.framings,
             report: MeterReport::default(),
             before: first,
             frames: first,
+            names: has_names.then(Names::default),
+            keeps: PhantomData,
         }
     }
 }
 
 impl MeterReport {
-    fn export(&mut self, record: &FlowRecord, records: &mut Records<'_>) {
+    fn export<S: FlowState>(
+        &mut self,
+        state: &S,
+        key: &FlowKey,
+        end_reason: EndReason,
+        names: Option<&mut Names>,
+        records: &mut Records<'_>,
+    ) {
+        let record = &state.flow().record(key, end_reason, state.more(names));
         self.count_record(record);
         records(record);
     }
 }
 
-impl FlowFunction for MeterCpu {
+impl<S: FlowState> FlowFunction for MeterCpu<S> {
     fn move_to(&mut self, at: StateAt) {
         debug_assert_eq!(at, AT);
     }
@@ -210,26 +337,38 @@ impl FlowFunction for MeterCpu {
     }
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, records: &mut Records<'_>) {
-        let Self { limits, report, before, .. } = self;
-        let (limits, before) = (*limits, *before);
+        let Self { limits, end_of_flow, report, before, names, .. } = self;
+        let (limits, end_of_flow, before) = (*limits, *end_of_flow, *before);
         let (mut packets, mut bytes) = (0, 0);
         let number = |packet: &Seen<'_, '_>| before + u64::from(packet.frame);
-        let begin = |packet: Seen<'_, '_>, flow: &mut Flow| *flow = Flow::new(&packet, number(&packet));
-        flows.for_each_initialized(AT, batch, begin, |packet, flow| {
-            if let Some(end_reason) = limits.end(flow, packet.now.as_nanos()) {
-                report.export(&flow.record(&packet.flow(), end_reason), records);
-                *flow = Flow::new(&packet, number(&packet));
+        let begin = |packet: Seen<'_, '_>, state: &mut S| *state = S::new(&packet, number(&packet));
+        flows.for_each_initialized(AT, batch, begin, |packet, state| {
+            if end_of_flow && state.flow().is_over() {
+                *state = S::new(&packet, number(&packet));
+            } else if let Some(end_reason) = limits.end(state.flow(), packet.now.as_nanos()) {
+                report.export(state, &packet.flow(), end_reason, names.as_mut(), records);
+                *state = S::new(&packet, number(&packet));
             }
-            flow.add(&packet);
+            state.add(&packet);
+            if let Some(names) = names {
+                state.look(&packet, names);
+            }
+            if end_of_flow && state.flow().ends_with(&packet) {
+                report.export(state, &packet.flow(), EndReason::EndOfFlow, names.as_mut(), records);
+                *state = S::zeroed();
+            }
             packets += 1;
             bytes += u64::from(packet.bytes);
             Verdict::Pass
         });
         // A table that evicts has room for each: were there none, the packet would be a record by itself.
         flows.each_without(batch, |packet| {
-            let mut flow = Flow::new(&packet, number(&packet));
-            flow.add(&packet);
-            report.export(&flow.record(&packet.flow(), EndReason::LackOfResources), records);
+            let mut state = S::new(&packet, number(&packet));
+            state.add(&packet);
+            if let Some(names) = names {
+                state.look(&packet, names);
+            }
+            report.export(&state, &packet.flow(), EndReason::LackOfResources, names.as_mut(), records);
             packets += 1;
             bytes += u64::from(packet.bytes);
             Verdict::Pass
@@ -240,16 +379,20 @@ impl FlowFunction for MeterCpu {
     }
 
     fn on_end(&mut self, key: &FlowKey, state: &[u64], end: End, records: &mut Records<'_>) {
-        let flow: &Flow = &bytemuck::cast_slice(state)[0];
-        self.report.export(&flow.record(key, end_reason(end)), records);
+        let state: &S = &bytemuck::cast_slice(state)[0];
+        if state.flow().is_over() {
+            return;
+        }
+        self.report.export(state, key, end_reason(end), self.names.as_mut(), records);
     }
 
     fn rank(&self, state: &[u64]) -> u128 {
-        let flow: &Flow = &bytemuck::cast_slice(state)[0];
+        let flow = bytemuck::cast_slice::<_, S>(state)[0].flow();
         u128::from(flow.number()) << 64 | u128::from(flow.first[0])
     }
 
     fn report(&self, _flows: &Flows) -> Box<dyn Report> {
-        Box::new(self.report.clone())
+        let names = self.names.as_ref().map(Names::counts);
+        Box::new(MeterReport { names, ..self.report.clone() })
     }
 }

@@ -1,10 +1,11 @@
 //! Where a meter's records are sent, in a chain file.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use packetloom_export::{Destination, Options, Protocol, Settings, TlsSettings};
+use packetloom_export::parquet::{self, Partition};
+use packetloom_export::{Destination, Fields, Format, Options, Protocol, Settings, TlsSettings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
@@ -25,12 +26,12 @@ const FIRST_TEMPLATES: u32 = 3;
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "export")]
 pub struct ExportConfig {
-    /// Where: "udp://HOST:PORT", "tcp://HOST:PORT", "tls://HOST:PORT", or the name of a file. Without a port it is 4739 for IPFIX, 4740 for
-    /// IPFIX over TLS, and 2055 for NetFlow v9.
+    /// Where: "udp://HOST:PORT", "tcp://HOST:PORT", "tls://HOST:PORT", or the name of a file, or of a folder for Parquet. Without a port it is
+    /// 4739 for IPFIX, 4740 for IPFIX over TLS, and 2055 for NetFlow v9.
     #[serde(deserialize_with = "destination")]
     #[schemars(with = "String")]
     pub to: Destination,
-    /// "ipfix" or "netflow9".
+    /// "ipfix", "netflow9" or "parquet".
     #[serde(default)]
     pub protocol: ExportProtocol,
     /// One record for both directions of a flow (RFC 5103) instead of one for each. IPFIX only.
@@ -59,6 +60,14 @@ pub struct ExportConfig {
     pub key: Option<PathBuf>,
     /// With "tls://", the name that the collector's certificate has, if it is not that of its host.
     pub server_name: Option<String>,
+    /// Of Parquet, the folders that files are in by the time of a record's first packet: "none", "day" or "hour".
+    #[serde(default, deserialize_with = "partition")]
+    #[schemars(with = "String")]
+    pub partition: Partition,
+    /// Of Parquet, rows of a file at most; another one begins before, too, at about 256 MiB.
+    pub file_rows: Option<NonZeroU64>,
+    /// Of Parquet, how often another file begins.
+    pub file_time: Option<Span>,
 }
 
 /// What messages look like.
@@ -70,10 +79,16 @@ pub enum ExportProtocol {
     Ipfix,
     /// RFC 3954.
     Netflow9,
+    /// Parquet files in a folder.
+    Parquet,
 }
 
 fn destination<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Destination, D::Error> {
     quoted(deserializer, "a place in quotes, such as \"udp://192.0.2.1:4739\"")
+}
+
+fn partition<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Partition, D::Error> {
+    quoted(deserializer, "\"none\", \"day\" or \"hour\"")
 }
 
 impl ExportConfig {
@@ -102,11 +117,14 @@ impl ExportConfig {
             certificate: None,
             key: None,
             server_name: None,
+            partition: Partition::default(),
+            file_rows: None,
+            file_time: None,
         }
     }
 
     /// Checks what goes together, and finds files.
-    pub(super) fn prepare(self, context: &Context<'_>) -> Result<Settings, Error> {
+    pub(super) fn prepare(self, fields: Fields, context: &Context<'_>) -> Result<Settings, Error> {
         let wrong = |why: String| Error::Invalid(format!("export to {}: {why}", self.to));
         let interval = |span: Span| span.limit().map(Duration::from_nanos);
         let is_udp = matches!(self.to, Destination::Udp(_));
@@ -124,26 +142,58 @@ impl ExportConfig {
             (None, None) => None,
             _ => return Err(wrong("certificate and key; expected both or none".into())),
         };
+        let is_parquet = self.protocol == ExportProtocol::Parquet;
         let to = match self.to.clone() {
+            Destination::File(path) if is_parquet => Destination::Folder(context.resolve(&path)),
             Destination::File(path) => Destination::File(context.resolve(&path)),
             other => other,
         };
-        let settings = Settings {
-            to,
-            messages: Options {
-                protocol: match self.protocol {
-                    ExportProtocol::Ipfix => Protocol::Ipfix,
-                    ExportProtocol::Netflow9 => Protocol::NetflowV9,
-                },
+        let is_for_files =
+            self.partition != Partition::None || self.file_rows.is_some() || self.file_time.is_some();
+        if is_for_files && !is_parquet {
+            return Err(wrong("partition, file_rows or file_time; expected them with Parquet only".into()));
+        }
+        let of_messages = |config: &Self| {
+            let Self { biflows, domain, message_size, template_interval, statistics_interval, .. } = config;
+            (*biflows, *domain, *message_size, *template_interval, *statistics_interval)
+        };
+        let usual = Self::to(self.to.clone(), self.protocol);
+        if is_parquet && of_messages(&self) != of_messages(&usual) {
+            return Err(wrong(
+                "biflows, domain, message_size, template_interval or statistics_interval; expected none with Parquet"
+                    .into(),
+            ));
+        }
+        let messages = |protocol| {
+            Format::Messages(Options {
+                protocol,
+                fields,
                 biflows: self.biflows,
                 domain: self.domain,
                 message_len: self.message_size as usize,
                 first_templates: if is_udp { FIRST_TEMPLATES } else { 1 },
                 template_packets: is_udp.then_some(TEMPLATE_MESSAGES),
                 template_interval: interval(self.template_interval).filter(|_| is_udp),
-            },
+                // Known where the chain is.
+                sampling: None,
+            })
+        };
+        let defaults = parquet::Options::new(fields);
+        let format = match self.protocol {
+            ExportProtocol::Ipfix => messages(Protocol::Ipfix),
+            ExportProtocol::Netflow9 => messages(Protocol::NetflowV9),
+            ExportProtocol::Parquet => Format::Parquet(parquet::Options {
+                rows: self.file_rows.unwrap_or(defaults.rows),
+                every: self.file_time.and_then(interval),
+                partition: self.partition,
+                ..defaults
+            }),
+        };
+        let settings = Settings {
+            to,
+            format,
             rate,
-            statistics_interval: interval(self.statistics_interval),
+            statistics_interval: interval(self.statistics_interval).filter(|_| !is_parquet),
             tls: TlsSettings {
                 ca: self.ca.as_deref().map(|path| context.resolve(path)),
                 identity,

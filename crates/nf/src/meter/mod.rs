@@ -8,15 +8,21 @@
 //! A record ends, judged when the flow's next packet comes, when the time since its latest packet has reached the idle
 //! timeout or the time since its first packet the active timeout. Time comes from the packets; time that runs backwards
 //! counts as 0. At capacity, of each IP version, the record of a flow ends to make room: of one that is idle, or else one that had no packet for
-//! long ([`flows`](crate::flows)). All other records end with the input.
+//! long ([`flows`](crate::flows)). Where it is asked for, a record of TCP ends with its connection: with a RST, or with the first ACK without
+//! FIN after both sides have sent FIN. All other records end with the input.
 //!
-//! - Shape: one entry of 128 bytes a flow, in a table of places for seven entries for each four that it has room for, which doubles as
+//! Which [fields](Fields) a record has is up to the configuration: beyond the basic ones it keeps details of each direction, in entries of 208
+//! bytes.
+//!
+//! - Shape: one entry of 128 bytes a flow, or of 208, in a table of places for seven entries for each four that it has room for, which doubles as
 //!   flows come.
 //! - Verdict: always pass.
 
 mod config;
 mod cpu;
+mod details;
 mod export;
+mod names;
 mod oracle;
 #[cfg(test)]
 mod tests;
@@ -24,13 +30,16 @@ mod tests;
 use std::any::Any;
 use std::path::{Path, PathBuf};
 
+use packetloom_export::{Fields, Format, LineFormat, Lines, Sampling};
 use packetloom_packet::reject::RejectCounts;
 use packetloom_packet::{EndReason, FlowRecord};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use config::{Config, Framings};
+use cpu::{Detailed, Flow, MeterCpu};
 pub use export::{ExportConfig, ExportProtocol};
+pub use names::NameCounts;
 
 use crate::flows::{By, Definition, End, FlowFunction, FlowOracle, StateAt, StateSpec, WhenFull};
 use crate::summary::{self, NamedCounts};
@@ -49,16 +58,33 @@ pub struct Meter {
 struct Settings {
     idle: Span,
     active: Span,
+    /// Whether records of TCP end with their connections.
+    end_of_flow: bool,
     max_flows: usize,
     framings: Framings,
+    fields: Fields,
+    format: LineFormat,
     output: Option<PathBuf>,
     exports: Vec<packetloom_export::Settings>,
+    /// The fields that reports look at, if there are any.
+    reports: Option<Fields>,
 }
 
 impl Meter {
     fn new(settings: Settings) -> Self {
         // What comes out of a file has number 0.
         Self { settings, first: 1 }
+    }
+
+    /// Whether it keeps more than counters.
+    fn has_details(&self) -> bool {
+        let fields = self.kept_fields();
+        fields.has_details() || fields.has_names()
+    }
+
+    /// The fields that records have to have: those that are written, and those that reports look at.
+    fn kept_fields(&self) -> Fields {
+        self.settings.reports.map_or(self.settings.fields, |others| self.settings.fields.and(others))
     }
 }
 
@@ -78,7 +104,8 @@ impl FunctionSpec for Meter {
     }
 
     fn describe(&self) -> Vec<String> {
-        let Settings { idle, active, max_flows, framings, output, exports } = &self.settings;
+        let Settings { idle, active, end_of_flow, max_flows, framings, fields, output, exports, .. } =
+            &self.settings;
         let limit = |span: Span| if span.limit().is_some() { span.to_string() } else { "none".into() };
         let mut lines = vec![
             "flow: IP version, protocol, unordered pair of (address, port)".into(),
@@ -86,15 +113,20 @@ impl FunctionSpec for Meter {
             format!("at most {max_flows} flows of each IP version, then one not used for long is exported"),
             match output {
                 Some(path) => format!("records to {}", path.display()),
+                None if self.settings.reports.is_some() => "records are reported".into(),
                 None if exports.is_empty() => "records are counted only".into(),
                 None => "records are exported only".into(),
             },
         ];
-        lines.extend(
-            exports.iter().map(|export| format!("{} to {}", export.messages.protocol.title(), export.to)),
-        );
+        lines.extend(exports.iter().map(|export| format!("{} to {}", export.format.title(), export.to)));
+        if *end_of_flow {
+            lines.push("records of TCP end with their connections".into());
+        }
         if *framings == Framings::All {
             lines.push("packets in all framings".into());
+        }
+        if *fields != Fields::BASIC {
+            lines.push(format!("fields of records: {fields}"));
         }
         lines
     }
@@ -103,8 +135,24 @@ impl FunctionSpec for Meter {
         self.settings.output.as_deref()
     }
 
+    fn record_lines(&self) -> Lines {
+        Lines::new(self.settings.format, self.settings.fields)
+    }
+
+    fn hands_over(&self) -> bool {
+        self.settings.reports.is_some() || !self.settings.exports.is_empty()
+    }
+
     fn exports(&self) -> &[packetloom_export::Settings] {
         &self.settings.exports
+    }
+
+    fn announce_sampling(&mut self, sampling: Option<Sampling>) {
+        for export in &mut self.settings.exports {
+            if let Format::Messages(options) = &mut export.format {
+                options.sampling = sampling;
+            }
+        }
     }
 
     fn form(&self) -> Form<'_> {
@@ -114,7 +162,8 @@ impl FunctionSpec for Meter {
 
 impl PerFlow for Meter {
     fn keeps(&self) -> StateSpec {
-        StateSpec { flows: None, by: &[By::FiveTuple], words: cpu::WORDS }
+        let words = if self.has_details() { cpu::DETAILED_WORDS } else { cpu::WORDS };
+        StateSpec { flows: None, by: &[By::FiveTuple], words }
     }
 
     fn own(&self) -> Option<Definition> {
@@ -126,19 +175,37 @@ impl PerFlow for Meter {
         true
     }
 
+    /// Details are other words.
+    fn version(&self) -> u32 {
+        if self.has_details() { 2 } else { 1 }
+    }
+
     fn passing(&self) -> &'static [(usize, u64)] {
-        cpu::PASSING
+        if self.has_details() { cpu::DETAILED_PASSING } else { cpu::PASSING }
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
-        let Settings { idle, active, framings, .. } = self.settings;
-        Box::new(cpu::MeterCpu::new(idle, active, framings, self.first, at))
+        if self.has_details() {
+            let has_names = self.kept_fields().has_names();
+            Box::new(MeterCpu::<Detailed>::new(&self.settings, has_names, self.first, at))
+        } else {
+            Box::new(MeterCpu::<Flow>::new(&self.settings, false, self.first, at))
+        }
     }
 
     fn oracle(&self) -> Box<dyn FlowOracle> {
-        let Settings { idle, active, framings, .. } = self.settings;
-        Box::new(oracle::MeterOracle::new(idle, active, framings, self.first))
+        let has_names = self.kept_fields().has_names();
+        Box::new(oracle::MeterOracle::new(&self.settings, (self.has_details(), has_names), self.first))
     }
+}
+
+/// Whether a packet of TCP is taken for the last one of its connection (RFC 9293 section 3.6): a RST, or the first segment with ACK and without
+/// FIN after both sides have sent theirs. By the flags of the packet, and by those of both directions with it.
+fn is_last(flags: u8, of_both: [u8; 2]) -> bool {
+    const FIN: u8 = 1;
+    const RST: u8 = 4;
+    const ACK: u8 = 16;
+    flags & RST != 0 || flags & (FIN | ACK) == ACK && of_both[0] & of_both[1] & FIN != 0
 }
 
 /// Why the record of a flow ends whose state is over.
@@ -167,6 +234,8 @@ pub struct MeterReport {
     pub uniflows: u64,
     /// Records by why they ended.
     pub ended: EndCounts,
+    /// What became of names, where they are looked for.
+    pub names: Option<NameCounts>,
 }
 
 /// Records by why they ended.
@@ -176,6 +245,8 @@ pub struct EndCounts {
     idle_timeout: u64,
     /// The flow had lasted for the active timeout.
     active_timeout: u64,
+    /// The connection was seen to end; 0 unless the meter looks for that.
+    end_of_flow: u64,
     /// The run ended.
     forced_end: u64,
     /// Its place was needed for another flow.
@@ -189,6 +260,7 @@ impl MeterReport {
         match record.end_reason {
             EndReason::IdleTimeout => self.ended.idle_timeout += 1,
             EndReason::ActiveTimeout => self.ended.active_timeout += 1,
+            EndReason::EndOfFlow => self.ended.end_of_flow += 1,
             EndReason::ForcedEnd => self.ended.forced_end += 1,
             EndReason::LackOfResources => self.ended.lack_of_resources += 1,
         }
@@ -212,6 +284,9 @@ pub struct Summary {
     uniflows: u64,
     /// Records by why they ended.
     ended: EndCounts,
+    /// What became of names, where they are looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    names: Option<NameCounts>,
 }
 
 impl MeterReport {
@@ -226,6 +301,7 @@ impl MeterReport {
             biflows: self.biflows,
             uniflows: self.uniflows,
             ended: self.ended,
+            names: self.names,
         }
     }
 }
@@ -241,8 +317,12 @@ impl Report for MeterReport {
         self.uniflows += other.uniflows;
         self.ended.idle_timeout += other.ended.idle_timeout;
         self.ended.active_timeout += other.ended.active_timeout;
+        self.ended.end_of_flow += other.ended.end_of_flow;
         self.ended.forced_end += other.ended.forced_end;
         self.ended.lack_of_resources += other.ended.lack_of_resources;
+        if let Some(others) = &other.names {
+            self.names.get_or_insert_default().merge(others);
+        }
     }
 
     fn json(&self) -> serde_json::Value {
@@ -259,6 +339,13 @@ impl Report for MeterReport {
         rows.extend(
             not_counted.map(|(reject, count)| (format!("not counted: {}", reject.name()), count.to_string())),
         );
+        if let Some(names) = &self.names {
+            rows.push(("records with a name".into(), names.found.to_string()));
+            let lost = [("names given up", names.gave_up), ("names without memory", names.no_room)];
+            rows.extend(
+                lost.iter().filter(|row| row.1 > 0).map(|(what, count)| ((*what).into(), count.to_string())),
+            );
+        }
         if self.ended.lack_of_resources > 0 {
             rows.push(("exported early, table full".into(), self.ended.lack_of_resources.to_string()));
         }

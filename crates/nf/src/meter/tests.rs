@@ -4,12 +4,13 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use packetloom_export::{Fields, LineFormat};
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{Batch, DropReason, EndReason, FlowRecord, HalfFlow, LinkType, Timestamp, Verdict};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{Framings, Meter, MeterReport, Settings, cpu};
+use super::{Framings, Meter, MeterReport, Settings};
 use crate::batch::{Captured, fill};
 use crate::flows::{Cursor, End, Ending, FlowFunction, Flows, Found, OracleFlows, StateAt, Sweep};
 use crate::frames::{Fragment, Packet, Transport, ethernet};
@@ -25,11 +26,25 @@ fn meter(idle: u64, active: u64, max_flows: usize) -> Meter {
     Meter::new(Settings {
         idle: span(idle),
         active: span(active),
+        end_of_flow: false,
         max_flows,
         framings,
+        fields: Fields::BASIC,
+        format: LineFormat::Json,
         output: None,
         exports: Vec::new(),
+        reports: None,
     })
+}
+
+/// The same with other fields in its records.
+fn with_fields(meter: &Meter, fields: Fields) -> Meter {
+    Meter::new(Settings { fields, ..meter.settings.clone() })
+}
+
+/// The same whose records of TCP end with their connections.
+fn ending(meter: &Meter) -> Meter {
+    Meter::new(Settings { end_of_flow: true, ..meter.settings.clone() })
 }
 
 /// A meter with its table, as one of so many workers has them.
@@ -39,18 +54,22 @@ struct Alone {
     cursor: Cursor,
     sweep: Option<Sweep>,
     ending: Ending,
+    /// Of its state.
+    words: usize,
 }
 
 impl Alone {
     fn new(meter: &Meter, workers: usize) -> Self {
         let definition = meter.own().expect("it has one to itself");
-        let flows = Flows::growing(&definition, workers, cpu::WORDS, [3, 4]);
+        let words = meter.keeps().words;
+        let flows = Flows::growing(&definition, workers, words, [3, 4]);
         Self {
             function: meter.function(StateAt::default()),
             cursor: Cursor::new(&flows),
             flows,
             sweep: definition.timeout.limit().map(|_| Sweep::default()),
             ending: Ending::default(),
+            words,
         }
     }
 
@@ -64,7 +83,7 @@ impl Alone {
 
     fn leave(&mut self, records: &mut Records<'_>) {
         self.flows.each_ended(|entry, end| {
-            if let Some(state) = entry.state_words(StateAt::default(), cpu::WORDS) {
+            if let Some(state) = entry.state_words(StateAt::default(), self.words) {
                 self.function.on_end(&entry.flow(), state, end, records);
             }
         });
@@ -79,7 +98,7 @@ impl Alone {
     }
 
     fn drain(&mut self, most: usize, records: &mut Records<'_>) -> bool {
-        let at = (StateAt::default(), cpu::WORDS);
+        let at = (StateAt::default(), self.words);
         self.ending.step(&mut *self.function, at, &mut self.flows, most, records)
     }
 
@@ -118,18 +137,18 @@ fn feed(function: &mut Alone, frames: &[Captured], size: usize, records: &mut Ve
     for frames in frames.chunks(size) {
         fill(&mut batch, frames);
         batch.parse(Policy::PASS);
-        function.process(&mut batch, &mut |record| records.push(*record));
+        function.process(&mut batch, &mut |record| records.push(record.clone()));
         assert!(batch.verdicts().iter().all(|verdict| verdict.is_pass()), "a meter drops nothing");
     }
 }
 
 fn drain(function: &mut Alone, records: &mut Vec<FlowRecord>) {
-    while function.drain(7, &mut |record| records.push(*record)) {}
+    while function.drain(7, &mut |record| records.push(record.clone())) {}
 }
 
 fn expire(function: &mut Alone, now: u64, packets: usize) -> Vec<FlowRecord> {
     let mut records = Vec::new();
-    function.expire(Timestamp::from_nanos(now), packets, &mut |record| records.push(*record));
+    function.expire(Timestamp::from_nanos(now), packets, &mut |record| records.push(record.clone()));
     records
 }
 
@@ -145,7 +164,7 @@ fn one_by_one(meter: &Meter, frames: &[Captured]) -> Outcome {
     let mut oracle = meter.oracle();
     let mut flows = OracleFlows::new(meter.own().expect("it has one to itself"));
     let mut records = Vec::new();
-    let mut take = |record: &FlowRecord| records.push(*record);
+    let mut take = |record: &FlowRecord| records.push(record.clone());
     for frame in frames {
         let mut packet = frame.for_oracle();
         if !oracle.select(&packet) {
@@ -176,6 +195,7 @@ fn check_totals(outcome: &Outcome) {
     for (reason, count) in [
         (EndReason::IdleTimeout, report.ended.idle_timeout),
         (EndReason::ActiveTimeout, report.ended.active_timeout),
+        (EndReason::EndOfFlow, report.ended.end_of_flow),
         (EndReason::ForcedEnd, report.ended.forced_end),
         (EndReason::LackOfResources, report.ended.lack_of_resources),
     ] {
@@ -194,7 +214,7 @@ fn flow_of(record: &FlowRecord) -> (u8, [(IpAddr, u16); 2]) {
 /// Packets of a few endpoints, so that many belong to one flow, in both directions.
 fn packet(families: &'static [u8]) -> impl Strategy<Value = Packet> {
     let port = || prop::sample::select(vec![0, 53, 443]);
-    let flags = prop::sample::select(vec![0x00, 0x02, 0x12, 0x10, 0x11]);
+    let flags = prop::sample::select(vec![0x00, 0x02, 0x12, 0x10, 0x11, 0x11, 0x14]);
     let transport = prop_oneof![
         3 => (port(), port(), flags).prop_map(|(source, destination, flags)| Transport::Tcp(source, destination, flags)),
         3 => (port(), port()).prop_map(|(source, destination)| Transport::Udp(source, destination)),
@@ -225,7 +245,26 @@ fn traffic(families: &'static [u8], backwards: bool) -> impl Strategy<Value = Ve
     } else {
         vec![0, 1, 5, 299, 300, 999, 1_000, 1_001, 3_000]
     };
-    let whole = packet(families).prop_map(|packet| Captured::new(0, &packet));
+    let tag = prop_oneof![3 => Just(None), 1 => (0..3u8).prop_map(Some)];
+    let whole =
+        (packet(families), any::<[u8; 2]>(), 60..66u8, tag).prop_map(|(packet, [class, flags], ttl, tag)| {
+            let mut frame = Captured::new(0, &packet);
+            let header = &mut frame.bytes[14..];
+            if header[0] >> 4 == 4 {
+                (header[1], header[8]) = (class, ttl);
+                // Do not fragment.
+                header[6] |= flags & 0x40;
+            } else {
+                header[0] |= class >> 4;
+                header[1] |= class << 4;
+                header[7] = ttl;
+            }
+            frame.bytes[5] = tag.unwrap_or(9);
+            if let Some(id) = tag {
+                frame.bytes.splice(12..12, [0x81, 0, 0xe0, id]);
+            }
+            frame
+        });
     let cut = (packet(families), 0..50usize).prop_map(|(packet, len)| {
         let mut frame = Captured::new(0, &packet);
         frame.bytes.truncate(len);
@@ -268,10 +307,13 @@ proptest! {
     fn batches_give_the_oracles_records(
         frames in traffic(BOTH, true), idle in timeout(), active in timeout(), size in 1..=100usize,
     ) {
-        let meter = meter(idle, active, 1_000);
-        let found = by_batches(&meter, &frames, size);
-        check_totals(&found);
-        prop_assert_eq!(found.sorted(), one_by_one(&meter, &frames).sorted());
+        let basic = meter(idle, active, 1_000);
+        let [standard, full] = [Fields::STANDARD, Fields::FULL].map(|fields| with_fields(&basic, fields));
+        for meter in [ending(&basic), ending(&full), basic, standard, full] {
+            let found = by_batches(&meter, &frames, size);
+            check_totals(&found);
+            prop_assert_eq!(found.sorted(), one_by_one(&meter, &frames).sorted());
+        }
     }
 
     #[test]
@@ -290,9 +332,11 @@ proptest! {
         frames in traffic(BOTH, true), idle in timeout(), active in timeout(), size in 1..=100usize,
     ) {
         let meter = meter(idle, active, 1);
-        let found = by_batches(&meter, &frames, size);
-        check_totals(&found);
-        prop_assert_eq!(found.sorted(), one_by_one(&meter, &frames).sorted());
+        for meter in [ending(&meter), meter] {
+            let found = by_batches(&meter, &frames, size);
+            check_totals(&found);
+            prop_assert_eq!(found.sorted(), one_by_one(&meter, &frames).sorted());
+        }
     }
 
     #[test]
@@ -354,7 +398,7 @@ proptest! {
         // A flow that never came again ends with the input for the oracle, and may have been found idle here.
         let mut expected = one_by_one(&meter, &frames).sorted().records;
         for record in &mut expected {
-            let swept = FlowRecord { end_reason: EndReason::IdleTimeout, ..*record };
+            let swept = FlowRecord { end_reason: EndReason::IdleTimeout, ..record.clone() };
             if record.end_reason == EndReason::ForcedEnd && found.records.contains(&swept) {
                 *record = swept;
             }
@@ -472,7 +516,7 @@ fn an_answer_keeps_a_flow_alive_and_is_its_reverse() {
         udp(1_270, (A, 1), (B, 2)),
     ];
     check_records(&meter(100, 0, 9), &frames, &[(1_000, 1_270, 2, 2, ForcedEnd)]);
-    let record = by_batches(&meter(100, 0, 9), &frames, 100).records[0];
+    let record = &by_batches(&meter(100, 0, 9), &frames, 100).records[0];
     assert_eq!((record.source, record.source_port), (B.into(), 2), "the first sender is the source");
     assert_eq!((record.destination, record.destination_port, record.protocol), (A.into(), 1, 17));
     let times = [record.forward, record.reverse]
@@ -526,7 +570,7 @@ fn flags_and_bytes_are_kept_for_each_direction() {
     };
     let frames =
         [tcp(1, A, B, 0x02, 0), tcp(2, B, A, 0x12, 0), tcp(3, A, B, 0x10, 100), tcp(4, A, B, 0x01, 0)];
-    let record = by_batches(&meter(0, 0, 9), &frames, 2).records[0];
+    let record = &by_batches(&meter(0, 0, 9), &frames, 2).records[0];
     assert_eq!((record.forward.tcp_flags, record.forward.bytes), (0x13, 3 * 40 + 100));
     assert_eq!((record.reverse.tcp_flags, record.reverse.bytes), (0x12, 40));
 }
@@ -545,7 +589,7 @@ fn packets_dropped_before_are_not_seen() {
     batch.parse(Policy { pass_non_ip: false, ..Policy::PASS });
     batch.judge().0[0] = Verdict::Drop(DropReason::AclRule);
     let mut records = Vec::new();
-    function.process(&mut batch, &mut |record| records.push(*record));
+    function.process(&mut batch, &mut |record| records.push(record.clone()));
     drain(&mut function, &mut records);
     assert_eq!(records.iter().map(|record| record.forward.packets).collect::<Vec<_>>(), [1, 1]);
     assert_eq!(
@@ -569,9 +613,51 @@ fn packets_dropped_before_are_not_seen() {
             },
             "biflows": 2,
             "uniflows": 2,
-            "ended": { "idle_timeout": 0, "active_timeout": 0, "forced_end": 2, "lack_of_resources": 0 },
+            "ended": { "idle_timeout": 0, "active_timeout": 0, "end_of_flow": 0, "forced_end": 2, "lack_of_resources": 0 },
         })
     );
+}
+
+#[test]
+fn records_end_with_their_connections_where_it_is_asked_for() {
+    let tcp = |nanos: u64, is_forward: bool, flags: u8| {
+        let (from, to, ports) = if is_forward { (A, B, (1000, 80)) } else { (B, A, (80, 1000)) };
+        Captured::new(nanos, &Packet::new(from.into(), to.into(), Transport::Tcp(ports.0, ports.1, flags)))
+    };
+    const SYN: u8 = 2;
+    const ACK: u8 = 16;
+    const FIN: u8 = 1 | ACK;
+    const RST: u8 = 4;
+    // Both sides close, one acknowledges last; then it is acknowledged once more. Another connection is reset, and the next one goes on.
+    let frames = [
+        tcp(1, true, SYN),
+        tcp(2, false, SYN | ACK),
+        tcp(3, true, FIN),
+        tcp(4, false, ACK),
+        tcp(5, false, FIN),
+        tcp(6, true, ACK),
+        tcp(7, true, ACK),
+        tcp(8, false, RST | ACK),
+        tcp(9, true, SYN),
+        tcp(10, false, SYN | ACK),
+    ];
+    let by_packets = |outcome: &Outcome| -> Vec<_> {
+        outcome.records.iter().map(|r| (r.forward.packets, r.reverse.packets, r.end_reason)).collect()
+    };
+    use EndReason::{EndOfFlow, ForcedEnd};
+    let basic = meter(0, 0, 9);
+    for meter in [basic.clone(), with_fields(&basic, Fields::FULL)] {
+        for size in [1, 4, 100] {
+            let outcome = by_batches(&ending(&meter), &frames, size);
+            assert_eq!(outcome, one_by_one(&ending(&meter), &frames));
+            assert_eq!(by_packets(&outcome), [(3, 3, EndOfFlow), (1, 1, EndOfFlow), (1, 1, ForcedEnd)]);
+            assert_eq!(outcome.report.json()["ended"]["end_of_flow"], json!(2));
+            assert_eq!(by_packets(&by_batches(&meter, &frames, size)), [(5, 5, ForcedEnd)]);
+        }
+    }
+    // Nothing is left of one that has ended.
+    let ended = by_batches(&ending(&basic), &frames[..6], 2);
+    assert_eq!(by_packets(&ended), [(3, 3, EndOfFlow)]);
 }
 
 #[test]
@@ -862,7 +948,7 @@ fn keys_of_a_chain_file_have_defaults_and_limits() {
         ),
         (
             "{ idle = \"30s\" }",
-            "unknown field `idle`, expected one of `idle_timeout`, `active_timeout`, `max_flows`, `framings`, `output`, `export`",
+            "unknown field `idle`, expected one of `idle_timeout`, `active_timeout`, `end_of_flow`, `max_flows`, `framings`, `fields`, `format`, `output`, `export`",
         ),
     ] {
         assert_eq!(prepare(keys).err().as_deref(), Some(message), "{keys}");

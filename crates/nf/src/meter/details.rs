@@ -1,0 +1,185 @@
+//! What is kept of a direction beside its counters.
+
+use bytemuck::{Pod, Zeroable};
+use packetloom_packet::wire::ethernet;
+use packetloom_packet::{Details, KeyBits, LinkType};
+
+use super::names::Names;
+use crate::flows::Seen;
+use crate::watches::{Payload, Stage, sequence_of};
+
+/// [`Details`] in five words.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Kept {
+    lengths: [u32; 2],
+    ttls: [u8; 2],
+    class_of_service: u8,
+    first_tcp_flags: u8,
+    fragment_flags: u8,
+    /// Which of the fields that may be absent are there.
+    has: u8,
+    vlan: u16,
+    macs: [[u8; 6]; 2],
+    icmp: [u8; 2],
+    ingress: u16,
+    egress: u16,
+    /// How far the search for a name is: [`WATCHING`], [`OVER`], [`HAS_BEGIN`].
+    names: u8,
+    reserved: u8,
+    /// Of TCP, the sequence number of the direction's first byte of payload, once its SYN was seen.
+    begin: [u8; 4],
+}
+
+/// Bits that mean something in one run alone: what of a name is on its way.
+pub(super) const PASSING: u64 = !0 << 16;
+
+const WATCHING: u8 = 1;
+const OVER: u8 = 2;
+const HAS_BEGIN: u8 = 4;
+
+const HAS_MACS: u8 = 1;
+const HAS_VLAN: u8 = 2;
+const HAS_ICMP: u8 = 4;
+const HAS_EGRESS: u8 = 8;
+
+/// What an IP header says beside a packet's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct IpHeader {
+    ttl: u8,
+    /// The two bits behind the DSCP.
+    ecn: u8,
+    fragment_flags: u8,
+}
+
+impl IpHeader {
+    /// Of a packet with a key: its fixed header was captured.
+    #[inline]
+    fn of(header: &[u8], has_more: bool) -> Self {
+        match header {
+            // RFC 791.
+            [first, tos, _, _, _, _, flags, _, ttl, ..] if first >> 4 == 4 => {
+                Self { ttl: *ttl, ecn: tos & 3, fragment_flags: flags & 0x60 }
+            }
+            // RFC 8200: of the traffic class, the last bits stand in the second byte.
+            [_, class, _, _, _, _, _, hop_limit, ..] => {
+                let fragment_flags = if has_more { 0x20 } else { 0 };
+                Self { ttl: *hop_limit, ecn: class >> 4 & 3, fragment_flags }
+            }
+            _ => Self { ttl: 0, ecn: 0, fragment_flags: 0 },
+        }
+    }
+}
+
+impl Kept {
+    /// Adds a packet, which may be the first one of its direction.
+    #[inline]
+    pub(super) fn add(&mut self, packet: &Seen<'_, '_>, is_first: bool) {
+        let (_, bytes, layers) = packet.frame();
+        let header = bytes.get(layers.network as usize..).unwrap_or_default();
+        let bits = packet.transport().bits;
+        // Later fragments of IPv6 have the fragment header right before the rest, and the bit in its fourth byte (RFC 8200 section 4.5).
+        let flags = || bytes.get((layers.transport as usize).checked_sub(5)?);
+        let has_more = bits.contains(KeyBits::FIRST_FRAGMENT)
+            || bits.contains(KeyBits::LATER_FRAGMENT) && flags().is_some_and(|byte| byte & 1 == 1);
+        let ip = IpHeader::of(header, has_more);
+        if is_first {
+            self.begin(packet, ip);
+        }
+        let [shortest, longest] = &mut self.lengths;
+        (*shortest, *longest) = ((*shortest).min(packet.bytes), (*longest).max(packet.bytes));
+        let [lowest, highest] = &mut self.ttls;
+        (*lowest, *highest) = ((*lowest).min(ip.ttl), (*highest).max(ip.ttl));
+        self.fragment_flags |= ip.fragment_flags;
+    }
+
+    fn begin(&mut self, packet: &Seen<'_, '_>, ip: IpHeader) {
+        let (link, bytes, _) = packet.frame();
+        let is_ethernet = link == LinkType::ETHERNET;
+        let macs = ethernet::addresses_of(bytes).filter(|_| is_ethernet);
+        let vlan = ethernet::vlan_of(bytes).filter(|_| is_ethernet);
+        let is_icmp = packet.transport().bits.contains(KeyBits::ICMP);
+        let (kind, code) = packet.numbers();
+        let icmp = is_icmp.then_some([kind as u8, code as u8]);
+        let (ingress, egress) = packet.ports();
+        let has = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
+        *self = Self {
+            lengths: [packet.bytes; 2],
+            ttls: [ip.ttl; 2],
+            class_of_service: packet.dscp().number() << 2 | ip.ecn,
+            first_tcp_flags: packet.transport().tcp_flags,
+            fragment_flags: 0,
+            has: has(macs.is_some(), HAS_MACS)
+                | has(vlan.is_some(), HAS_VLAN)
+                | has(icmp.is_some(), HAS_ICMP)
+                | has(egress.is_some(), HAS_EGRESS),
+            vlan: vlan.unwrap_or(0),
+            macs: macs.unwrap_or_default(),
+            icmp: icmp.unwrap_or_default(),
+            ingress,
+            egress: egress.unwrap_or(0),
+            names: self.names,
+            reserved: 0,
+            begin: self.begin,
+        };
+    }
+
+    /// Has names look at the payload of a packet of a direction of a flow. Whether that ended the search.
+    #[inline]
+    pub(super) fn look(&mut self, flow: u64, way: usize, packet: &Seen<'_, '_>, names: &mut Names) -> bool {
+        if self.names & OVER == 0 {
+            self.look_at_payload(flow, way, packet, names);
+            return self.names & OVER != 0;
+        }
+        false
+    }
+
+    fn look_at_payload(&mut self, flow: u64, way: usize, packet: &Seen<'_, '_>, names: &mut Names) {
+        let Some((sequence, is_first)) = sequence_of(packet) else { return };
+        if is_first {
+            self.begin = sequence.to_ne_bytes();
+            self.names |= HAS_BEGIN;
+        }
+        let Some(bytes) = packet.payload() else { return };
+        let stage = if self.names & WATCHING != 0 { Stage::Watching } else { Stage::Before };
+        let payload = Payload {
+            protocol: packet.transport().protocol,
+            ports: packet.numbers(),
+            sequence,
+            begin: (self.names & HAS_BEGIN != 0).then(|| u32::from_ne_bytes(self.begin)),
+            bytes,
+        };
+        let is = match names.look(flow, way, stage, payload) {
+            Stage::Before => 0,
+            Stage::Watching => WATCHING,
+            Stage::Over => OVER,
+        };
+        self.names = self.names & HAS_BEGIN | is;
+    }
+
+    /// Ends the search.
+    pub(super) fn stop_looking(&mut self) {
+        self.names |= OVER;
+    }
+
+    /// Whether names may know something of it.
+    pub(super) fn has_looked(&self) -> bool {
+        self.names & (WATCHING | OVER) != 0
+    }
+
+    pub(super) fn details(&self) -> Details {
+        let has = |bit: u8| self.has & bit != 0;
+        Details {
+            lengths: self.lengths,
+            ttls: self.ttls,
+            class_of_service: self.class_of_service,
+            first_tcp_flags: self.first_tcp_flags,
+            fragment_flags: self.fragment_flags,
+            icmp: has(HAS_ICMP).then_some((self.icmp[0], self.icmp[1])),
+            vlan: has(HAS_VLAN).then_some(self.vlan),
+            macs: has(HAS_MACS).then_some(self.macs),
+            ingress: self.ingress,
+            egress: has(HAS_EGRESS).then_some(self.egress),
+        }
+    }
+}
