@@ -64,6 +64,8 @@ pub struct Settings {
     pub source: Option<Origin>,
     /// The capture to write the packets to that pass.
     pub sink: Option<PathBuf>,
+    /// The pcapng file to write them to beside: of all link types and interfaces.
+    pub extracted: Option<PathBuf>,
     /// The same for those that are dropped.
     pub dropped: Option<PathBuf>,
     /// The same for those that rules matched, and which rules.
@@ -770,7 +772,7 @@ impl Chain {
     /// The function whose flow definition is not there or does not suit it, and why.
     pub fn new(
         mut settings: Settings,
-        functions: Vec<Box<dyn FunctionSpec>>,
+        mut functions: Vec<Box<dyn FunctionSpec>>,
         flows: &BTreeMap<String, flows::Definition>,
     ) -> Result<Self, (usize, String)> {
         let layout = Layout::new(&functions, flows)
@@ -795,6 +797,21 @@ impl Chain {
                 format!("{}: more than one export to {to}; expected each place once", functions[*at].name()),
             ));
         }
+        let mut sampling = None;
+        for (at, function) in functions.iter_mut().enumerate() {
+            function.announce_sampling(sampling);
+            match (sampling, function.sampling()) {
+                (Some(_), Some(_)) => {
+                    let name = function.name();
+                    return Err((
+                        at,
+                        format!("{name}: the chain has another one before; expected one at most"),
+                    ));
+                }
+                (None, chosen) => sampling = chosen,
+                (Some(_), None) => {}
+            }
+        }
         let has_acl = functions.iter().any(|function| function.name() == <acl::Config as Config>::NAME);
         let default = if has_acl { PolicyAction::Drop } else { PolicyAction::Pass };
         settings.run.unknown_framing.get_or_insert(default);
@@ -808,9 +825,10 @@ impl Chain {
 
     /// Where packets, records and logs go.
     pub fn outputs(&self) -> impl Iterator<Item = &Path> {
-        let Settings { sink, dropped, matched, .. } = &self.settings;
+        let Settings { sink, extracted, dropped, matched, .. } = &self.settings;
         let matched = matched.iter().map(|(path, _)| &**path);
-        let captures = sink.as_deref().into_iter().chain(dropped.as_deref()).chain(matched);
+        let captures =
+            [sink, extracted, dropped].into_iter().filter_map(|path| path.as_deref()).chain(matched);
         let files = self.functions.iter().flat_map(|function| {
             let exports = function.exports().iter().filter_map(|export| export.to.file().map(|path| &**path));
             function.records_path().into_iter().chain(exports)
@@ -931,7 +949,8 @@ impl Chain {
         mistakes.end()?;
         let (functions, places): (Vec<_>, Vec<_>) = functions.into_iter().unzip();
         let flows = flows.into_iter().map(|(name, flows)| (name, flows.into())).collect();
-        let settings = Settings { source, sink: sink.capture, dropped: sink.dropped, matched: None, run };
+        let settings =
+            Settings { source, sink: sink.capture, dropped: sink.dropped, run, ..Settings::default() };
         let mut chain = Self::new(settings, functions, &flows)
             .map_err(|(function, why)| file.error(places[function], why))?;
         if let Some(matched) = sink.matched {
@@ -953,11 +972,15 @@ impl Chain {
     pub fn write_matched(&mut self, path: PathBuf, which: Watch) -> Result<(), String> {
         let found: usize = self.functions.iter_mut().map(|function| function.watch(&which)).sum();
         if found == 0 {
-            let acls = self.functions.iter().filter(|function| function.has_rules()).count();
-            return Err(match acls {
-                0 => "the chain has no acl, whose rules would match packets; expected one".into(),
+            let has_some = |function: &dyn FunctionSpec| {
+                function.has_rules() || ["strings", "domains"].contains(&function.name())
+            };
+            let count = self.functions.iter().filter(|function| has_some(&***function)).count();
+            return Err(match count {
+                0 => "the chain has no acl and no strings, whose rules would match packets; expected one"
+                    .into(),
                 _ => format!(
-                    "no acl of the chain has such a rule: {which}; expected the id or the line of a rule, or a mark that one sets"
+                    "no acl, strings or domains of the chain has such a rule: {which}; expected the id or the line of a rule, or a mark that one sets"
                 ),
             });
         }

@@ -6,13 +6,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use packetloom_export::Protocol;
 use packetloom_io::capture::{FileReport, Findings, Truncation};
 use packetloom_io::port::{EgressCounts, IngressCounts, PortBackend};
 use packetloom_nf::Report;
+use packetloom_nf::filter::FilterReport;
 use packetloom_nf::flows::Counts;
 use packetloom_nf::meter::{self, MeterReport};
 use packetloom_nf::registry::FUNCTIONS;
+use packetloom_nf::sample::SampleReport;
 use packetloom_nf::summary::{self, Named, NamedCounts};
 use packetloom_packet::FlowRecord;
 use packetloom_packet::verdict::VerdictCounts;
@@ -61,6 +62,8 @@ pub struct Outcome {
     pub written: Vec<Written>,
     /// What became of flow records that were exported.
     pub exported: Vec<Exported>,
+    /// What was counted of flow records, where [`Outputs`](crate::Outputs) ask for it.
+    pub reports: Option<packetloom_report::Reports>,
 }
 
 /// What became of flow records at one of the places that they are sent to.
@@ -68,8 +71,8 @@ pub struct Outcome {
 pub struct Exported {
     /// Where.
     pub to: String,
-    /// What messages look like.
-    pub protocol: Protocol,
+    /// What they became: "ipfix", "netflow9" or "parquet".
+    pub protocol: &'static str,
     /// What became of them.
     pub counts: packetloom_export::Counts,
 }
@@ -77,11 +80,20 @@ pub struct Exported {
 impl Exported {
     /// For people: counts that are not zero, and those of what was sent.
     pub fn rows(&self) -> Vec<(String, String)> {
-        let packetloom_export::Counts { messages, records, bytes, not_sent, refused, reconnects, resent } =
-            self.counts;
+        let packetloom_export::Counts {
+            messages,
+            files,
+            records,
+            bytes,
+            not_sent,
+            refused,
+            reconnects,
+            resent,
+        } = self.counts;
+        let (parts, number) = if self.is_parquet() { ("files", files) } else { ("messages", messages) };
         let mut rows = vec![
             ("records".into(), records.to_string()),
-            ("messages".into(), messages.to_string()),
+            (parts.into(), number.to_string()),
             ("bytes".into(), bytes.to_string()),
         ];
         let others = [
@@ -101,10 +113,23 @@ impl Exported {
 
     /// For machines.
     fn summary(&self) -> ExportSummary {
-        let packetloom_export::Counts { messages, records, bytes, not_sent, refused, reconnects, resent } =
-            self.counts;
-        let (to, protocol) = (self.to.clone(), self.protocol.name());
-        ExportSummary { to, protocol, messages, records, bytes, not_sent, refused, reconnects, resent }
+        let packetloom_export::Counts {
+            messages,
+            files,
+            records,
+            bytes,
+            not_sent,
+            refused,
+            reconnects,
+            resent,
+        } = self.counts;
+        let (to, protocol) = (self.to.clone(), self.protocol);
+        let files = self.is_parquet().then_some(files);
+        ExportSummary { to, protocol, messages, files, records, bytes, not_sent, refused, reconnects, resent }
+    }
+
+    fn is_parquet(&self) -> bool {
+        self.protocol == "parquet"
     }
 
     /// For machines, where there are any.
@@ -116,17 +141,20 @@ impl Exported {
 /// What became of flow records that were exported, for machines.
 #[derive(Serialize, JsonSchema)]
 struct ExportSummary {
-    /// Where they were sent: "udp://HOST:PORT", "tcp://HOST:PORT", "tls://HOST:PORT", or a file.
+    /// Where they were sent: "udp://HOST:PORT", "tcp://HOST:PORT", "tls://HOST:PORT", a file, or a folder.
     to: String,
-    /// "ipfix" or "netflow9".
+    /// "ipfix", "netflow9" or "parquet".
     protocol: &'static str,
     /// Messages that were sent; over TCP and TLS, that have arrived.
     messages: u64,
-    /// Data records of flows in them.
+    /// Parquet files that are complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<u64>,
+    /// Data records of flows in messages, or rows of files.
     records: u64,
-    /// Bytes of the messages.
+    /// Bytes of the messages, or files.
     bytes: u64,
-    /// Data records that were not sent.
+    /// Data records that were not sent, or rows that were not written.
     not_sent: u64,
     /// Over UDP: answers that nobody listens.
     refused: u64,
@@ -317,6 +345,15 @@ pub(crate) struct Summary {
 pub(crate) struct MeterSummary {
     #[serde(flatten)]
     counted: meter::Summary,
+    /// With --sample, packets that were not taken: they do not reach the meter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_sampled: Option<u64>,
+    /// With --begin or --end, packets of the sample outside that time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outside_time: Option<u64>,
+    /// With a filter, packets of the sample, within that time, that do not match it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_matched: Option<u64>,
     /// Whether a capture ends within a packet.
     truncated: bool,
     /// What went through each interface.
@@ -472,10 +509,10 @@ impl TopFlows {
             if self.0.peek().is_some_and(|Reverse(least)| bytes(record) < bytes(&least.0)) {
                 return;
             }
-            self.0.push(Reverse(Ranked(*record)));
+            self.0.push(Reverse(Ranked(record.clone())));
             self.0.pop();
         } else {
-            self.0.push(Reverse(Ranked(*record)));
+            self.0.push(Reverse(Ranked(record.clone())));
         }
     }
 
@@ -529,17 +566,24 @@ impl Outcome {
     pub fn meter_json(&self) -> Value {
         let over_interfaces = !self.interfaces.is_empty();
         let tells_written = over_interfaces || self.written.iter().any(|written| !written.is_whole);
-        let mut reports = self.functions.iter().map(|(_, report)| &**report as &dyn Any);
-        let Some(meter) = reports.find_map(|report| report.downcast_ref::<MeterReport>()) else {
-            return Value::Null;
-        };
+        let Some(meter) = self.report_of::<MeterReport>() else { return Value::Null };
+        let filter = self.report_of::<FilterReport>();
         summary::value(&MeterSummary {
             counted: meter.summary(),
+            not_sampled: self.report_of::<SampleReport>().map(|sample| sample.not_sampled),
+            outside_time: filter.and_then(|filter| filter.outside_time),
+            not_matched: filter.map(|filter| filter.not_matched),
             truncated: self.truncation.is_some(),
             interfaces: over_interfaces.then(|| self.interfaces.iter().map(Interface::summary).collect()),
             not_written: tells_written.then(|| Written::counts(&self.written)),
             exports: Exported::summaries(&self.exported),
         })
+    }
+
+    /// The first report of this kind.
+    fn report_of<T: Report>(&self) -> Option<&T> {
+        let mut reports = self.functions.iter().map(|(_, report)| &**report as &dyn Any);
+        reports.find_map(|report| report.downcast_ref())
     }
 
     /// Adds what the tables of a flow definition counted that is not used any more, or was not for a time.

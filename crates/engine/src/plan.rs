@@ -197,6 +197,9 @@ impl fmt::Display for Plan {
             _ => "none: packets that pass are counted",
         };
         writeln!(f, "sink      {}", path(&settings.sink, none))?;
+        if let Some(extracted) = &settings.extracted {
+            writeln!(f, "extract   {}", extracted.display())?;
+        }
         if let Some(dropped) = &settings.dropped {
             writeln!(f, "dropped   {}", dropped.display())?;
         }

@@ -394,9 +394,10 @@ fn meter() -> impl Strategy<Value = String> {
         "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n",
         "[[chain]]\nnf = \"source-counter\"\n",
     ]);
-    (before, timeout(), timeout()).prop_map(|(before, idle, active)| {
+    let fields = prop::sample::select(vec!["", "fields = \"standard\"\n"]);
+    (before, timeout(), timeout(), fields).prop_map(|(before, idle, active, fields)| {
         format!(
-            "{before}[[chain]]\nnf = \"meter\"\nidle_timeout = \"{idle}\"\nactive_timeout = \"{active}\"\noutput = \"flows\"\n"
+            "{before}[[chain]]\nnf = \"meter\"\nidle_timeout = \"{idle}\"\nactive_timeout = \"{active}\"\noutput = \"flows\"\n{fields}"
         )
     })
 }
@@ -470,7 +471,8 @@ proptest! {
         let capture = talk(packets, seed);
         let (_, expected) = run(&chain, &capture, How { settings: ORACLE, ..How::default() });
         let meter = expected.definitions.iter().find(|held| held.name == "meter 1").expect("its flows");
-        prop_assert_eq!((meter.functions[0].nf.as_str(), meter.words()), ("meter", 9));
+        let words = if chain.contains("standard") { 19 } else { 9 };
+        prop_assert_eq!((meter.functions[0].nf.as_str(), meter.words()), ("meter", words));
         for settings in ["", "workers = 2", "workers = 7\nbatch = 5"] {
             let (_, state) = run(&chain, &capture, How { settings, ..How::default() });
             prop_assert_eq!(difference(&state, &expected), None, "{}\n{}", settings, &chain);
@@ -509,6 +511,21 @@ proptest! {
                 all_results(&chain, &capture, How { settings, limit: Some(at[0]), ..How::default() });
             prop_assert_eq!(&found.records, &cut.records, "{} {:?}\n{}", settings, &at, &chain);
             prop_assert!(notices.iter().all(|said| !said.contains("meter")), "{:?}", notices);
+        }
+    }
+
+    /// A meter whose records get other fields begins them anew: those of the one before end, and each packet is in one.
+    #[test]
+    fn records_end_where_they_get_other_fields(
+        (at, seed) in (0u64..1_500, any::<u64>()), to_more: bool,
+    ) {
+        let capture = talk(1_500, seed);
+        let of = |fields: &str| format!("[[chain]]\nnf = \"meter\"\nfields = \"{fields}\"\noutput = \"flows\"\n");
+        let (first, second) = if to_more { ("basic", "full") } else { ("full", "basic") };
+        for settings in ["", "workers = 7", ORACLE] {
+            let reloads = vec![(at, of(second))];
+            let (found, ..) = all_results(&of(first), &capture, How { settings, reloads, ..How::default() });
+            prop_assert_eq!(packets_of(&found.records), 1_500, "{}", settings);
         }
     }
 

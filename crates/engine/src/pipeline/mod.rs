@@ -9,7 +9,7 @@ mod worker;
 
 use std::ops::Range;
 
-use packetloom_export::json;
+use packetloom_export::Lines;
 use packetloom_nf::flows::{AnyEntry, Counts, End, Ending, FlowFunction};
 use packetloom_nf::{Form, Found, Function, FunctionSpec, Logged, Report};
 use packetloom_packet::{Batch, FlowRecord, LinkType, PacketRecord, Timestamp};
@@ -423,9 +423,9 @@ impl WorkerReport {
 
 /// What comes out of a function beside verdicts, on its way out.
 pub(crate) struct Encoder {
-    /// Whether records are written at all, and exported.
-    is_written: bool,
-    is_exported: bool,
+    /// How records are written, if they are at all; and whether they are handed over.
+    lines: Option<Lines>,
+    is_handed_over: bool,
     /// From packets' times to wall time, in nanoseconds.
     pub(crate) wall_offset: i64,
     pub(crate) records: Records,
@@ -439,8 +439,8 @@ pub(crate) struct Encoder {
 impl Encoder {
     pub(crate) fn new(function: &dyn FunctionSpec) -> Self {
         Self {
-            is_written: function.records_path().is_some(),
-            is_exported: !function.exports().is_empty(),
+            lines: function.records_path().map(|_| function.record_lines()),
+            is_handed_over: function.hands_over(),
             wall_offset: 0,
             records: Records::default(),
             top_flows: TopFlows::default(),
@@ -452,11 +452,11 @@ impl Encoder {
     pub(crate) fn record(&mut self, record: &FlowRecord) {
         let record = &record.shifted(self.wall_offset);
         self.top_flows.add(record);
-        if self.is_written {
-            json::write_record(&mut self.records.lines, record);
+        if let Some(lines) = &self.lines {
+            lines.write(&mut self.records.lines, record);
         }
-        if self.is_exported {
-            self.records.flows.push(*record);
+        if self.is_handed_over {
+            self.records.flows.push(record.clone());
         }
     }
 }

@@ -214,6 +214,7 @@ impl Lifecycle<'_, '_> {
             state,
             interfaces: Interface::all(source.ingress_counts, egress_counts),
             written: outlet.outputs.written(),
+            reports: None,
             exported: outlet.outputs.exported(),
         };
         for (name, counts) in &self.gone {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use packetloom_nf::flows::Counts;
-use packetloom_nf::{FunctionSpec, Report, Watch};
+use packetloom_nf::{Form, FunctionSpec, Report, Watch};
 use packetloom_packet::PortNames;
 
 use super::control::SourceReport;
@@ -395,8 +395,11 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         let has_heir = |function: usize| {
             let places = places_of_state(self.chain(), function);
             let name = old[function].name();
+            let layout = layout_of(&*old[function]);
             let mut heirs = chain.functions.iter().enumerate().filter(|(_, heir)| heir.name() == name);
-            heirs.any(|(heir, _)| places_of_state(chain, heir) == places)
+            heirs.any(|(heir, function)| {
+                places_of_state(chain, heir) == places && layout_of(&**function) == layout
+            })
         };
         let ending: Vec<_> =
             leaving.iter().map(|&(function, _)| function).filter(|&function| !has_heir(function)).collect();
@@ -516,6 +519,12 @@ impl Plan {
             if used.contains(&path) {
                 return Err(format!("more than one output to {}; expected a file for each", path.display()));
             }
+            if header_of(self, &path) != header_of(first, &path) {
+                return Err(format!(
+                    "{} would get other columns; expected those that the run began with",
+                    path.display()
+                ));
+            }
             used.push(path);
         }
         let of = |plan: &Self| -> Vec<_> {
@@ -530,6 +539,20 @@ impl Plan {
             )),
         }
     }
+}
+
+/// What words a function keeps for a flow: it goes on with those of its own layout only.
+fn layout_of(function: &dyn FunctionSpec) -> Option<(u32, usize)> {
+    match function.form() {
+        Form::PerFlow(function) => Some((function.version(), function.keeps().words)),
+        Form::Standalone(_) => None,
+    }
+}
+
+/// What a file with functions' records begins with.
+fn header_of(plan: &Plan, path: &Path) -> Option<String> {
+    let functions = plan.chain().functions();
+    functions.iter().find(|function| function.records_path() == Some(path))?.record_lines().header()
 }
 
 /// Where functions' records or logs go.

@@ -32,6 +32,7 @@ use packetloom_io::{Polled, Sink, Source};
 use packetloom_packet::batch::empty_arena;
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{Batch, PortNames, Timestamp};
+use packetloom_report::Reports;
 
 use self::control::Closing;
 pub use self::control::{Answer, Control, Counted, Request};
@@ -94,6 +95,8 @@ pub struct Io<'a> {
 pub struct Outputs {
     /// Where packets go that pass.
     pub sink: Option<CaptureWriter>,
+    /// Where they go beside, whatever link types and interfaces they have.
+    pub extracted: Option<PcapngWriter>,
     /// Where those go that are dropped.
     pub dropped: Option<PcapngWriter>,
     /// Where those go that rules matched.
@@ -105,6 +108,8 @@ pub struct Outputs {
     /// Where flow records are sent beside: for all functions in order, as [`FunctionSpec::exports`](packetloom_nf::FunctionSpec::exports)
     /// has them.
     pub exporters: Vec<Exporter>,
+    /// What counts flow records, of functions that [hand them over](packetloom_nf::FunctionSpec::hands_over); afterwards it is in [`Outcome`].
+    pub reports: Option<Reports>,
     /// Where the caller is going to write the summary: opened before the run, so that it does not fail after it.
     pub summaries: Vec<Option<Output>>,
 }
@@ -118,6 +123,7 @@ impl Outputs {
     pub fn appear(&mut self) -> Result<(), packetloom_io::Error> {
         self.sink.as_mut().map_or(Ok(()), CaptureWriter::appear)?;
         self.exporters.iter_mut().for_each(Exporter::appear);
+        self.extracted.as_mut().map_or(Ok(()), PcapngWriter::appear)?;
         self.dropped.as_mut().map_or(Ok(()), PcapngWriter::appear)?;
         self.matched.as_mut().map_or(Ok(()), PcapngWriter::appear)?;
         self.records.iter_mut().flatten().try_for_each(Output::appear)
@@ -136,7 +142,8 @@ impl Outputs {
     /// Where packets, records and logs go.
     fn results(&mut self) -> impl Iterator<Item = &mut Output> {
         let sink = self.sink.iter_mut().map(AsMut::as_mut);
-        let others = self.dropped.iter_mut().chain(&mut self.matched).map(AsMut::as_mut);
+        let others = self.extracted.iter_mut().chain(&mut self.dropped).chain(&mut self.matched);
+        let others = others.map(AsMut::as_mut);
         sink.chain(others).chain(self.records.iter_mut().flatten())
     }
 
@@ -171,7 +178,7 @@ impl Outputs {
     fn exported(&self) -> Vec<Exported> {
         let exported = |exporter: &Exporter| Exported {
             to: exporter.settings().to.to_string(),
-            protocol: exporter.settings().messages.protocol,
+            protocol: exporter.settings().format.name(),
             counts: exporter.counts(),
         };
         self.exporters.iter().map(exported).collect()
@@ -187,6 +194,7 @@ impl Outputs {
         }
         self.linger();
         self.with(|outputs| &mut outputs.sink, |sink| sink.as_mut().settle())?;
+        self.with(|outputs| &mut outputs.extracted, |extracted| extracted.as_mut().settle())?;
         self.with(|outputs| &mut outputs.dropped, |dropped| dropped.as_mut().settle())?;
         self.with(|outputs| &mut outputs.matched, |matched| matched.as_mut().settle())?;
         for index in 0..self.records.len() {
@@ -198,7 +206,7 @@ impl Outputs {
     /// What became of outputs that are detached.
     fn written(&self) -> Vec<Written> {
         let sink = self.sink.iter().map(AsRef::as_ref);
-        let others = self.dropped.iter().chain(&self.matched).map(AsRef::as_ref);
+        let others = self.extracted.iter().chain(&self.dropped).chain(&self.matched).map(AsRef::as_ref);
         let results = sink.chain(others).chain(self.records.iter().flatten());
         let written = |output: &Output| Written {
             output: output.name().to_owned(),
@@ -216,6 +224,7 @@ impl Outputs {
     /// error only when no other is left.
     pub fn flush(&mut self) -> Result<(), packetloom_io::Error> {
         self.with(|outputs| &mut outputs.sink, CaptureWriter::complete)?;
+        self.with(|outputs| &mut outputs.extracted, PcapngWriter::complete)?;
         self.with(|outputs| &mut outputs.dropped, PcapngWriter::complete)?;
         self.with(|outputs| &mut outputs.matched, PcapngWriter::complete)?;
         for index in 0..self.records.len() {
@@ -274,7 +283,7 @@ impl Outputs {
         if let Some(sink) = self.sink.filter(|sink| !sink.as_ref().is_detached()) {
             sink.finish()?;
         }
-        for capture in self.dropped.into_iter().chain(self.matched) {
+        for capture in self.extracted.into_iter().chain(self.dropped).chain(self.matched) {
             if !capture.as_ref().is_detached() {
                 capture.finish()?;
             }
@@ -288,6 +297,7 @@ impl Outputs {
     /// Whether anybody still wants results.
     fn is_empty(&mut self) -> bool {
         self.egress.is_none()
+            && self.reports.is_none()
             && self.exporters.iter().all(Exporter::is_left)
             && self.summaries.iter().all(Option::is_none)
             && self.results().all(|output| output.is_left())
@@ -365,7 +375,8 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     outlet.outputs.flush()?;
     outlet.outputs.settle()?;
     outlet.tell(&mut intake, lifecycle.notice());
-    Ok(Outcome { shares, ..lifecycle.outcome(counted, intake.report()?, &outlet) })
+    let outcome = lifecycle.outcome(counted, intake.report()?, &outlet);
+    Ok(Outcome { shares, reports: outlet.outputs.reports.take(), ..outcome })
 }
 
 /// Where batches come from.
@@ -454,6 +465,7 @@ impl Intake<'_> {
             return Ok(if self.ends_at.is_some() { Polled::End } else { polled });
         }
         self.ticked = None;
+        batch.set_first_number(self.received);
         self.is_over = self.ends_at.is_some_and(|end| last_time(batch) > Some(end));
         self.received += batch.len() as u64;
         self.time = last_time(batch).map(Timestamp::as_nanos).or(self.time);
@@ -511,6 +523,11 @@ impl Intake<'_> {
         });
         let filled = accepted.count();
         let (filled, others) = works.split_at_mut(filled);
+        let mut number = self.received;
+        for work in &mut *filled {
+            work.batch.set_first_number(number);
+            number += work.batch.len() as u64;
+        }
         others.iter_mut().for_each(|work| work.batch.reset(empty_arena()));
         let last = filled.last()?;
         let packets: usize = filled.iter().map(|work| work.batch.len()).sum();
@@ -612,6 +629,7 @@ impl Outlet<'_> {
         self.verdicts.merge(counts);
         self.wire_bytes += *wire_bytes;
         self.publish_statistics();
+        self.write_extracted(batch)?;
         self.write_dropped(batch)?;
         self.write_matched(batch)?;
         self.write_passed(|sink| sink.append(passed))?;
@@ -648,6 +666,7 @@ impl Outlet<'_> {
         self.verdicts.merge(&VerdictCounts::of(batch.verdicts()));
         self.wire_bytes += batch.frames().iter().map(|frame| u64::from(frame.wire_len)).sum::<u64>();
         self.publish_statistics();
+        self.write_extracted(batch)?;
         self.write_dropped(batch)?;
         self.write_matched(batch)?;
         self.write_passed(|sink| sink.write_passed(batch))
@@ -712,6 +731,18 @@ impl Outlet<'_> {
         )?)
     }
 
+    /// Writes frames that pass to a pcapng file, if they are wanted there.
+    fn write_extracted(&mut self, batch: &Batch) -> Result<(), Error> {
+        let live = self.live;
+        Ok(self.outputs.with(
+            |outputs| &mut outputs.extracted,
+            |extracted| {
+                extracted.write_passed(batch)?;
+                if live { extracted.flush() } else { Ok(()) }
+            },
+        )?)
+    }
+
     /// Writes frames that are dropped, if they are wanted.
     fn write_dropped(&mut self, batch: &Batch) -> Result<(), Error> {
         let live = self.live;
@@ -747,6 +778,9 @@ impl Outlet<'_> {
         for &exporter in &self.exporters_of[function] {
             let result = self.outputs.exporters[exporter].export(&records.flows);
             self.outputs.unless_left(result)?;
+        }
+        if let Some(reports) = &mut self.outputs.reports {
+            records.flows.iter().for_each(|record| reports.add(record));
         }
         records.flows.clear();
         Ok(())

@@ -132,6 +132,9 @@ impl SlowChain {
         let frame = batch.frames()[index];
         let mut packet =
             OraclePacket::new(frame.time.as_nanos(), frame.link, batch.bytes(index), frame.wire_len);
+        packet.wall_offset = batch.wall_offset();
+        packet.port = frame.port;
+        packet.egress = batch.egress().get(index).copied();
         packet.interface = batch.port_name(index).map(Into::into);
         packet.out = batch.egress_name(index).map(Into::into);
         let mut verdict = match &packet.ip {
@@ -148,9 +151,7 @@ impl SlowChain {
             match slow {
                 Slow::Standalone(oracle) => {
                     verdict = oracle.step(&mut packet);
-                    if let (Some(rule), Some(packet)) = (oracle.logged(), packet.record()) {
-                        outlet.log(index, rule, number, &packet)?;
-                    }
+                    log(outlet, index, oracle.logged(), number, &packet)?;
                 }
                 Slow::PerFlow(oracle, Parts { main, remembers }) => {
                     let is_own = chain.layout.definitions[main.definition].is_own;
@@ -185,9 +186,7 @@ impl SlowChain {
                         }
                         Found::Without(role) => oracle.step_without(&mut packet, role),
                     };
-                    if let (Some(rule), Some(packet)) = (oracle.logged(), packet.record()) {
-                        outlet.log(index, rule, number, &packet)?;
-                    }
+                    log(outlet, index, oracle.logged(), number, &packet)?;
                 }
             }
         }
@@ -373,4 +372,16 @@ fn rewrite(
     if let Some(dscp) = Dscp::new(after.dscp.into()).filter(|_| after.dscp != before.dscp) {
         batch.set_dscp(frame as u32, dscp);
     }
+}
+
+/// Logs a packet for each of the rules that ask for it.
+fn log(
+    outlet: &mut Outlet<'_>,
+    function: usize,
+    rules: &[u32],
+    number: u64,
+    packet: &OraclePacket,
+) -> Result<(), Error> {
+    let Some(record) = packet.record().filter(|_| !rules.is_empty()) else { return Ok(()) };
+    rules.iter().try_for_each(|&rule| outlet.log(function, rule, number, &record))
 }

@@ -14,7 +14,10 @@ use packetloom_device::Device;
 use packetloom_device::faults::{Call, Chances, Faults};
 use packetloom_engine::State;
 use packetloom_engine::outcome::Shares;
-use support::{Away, How, Results, all_results, devices, frames, plan, results, traffic, without_first};
+use support::{
+    Away, How, Results, all_results, devices, frames, plan, results, traffic, with_recent_state,
+    without_first,
+};
 
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
 const LOGGING: &str =
@@ -286,24 +289,28 @@ fn rules_change_where_flows_are() {
             let how = |settings| How { settings, changes: Some(changes), ..How::default() };
             let (expected, _, _) = results(&chain, &capture, how(ORACLE));
             let settings = format!("{}\nmax_latency = \"1us\"\nbatch = 16", settings_for(&device, workers));
-            let faults = Faults::new();
-            let how = |each| How { devices: vec![device.with_faults(&faults)], each, ..how(&settings) };
-            let (found, shares, notices) = results(&chain, &capture, how(None));
+            let on_it = How { devices: vec![device.clone()], ..how(&settings) };
+            let (found, shares, notices) = results(&chain, &capture, on_it);
             assert_eq!(found.summary, expected.summary, "{settings}\n{chain}\n{changes}");
             assert!(found == expected, "{settings}: other records, log or packets\n{chain}\n{changes}");
             let shares = check_shares(shares, packets, &notices);
             assert!(shares.device > packets * 9 / 10, "{settings} {shares:?}\n{chain}");
             // Between two changes, and soon before one.
-            let mut away = Away::new(&faults);
-            let mut moment = Some(second + below.next((third - second).max(1)));
-            let each = |read: u64| {
-                away.wait(Duration::from_millis(100));
-                if moment.take_if(|moment| read >= *moment).is_some() {
-                    thread::sleep(Duration::from_millis(1_100));
-                    faults.fail(Call::Launch, 0);
-                }
-            };
-            let (found, shares, notices) = results(&chain, &capture, how(Some(Box::new(each))));
+            let moment = second + below.next((third - second).max(1));
+            let (found, shares, notices) = with_recent_state(|| {
+                let faults = Faults::new();
+                let mut away = Away::new(&faults);
+                let mut moment = Some(moment);
+                let each = |read: u64| {
+                    away.wait(Duration::from_millis(100));
+                    if moment.take_if(|moment| read >= *moment).is_some() {
+                        thread::sleep(Duration::from_millis(1_100));
+                        faults.fail(Call::Launch, 0);
+                    }
+                };
+                let devices = vec![device.with_faults(&faults)];
+                results(&chain, &capture, How { devices, each: Some(Box::new(each)), ..how(&settings) })
+            });
             let shares = shares.expect("a device was used");
             eprintln!("{settings}: {shares:?}, {notices:?}");
             assert_eq!(shares.device + shares.here, packets);
@@ -326,22 +333,26 @@ fn devices_fail_and_come_back() {
             let expected = oracle(&chain, &capture);
             let settings = settings_for(&device, workers);
             let settings = format!("{settings}\nmax_latency = \"1us\"\nbatch = 16");
-            let faults = Faults::new();
-            let mut moments = [5, 1].map(|part| (part + below.next(2)) * packets / 9).to_vec();
+            let moments = [5, 1].map(|part| (part + below.next(2)) * packets / 9);
             let launch = below.next(3);
-            let mut away = Away::new(&faults);
-            let each = |read: u64| {
-                away.wait(Duration::from_millis(100));
-                if moments.last().is_some_and(|&moment| read >= moment) {
-                    moments.pop();
-                    // Copies are a second apart.
-                    thread::sleep(Duration::from_millis(1_100));
-                    faults.fail(Call::Launch, launch);
-                }
-            };
-            let how = How { each: Some(Box::new(each)), ..on(&device.with_faults(&faults), &settings) };
-            let (found, shares, notices) = results(&chain, &capture, how);
-            assert_eq!(faults.counts(Call::Launch).faults, 2);
+            let (found, shares, notices) = with_recent_state(|| {
+                let faults = Faults::new();
+                let mut moments = moments.to_vec();
+                let mut away = Away::new(&faults);
+                let each = |read: u64| {
+                    away.wait(Duration::from_millis(100));
+                    if moments.last().is_some_and(|&moment| read >= moment) {
+                        moments.pop();
+                        thread::sleep(Duration::from_millis(1_100));
+                        faults.fail(Call::Launch, launch);
+                    }
+                };
+                let device = device.with_faults(&faults);
+                let found =
+                    results(&chain, &capture, How { each: Some(Box::new(each)), ..on(&device, &settings) });
+                assert_eq!(faults.counts(Call::Launch).faults, 2);
+                found
+            });
             let shares = shares.expect("a device was used");
             eprintln!("{settings}: {shares:?}, {notices:?}");
             assert_eq!(shares.device + shares.here, packets);

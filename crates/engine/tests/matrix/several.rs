@@ -134,21 +134,22 @@ fn one_that_fails_leaves_the_other() {
             let expected = oracle(&chain, &capture);
             let settings = format!("{}\nmax_latency = \"1us\"\nbatch = 16", settings_of(&devices, workers));
             let failing = below.next(2) as usize;
-            let faults = Faults::new();
-            let mut devices = devices.clone();
-            devices[failing] = devices[failing].with_faults(&faults);
-            let mut moment = Some((2 + below.next(3)) * packets / 9);
-            let mut away = Away::new(&faults);
-            let each = |read: u64| {
-                away.wait(Duration::from_millis(100));
-                if moment.take_if(|moment| read >= *moment).is_some() {
-                    // Copies are a second apart.
-                    thread::sleep(Duration::from_millis(1_100));
-                    faults.fail(Call::Launch, 1);
-                }
-            };
-            let how = How { each: Some(Box::new(each)), ..on(&devices, &settings) };
-            let (found, shares, notices) = results(&chain, &capture, how);
+            let moment = (2 + below.next(3)) * packets / 9;
+            let (found, shares, notices) = with_recent_state(|| {
+                let faults = Faults::new();
+                let mut devices = devices.clone();
+                devices[failing] = devices[failing].with_faults(&faults);
+                let mut moment = Some(moment);
+                let mut away = Away::new(&faults);
+                let each = |read: u64| {
+                    away.wait(Duration::from_millis(100));
+                    if moment.take_if(|moment| read >= *moment).is_some() {
+                        thread::sleep(Duration::from_millis(1_100));
+                        faults.fail(Call::Launch, 1);
+                    }
+                };
+                results(&chain, &capture, How { each: Some(Box::new(each)), ..on(&devices, &settings) })
+            });
             let shares = shares.expect("devices were used");
             eprintln!("{settings}: {shares:?}, {notices:?}");
             assert_eq!(shares.device + shares.here, packets);
