@@ -11,8 +11,10 @@
 //! - [`meter`]: a capture to flow records, from file to file.
 //! - [`plot`]: pictures of the results.
 //! - [`schema`]: what the results look like.
+//! - [`strings`]: strings in payloads, and Hyperscan beside.
 
 pub mod acl;
+mod captures;
 pub mod chain;
 pub mod changes;
 pub mod churn;
@@ -25,6 +27,7 @@ pub mod peer;
 pub mod plot;
 pub mod sample;
 pub mod schema;
+pub mod strings;
 
 /// A benchmark that could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +60,9 @@ pub enum Error {
     /// A device failed.
     #[error(transparent)]
     Device(#[from] packetloom_device::Error),
+    /// A device could not look through payloads.
+    #[error(transparent)]
+    Strings(#[from] packetloom_pattern::image::Error),
     /// A device could not do what was asked.
     #[error(transparent)]
     Offload(#[from] packetloom_engine::offload::Error),

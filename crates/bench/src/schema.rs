@@ -98,14 +98,57 @@ const MEASUREMENT: &[Field] = &[
     ("rounds", Count, "Rounds that were timed."),
 ];
 
-const METER: &[Field] =
-    &[("workers", Count, "Worker threads."), ("records", Count, "Flow records of the capture.")];
+const METER: &[Field] = &[
+    ("workers", Count, "Threads of this machine."),
+    ("records", Count, "Flow records of the capture."),
+    // On a device.
+    ("on", IfAny(&Text), "What the device's maker calls it."),
+    ("memory", IfAny(&Text), "Where packets are before they are metered: device, copied, mapped or capture."),
+    ("launch", IfAny(&Text), "How bursts are launched: burst or resident."),
+    ("in_flight", IfAny(&Count), "Bursts on their way at a time."),
+    ("slice", IfAny(&Count), "Bytes of a frame that the device gets."),
+    ("parse", IfAny(&Text), "From where headers are parsed: in-place or local."),
+    ("block", IfAny(&Count), "Work items of a group."),
+    ("keys_per_thread", IfAny(&Count), "Packets of a work item at a time."),
+    ("hash", IfAny(&Text), "The hash function."),
+    ("stage", IfAny(&Text), "Where kernels end: parse, hash, find or all."),
+    ("table_mb", IfAny(&Number), "Megabytes of the tables of both IP versions."),
+    (
+        "handed_back",
+        IfAny(&Count),
+        "Packets that this machine metered: their headers go on behind the slice, or there was no room.",
+    ),
+    ("without_room", IfAny(&Count), "Those of them whose flows found no room in the tables."),
+    ("records_ms", IfAny(&Number), "Milliseconds from tables to records in this machine's memory."),
+    (
+        "chi_square",
+        IfAny(&Number),
+        "Of the capture's flows over buckets: chi-square, divided by its degrees of freedom.",
+    ),
+    ("longest_chain", IfAny(&Count), "Flows of the fullest bucket."),
+    (
+        "aimed_chi_square",
+        IfAny(&Number),
+        "The same of keys that were chosen to share a bucket if there were no seed.",
+    ),
+    ("aimed_longest_chain", IfAny(&Count), "Such keys of the fullest bucket."),
+];
 
 const ACL: &[Field] = &[
     ("rules", Count, "Rules of the list."),
     ("passes", Count, "Times that a round went over all headers."),
     ("build_ms", Number, "Milliseconds to build the classifier."),
     ("memory_mb", Number, "Megabytes that it takes."),
+    ("device", IfAny(&Text), "On a device: what its maker calls it. Rates are of wall time then."),
+    ("transport", IfAny(&Text), "Where payloads are: on-device or host-fed."),
+    ("load_ms", IfAny(&Number), "Milliseconds to load the patterns there."),
+    ("in_flight", IfAny(&Count), "Batches on their way at a time, from this machine's memory."),
+    ("copies_gbps", IfAny(&Number), "What their copies alone reach, in the same rounds."),
+    (
+        "copies_share",
+        IfAny(&Number),
+        "What is left of that with the search and its results; the median of the rounds.",
+    ),
     ("peer_version", IfAny(&Text), "Of a peer: its version."),
     (
         "peer_ratio",
@@ -234,6 +277,32 @@ const DEVICE: &[Field] = &[
     ("load_ms", IfAny(&Number), "Milliseconds to load them."),
 ];
 
+const STRINGS: &[Field] = &[
+    ("workload", Text, "What was run over what."),
+    ("gbps", Number, "Gigabits of payload a second of the thread's CPU time; the median of the rounds."),
+    ("p25", Number, "Its first quartile."),
+    ("p75", Number, "Its third quartile."),
+    ("mpps", Number, "Millions of payloads a second, likewise."),
+    ("patterns", Count, "Patterns of the set."),
+    ("payloads", Count, "Payloads of the workload."),
+    ("bytes", Count, "Their bytes."),
+    ("batch", Count, "Payloads of a call."),
+    ("report", Text, "Which matches are reported: all, each, first or any."),
+    ("matches_per_kb", Number, "Matches of 1,000 bytes."),
+    ("isa", Text, "The instruction set: avx512, avx2 or portable."),
+    ("sampled", Flag, "Whether windows were chosen with a sample of the payloads."),
+    ("build_ms", Number, "Milliseconds to compile the patterns."),
+    ("memory_mb", Number, "Megabytes that they take."),
+    ("longest_list", Count, "Patterns that one place of a payload may have to be compared with."),
+    ("rounds", Count, "Rounds that were timed."),
+    ("peer_version", IfAny(&Text), "Of a peer: its name and version."),
+    ("peer_gbps", IfAny(&Number), "Its rate, in the same rounds."),
+    ("peer_build_ms", IfAny(&Number), "Milliseconds that it takes to compile the patterns."),
+    ("peer_ratio", IfAny(&Number), "How many times as fast as the peer; the median of the rounds."),
+    ("peer_ratio_min", IfAny(&Number), "The least of the rounds."),
+    ("peer_ratio_max", IfAny(&Number), "The greatest of the rounds."),
+];
+
 /// Some fields as an object.
 fn object(groups: &[&[Field]]) -> Value {
     let (mut properties, mut required) = (Map::new(), Vec::new());
@@ -249,7 +318,7 @@ fn object(groups: &[&[Field]]) -> Value {
 }
 
 /// The benchmarks that there are.
-pub const NAMES: [&str; 5] = ["meter", "acl", "chain", "changes", "device"];
+pub const NAMES: [&str; 6] = ["meter", "acl", "chain", "changes", "device", "strings"];
 
 /// The fields of a line of a benchmark; "churn" is "changes" with a total.
 fn groups(name: &str) -> Option<&'static [&'static [Field]]> {
@@ -260,6 +329,7 @@ fn groups(name: &str) -> Option<&'static [&'static [Field]]> {
         "changes" => &[CHANGES],
         "churn" => &[CHURN],
         "device" => &[DEVICE],
+        "strings" => &[STRINGS],
         _ => return None,
     })
 }

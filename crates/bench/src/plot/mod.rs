@@ -86,7 +86,7 @@ impl Plot {
 const LATENCY: &[&str] = &["latency_us_p50", "latency_us_p99"];
 
 /// All of them.
-const PLOTS: [Plot; 17] = {
+const PLOTS: [Plot; 20] = {
     use Scale::{Auto, Linear, Log};
     [
         lines("throughput-batch.svg", Kind::Device, "batch", &["mpps"])
@@ -111,6 +111,9 @@ const PLOTS: [Plot; 17] = {
             .scales(Linear, Linear)
             .spread("p75", "p25")
             .beside(Beside::Perfect),
+        lines("meter-burst.svg", Kind::MeterOnDevice, "batch", &["mpps"]).spread("p75", "p25"),
+        lines("meter-slice.svg", Kind::MeterOnDevice, "slice", &["mpps"]).spread("p75", "p25"),
+        lines("meter-block.svg", Kind::MeterOnDevice, "block", &["mpps"]).spread("p75", "p25"),
         bars("changes-rate.svg", Kind::Changes, &["changes_per_second"]),
         bars("changes-latency.svg", Kind::Changes, &["transaction_us_p50", "transaction_us_p99"]),
         bars("changes-throughput.svg", Kind::Changes, &["mpps_quiet", "mpps_changing"]),
@@ -136,6 +139,8 @@ fn called(field: &str) -> &'static str {
     match field {
         "batch" => "Batch (packets)",
         "rules" => "Rules",
+        "slice" => "Slice (bytes)",
+        "block" => "Block (work items)",
         "workers" => "Workers",
         "flows" => "Flows",
         "changes" => "Changes made",
@@ -163,6 +168,8 @@ fn several_of(across: &str) -> &'static str {
     match across {
         "batch" => "batch sizes",
         "rules" => "numbers of rules",
+        "slice" => "slices",
+        "block" => "block sizes",
         "workers" => "numbers of workers",
         "flows" => "numbers of flows",
         "offered_mpps" => "offered loads",

@@ -16,7 +16,7 @@ const LINE: u64 = 1 << 20;
 const LEAST: f64 = 1e-9;
 const MOST: f64 = 1e15;
 
-/// Which benchmark a row is of. A chain at an offered load, and changes with a total ("churn"), have plots of their own.
+/// Which benchmark a row is of. A chain at an offered load, changes with a total ("churn"), and a meter on a device have plots of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Acl,
@@ -25,6 +25,7 @@ pub(super) enum Kind {
     Churn,
     Device,
     Meter,
+    MeterOnDevice,
     Offered,
 }
 
@@ -63,6 +64,21 @@ impl Kind {
                 "commit",
             ],
             Self::Meter => &["workload", "workers", "batch", "machine", "commit"],
+            Self::MeterOnDevice => &[
+                "memory",
+                "launch",
+                "parse",
+                "hash",
+                "stage",
+                "workload",
+                "slice",
+                "block",
+                "keys_per_thread",
+                "batch",
+                "device",
+                "machine",
+                "commit",
+            ],
         }
     }
 
@@ -73,7 +89,7 @@ impl Kind {
             Self::Chain | Self::Offered => "chain",
             Self::Changes | Self::Churn => "changes",
             Self::Device => "device",
-            Self::Meter => "meter",
+            Self::Meter | Self::MeterOnDevice => "meter",
         }
     }
 }
@@ -121,6 +137,7 @@ impl Row {
             "changes" if is_there("changes_per_transaction") => (Kind::Changes, "changes"),
             "changes" => (Kind::Churn, "churn"),
             "device" => (Kind::Device, "device"),
+            "meter" if is_there("memory") => (Kind::MeterOnDevice, "meter"),
             "meter" => (Kind::Meter, "meter"),
             verb => return Err(format!("\"workload\": no benchmark {verb:?} is known; {EXPECTED}")),
         };
@@ -198,6 +215,9 @@ fn words(key: &str, value: &Value) -> String {
         // How many packets were sent is another number each time.
         ("flood", Some(n)) => if n > 0.0 { "under a flood" } else { "" }.into(),
         ("packet_size", Some(n)) => format!("packets of {} bytes", number(n)),
+        ("slice", Some(n)) => format!("slices of {} bytes", number(n)),
+        ("block", Some(n)) => format!("blocks of {}", number(n)),
+        ("keys_per_thread", Some(n)) => of("key", n) + " a thread",
         ("batch", Some(n)) => format!("batches of {}", number(n)),
         ("offered_mpps", Some(n)) => format!("{} Mpps offered", number(n)),
         (_, Some(n)) => number(n),

@@ -1,5 +1,11 @@
 //! A capture to flow records, from file to file: reading, parsing, metering and writing are all timed.
 
+pub mod device;
+mod feed;
+mod kernels;
+mod quality;
+mod records;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +17,8 @@ use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_nf::{Config, Context, meter};
 use serde_json::{Value, json};
+
+pub use kernels::{Hash, Parse, SliceBytes, Stage};
 
 use crate::Error;
 use crate::sample::{Clock, Measurement, measure};
