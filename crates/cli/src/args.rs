@@ -8,6 +8,7 @@ use std::str::FromStr;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packetloom_bench::host_fed::Transport;
+use packetloom_bench::meter;
 use packetloom_bench::peer::Peer;
 use packetloom_classify::image::Algorithm;
 use packetloom_classify::{Action, ConnectionState, Kind, PacketContext, analysis, formats};
@@ -15,11 +16,14 @@ use packetloom_device::Id;
 use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Kept, Run, Workers};
 use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::{MAX_PACKETS, Placement};
-use packetloom_export::Destination;
+use packetloom_export::parquet::Partition;
+use packetloom_export::{Destination, Fields, LineFormat};
 use packetloom_io::port::Backend;
 use packetloom_nf::meter::{ExportConfig, ExportProtocol};
-use packetloom_nf::units::{self, Bounded, FileSize, MaxFlows, Span, Throughput};
+use packetloom_nf::units::{self, Bounded, FileSize, Instant, MaxFlows, Span, Throughput};
 use packetloom_packet::Key;
+use packetloom_pattern::files::Format as PatternFormat;
+use packetloom_report::{SeriesSpec, TopSpec};
 
 use crate::control::{Command, Function};
 use crate::failure::{EXIT_CODES, Failure};
@@ -79,9 +83,11 @@ times of their first packets.";
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run a chain over a capture or network interfaces
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Turn packets into flow records
-    Meter(MeterArgs),
+    Meter(Box<MeterArgs>),
+    /// Look for strings in packets
+    Search(Box<SearchArgs>),
     /// Work with access control lists
     Acl(AclArgs),
     /// Check a chain file and print the plan; exit 78 if it is bad
@@ -105,7 +111,7 @@ pub(crate) enum Verb {
     Plot(PlotArgs),
     /// Print a JSON schema: of chain files, or of what a verb prints as JSON
     Schema {
-        /// The verb, such as "run", "acl-check" or "bench-meter"; "flow-record", "acl-log" and "statistics" are the lines of those
+        /// The verb, such as "run", "acl-check" or "bench-meter"; "flow-record", "acl-log", "statistics" and "report" are the lines of those
         /// files. Chain files unless given
         #[arg(value_name = "VERB")]
         page: Option<String>,
@@ -289,6 +295,12 @@ fn of_64(text: &str) -> Result<u16, String> {
     units::number(text, 1..=64).map(|value| value as u16)
 }
 
+/// Rows of a table.
+fn rows(text: &str) -> Result<NonZeroUsize, String> {
+    let rows = units::number(text, 1..=1_000_000)?;
+    NonZeroUsize::new(rows as usize).ok_or_else(|| "0 rows; expected some".into())
+}
+
 /// A share in percent.
 fn percent(text: &str) -> Result<u8, String> {
     units::number(text, 0..=100).map(|value| value as u8)
@@ -344,21 +356,60 @@ pub(crate) struct StateArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-#[command(after_help = CAPTURES)]
+const METER: &str = "\
+Fields: basic are times, addresses, ports, protocol, packets, octets, TCP flags and the reason of the end. standard adds initialTCPFlags,
+ipClassOfService, minimumTTL and maximumTTL, minimumIpTotalLength and maximumIpTotalLength, ICMP type and code, vlanId, ingressInterface
+and egressInterface. full adds times in microseconds, fragmentFlags, Ethernet addresses, and names: dnsQName, sslServerName and
+httpRequestHost. Their order is always the same.
+
+Examples:
+  packetloom meter -r capture.pcapng --fields standard --format csv -o flows.csv
+  packetloom meter -i eth0 --ipfix udp://192.0.2.10:4739 --fields full
+  packetloom meter -r capture.pcapng -f 'tcp port 443' --fields basic,sslServerName
+  packetloom meter -r capture.pcapng --top address/packets --series 1m/protocol --report traffic.svg
+  packetloom meter -r capture.pcapng --parquet flows --partition day
+  packetloom meter -i eth0 --sample 100 --ipfix udp://192.0.2.10:4739
+  packetloom meter -r day.pcap --begin 2026-11-27T15:00:00Z --end 2026-11-27T15:05:00Z -f 'host 192.0.2.1' --extract part.pcapng
+  packetloom meter -r day --each -o 'flows/{name}.jsonl' --summary 'flows/{name}.json'";
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = format!("{CAPTURES}\n\n{METER}"))]
 pub(crate) struct MeterArgs {
     /// Read packets from this pcap or pcapng file, or from several, see Captures below
     #[arg(short = 'r', value_name = "CAPTURE", required_unless_present = "interface")]
     pub(crate) read: Vec<PathBuf>,
+    /// Meter each capture by itself, one after the other. {name} in the names of outputs stands for the capture's name, without its folder and
+    /// endings such as .pcap.gz. A capture that cannot be metered is named and passed over; exit 1 then
+    #[arg(long, requires = "read", conflicts_with = "control")]
+    pub(crate) each: bool,
     /// Receive packets from this network interface; may be given several times. Needs root, or CAP_NET_RAW and CAP_NET_ADMIN
     #[arg(short = 'i', value_name = "INTERFACE", conflicts_with = "read")]
     pub(crate) interface: Vec<String>,
-    /// Write flow records to this file, as JSON lines with IPFIX element names [default: standard output, unless they are exported]
+    /// Write flow records to this file, as lines with IPFIX element names [default: standard output, unless they are exported]
     #[arg(short = 'o', value_name = "FLOWS")]
     pub(crate) output: Option<PathBuf>,
+    /// What the lines are: json or csv
+    #[arg(long, value_name = "FORMAT", default_value_t = LineFormat::Json)]
+    pub(crate) format: LineFormat,
+    /// Fields of records: basic, standard, full, or names of IPFIX elements with commas between them, see Fields below
+    #[arg(long, value_name = "FIELDS", default_value_t = packetloom_nf::meter::Config::default_fields())]
+    pub(crate) fields: Fields,
     /// Meter only packets that match this expression in tcpdump's language, such as 'tcp port 443 and net 10.0.0.0/8'
     #[arg(short = 'f', long, value_name = "EXPRESSION")]
     pub(crate) filter: Option<String>,
+    /// Meter a sample: N, the first of every N packets of the input, or N,random or N,random,SEED, each packet with probability 1/N, the same
+    /// ones for the same seed. Counters are those of the sample; IPFIX and NetFlow v9 tell collectors of it
+    #[arg(long, value_name = "N[,random[,SEED]]")]
+    pub(crate) sample: Option<packetloom_nf::sample::Config>,
+    /// Meter only packets from this time on: RFC 3339, such as 2026-11-27T15:00:00Z, or seconds since 1970, perhaps with a fraction
+    #[arg(long, value_name = "TIME")]
+    pub(crate) begin: Option<Instant>,
+    /// Meter only packets before this time
+    #[arg(long, value_name = "TIME")]
+    pub(crate) end: Option<Instant>,
+    /// Write the packets that reach the meter, which --sample, --begin, --end and the filter let pass, to this pcapng file
+    #[arg(long, value_name = "CAPTURE")]
+    pub(crate) extract: Option<PathBuf>,
     /// Stop after this many packets
     #[arg(short = 'c', value_name = "COUNT", value_parser = number::<u64>)]
     pub(crate) count: Option<u64>,
@@ -367,6 +418,9 @@ pub(crate) struct MeterArgs {
     /// Flows of each IP version held at a time; when there are more, one that was not used for long is exported
     #[arg(long, value_name = "N", default_value_t = packetloom_nf::meter::Config::default_max_flows())]
     pub(crate) max_flows: MaxFlows,
+    /// End records of TCP with their connections: with a RST, or with the first ACK after both sides have sent FIN
+    #[arg(long)]
+    pub(crate) end_of_flow: bool,
     /// Count packets in all framings in which IP is found, such as LLC/SNAP or pseudowires, not only in Ethernet II, VLAN tags, MPLS, PPPoE,
     /// cooked, loopback and raw captures
     #[arg(long)]
@@ -385,10 +439,118 @@ pub(crate) struct MeterArgs {
     #[command(flatten)]
     pub(crate) rotation: RotationArgs,
     #[command(flatten)]
+    pub(crate) reports: ReportArgs,
+    #[command(flatten)]
     pub(crate) export: ExportArgs,
 }
 
+const SEARCH: &str = "\
+Patterns:
+  A file of patterns is a list with one a line (lines), a list in hex digits (hex), or rules of Suricata or Snort (rules), of which literal
+  contents are looked for; lines and rules are told apart by themselves. In lists, \\n, \\r, \\t, \\0, \\\\ and \\xHH stand for bytes, and lines
+  that begin with # are comments. Each packet is searched by itself, unless --within says otherwise.
+
+Examples:
+  packetloom search -r capture.pcapng -e 'User-Agent: curl' -e '\\x7fELF'
+  packetloom search -r capture.pcapng --patterns names.txt --ignore-case --count
+  packetloom search -r capture.pcapng --patterns local.rules --within stream --json -o alerts.json
+  packetloom search -r captures/ --patterns names.txt -f 'udp port 53' -w found.pcapng";
+
 #[derive(Debug, Args)]
+#[command(after_help = format!("{CAPTURES}\n\n{SEARCH}"))]
+pub(crate) struct SearchArgs {
+    /// Read packets from this pcap or pcapng file, or from several, see Captures below
+    #[arg(short = 'r', value_name = "CAPTURE", required_unless_present = "interface")]
+    pub(crate) read: Vec<PathBuf>,
+    /// Receive packets from this network interface; may be given several times. Needs root, or CAP_NET_RAW and CAP_NET_ADMIN
+    #[arg(short = 'i', value_name = "INTERFACE", conflicts_with = "read")]
+    pub(crate) interface: Vec<String>,
+    /// Look for this string, in which escapes stand for bytes; may be given several times
+    #[arg(short = 'e', long = "string", value_name = "PATTERN", required_unless_present = "patterns")]
+    pub(crate) strings: Vec<String>,
+    /// Look for the patterns of this file, see Patterns below
+    #[arg(long, value_name = "FILE", conflicts_with = "strings")]
+    pub(crate) patterns: Option<PathBuf>,
+    /// What the file is: auto, lines, hex or rules
+    #[arg(long, value_name = "FORMAT", default_value_t = PatternFormat::Auto, requires = "patterns")]
+    pub(crate) format: PatternFormat,
+    /// Take from each rule its fast pattern alone: finds what the rule may match, and more
+    #[arg(long, requires = "patterns")]
+    pub(crate) by_fast_pattern: bool,
+    /// Find letters in both cases, in strings and lists; rules say themselves where
+    #[arg(long)]
+    pub(crate) ignore_case: bool,
+    /// What is told of a packet that has several patterns: all of them, or first, the one that stands first
+    #[arg(long = "match", value_name = "WHICH", value_enum, default_value_t = Which::All)]
+    pub(crate) which: Which,
+    /// Where to look: payload, behind the transport header; stream, the same with that of TCP as the stream that it is a part of; or packet,
+    /// all captured bytes
+    #[arg(long, value_name = "PART", value_enum, default_value_t = Part::Payload)]
+    pub(crate) within: Part,
+    /// Look only at packets that match this expression in tcpdump's language, such as 'tcp port 80'
+    #[arg(short = 'f', long, value_name = "EXPRESSION")]
+    pub(crate) filter: Option<String>,
+    /// Write what is found to this file [default: standard output]
+    #[arg(short = 'o', value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write JSON lines, in the form of Suricata's EVE
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Only count: the table at the end says how many packets have each pattern
+    #[arg(long, conflicts_with_all = ["output", "json"])]
+    pub(crate) count: bool,
+    /// Write packets in which something is found to this pcapng file
+    #[arg(short = 'w', value_name = "CAPTURE")]
+    pub(crate) write: Option<PathBuf>,
+    /// Stop after this many packets
+    #[arg(short = 'c', value_name = "COUNT", value_parser = number::<u64>)]
+    pub(crate) limit: Option<u64>,
+    /// Worker threads, 1 to 256
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<Workers>,
+    /// Write the summary to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) summary: Option<PathBuf>,
+    /// List the lines of the file of patterns that are left out, with the reasons, as JSON lines in this file; "-" is standard output
+    #[arg(long, value_name = "FILE", requires = "patterns")]
+    pub(crate) left_out: Option<PathBuf>,
+}
+
+/// Which patterns of a packet are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Which {
+    All,
+    First,
+}
+
+/// What is searched of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    Payload,
+    Stream,
+    Packet,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Reports")]
+pub(crate) struct ReportArgs {
+    /// Count the values of fields that flows have most of, such as source, flow or sslServerName, by bytes, or with /packets or /flows behind
+    /// the fields by these; may be given several times. Records are then written only where an option says so
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) top: Vec<TopSpec>,
+    /// Rows of each table, up to a million
+    #[arg(long, value_name = "N", requires = "top", value_parser = rows, default_value = "10")]
+    pub(crate) top_rows: NonZeroUsize,
+    /// Count packets, bytes and flows by time, such as 1m, or by time and the values of a field, such as 10s/protocol or 1m/source/packets;
+    /// may be given several times
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) series: Vec<SeriesSpec>,
+    /// Write reports to this file, whose name ends in .txt, .json or .svg [default: tables on standard output]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Export of flow records")]
 pub(crate) struct ExportArgs {
     /// Send flow records as IPFIX to udp://HOST:PORT, tcp://HOST:PORT or tls://HOST:PORT, or write them to a file; may be given several times
@@ -397,6 +559,18 @@ pub(crate) struct ExportArgs {
     /// Send flow records as NetFlow v9 to udp://HOST:PORT; may be given several times
     #[arg(long, value_name = "TO")]
     pub(crate) netflow9: Vec<Destination>,
+    /// Write flow records to Parquet files in this folder; may be given several times
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) parquet: Vec<PathBuf>,
+    /// With --parquet, folders by the time of a record's first packet: none, day or hour
+    #[arg(long, value_name = "BY", requires = "parquet", default_value_t = Partition::None)]
+    pub(crate) partition: Partition,
+    /// With --parquet, rows of a file at most [default: 4194304, or about 256 MiB]
+    #[arg(long, value_name = "N", requires = "parquet", value_parser = number::<NonZeroU64>)]
+    pub(crate) file_rows: Option<NonZeroU64>,
+    /// With --parquet, begin another file this often
+    #[arg(long, value_name = "TIME", requires = "parquet")]
+    pub(crate) file_time: Option<Span>,
     /// With --ipfix, one record for both directions of a flow (RFC 5103) instead of one for each
     #[arg(long, requires = "ipfix")]
     pub(crate) biflows: bool,
@@ -432,12 +606,22 @@ pub(crate) struct ExportArgs {
 impl ExportArgs {
     /// One for each place.
     pub(crate) fn exports(self) -> Vec<ExportConfig> {
-        let ipfix = self.ipfix.iter().map(|to| (to, ExportProtocol::Ipfix));
-        let netflow = self.netflow9.iter().map(|to| (to, ExportProtocol::Netflow9));
-        let export = |(to, protocol): (&Destination, ExportProtocol)| {
+        let ipfix = self.ipfix.iter().map(|to| (to.clone(), ExportProtocol::Ipfix));
+        let netflow = self.netflow9.iter().map(|to| (to.clone(), ExportProtocol::Netflow9));
+        let folders = self.parquet.iter().map(|path| Destination::File(path.clone()));
+        let folders = folders.map(|to| (to, ExportProtocol::Parquet));
+        let export = |(to, protocol): (Destination, ExportProtocol)| {
             // What is for some of the places only.
             let (is_udp, is_tls) = (matches!(to, Destination::Udp(_)), matches!(to, Destination::Tls(_)));
             let file = |path: &Option<PathBuf>| path.clone().filter(|_| is_tls);
+            if protocol == ExportProtocol::Parquet {
+                return ExportConfig {
+                    partition: self.partition,
+                    file_rows: self.file_rows,
+                    file_time: self.file_time,
+                    ..ExportConfig::to(to, protocol)
+                };
+            }
             ExportConfig {
                 biflows: self.biflows && protocol == ExportProtocol::Ipfix,
                 domain: self.domain,
@@ -449,10 +633,10 @@ impl ExportArgs {
                 certificate: file(&self.tls_certificate),
                 key: file(&self.tls_key),
                 server_name: self.tls_name.clone().filter(|_| is_tls),
-                ..ExportConfig::to(to.clone(), protocol)
+                ..ExportConfig::to(to, protocol)
             }
         };
-        ipfix.chain(netflow).map(export).collect()
+        ipfix.chain(netflow).chain(folders).map(export).collect()
     }
 
     /// Refuses options that are for none of the places.
@@ -480,7 +664,7 @@ impl ExportArgs {
     }
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct StatisticsArgs {
     /// Say at this interval what was counted so far, such as every 10s, on standard error or to the file of --stats-output; 0 is never
     #[arg(long, value_name = "TIME", value_parser = interval)]
@@ -502,7 +686,7 @@ impl StatisticsArgs {
     }
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct RotationArgs {
     /// Write captures, records and logs to one file after another, each for so long, such as 1h: names have the time and a number, such as
     /// flows-20261127T150000Z-000001.jsonl. Of the packets' time; files begin at whole multiples of it in UTC
@@ -545,7 +729,7 @@ fn interval(text: &str) -> Result<Span, String> {
     text.parse().and_then(packetloom_engine::chain::interval)
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Timeouts {
     /// A record ends when its flow was silent for so long; 0 is never
     #[arg(long, value_name = "TIME", default_value_t = packetloom_nf::meter::Config::default_idle_timeout())]
@@ -1016,7 +1200,7 @@ for them:
   device   throughput-batch.svg, latency-batch.svg, latency-batch-log.svg, throughput-rules.svg
   chain    throughput-workers.svg, throughput-flows.svg, latency-offered.svg (with --offered)
   acl      acl-throughput.svg, acl-batch.svg, acl-rules.svg
-  meter    meter-throughput.svg, meter-workers.svg
+  meter    meter-throughput.svg, meter-workers.svg; meter-burst.svg, meter-slice.svg, meter-block.svg (with --device)
   changes  changes-rate.svg, changes-latency.svg, changes-throughput.svg; churn-throughput.svg, churn-latency.svg (with --total)
 
 Example:
@@ -1051,7 +1235,11 @@ pub(crate) enum BenchVerb {
     /// Medians over the rounds: mpps of wall time, mpps_cpu packets over user and system time, ns_per_packet of wall time
     /// with its quartiles p25 and p75, cpu_ns_per_packet likewise. Reading, parsing, metering and writing the records are
     /// all in it.
-    Meter(BenchMeterArgs),
+    ///
+    /// With --device, a meter of kernels, from headers to flow tables in the device's memory: each option that takes several values is
+    /// measured with each value of the others. No timeout cuts a flow. Before and after, its records are compared with those of the CPU's
+    /// meter.
+    Meter(Box<BenchMeterArgs>),
     /// Classifiers over headers in memory
     ///
     /// Loading is not in the times. What a classifier finds is checked rule by rule before it is timed. They are then
@@ -1084,6 +1272,122 @@ pub(crate) enum BenchVerb {
     /// round, core_mpps of hybrid on one core in the same rounds (from frames on, where the device begins there), cores how many of them the
     /// device stands for, all_cores_mpps and all_cores_ratio the same of all cores at once.
     Device(BenchDeviceArgs),
+    /// Strings in payloads, in memory
+    ///
+    /// One thread, whose CPU time counts. The first payloads are compared with the slow form, and with --peer all of them with the peer's
+    /// matches, before anything is timed. Peer and matcher take turns, round by round: peer_ratio is the median of the rounds' ratios.
+    /// Each --size is measured with each --matching. Payloads are text such as HTTP's, or, with --attack, made of pieces of patterns.
+    ///
+    /// With --device, all matches are compared with the CPU's before and after they are timed, and rates are of wall time: of launches over all
+    /// payloads, and of batches that are copied to the device in several queues. copies_gbps is what the copies alone reach in the
+    /// same rounds, copies_share what is left of that with the search and its results.
+    Strings(BenchStringsArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = CAPTURES)]
+pub(crate) struct BenchStringsArgs {
+    /// The file of patterns
+    #[arg(long, value_name = "FILE")]
+    pub(crate) patterns: PathBuf,
+    /// What the file is: auto, lines, hex or rules
+    #[arg(long, value_name = "FORMAT", default_value_t = PatternFormat::Auto)]
+    pub(crate) format: PatternFormat,
+    /// Only so many of the patterns, the first ones; several with commas between
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = number::<NonZeroUsize>)]
+    pub(crate) first: Vec<NonZeroUsize>,
+    /// Take the payloads of this capture, or of several, see Captures below
+    #[arg(short = 'r', value_name = "CAPTURE", conflicts_with_all = ["size", "matching", "attack", "bytes"])]
+    pub(crate) read: Vec<PathBuf>,
+    /// Bytes of a payload, or mixed: 64, 583 and 1450, seven, four and one of twelve; several with commas between
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_values = ["64", "583", "1450", "mixed"])]
+    pub(crate) size: Vec<PayloadSize>,
+    /// Percent of the payloads that have a pattern put into them; several with commas between
+    #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_values = ["0", "35"])]
+    pub(crate) matching: Vec<Percent>,
+    /// Payloads of pieces of patterns: without-last (byte), without-first or runs; several with commas between
+    #[arg(long, value_name = "KIND,…", value_delimiter = ',', value_enum, conflicts_with = "matching")]
+    pub(crate) attack: Vec<Attack>,
+    /// Bytes of all payloads
+    #[arg(long, value_name = "N", default_value = "8M", value_parser = number::<NonZeroUsize>)]
+    pub(crate) bytes: NonZeroUsize,
+    /// Which matches are reported: all, each pattern of a payload once, as nf = "strings" asks, or its first match, or any
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Reported::All)]
+    pub(crate) report: Reported,
+    /// Compile with a sample of such payloads, of which windows are chosen that are rare in them
+    #[arg(long)]
+    pub(crate) sample: bool,
+    /// The instruction set: avx512, avx2 or portable [default: the best of this processor]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) isa: Option<String>,
+    /// Payloads of a call
+    #[arg(long, value_name = "N", default_value = "16384", value_parser = number::<NonZeroUsize>)]
+    pub(crate) batch: NonZeroUsize,
+    /// Look through them on this device, cuda:N, opencl:N or host, for all matches
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["peer", "report"])]
+    pub(crate) device: Option<Id>,
+    /// Where payloads are before: on-device, all of them, or host-fed, in this machine's memory, to which matches come back, too;
+    /// several with commas between
+    #[arg(long, value_name = "WHERE,…", value_delimiter = ',', value_enum, requires = "device", default_values_t = [StringsTransport::OnDevice, StringsTransport::HostFed])]
+    pub(crate) transport: Vec<StringsTransport>,
+    /// Batches from this machine's memory that are on their way at a time, each in a queue of its own
+    #[arg(long, value_name = "N", default_value = "8", requires = "device")]
+    pub(crate) in_flight: Bounded<1, 256>,
+    /// Measure this beside: hyperscan, whose library libhs.so.5 has to be installed
+    #[arg(long, value_name = "PEER", value_enum)]
+    pub(crate) peer: Option<StringsPeer>,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
+}
+
+/// Bytes of payloads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PayloadSize(pub(crate) packetloom_bench::strings::Size);
+
+impl FromStr for PayloadSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        use packetloom_bench::strings::Size;
+        if text == "mixed" {
+            return Ok(Self(Size::Mixed));
+        }
+        let bytes: Bounded<1, 65_535> = text.parse().map_err(|e| format!("{e}, or \"mixed\""))?;
+        Ok(Self(Size::Fixed(bytes.get())))
+    }
+}
+
+/// Percent.
+pub(crate) type Percent = Bounded<0, 100>;
+
+/// Which matches a benchmark asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Reported {
+    All,
+    Each,
+    First,
+    Any,
+}
+
+/// Payloads that are hard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Attack {
+    WithoutLast,
+    WithoutFirst,
+    Runs,
+}
+
+/// Where payloads are before a device looks through them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StringsTransport {
+    OnDevice,
+    HostFed,
+}
+
+/// What is measured beside a matcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StringsPeer {
+    Hyperscan,
 }
 
 #[derive(Debug, Args)]
@@ -1095,6 +1399,9 @@ pub(crate) struct BenchMeterArgs {
     /// Write the records to this file; otherwise to a temporary one
     #[arg(short = 'o', value_name = "FLOWS")]
     pub(crate) output: Option<PathBuf>,
+    /// Fields of records, as of meter
+    #[arg(long, value_name = "FIELDS", default_value_t = packetloom_nf::meter::Config::default_fields())]
+    pub(crate) fields: Fields,
     #[command(flatten)]
     pub(crate) shape: TrafficShape,
     #[command(flatten)]
@@ -1107,6 +1414,67 @@ pub(crate) struct BenchMeterArgs {
     /// Worker threads, 1 to 256
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) workers: Workers,
+    #[command(flatten)]
+    pub(crate) on_device: MeterOnDevice,
+}
+
+/// What "bench meter" measures on a device.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "On a device")]
+pub(crate) struct MeterOnDevice {
+    /// The device that meters: cuda:N, opencl:N or host
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["batch", "workers", "idle_timeout", "active_timeout"])]
+    pub(crate) device: Option<Id>,
+    /// Packets of a launch, 1 to 16777216, several with commas between
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "65536", requires = "device")]
+    pub(crate) burst: Vec<Bounded<1, 16_777_216>>,
+    /// Work items of a group, several with commas between; otherwise as many as suit the device
+    #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "device")]
+    pub(crate) block: Vec<Bounded<1, 1024>>,
+    /// Bytes of each frame that the device gets: 64, 128 or 256, several with commas between
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_values_t = [meter::SliceBytes::default()], requires = "device")]
+    pub(crate) slice: Vec<meter::SliceBytes>,
+    /// Packets whose keys a work item hashes and looks up at a time, 1 to 4, several with commas between
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1", requires = "device")]
+    pub(crate) keys_per_thread: Vec<Bounded<1, 4>>,
+    /// How headers are parsed: in-place (in the memory that they are in) or local (copied to the group's memory first), several with commas
+    /// between
+    #[arg(long, value_name = "HOW,…", value_delimiter = ',', default_values_t = [meter::Parse::default()], requires = "device")]
+    pub(crate) parse: Vec<meter::Parse>,
+    /// Where packets are: device (slices in its memory), copied (from this machine's memory, burst by burst), mapped (read in this machine's
+    /// memory) or capture (from the file to a file of records), several with commas between
+    #[arg(long, value_name = "WHERE,…", value_delimiter = ',', default_values_t = [meter::device::PacketMemory::default()], requires = "device")]
+    pub(crate) memory: Vec<meter::device::PacketMemory>,
+    /// How bursts are launched: burst (a launch for each) or resident (one kernel that is told of them), several with commas between
+    #[arg(long, value_name = "HOW,…", value_delimiter = ',', default_values_t = [meter::device::Launch::default()], requires = "device")]
+    pub(crate) launch: Vec<meter::device::Launch>,
+    /// Hash functions: fnv1a, superfast, lanes, murmur3, xxh32, xxh64, fold, several with commas between, or all
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "fold", requires = "device")]
+    pub(crate) hash: Vec<Hashes>,
+    /// Where kernels end: parse, hash, find, or all, several with commas between; records come of all alone
+    #[arg(long, value_name = "STAGE,…", value_delimiter = ',', default_values_t = [meter::Stage::default()], requires = "device")]
+    pub(crate) stage: Vec<meter::Stage>,
+    /// Slots of each table; otherwise twice as many as there are flows
+    #[arg(long, value_name = "N", requires = "device")]
+    pub(crate) slots: Option<Bounded<1, 1_073_741_824>>,
+    /// Bursts on their way at a time
+    #[arg(long, value_name = "N", default_value = "4", requires = "device")]
+    pub(crate) in_flight: Bounded<1, 4096>,
+}
+
+/// One hash function, or all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Hashes {
+    All,
+    One(meter::Hash),
+}
+
+impl std::str::FromStr for Hashes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" { Ok(Self::All) } else { text.parse().map(Self::One) }
+    }
 }
 
 #[derive(Debug, Args)]

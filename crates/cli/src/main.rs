@@ -26,8 +26,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     talk::set_level(cli.level());
     let result = match cli.verb {
-        Verb::Run(args) => commands::run::run(args),
-        Verb::Meter(args) => commands::meter::run(args),
+        Verb::Run(args) => commands::run::run(*args),
+        Verb::Meter(args) => commands::meter::run(*args),
+        Verb::Search(args) => commands::search::run(*args),
         Verb::Acl(acl) => match acl.verb {
             AclVerb::Classify(args) => commands::acl::classify(args),
             AclVerb::Convert(args) => commands::acl::convert(args),

@@ -492,12 +492,15 @@ fn help_man_pages_completions_and_schema_come_from_the_definitions() {
             "balancer",
             "conntrack",
             "counter",
+            "domains",
             "filter",
             "limiter",
             "meter",
             "policer",
+            "sample",
             "scan",
-            "source-counter"
+            "source-counter",
+            "strings"
         ]
     );
     assert_eq!(functions[0]["required"], serde_json::json!(["nf", "rules"]));

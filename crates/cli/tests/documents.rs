@@ -97,7 +97,7 @@ fn assert_printed(line: &str, printed: &str, expected: &str) {
 #[test]
 fn the_examples_of_the_readme_print_what_it_shows() {
     let folder = folder();
-    assert_eq!(run_examples(folder.path(), &page("README.md")), 7);
+    assert_eq!(run_examples(folder.path(), &page("README.md")), 8);
 }
 
 #[test]

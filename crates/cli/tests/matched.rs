@@ -165,11 +165,11 @@ fn what_cannot_be_is_said() {
     for (sink, expected) in [
         (
             "matched = { file = \"m\", rule = \"nobody\" }",
-            "matched: no acl of the chain has such a rule: rule \"nobody\"; expected ",
+            "matched: no acl, strings or domains of the chain has such a rule: rule \"nobody\"; expected ",
         ),
         (
             "matched = { file = \"m\", mark = 77 }",
-            "matched: no acl of the chain has such a rule: mark 77; expected ",
+            "matched: no acl, strings or domains of the chain has such a rule: mark 77; expected ",
         ),
         ("matched = { rule = \"telnet\" }", "expected a file in quotes, or { file = "),
         ("matched = 7", "expected a file in quotes, or { file = "),

@@ -396,6 +396,33 @@ impl<'a> Picture<'a> {
 }
 
 #[test]
+fn a_meter_on_a_device_is_drawn_over_bursts_slices_and_blocks() {
+    let row = |hash: &str, burst: u32, slice: u32, mpps: f64| {
+        let more = json!({
+            "workers": 1, "records": 5, "device": "device", "on": "a GPU", "memory": "device", "launch": "burst",
+            "in_flight": 4, "slice": slice, "parse": "local", "block": 256, "keys_per_thread": 1, "hash": hash,
+            "stage": "all", "table_mb": 1.0, "batch": burst,
+        });
+        measurement("meter a.pcap", mpps, &more)
+    };
+    let rows = [("fold", 500.0), ("xxh32", 400.0)].map(|(hash, mpps)| {
+        [row(hash, 64, 64, mpps / 10.0), row(hash, 65_536, 64, mpps), row(hash, 65_536, 128, mpps / 2.0)]
+    });
+    let plots = drawn(&rows.concat());
+    assert_eq!(
+        plots.keys().collect::<Vec<_>>(),
+        ["meter-burst.svg", "meter-slice.svg"],
+        "no line has two blocks"
+    );
+    let picture = Picture::of(&plots["meter-burst.svg"]);
+    picture.assert_series("xxh32", [true, false], &[(64.0, 40.0), (65_536.0, 400.0)]);
+    assert_has(&plots["meter-burst.svg"], &["a.pcap on a GPU", "Throughput (Mpps)"]);
+    let picture = Picture::of(&plots["meter-slice.svg"]);
+    picture.assert_series("fold", [true, false], &[(64.0, 500.0), (128.0, 250.0)]);
+    assert_has(&plots["meter-slice.svg"], &["Slice (bytes)"]);
+}
+
+#[test]
 fn other_benchmarks_are_bars_and_lines() {
     let acl = |classifier: &str, name: &str, batch: u32, mpps: f64| {
         let more = json!({ "classifier": classifier, "batch": batch, "rules": 1000, "passes": 1, "build_ms": 1.0, "memory_mb": 1.0 });

@@ -55,6 +55,8 @@ fn folder() -> tempfile::TempDir {
         "deny tcp from any to any port 23 id telnet log # no telnet\npermit tcp from any to any log\n\
          deny tcp from any to any port 22\npermit udp from any to any port 53\ndefault deny\n",
     );
+    write("strings.txt", "HTTP/1.1\n");
+    write("names.txt", "web.edge.example\n");
     write("headers", "tcp 192.0.2.1:1 > 198.51.100.1:23\nudp 192.0.2.1:1 > 198.51.100.1:53\n");
     write(
         "all.toml",
@@ -88,6 +90,14 @@ flows = "sessions"
 [[chain]]
 nf = "filter"
 expression = "ip or ip6"
+[[chain]]
+nf = "strings"
+patterns = "strings.txt"
+log = "alerts.jsonl"
+[[chain]]
+nf = "domains"
+lists = ["names.txt"]
+log = "names.jsonl"
 [[chain]]
 nf = "counter"
 flows = "sources"
@@ -128,6 +138,10 @@ backends = [{ address = "203.0.113.1", port = 8443 }, { address = "203.0.113.2",
 [[chain]]
 nf = "meter"
 output = "flows.jsonl"
+[[chain]]
+nf = "sample"
+interval = 2
+method = "random"
 "#,
     );
     folder
@@ -183,6 +197,8 @@ fn a_run_over_all_functions() {
     let all = chain_file["properties"]["chain"]["items"]["oneOf"].as_array().expect("functions");
     assert_eq!(names.len(), all.len(), "all functions are in the chain: {names:?}");
     assert!(hold_lines("flow-record", &read(folder.path(), "flows.jsonl")) > 100);
+    assert!(hold_lines("alert", &read(folder.path(), "alerts.jsonl")) > 10);
+    assert!(hold_lines("alert", &read(folder.path(), "names.jsonl")) > 10);
     let log = read(folder.path(), "log.jsonl");
     assert!(hold_lines("acl-log", &log) > 3 && log.contains("suppressed"), "{log}");
     assert_eq!(succeed(packetloom().args(["schema", "chain"])), succeed(packetloom().arg("schema")));
@@ -214,12 +230,29 @@ fn a_run_with_reloads_and_state() {
 }
 
 #[test]
+fn a_search() {
+    let folder = folder();
+    fs::write(folder.path().join("list.txt"), "HTTP/1.1\nbad\\q\n").expect("written");
+    let mut command = in_folder(folder.path());
+    command.args(["search", "--patterns", "list.txt", "--left-out", "left", "--json", "-o", "found"]);
+    succeed(command.args(["--summary", "s.json", "-r"]).arg(edge()));
+    hold("search", &read_json(&folder.path().join("s.json")));
+    assert_eq!(hold_lines("search-left-out", &read(folder.path(), "left")), 1);
+    assert_eq!(hold_lines("alert", &read(folder.path(), "found")), 124);
+}
+
+#[test]
 fn a_meter() {
     let folder = folder();
     let mut command = in_folder(folder.path());
     succeed(command.args(["meter", "-o", "flows", "--summary", "s.json", "-r"]).arg(edge()));
     hold("meter", &read_json(&folder.path().join("s.json")));
     assert_eq!(hold_lines("flow-record", &read(folder.path(), "flows")), 323);
+    let mut command = in_folder(folder.path());
+    succeed(command.args(["meter", "-o", "flows", "--sample", "2", "--summary", "s.json", "-r"]).arg(edge()));
+    let summary = read_json(&folder.path().join("s.json"));
+    hold("meter", &summary);
+    assert!(summary["not_sampled"].as_u64().is_some_and(|packets| packets > 100), "{summary}");
 }
 
 #[test]
@@ -363,7 +396,20 @@ fn benchmarks() {
         lines
     };
     let edge = edge();
+    let strings = ["strings", "--patterns", "strings.txt", "--rounds", "1"];
+    let made = ["--bytes", "100k", "--size", "64,mixed", "--matching", "0,35", "--sample"];
+    assert_eq!(bench(&[&strings[..], &made].concat()), 4);
+    let attacked = ["--bytes", "100k", "--size", "583", "--attack", "without-last,runs", "--report", "any"];
+    assert_eq!(bench(&[&strings[..], &attacked].concat()), 2);
+    assert_eq!(
+        bench(&[&strings[..], &["-r", edge.to_str().expect("text"), "--report", "first"]].concat()),
+        1
+    );
     assert_eq!(bench(&["meter", "--rounds", "1", "-r", edge.to_str().expect("text")]), 1);
+    let meter = ["meter", "--rounds", "1", "-r", edge.to_str().expect("text"), "--device", "host"];
+    let lists =
+        ["--slice", "64,128", "--memory", "device,capture", "--stage", "parse,all", "--burst", "2000"];
+    assert_eq!(bench(&[&meter[..], &lists[..]].concat()), 8);
     let files = ["--rules", "fw", "--headers", "trace"];
     assert_eq!(bench(&[&["acl", "--rounds", "1", "--classifier", "all"], &files[..]].concat()), 4);
     let flows = ["--rounds", "1", "--flows", "100"];

@@ -6,21 +6,24 @@ use std::time::Duration;
 
 use packetloom_bench::host_fed::{self, Transport};
 use packetloom_bench::sample::Measurement;
-use packetloom_bench::{acl, chain, changes, churn, device, meter};
+use packetloom_bench::{acl, chain, changes, churn, device, meter, strings};
 use packetloom_classify::RuleSet;
 use packetloom_classify::formats::Headers;
 use packetloom_device::{Cache, Device};
 use packetloom_engine::chain::Run;
 use packetloom_engine::{Chain, Plan};
 use packetloom_nf::Context;
+use packetloom_pattern::{Bounds, Pattern, Patterns};
+use packetloom_simd::Isa;
 use serde_json::{Map, Value};
 
 use super::acl::{read_headers, read_rules};
 use super::files::Files;
 use super::{stdout, stop_on_signals, write_text};
 use crate::args::{
-    BenchAclArgs, BenchChainArgs, BenchChangesArgs, BenchDeviceArgs, BenchMeterArgs, BenchVerb,
-    ChainTransport, Distribution,
+    Attack, BenchAclArgs, BenchChainArgs, BenchChangesArgs, BenchDeviceArgs, BenchMeterArgs,
+    BenchStringsArgs, BenchVerb, ChainTransport, Distribution, Hashes, MeterOnDevice, PayloadSize, Percent,
+    Reported, StringsTransport,
 };
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -63,6 +66,27 @@ const DEVICE_COLUMNS: [&str; 18] = [
     "load_ms",
 ];
 
+/// What the table of "bench meter" shows of each measurement on a device.
+const METER_COLUMNS: [&str; 17] = [
+    "memory",
+    "launch",
+    "batch",
+    "slice",
+    "parse",
+    "block",
+    "keys_per_thread",
+    "hash",
+    "stage",
+    "mpps",
+    "handed_back",
+    "without_room",
+    "records_ms",
+    "chi_square",
+    "longest_chain",
+    "aimed_chi_square",
+    "aimed_longest_chain",
+];
+
 /// What "bench chain" runs unless a chain is given: all packets pass.
 const DEFAULT_CHAIN: &str = r#"
 [[chain]]
@@ -86,12 +110,153 @@ const MIX_SEED: u64 = 1;
 
 pub(crate) fn run(verb: BenchVerb) -> Done {
     match verb {
-        BenchVerb::Meter(args) => bench_meter(args),
+        BenchVerb::Meter(args) => bench_meter(*args),
         BenchVerb::Acl(args) => bench_acl(&args),
         BenchVerb::Chain(args) => bench_chain(&args),
         BenchVerb::Changes(args) => bench_changes(&args),
         BenchVerb::Device(args) => bench_device(&args),
+        BenchVerb::Strings(args) => bench_strings(&args),
     }
+}
+
+/// What the table of "bench strings" shows of each measurement.
+const STRINGS_COLUMNS: [&str; 17] = [
+    "workload",
+    "transport",
+    "patterns",
+    "gbps",
+    "p25",
+    "p75",
+    "mpps",
+    "matches_per_kb",
+    "copies_gbps",
+    "copies_share",
+    "peer_gbps",
+    "peer_ratio",
+    "peer_ratio_min",
+    "peer_ratio_max",
+    "build_ms",
+    "peer_build_ms",
+    "memory_mb",
+];
+
+/// Payloads are the same every time; those of a sample are others.
+const PAYLOAD_SEED: u64 = 1;
+const SAMPLE_SEED: u64 = 2;
+
+/// Bytes of a sample.
+const SAMPLE_BYTES: usize = 3 << 20;
+
+fn bench_strings(args: &BenchStringsArgs) -> Done {
+    let captures = super::captures(&args.read)?;
+    Files::default().captures(Some("-r"), &captures).input("--patterns", Some(&args.patterns)).check()?;
+    let stop = stop_on_signals()?;
+    let isa = match &args.isa {
+        None => Isa::detect(),
+        Some(name) => {
+            let all = Isa::all_available();
+            let names = all.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", ");
+            let refused = || Failure::Usage(format!("--isa {name:?}; expected one of: {names}"));
+            all.into_iter().find(|isa| isa.name() == name).ok_or_else(refused)?
+        }
+    };
+    let path = args.patterns.display();
+    let text = std::fs::read(&args.patterns).map_err(|e| packetloom_io::Error::io(path.to_string(), e))?;
+    let options = packetloom_pattern::files::Options { format: args.format, ..Default::default() };
+    let signatures = packetloom_pattern::files::read(&text, &options);
+    let all = signatures.map_err(|e| Failure::Config(format!("{path}: {e}")))?.patterns;
+    let name = args.patterns.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let sizes = match &args.first[..] {
+        [] => vec![all.len()],
+        some => some.iter().map(|first| first.get().min(all.len())).collect(),
+    };
+    let device = args.device.map(|id| Device::open(id, Cache::user())).transpose()?;
+    let transports: Vec<_> = args
+        .transport
+        .iter()
+        .map(|transport| match transport {
+            StringsTransport::OnDevice => strings::device::Transport::OnDevice,
+            StringsTransport::HostFed => strings::device::Transport::HostFed,
+        })
+        .collect();
+    let mut measured = Vec::new();
+    for size in sizes {
+        let mut patterns = Patterns::new();
+        for pattern in all.iter().take(size) {
+            // Hyperscan gets none.
+            let bounds = if args.peer.is_some() { Bounds::ANYWHERE } else { pattern.bounds };
+            patterns.push(Pattern { bounds, ..pattern }).map_err(anyhow::Error::from)?;
+        }
+        let workloads = string_workloads(args, &captures, &patterns, &stop)?;
+        let sample = args.sample.then(|| match &workloads[..] {
+            [(_, payloads)] if !captures.is_empty() => payloads.clone(),
+            _ => {
+                let kind = strings::Kind::Text { matching: 0 };
+                strings::Payloads::new(&patterns, strings::Size::Fixed(1450), kind, SAMPLE_BYTES, SAMPLE_SEED)
+            }
+        });
+        let options = strings::Options {
+            name: name.clone(),
+            patterns,
+            workloads,
+            sample,
+            report: match args.report {
+                Reported::All => packetloom_pattern::Report::All,
+                Reported::Each => packetloom_pattern::Report::Each,
+                Reported::First => packetloom_pattern::Report::First,
+                Reported::Any => packetloom_pattern::Report::Any,
+            },
+            isa,
+            batch: args.batch.get(),
+            with_peer: args.peer.is_some(),
+            rounds: args.rounds.rounds.get(),
+        };
+        measured.extend(match &device {
+            None => strings::run(&options, &stop)?,
+            Some(device) => strings::device::run(device, &options, &transports, args.in_flight.get(), &stop)?,
+        });
+    }
+    print(&measured, args.rounds.json, |rows_of| rows(rows_of, &STRINGS_COLUMNS))
+}
+
+/// The payloads that are measured, by name.
+fn string_workloads(
+    args: &BenchStringsArgs,
+    captures: &[PathBuf],
+    patterns: &Patterns,
+    stop: &packetloom_io::input::Stop,
+) -> Result<Vec<(String, strings::Payloads)>, Failure> {
+    if !captures.is_empty() {
+        return Ok(vec![("captures".into(), strings::payloads_of(captures, stop)?)]);
+    }
+    let kinds: Vec<_> = match &args.attack[..] {
+        [] => {
+            let kind = |percent: &Percent| {
+                (format!("{percent}%"), strings::Kind::Text { matching: percent.get() as u8 })
+            };
+            args.matching.iter().map(kind).collect()
+        }
+        attacks => {
+            let kind = |attack: &Attack| match attack {
+                Attack::WithoutLast => ("without-last".to_owned(), strings::Kind::WithoutLast),
+                Attack::WithoutFirst => ("without-first".to_owned(), strings::Kind::WithoutFirst),
+                Attack::Runs => ("runs".to_owned(), strings::Kind::Runs),
+            };
+            attacks.iter().map(kind).collect()
+        }
+    };
+    let mut workloads = Vec::new();
+    for PayloadSize(size) in &args.size {
+        let size_name = match size {
+            strings::Size::Fixed(bytes) => bytes.to_string(),
+            strings::Size::Mixed => "mixed".into(),
+        };
+        for (kind_name, kind) in &kinds {
+            let payloads = strings::Payloads::new(patterns, *size, *kind, args.bytes.get(), PAYLOAD_SEED);
+            workloads.push((format!("{size_name} {kind_name}"), payloads));
+        }
+    }
+    Ok(workloads)
 }
 
 /// A file that is removed when the benchmark ends, however it ends.
@@ -133,6 +298,13 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
             )
         }
     };
+    if let Some(id) = args.on_device.device {
+        let output = args.output.unwrap_or_else(|| records.0.clone());
+        let device = Device::open(id, Cache::user())?;
+        let options = on_device(&args.on_device, captures, output, args.rounds.rounds.get(), &workload);
+        let values = values(&meter::device::run(&device, &options, &stop)?);
+        return print(&values, args.rounds.json, meters_side_by_side);
+    }
     let options = meter::Options {
         captures,
         output: args.output.unwrap_or_else(|| records.0.clone()),
@@ -140,15 +312,50 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
             idle_timeout: args.timeouts.idle_timeout,
             active_timeout: args.timeouts.active_timeout,
             max_flows: packetloom_nf::meter::Config::default_max_flows(),
+            end_of_flow: false,
             framings: Default::default(),
+            fields: args.fields,
+            format: Default::default(),
             output: None,
             export: Vec::new(),
+            reports: None,
         },
         run: Run { batch: Some(args.batch), workers: args.workers, ..Run::default() },
         rounds: args.rounds.rounds.get(),
         workload: format!("meter {workload}"),
     };
     print(&values(&[meter::run(&options, &stop)?]), args.rounds.json, list)
+}
+
+/// What is measured of a meter on a device.
+fn on_device(
+    args: &MeterOnDevice,
+    captures: Vec<PathBuf>,
+    output: PathBuf,
+    rounds: usize,
+    workload: &str,
+) -> meter::device::Options {
+    let hashes = args.hash.iter().flat_map(|hash| match hash {
+        Hashes::All => meter::Hash::ALL.to_vec(),
+        Hashes::One(hash) => vec![*hash],
+    });
+    meter::device::Options {
+        captures,
+        output,
+        bursts: args.burst.iter().map(|burst| burst.get()).collect(),
+        blocks: args.block.iter().map(|block| block.get() as u32).collect(),
+        slices: args.slice.clone(),
+        keys_per_thread: args.keys_per_thread.iter().map(|keys| keys.get() as u32).collect(),
+        parses: args.parse.clone(),
+        memories: args.memory.clone(),
+        launches: args.launch.clone(),
+        hashes: hashes.collect(),
+        stages: args.stage.clone(),
+        slots: args.slots.map(|slots| slots.get() as u32),
+        in_flight: args.in_flight.get(),
+        rounds,
+        workload: format!("meter {workload}"),
+    }
 }
 
 fn bench_chain(args: &BenchChainArgs) -> Done {
@@ -379,6 +586,20 @@ fn one_below_another(points: &[Value]) -> String {
     title + &talk::grid(&iter::once(names.clone()).chain(rows).collect::<Vec<_>>())
 }
 
+/// A row for each measurement of a meter on a device, below what they have in common.
+fn meters_side_by_side(measurements: &[Value]) -> String {
+    let Some(first) = measurements.first() else { return String::new() };
+    let title = format!(
+        "{} on {}: {} packets, {} records, {} rounds\n",
+        cell(&first["workload"]),
+        cell(&first["on"]),
+        measurements.iter().filter_map(|row| row["packets"].as_u64()).max().unwrap_or(0),
+        cell(&first["records"]),
+        cell(&first["rounds"])
+    );
+    title + &rows(measurements, &METER_COLUMNS)
+}
+
 /// A row for each measurement, below what they have in common.
 fn side_by_side(measurements: &[Value], shown: &[&str]) -> String {
     let Some(first) = measurements.first() else { return String::new() };
@@ -390,9 +611,14 @@ fn side_by_side(measurements: &[Value], shown: &[&str]) -> String {
         common("packets"),
         common("rounds")
     );
+    title + &rows(measurements, shown)
+}
+
+/// A row for each measurement, with those fields that any of them has.
+fn rows(measurements: &[Value], shown: &[&str]) -> String {
     let columns: Vec<_> =
         shown.iter().copied().filter(|&name| measurements.iter().any(|row| !row[name].is_null())).collect();
     let names = columns.iter().map(|&name| name.to_owned()).collect();
     let rows = measurements.iter().map(|row| columns.iter().map(|&name| cell(&row[name])).collect());
-    title + &talk::grid(&iter::once(names).chain(rows).collect::<Vec<_>>())
+    talk::grid(&iter::once(names).chain(rows).collect::<Vec<_>>())
 }

@@ -21,9 +21,12 @@ pub(crate) fn schema(page: Option<&str>) -> Done {
 }
 
 /// Verbs that print JSON, and files of JSON lines, beside the benchmarks.
-const VERBS: [&str; 15] = [
+const VERBS: [&str; 19] = [
     "run",
     "meter",
+    "search",
+    "search-left-out",
+    "alert",
     "check",
     "acl-check",
     "acl-explain",
@@ -37,6 +40,7 @@ const VERBS: [&str; 15] = [
     "flow-record",
     "acl-log",
     "statistics",
+    "report",
 ];
 
 /// The benchmarks, as verbs.
@@ -49,6 +53,9 @@ fn of_output(page: &str) -> Option<Value> {
     Some(match page {
         "run" => schema::run_summary(),
         "meter" => schema::meter_summary(),
+        "search" => schema::run_summary(),
+        "search-left-out" => schema::of::<super::search::LeftOutLine>(),
+        "alert" => schema::of::<packetloom_nf::alerts::EveLine<'_>>(),
         "check" => schema::of::<super::check::Checked>(),
         "acl-check" => schema::of::<super::acl::check::Line>(),
         "acl-explain" => schema::of::<super::acl::explain::Explanation>(),
@@ -67,6 +74,7 @@ fn of_output(page: &str) -> Option<Value> {
         "flow-record" => packetloom_export::schema::flow_record(),
         "acl-log" => packetloom_export::schema::acl_log(),
         "statistics" => schema::statistics(),
+        "report" => packetloom_report::schema::reports(),
         _ => return packetloom_bench::schema::of(page.strip_prefix("bench-")?),
     })
 }

@@ -72,12 +72,9 @@ impl Files {
     /// Adds what a plan's functions read beside packets.
     pub(crate) fn functions_inputs(mut self, plan: &Plan) -> Self {
         for function in plan.chain().functions() {
-            add(
-                &mut self.inputs,
-                &format!("{}'s rules", function.name()),
-                function.input_path(),
-                Origin::Chain,
-            );
+            for path in function.input_paths() {
+                add(&mut self.inputs, &format!("{}'s rules", function.name()), Some(path), Origin::Chain);
+            }
         }
         self
     }

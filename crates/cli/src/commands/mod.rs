@@ -6,12 +6,14 @@ pub(crate) mod check;
 pub(crate) mod control;
 pub(crate) mod devices;
 pub(crate) mod docs;
+mod each;
 pub(crate) mod example;
 pub(crate) mod files;
 pub(crate) mod generate;
 pub(crate) mod meter;
 pub(crate) mod plot;
 pub(crate) mod run;
+pub(crate) mod search;
 pub(crate) mod state;
 mod statistics;
 
@@ -21,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use packetloom_device::{Description, Device};
-use packetloom_engine::chain::Origin;
+use packetloom_engine::chain::{Origin, PolicyAction, Run, Workers};
 use packetloom_engine::run::{Io, LifecycleOptions};
 use packetloom_engine::{Outcome, Outputs, Plan};
 use packetloom_export::Exporter;
@@ -30,6 +32,7 @@ use packetloom_io::capture::{CaptureSeries, CaptureWriter, FileReport, PcapngWri
 use packetloom_io::input::Stop;
 use packetloom_io::output::{Output, removed_parts};
 use packetloom_io::port::{Backend, Egress, Ingress, Mode};
+use packetloom_report::Reports;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::statistics::{Asked, Reporter};
@@ -150,6 +153,24 @@ fn open(origin: &Origin, stop: &Stop) -> Result<Opened, Failure> {
     }
 }
 
+/// How a chain is run that is made of a verb's arguments: nothing is dropped for want of headers.
+fn passing(workers: Option<Workers>) -> Run {
+    Run {
+        workers: workers.unwrap_or(Run::default().workers),
+        non_ip: PolicyAction::Pass,
+        unknown_framing: Some(PolicyAction::Pass),
+        malformed: PolicyAction::Pass,
+        ..Run::default()
+    }
+}
+
+/// What is wanted of a run beside what its chain writes.
+struct Wanted<'a> {
+    summaries: &'a [&'a Path],
+    /// What counts flow records, where that goes, and as what.
+    reports: Option<(Reports, &'a Path, packetloom_report::Format)>,
+}
+
 /// Opens what a plan names, runs it with a progress bar, writes the summary that `summarise` makes, and warns of a capture
 /// that could not be read to its end, and of packets in it that no function can judge. Nothing appears under its name unless
 /// everything is whole, but for what grows while packets come from interfaces, which go on whatever becomes of it. The
@@ -157,7 +178,7 @@ fn open(origin: &Origin, stop: &Stop) -> Result<Opened, Failure> {
 fn execute(
     plan: &Plan,
     origin: &Origin,
-    summaries: &[&Path],
+    wanted: Wanted<'_>,
     limit: Option<u64>,
     life: LifecycleOptions<'_>,
     signals: Signals,
@@ -186,18 +207,38 @@ fn execute(
         Some(rotation) => Output::rotating(path, rotation),
         None => Output::create(path),
     };
-    let records = chain.functions().iter().map(|function| function.records_path().map(make).transpose());
+    let records = chain.functions().iter().map(|function| {
+        let mut output = function.records_path().map(make).transpose()?;
+        if let (Some(output), Some(header)) = (&mut output, function.record_lines().header()) {
+            output.write_header(header.as_bytes())?;
+        }
+        Ok::<_, packetloom_io::Error>(output)
+    });
     let capture_at = |path: &Path| make(path).map(PcapngWriter::over);
     let mut outputs = Outputs {
         egress: None,
+        extracted: chain.settings.extracted.as_deref().map(capture_at).transpose()?,
         dropped: chain.settings.dropped.as_deref().map(capture_at).transpose()?,
         matched: chain.settings.matched.as_ref().map(|(path, _)| capture_at(path)).transpose()?,
         sink: sink
             .map(|path| make(path).map(|output| CaptureWriter::over(output, resolution)))
             .transpose()?,
         records: records.collect::<Result<_, _>>()?,
-        summaries: summaries.iter().map(|path| Output::create(path).map(Some)).collect::<Result<_, _>>()?,
+        reports: None,
+        summaries: wanted
+            .summaries
+            .iter()
+            .map(|path| Output::create(path).map(Some))
+            .collect::<Result<_, _>>()?,
         exporters: Vec::new(),
+    };
+    // Opened before the run, so that it does not fail after it.
+    let report = match wanted.reports {
+        Some((reports, to, format)) => {
+            outputs.reports = Some(reports);
+            Some((Output::create(to)?, format))
+        }
+        None => None,
     };
     let settings = &chain.settings.run;
     let every = settings.stats_every();
@@ -252,10 +293,15 @@ fn execute(
     let mut result = packetloom_engine::run(plan, io);
     reporter.finish(result.as_mut().ok());
     bar.finish_and_clear();
-    let outcome = result?;
+    let mut outcome = result?;
+    let reported = report.zip(outcome.reports.take()).map_or(Ok(()), |((mut output, format), reports)| {
+        output.write_header(reports.write(format).as_bytes())?;
+        output.finish()
+    });
     let summary = pretty(&summarise(&outcome))?;
     let written = outputs.write_summaries(&summary).map_err(packetloom_engine::Error::from);
-    if let Err(error) = written.and_then(|()| outputs.publish()) {
+    let published = written.and_then(|()| outputs.publish());
+    if let Err(error) = published.and(reported.map_err(packetloom_engine::Error::from)) {
         let is_unread = match &error {
             packetloom_engine::Error::Io(error)
             | packetloom_engine::Error::Export(packetloom_export::Error::File(error)) => {

@@ -11,7 +11,7 @@ use packetloom_io::port::Backend;
 use signal_hook::consts::SIGHUP;
 
 use super::files::Files;
-use super::{Signals, all_written, execute, origin, select, stdout, stop_on_signals};
+use super::{Signals, Wanted, all_written, execute, origin, select, stdout, stop_on_signals};
 use crate::args::RunArgs;
 use crate::control::{Controlled, Server};
 use crate::failure::Failure;
@@ -87,7 +87,8 @@ pub(crate) fn run(args: RunArgs) -> Done {
     // Dropped when everything is written.
     let _server = socket.map(|path| Server::start(path, controlled)).transpose()?;
     let signals = Signals { stop, no_reload };
-    let outcome = execute(&plan, &source, &summaries, args.count, life, signals, Outcome::json)?;
+    let wanted = Wanted { summaries: &summaries, reports: None };
+    let outcome = execute(&plan, &source, wanted, args.count, life, signals, Outcome::json)?;
     if let (Some(state), Some(file)) = (&outcome.state, state) {
         state.save(file)?;
     }

@@ -116,7 +116,12 @@ fn decode(messages: &[Vec<u8>]) -> (Vec<Flow>, Vec<Message>) {
 
 /// The same records as JSON lines.
 fn records(capture: &Path) -> Vec<Value> {
-    let text = succeed(packetloom().args(["-q", "meter", "-r"]).arg(capture));
+    records_of(capture, &[])
+}
+
+/// The same with options.
+fn records_of(capture: &Path, options: &[&str]) -> Vec<Value> {
+    let text = succeed(packetloom().args(["-q", "meter", "-r"]).arg(capture).args(options));
     text.lines().map(|line| serde_json::from_str(line).expect("a record")).collect()
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use packetloom_testing::has_collector;
 
 use crate::support::{packetloom, run, stderr, succeed};
-use crate::{capture, decode, expected, export, records, split, without_ends};
+use crate::{capture, decode, expected, export, records, records_of, split, without_ends};
 
 /// A port, and where it is.
 fn listen() -> (TcpListener, String) {
@@ -55,6 +55,24 @@ fn a_connection_has_all_records_and_garbage_from_the_collector_does_not_matter()
 /// Over TCP a message is whole or was not sent; what was not acknowledged comes again.
 #[test]
 fn after_a_connection_that_breaks_the_rest_comes_over_the_next_one() {
+    rest_comes_over_the_next_connection(&[]);
+}
+
+/// How packets were sampled is said on each connection, before all flows.
+#[test]
+fn after_a_connection_that_breaks_the_next_one_says_how_packets_were_sampled() {
+    let streams = rest_comes_over_the_next_connection(&["--sample", "2"]);
+    for stream in streams {
+        let (_, messages) = decode(&split(&stream[..whole_messages(&stream)]));
+        assert!(messages[0].templates.ends_with(&[512, 513]), "{:?}", messages[0]);
+        let options: Vec<_> =
+            messages[1].options.iter().map(|fields| fields.keys().copied().collect::<Vec<_>>()).collect();
+        assert_eq!(options, [vec![(0, 302), (0, 304), (0, 305), (0, 306)], vec![(0, 34), (0, 149)]]);
+    }
+}
+
+/// What came over each of three connections.
+fn rest_comes_over_the_next_connection(options: &[&str]) -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().expect("a folder");
     let (capture, summary) = (capture(folder.path()), folder.path().join("summary.json"));
     let (listener, to) = listen();
@@ -71,7 +89,7 @@ fn after_a_connection_that_breaks_the_rest_comes_over_the_next_one() {
         streams.push(read_all(stream));
         streams
     });
-    let output = run(&mut meter(&capture, &to, &summary));
+    let output = run(meter(&capture, &to, &summary).args(options));
     let streams = received.join().expect("received");
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stderr(&output).contains("tried again and again"), "{}", stderr(&output));
@@ -91,11 +109,12 @@ fn after_a_connection_that_breaks_the_rest_comes_over_the_next_one() {
     }
     // What the kernel here took for arrived may be lost with a collector that breaks off, which is all that it does here: what it has
     // acknowledged and nobody has read. The rest is there, and nothing else.
-    let all = without_ends(expected(&records(&capture), false));
+    let all = without_ends(expected(&records_of(&capture, options), false));
     assert!(seen.iter().all(|flow| all.contains(flow)));
     let last = &seen[seen.len() - 1];
     assert_eq!(last, &all[all.len() - 1]);
     assert!(export["resent"].as_u64() > Some(0), "{export}");
+    streams
 }
 
 /// Bytes of the whole messages at the beginning of a stream.

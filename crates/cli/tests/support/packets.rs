@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! SECONDS [vlan N]... [tcp|udp|sctp|icmp|icmpv6|NUMBER] SOURCE[:PORT] > DESTINATION[:PORT]
-//!     [flags LETTERS] [type N code N] [id N] [payload BYTES] [fragment OFFSET[+]] [quote BYTES PACKET] [cut BYTES]
+//!     [flags LETTERS] [type N code N] [id N] [payload BYTES] [bytes DIGITS] [fragment OFFSET[+]] [quote BYTES PACKET] [cut BYTES]
 //! SECONDS arp
 //! SECONDS hex DIGITS
 //! ```
 //!
-//! `payload` is the number of bytes after the transport header; `quote` has the first bytes of a packet, from its protocol on, stand
-//! there; `fragment` gives the offset in units of 8 bytes, with a `+` where
-//! more follow; `cut` keeps so many bytes of the frame.
+//! `payload` is the number of bytes after the transport header, zeros; `bytes` are others behind them, in hex digits; `quote` has the first
+//! bytes of a packet, from its protocol on, stand there; `fragment` gives the offset in units of 8 bytes, with a `+` where more follow;
+//! `cut` keeps so many bytes of the frame.
 
 use std::net::IpAddr;
 
@@ -18,6 +18,12 @@ pub struct Packet {
     pub micros: u64,
     pub wire_len: usize,
     pub bytes: Vec<u8>,
+}
+
+/// Bytes in hex digits.
+fn digits(text: &str) -> Vec<u8> {
+    let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal digits");
+    (0..text.len()).step_by(2).map(byte).collect()
 }
 
 /// A classic pcap file (microseconds, Ethernet) of the lines.
@@ -53,9 +59,7 @@ pub fn packet(line: &str) -> Packet {
             return Packet { micros, wire_len: ethernet.len(), bytes: ethernet };
         }
         "hex" => {
-            let digits: String = words.collect();
-            let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal digits");
-            let bytes: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
+            let bytes = digits(&words.collect::<String>());
             return Packet { micros, wire_len: bytes.len(), bytes };
         }
         protocol => ip(protocol, &mut words, &mut ethernet),
@@ -89,6 +93,7 @@ fn ip(protocol: &str, words: &mut Words<'_>, ethernet: &mut Vec<u8>) -> Vec<u8> 
         let letters = words.next().expect("flags");
         letters.chars().map(|letter| 1 << "FSRPAUEC".find(letter).expect("a TCP flag")).sum()
     });
+    let sequence: u32 = words.next_if_eq(&"seq").map_or(0, |_| number(words));
     let mut icmp = [8, 0, 0, 0, 0, 0, 0, 0];
     if words.next_if_eq(&"type").is_some() {
         icmp[0] = number(words);
@@ -99,6 +104,7 @@ fn ip(protocol: &str, words: &mut Words<'_>, ethernet: &mut Vec<u8>) -> Vec<u8> 
         icmp[4..6].copy_from_slice(&number::<u16>(words).to_be_bytes());
     }
     let payload: usize = words.next_if_eq(&"payload").map_or(0, |_| number(words));
+    let bytes = words.next_if_eq(&"bytes").map_or(Vec::new(), |_| digits(words.next().expect("digits")));
     let fragment = words.next_if_eq(&"fragment").map(|_| {
         let word = words.next().expect("an offset");
         let (offset, more) = word.strip_suffix('+').map_or((word, false), |offset| (offset, true));
@@ -111,7 +117,8 @@ fn ip(protocol: &str, words: &mut Words<'_>, ethernet: &mut Vec<u8>) -> Vec<u8> 
         6 => {
             transport.extend(source_port.to_be_bytes());
             transport.extend(destination_port.to_be_bytes());
-            transport.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags, 0, 0, 0, 0, 0, 0]);
+            transport.extend(sequence.to_be_bytes());
+            transport.extend([0, 0, 0, 0, 0x50, flags, 0, 0, 0, 0, 0, 0]);
         }
         17 | 132 => {
             transport.extend(source_port.to_be_bytes());
@@ -124,6 +131,7 @@ fn ip(protocol: &str, words: &mut Words<'_>, ethernet: &mut Vec<u8>) -> Vec<u8> 
         _ => {}
     }
     transport.extend(vec![0; payload]);
+    transport.extend(bytes);
     if words.next_if_eq(&"quote").is_some() {
         let bytes: usize = number(words);
         let protocol = words.next().expect("a protocol");
@@ -169,4 +177,21 @@ fn endpoint(word: &str) -> (IpAddr, u16) {
     let address =
         address.trim_matches(['[', ']']).parse().unwrap_or_else(|_| panic!("{word:?} is no endpoint"));
     (address, port.parse().expect("a port"))
+}
+
+/// A line for a packet with this payload.
+pub fn with_payload(line: &str, payload: &[u8]) -> String {
+    let digits: String = payload.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{line} bytes {digits}\n")
+}
+
+/// Packets of a TCP connection with these payloads, each from its place of the stream on, a millisecond apart.
+pub fn segments(from: u64, ends: &str, segments: &[(u32, &str, &[u8])]) -> String {
+    let line = |(number, (place, flags, payload)): (u64, &(u32, &str, &[u8]))| {
+        let sequence = 0xffff_fff0u32.wrapping_add(*place);
+        let time = format!("{}.{:03}", (from + number) / 1000, (from + number) % 1000);
+        with_payload(&format!("{time} tcp {ends} flags {flags} seq {sequence}"), payload)
+            .replace(" bytes \n", "\n")
+    };
+    (0..).zip(segments).map(line).collect()
 }

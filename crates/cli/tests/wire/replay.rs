@@ -10,8 +10,8 @@ use crate::link::{Link, from_capture};
 use crate::product::{BACKENDS, Product, count, interfaces};
 use crate::support::{self, frames, packets, parts};
 
-/// Cases whose token buckets hang on milliseconds between packets.
-const BY_TIME: [&str; 3] = ["limiter-packets", "limiter", "policer-marks"];
+/// Cases whose token buckets hang on milliseconds between packets, or that are about times of a capture.
+const BY_TIME: [&str; 4] = ["filter-time", "limiter-packets", "limiter", "policer-marks"];
 /// Cases whose workers share tables, so that packets that are this close may take effect in another order: with one worker only.
 const SHARED: [&str; 2] = ["scan-both", "scan-fan-out"];
 /// Cases with frames of which not all was captured, or that no interface takes.

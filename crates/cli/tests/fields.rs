@@ -1,0 +1,341 @@
+//! Fields of records: what is asked for, in each format, of real captures.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use netflow_parser::{NetflowPacket, NetflowParser};
+use packetloom_testing::collector::{Collector, Fields, REVERSE, number};
+use packetloom_testing::{corpus, has_tshark};
+use serde_json::Value;
+use support::{json, packetloom, root, run, succeed};
+
+fn edge() -> PathBuf {
+    root().join("examples/edge/edge.pcap")
+}
+
+fn meter(capture: &Path, arguments: &[&str]) -> String {
+    succeed(packetloom().args(["-q", "meter", "-r"]).arg(capture).args(arguments))
+}
+
+fn records(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn presets_have_more_and_more_and_lists_what_they_say() {
+    let of = |fields: &str| -> BTreeSet<String> {
+        let lines = records(&meter(&edge(), &["--fields", fields]));
+        lines.iter().flat_map(|record| record.as_object().expect("an object").keys().cloned()).collect()
+    };
+    let [basic, standard, full] = ["basic", "standard", "full"].map(of);
+    assert!(basic.is_subset(&standard) && standard.is_subset(&full));
+    assert!(!basic.contains("minimumTTL") && standard.contains("minimumTTL"));
+    assert!(!standard.contains("sourceMacAddress") && full.contains("sourceMacAddress"));
+    assert_eq!(meter(&edge(), &["--fields", "basic"]), meter(&edge(), &[]));
+    let list = of("maximumTTL,ipVersion");
+    assert_eq!(Vec::from_iter(list), ["ipVersion", "maximumTTL", "reverseMaximumTTL"]);
+}
+
+#[test]
+fn csv_has_the_values_of_json() {
+    let text = meter(&edge(), &["--fields", "full", "--format", "csv"]);
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let names: Vec<_> = reader.headers().expect("names").iter().map(str::to_owned).collect();
+    let rows: Vec<_> = reader.records().map(|row| row.expect("a row")).collect();
+    let lines = records(&meter(&edge(), &["--fields", "full"]));
+    assert_eq!(rows.len(), lines.len());
+    for (row, record) in rows.iter().zip(lines) {
+        for (name, found) in names.iter().zip(row) {
+            let expected = match &record[name] {
+                Value::Null => String::new(),
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+}
+
+#[test]
+fn each_file_of_csv_begins_with_the_names() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = packetloom();
+    command.current_dir(&folder).args([
+        "-q",
+        "meter",
+        "--format",
+        "csv",
+        "--rotate-size",
+        "2k",
+        "-o",
+        "flows.csv",
+    ]);
+    succeed(command.arg("-r").arg(edge()));
+    let files: Vec<_> =
+        fs::read_dir(&folder).expect("a folder").map(|file| file.expect("a file").path()).collect();
+    assert!(files.len() > 1);
+    let mut lines = 0;
+    for file in files {
+        let text = fs::read_to_string(file).expect("text");
+        assert!(text.starts_with("flowStartMilliseconds,flowEndMilliseconds,ipVersion,"), "{text}");
+        assert_eq!(text.matches("ipVersion").count(), 1);
+        lines += text.lines().count() - 1;
+    }
+    assert_eq!(lines, meter(&edge(), &[]).lines().count());
+}
+
+#[test]
+fn what_is_no_field_or_format_is_refused() {
+    for (arguments, expected) in [
+        (["--fields", "basic,vlan"], "\"vlan\" is no field; expected basic, standard, full, or names"),
+        (["--format", "xml"], "\"xml\" is no format of lines; expected json or csv"),
+    ] {
+        let output = run(packetloom().args(["meter", "-r", "none"]).args(arguments));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains(expected), "{text}");
+    }
+    let arguments = ["meter", "--ipfix", "flows.ipfix", "--fields", "full", "--message-size", "200", "-r"];
+    let output = run(packetloom().args(arguments).arg(edge()));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("would not fit into a message; expected messages of at least"), "{text}");
+}
+
+/// The captures of the corpus with what is expected of them, without timeouts.
+fn captures() -> Vec<(PathBuf, Value)> {
+    let Some(folder) = corpus("captures") else { return Vec::new() };
+    let expected = json(&folder.join("expected.json"));
+    let expected = expected.as_array().expect("a list").iter();
+    let of = |capture: &Value| (folder.join(capture["file"].as_str().expect("a name")), capture.clone());
+    expected.map(of).collect()
+}
+
+const NO_TIMEOUTS: [&str; 4] = ["--idle-timeout", "0", "--active-timeout", "0"];
+
+/// The IPFIX messages of a file.
+fn messages(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let len = usize::from(u16::from_be_bytes([*rest.get(2)?, *rest.get(3)?]));
+        let (message, behind) = rest.split_at(len);
+        rest = behind;
+        Some(message)
+    })
+}
+
+/// A record of both directions under the names of JSON: what the digest of a capture is made of, and details.
+fn named(fields: &Fields) -> Value {
+    let mut record = serde_json::Map::new();
+    let address = |bytes: &[u8]| match bytes.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(bytes).expect("4 bytes")).to_string(),
+        _ => IpAddr::from(<[u8; 16]>::try_from(bytes).expect("16 bytes")).to_string(),
+    };
+    let names = BTreeMap::from([
+        ((0, 60), "ipVersion"),
+        ((0, 4), "protocolIdentifier"),
+        ((0, 7), "sourceTransportPort"),
+        ((0, 11), "destinationTransportPort"),
+        ((0, 2), "packetDeltaCount"),
+        ((0, 1), "octetDeltaCount"),
+        ((REVERSE, 2), "reversePacketDeltaCount"),
+        ((REVERSE, 1), "reverseOctetDeltaCount"),
+        ((0, 52), "minimumTTL"),
+        ((0, 53), "maximumTTL"),
+        ((0, 25), "minimumIpTotalLength"),
+        ((0, 26), "maximumIpTotalLength"),
+        ((0, 136), "flowEndReason"),
+    ]);
+    for (element, bytes) in fields {
+        match element {
+            (0, 8) => drop(record.insert("sourceIPv4Address".into(), address(bytes).into())),
+            (0, 12) => drop(record.insert("destinationIPv4Address".into(), address(bytes).into())),
+            (0, 27) => drop(record.insert("sourceIPv6Address".into(), address(bytes).into())),
+            (0, 28) => drop(record.insert("destinationIPv6Address".into(), address(bytes).into())),
+            element => {
+                if let Some(name) = names.get(element) {
+                    record.insert((*name).into(), number(bytes).into());
+                }
+            }
+        }
+    }
+    for name in ["reversePacketDeltaCount", "reverseOctetDeltaCount"] {
+        record.entry(name).or_insert(0.into());
+    }
+    record.into()
+}
+
+/// Each capture of the corpus as IPFIX: both decoders find as many records as there are biflows, and ours the values of JSON.
+#[test]
+fn captures_come_back_from_ipfix() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (ipfix, lines) = (scratch.path().join("flows.ipfix"), scratch.path().join("flows.jsonl"));
+    for (capture, expected) in captures() {
+        let mut command = packetloom();
+        command
+            .args(["-q", "meter", "--fields", "full", "--biflows"])
+            .args(NO_TIMEOUTS)
+            .arg("-r")
+            .arg(&capture);
+        succeed(command.arg("--ipfix").arg(&ipfix).arg("-o").arg(&lines));
+        let (mut collector, mut parser) = (Collector::default(), NetflowParser::default());
+        let (mut flows, mut others) = (Vec::new(), 0);
+        let bytes = fs::read(&ipfix).expect("a file");
+        for message in messages(&bytes) {
+            let decoded = collector.message(message);
+            flows.extend(decoded.flows.iter().map(named));
+            let parsed = parser.parse_bytes(message);
+            assert!(parsed.error.is_none(), "{capture:?}: {:?}", parsed.error);
+            for packet in parsed.packets {
+                let NetflowPacket::IPFix(packet) = packet else { panic!("{packet:?}") };
+                // Options data are 260 and 261.
+                for set in &packet.flowsets {
+                    if let netflow_parser::variable_versions::ipfix::FlowSetBody::Data(data) = &set.body {
+                        others += data.fields.len();
+                    }
+                }
+            }
+        }
+        assert_eq!(flows.len() as u64, expected["biflows"].as_u64().expect("a count"), "{capture:?}");
+        assert_eq!(others, flows.len(), "{capture:?}");
+        let names: Vec<_> = flows
+            .first()
+            .map(|flow| flow.as_object().expect("an object").keys().cloned().collect())
+            .unwrap_or_default();
+        let of_json: Vec<Value> = records(&fs::read_to_string(&lines).expect("text"));
+        for (found, expected) in flows.iter().zip(&of_json) {
+            for name in names.iter().filter(|name| !name.ends_with("Address")) {
+                assert_eq!(found[name], expected[name], "{name} in {capture:?}");
+            }
+            for side in ["source", "destination"] {
+                let name = format!("{side}IPv{}Address", found["ipVersion"]);
+                assert_eq!(found[&name], expected[&name], "{capture:?}");
+            }
+        }
+    }
+}
+
+/// Each capture of the corpus, by the oracle and by several workers: all fields are the same.
+#[test]
+fn captures_have_the_fields_of_the_oracle() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let chain = |device: &str| {
+        format!(
+            "[run]\n{device}\nnon_ip = \"pass\"\nunknown_framing = \"pass\"\nmalformed = \"pass\"\n\
+             [[chain]]\nnf = \"meter\"\nfields = \"full\"\nframings = \"all\"\noutput = \"flows\"\n"
+        )
+    };
+    for (capture, _) in captures() {
+        let mut found = ["device = \"oracle\"", "workers = 1", "workers = 3"].map(|device| {
+            fs::write(folder.path().join("chain.toml"), chain(device)).expect("written");
+            succeed(packetloom().current_dir(&folder).args(["-q", "run", "chain.toml", "-r"]).arg(&capture));
+            let text = fs::read_to_string(folder.path().join("flows")).expect("text");
+            text.lines().map(str::to_owned).collect::<Vec<_>>()
+        });
+        found.iter_mut().for_each(|lines| lines.sort_unstable());
+        assert_eq!(found[0], found[1], "{capture:?}");
+        assert_eq!(found[0], found[2], "{capture:?}");
+    }
+}
+
+/// The lowest and the highest TTL of IPv4 and the longest packet, and all VLANs of outer tags, as Wireshark sees them.
+#[test]
+fn ttls_and_lengths_are_those_of_tshark() {
+    if !has_tshark() {
+        return;
+    }
+    let mut compared = 0;
+    // Each takes tshark a second.
+    for (capture, _) in captures().into_iter().step_by(3) {
+        let fields = ["ip.ttl", "ip.len", "ip.proto", "ipv6.nxt", "frame.protocols"];
+        let mut command = Command::new("tshark");
+        command.args(["-T", "fields", "-o", "ip.defragment:FALSE", "-r"]).arg(&capture);
+        command.args(fields.iter().flat_map(|field| ["-e", field]));
+        let output = command.output().expect("tshark");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (mut ttls, mut longest) = (Vec::new(), 0);
+        for line in text.lines() {
+            let columns: Vec<_> = line.split('\t').collect();
+            // One IPv4 header, which is the outermost of a packet that is metered, in Ethernet.
+            let is_one = columns.len() == 5 && !columns[0].contains(',') && columns[3].is_empty();
+            if is_one
+                && columns[4].starts_with("eth:ethertype:ip:")
+                && ["1", "6", "17", "132"].contains(&columns[2])
+            {
+                ttls.push(columns[0].parse::<u64>().expect("a TTL"));
+                longest = longest.max(columns[1].parse::<u64>().expect("a length"));
+            }
+        }
+        // Captures whose packets are all of that kind.
+        if ttls.is_empty() || ttls.len() != text.lines().count() {
+            continue;
+        }
+        let lines = records(&meter(&capture, &["--fields", "full"]));
+        let packets: u64 = lines
+            .iter()
+            .map(|record| {
+                record["packetDeltaCount"].as_u64().expect("a count")
+                    + record["reversePacketDeltaCount"].as_u64().expect("a count")
+            })
+            .sum();
+        if packets != ttls.len() as u64 {
+            continue;
+        }
+        let all = |names: [&str; 2]| {
+            let values = lines.iter().flat_map(|record| names.map(|name| record[name].as_u64()));
+            values.flatten().collect::<Vec<_>>()
+        };
+        assert_eq!(all(["minimumTTL", "reverseMinimumTTL"]).iter().min(), ttls.iter().min(), "{capture:?}");
+        assert_eq!(all(["maximumTTL", "reverseMaximumTTL"]).iter().max(), ttls.iter().max(), "{capture:?}");
+        let lengths = all(["maximumIpTotalLength", "reverseMaximumIpTotalLength"]);
+        assert_eq!(lengths.iter().max(), Some(&longest), "{capture:?}");
+        compared += 1;
+    }
+    assert!(corpus("captures").is_none() || compared > 3, "{compared} captures");
+}
+
+/// Flows that go on from a file have no name, and take none from each other.
+#[test]
+fn names_are_those_of_their_flows_after_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let chain = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"0\"\nfields = \"full\"\noutput = \"flows\"\n";
+    fs::write(folder.path().join("chain.toml"), chain).expect("written");
+    let all = |arguments: &[&str]| {
+        let mut command = packetloom();
+        command.current_dir(&folder).args(["-q", "run", "chain.toml", "-r"]).arg(edge()).args(arguments);
+        succeed(&mut command);
+        records(&fs::read_to_string(folder.path().join("flows")).expect("text"))
+    };
+    let name = |record: &Value| {
+        ["dnsQName", "httpRequestHost", "sslServerName"].map(|name| record[name].as_str().map(str::to_owned))
+    };
+    let flow = |record: &Value| {
+        let of = |side: &str| {
+            let address = format!("{side}IPv{}Address", record["ipVersion"]);
+            format!("{} {}", record[&address], record[format!("{side}TransportPort")])
+        };
+        let mut ends = [of("source"), of("destination")];
+        ends.sort();
+        (record["protocolIdentifier"].to_string(), ends)
+    };
+    let named: BTreeMap<_, _> = all(&[]).iter().map(|record| (flow(record), name(record))).collect();
+    let nothing = [None, None, None];
+    assert!(named.values().filter(|name| **name != nothing).count() > 100);
+    all(&["-c", "2k", "--save-state", "state"]);
+    let after = all(&["--restore-state", "state"]);
+    let mut found = 0;
+    for record in &after {
+        if name(record) != nothing {
+            assert_eq!(named.get(&flow(record)), Some(&name(record)), "{record}");
+            found += 1;
+        }
+    }
+    // Those that began behind the first 2,000 packets.
+    assert!((10..after.len()).contains(&found), "{found}");
+}

@@ -1,0 +1,553 @@
+//! Strings in packets: `packetloom search`, and `nf = "strings"` in a chain.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use support::packets::{self, segments, with_payload};
+use support::pcapng::pcapng;
+use support::{json, json_lines, packetloom, root, run, stderr, succeed};
+
+/// Packets with payloads of several kinds, in a folder.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tcp = "tcp 10.0.0.1:1000 > 192.0.2.1:80 flags PA";
+    let lines = [
+        with_payload(&format!("0.0 {tcp}"), b"GET /cmd.exe HTTP/1.1\r\nHost: Evil.com\r\n\r\n"),
+        with_payload(&format!("0.1 {tcp}"), b"GET /index.html HTTP/1.1\r\nHost: evil.com\r\n\r\n"),
+        with_payload("0.2 udp 10.0.0.2:1000 > 192.0.2.53:53", b"\x00\x01\x01\x00\x04evil\x03com\x00"),
+        with_payload("0.3 icmp 10.0.0.3 > 192.0.2.1 type 8 code 0 id 7", b"evil.com"),
+        with_payload("0.4 tcp [2001:db8::1]:1000 > [2001:db8::2]:80 flags PA", b"\xff\x00evil.com\x00\xff"),
+        // A string that is cut by the end of a packet, and one of which a part was not captured.
+        with_payload(&format!("0.5 {tcp}"), b"evil.c"),
+        with_payload(&format!("0.6 {tcp}"), b"om"),
+        with_payload(&format!("0.7 {tcp}"), b"evil.com").replace('\n', " cut 60\n"),
+        // Without a payload, a later fragment, and no IP.
+        "0.8 tcp 10.0.0.1:1000 > 192.0.2.1:80 flags S\n".into(),
+        with_payload("0.9 udp 10.0.0.1:1000 > 192.0.2.1:80", b"evil.com").replace('\n', " fragment 3\n"),
+        "1.0 arp\n".into(),
+    ];
+    fs::write(folder.path().join("some.pcap"), packets::pcap(&lines.concat())).expect("written");
+    folder
+}
+
+fn search(folder: &Path, arguments: &[&str]) -> String {
+    let mut command = packetloom();
+    command.current_dir(folder).args(["search", "-r", "some.pcap"]);
+    succeed(command.args(arguments))
+}
+
+/// The numbers of packets at the beginnings of lines.
+fn numbers(text: &str) -> Vec<u64> {
+    text.lines().map(|line| line.split(':').next().expect("a number").parse().expect("a number")).collect()
+}
+
+#[test]
+fn strings_of_the_command_line_are_found() {
+    let folder = folder();
+    let found = search(folder.path(), &["-e", "evil.com"]);
+    assert_eq!(numbers(&found), [2, 4, 5, 10]);
+    let first = found.lines().next().expect("a line");
+    assert_eq!(first, "2: 1970-01-01T00:00:00.100000+0000 TCP 10.0.0.1:1000 > 192.0.2.1:80: evil.com");
+    assert!(found.contains("ICMP 10.0.0.3 > 192.0.2.1: evil.com"), "{found}");
+    assert!(found.contains("TCP [2001:db8::1]:1000 > [2001:db8::2]:80: evil.com"), "{found}");
+    assert_eq!(numbers(&search(folder.path(), &["-e", "evil.com", "--ignore-case"])), [1, 2, 4, 5, 10]);
+    // Escapes, and texts that would be no patterns in a list.
+    assert_eq!(numbers(&search(folder.path(), &["-e", r"\x04evil\x03com"])), [3]);
+    assert_eq!(numbers(&search(folder.path(), &["-e", "\r\n\r\n"])), [1, 2]);
+    assert_eq!(search(folder.path(), &["-e", "# evil"]), "");
+    assert_eq!(numbers(&search(folder.path(), &["-e", " "])), [1, 2]);
+    assert_eq!(search(folder.path(), &["-e", "\u{c}"]), "");
+    assert_eq!(search(folder.path(), &["-e", "\u{feff}evil"]), "");
+    // Several: each is told, or the first.
+    let both = ["-e", "GET", "-e", "evil.com"];
+    assert_eq!(numbers(&search(folder.path(), &both)), [1, 2, 2, 4, 5, 10]);
+    let first = search(folder.path(), &[&both[..], &["--match", "first"]].concat());
+    assert_eq!(numbers(&first), [1, 2, 4, 5, 10]);
+    // A port of the header.
+    assert_eq!(search(folder.path(), &["-e", r"\x03\xe8\x00\x35"]), "");
+    assert_eq!(numbers(&search(folder.path(), &["-e", r"\x03\xe8\x00\x35", "--within", "packet"])), [3]);
+    // As many packets, as many workers, and only those of a filter.
+    assert_eq!(numbers(&search(folder.path(), &["-e", "evil.com", "-c", "4"])), [2, 4]);
+    assert_eq!(numbers(&search(folder.path(), &["-e", "evil.com", "--workers", "3"])), [2, 4, 5, 10]);
+    assert_eq!(numbers(&search(folder.path(), &["-e", "evil.com", "-f", "icmp or ip6"])), [4, 5]);
+}
+
+#[test]
+fn what_is_found_is_counted_written_and_logged() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("list.txt"), "# names\nevil.com\nGET\nnothing-of-this\n").expect("written");
+    let arguments =
+        ["--patterns", "list.txt", "-w", "found.pcapng", "--summary", "s.json", "--json", "-o", "a.json"];
+    search(folder.path(), &arguments);
+    let frames = pcapng(&at("found.pcapng"));
+    let comments: Vec<_> = frames.iter().map(|frame| frame.comments.clone()).collect();
+    let [names, get] = ["list.txt:2: evil.com", "list.txt:3: GET"];
+    assert_eq!(comments, [vec![get], vec![names, get], vec![names], vec![names], vec![names]]);
+    assert_eq!(frames[4].nanos, 900_000_000);
+    let summary = json(&at("s.json"));
+    let strings = &summary["functions"][0];
+    let counts = ["searched", "without_payload", "cut_off", "matched", "signatures"]
+        .map(|name| strings[name].as_u64());
+    assert_eq!(counts, [10, 1, 1, 5, 3].map(Some));
+    let found: Vec<_> = strings["found"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|found| (found["line"].as_u64(), found["packets"].as_u64()))
+        .collect();
+    assert_eq!(found, [(Some(2), Some(4)), (Some(3), Some(2))]);
+    let alerts = json_lines(&at("a.json"));
+    assert_eq!(alerts.len(), 6);
+    let alert = &alerts[1];
+    assert_eq!(alert["timestamp"], "1970-01-01T00:00:00.100000+0000");
+    assert_eq!((&alert["event_type"], &alert["proto"]), (&"alert".into(), &"TCP".into()));
+    assert_eq!((&alert["src_ip"], alert["src_port"].as_u64()), (&"10.0.0.1".into(), Some(1000)));
+    assert_eq!((&alert["dest_ip"], alert["dest_port"].as_u64()), (&"192.0.2.1".into(), Some(80)));
+    let [signature, action] = ["signature", "action"].map(|name| alert["alert"][name].as_str());
+    assert_eq!(
+        (signature, action, alert["alert"]["signature_id"].as_u64()),
+        (Some("evil.com"), Some("allowed"), Some(2))
+    );
+    // Nothing but the table.
+    assert_eq!(search(folder.path(), &["--patterns", "list.txt", "--count"]), "");
+    let mut command = packetloom();
+    command.current_dir(folder.path()).args([
+        "search",
+        "-r",
+        "some.pcap",
+        "--patterns",
+        "list.txt",
+        "--count",
+    ]);
+    let table = stderr(&run(&mut command));
+    assert!(table.contains("line 2: evil.com") && table.contains("4 packets"), "{table}");
+}
+
+const RULES: &str = r#"# comment
+alert tcp any any -> any 80 (msg:"both"; content:"GET"; content:"evil.com"; sid:1; rev:2; classtype:trojan-activity; priority:1;)
+alert tcp any any -> any any (msg:"not html"; content:"GET"; content:!"html"; sid:2;)
+alert tcp any any -> any any (msg:"at the beginning"; content:"GET"; depth:3; sid:3;)
+alert tcp any any -> any any (msg:"not at the beginning"; content:"GET"; offset:1; sid:4;)
+alert udp any any -> any 53 (msg:"dns"; content:"|04|EVIL|03|com"; nocase; sid:5;)
+alert http any any -> any any (msg:"a regular expression"; pcre:"/evil/"; sid:6;)
+"#;
+
+#[test]
+fn rules_are_found_as_far_as_they_are_literal() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("local.rules"), RULES).expect("written");
+    let arguments = ["--patterns", "local.rules", "--json", "-o", "a.json", "--left-out", "left.json"];
+    let mut command = packetloom();
+    command.current_dir(folder.path()).args(["search", "-r", "some.pcap"]).args(arguments);
+    let output = run(&mut command);
+    let said = stderr(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("local.rules:7: left out: ") && said.contains("2 rules name addresses or ports"),
+        "{said}"
+    );
+    let left = json_lines(&at("left.json"));
+    assert_eq!(left.iter().map(|line| line["line"].as_u64()).collect::<Vec<_>>(), [Some(7)]);
+    assert!(left[0]["reason"].as_str().is_some_and(|reason| reason.contains("pcre")), "{left:?}");
+    let alerts = json_lines(&at("a.json"));
+    let found: Vec<_> = alerts
+        .iter()
+        .map(|alert| (alert["pcap_cnt"].as_u64(), alert["alert"]["signature_id"].as_u64()))
+        .collect();
+    let expected = [(1, 2), (1, 3), (2, 1), (2, 3), (3, 5)];
+    assert_eq!(found, expected.map(|(packet, id)| (Some(packet), Some(id))));
+    let both = &alerts[2]["alert"];
+    assert_eq!(
+        (both["rev"].as_u64(), both["severity"].as_u64(), both["category"].as_str()),
+        (Some(2), Some(1), Some("trojan-activity"))
+    );
+}
+
+/// Runs a chain in each way; what it writes, which is the same.
+fn run_chain(folder: &Path, chain: &str, capture: &str, outputs: &[&str]) -> Vec<Vec<u8>> {
+    fs::write(folder.join("chain.toml"), chain).expect("written");
+    let mut all: Vec<Vec<Vec<u8>>> = Vec::new();
+    for how in [&["--workers", "1"][..], &["--workers", "3"], &["--device", "oracle"]] {
+        let mut command = packetloom();
+        command.current_dir(folder).args(["run", "chain.toml", "-r", capture, "--summary", "s.json"]);
+        succeed(command.args(how));
+        all.push(outputs.iter().map(|name| fs::read(folder.join(name)).expect("an output")).collect());
+    }
+    for (at, name) in outputs.iter().enumerate() {
+        let differs = all.iter().position(|outputs| outputs[at] != all[0][at]);
+        assert_eq!(differs, None, "{name} of {capture} has the same bytes, whoever judges");
+    }
+    all.swap_remove(0)
+}
+
+#[test]
+fn chains_drop_mark_log_and_capture_what_has_strings() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("list.txt"), "evil.com\nGET\n").expect("written");
+    let chain = r#"
+[[chain]]
+nf = "strings"
+patterns = "list.txt"
+mark = 7
+log = "alerts.json"
+[[chain]]
+nf = "strings"
+patterns = "list.txt"
+match = "any"
+action = "drop"
+ignore_case = true
+[[chain]]
+nf = "counter"
+[sink]
+capture = "passed.pcap"
+dropped = "dropped.pcapng"
+matched = { file = "matched.pcapng", rule = 2, mark = 7 }
+"#;
+    let outputs = ["alerts.json", "passed.pcap", "dropped.pcapng", "matched.pcapng", "s.json"];
+    run_chain(folder.path(), chain, "some.pcap", &outputs);
+    let summary = json(&at("s.json"));
+    assert_eq!(summary["dropped"]["strings"], 5);
+    assert_eq!(summary["functions"][0]["matched"], 5);
+    assert_eq!(summary["functions"][0]["log"]["lines"], 6);
+    assert_eq!(summary["functions"][1]["matched"], 5);
+    assert_eq!(summary["functions"][1]["found"].as_array().map(Vec::len), Some(0));
+    assert!(pcapng(&at("dropped.pcapng")).iter().all(|frame| frame.comment() == "strings"));
+    let matched = pcapng(&at("matched.pcapng"));
+    assert_eq!(
+        matched.iter().map(support::pcapng::Frame::comment).collect::<Vec<_>>(),
+        ["list.txt:2: GET"; 2].map(|text| format!("{}{}", folder_prefix(&matched[0], text), text))
+    );
+}
+
+/// What stands in front of a comment: the folder, where the chain file's paths count from one.
+fn folder_prefix(frame: &support::pcapng::Frame, text: &str) -> String {
+    frame.comment().strip_suffix(text).expect("the rule").to_owned()
+}
+
+#[test]
+fn a_log_has_no_more_lines_than_its_rate() {
+    let folder = folder();
+    fs::write(folder.path().join("list.txt"), "evil.com\n").expect("written");
+    let chain = "[[chain]]\nnf = \"strings\"\npatterns = \"list.txt\"\nlog = \"a.json\"\nlog_rate = \"1/s\"\nlog_burst = 1\n";
+    run_chain(folder.path(), chain, "some.pcap", &["a.json", "s.json"]);
+    let lines = json_lines(&folder.path().join("a.json"));
+    assert_eq!(lines.len(), 2);
+    assert_eq!((lines[0]["pcap_cnt"].as_u64(), lines[1]["suppressed"].as_u64()), (Some(2), Some(3)));
+    let summary = json(&folder.path().join("s.json"));
+    assert_eq!(summary["functions"][0]["log"], serde_json::json!({ "lines": 1, "suppressed": 3 }));
+}
+
+#[test]
+fn bad_files_and_arguments_say_what_is_wrong() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("empty.txt"), "# nothing\n\n").expect("written");
+    fs::write(at("bad.txt"), "good\nbad\\q\n").expect("written");
+    let refused = |arguments: &[&str], status: i32, what: &str| {
+        let mut command = packetloom();
+        let output =
+            run(command.current_dir(folder.path()).args(["search", "-r", "some.pcap"]).args(arguments));
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+        assert!(said.contains(what), "{arguments:?}: {said}");
+    };
+    refused(&[], 2, "--string <PATTERN>");
+    refused(&["-e", "a", "--patterns", "bad.txt"], 2, "cannot be used with");
+    refused(&["--patterns", "none.txt"], 78, "none.txt");
+    refused(&["--patterns", "empty.txt"], 78, "empty.txt");
+    refused(&["-e", "a", "-e", ""], 2, "expected a string");
+    fs::write(at("bounds.rules"), RULES).expect("written");
+    refused(&["--patterns", "bounds.rules", "--within", "packet"], 78, "expected within = \"payload\"");
+    refused(&["-e", "a", "-f", "tcp port"], 2, "-f: ");
+    refused(&["-e", "a", "-o", "some.pcap"], 2, "some.pcap");
+    refused(&["-e", "a", "--count", "--json"], 2, "cannot be used with");
+    // A line that cannot be read is left out, and said.
+    let mut command = packetloom();
+    let output =
+        run(command.current_dir(folder.path()).args(["search", "-r", "some.pcap", "--patterns", "bad.txt"]));
+    assert!(output.status.success());
+    assert!(stderr(&output).contains("bad.txt:2: left out: "), "{}", stderr(&output));
+    let chain = |keys: &str, what: &str| {
+        fs::write(at("chain.toml"), format!("[[chain]]\nnf = \"strings\"\n{keys}\n")).expect("written");
+        let output = run(packetloom().arg("check").arg(at("chain.toml")));
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(78), "{keys}: {said}");
+        assert!(said.contains(what) && said.contains("chain.toml"), "{keys}: {said}");
+    };
+    chain("", "patterns");
+    chain("patterns = \"none.txt\"", "none.txt");
+    chain("patterns = \"bad.txt\"\nmatch = \"any\"\nlog = \"a.json\"", "match = \"all\"");
+    chain("patterns = \"bad.txt\"\nformat = \"xml\"", "expected auto, lines, hex or rules");
+    chain("patterns = \"-\"", "standard input");
+    chain("patterns = \"bad.txt\"\nflow = \"drop\"", "expected action = \"drop\"");
+    chain("patterns = \"bad.txt\"\nflow = \"pass\"\naction = \"drop\"", "expected `drop`");
+    chain("patterns = \"bad.txt\"\ntimeout = \"1s\"", "expected within = \"stream\" or flow = \"drop\"");
+    chain("patterns = \"bad.txt\"\naction = \"drop\"\nmax_flows = 9", "max_flows, but no flows");
+}
+
+#[test]
+fn streams_are_searched_across_segments() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let to = "10.0.0.1:1000 > 192.0.2.1:80";
+    let back = "192.0.2.1:80 > 10.0.0.1:1000";
+    let lines = [
+        // Cut, then whole in one segment, then sent again; the SYN takes a number of its own.
+        segments(
+            0,
+            to,
+            &[(0, "S", b""), (1, "PA", b"GET /ev"), (8, "PA", b"il.com"), (8, "PA", b"il.com and evil.com")],
+        ),
+        // Out of order, and the other direction, in which the pattern is not.
+        segments(4, to, &[(37, "PA", b"m"), (27, "PA", b"-- evil.co")]),
+        segments(6, back, &[(1, "PA", b"evil"), (9, "PA", b".com")]),
+        // Another connection of the same ports.
+        segments(
+            8,
+            to,
+            &[(1 << 20, "S", b""), ((1 << 20) + 1, "PA", b"evi"), ((1 << 20) + 4, "PA", b"l.com")],
+        ),
+        // Of UDP each packet is by itself, and a fragment of TCP, too.
+        with_payload("0.011 udp 10.0.0.1:5 > 192.0.2.1:5", b"evil.c"),
+        with_payload("0.012 udp 10.0.0.1:5 > 192.0.2.1:5", b"om evil.com"),
+        with_payload("0.013 tcp 10.0.0.1:1000 > 192.0.2.1:80 flags PA", b"evil.com")
+            .replace('\n', " fragment 0+\n"),
+    ];
+    fs::write(at("some.pcap"), packets::pcap(&lines.concat())).expect("written");
+    assert_eq!(numbers(&search(folder.path(), &["-e", "evil.com"])), [4, 13, 14]);
+    let arguments = ["-e", "evil.com", "--within", "stream", "--summary", "s.json"];
+    assert_eq!(numbers(&search(folder.path(), &arguments)), [3, 4, 6, 11, 13, 14]);
+    let strings = &json(&at("s.json"))["functions"][0];
+    assert_eq!(
+        strings["flows"],
+        serde_json::json!({ "dropped": 0, "repeated": 0, "gaps": 1, "no_room": 0, "not_remembered": 0 })
+    );
+    let names = ["searched", "bytes", "without_payload", "matched"];
+    assert_eq!(names.map(|name| strings[name].as_u64()), [14, 78, 0, 6].map(Some));
+    let described = stderr(&run(packetloom()
+        .current_dir(folder.path())
+        .args(["search", "-r", "some.pcap", "--count"])
+        .args(arguments)));
+    assert!(described.contains("gaps in streams"), "{described}");
+    // Offsets and depths count from the beginning of the stream.
+    fs::write(
+        at("some.rules"),
+        "alert tcp any any -> any any (content:\"evil.com\"; offset:5; depth:8; sid:1;)\n\
+         alert tcp any any -> any any (content:\"evil.com\"; offset:6; sid:2;)\n\
+         alert tcp any any -> any any (content:\"GET\"; content:\"and\"; sid:3;)\n\
+         alert tcp any any -> any any (content:\"GET\"; content:\"--\"; content:!\"and\"; sid:4;)\n\
+         alert tcp any any -> any any (content:\"co\"; content:!\"--\"; depth:2; sid:5;)\n",
+    )
+    .expect("written");
+    let rules = [
+        "--patterns",
+        "some.rules",
+        "--within",
+        "stream",
+        "--json",
+        "-f",
+        "tcp and src 10.0.0.1",
+        "-o",
+        "a.json",
+    ];
+    search(folder.path(), &rules);
+    let found: Vec<_> = json_lines(&at("a.json"))
+        .iter()
+        .map(|alert| (alert["pcap_cnt"].as_u64(), alert["alert"]["signature_id"].as_u64()))
+        .collect();
+    let expected = [(3, 1), (3, 5), (4, 2), (4, 3), (4, 5), (6, 2), (6, 5), (11, 5), (14, 5)];
+    assert_eq!(found, expected.map(|(packet, id)| (Some(packet), Some(id))));
+}
+
+#[test]
+fn the_rest_of_a_flow_that_matched_is_dropped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let to = "10.0.0.1:1000 > 192.0.2.1:80";
+    let lines = [
+        segments(
+            0,
+            to,
+            &[(0, "S", b""), (1, "PA", b"evil"), (5, "PA", b".com"), (5, "PA", b".com"), (9, "PA", b"more")],
+        ),
+        segments(5, "192.0.2.1:80 > 10.0.0.1:1000", &[(1, "A", b"")]),
+        segments(6, "10.0.0.1:1001 > 192.0.2.1:80", &[(1, "PA", b"all is well")]),
+        with_payload("0.007 udp 10.0.0.1:5 > 192.0.2.1:5", b"evil.com"),
+        with_payload("0.008 udp 192.0.2.1:5 > 10.0.0.1:5", b"as well"),
+        "0.009 arp\n".into(),
+        // Silent for long enough.
+        segments(2_000, to, &[(13, "PA", b"evil")]),
+        segments(2_001, to, &[(17, "PA", b".com")]),
+    ];
+    fs::write(at("some.pcap"), packets::pcap(&lines.concat())).expect("written");
+    fs::write(at("list.txt"), "evil.com\n").expect("written");
+    let check = |keys: &str, dropped: &[usize], flows: u64| {
+        let chain = format!(
+            "[[chain]]\nnf = \"strings\"\npatterns = \"list.txt\"\naction = \"drop\"\ntimeout = \"1s\"\nlog = \"a.json\"\n{keys}\n\
+             [run]\nnon_ip = \"pass\"\n[sink]\ncapture = \"passed.pcap\"\ndropped = \"dropped.pcapng\"\n"
+        );
+        run_chain(folder.path(), &chain, "some.pcap", &["a.json", "passed.pcap", "dropped.pcapng", "s.json"]);
+        let summary = json(&at("s.json"));
+        let nanos: Vec<_> =
+            pcapng(&at("dropped.pcapng")).iter().map(|frame| frame.nanos / 1_000_000).collect();
+        assert_eq!(nanos, dropped.iter().map(|&millis| millis as u64).collect::<Vec<_>>(), "{keys}");
+        assert_eq!(summary["dropped"]["strings"].as_u64(), Some(dropped.len() as u64));
+        assert_eq!(summary["functions"][0]["flows"]["dropped"].as_u64(), Some(flows), "{keys}");
+        assert_eq!(json_lines(&at("a.json")).len() as u64, dropped.len() as u64 - flows);
+    };
+    check("within = \"stream\"", &[2, 3, 4, 5, 7, 8, 2_001], 4);
+    check("within = \"stream\"\nflow = \"drop\"", &[2, 3, 4, 5, 7, 8, 2_001], 4);
+    check("flow = \"drop\"", &[7, 8], 1);
+    check("flow = \"drop\"\nwithin = \"packet\"", &[7, 8], 1);
+}
+
+/// Streams of several flows, with what networks do to them.
+fn random_streams(seed: u64, packets: usize) -> String {
+    let mut state = seed;
+    let mut below = |most: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % most
+    };
+    let words: [&[u8]; 9] =
+        [b"evil", b".com", b"evil.com", b"GET ", b"ab", b"a", b"/", b"\x00", b"-needle-in-it-"];
+    let mut flows: Vec<(Vec<u8>, usize)> = Vec::new();
+    for _ in 0..12 {
+        let mut stream = Vec::new();
+        while stream.len() < 600 {
+            stream.extend_from_slice(words[below(words.len())]);
+        }
+        flows.push((stream, 0));
+    }
+    let mut lines = String::new();
+    let mut time = 0;
+    for _ in 0..packets {
+        let which = below(flows.len());
+        let (stream, at) = &mut flows[which];
+        time += [1, 1, 1, 400][usize::from(below(60) == 0) * 3];
+        // Mostly what comes next; sometimes from before, from behind, far away, or the beginning of another stream.
+        let (from, flags) = match below(40) {
+            0 => ([0, 0, 0, 300][below(4)], "S"),
+            1..=4 => (at.saturating_sub(below(30)), "PA"),
+            5..=8 => (*at + below(20), "PA"),
+            9 => (below(stream.len()), "PA"),
+            _ => (*at, "PA"),
+        };
+        let from = from.min(stream.len());
+        let until = (from + below(25)).min(stream.len());
+        let payload = if flags == "S" { &[][..] } else { &stream[from..until] };
+        *at = if flags == "S" || until == stream.len() { 0 } else { until.max(*at) };
+        // Now and then far away, or in front of the beginning.
+        let far = [0x6000_0000, 0xc000_0000, u32::MAX - 20][below(3)] * u32::from(below(25) == 0);
+        let base = if flags == "S" { 0 } else { 1 + far };
+        let segment = [((from as u32).wrapping_add(base), flags, payload)];
+        let ends = match which {
+            0..4 => format!("10.0.0.{}:1000 > 192.0.2.1:80", which / 2),
+            4..8 => format!("192.0.2.1:80 > 10.0.0.{}:1000", which / 3),
+            _ => format!("[2001:db8::{which}]:1000 > [2001:db8::1]:80"),
+        };
+        lines += &segments(time, &ends, &segment);
+    }
+    lines
+}
+
+#[test]
+fn streams_of_any_kind_are_those_of_the_oracle() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("list.txt"), "evil.com\n-needle-in-it-\naa\nab\na/evil.com-needle\n").expect("written");
+    let rules = "alert tcp any any -> any any (content:\"EVIL\"; nocase; content:\"needle\"; sid:1;)\n\
+                 alert tcp any any -> any any (content:\"GET evil.com\"; content:!\"aaa\"; sid:2;)\n\
+                 alert tcp any any -> any any (content:\".com\"; offset:3; depth:30; sid:3;)\n";
+    fs::write(at("some.rules"), rules).expect("written");
+    let function = |patterns: &str, log: &str, keys: &str| {
+        format!(
+            "[[chain]]\nnf = \"strings\"\npatterns = \"{patterns}\"\nlog = \"{log}\"\ntimeout = \"300ms\"\n{keys}\n"
+        )
+    };
+    let mut counted = [0; 3];
+    for seed in 0..packetloom_testing::amount(6, 25) as u64 {
+        fs::write(at("some.pcap"), packets::pcap(&random_streams(seed, 1500))).expect("written");
+        let chains = [
+            function("list.txt", "a.json", "within = \"stream\"")
+                + &function("some.rules", "b.json", "within = \"stream\"\nmark = 3"),
+            function("list.txt", "a.json", "flow = \"drop\"\naction = \"drop\"")
+                + &function("some.rules", "b.json", "within = \"stream\"\naction = \"drop\""),
+            function("some.rules", "a.json", "within = \"stream\"\naction = \"drop\"\nmatch = \"first\"")
+                + &function("list.txt", "b.json", "within = \"stream\"\n"),
+        ];
+        for chain in chains {
+            for batch in [3, 200] {
+                let chain = format!("{chain}[run]\nbatch = {batch}\n[sink]\ncapture = \"passed.pcap\"\n");
+                run_chain(folder.path(), &chain, "some.pcap", &["a.json", "b.json", "passed.pcap", "s.json"]);
+                let functions = &json(&at("s.json"))["functions"];
+                for (count, name) in counted.iter_mut().zip(["dropped", "repeated", "gaps"]) {
+                    *count += functions[1]["flows"][name].as_u64().expect("a count");
+                }
+            }
+        }
+    }
+    assert!(counted.iter().all(|&count| count > 100), "{counted:?}");
+}
+
+#[test]
+fn the_oracle_finds_the_same_in_real_captures() {
+    let Some(corpus) = packetloom_testing::corpus("captures") else { return };
+    let Some(strings) = packetloom_testing::corpus("strings") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    // Names that stand first in the list are those that captures have; the slow form takes long for all of them.
+    let count = packetloom_testing::amount(300, 5000);
+    let names = fs::read_to_string(strings.join("top5000.txt")).expect("names");
+    let names: Vec<_> = names.lines().take(count).collect();
+    let list = ["GET ", "HTTP/1.1", "\\x00\\x00\\x00", "www", "google", "e", "\\xff\\xff"].join("\n")
+        + "\n"
+        + &names.join("\n");
+    fs::write(folder.path().join("list.txt"), list).expect("written");
+    let function = |keys: &str| format!("[[chain]]\nnf = \"strings\"\npatterns = \"list.txt\"\n{keys}\n");
+    let chain = [
+        &function("log = \"a.json\""),
+        &function("log = \"b.json\"\nwithin = \"stream\""),
+        "[run]\nnon_ip = \"pass\"\nmalformed = \"pass\"\n",
+    ]
+    .concat();
+    let mut captures: Vec<_> =
+        fs::read_dir(corpus).expect("captures").map(|entry| entry.expect("an entry").path()).collect();
+    captures.retain(|path| {
+        path.extension().is_some_and(|end| end == "pcap" || end == "pcapng")
+            && fs::metadata(path).is_ok_and(|data| data.len() < 100_000)
+    });
+    captures.sort();
+    assert!(captures.len() > 20);
+    let mut matched = [0; 2];
+    for capture in captures {
+        let capture = capture.to_str().expect("UTF-8");
+        run_chain(folder.path(), &chain, capture, &["a.json", "b.json", "s.json"]);
+        let summary = json(&folder.path().join("s.json"));
+        for (function, matched) in matched.iter_mut().enumerate() {
+            *matched += summary["functions"][function]["matched"].as_u64().unwrap_or(0);
+        }
+    }
+    assert!(matched.iter().all(|&matched| matched > 900), "{matched:?}");
+}
+
+#[test]
+fn the_alerts_schema_is_what_is_written() {
+    let folder = folder();
+    let lines = search(folder.path(), &["-e", "evil.com", "--json"]);
+    let schema: Value = serde_json::from_str(&succeed(packetloom().args(["schema", "alert"]))).expect("JSON");
+    let known = schema["properties"].as_object().expect("fields");
+    for line in lines.lines() {
+        let alert: Value = serde_json::from_str(line).expect("JSON");
+        assert!(alert.as_object().expect("an object").keys().all(|name| known.contains_key(name)), "{line}");
+        let required = schema["required"].as_array().expect("fields");
+        assert!(required.iter().all(|name| alert.get(name.as_str().expect("a name")).is_some()), "{line}");
+    }
+    assert!(root().join("docs/strings.md").is_file());
+}
