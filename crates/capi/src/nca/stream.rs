@@ -1,0 +1,399 @@
+//! Traffic streams: a ring of buffers, threads that take buffers through a service chain, and one that tells of results, in order.
+//!
+//! A buffer that is ready gets the next number of its stream. A device has a share of the buffers, and threads with a queue each, which
+//! take its buffers in order of these numbers: while one copies, another one's kernels run. The thread that tells waits for each number
+//! in turn.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_int;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use packetloom_device::{Cache, Device, Id};
+
+use super::buffer::{Buffer, Phase};
+use super::function::{Batch, Form, Function, Kind, Room};
+use super::kernel::{Lane, Ready};
+use super::{NCA_QUEUES, nca_event, nca_notify, nca_packets};
+use crate::status::*;
+
+/// Bytes of a thread's stack: callbacks of the program run there, and are used to as much.
+const STACK: usize = 8 << 20;
+
+/// A buffer on its way.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    /// In order of readiness, from 0.
+    number: u64,
+    buffer: usize,
+}
+
+/// Buffers that were ready, and what became of them.
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    /// Numbers given.
+    given: u64,
+    /// Buffers that are processed, by number, before they are told of.
+    processed: BTreeMap<u64, usize>,
+    /// Numbers told of.
+    told: u64,
+    /// No buffer is ready any more.
+    is_closing: bool,
+}
+
+impl Jobs {
+    fn are_over(&self) -> bool {
+        self.is_closing && self.told == self.given
+    }
+}
+
+/// A function of the service chain.
+struct Step {
+    function: Arc<Function>,
+    form: Form,
+}
+
+/// What threads share.
+struct Shared {
+    id: c_int,
+    buffers: Vec<Buffer>,
+    /// In the order of the service chain.
+    steps: Vec<Step>,
+    /// Places of steps, a set after the other: that of set 0 first.
+    sets: Vec<Vec<usize>>,
+    devices: Vec<(Device, Vec<Ready>)>,
+    notify: nca_notify,
+    jobs: Mutex<Jobs>,
+    /// Rung at each change of the jobs.
+    changed: Condvar,
+}
+
+/// A stream.
+pub(super) struct Stream {
+    shared: Arc<Shared>,
+    /// Until it is closed.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What a stream is made of.
+pub(super) struct Settings {
+    pub(super) id: c_int,
+    pub(super) buffers: usize,
+    pub(super) buffer_size: usize,
+    pub(super) notify: nca_notify,
+    /// The service chain, with the number of each function's set.
+    pub(super) chain: Vec<(Arc<Function>, u32)>,
+    pub(super) devices: Devices,
+}
+
+/// Where functions run.
+pub(super) enum Devices {
+    /// On so many threads of this machine.
+    Cores(usize),
+    /// Kernels on these, and functions that are built in on this machine's cores.
+    On(Vec<Id>),
+}
+
+impl Stream {
+    pub(super) fn new(settings: Settings) -> Outcome<Self> {
+        let Settings { id, buffers, buffer_size, notify, chain, devices } = settings;
+        let kernels = chain.iter().filter_map(|(function, _)| match &function.kind {
+            Kind::Kernel(kernel) => Some(kernel),
+            _ => None,
+        });
+        let kernels: Vec<_> = kernels.collect();
+        let (ids, threads) = match devices {
+            Devices::Cores(threads) if kernels.is_empty() => (Vec::new(), threads),
+            // Kernels are compiled for this machine's cores.
+            Devices::Cores(threads) => (vec![Id::Host], threads),
+            Devices::On(ids) => {
+                let threads = ids.len() * NCA_QUEUES as usize;
+                (ids, threads)
+            }
+        };
+        let opened = ids.into_iter().map(|id| {
+            let device = Device::open(id, Cache::user())?;
+            let ready = kernels.iter().map(|kernel| Ready::new(kernel, &device)).collect::<Outcome<_>>()?;
+            Ok((device, ready))
+        });
+        let devices: Vec<(Device, Vec<Ready>)> = opened.collect::<Outcome<_>>()?;
+        let device_of = |buffer: usize| (!kernels.is_empty()).then(|| &devices[buffer % devices.len()].0);
+        let buffers = (0..buffers).map(|buffer| Buffer::new(buffer_size, device_of(buffer)));
+        let buffers: Vec<_> = buffers.collect::<Outcome<_>>()?;
+        let numbers: std::collections::BTreeSet<_> = chain.iter().map(|(_, set)| *set).collect();
+        let of_set = |set: u32| (0..chain.len()).filter(|&place| chain[place].1 == set).collect();
+        let sets = numbers.into_iter().map(of_set).collect();
+        let mut steps: Vec<Step> = Vec::with_capacity(chain.len());
+        let mut count = 0;
+        for (function, _) in chain {
+            match Form::new(&function, threads, &mut count) {
+                Ok(form) => steps.push(Step { function, form }),
+                Err(fault) => {
+                    steps.iter().for_each(|step| step.form.release(&step.function));
+                    return Err(fault);
+                }
+            }
+        }
+        let (jobs, changed) = Default::default();
+        let shared = Arc::new(Shared { id, buffers, steps, sets, devices, notify, jobs, changed });
+        let stream = Self { shared, threads: Mutex::default() };
+        if let Err(fault) = stream.start(threads) {
+            drop(stream.close());
+            return Err(fault);
+        }
+        Ok(stream)
+    }
+
+    fn start(&self, threads: usize) -> Outcome<()> {
+        let mut started = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = self.shared.devices.len().max(1);
+        for number in 0..=threads {
+            let shared = self.shared.clone();
+            let (name, body): (_, Box<dyn FnOnce() + Send>) = match number.checked_sub(1) {
+                None => ("nca-notify".into(), Box::new(move || shared.tell())),
+                Some(number) => {
+                    (format!("nca-{number}"), Box::new(move || shared.process(number % parts, parts)))
+                }
+            };
+            let thread = thread::Builder::new().name(name).stack_size(STACK).spawn(body);
+            let thread =
+                thread.map_err(|e| Fault::new(PL_ERROR_MEMORY, format!("no thread for a stream: {e}")))?;
+            started.push(thread);
+        }
+        Ok(())
+    }
+
+    pub(super) fn id(&self) -> c_int {
+        self.shared.id
+    }
+
+    pub(super) fn buffer(&self, buffer: c_int) -> Outcome<&Buffer> {
+        let found = usize::try_from(buffer).ok().and_then(|buffer| self.shared.buffers.get(buffer));
+        found.ok_or_else(|| {
+            let count = self.shared.buffers.len();
+            let text =
+                format!("no buffer {buffer} in stream {}; expected 0 to {}", self.shared.id, count - 1);
+            Fault::new(PL_ERROR_NOT_FOUND, text)
+        })
+    }
+
+    /// Bytes of results for a packet, of all functions together.
+    pub(super) fn result_size(&self) -> usize {
+        self.shared.steps.iter().map(|step| step.function.result_size).sum()
+    }
+
+    /// Hands a buffer over.
+    pub(super) fn ready(&self, number: c_int) -> Outcome<()> {
+        let buffer = self.buffer(number)?;
+        // In this order, as elsewhere.
+        let mut jobs = self.shared.jobs();
+        let mut contents = buffer.filling()?;
+        if contents.packets() == 0 {
+            return Err(Fault::argument(format!("buffer {number} has no packet; expected one at least")));
+        }
+        if jobs.is_closing {
+            let text = format!("stream {} is being closed; expected one that is open", self.shared.id);
+            return Err(Fault::new(PL_ERROR_NOT_FOUND, text));
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        contents.time = u64::try_from(now).unwrap_or(u64::MAX);
+        contents.phase = Phase::Ready;
+        let job = Job { number: jobs.given, buffer: number as usize };
+        jobs.given += 1;
+        jobs.waiting.push_back(job);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until a buffer has results, for so long at most.
+    pub(super) fn wait(&self, number: c_int, limit: Option<Duration>) -> Outcome<()> {
+        let buffer = self.buffer(number)?;
+        let start = Instant::now();
+        let mut jobs = self.shared.jobs();
+        loop {
+            match buffer.lock().phase {
+                Phase::Done => return Ok(()),
+                Phase::Filling => {
+                    return Err(Fault::new(PL_ERROR_NOT_READY, format!("buffer {number} is not ready")));
+                }
+                Phase::Ready => {}
+            }
+            let left = limit.map(|limit| limit.saturating_sub(start.elapsed()));
+            jobs = match left {
+                Some(Duration::ZERO) => {
+                    let text = format!("buffer {number} has no results yet; wait on");
+                    return Err(Fault::new(PL_ERROR_NOT_READY, text));
+                }
+                Some(left) => {
+                    let waited = self.shared.changed.wait_timeout(jobs, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.shared.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Waits until all that is ready is done and told of, and ends the threads. Only the first call does so.
+    pub(super) fn close(&self) -> Outcome<()> {
+        {
+            let mut jobs = self.shared.jobs();
+            if jobs.is_closing {
+                let text = format!("stream {} is being closed by another thread", self.shared.id);
+                return Err(Fault::new(PL_ERROR_BUSY, text));
+            }
+            jobs.is_closing = true;
+            self.shared.changed.notify_all();
+        }
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        // None of them panics: what they do is caught.
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+        let steps = self.shared.steps.iter();
+        let ended = steps.map(|step| caught(|| step.form.end(&step.function)));
+        ended.fold(Ok(()), Result::and)
+    }
+}
+
+impl Shared {
+    /// What is done with the lock held leaves no half of a change.
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, jobs: MutexGuard<'a, Jobs>) -> MutexGuard<'a, Jobs> {
+        self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread that tells of results, in order.
+    fn tell(&self) {
+        let mut jobs = self.jobs();
+        loop {
+            let told = jobs.told;
+            if let Some(buffer) = jobs.processed.remove(&told) {
+                drop(jobs);
+                let mut contents = self.buffers[buffer].lock();
+                contents.phase = Phase::Done;
+                let event =
+                    if contents.fault.is_some() { nca_event::NCA_FAILED } else { nca_event::NCA_RESULTS };
+                drop(contents);
+                // Who waits looks at the phase with the lock held.
+                drop(self.jobs());
+                self.changed.notify_all();
+                if let Some(notify) = self.notify {
+                    // SAFETY: the program passed a function of this type. No lock is held.
+                    callback(|| unsafe { notify(self.id, buffer as c_int, event as c_int) });
+                }
+                jobs = self.jobs();
+                jobs.told += 1;
+                self.changed.notify_all();
+            } else if jobs.are_over() {
+                return;
+            } else {
+                jobs = self.wait(jobs);
+            }
+        }
+    }
+
+    /// A thread that processes buffers of a part.
+    fn process(&self, part: usize, parts: usize) {
+        let mut room = Room::default();
+        let mut lane = None;
+        let mut jobs = self.jobs();
+        loop {
+            let mine = jobs.waiting.iter().position(|job| job.buffer % parts == part);
+            if let Some(job) = mine.and_then(|mine| jobs.waiting.remove(mine)) {
+                drop(jobs);
+                self.process_buffer(job, part, &mut room, &mut lane);
+                jobs = self.jobs();
+                jobs.processed.insert(job.number, job.buffer);
+                self.changed.notify_all();
+            } else if jobs.is_closing {
+                return;
+            } else {
+                jobs = self.wait(jobs);
+            }
+        }
+    }
+
+    fn process_buffer(&self, job: Job, part: usize, room: &mut Room, lane: &mut Option<Lane>) {
+        let buffer = &self.buffers[job.buffer];
+        let (offsets, time, mut results) = {
+            let mut contents = buffer.lock();
+            (contents.offsets.clone(), contents.time, std::mem::take(&mut contents.results))
+        };
+        results.resize_with(self.steps.len(), Vec::new);
+        // SAFETY: the library has the buffer until its results were told of.
+        let packets = unsafe { buffer.packets(&offsets) };
+        let batch = Batch { number: job.number, time, packets: &packets };
+        let mut fault = None;
+        if let Some(lane) = lane {
+            lane.begin();
+        }
+        let mut queued = Vec::new();
+        for set in &self.sets {
+            let (kernels, others): (Vec<_>, Vec<_>) =
+                set.iter().partition(|&&place| matches!(self.steps[place].form, Form::Kernel(_)));
+            for &place in kernels {
+                let Form::Kernel(number) = self.steps[place].form else { continue };
+                let launched = caught(|| self.launch(number, (job.buffer, part), &offsets, lane));
+                match launched {
+                    Ok(()) => queued.push((place, number)),
+                    Err(why) => fault = fault.or(Some(why)),
+                }
+            }
+            // Each of them meets each buffer: some keep state, and wait for their turn.
+            for &place in others {
+                let Step { function, form } = &self.steps[place];
+                let ran = caught(|| function.run(form, &batch, room, &mut results[place]));
+                fault = fault.or(ran.err());
+            }
+            if let Some(lane) = lane.as_mut().filter(|_| !queued.is_empty()) {
+                fault = fault.or(caught(|| lane.finish()).err());
+            }
+        }
+        if fault.is_none()
+            && let Some(lane) = lane
+        {
+            for (place, number) in queued {
+                let size = packets.len() * self.steps[place].function.result_size;
+                results[place].clear();
+                results[place].resize(size, 0);
+                fault = fault.or(caught(|| lane.read(number, &mut results[place])).err());
+            }
+        } else if let Some(lane) = lane.take() {
+            // A queue that failed is of no use, and what it may still do is not waited for.
+            lane.abandon();
+        }
+        let mut contents = buffer.lock();
+        contents.results = results;
+        contents.fault = fault;
+    }
+
+    fn launch(
+        &self,
+        number: usize,
+        (buffer, part): (usize, usize),
+        offsets: &[u32],
+        lane: &mut Option<Lane>,
+    ) -> Outcome<()> {
+        let (device, kernels) = &self.devices[part];
+        let place = buffer;
+        let buffer = &self.buffers[place];
+        let lane = match lane {
+            Some(lane) => lane,
+            None => {
+                let size = (buffer.max_packets(), buffer.size() as usize);
+                lane.insert(Lane::new(device, kernels, size)?)
+            }
+        };
+        let packets = nca_packets {
+            traffic_stream_id: self.id,
+            buffer_id: place as c_int,
+            num_packets: offsets.len() as u32 - 1,
+            offsets: offsets.as_ptr(),
+            bytes: buffer.base().as_ptr(),
+        };
+        lane.launch(number, &kernels[number], buffer, offsets, &packets)
+    }
+}
