@@ -48,6 +48,7 @@ fn as_oracle(headers: Result<Headers, Reject>, dscp: Option<Dscp>) -> Result<Ora
         identifier: None,
         quoted: None,
         bytes: ip_bytes,
+        header: 0,
     })
 }
 
@@ -60,6 +61,6 @@ fuzz_target!(|input: &[u8]| {
     let wire_len = u32::from(u16::from_be_bytes([*high, *low])) * 2;
     let OraclePacket { ip: oracle, other_framing, .. } = OraclePacket::new(0, link, frame, wire_len);
     assert!(oracle.is_err() || other_framing != is_basic(link, frame));
-    let oracle = oracle.map(|ip| OracleIp { identifier: None, quoted: None, ..ip });
+    let oracle = oracle.map(|ip| OracleIp { identifier: None, quoted: None, header: 0, ..ip });
     assert_eq!(as_oracle(dissect(link, frame, wire_len), dscp(link, frame)), oracle);
 });

@@ -1,4 +1,4 @@
-//! Any bytes as a capture through an ACL, functions that keep state for flows, and a small meter: the batch forms give the summary of
+//! Any bytes as a capture through strings in streams, an ACL, functions that keep state for flows, and a small meter: the batch forms give the summary of
 //! the oracles.
 #![no_main]
 
@@ -16,7 +16,8 @@ use packetloom_io::input::Stop;
 use packetloom_nf::acl::DefaultAction;
 use packetloom_nf::flows::{By, Definition, WhenFull};
 use packetloom_nf::{
-    Config, Context, FunctionSpec, acl, balancer, conntrack, counter, limiter, meter, scan, source_counter,
+    Config, Context, FunctionSpec, acl, alerts, balancer, conntrack, counter, limiter, log_rate, meter, scan,
+    source_counter, strings,
 };
 
 const RULES: &str = "\
@@ -30,6 +31,14 @@ permit any from 10.0.0.0/8 to any
 permit any from ::/1 to any
 ";
 
+/// Some of one byte, of bytes that captures are full of, and two that have to come both.
+const PATTERNS: &[u8] = b"\
+alert tcp any any -> any any (content:\"|00 00|\"; sid:1;)
+alert tcp any any -> any any (content:\"a\"; content:\"|00|\"; sid:2;)
+alert tcp any any -> any any (content:\"|ff ff ff|\"; content:!\"b\"; sid:3;)
+alert tcp any any -> any any (content:\"|01 02 03 04|\"; offset:2; depth:9; sid:4;)
+";
+
 /// Rules for states of connections; those for interfaces concern no packets whose interfaces have no names, or all.
 const STATEFUL: &str = "\
 deny any from any to any state invalid
@@ -39,6 +48,7 @@ permit any from any to any state new,untracked in any,!eth1
 ";
 
 fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
+    let has_all_fields = bytes.len() % 2 == 1;
     let source = CaptureReader::from_bytes("memory", bytes).ok()?;
     let rules = read_rules("rules", &mut RULES.as_bytes(), &Options::default()).expect("good rules");
     let stateful = read_rules("stateful", &mut STATEFUL.as_bytes(), &Options::default()).expect("good rules");
@@ -55,7 +65,7 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         // What is logged is counted; without an output nothing is written.
         log: Some("log".into()),
         log_rate: "3/s".parse().expect("a rate"),
-        log_burst: acl::LogBurst::clamped(2),
+        log_burst: packetloom_nf::log_rate::LogBurst::clamped(2),
         flows: None,
         loose: true,
         timeouts: Default::default(),
@@ -69,10 +79,18 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
     let meter = meter::Config {
         idle_timeout: "1s".parse().expect("a time"),
         active_timeout: "5s".parse().expect("a time"),
+        end_of_flow: has_all_fields,
         max_flows: meter::Config::default_max_flows(),
         framings: Default::default(),
+        fields: if has_all_fields {
+            packetloom_export::Fields::FULL
+        } else {
+            meter::Config::default_fields()
+        },
+        format: Default::default(),
         output: None,
         export: Vec::new(),
+        reports: None,
     };
     let context = Context { folder: Path::new(""), ignore_flags: false };
     let flows = || Some("small".to_owned());
@@ -130,9 +148,28 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
     // Two failures are too many.
     let trw =
         scan::Config { alpha: Some("0.1".parse().expect("a probability")), ..detector(scan::Kind::Trw) };
+    let strings = strings::Config {
+        patterns: "patterns".into(),
+        format: Default::default(),
+        by_fast_pattern: false,
+        ignore_case: false,
+        named: strings::Named::All,
+        within: strings::Within::Stream,
+        action: if has_all_fields { alerts::Action::Drop } else { alerts::Action::Pass },
+        mark: None,
+        flow: None,
+        timeout: Some("1s".parse().expect("a time")),
+        max_flows: None,
+        log: None,
+        log_rate: alerts::default_rate(),
+        log_burst: log_rate::default_burst(),
+        plain: false,
+    };
     let settings = Settings { run: Run { device, ..Run::default() }, ..Settings::default() };
     let functions = vec![
-        Box::new(acl.with_rules(rules, "rules".into()).expect("good rules")) as Box<dyn FunctionSpec>,
+        Box::new(strings.with_patterns("patterns", PATTERNS, None).expect("good patterns"))
+            as Box<dyn FunctionSpec>,
+        Box::new(acl.with_rules(rules, "rules".into()).expect("good rules")),
         Box::new(tracking.with_rules(stateful, "stateful".into()).expect("good rules")),
         conntrack::Config { invalid: conntrack::Invalid::Pass, ..Default::default() }
             .prepare(&context)

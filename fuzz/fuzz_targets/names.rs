@@ -1,0 +1,69 @@
+//! Any payloads of a flow: no panic, no more memory than promised; and a stream in order tells the same however it is cut.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use packetloom_names::{GiveUp, Name, Outcome, Watch};
+
+#[derive(Debug, PartialEq)]
+enum End {
+    Found(Name),
+    NoName,
+    GaveUp(GiveUp),
+    Open,
+}
+
+fn finish<'a>(start: Outcome, payloads: impl Iterator<Item = (u32, &'a [u8])>) -> End {
+    let mut outcome = start;
+    for (sequence, payload) in payloads {
+        let Outcome::More(watch) = outcome else { break };
+        assert!(watch.bytes() <= Watch::MAX_BYTES);
+        outcome = watch.next(sequence, payload);
+    }
+    match outcome {
+        Outcome::Found(name) => {
+            assert!(!name.text.is_empty() && !name.text.chars().any(char::is_control), "{name:?}");
+            End::Found(name)
+        }
+        Outcome::NoName => End::NoName,
+        Outcome::GaveUp(reason) => End::GaveUp(reason),
+        Outcome::More(watch) => {
+            assert!(watch.bytes() <= Watch::MAX_BYTES);
+            End::Open
+        }
+    }
+}
+
+// A byte that chooses the port, one for where the stream begins; then payloads: two bytes for the length and one for how much earlier or
+// later than expected it comes.
+fuzz_target!(|input: &[u8]| {
+    const PORTS: [u16; 4] = [443, 53, 80, 5353];
+    let [port, begin, rest @ ..] = input else { return };
+    let mut rest = rest;
+    let port = PORTS[usize::from(*port) % PORTS.len()];
+    let mut payloads: Vec<(u32, &[u8])> = Vec::new();
+    let mut next = 0u32;
+    while let [high, low, early, bytes @ ..] = rest {
+        let len = usize::from(u16::from_be_bytes([*high, *low])) % 2048;
+        let (payload, after) = bytes.split_at(len.min(bytes.len()));
+        payloads.push((next.wrapping_add_signed(i32::from(*early as i8)), payload));
+        next = next.wrapping_add(payload.len() as u32);
+        rest = after;
+    }
+    let Some((&(sequence, first), others)) = payloads.split_first() else { return };
+    let begin = (begin % 2 == 1).then_some(u32::from(*begin) / 2);
+    finish(Watch::start_tcp(50_000, port, begin, sequence, first), others.iter().copied());
+    finish(Watch::start_udp(50_000, port, first), others.iter().copied());
+
+    // On a port of DNS the first bytes of a stream tell whether it is TLS, where they come together.
+    let stream: Vec<_> = payloads.iter().flat_map(|&(_, payload)| payload).copied().collect();
+    if stream.is_empty() || port != 443 && port != 80 {
+        return;
+    }
+    let whole = finish(Watch::start_tcp(50_000, port, None, 0, &stream), std::iter::empty());
+    let mut at = 0;
+    let in_order = payloads.iter().map(|&(_, payload)| {
+        at += payload.len() as u32;
+        (at - payload.len() as u32, payload)
+    });
+    assert_eq!(finish(Watch::start_tcp(50_000, port, Some(0), 0, b""), in_order), whole);
+});

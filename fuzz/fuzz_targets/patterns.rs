@@ -1,0 +1,52 @@
+//! Any bytes as a file of patterns, in every format: no panic; what is shown of a pattern reads as the same; signatures are those that
+//! need what is there; and a matcher finds in the rest of the bytes what the slow form finds.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use packetloom_pattern::files::{Format, Options, display, read};
+use packetloom_pattern::{Matcher, Report, Scratch, oracle};
+
+/// Bytes that are looked through, and patterns that are looked for: the slow form compares each with each.
+const MAX_TEXT: usize = 4096;
+const MAX_PATTERNS: usize = 1000;
+
+// A byte that tells whether rules are taken by their fast patterns, the file, two NULs, the payload.
+fuzz_target!(|input: &[u8]| {
+    let [choice, rest @ ..] = input else { return };
+    let by_fast_pattern = choice % 2 == 1;
+    let end = rest.windows(2).position(|pair| pair == [0, 0]).unwrap_or(rest.len());
+    let text = rest.get(end + 2..).unwrap_or_default();
+    let text = &text[..text.len().min(MAX_TEXT)];
+    for format in Format::ALL {
+        let Ok(read_file) = read(&rest[..end], &Options { format, by_fast_pattern, ignore_case: false })
+        else {
+            continue;
+        };
+        for pattern in read_file.patterns.iter() {
+            let line = display(pattern.bytes);
+            let again = read(line.as_bytes(), &Options { format: Format::Lines, ..Options::default() });
+            let again = again.expect("a pattern that is shown can be read");
+            assert_eq!(again.patterns.get(0).bytes, pattern.bytes, "{line}");
+        }
+        if format == Format::Auto || read_file.patterns.len() > MAX_PATTERNS {
+            continue;
+        }
+        let mut found = Vec::new();
+        let matcher = Matcher::new(read_file.patterns.clone());
+        matcher.find(&[text], Report::All, &mut Scratch::default(), &mut found);
+        found.sort_unstable();
+        assert_eq!(found, oracle::matches(&read_file.patterns, text, 0));
+
+        let mut found: Vec<_> = found.iter().map(|found| found.pattern).collect();
+        found.sort_unstable();
+        found.dedup();
+        let mut matched = Vec::new();
+        read_file.matched(&found, &mut matched, &mut Vec::new());
+        let holds = |number: &u32| {
+            let signature = &read_file.signatures[*number as usize];
+            signature.needs.iter().all(|pattern| found.contains(pattern))
+                && !signature.excludes.iter().any(|pattern| found.contains(pattern))
+        };
+        assert_eq!(matched, (0..read_file.signatures.len() as u32).filter(holds).collect::<Vec<_>>());
+    }
+});
