@@ -344,6 +344,9 @@ pub struct Run {
     pub max_latency: Option<Span>,
     /// How long a batch may be away before the device counts as one that hangs; 2 s for GPUs unless given.
     pub device_timeout: Option<Span>,
+    /// From one copy of the state that a device keeps to the next: 1 s unless given, 10ms or more. What packets change between two is lost where
+    /// the device fails.
+    pub device_copy_every: Option<Span>,
     /// What happens to frames of protocols that are known not to carry IP, such as ARP.
     pub non_ip: PolicyAction,
     /// What happens to frames that may carry IP in a framing that is not known; unless given, a chain with an acl drops them, and others let
@@ -420,6 +423,7 @@ impl Default for Run {
             batch: None,
             max_latency: None,
             device_timeout: None,
+            device_copy_every: None,
             non_ip: PolicyAction::Pass,
             unknown_framing: None,
             malformed: PolicyAction::Drop,
@@ -462,6 +466,11 @@ impl Run {
         self.stats_every
             .map_or(Ok(Span::default()), interval)
             .map_err(|why| format!("stats_every is {why}"))?;
+        if let Some(span) = self.device_copy_every
+            && span.limit().is_some_and(|nanos| nanos < SHORTEST)
+        {
+            return Err(format!("device_copy_every is {span}; expected 10ms or more"));
+        }
         match (&self.stats_output, self.stats_every) {
             (Some(_), None) => Err("stats_output without stats_every; expected stats_every = \"10s\"".into()),
             _ => Ok(()),

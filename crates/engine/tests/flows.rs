@@ -17,8 +17,8 @@ use proptest::prelude::*;
 use proptest::strategy::{Union, ValueTree};
 use proptest::test_runner::TestRunner;
 use support::{
-    How, Results, accelerators, capture, compare_on, devices, host, host_with_teams, is_slow, plan, results,
-    shares, traffic, with_recent_state,
+    COPY_EVERY, How, Results, UNTIL_COPY, accelerators, capture, compare_on, devices, host, host_with_teams,
+    is_slow, plan, results, shares, traffic, with_recent_state,
 };
 
 const BALANCER: &str = "balancer";
@@ -1132,11 +1132,11 @@ fn cores_go_on_where_the_device_was() {
     let (found, shares, notices) = with_recent_state(|| {
         let faults = Faults::new();
         let fail = || {
-            std::thread::sleep(std::time::Duration::from_millis(1_100));
+            std::thread::sleep(UNTIL_COPY);
             faults.fail(Call::Launch, 0);
         };
         let how = How {
-            settings: "device = \"host\"",
+            settings: &format!("device = \"host\"\n{COPY_EVERY}"),
             devices: vec![device.with_faults(&faults)],
             at: Some((9_000, Box::new(fail))),
             ..How::default()

@@ -489,6 +489,7 @@ impl Plan {
             ("batch", own.run.batch().to_string(), old.run.batch().to_string()),
             ("max_latency", span(own.run.max_latency), span(old.run.max_latency)),
             ("device_timeout", span(own.run.device_timeout), span(old.run.device_timeout)),
+            ("device_copy_every", span(own.run.device_copy_every), span(old.run.device_copy_every)),
         ] {
             if now != was {
                 return Err(format!("{what} is {now}; expected {was}, which stays for the whole run"));

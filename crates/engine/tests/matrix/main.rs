@@ -15,8 +15,8 @@ use packetloom_device::faults::{Call, Chances, Faults};
 use packetloom_engine::State;
 use packetloom_engine::outcome::Shares;
 use support::{
-    Away, How, Results, all_results, devices, frames, plan, results, traffic, with_recent_state,
-    without_first,
+    Away, COPY_EVERY, How, Results, UNTIL_COPY, all_results, devices, frames, plan, results, traffic,
+    with_recent_state, without_first,
 };
 
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
@@ -288,7 +288,10 @@ fn rules_change_where_flows_are() {
             };
             let how = |settings| How { settings, changes: Some(changes), ..How::default() };
             let (expected, _, _) = results(&chain, &capture, how(ORACLE));
-            let settings = format!("{}\nmax_latency = \"1us\"\nbatch = 16", settings_for(&device, workers));
+            let settings = format!(
+                "{}\n{COPY_EVERY}\nmax_latency = \"1us\"\nbatch = 16",
+                settings_for(&device, workers)
+            );
             let on_it = How { devices: vec![device.clone()], ..how(&settings) };
             let (found, shares, notices) = results(&chain, &capture, on_it);
             assert_eq!(found.summary, expected.summary, "{settings}\n{chain}\n{changes}");
@@ -304,7 +307,7 @@ fn rules_change_where_flows_are() {
                 let each = |read: u64| {
                     away.wait(Duration::from_millis(100));
                     if moment.take_if(|moment| read >= *moment).is_some() {
-                        thread::sleep(Duration::from_millis(1_100));
+                        thread::sleep(UNTIL_COPY);
                         faults.fail(Call::Launch, 0);
                     }
                 };
@@ -332,7 +335,7 @@ fn devices_fail_and_come_back() {
         for (chain, _, workers) in all_kinds() {
             let expected = oracle(&chain, &capture);
             let settings = settings_for(&device, workers);
-            let settings = format!("{settings}\nmax_latency = \"1us\"\nbatch = 16");
+            let settings = format!("{settings}\n{COPY_EVERY}\nmax_latency = \"1us\"\nbatch = 16");
             let moments = [5, 1].map(|part| (part + below.next(2)) * packets / 9);
             let launch = below.next(3);
             let (found, shares, notices) = with_recent_state(|| {
@@ -343,7 +346,7 @@ fn devices_fail_and_come_back() {
                     away.wait(Duration::from_millis(100));
                     if moments.last().is_some_and(|&moment| read >= moment) {
                         moments.pop();
-                        thread::sleep(Duration::from_millis(1_100));
+                        thread::sleep(UNTIL_COPY);
                         faults.fail(Call::Launch, launch);
                     }
                 };

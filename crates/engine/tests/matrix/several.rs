@@ -132,7 +132,10 @@ fn one_that_fails_leaves_the_other() {
         let capture = capture_of(packets, 33);
         for (chain, _, workers) in kinds() {
             let expected = oracle(&chain, &capture);
-            let settings = format!("{}\nmax_latency = \"1us\"\nbatch = 16", settings_of(&devices, workers));
+            let settings = format!(
+                "{}\n{COPY_EVERY}\nmax_latency = \"1us\"\nbatch = 16",
+                settings_of(&devices, workers)
+            );
             let failing = below.next(2) as usize;
             let moment = (2 + below.next(3)) * packets / 9;
             let (found, shares, notices) = with_recent_state(|| {
@@ -144,7 +147,7 @@ fn one_that_fails_leaves_the_other() {
                 let each = |read: u64| {
                     away.wait(Duration::from_millis(100));
                     if moment.take_if(|moment| read >= *moment).is_some() {
-                        thread::sleep(Duration::from_millis(1_100));
+                        thread::sleep(UNTIL_COPY);
                         faults.fail(Call::Launch, 1);
                     }
                 };

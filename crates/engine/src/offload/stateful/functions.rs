@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use packetloom_device::{Buffer, Device, Id, Memory, Part, Queue, Shared};
+use packetloom_nf::units::Span;
 use packetloom_nf::{Found, FunctionSpec};
 use packetloom_packet::Batch;
 
@@ -24,8 +25,9 @@ use crate::state::Held;
 /// Packets of a batch at most: for GPUs, and for devices that are cores.
 const BATCH: u32 = 1 << 16;
 const BATCH_OF_CPU: u32 = 1 << 12;
-/// From one copy of the state to the next, at least; and how many times as long as the copy takes, where packets have to wait for it.
-const COPY_AFTER: Duration = Duration::from_secs(1);
+/// From one copy of the state to the next, at least, unless the chain says.
+const COPY_EVERY: Duration = Duration::from_secs(1);
+/// The same as times of what the last copy took, where packets have to wait for it.
 const COPY_SHARE: u32 = 20;
 /// The same where they do not.
 const READ_SHARE: u32 = 3;
@@ -68,6 +70,8 @@ pub(crate) struct Functions {
     /// The last copy of what it keeps, or what it began with, with when that was; and how long it took.
     copy: Option<(State, Instant)>,
     copy_time: Duration,
+    /// From one to the next, at least.
+    copy_every: Duration,
     /// Memory of the device for copies, where it has room for them; and who brings one here, of when it is.
     snapshot: Option<Snapshot>,
     reading: Option<Reading>,
@@ -155,6 +159,7 @@ impl Functions {
     /// The first `count` functions of a chain, as [`Stateful::new`] takes them, on one of so many devices.
     pub(crate) fn new(device: &Device, chain: &Chain, count: usize, devices: usize) -> Result<Self, Error> {
         let room = room(device) as u32;
+        let copy_every = chain.settings.run.device_copy_every.and_then(Span::limit);
         let stateful = Stateful::new(device, &chain.functions, &chain.layout, count, room, devices)?;
         let places = [Place::new(device, &stateful)?, Place::new(device, &stateful)?];
         let snapshot = match stateful.snapshot_memory() {
@@ -171,6 +176,7 @@ impl Functions {
             freed: Instant::now(),
             copy: None,
             copy_time: Duration::ZERO,
+            copy_every: copy_every.map_or(COPY_EVERY, Duration::from_nanos),
             snapshot,
             reading: None,
             copies: 0,
@@ -196,8 +202,8 @@ impl Functions {
         }
         let age = self.copy().map_or(Duration::MAX, |(_, age)| age);
         match self.snapshot {
-            Some(_) => self.reading.is_none() && age >= COPY_AFTER.max(self.copy_time * READ_SHARE),
-            None => age >= COPY_AFTER.max(self.copy_time * COPY_SHARE),
+            Some(_) => self.reading.is_none() && age >= self.copy_every.max(self.copy_time * READ_SHARE),
+            None => age >= self.copy_every.max(self.copy_time * COPY_SHARE),
         }
     }
 
