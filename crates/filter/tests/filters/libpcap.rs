@@ -74,14 +74,26 @@ fn is_right_operand_missing(test: &Test, seen: Option<&Seen>) -> bool {
     })
 }
 
+/// The same of flags of TCP, of which the tree does not say on which side of the operator they stood.
+fn are_right_flags_missing(filter: &Filter, seen: Option<&Seen>) -> bool {
+    let are_flags = |test: &Test| matches!(test, Test::TcpFlags { .. });
+    let text: String = filter.to_string().split([' ', '(']).collect();
+    text.contains("&tcp[")
+        && any_test(filter.tree(), are_flags)
+        && seen.and_then(|seen| seen.ip.as_ref()).is_none_or(|ip| ip.flags.is_none())
+}
+
 /// The difference that a frame may make to a filter.
-pub(crate) fn difference(tree: &[Node], frame: &RawFrame, run: Run) -> Option<Difference> {
+pub(crate) fn difference(filter: &Filter, frame: &RawFrame, run: Run) -> Option<Difference> {
+    let tree = filter.tree();
     let bytes = &frame.bytes;
     if run.is_aborted {
         return Some(Difference::Aborted);
     }
     let seen = oracle::see(frame);
-    if any_test(tree, |test| is_right_operand_missing(test, seen.as_ref())) {
+    if any_test(tree, |test| is_right_operand_missing(test, seen.as_ref()))
+        || are_right_flags_missing(filter, seen.as_ref())
+    {
         return Some(Difference::RightOperand);
     }
     let ethertype = bytes.get(12..14).map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
@@ -135,7 +147,7 @@ pub(crate) fn compare(
 ) {
     let run = pcap.run(program, frame);
     let ours = filter.matches(frame.link, &frame.bytes, frame.wire_len);
-    match difference(filter.tree(), frame, run) {
+    match difference(filter, frame, run) {
         Some(difference) => counts.by_difference[difference as usize] += 1,
         None => {
             assert_eq!(ours, run.matches, "{filter}: {frame:02x?}");
@@ -297,6 +309,8 @@ fn the_differences_are_those_that_are_documented() {
     cut.bytes.truncate(36);
     let mut cut_header = framed(&[8, 0], &tcp4());
     cut_header.bytes.truncate(30);
+    let mut udp = framed(&[8, 0], &tcp4());
+    udp.bytes[14 + 9] = 17;
     let padded = framed(&[8, 0], &[&tcp4()[..], &[7; 6]].concat());
     let cases = [
         // Text, frame, ours, libpcap's.
@@ -322,6 +336,10 @@ fn the_differences_are_those_that_are_documented() {
         ("tcp", &extended, true, false),
         ("ip6 proto 0", &extended, true, true),
         ("ip6[6] = 0", &extended, true, true),
+        // libpcap does not check the protocol of right operands.
+        ("0 = tcp[13] & 128", &udp, false, false),
+        ("0 = 128 & tcp[13]", &udp, false, true),
+        ("1 + udp[0] > 0", &plain, false, true),
         // libpcap's programs end where bytes are missing.
         ("not tcp port 80", &cut, true, false),
         ("not dst port 80", &cut, true, false),

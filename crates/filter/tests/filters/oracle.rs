@@ -28,7 +28,7 @@ pub(crate) struct Ip {
     headers: Vec<u8>,
     is_later: bool,
     ports: Option<(u16, u16)>,
-    flags: Option<u8>,
+    pub(crate) flags: Option<u8>,
     icmp: Option<(u8, u8)>,
     pub(crate) network: usize,
     transport: usize,

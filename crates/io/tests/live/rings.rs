@@ -162,7 +162,12 @@ fn an_interface_is_promiscuous_as_long_as_its_port_is_open() {
     let port = net.product.run(|| Port::open(&options).expect("a port"));
     assert_eq!(promiscuity(), 1);
     drop(port);
-    assert_eq!(promiscuity(), 0);
+    // A process that another test starts holds the socket, too, until it becomes its program.
+    let end = Instant::now() + Duration::from_secs(5);
+    while promiscuity() != 0 {
+        assert!(Instant::now() < end, "it stays promiscuous");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     options.promiscuous = false;
     let _port = net.product.run(|| Port::open(&options).expect("a port"));
     assert_eq!(promiscuity(), 0);
