@@ -275,32 +275,27 @@ impl Pipeline {
     }
 
     /// Takes a function's state out of those entries that `is_meant` says, of some after the ones `done` before, as far as no other worker
-    /// shares them; how many, and whether there are more.
+    /// shares them; whether there are more.
     pub(crate) fn remove_some(
         &mut self,
         function: usize,
         done: &mut Forgotten,
-        is_meant: impl Fn(AnyEntry<'_>) -> bool,
-    ) -> (u64, bool) {
+        mut is_meant: impl FnMut(AnyEntry<'_>) -> bool,
+    ) -> bool {
         let Self { stages, tables } = self;
         let Stage { function, encoder, ends, .. } = &mut stages[function];
-        let Fast::PerFlow(function, Parts { main, .. }) = function else { return (0, false) };
-        let Some(flows) = tables[main.definition].own() else { return (0, false) };
-        let mut removed = 0;
-        let more = flows.forget_if(done, REMOVED, main.at, |entry| {
+        let Fast::PerFlow(function, Parts { main, .. }) = function else { return false };
+        let Some(flows) = tables[main.definition].own() else { return false };
+        flows.forget_if(done, REMOVED, main.at, |entry| {
             let is_meant = is_meant(entry);
-            if is_meant {
-                removed += 1;
-                if let Some((words, _)) = ends
-                    && let Some(state) = entry.state_words(main.at, *words)
-                {
-                    let records = &mut |record: &FlowRecord| encoder.record(record);
-                    function.on_end(&entry.flow(), state, End::Removed, records);
-                }
+            if let (true, Some((words, _))) = (is_meant, &*ends)
+                && let Some(state) = entry.state_words(main.at, *words)
+            {
+                let records = &mut |record: &FlowRecord| encoder.record(record);
+                function.on_end(&entry.flow(), state, End::Removed, records);
             }
             is_meant
-        });
-        (removed, more)
+        })
     }
 
     /// What came of the packets so far beside verdicts, function by function.

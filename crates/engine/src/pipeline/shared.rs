@@ -118,22 +118,20 @@ impl Shared {
         Ok(parts.try_for_each(|part| tables.with_part(part, |flows| flows.entries().for_each(&mut see)))?)
     }
 
-    /// Takes a function's state out of the entries of a definition that `is_meant` says, where workers share them; how many.
-    pub(crate) fn remove(&self, part: Part, is_meant: impl Fn(AnyEntry<'_>) -> bool) -> Result<u64, Error> {
-        let Some(tables) = &self.tables[part.definition] else { return Ok(0) };
-        let mut removed = 0;
+    /// Takes a function's state out of the entries of a definition that `is_meant` says, where workers share them.
+    pub(crate) fn remove(
+        &self,
+        part: Part,
+        mut is_meant: impl FnMut(AnyEntry<'_>) -> bool,
+    ) -> Result<(), Error> {
+        let Some(tables) = &self.tables[part.definition] else { return Ok(()) };
         for number in 0..tables.parts() {
             tables.with_part(number, |flows| {
                 let mut done = Forgotten::default();
-                let mut is_over = |entry: AnyEntry<'_>| {
-                    let is_meant = is_meant(entry);
-                    removed += u64::from(is_meant);
-                    is_meant
-                };
-                while flows.forget_if(&mut done, usize::MAX, part.at, &mut is_over) {}
+                while flows.forget_if(&mut done, usize::MAX, part.at, &mut is_meant) {}
             })?;
         }
-        Ok(removed)
+        Ok(())
     }
 
     /// Adds what is held in tables that are shared to a function's report.

@@ -268,9 +268,11 @@ impl<'c> Scan<'c> {
         Some(FlowFacts { last: facts.last.or(Some(entry.last())), ..facts })
     }
 
-    /// Whether an entry is among those that are meant.
-    pub(super) fn is_meant(&self, entry: AnyEntry<'_>) -> bool {
-        self.facts(entry).is_some() && self.selection.has(&entry.flow(), self.is_by_address)
+    /// Whether an entry is among those that are meant; counts those that the function says something of.
+    pub(super) fn is_meant(&self, entry: AnyEntry<'_>, counted: &mut u64) -> bool {
+        let is_meant = self.selection.has(&entry.flow(), self.is_by_address);
+        *counted += u64::from(is_meant && self.facts(entry).is_some());
+        is_meant
     }
 
     /// Looks at an entry.

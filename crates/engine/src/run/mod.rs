@@ -31,7 +31,7 @@ use packetloom_io::capture::{CaptureWriter, Paging, PcapngWriter, Section};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_io::{Polled, Sink, Source};
-use packetloom_nf::flows::Forgotten;
+use packetloom_nf::flows::{AnyEntry, Forgotten};
 use packetloom_packet::batch::empty_arena;
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{Batch, PortNames, Timestamp};
@@ -667,14 +667,13 @@ impl Outlet<'_> {
 
     /// Takes a function's state out of the entries of a pipeline that a scan means, and writes the records that come of it; how many.
     fn remove(&mut self, pipeline: &mut Pipeline, scan: &Scan<'_>) -> Result<u64, Error> {
-        let (mut done, mut all) = (Forgotten::default(), 0);
+        let (mut done, mut removed) = (Forgotten::default(), 0);
         loop {
-            let (removed, more) =
-                pipeline.remove_some(scan.function, &mut done, |entry| scan.is_meant(entry));
-            all += removed;
+            let is_meant = |entry: AnyEntry<'_>| scan.is_meant(entry, &mut removed);
+            let more = pipeline.remove_some(scan.function, &mut done, is_meant);
             self.write_pending(pipeline)?;
             if !more {
-                return Ok(all);
+                return Ok(removed);
             }
         }
     }

@@ -240,10 +240,9 @@ impl Runner for SlowChain {
             let key_words = key.len();
             key[key_words - 1] += 1 << (FUNCTIONS + at.function);
             let entry = [&key[..], &[last], &vec![0; at.word], &words].concat();
-            if !scan.is_meant(AnyEntry::saved(&entry, key_words)) {
+            if !scan.is_meant(AnyEntry::saved(&entry, key_words), &mut removed) {
                 continue;
             }
-            removed += 1;
             oracle.on_end(life, &flow, End::Removed, &mut |record| encoder.record(record));
             oracle.forget(life);
             let mut others = Self::parts(&mut self.stages, &chain.layout.definitions[definition], definition);

@@ -500,7 +500,8 @@ impl Runner for All<'_, '_, '_> {
     }
 
     fn remove(&mut self, _chain: &Chain, scan: &Scan<'_>, outlet: &mut Outlet<'_>) -> Result<u64, Error> {
-        let mut removed = self.shared.remove(scan.part, |entry| scan.is_meant(entry))?;
+        let mut removed = 0;
+        self.shared.remove(scan.part, |entry| scan.is_meant(entry, &mut removed))?;
         for pipeline in &self.run.pipelines {
             removed += outlet.remove(&mut *lock(pipeline)?, scan)?;
         }
