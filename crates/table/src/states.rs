@@ -79,6 +79,8 @@ const PLACES: (usize, usize) = (7, 4);
 const GROWING_PLACES: (usize, usize) = (5, 4);
 /// A table that grows has addresses for so many times its flows.
 const AHEAD: usize = 64;
+/// Entries ahead of which one is brought in where all are read: most places are free, so they are not one behind the other.
+const SCANNED_AHEAD: usize = 32;
 /// Groups whose entries are taken to other places at a time.
 const MOVED: usize = 64;
 
@@ -483,7 +485,14 @@ impl<const W: usize> States<W> {
 
     /// All that is held, dead or not.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_, W>> {
-        self.slots().map(|slot| self.at(slot))
+        let mut ahead = self.slots();
+        ahead.by_ref().take(SCANNED_AHEAD).for_each(|slot| self.prefetch_entry(slot));
+        self.slots().map(move |slot| {
+            if let Some(slot) = ahead.next() {
+                self.prefetch_entry(slot);
+            }
+            self.at(slot)
+        })
     }
 
     /// Where all that is held is.
