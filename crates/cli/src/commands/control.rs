@@ -192,5 +192,5 @@ fn seconds(nanos: u64) -> String {
 /// For people: how many flows were removed.
 fn removed(answer: &Value) -> String {
     let [function, nf, removed] = ["function", "nf", "removed"].map(|key| cell(&answer[key]));
-    format!("function {function}, {nf}: {removed} flows removed")
+    format!("function {function}, {nf}: flows removed: {removed}")
 }

@@ -418,7 +418,7 @@ fn a_meter_exports_what_is_removed() {
         let is_udp = |ends: &&String| ends.starts_with("udp");
         let udp = expected.keys().filter(is_udp).count();
         let said = succeed(fed.control("remove").args(["--function", "meter", "-f", "udp"]));
-        assert_eq!(said, format!("function 4, meter: {udp} flows removed\n"), "{way}");
+        assert_eq!(said, format!("function 4, meter: flows removed: {udp}\n"), "{way}");
         let counters = fed.counters_at(lines.len() as u64);
         let ended = &counters["functions"][METER as usize]["ended"];
         assert_eq!(ended["forced_end"], udp, "{way}: {ended}");

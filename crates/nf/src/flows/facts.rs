@@ -157,3 +157,47 @@ impl FromStr for FlowEnds {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use packetloom_packet::{KeyBits, MatchKey4};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// What is printed of a flow names it, whoever stands first, and no other one.
+        #[test]
+        fn text_names_its_flow(
+            [source, destination]: [u32; 2],
+            [source_port, destination_port] in prop::array::uniform2(prop_oneof![Just(0u16), Just(80), any::<u16>()]),
+            protocol: u8,
+            from_a: Option<bool>,
+            other: u32,
+        ) {
+            let bits = KeyBits::PORTS;
+            let key = MatchKey4 { source, destination, source_port, destination_port, protocol, bits, ..MatchKey4::default() };
+            let (v4, _) = FlowKey::from_v4(&key);
+            let v6 = FlowKey { version: 6, a: [source.into(), 1], b: [source.into(), 2], ..v4 };
+            let (elsewhere, _) = FlowKey::from_v4(&MatchKey4 { source: other, ..key });
+            for flow in [v4, v6] {
+                let text = FlowEnds::of(&flow, false, from_a).to_string();
+                let named = Selection::Flow(text.parse().expect("a flow"));
+                prop_assert!(named.has(&flow, false), "{text}");
+                prop_assert!(!named.has(&flow, true), "{text}");
+                prop_assert_eq!(named.has(&elsewhere, false), elsewhere == flow, "{}", text);
+                let text = FlowEnds::of(&flow, true, None).to_string();
+                let named = Selection::Flow(text.parse().expect("an address"));
+                prop_assert!(named.has(&flow, true) && !named.has(&flow, false), "{text}");
+            }
+        }
+
+        /// Any text is a flow or a mistake that says what was expected.
+        #[test]
+        fn any_text_is_answered(text in "[a-z0-9 :.\\[\\]%-]{0,40}|tcp .{0,40}") {
+            if let Err(why) = text.parse::<FlowEnds>() {
+                prop_assert!(why.contains("expected"), "{why}");
+            }
+        }
+    }
+}
