@@ -155,6 +155,15 @@ fn flows_are_what_a_sort_of_all_says() {
                 }
             }
         }
+        for line in [
+            r#"{"command":"flows","function":0,"top":3}"#,
+            r#"{"command":"connections","top":3}"#,
+            r#"{"command":"remove","function":"limiter","flow":"udp 10.0.0.200:1 10.0.0.201:1"}"#,
+        ] {
+            let answer = fed.ask(line);
+            assert_eq!(answer["ok"], true, "{way}: {answer}");
+            check_schema("control-answer", &answer);
+        }
         let sources = listed(&fed, &["--function", "source-counter", "--top", "10000"]);
         let sum = |key: &str| -> u64 {
             sources["flows"]
