@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use packetloom_filter::Filter;
-use packetloom_packet::LinkType;
+use packetloom_filter::{Filter, FlowFilter};
+use packetloom_packet::{FlowKey, Key, LinkType, dissect};
 
 // A byte that chooses the link type, two for the length on the wire, the filter, a NUL, the frame.
 fuzz_target!(|input: &[u8]| {
@@ -24,6 +24,14 @@ fuzz_target!(|input: &[u8]| {
         }
     };
     let matches = filter.matches(link, frame, wire_len);
+    // One of flows finds those of the packets that it finds.
+    if let (Ok(of_flows), Ok(headers)) = (FlowFilter::parse(text), dissect(link, frame, wire_len)) {
+        let flow = match headers.key {
+            Key::V4(key) => FlowKey::from_v4(&key).0,
+            Key::V6(key) => FlowKey::from_v6(&key).0,
+        };
+        of_flows.matches(&flow);
+    }
     // Another pair of parentheses, or seven bytes more, may be too much.
     if let Ok(negated) = Filter::parse(&format!("not ({text})")) {
         assert_ne!(negated.matches(link, frame, wire_len), matches);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use packetloom_bench::host_fed::Transport;
 use packetloom_bench::meter;
 use packetloom_bench::peer::Peer;
@@ -16,16 +16,18 @@ use packetloom_device::Id;
 use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Kept, Run, Workers};
 use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::{MAX_PACKETS, Placement};
+use packetloom_engine::run::{FlowOrder, FunctionName};
 use packetloom_export::parquet::Partition;
 use packetloom_export::{Destination, Fields, LineFormat};
 use packetloom_io::port::Backend;
+use packetloom_nf::connections::Phase;
 use packetloom_nf::meter::{ExportConfig, ExportProtocol};
 use packetloom_nf::units::{self, Bounded, FileSize, Instant, MaxFlows, Span, Throughput};
 use packetloom_packet::Key;
 use packetloom_pattern::files::Format as PatternFormat;
 use packetloom_report::{SeriesSpec, TopSpec};
 
-use crate::control::{Command, Function};
+use crate::control::TOP;
 use crate::failure::{EXIT_CODES, Failure};
 use crate::talk::Level;
 
@@ -336,15 +338,84 @@ pub(crate) struct ControlArgs {
     /// The run's socket
     #[arg(value_name = "PATH")]
     pub(crate) socket: PathBuf,
-    /// What to ask or tell it; exit 1 if it refuses, 69 if no run answers
-    #[arg(value_enum, value_name = "COMMAND")]
-    pub(crate) command: Command,
-    /// Of rules: those of this function alone, which is named or has this place in the chain, from 0
-    #[arg(long, value_name = "FUNCTION")]
-    pub(crate) function: Option<Function>,
-    /// Print ports or rules as JSON, one a line, instead of as a table; counters are JSON in any case
-    #[arg(long)]
+    /// Print JSON instead of tables; counters are JSON in any case
+    #[arg(long, global = true)]
     pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: ControlCommand,
+}
+
+/// What to ask a run, or to tell it.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ControlCommand {
+    /// Print what the run has counted so far, as JSON
+    Counters,
+    /// Have it read its chain file again, and wait until it goes on with that
+    Reload,
+    /// Have it write its state to the file of --save-state, and wait until it lies there
+    Save,
+    /// End it as SIGTERM does, and wait until all outputs are written
+    Stop,
+    /// Print what went through each network interface, whether it is up, and what was lost there
+    Ports,
+    /// Print how many packets and bytes each rule of each acl has decided, all of them in their order
+    Rules {
+        /// Those of this function alone, which is named or has this place in the chain, from 0
+        #[arg(long, value_name = "FUNCTION")]
+        function: Option<FunctionName>,
+    },
+    /// Print the first flows of a function that keeps state for flows, by an order
+    Flows {
+        #[command(flatten)]
+        flows: ListArgs,
+        /// What comes first: the most packets or bytes, the latest last packet, the earliest first packet; unless given, bytes, or last
+        /// where the function counts none
+        #[arg(long, value_name = "ORDER", value_parser = names(FlowOrder::ALL.map(FlowOrder::name)))]
+        by: Option<String>,
+    },
+    /// Print connections of a function that tracks them, those with the latest packets first
+    Connections {
+        #[command(flatten)]
+        flows: ListArgs,
+        /// Only those in this state
+        #[arg(long, value_name = "STATE", value_parser = names(Phase::ALL.map(Phase::name)))]
+        state: Option<String>,
+    },
+    /// Have a function forget flows; a meter exports their records
+    #[command(group = ArgGroup::new("which").required(true))]
+    Remove {
+        /// The function, which is named or has this place in the chain, from 0
+        #[arg(long, value_name = "FUNCTION")]
+        function: FunctionName,
+        /// Flows that match this expression of hosts, nets, ports and protocols
+        #[arg(short, long, value_name = "EXPRESSION", group = "which")]
+        filter: Option<String>,
+        /// One flow, as flows prints it, such as "tcp 10.0.0.1:1234 10.0.0.2:80"
+        #[arg(long, value_name = "FLOW", group = "which")]
+        flow: Option<String>,
+        /// All flows of the function
+        #[arg(long, group = "which")]
+        all: bool,
+    },
+}
+
+/// Which flows are printed.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// The function, which is named or has this place in the chain, from 0; needed where several suit
+    #[arg(long, value_name = "FUNCTION")]
+    pub(crate) function: Option<FunctionName>,
+    /// Only flows that match this expression of hosts, nets, ports and protocols, such as "host 10.0.0.1 and tcp port 443"
+    #[arg(short, long, value_name = "EXPRESSION")]
+    pub(crate) filter: Option<String>,
+    /// Print so many at most, up to 10,000
+    #[arg(long, value_name = "N", default_value_t = TOP)]
+    pub(crate) top: usize,
+}
+
+/// One of some names.
+fn names<const N: usize>(names: [&'static str; N]) -> PossibleValuesParser {
+    PossibleValuesParser::new(names)
 }
 
 #[derive(Debug, Args)]

@@ -15,10 +15,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use packetloom_engine::Outcome;
-use packetloom_engine::run::{Control, Request};
+use packetloom_engine::run::{
+    Control, FlowOrder, FlowQuery, FlowRemoval, FunctionName, Listed, MOST_LISTED, Removed, Request,
+};
+use packetloom_filter::FlowFilter;
 use packetloom_io::input::{Stop, is_standard};
 use packetloom_io::plain;
 use packetloom_io::port::Link;
+use packetloom_nf::connections::Phase;
+use packetloom_nf::flows::{FlowEnds, Selection};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, open};
 use rustix::io::Errno;
@@ -47,114 +52,139 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 const LOCK_TRIES: u32 = 20;
 const LOCK_EVERY: Duration = Duration::from_millis(50);
 
-/// What a run is asked for, or told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Command {
-    /// Print what the run has counted so far, as JSON
+/// A command of a client.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
     Counters,
-    /// Have it read its chain file again, and wait until it goes on with that
     Reload,
-    /// Have it write its state to the file of --save-state, and wait until it lies there
     Save,
-    /// End it as SIGTERM does, and wait until all outputs are written
     Stop,
-    /// Print what went through each network interface, whether it is up, and what was lost there
     Ports,
-    /// Print how many packets and bytes each rule of each acl has decided, all of them in their order
-    Rules,
+    /// Of an acl, or of all of them.
+    Rules(Option<FunctionName>),
+    /// Flows, or connections, of a function.
+    Flows(FlowQuery),
+    Remove(FlowRemoval),
 }
 
-impl Command {
-    const ALL: [Self; 6] = [Self::Counters, Self::Reload, Self::Save, Self::Stop, Self::Ports, Self::Rules];
+/// The commands, and the keys that each may have.
+const COMMANDS: [(&str, &[&str]); 9] = [
+    ("counters", &[]),
+    ("reload", &[]),
+    ("save", &[]),
+    ("stop", &[]),
+    ("ports", &[]),
+    ("rules", &["function"]),
+    ("flows", &["function", "filter", "by", "top"]),
+    ("connections", &["function", "filter", "state", "top"]),
+    ("remove", &["function", "filter", "flow", "all"]),
+];
 
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Counters => "counters",
-            Self::Reload => "reload",
-            Self::Save => "save",
-            Self::Stop => "stop",
-            Self::Ports => "ports",
-            Self::Rules => "rules",
-        }
-    }
-}
+/// Flows that are listed unless another number is asked for.
+pub(crate) const TOP: usize = 20;
 
-/// A command, and what it is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Order {
-    pub(crate) command: Command,
-    /// The function whose rules are asked for; all of them unless given.
-    pub(crate) function: Option<Function>,
-}
-
-/// A function of a chain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Function {
-    /// By its place in the chain, from 0.
-    Number(u64),
-    /// By its name: all that have it.
-    Name(String),
-}
-
-impl std::str::FromStr for Function {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(text.parse().map_or_else(|_| Self::Name(text.into()), Self::Number))
-    }
-}
-
-impl Function {
-    fn is(&self, number: usize, nf: &str) -> bool {
-        match self {
-            Self::Number(asked) => *asked == number as u64,
-            Self::Name(asked) => asked == nf,
-        }
-    }
-}
-
-impl std::fmt::Display for Function {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Number(number) => write!(f, "number {number}"),
-            Self::Name(name) => write!(f, "{name:?}"),
-        }
+/// A function's name or number in a line.
+pub(crate) fn function_value(function: &FunctionName) -> Value {
+    match function {
+        FunctionName::Number(number) => (*number).into(),
+        FunctionName::Name(name) => name.as_str().into(),
     }
 }
 
 impl Order {
-    /// The line that says it, without its end.
-    fn line(&self) -> Value {
-        let mut line = json!({ "command": self.command.name() });
-        match &self.function {
-            None => {}
-            Some(Function::Number(number)) => line["function"] = (*number).into(),
-            Some(Function::Name(name)) => line["function"] = name.as_str().into(),
-        }
-        line
-    }
-
     /// Reads a line, without its end.
-    fn parse(line: &[u8]) -> Result<Self, String> {
-        const EXPECTED: &str = "expected {\"command\": \"counters\"}, or reload, save, stop, ports, rules";
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
+        let expected = || {
+            let others: Vec<_> = COMMANDS[1..].iter().map(|(name, _)| *name).collect();
+            format!("expected {{\"command\": \"counters\"}}, or {}", others.join(", "))
+        };
         let value: Value =
-            serde_json::from_slice(line).map_err(|error| format!("no JSON: {error}; {EXPECTED}"))?;
-        let object = value.as_object().ok_or(EXPECTED)?;
-        let name = object.get("command").and_then(Value::as_str).ok_or(EXPECTED)?;
-        let known = Command::ALL.into_iter().find(|command| command.name() == name);
-        let command = known.ok_or_else(|| format!("unknown command {name:?}; {EXPECTED}"))?;
-        let is_known = |key: &str| key == "command" || key == "function" && command == Command::Rules;
-        if let Some(key) = object.keys().find(|key| !is_known(key)) {
-            return Err(format!("unknown key {key:?} with {name}; {EXPECTED}"));
+            serde_json::from_slice(line).map_err(|error| format!("no JSON: {error}; {}", expected()))?;
+        let object = value.as_object().ok_or_else(expected)?;
+        let name = object.get("command").and_then(Value::as_str).ok_or_else(expected)?;
+        let known = COMMANDS.iter().find(|(command, _)| *command == name);
+        let (_, keys) = known.ok_or_else(|| format!("unknown command {name:?}; {}", expected()))?;
+        if let Some(key) = object.keys().find(|&key| key != "command" && !keys.contains(&&**key)) {
+            let keys: Vec<_> = keys.iter().map(|key| format!("{key:?}")).collect();
+            let keys = if keys.is_empty() { "no other key".into() } else { keys.join(", ") };
+            return Err(format!("unknown key {key:?} with {name}; expected {keys}"));
+        }
+        let text = |key: &str, what: &str| match object.get(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.as_str())),
+            Some(other) => Err(format!("{key} is {other}; expected {what}")),
+        };
+        /// One of some things that have names.
+        fn one_of<T: Copy>(
+            key: &str,
+            all: &[T],
+            name: fn(T) -> &'static str,
+            found: &str,
+        ) -> Result<T, String> {
+            let names = || all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", ");
+            let one = all.iter().copied().find(|&one| name(one) == found);
+            one.ok_or_else(|| format!("{key} is {found:?}; expected one of: {}", names()))
         }
         let function = match object.get("function") {
             None => None,
-            Some(Value::String(name)) => Some(Function::Name(name.clone())),
-            Some(number) => Some(Function::Number(number.as_u64().ok_or_else(|| {
+            Some(Value::String(name)) => Some(FunctionName::Name(name.clone())),
+            Some(number) => Some(FunctionName::Number(number.as_u64().ok_or_else(|| {
                 format!("function is {number}; expected the number of a function, from 0, or its name")
             })?)),
         };
-        Ok(Self { command, function })
+        let filter = match text("filter", "an expression, such as \"host 10.0.0.1 and tcp port 443\"")? {
+            None => None,
+            Some(text) => Some(FlowFilter::parse(text).map_err(|error| format!("filter: {error}"))?),
+        };
+        let query = |connections| -> Result<Self, String> {
+            let phase = text("state", "a state, such as \"established\"")?;
+            let order = text("by", "an order, such as \"packets\"")?;
+            let most = match object.get("top") {
+                None => TOP,
+                Some(number) => match number.as_u64().and_then(|number| usize::try_from(number).ok()) {
+                    Some(number @ 1..=MOST_LISTED) => number,
+                    _ => return Err(format!("top is {number}; expected 1 to {MOST_LISTED}")),
+                },
+            };
+            Ok(Self::Flows(FlowQuery {
+                function: function.clone(),
+                selection: filter.clone().map_or(Selection::All, Selection::Filter),
+                connections,
+                phase: phase.map(|found| one_of("state", &Phase::ALL, Phase::name, found)).transpose()?,
+                order: order
+                    .map(|found| one_of("by", &FlowOrder::ALL, FlowOrder::name, found))
+                    .transpose()?,
+                most,
+            }))
+        };
+        Ok(match name {
+            "counters" => Self::Counters,
+            "reload" => Self::Reload,
+            "save" => Self::Save,
+            "stop" => Self::Stop,
+            "ports" => Self::Ports,
+            "rules" => Self::Rules(function),
+            "flows" => query(false)?,
+            "connections" => query(true)?,
+            _ => {
+                let flow = text("flow", "a flow, such as \"tcp 10.0.0.1:1234 10.0.0.2:80\"")?;
+                let flow = flow.map(str::parse::<FlowEnds>).transpose()?;
+                let all = match object.get("all") {
+                    None => false,
+                    Some(Value::Bool(true)) => true,
+                    Some(other) => return Err(format!("all is {other}; expected true")),
+                };
+                let selection = match (filter, flow, all) {
+                    (Some(filter), None, false) => Selection::Filter(filter),
+                    (None, Some(flow), false) => Selection::Flow(flow),
+                    (None, None, true) => Selection::All,
+                    _ => return Err("remove expects one of: filter, flow, \"all\": true".into()),
+                };
+                let function =
+                    function.ok_or("remove expects a function: its number, from 0, or its name")?;
+                Self::Remove(FlowRemoval { function, selection })
+            }
+        })
     }
 }
 
@@ -294,6 +324,8 @@ enum Answer {
     Ports(Vec<Value>),
     /// An object for each rule.
     Rules(Vec<Value>),
+    Flows(Box<Listed>),
+    Removed(Removed),
 }
 
 /// What went through the interfaces of a run, by its summary.
@@ -314,7 +346,7 @@ fn look_at(ports: &mut [Value]) {
 }
 
 /// What the rules of a run have decided, by its summary: of acls, or of those that are asked for.
-fn rules(mut summary: Value, asked: Option<&Function>) -> Result<Answer, String> {
+fn rules(mut summary: Value, asked: Option<&FunctionName>) -> Result<Answer, String> {
     let functions = summary["functions"].as_array_mut().map(std::mem::take).unwrap_or_default();
     let functions = functions.into_iter().enumerate().filter(|(_, function)| function["nf"] == "acl");
     let (mut lines, mut acls, mut is_found) = (Vec::new(), Vec::new(), false);
@@ -386,6 +418,15 @@ impl Drop for Ticket {
     }
 }
 
+/// An answer that is an object of its own.
+fn with_version(what: Value) -> Value {
+    let mut answer = json!({ "ok": true, "version": VERSION });
+    if let (Some(answer), Value::Object(what)) = (answer.as_object_mut(), what) {
+        answer.extend(what);
+    }
+    answer
+}
+
 /// The line of an answer.
 fn line(result: Result<Answer, String>) -> Vec<u8> {
     let value = match result {
@@ -396,13 +437,15 @@ fn line(result: Result<Answer, String>) -> Vec<u8> {
             json!({ "ok": true, "version": VERSION, "ports": ports })
         }
         Ok(Answer::Rules(rules)) => json!({ "ok": true, "version": VERSION, "rules": rules }),
+        Ok(Answer::Flows(listed)) => with_version(listed.json()),
+        Ok(Answer::Removed(removed)) => with_version(removed.json()),
         Err(why) => json!({ "ok": false, "error": why }),
     };
     format!("{value}\n").into_bytes()
 }
 
 /// The schema of the line of an answer.
-pub(crate) fn answer_schema(counters: Value, port: Value) -> Value {
+pub(crate) fn answer_schema(counters: Value, port: Value, others: [Value; 2]) -> Value {
     let done = json!({ "type": "object", "properties": { "ok": { "const": true } }, "required": ["ok"] });
     let mut counted = done.clone();
     counted["properties"]["counters"] = counters;
@@ -421,10 +464,17 @@ pub(crate) fn answer_schema(counters: Value, port: Value) -> Value {
         "error": { "type": "string", "description": "What is wrong, and what was expected." },
     });
     refused["required"] = json!(["ok", "error"]);
+    let [flows, removed] = others.map(|mut of| {
+        of["properties"]["ok"] = json!({ "const": true });
+        if let Some(required) = of["required"].as_array_mut() {
+            required.push("ok".into());
+        }
+        of
+    });
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A line that a control socket answers",
-        "anyOf": [counted, ports, rules, done, refused],
+        "anyOf": [counted, ports, rules, flows, removed, done, refused],
     })
 }
 
@@ -498,8 +548,8 @@ enum Turn {
 enum Next {
     /// It has to wait for the client, the run or the time.
     Wait,
-    /// A command came, or what is none.
-    Act(Result<Order, String>),
+    /// A line came, which is a command or none.
+    Act(Vec<u8>),
     /// It is to be let go of.
     Leave,
 }
@@ -584,9 +634,9 @@ impl Client {
         let why = match self.received.iter().position(|&byte| byte == b'\n') {
             Some(_) if is_resting => return Next::Wait,
             Some(end) => {
-                let command = Order::parse(&self.received[..end]);
+                let line = self.received[..end].to_vec();
                 self.received.drain(..=end);
-                return Next::Act(command);
+                return Next::Act(line);
             }
             None if self.received.len() == LINE => {
                 format!("the line is too long; expected up to {LINE} bytes")
@@ -705,11 +755,11 @@ impl Desk {
                 Next::Leave => {
                     self.clients.remove(at);
                 }
-                Next::Act(command) => {
+                Next::Act(line) => {
                     let number = client.number;
                     client.turn = Turn::Run;
                     self.open += 1;
-                    self.act(number, command);
+                    self.act(number, &line);
                     at += 1;
                 }
             }
@@ -717,36 +767,44 @@ impl Desk {
     }
 
     /// Does what a client says; the answer comes as that of the run.
-    fn act(&self, client: u64, order: Result<Order, String>) {
+    fn act(&self, client: u64, line: &[u8]) {
         let (answer, bell) = (self.answer.clone(), Arc::clone(&self.bell));
         let ticket = Ticket { client, answer, bell, is_used: false };
         let (control, summarise) = (&self.run.control, self.run.summarise);
         let done = |ticket: Ticket| {
             Box::new(move |result: Result<(), String>| ticket.answer(result.map(|()| Answer::Done)))
         };
-        let Order { command, function } = match order {
+        let order = match Order::parse(line) {
             Ok(order) => order,
             Err(why) => return ticket.answer(Err(why)),
         };
-        match command {
-            Command::Counters => control.ask(Request::Counters(Box::new(move |outcome| {
+        match order {
+            Order::Counters => control.ask(Request::Counters(Box::new(move |outcome| {
                 ticket.answer(outcome.map(|outcome| Answer::Counters(summarise(outcome))));
             }))),
-            Command::Ports => control.ask(Request::Counters(Box::new(move |outcome| {
+            Order::Ports => control.ask(Request::Counters(Box::new(move |outcome| {
                 ticket.answer(outcome.and_then(|outcome| ports(outcome.json())));
             }))),
-            Command::Rules => control.ask(Request::Counters(Box::new(move |outcome| {
+            Order::Rules(function) => control.ask(Request::Counters(Box::new(move |outcome| {
                 ticket.answer(outcome.and_then(|outcome| rules(outcome.json(), function.as_ref())));
             }))),
-            Command::Reload => match &self.run.no_reload {
+            Order::Flows(query) => control.ask(Request::Flows(
+                query,
+                Box::new(move |listed| ticket.answer(listed.map(|listed| Answer::Flows(Box::new(listed))))),
+            )),
+            Order::Remove(removal) => control.ask(Request::Remove(
+                removal,
+                Box::new(move |removed| ticket.answer(removed.map(Answer::Removed))),
+            )),
+            Order::Reload => match &self.run.no_reload {
                 Some(why) => ticket.answer(Err(why.clone())),
                 None => control.ask(Request::Reload(done(ticket))),
             },
-            Command::Save => match &self.run.no_save {
+            Order::Save => match &self.run.no_save {
                 Some(why) => ticket.answer(Err(why.clone())),
                 None => control.ask(Request::Save(done(ticket))),
             },
-            Command::Stop => {
+            Order::Stop => {
                 self.run.stop.store(true, Ordering::Relaxed);
                 ticket.answer(Ok(Answer::Done));
             }
@@ -804,14 +862,21 @@ impl Desk {
     }
 }
 
-/// What a run answers to a command.
-pub(crate) fn ask(path: &Path, order: &Order) -> Result<Value, Failure> {
-    let command = order.command;
+/// What a run answers to a command, which is a line without its end.
+pub(crate) fn ask(path: &Path, order: &Value) -> Result<Value, Failure> {
+    let line = format!("{order}\n");
+    // What a run would say about it needs none.
+    Order::parse(line.as_bytes()).map_err(Failure::Usage)?;
+    if line.len() > LINE {
+        let message = format!("a command of {} bytes; expected up to {LINE}", line.len());
+        return Err(Failure::Usage(message));
+    }
+    let command = order["command"].as_str().unwrap_or_default();
     let fail = |error: io::Error| Failure::Run(anyhow::anyhow!("{}: {}", path.display(), plain(&error)));
     let mut stream = UnixStream::connect(path).map_err(|error| {
         Failure::Unavailable(format!("{}: no run answers there: {}", path.display(), plain(&error)))
     })?;
-    stream.write_all(format!("{}\n", order.line()).as_bytes()).map_err(fail)?;
+    stream.write_all(line.as_bytes()).map_err(fail)?;
     let mut reader = io::BufReader::new(stream);
     let mut line = String::new();
     io::BufRead::read_line(&mut reader, &mut line).map_err(fail)?;
@@ -819,9 +884,9 @@ pub(crate) fn ask(path: &Path, order: &Order) -> Result<Value, Failure> {
     let answer: Value = serde_json::from_str(&line).map_err(|_| over())?;
     if answer["ok"] != true {
         let why = answer["error"].as_str().unwrap_or("it does not say why");
-        return Err(Failure::Run(anyhow::anyhow!("{} failed: {why}", command.name())));
+        return Err(Failure::Run(anyhow::anyhow!("{command} failed: {why}")));
     }
-    if command == Command::Stop {
+    if command == "stop" {
         // The end of the connection is that of the run.
         io::copy(&mut reader, &mut io::sink()).map_err(fail)?;
     }
@@ -897,9 +962,15 @@ mod tests {
         for _ in 0..2_000 {
             let mut bytes = Vec::new();
             for _ in 0..=below(6) {
-                let name = Command::ALL[below(Command::ALL.len())].name();
+                let (name, _) = COMMANDS[below(COMMANDS.len())];
+                let keys = match name {
+                    "remove" => ", \"function\": 0, \"flow\": \"tcp 10.0.0.1:1 10.0.0.2:2\"",
+                    "flows" => ", \"filter\": \"tcp port 80\", \"top\": 3",
+                    _ => "",
+                };
                 let mut line =
-                    format!("{}{{\"command\": \"{name}\"}}", " ".repeat(below(3) * below(600))).into_bytes();
+                    format!("{}{{\"command\": \"{name}\"{keys}}}", " ".repeat(below(3) * below(600)))
+                        .into_bytes();
                 for _ in 0..below(2) * below(4) {
                     let at = below(line.len());
                     match below(3) {
@@ -919,7 +990,7 @@ mod tests {
                 if line.len() >= LINE {
                     break;
                 }
-                expected.push(Order::parse(line));
+                expected.push(line.to_vec());
             }
             let is_cut = expected.len() + 1 < lines.len();
             let (mut client, mut other) = client();
@@ -943,8 +1014,9 @@ mod tests {
             }
             assert_eq!(found, expected, "{}", String::from_utf8_lossy(&bytes));
             assert_eq!(is_gone, is_cut);
-            commands += found.iter().filter(|command| command.is_ok()).count();
-            others += found.iter().filter(|command| command.is_err()).count();
+            let are_commands = found.iter().filter(|line| Order::parse(line).is_ok()).count();
+            commands += are_commands;
+            others += found.len() - are_commands;
             too_long += usize::from(is_cut);
         }
         assert!(commands > 1_000 && others > 1_000 && too_long > 10, "{commands}, {others}, {too_long}");

@@ -2,6 +2,8 @@
 
 #![allow(missing_docs)]
 
+#[path = "control/flows.rs"]
+mod flows;
 mod support;
 
 use std::fs::{self, File, OpenOptions};
@@ -615,6 +617,35 @@ fn lines_that_are_no_commands_are_answered_and_do_nothing() {
         ("{\"command\":\"rules\",\"function\":[0]}", "function is [0]; expected the number"),
         ("{\"command\":\"rules\",\"function\":7}", "function number 7 is no acl"),
         ("{\"command\":\"rules\",\"rule\":7}", "unknown key \"rule\" with rules"),
+        (
+            "{\"command\":\"flows\",\"state\":\"new\"}",
+            "unknown key \"state\" with flows; expected \"function\"",
+        ),
+        ("{\"command\":\"flows\",\"top\":-1}", "top is -1; expected 1 to 10000"),
+        ("{\"command\":\"flows\",\"top\":1e99}", "top is 1e+99; expected 1 to 10000"),
+        (
+            "{\"command\":\"flows\",\"by\":\"size\"}",
+            "by is \"size\"; expected one of: packets, bytes, last, first",
+        ),
+        ("{\"command\":\"flows\",\"filter\":7}", "filter is 7; expected an expression"),
+        ("{\"command\":\"flows\",\"filter\":\"vlan 3\"}", "only single packets have"),
+        ("{\"command\":\"flows\"}", "several functions of the chain suit"),
+        ("{\"command\":\"flows\",\"function\":0}", "function number 0 is none of the chain that keeps state"),
+        (
+            "{\"command\":\"connections\",\"state\":\"odd\"}",
+            "state is \"odd\"; expected one of: new, opening",
+        ),
+        ("{\"command\":\"remove\",\"all\":true}", "remove expects a function"),
+        ("{\"command\":\"remove\",\"function\":1}", "remove expects one of: filter, flow"),
+        ("{\"command\":\"remove\",\"function\":1,\"all\":1}", "all is 1; expected true"),
+        (
+            "{\"command\":\"remove\",\"function\":1,\"all\":true,\"flow\":\"10.0.0.1\"}",
+            "remove expects one of",
+        ),
+        (
+            "{\"command\":\"remove\",\"function\":1,\"flow\":\"tcp\"}",
+            "is no flow; expected a protocol and two ends",
+        ),
         ("{\"command\":\"ports\"}", "has no interfaces"),
     ] {
         stream.write_all(format!("{line}\n").as_bytes()).expect("sent");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::chain::{Run, Sink, Source};
 use crate::outcome::{MeterSummary, Summary};
-use crate::run::ReportLine;
+use crate::run::{FlowList, Removed, ReportLine};
 use crate::state::StateSummary;
 
 /// The schema of what a type is written as, as of JSON Schema 2020-12.
@@ -36,6 +36,16 @@ pub fn statistics() -> Value {
 /// The schema of what `packetloom state` prints of a state file.
 pub fn state() -> Value {
     of::<StateSummary>()
+}
+
+/// The schema of flows of a function as a run tells them: [`crate::run::Listed::json`].
+pub fn flow_list() -> Value {
+    of::<FlowList>()
+}
+
+/// The schema of what a run says that was removed: [`crate::run::Removed::json`].
+pub fn removed() -> Value {
+    of::<Removed>()
 }
 
 /// The schema of something of a function that also has the function's name.

@@ -117,6 +117,10 @@ impl FlowOracle for Slow {
         Some(vec![*self.packets.get(&life)?])
     }
 
+    fn forget(&mut self, life: u64) {
+        self.packets.remove(&life);
+    }
+
     fn load(&mut self, life: u64, words: &[u64]) {
         self.packets.insert(life, words[0]);
     }

@@ -418,6 +418,8 @@ impl FlowOracle for Failing {
         None
     }
 
+    fn forget(&mut self, _: u64) {}
+
     fn load(&mut self, _: u64, _: &[u64]) {}
 
     fn step(

@@ -18,6 +18,7 @@
 //! ```
 
 mod error;
+mod flow;
 mod frame;
 mod lex;
 mod names;
@@ -34,6 +35,7 @@ use packetloom_packet::wire::ethernet;
 use packetloom_packet::{Batch, Key, LinkType, Reject};
 
 pub use error::Error;
+pub use flow::FlowFilter;
 
 use frame::Frame;
 use program::{KeyRef, Packet, Program};

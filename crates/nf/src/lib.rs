@@ -50,7 +50,9 @@ use packetloom_io::input;
 use packetloom_packet::{Batch, FlowRecord, PacketRecord, PortNames, Verdict};
 use serde::de::DeserializeOwned;
 
-use crate::flows::{Definition, DeviceKernel, FlowFunction, FlowOracle, StateAt, StateSpec};
+use crate::flows::{
+    Definition, DeviceKernel, Facts, FactsKept, FlowFacts, FlowFunction, FlowOracle, StateAt, StateSpec,
+};
 use crate::oracle::OraclePacket;
 use crate::units::Span;
 
@@ -326,6 +328,17 @@ pub trait PerFlow: Send + Sync {
     /// What numbers in its state stand for, to be kept with that.
     fn legend(&self) -> serde_json::Value {
         serde_json::Value::Null
+    }
+
+    /// What it says of flows, for those who ask.
+    fn facts_kept(&self) -> FactsKept {
+        FactsKept::default()
+    }
+
+    /// What it says of flows by its states, at a time in nanoseconds.
+    fn facts(&self, now: u64) -> Facts<'_> {
+        let _ = now;
+        Box::new(|_| Some(FlowFacts::default()))
     }
 
     /// How long a flow's state is to be kept at least; none where any time will do. "0" is for ever.

@@ -79,6 +79,8 @@ const PLACES: (usize, usize) = (7, 4);
 const GROWING_PLACES: (usize, usize) = (5, 4);
 /// A table that grows has addresses for so many times its flows.
 const AHEAD: usize = 64;
+/// Entries ahead of which one is brought in where all are read: most places are free, so they are not one behind the other.
+const SCANNED_AHEAD: usize = 32;
 /// Groups whose entries are taken to other places at a time.
 const MOVED: usize = 64;
 
@@ -483,7 +485,14 @@ impl<const W: usize> States<W> {
 
     /// All that is held, dead or not.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_, W>> {
-        self.slots().map(|slot| self.at(slot))
+        let mut ahead = self.slots();
+        ahead.by_ref().take(SCANNED_AHEAD).for_each(|slot| self.prefetch_entry(slot));
+        self.slots().map(move |slot| {
+            if let Some(slot) = ahead.next() {
+                self.prefetch_entry(slot);
+            }
+            self.at(slot)
+        })
     }
 
     /// Where all that is held is.
@@ -575,6 +584,42 @@ impl<const W: usize> States<W> {
             into.push(entry.last());
             into.extend(&entry.functions()[..state_words]);
         }
+    }
+
+    /// Forgets what a function keeps at a place of the entries that `is_over` says, of those it is in; entries that no function is in any more
+    /// are removed. From a group on, in the groups after it until it has looked at `most` entries; the group to go on with, which is
+    /// [`States::groups`] at the end. Between batches.
+    pub fn forget_if(
+        &mut self,
+        from: usize,
+        most: usize,
+        at: StateAt,
+        mut is_over: impl FnMut(Entry<'_, W>) -> bool,
+    ) -> usize {
+        let (mut group, mut seen) = (from, 0);
+        while group < self.groups.len() && seen < most {
+            let tags = load(&self.groups[group]);
+            for way in (0..WAYS).filter(|&way| tag_at(tags, way) >= TAG) {
+                seen += 1;
+                let place = Place { group, way };
+                let line = place.number() * self.stride;
+                let entry = self.entry(line);
+                if !entry.has(at) || !is_over(entry) {
+                    continue;
+                }
+                self.entries().forget(line as Slot, at);
+                if self.entry(line).seen() == 0 {
+                    match self.form {
+                        KeyForm::Whole => self.table::<false>().remove(place, EVICTED),
+                        KeyForm::Address => self.table::<true>().remove(place, EVICTED),
+                    }
+                }
+            }
+            // Nobody asks about these.
+            self.end_batch();
+            group += 1;
+        }
+        group
     }
 
     /// Gives the places of entries that were removed away again.
@@ -672,8 +717,12 @@ impl<'a, const W: usize> Entry<'a, W> {
 
     /// The same, in so many words.
     pub fn state_words(&self, at: StateAt, words: usize) -> Option<&'a [u64]> {
-        let is_there = self.seen() >> (FUNCTIONS + at.function) & 1 == 1;
-        is_there.then(|| &self.functions()[at.word..][..words])
+        self.has(at).then(|| &self.functions()[at.word..][..words])
+    }
+
+    /// Whether a function has seen a packet of the flow.
+    fn has(&self, at: StateAt) -> bool {
+        self.seen() >> (FUNCTIONS + at.function) & 1 == 1
     }
 }
 

@@ -496,3 +496,62 @@ fn a_sweep_ends_what_is_dead() {
         assert_eq!((table.ended().count(), table.len()), (0, 1));
     }
 }
+
+/// A function's state is forgotten in pieces of the table; entries that no function is in are gone, others stay, and new ones find room.
+#[test]
+fn what_is_forgotten_is_gone_from_a_full_table() {
+    for form in FORMS {
+        forgets_like_a_map::<2>(form);
+        forgets_like_a_map::<5>(form);
+    }
+}
+
+fn forgets_like_a_map<const W: usize>(form: KeyForm) {
+    let flows = 2_000;
+    let mut table = States::<W>::new(form, flows as usize, 256, WORDS, u64::MAX, WhenFull::Refuse, SEEDS);
+    let all: Vec<u64> = (1..=flows).collect();
+    let feed_all = |table: &mut States<W>, numbers: &[u64], counted: u64| {
+        for numbers in numbers.chunks(256) {
+            let packets: Packets = numbers.iter().map(|&number| (number, 1, true)).collect();
+            let found = feed(form, table, &packets, Asked::Along);
+            assert!(found.iter().all(|found| *found == Some([counted, counted])), "{found:?}");
+            table.end_batch();
+        }
+    };
+    feed_all(&mut table, &all, 1);
+    let keys: HashMap<Key<W>, u64> = all.iter().map(|&number| (key(form, number), number)).collect();
+    let number_of = |entry: &Entry<'_, W>| keys[&entry.key()];
+    // The other function stays in some of them.
+    table.forget_if(0, usize::MAX, SEES, |entry| number_of(&entry) % 5 != 0);
+    assert_eq!(table.len(), flows as usize);
+    for (round, most) in [1, 50, 700, usize::MAX].into_iter().enumerate() {
+        let is_over = |number: u64| number % 4 == round as u64;
+        let (mut from, mut shown, mut steps) = (0, Vec::new(), 0);
+        while from < table.groups() {
+            let next = table.forget_if(from, most, AT, |entry| {
+                let number = number_of(&entry);
+                shown.push(number);
+                is_over(number)
+            });
+            assert!(next > from);
+            from = next;
+            steps += 1;
+        }
+        assert!(steps > 1 || most == usize::MAX);
+        // All that the function was still in, each once.
+        shown.sort_unstable();
+        let left: Vec<u64> = all.iter().copied().filter(|number| (number % 4) >= round as u64).collect();
+        assert_eq!(shown, left);
+        let with_state = table.iter().filter(|entry| entry.state::<[u64; 2]>(AT).is_some()).count();
+        assert_eq!(with_state, left.iter().filter(|&&number| !is_over(number)).count());
+        let seen = table.iter().filter(|entry| entry.state_words(SEES, 0).is_some()).count();
+        assert_eq!(seen, flows as usize / 5);
+        assert_eq!(table.len(), table.iter().count());
+    }
+    assert_eq!(table.len(), flows as usize / 5);
+    table.forget_if(0, usize::MAX, SEES, |_| true);
+    assert!(table.is_empty());
+    // All begin anew, and find room.
+    feed_all(&mut table, &all, 1);
+    assert_eq!((table.len(), table.counts().refused), (flows as usize, 0));
+}

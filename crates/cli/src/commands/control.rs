@@ -2,31 +2,75 @@
 
 use std::fmt::Write;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{pretty, stdout, write_text};
-use crate::args::ControlArgs;
-use crate::control::{Command, Order, VERSION, ask};
-use crate::failure::Failure;
+use crate::args::{ControlArgs, ControlCommand, ListArgs};
+use crate::control::{VERSION, ask, function_value};
 use crate::{Done, talk};
 
 pub(crate) fn run(args: &ControlArgs) -> Done {
-    if args.function.is_some() && args.command != Command::Rules {
-        let message = format!("--function with {}; expected it with rules", args.command.name());
-        return Err(Failure::Usage(message));
-    }
-    let order = Order { command: args.command, function: args.function.clone() };
-    let mut answer = ask(&args.socket, &order)?;
+    let mut answer = ask(&args.socket, &line(&args.command))?;
     let mut take = |key: &str| answer[key].as_array_mut().map(std::mem::take).unwrap_or_default();
     let text = match args.command {
-        Command::Counters => pretty(&answer["counters"])?,
-        Command::Ports if args.json => lines(take("ports")),
-        Command::Rules if args.json => lines(take("rules")),
-        Command::Ports => ports(&take("ports")),
-        Command::Rules => rules(&take("rules")),
-        Command::Reload | Command::Save | Command::Stop => return Ok(()),
+        ControlCommand::Counters => pretty(&answer["counters"])?,
+        ControlCommand::Ports if args.json => lines(take("ports")),
+        ControlCommand::Rules { .. } if args.json => lines(take("rules")),
+        ControlCommand::Ports => ports(&take("ports")),
+        ControlCommand::Rules { .. } => rules(&take("rules")),
+        ControlCommand::Flows { .. } | ControlCommand::Connections { .. } | ControlCommand::Remove { .. }
+            if args.json =>
+        {
+            if let Some(answer) = answer.as_object_mut() {
+                answer.shift_remove("ok");
+            }
+            format!("{answer}\n")
+        }
+        ControlCommand::Flows { .. } | ControlCommand::Connections { .. } => flows(&answer),
+        ControlCommand::Remove { .. } => format!("{}\n", removed(&answer)),
+        ControlCommand::Reload | ControlCommand::Save | ControlCommand::Stop => return Ok(()),
     };
     write_text(&stdout(), &text)
+}
+
+/// What says a command to a run.
+fn line(command: &ControlCommand) -> Value {
+    let name = |name: &str| json!({ "command": name });
+    let list =
+        |name: &str, ListArgs { function, filter, top }: &ListArgs, key: &str, value: &Option<String>| {
+            let mut line = json!({ "command": name, "top": top });
+            let function = function.as_ref().map(function_value);
+            let [filter, value] = [filter, value].map(|text| text.as_deref().map(Value::from));
+            for (key, value) in [("function", function), ("filter", filter), (key, value)] {
+                if let Some(value) = value {
+                    line[key] = value;
+                }
+            }
+            line
+        };
+    match command {
+        ControlCommand::Counters => name("counters"),
+        ControlCommand::Reload => name("reload"),
+        ControlCommand::Save => name("save"),
+        ControlCommand::Stop => name("stop"),
+        ControlCommand::Ports => name("ports"),
+        ControlCommand::Rules { function: None } => name("rules"),
+        ControlCommand::Rules { function: Some(function) } => {
+            json!({ "command": "rules", "function": function_value(function) })
+        }
+        ControlCommand::Flows { flows, by } => list("flows", flows, "by", by),
+        ControlCommand::Connections { flows, state } => list("connections", flows, "state", state),
+        ControlCommand::Remove { function, filter, flow, .. } => {
+            let (key, value) = match (filter, flow) {
+                (Some(filter), _) => ("filter", filter.as_str().into()),
+                (None, Some(flow)) => ("flow", flow.as_str().into()),
+                (None, None) => ("all", true.into()),
+            };
+            let mut line = json!({ "command": "remove", "function": function_value(function) });
+            line[key] = value;
+            line
+        }
+    }
 }
 
 /// For machines, with the version in each line.
@@ -98,4 +142,55 @@ fn rules(rules: &[Value]) -> String {
         text += &talk::grid(&rows);
     }
     text
+}
+
+/// For people: a flow a row, in columns of what the function says of flows.
+fn flows(answer: &Value) -> String {
+    let none = Vec::new();
+    let flows = answer["flows"].as_array().unwrap_or(&none);
+    let (function, nf) = (cell(&answer["function"]), cell(&answer["nf"]));
+    let counts = ["matching", "entries"].map(|key| answer[key].as_u64().unwrap_or_default());
+    let mut text = format!("function {function}, {nf}: {} of {} flows", flows.len(), counts[1]);
+    if counts[0] < counts[1] {
+        let _ = write!(text, ", {} match", counts[0]);
+    }
+    text.push('\n');
+    let time = answer["time"].as_u64().unwrap_or_default();
+    let has = |key: &str| flows.iter().any(|flow| flow.get(key).is_some());
+    let columns: Vec<_> = [
+        ("flow", "flow"),
+        ("state", "state"),
+        ("step", "step"),
+        ("packets", "packets"),
+        ("bytes", "bytes"),
+        ("first", "began"),
+        ("last", "idle"),
+        ("expires", "gone in"),
+    ]
+    .into_iter()
+    .filter(|(key, _)| has(key))
+    .collect();
+    let head = columns.iter().map(|(_, title)| (*title).to_owned()).collect();
+    let rows = flows.iter().map(|flow| {
+        let cells = columns.iter().map(|&(key, _)| match (key, flow[key].as_u64()) {
+            ("first", Some(at)) => format!("{} ago", seconds(time.saturating_sub(at))),
+            ("last", Some(at)) => seconds(time.saturating_sub(at)),
+            ("expires", Some(at)) => seconds(at.saturating_sub(time)),
+            _ => cell(&flow[key]),
+        });
+        cells.collect()
+    });
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    if flows.is_empty() { text } else { text + &talk::grid(&rows) }
+}
+
+/// Nanoseconds in seconds.
+fn seconds(nanos: u64) -> String {
+    format!("{}.{:03} s", nanos / 1_000_000_000, nanos / 1_000_000 % 1000)
+}
+
+/// For people: how many flows were removed.
+fn removed(answer: &Value) -> String {
+    let [function, nf, removed] = ["function", "nf", "removed"].map(|key| cell(&answer[key]));
+    format!("function {function}, {nf}: flows removed: {removed}")
 }

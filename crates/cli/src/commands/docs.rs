@@ -21,7 +21,7 @@ pub(crate) fn schema(page: Option<&str>) -> Done {
 }
 
 /// Verbs that print JSON, and files of JSON lines, beside the benchmarks.
-const VERBS: [&str; 19] = [
+const VERBS: [&str; 21] = [
     "run",
     "meter",
     "search",
@@ -37,6 +37,8 @@ const VERBS: [&str; 19] = [
     "control-answer",
     "control-ports",
     "control-rules",
+    "control-flows",
+    "control-remove",
     "flow-record",
     "acl-log",
     "statistics",
@@ -66,7 +68,18 @@ fn of_output(page: &str) -> Option<Value> {
             "The counters of a run over a chain, or of packetloom meter",
             [schema::run_summary(), schema::meter_summary()],
         ),
-        "control-answer" => control::answer_schema(without_version(of_output("control")?), port()),
+        "control-answer" => {
+            let others = ["control-flows", "control-remove"].map(|page| of_output(page).map(without_version));
+            let [Some(flows), Some(removed)] = others else { return None };
+            control::answer_schema(without_version(of_output("control")?), port(), [flows, removed])
+        }
+        "control-flows" => control::line_schema(
+            "What packetloom control PATH flows and connections print with --json",
+            schema::flow_list(),
+        ),
+        "control-remove" => {
+            control::line_schema("What packetloom control PATH remove prints with --json", schema::removed())
+        }
         "control-ports" => control::line_schema("A line of packetloom control PATH ports --json", port()),
         "control-rules" => {
             control::line_schema("A line of packetloom control PATH rules --json", control::rule_schema())

@@ -10,7 +10,7 @@ mod worker;
 use std::ops::Range;
 
 use packetloom_export::Lines;
-use packetloom_nf::flows::{AnyEntry, Counts, End, Ending, FlowFunction};
+use packetloom_nf::flows::{AnyEntry, Counts, End, Ending, FlowFunction, Forgotten};
 use packetloom_nf::{Form, Found, Function, FunctionSpec, Logged, Report};
 use packetloom_packet::{Batch, FlowRecord, LinkType, PacketRecord, Timestamp};
 
@@ -31,6 +31,9 @@ const IDLE_PACKETS: usize = 1 << 13;
 
 /// Records handed out at a time at the end: about as many as fill the buffer of encoded ones.
 const DRAINED: usize = 256;
+
+/// Entries looked at at a time where some are to be removed: the records of so many are written before the next ones.
+pub(crate) const REMOVED: usize = 1 << 12;
 
 /// A chain's functions with the state of one worker.
 pub(crate) struct Pipeline {
@@ -264,6 +267,35 @@ impl Pipeline {
     pub(crate) fn drain_some(&mut self, functions: &[usize]) -> bool {
         let Self { stages, tables } = self;
         functions.iter().any(|&function| stages[function].drain(tables))
+    }
+
+    /// The entries of a definition that no other worker has.
+    pub(crate) fn entries(&self, definition: usize) -> impl Iterator<Item = AnyEntry<'_>> {
+        self.tables[definition].flows().entries()
+    }
+
+    /// Takes a function's state out of those entries that `is_meant` says, of some after the ones `done` before, as far as no other worker
+    /// shares them; whether there are more.
+    pub(crate) fn remove_some(
+        &mut self,
+        function: usize,
+        done: &mut Forgotten,
+        mut is_meant: impl FnMut(AnyEntry<'_>) -> bool,
+    ) -> bool {
+        let Self { stages, tables } = self;
+        let Stage { function, encoder, ends, .. } = &mut stages[function];
+        let Fast::PerFlow(function, Parts { main, .. }) = function else { return false };
+        let Some(flows) = tables[main.definition].own() else { return false };
+        flows.forget_if(done, REMOVED, main.at, |entry| {
+            let is_meant = is_meant(entry);
+            if let (true, Some((words, _))) = (is_meant, &*ends)
+                && let Some(state) = entry.state_words(main.at, *words)
+            {
+                let records = &mut |record: &FlowRecord| encoder.record(record);
+                function.on_end(&entry.flow(), state, End::Removed, records);
+            }
+            is_meant
+        })
     }
 
     /// What came of the packets so far beside verdicts, function by function.

@@ -3,12 +3,14 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use packetloom_nf::flows::{By, Cursor, Flows, Poisoned, SharedFlows, Sweep, Visit, Visitor};
+use packetloom_nf::flows::{
+    AnyEntry, By, Cursor, Flows, Forgotten, Poisoned, SharedFlows, Sweep, Visit, Visitor,
+};
 use packetloom_nf::{Form, Report};
 use packetloom_packet::Batch;
 
 use super::{Counted, Expiry, Worker, WorkerReport};
-use crate::layout::Used;
+use crate::layout::{Part, Used};
 use crate::{Chain, Error, Plan, State};
 
 /// How many workers run a chain, and the tables that they share: of flow definitions whose packets meet several of them.
@@ -100,6 +102,34 @@ impl Shared {
                 held.counts = held.counts + flows.counts();
             })?;
             held.blank();
+        }
+        Ok(())
+    }
+
+    /// Shows a worker's share of the entries of a definition, where workers share them.
+    pub(crate) fn each_entry(
+        &self,
+        definition: usize,
+        worker: usize,
+        mut see: impl FnMut(AnyEntry<'_>),
+    ) -> Result<(), Error> {
+        let Some(tables) = &self.tables[definition] else { return Ok(()) };
+        let mut parts = (worker..tables.parts()).step_by(self.workers);
+        Ok(parts.try_for_each(|part| tables.with_part(part, |flows| flows.entries().for_each(&mut see)))?)
+    }
+
+    /// Takes a function's state out of the entries of a definition that `is_meant` says, where workers share them.
+    pub(crate) fn remove(
+        &self,
+        part: Part,
+        mut is_meant: impl FnMut(AnyEntry<'_>) -> bool,
+    ) -> Result<(), Error> {
+        let Some(tables) = &self.tables[part.definition] else { return Ok(()) };
+        for number in 0..tables.parts() {
+            tables.with_part(number, |flows| {
+                let mut done = Forgotten::default();
+                while flows.forget_if(&mut done, usize::MAX, part.at, &mut is_meant) {}
+            })?;
         }
         Ok(())
     }

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use packetloom_io::capture::{FileReport, Findings, Truncation};
 use packetloom_io::port::IngressCounts;
+use packetloom_packet::Timestamp;
 
 use super::lifecycle::{Lifecycle, Runner};
+use super::listing::{FlowQuery, FlowRemoval, Listed, Removed, Scan};
 use super::{Intake, Outlet, Position};
 use crate::outcome::{Interface, Outcome};
 use crate::pipeline::WorkerReport;
@@ -37,6 +39,10 @@ pub enum Request {
     Reload(Answer),
     /// To save its state; answered when it is saved.
     Save(Answer),
+    /// Flows of a function.
+    Flows(FlowQuery, Box<dyn FnOnce(Result<Listed, String>) + Send>),
+    /// To forget what a function keeps of some flows; a function that exports records exports theirs.
+    Remove(FlowRemoval, Box<dyn FnOnce(Result<Removed, String>) + Send>),
 }
 
 /// Takes an answer in the thread that runs packets, which waits meanwhile.
@@ -112,6 +118,9 @@ pub(super) struct SourceReport {
     findings: Findings,
     files: Vec<FileReport>,
     stopped: bool,
+    /// The time of packets, where it goes on without them, and nanoseconds from there to wall time.
+    now: Option<Timestamp>,
+    wall_offset: i64,
 }
 
 impl Intake<'_> {
@@ -122,6 +131,8 @@ impl Intake<'_> {
             findings: self.source.findings(),
             files: self.source.files(),
             stopped: self.stop.load(Ordering::Relaxed),
+            now: self.source.now(),
+            wall_offset: self.source.wall_offset(),
         })
     }
 }
@@ -132,7 +143,7 @@ impl Lifecycle<'_, '_> {
         &mut self,
         at: Position,
         runner: &mut impl Runner,
-        outlet: &Outlet<'_>,
+        outlet: &mut Outlet<'_>,
         source: &mut dyn FnMut() -> Result<SourceReport, Error>,
     ) -> Result<(), Error> {
         let begin = Instant::now();
@@ -151,6 +162,18 @@ impl Lifecycle<'_, '_> {
                     self.save(&at.date(self.chain(), state))
                 } else {
                     Err("the run has no file for its state".into())
+                }),
+                Request::Flows(query, answer) => {
+                    let SourceReport { now, wall_offset, .. } = source()?;
+                    let now = now.map(Timestamp::as_nanos).or(at.time).unwrap_or_default();
+                    answer(match Scan::list(self.chain(), &query, now) {
+                        Ok(scan) => Ok(scan.listed(runner.list(self.chain(), &scan)?, now, wall_offset)),
+                        Err(why) => Err(why),
+                    });
+                }
+                Request::Remove(removal, answer) => answer(match Scan::remove(self.chain(), &removal) {
+                    Ok(scan) => Ok(scan.removed(runner.remove(self.chain(), &scan, outlet)?)),
+                    Err(why) => Err(why),
                 }),
                 Request::Reload(answer) => {
                     self.control().reload.store(true, Ordering::Relaxed);

@@ -15,6 +15,7 @@ use packetloom_nf::{Form, FunctionSpec, Report, Watch};
 use packetloom_packet::PortNames;
 
 use super::control::SourceReport;
+use super::listing::{Scan, Scanned};
 use super::loader::Loader;
 use super::{Answer, Control, Outlet, Position, Statistics};
 use crate::chain::{Device, Origin};
@@ -125,6 +126,17 @@ pub(super) trait Runner: Sized {
 
     /// What all functions have counted so far; they go on as before.
     fn counted(&mut self, chain: &Chain) -> Result<WorkerReport, Error>;
+
+    /// Shows a scan all entries of its function.
+    fn list(&mut self, chain: &Chain, scan: &Scan<'_>) -> Result<Scanned, Error> {
+        let mut scanned = Scanned::default();
+        let state = self.save(chain)?;
+        state.definitions[scan.part.definition].each_entry(|entry| scan.see(entry, &mut scanned));
+        Ok(scanned)
+    }
+
+    /// Takes the function's state out of the entries that a scan means, and writes the records that come of it; how many.
+    fn remove(&mut self, chain: &Chain, scan: &Scan<'_>, outlet: &mut Outlet<'_>) -> Result<u64, Error>;
 
     /// Goes on with the next chain.
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error>;

@@ -6,11 +6,13 @@
 //! - [`LifecycleOptions`]: what happens to a run between two batches.
 //! - `loader`: what it goes on with, made on a thread of its own.
 //! - [`Control`]: what others ask of it on the way.
+//! - `listing`: flows that they ask for, or have removed.
 //! - [`Statistics`]: what a run has counted so far.
 
 mod control;
 mod device;
 mod lifecycle;
+mod listing;
 mod loader;
 mod logs;
 mod matches;
@@ -29,6 +31,7 @@ use packetloom_io::capture::{CaptureWriter, Paging, PcapngWriter, Section};
 use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_io::{Polled, Sink, Source};
+use packetloom_nf::flows::{AnyEntry, Forgotten};
 use packetloom_packet::batch::empty_arena;
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{Batch, PortNames, Timestamp};
@@ -38,6 +41,9 @@ use self::control::Closing;
 pub use self::control::{Answer, Control, Counted, Request};
 use self::lifecycle::Lifecycle;
 pub use self::lifecycle::{LifecycleOptions, Load, Save, Saving};
+pub(crate) use self::listing::FlowList;
+use self::listing::Scan;
+pub use self::listing::{FlowOrder, FlowQuery, FlowRemoval, FunctionName, Listed, MOST_LISTED, Removed};
 use self::logs::Logs;
 use self::matches::Matches;
 pub(crate) use self::reader::APART;
@@ -657,6 +663,19 @@ impl Outlet<'_> {
     fn write_pending(&mut self, pipeline: &mut Pipeline) -> Result<(), Error> {
         let mut records = pipeline.records().enumerate();
         records.try_for_each(|(function, records)| self.write_records(function, records))
+    }
+
+    /// Takes a function's state out of the entries of a pipeline that a scan means, and writes the records that come of it; how many.
+    fn remove(&mut self, pipeline: &mut Pipeline, scan: &Scan<'_>) -> Result<u64, Error> {
+        let (mut done, mut removed) = (Forgotten::default(), 0);
+        loop {
+            let is_meant = |entry: AnyEntry<'_>| scan.is_meant(entry, &mut removed);
+            let more = pipeline.remove_some(scan.function, &mut done, is_meant);
+            self.write_pending(pipeline)?;
+            if !more {
+                return Ok(removed);
+            }
+        }
     }
 
     /// Counts a batch's verdicts, sends and writes the frames that pass.

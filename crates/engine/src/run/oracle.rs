@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use packetloom_io::Polled;
 use packetloom_nf::flows::{
-    End, FUNCTIONS, FlowName, FlowOracle, Found, OracleFlows, Role, SavedFlow, V4, V6,
+    AnyEntry, End, FUNCTIONS, FlowName, FlowOracle, Found, OracleFlows, Role, SavedFlow, V4, V6,
 };
 use packetloom_nf::oracle::{OracleIp, OraclePacket};
 use packetloom_nf::{Form, Oracle, Report};
@@ -13,6 +13,7 @@ use packetloom_packet::key::halves;
 use packetloom_packet::{Address, Batch, DropReason, Dscp, End as PacketEnd, Reject, Rewrite, Verdict};
 
 use super::lifecycle::{ChainSwap, Lifecycle, Runner};
+use super::listing::Scan;
 use super::{Intake, NAP, Outlet};
 use crate::layout::{Part, Parts, Used};
 use crate::outcome::TopFlows;
@@ -226,6 +227,35 @@ impl Runner for SlowChain {
             (entries, flows.counts())
         });
         Ok(State::of(&chain.functions, &chain.layout, held))
+    }
+
+    fn remove(&mut self, chain: &Chain, scan: &Scan<'_>, outlet: &mut Outlet<'_>) -> Result<u64, Error> {
+        let Part { definition, at, .. } = scan.part;
+        let flows = &self.flows[definition];
+        let held: Vec<_> = flows.names().zip(flows.save()).collect();
+        let mut removed = 0;
+        for ((flow, life), (SavedFlow { mut key, last }, _)) in held {
+            let (Slow::PerFlow(oracle, _), encoder) = &mut self.stages[scan.function] else { continue };
+            let Some(words) = oracle.save(life) else { continue };
+            let key_words = key.len();
+            key[key_words - 1] += 1 << (FUNCTIONS + at.function);
+            let entry = [&key[..], &[last], &vec![0; at.word], &words].concat();
+            if !scan.is_meant(AnyEntry::saved(&entry, key_words), &mut removed) {
+                continue;
+            }
+            oracle.on_end(life, &flow, End::Removed, &mut |record| encoder.record(record));
+            oracle.forget(life);
+            let mut others = Self::parts(&mut self.stages, &chain.layout.definitions[definition], definition);
+            if others.all(
+                |(other, _, is_main)| {
+                    if is_main { other.save(life).is_none() } else { !other.is_remembered(life) }
+                },
+            ) {
+                self.flows[definition].end(&flow);
+            }
+        }
+        self.write_records(outlet)?;
+        Ok(removed)
     }
 
     fn drain(&mut self, ending: &[usize]) -> Result<bool, Error> {

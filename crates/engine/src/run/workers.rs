@@ -18,6 +18,7 @@ use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 
 use super::lifecycle::{ChainSwap, Lifecycle, Runner};
+use super::listing::{Scan, Scanned};
 use super::reader::{Partition, Read, Reader, Scheme};
 use super::slot::{Slot, Stage};
 use super::{Intake, NAP, Outlet};
@@ -476,6 +477,35 @@ impl Runner for All<'_, '_, '_> {
         let mut state = State::of(&chain.functions, &chain.layout, held);
         self.shared.save(&mut state)?;
         Ok(state)
+    }
+
+    fn list(&mut self, _chain: &Chain, scan: &Scan<'_>) -> Result<Scanned, Error> {
+        let Self { run, shared, .. } = &*self;
+        let definition = scan.part.definition;
+        let list = |worker: usize| {
+            let mut scanned = Scanned::default();
+            lock(&run.pipelines[worker])?.entries(definition).for_each(|entry| scan.see(entry, &mut scanned));
+            shared.each_entry(definition, worker, |entry| scan.see(entry, &mut scanned))?;
+            Ok::<_, Error>(scanned)
+        };
+        thread::scope(|scope| {
+            let others = 1..run.pipelines.len();
+            let others: Vec<_> = others.map(|worker| scope.spawn(move || list(worker))).collect();
+            let mut scanned = list(0)?;
+            for other in others {
+                scan.merge(&mut scanned, other.join().map_err(|_| Error::Worker)??);
+            }
+            Ok(scanned)
+        })
+    }
+
+    fn remove(&mut self, _chain: &Chain, scan: &Scan<'_>, outlet: &mut Outlet<'_>) -> Result<u64, Error> {
+        let mut removed = 0;
+        self.shared.remove(scan.part, |entry| scan.is_meant(entry, &mut removed))?;
+        for pipeline in &self.run.pipelines {
+            removed += outlet.remove(&mut *lock(pipeline)?, scan)?;
+        }
+        Ok(removed)
     }
 
     fn drain(&mut self, ending: &[usize]) -> Result<bool, Error> {

@@ -15,7 +15,7 @@ mod file;
 use std::collections::HashMap;
 use std::mem;
 
-use packetloom_nf::flows::{By, Counts, FUNCTIONS, V4, V6, header_words};
+use packetloom_nf::flows::{AnyEntry, By, Counts, FUNCTIONS, V4, V6, header_words};
 use packetloom_nf::{Form, FunctionSpec, summary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -134,6 +134,14 @@ impl Held {
     /// Words of the functions of an entry.
     pub fn words(&self) -> usize {
         self.functions.iter().map(|kept| kept.words).sum()
+    }
+
+    /// Shows its entries.
+    pub(crate) fn each_entry(&self, mut see: impl FnMut(AnyEntry<'_>)) {
+        for (entries, key_words) in self.entries.iter().zip(KEY_WORDS) {
+            let entries = entries.chunks_exact(header_words(key_words) + self.words());
+            entries.for_each(|entry| see(AnyEntry::saved(entry, key_words)));
+        }
     }
 
     /// Entries of IPv4 and of IPv6.

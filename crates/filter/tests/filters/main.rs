@@ -2,6 +2,7 @@
 
 mod agreement;
 mod captures;
+mod flows;
 mod frames;
 mod language;
 mod libpcap;

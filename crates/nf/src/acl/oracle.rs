@@ -251,6 +251,10 @@ impl FlowOracle for AclOracle {
         self.admitted.get(&life).map(OracleConnection::save)
     }
 
+    fn forget(&mut self, life: u64) {
+        self.admitted.remove(&life);
+    }
+
     fn load(&mut self, life: u64, words: &[u64]) {
         if let Some(connection) = OracleConnection::load(words) {
             self.admitted.insert(life, connection);

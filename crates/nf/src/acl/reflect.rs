@@ -15,8 +15,8 @@ use super::states::AclStates;
 use super::{Acl, Admits, Admitted, List, live, oracle};
 use crate::connections::{self, Arrival, Class, Connection, Signal, Tracker};
 use crate::flows::{
-    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, Flows, KernelSpec, KeyAt, StateAt, StateSpec,
-    Transport, Visit, state_words,
+    By, DeviceKernel, Facts, FactsKept, FlowFunction, FlowGroup, FlowOracle, Flows, KernelSpec, KeyAt,
+    StateAt, StateSpec, Transport, Visit, state_words,
 };
 use crate::units::Span;
 use crate::{Found, Logged, PerFlow, Records, Report};
@@ -29,6 +29,15 @@ impl PerFlow for Acl {
 
     fn min_timeout(&self) -> Option<Span> {
         Some(self.list.settings.admits.timeouts.longest())
+    }
+
+    fn facts_kept(&self) -> FactsKept {
+        Tracker::FACTS
+    }
+
+    fn facts(&self, now: u64) -> Facts<'_> {
+        let Admits { timeouts, loose, .. } = &self.list.settings.admits;
+        Tracker::new(timeouts, *loose).facts(now)
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {

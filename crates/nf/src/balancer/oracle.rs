@@ -86,6 +86,10 @@ impl FlowOracle for BalancerOracle {
         Some(vec![words])
     }
 
+    fn forget(&mut self, life: u64) {
+        self.chosen.remove(&life);
+    }
+
     fn load(&mut self, life: u64, words: &[u64]) {
         let backend = (words[0] % (1 << 32)) as u32;
         let chosen = backend.checked_sub(1).map(|backend| (backend, words[0] >> 32 == 1));

@@ -30,7 +30,7 @@ use packetloom_packet::{KeyBits, Message, protocol};
 
 pub use self::config::TimeoutsConfig;
 pub(crate) use self::oracle::{OracleConnection, OracleTracker};
-use crate::flows::parameters_of;
+use crate::flows::{Facts, FactsKept, FlowFacts, parameters_of};
 
 /// The states of connections, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +75,92 @@ pub enum State {
 impl State {
     /// How many there are.
     pub const COUNT: usize = 17;
+
+    /// By their numbers.
+    const ALL: [Self; Self::COUNT] = [
+        Self::None,
+        Self::SynSent,
+        Self::SynBoth,
+        Self::SynReceived,
+        Self::SynAnswered,
+        Self::Established,
+        Self::FinOpener,
+        Self::FinOther,
+        Self::FinBoth,
+        Self::TimeWait,
+        Self::Reset,
+        Self::UdpUnreplied,
+        Self::UdpReplied,
+        Self::IcmpUnreplied,
+        Self::IcmpReplied,
+        Self::OtherUnreplied,
+        Self::OtherReplied,
+    ];
+
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::SynSent => "syn-sent",
+            Self::SynBoth => "syn-both",
+            Self::SynReceived => "syn-received",
+            Self::SynAnswered => "syn-answered",
+            Self::Established => "established",
+            Self::FinOpener => "fin-opener",
+            Self::FinOther => "fin-other",
+            Self::FinBoth => "fin-both",
+            Self::TimeWait => "time-wait",
+            Self::Reset => "reset",
+            Self::UdpUnreplied | Self::IcmpUnreplied | Self::OtherUnreplied => "unreplied",
+            Self::UdpReplied | Self::IcmpReplied | Self::OtherReplied => "replied",
+        }
+    }
+
+    /// How far the connection is.
+    pub const fn phase(self) -> Phase {
+        match self {
+            Self::None | Self::SynSent | Self::UdpUnreplied | Self::IcmpUnreplied | Self::OtherUnreplied => {
+                Phase::New
+            }
+            Self::SynBoth | Self::SynReceived | Self::SynAnswered => Phase::Opening,
+            Self::Established | Self::UdpReplied | Self::IcmpReplied | Self::OtherReplied => {
+                Phase::Established
+            }
+            Self::FinOpener | Self::FinOther | Self::FinBoth | Self::TimeWait => Phase::Closing,
+            Self::Reset => Phase::Reset,
+        }
+    }
+}
+
+/// How far a connection is, whatever its protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The other side has not answered.
+    New,
+    /// TCP: each side has sent a SYN, and one of them no ACK.
+    Opening,
+    /// TCP: an ACK of each side after its SYN; else packets of each side.
+    Established,
+    /// TCP: a FIN of a side, or of both.
+    Closing,
+    /// TCP: a reset.
+    Reset,
+}
+
+impl Phase {
+    /// All there are.
+    pub const ALL: [Self; 5] = [Self::New, Self::Opening, Self::Established, Self::Closing, Self::Reset];
+
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Opening => "opening",
+            Self::Established => "established",
+            Self::Closing => "closing",
+            Self::Reset => "reset",
+        }
+    }
 }
 
 /// What a packet says to a connection.
@@ -339,6 +425,26 @@ impl Tracker {
         parameters.extend(steps.chunks(4).map(word));
         parameters
     }
+
+    /// What there is to say of the connections that there are at a time.
+    pub(crate) fn facts(self, now: u64) -> Facts<'static> {
+        Box::new(move |words| {
+            let &[bits, last] = words else { return None };
+            let connection = Connection { bits, last };
+            let state = State::ALL.get(connection.state()).copied().filter(|&state| state != State::None)?;
+            let timeout = self.timeouts[state as usize];
+            self.is_alive(&connection, now).then(|| FlowFacts {
+                last: Some(last),
+                from_a: Some(bits & OPENED_BY_A != 0),
+                state: Some(state),
+                expires: (timeout != u64::MAX).then(|| last.saturating_add(timeout)),
+                ..FlowFacts::default()
+            })
+        })
+    }
+
+    /// What [`Tracker::facts`] says.
+    pub(crate) const FACTS: FactsKept = FactsKept { counts: false, first: false, state: true };
 
     /// Whether there is a connection at a time.
     #[inline]

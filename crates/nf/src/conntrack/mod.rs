@@ -25,7 +25,8 @@ use serde_json::Value;
 pub use self::config::{Config, Invalid};
 use crate::connections::{Class, Connection, State, Tracker};
 use crate::flows::{
-    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, KernelSpec, StateAt, StateSpec, state_words,
+    By, DeviceKernel, Facts, FactsKept, FlowFunction, FlowGroup, FlowOracle, KernelSpec, StateAt, StateSpec,
+    state_words,
 };
 use crate::summary::{self, Volume};
 use crate::units::Span;
@@ -82,6 +83,14 @@ impl PerFlow for Conntrack {
 
     fn min_timeout(&self) -> Option<Span> {
         Some(self.config.timeouts.longest())
+    }
+
+    fn facts_kept(&self) -> FactsKept {
+        Tracker::FACTS
+    }
+
+    fn facts(&self, now: u64) -> Facts<'_> {
+        Tracker::new(&self.config.timeouts, self.config.loose).facts(now)
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {

@@ -34,6 +34,10 @@ impl FlowOracle for ConntrackOracle {
         self.connections.get(&life).map(OracleConnection::save)
     }
 
+    fn forget(&mut self, life: u64) {
+        self.connections.remove(&life);
+    }
+
     fn load(&mut self, life: u64, words: &[u64]) {
         if let Some(connection) = OracleConnection::load(words) {
             self.connections.insert(life, connection);

@@ -22,6 +22,10 @@ impl FlowOracle for CounterOracle {
         Some(vec![packets, bytes])
     }
 
+    fn forget(&mut self, life: u64) {
+        self.counts.remove(&life);
+    }
+
     fn load(&mut self, life: u64, words: &[u64]) {
         self.counts.insert(life, (words[0], words[1]));
     }

@@ -121,6 +121,11 @@ impl FlowOracle for FlowsOracle {
         self.held.get(&life).map(|held| vec![u64::from(held.is_dropped), 0])
     }
 
+    fn forget(&mut self, life: u64) {
+        self.held.remove(&life);
+        self.watches.end(life);
+    }
+
     fn load(&mut self, life: u64, words: &[u64]) {
         let is_dropped = words[0] % 2 == 1;
         self.held.insert(life, Held { is_dropped, stages: [Stage::Before; 2], begins: [None; 2] });
@@ -148,8 +153,7 @@ impl FlowOracle for FlowsOracle {
     }
 
     fn on_end(&mut self, life: u64, _flow: &FlowName, _end: End, _records: &mut Records<'_>) {
-        self.held.remove(&life);
-        self.watches.end(life);
+        self.forget(life);
     }
 
     fn logged(&self) -> &[u32] {

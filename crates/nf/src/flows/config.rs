@@ -38,6 +38,11 @@ impl By {
     /// TCP's flags of an answer to the first packet of a connection (RFC 9293, section 3.5).
     pub const SYN_ACK: u8 = 0x12;
 
+    /// Whether a flow is one address, and not a protocol with two ends.
+    pub const fn is_address(self) -> bool {
+        matches!(self, Self::Source | Self::Initiator)
+    }
+
     /// What the keys of flows are in a table.
     pub const fn key_form(self) -> KeyForm {
         match self {

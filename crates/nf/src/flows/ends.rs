@@ -19,6 +19,8 @@ pub enum End {
     Evicted,
     /// The run is over, or the function's part in it, and nobody goes on with the state.
     Run,
+    /// Somebody asked for it.
+    Removed,
 }
 
 impl From<Ended> for End {

@@ -12,6 +12,7 @@
 mod config;
 mod cursor;
 mod ends;
+mod facts;
 mod flow_keys;
 mod name;
 mod oracle;
@@ -33,11 +34,12 @@ pub use self::config::{By, Config, WhenFull, connection_of};
 pub(crate) use self::config::{Remembered, describe_remembered};
 pub use self::cursor::{Cursor, Visit};
 pub use self::ends::{End, Ending};
+pub use self::facts::{Facts, FactsKept, FlowEnds, FlowFacts, Selection};
 pub use self::flow_keys::{V4, V6, key_words};
 pub use self::name::{FlowName, Top};
 pub use self::oracle::{Found, OracleFlow, OracleFlows, SavedFlow};
 pub use self::shared::{Poisoned, SharedFlows, Visitor};
-pub use self::tables::{AnyEntry, Flows, HeldAt, Sweep};
+pub use self::tables::{AnyEntry, Flows, Forgotten, HeldAt, Sweep};
 use crate::oracle::OraclePacket;
 use crate::units::Span;
 use crate::{Logged, Records, Report};
@@ -308,6 +310,9 @@ pub trait FlowOracle {
 
     /// Takes over what was kept of a flow that has this life now.
     fn load(&mut self, life: u64, words: &[u64]);
+
+    /// Forgets what it keeps of a life of a flow.
+    fn forget(&mut self, life: u64);
 
     /// Whether it remembers a life of a flow.
     fn is_remembered(&self, life: u64) -> bool {

@@ -223,9 +223,14 @@ impl OracleFlows {
         match end {
             End::Expired => self.counts.expired += 1,
             End::Evicted => self.counts.evicted += 1,
-            End::Run => {}
+            End::Run | End::Removed => {}
         }
         self.ended.push((life, name(self.definition.by, key), end));
+    }
+
+    /// Ends the life of a flow of which nothing is kept any more.
+    pub fn end(&mut self, flow: &FlowName) {
+        self.remove(&(flow.protocol, flow.a, flow.b), End::Removed);
     }
 
     /// The lives that ended since this was asked for the last time, in order.

@@ -77,6 +77,19 @@ impl SharedFlows {
         Ok(())
     }
 
+    /// How many parts there are.
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Does something with the flows of a part, while no worker is at it.
+    ///
+    /// # Errors
+    /// [`Poisoned`].
+    pub fn with_part<T>(&self, part: usize, work: impl FnOnce(&mut Flows) -> T) -> Result<T, Poisoned> {
+        Ok(work(&mut *self.parts[part].0.lock().map_err(|_| Poisoned)?))
+    }
+
     /// Shows the flows of each part, once all workers are done.
     ///
     /// # Errors

@@ -39,11 +39,24 @@ pub enum AnyEntry<'a> {
 }
 
 impl<'a> AnyEntry<'a> {
+    /// One that was [saved](Flows::save), with a key of so many words.
+    pub fn saved(words: &'a [u64], key_words: usize) -> Self {
+        if key_words == V4 { Self::V4(Entry::new(words)) } else { Self::V6(Entry::new(words)) }
+    }
+
     /// Its flow.
     pub fn flow(&self) -> FlowKey {
         match self {
             Self::V4(entry) => flow_v4(entry.key()),
             Self::V6(entry) => flow_v6(entry.key()),
+        }
+    }
+
+    /// The time of its last packet, in nanoseconds.
+    pub fn last(&self) -> u64 {
+        match self {
+            Self::V4(entry) => entry.last(),
+            Self::V6(entry) => entry.last(),
         }
     }
 
@@ -69,6 +82,10 @@ pub struct Sweep {
     from: [usize; 2],
     until: Timestamp,
 }
+
+/// How far [`Flows::forget_if`] has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Forgotten([usize; 2]);
 
 /// A table for one worker of `workers`.
 fn fixed<const W: usize>(
@@ -193,6 +210,29 @@ impl Flows {
     /// An entry.
     pub fn entry(&self, HeldAt { slot, is_v4 }: HeldAt) -> AnyEntry<'_> {
         if is_v4 { AnyEntry::V4(self.v4.at(slot)) } else { AnyEntry::V6(self.v6.at(slot)) }
+    }
+
+    /// All that is held, dead or not, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = AnyEntry<'_>> {
+        self.v4.iter().map(AnyEntry::V4).chain(self.v6.iter().map(AnyEntry::V6))
+    }
+
+    /// Forgets what a function keeps at a place of the entries that `is_over` says, of those it is in, and removes those that no function is
+    /// in any more: after the ones `done` before, until it has looked at `most` entries; whether there are more. Between batches.
+    pub fn forget_if(
+        &mut self,
+        done: &mut Forgotten,
+        most: usize,
+        at: StateAt,
+        mut is_over: impl FnMut(AnyEntry<'_>) -> bool,
+    ) -> bool {
+        let Forgotten([v4, v6]) = done;
+        if *v4 < self.v4.groups() {
+            *v4 = self.v4.forget_if(*v4, most, at, |entry| is_over(AnyEntry::V4(entry)));
+        } else {
+            *v6 = self.v6.forget_if(*v6, most, at, |entry| is_over(AnyEntry::V6(entry)));
+        }
+        *v4 < self.v4.groups() || *v6 < self.v6.groups()
     }
 
     /// Forgets what a function keeps in an entry.

@@ -33,6 +33,10 @@ impl FlowOracle for LimiterOracle {
         Some(vec![u64::try_from(parts).ok()?, time])
     }
 
+    fn forget(&mut self, life: u64) {
+        self.buckets.remove(&life);
+    }
+
     fn load(&mut self, life: u64, words: &[u64]) {
         self.buckets.insert(life, (words[0].into(), words[1]));
     }

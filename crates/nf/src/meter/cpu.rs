@@ -16,7 +16,7 @@ use packetloom_packet::{
 use super::details::{self, Kept};
 use super::names::Names;
 use super::{Framings, MeterReport, Settings, end_reason, is_last};
-use crate::flows::{Cursor, End, FlowFunction, Flows, Seen, StateAt, Visit, state_words};
+use crate::flows::{Cursor, End, FlowFacts, FlowFunction, Flows, Seen, StateAt, Visit, state_words};
 use crate::units::Span;
 use crate::{Records, Report};
 
@@ -263,6 +263,19 @@ fn adopt_flow(flow: &mut Flow) -> Option<u64> {
         flow.rest &= !0xff00;
     }
     (packets[0] > 0).then(|| flow.number())
+}
+
+/// What a record on its way says, by its words, with details or without; none where it ended with its connection.
+pub(super) fn facts(words: &[u64]) -> Option<FlowFacts> {
+    let flow: &Flow = bytemuck::try_from_bytes(bytemuck::cast_slice(words.get(..WORDS)?)).ok()?;
+    let both = |[forward, reverse]: [u64; 2]| forward.saturating_add(reverse);
+    (!flow.is_over()).then(|| FlowFacts {
+        counts: Some([both(flow.packets), both(flow.bytes)]),
+        first: Some(flow.first[0]),
+        last: Some(flow.last[0].max(flow.last[1])),
+        from_a: Some(flow.is_from_a()),
+        ..FlowFacts::default()
+    })
 }
 
 impl<S: FlowState> MeterCpu<S> {

@@ -41,7 +41,9 @@ use cpu::{Detailed, Flow, MeterCpu};
 pub use export::{ExportConfig, ExportProtocol};
 pub use names::NameCounts;
 
-use crate::flows::{By, Definition, End, FlowFunction, FlowOracle, StateAt, StateSpec, WhenFull};
+use crate::flows::{
+    By, Definition, End, Facts, FactsKept, FlowFunction, FlowOracle, StateAt, StateSpec, WhenFull,
+};
 use crate::summary::{self, NamedCounts};
 use crate::units::Span;
 use crate::{Form, FunctionSpec, PerFlow, Report};
@@ -184,6 +186,14 @@ impl PerFlow for Meter {
         if self.has_details() { cpu::DETAILED_PASSING } else { cpu::PASSING }
     }
 
+    fn facts_kept(&self) -> FactsKept {
+        FactsKept { counts: true, first: true, ..FactsKept::default() }
+    }
+
+    fn facts(&self, _now: u64) -> Facts<'_> {
+        Box::new(cpu::facts)
+    }
+
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
         if self.has_details() {
             let has_names = self.kept_fields().has_names();
@@ -213,7 +223,7 @@ fn end_reason(end: End) -> EndReason {
     match end {
         End::Expired => EndReason::IdleTimeout,
         End::Evicted => EndReason::LackOfResources,
-        End::Run => EndReason::ForcedEnd,
+        End::Run | End::Removed => EndReason::ForcedEnd,
     }
 }
 

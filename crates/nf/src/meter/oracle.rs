@@ -259,6 +259,10 @@ impl FlowOracle for MeterOracle {
         Some(words)
     }
 
+    fn forget(&mut self, life: u64) {
+        self.held.remove(&life);
+    }
+
     fn load(&mut self, life: u64, words: &[u64]) {
         let half = |way: usize| HalfFlow {
             first: Timestamp::from_nanos(words[way]),

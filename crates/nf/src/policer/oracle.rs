@@ -110,6 +110,10 @@ impl FlowOracle for PolicerOracle {
         Some(vec![u64::try_from(tc).ok()?, u64::try_from(other).ok()?, time])
     }
 
+    fn forget(&mut self, life: u64) {
+        self.buckets.remove(&life);
+    }
+
     fn load(&mut self, life: u64, words: &[u64]) {
         // No bucket holds more than it does now; what it held more is lost.
         let (tc, other) = match self.terms {

@@ -213,6 +213,10 @@ impl FlowOracle for ScanOracle {
         })
     }
 
+    fn forget(&mut self, life: u64) {
+        self.sources.remove(&life);
+    }
+
     fn load(&mut self, life: u64, words: &[u64]) {
         let half = |word: u64| (word % (1 << 32)) as u32;
         let is_scanner = words[3] >> 32 != 0;

@@ -20,8 +20,8 @@ use serde::Serialize;
 
 pub use self::config::Config;
 use crate::flows::{
-    By, DeviceKernel, FlowFunction, FlowGroup, FlowName, FlowOracle, KernelSpec, StateAt, StateSpec, Top,
-    adopt_counts, state_words,
+    By, DeviceKernel, Facts, FactsKept, FlowFacts, FlowFunction, FlowGroup, FlowName, FlowOracle, KernelSpec,
+    StateAt, StateSpec, Top, adopt_counts, state_words,
 };
 use crate::{Form, FunctionSpec, PerFlow, Report, is_equal, summary};
 
@@ -73,6 +73,14 @@ impl PerFlow for SourceCounter {
 
     fn remembers(&self) -> Option<StateSpec> {
         Some(StateSpec { flows: self.sessions.clone(), by: &[By::FiveTuple], words: 0 })
+    }
+
+    fn facts_kept(&self) -> FactsKept {
+        FactsKept { counts: true, ..FactsKept::default() }
+    }
+
+    fn facts(&self, _now: u64) -> Facts<'_> {
+        Box::new(|words| Some(FlowFacts { counts: words.first_chunk().copied(), ..FlowFacts::default() }))
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {

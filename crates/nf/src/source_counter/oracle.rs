@@ -24,6 +24,10 @@ impl FlowOracle for SourceCounterOracle {
         Some(vec![counted.packets, counted.bytes, counted.flows])
     }
 
+    fn forget(&mut self, life: u64) {
+        self.counts.remove(&life);
+    }
+
     fn load(&mut self, life: u64, words: &[u64]) {
         self.counts.insert(life, Counted { packets: words[0], bytes: words[1], flows: words[2] });
     }

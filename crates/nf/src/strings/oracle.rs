@@ -218,7 +218,7 @@ impl StreamsOracle {
         self.alone.judge(packet, &found, &before)
     }
 
-    fn forget(&mut self, life: u64) -> u64 {
+    fn forget_streams(&mut self, life: u64) -> u64 {
         let streams = [false, true].map(|from_a| self.streams.remove(&(life, from_a)));
         streams.into_iter().flatten().map(|stream| stream.gaps()).sum()
     }
@@ -241,6 +241,11 @@ impl FlowOracle for StreamsOracle {
         self.flows.get(&life).map(|&is_matched| vec![u64::from(is_matched)])
     }
 
+    fn forget(&mut self, life: u64) {
+        self.flows.remove(&life);
+        self.gaps += self.forget_streams(life);
+    }
+
     fn load(&mut self, life: u64, words: &[u64]) {
         self.flows.insert(life, words[0] & per_flow::MATCHED != 0);
     }
@@ -259,7 +264,7 @@ impl FlowOracle for StreamsOracle {
         let settings = self.alone.list.settings.flows.as_ref();
         if !verdict.is_pass() && settings.is_some_and(|settings| settings.drops) {
             self.flows.insert(flow.life, true);
-            self.forget(flow.life);
+            self.forget_streams(flow.life);
         }
         verdict
     }
@@ -269,8 +274,7 @@ impl FlowOracle for StreamsOracle {
     }
 
     fn on_end(&mut self, life: u64, _flow: &FlowName, _end: End, _records: &mut Records<'_>) {
-        self.flows.remove(&life);
-        self.gaps += self.forget(life);
+        self.forget(life);
     }
 
     fn logged(&self) -> &[u32] {

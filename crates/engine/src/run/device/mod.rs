@@ -33,6 +33,7 @@ use packetloom_packet::batch::{Policy, empty_arena};
 use self::pieces::Pieces;
 use self::unit::{Unit, Units};
 use super::lifecycle::{self, ChainSwap, Lifecycle};
+use super::listing::Scan;
 use super::reader::Partition;
 use super::{Intake, Outlet};
 use crate::chain::{self, Run};
@@ -764,6 +765,13 @@ impl lifecycle::Runner for Runner {
             }
         }
         Ok(State::of(&chain.functions, &chain.layout, held))
+    }
+
+    /// What devices keep comes back for it; they get it again with the next batch.
+    fn remove(&mut self, _chain: &Chain, scan: &Scan<'_>, outlet: &mut Outlet<'_>) -> Result<u64, Error> {
+        self.read();
+        (0..self.used).for_each(|unit| self.come_back(unit));
+        outlet.remove(self.main(), scan)
     }
 
     fn drain(&mut self, ending: &[usize]) -> Result<bool, Error> {
