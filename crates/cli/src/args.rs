@@ -18,7 +18,7 @@ use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::{MAX_PACKETS, Placement};
 use packetloom_export::parquet::Partition;
 use packetloom_export::{Destination, Fields, LineFormat};
-use packetloom_io::port::Backend;
+use packetloom_io::port::{Backend, OnExit};
 use packetloom_nf::meter::{ExportConfig, ExportProtocol};
 use packetloom_nf::units::{self, Bounded, FileSize, Instant, MaxFlows, Span, Throughput};
 use packetloom_packet::Key;
@@ -169,6 +169,22 @@ impl From<BackendChoice> for Backend {
     }
 }
 
+/// What becomes of packets when an inline run has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnExitChoice {
+    Closed,
+    Open,
+}
+
+impl From<OnExitChoice> for OnExit {
+    fn from(choice: OnExitChoice) -> Self {
+        match choice {
+            OnExitChoice::Closed => Self::Closed,
+            OnExitChoice::Open => Self::Open,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = CAPTURES)]
 pub(crate) struct RunArgs {
@@ -181,13 +197,18 @@ pub(crate) struct RunArgs {
     /// CAP_NET_RAW and CAP_NET_ADMIN
     #[arg(short = 'i', value_name = "INTERFACE", conflicts_with = "read")]
     pub(crate) interface: Vec<String>,
-    /// Send what passes from one of two interfaces out of the other one, in the kernel's place
+    /// Send what passes from one of two interfaces out of the other one, in the kernel's place. Of several pairs, the first interface goes with
+    /// the second, the third with the fourth
     #[arg(long, requires = "interface")]
     pub(crate) inline: bool,
     /// How the kernel hands over packets with --inline: by packet sockets (af_packet, the default), by AF_XDP sockets (af_xdp), or by the
-    /// latter where both drivers run XDP programs (auto). AF_XDP also needs CAP_BPF
+    /// latter where all drivers run XDP programs (auto). AF_XDP also needs CAP_BPF
     #[arg(long, value_name = "BACKEND", value_enum, requires = "interface")]
     pub(crate) backend: Option<BackendChoice>,
+    /// What becomes of packets when an inline run has ended, in whatever way, instead of what the chain file says: none pass (closed, the
+    /// default), or all pass (open), by a bridge of the kernel that the run makes
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub(crate) on_exit: Option<OnExitChoice>,
     /// Write packets that pass to this pcap file instead of the chain file's sink
     #[arg(short = 'w', value_name = "CAPTURE")]
     pub(crate) write: Option<PathBuf>,

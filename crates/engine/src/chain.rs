@@ -31,7 +31,7 @@ use std::time::Duration;
 use packetloom_classify::formats::did_you_mean;
 use packetloom_device::Id;
 use packetloom_io::output::{Rotation, cannot_rotate};
-use packetloom_io::port::{Backend, Mode};
+use packetloom_io::port::{Backend, Mode, OnExit};
 use packetloom_nf::registry::{FUNCTIONS, Registration};
 use packetloom_nf::units::{Bounded, FileSize, Span};
 use packetloom_nf::{Config, Context, FunctionSpec, RuleName, Watch, acl, flows};
@@ -79,39 +79,57 @@ pub struct Settings {
 pub enum Origin {
     /// Pcap or pcapng files, folders of them, or patterns, as [`Selection::of`](packetloom_io::capture::Selection::of) takes them.
     Captures(Vec<PathBuf>),
-    /// Network interfaces, what is done with their frames, and how the kernel hands these over.
-    Interfaces(Vec<String>, Mode, Backend),
+    /// Network interfaces.
+    Interfaces(Interfaces),
 }
 
-impl Origin {
-    /// Network interfaces by name.
+/// Network interfaces that packets come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interfaces {
+    /// Their names; inline the first two are a pair, the next two, and so on.
+    pub names: Vec<String>,
+    /// Whether packets that pass leave by the other interface of the pair, in the kernel's place, and what becomes of these when the run
+    /// ends; none where packets are only looked at.
+    pub inline: Option<OnExit>,
+    /// How the kernel hands over packets.
+    pub backend: Backend,
+}
+
+impl Interfaces {
+    /// What is done with packets.
+    pub fn mode(&self) -> Mode {
+        if self.inline.is_some() { Mode::Inline } else { Mode::Monitor }
+    }
+
+    /// Refuses what does not go together.
     ///
     /// # Errors
     ///
-    /// A name stands twice, there are not two of them inline, or the backend takes from the kernel what is only to be looked at.
-    pub fn interfaces(names: Vec<String>, mode: Mode, backend: Backend) -> Result<Self, String> {
+    /// A name stands twice, there are too few, too many or, inline, an odd number of them, or the backend takes from the kernel what is only to
+    /// be looked at.
+    pub fn check(self) -> Result<Self, String> {
+        let Self { names, inline, backend } = &self;
         if let Some((_, name)) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
             return Err(format!("interface {name:?} is named twice; expected different interfaces"));
         }
-        if (mode, backend) == (Mode::Monitor, Backend::AfXdp) {
+        if inline.is_none() && *backend == Backend::AfXdp {
             return Err("backend \"af_xdp\" without mode \"inline\": the kernel would not get the packets that are only to be looked at; \
                  expected \"af_packet\" or \"auto\""
                 .into());
         }
-        match (mode, names.len()) {
-            (Mode::Inline, 2) | (Mode::Monitor, 1..=MAX_INTERFACES) => {
-                Ok(Self::Interfaces(names, mode, backend))
-            }
-            (Mode::Inline, count) => Err(format!(
-                "mode \"inline\" with {count} {}; expected two: what passes from one leaves by the other",
+        match (inline, names.len()) {
+            (Some(_), count) if count % 2 == 1 || count == 0 => Err(format!(
+                "mode \"inline\" with {count} {}; expected two, or several pairs: what passes from the first leaves by the second, from the \
+                 third by the fourth",
                 if count == 1 { "interface" } else { "interfaces" }
             )),
-            (Mode::Monitor, count) => {
-                Err(format!("{count} interfaces; expected 1 to {MAX_INTERFACES} of them"))
-            }
+            (_, 1..=MAX_INTERFACES) => Ok(self),
+            (_, count) => Err(format!("{count} interfaces; expected 1 to {MAX_INTERFACES} of them")),
         }
     }
+}
 
+impl Origin {
     /// The captures, if it is such.
     pub fn captures(&self) -> &[PathBuf] {
         match self {
@@ -123,27 +141,43 @@ impl Origin {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let paths = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect();
-        let (names, mode, backend) = match self {
-            Self::Captures(captures) => (&paths(captures), &Mode::Monitor, &Backend::AfPacket),
-            Self::Interfaces(names, mode, backend) => (names, mode, backend),
-        };
-        match &names[..] {
-            [rest @ .., last] if !rest.is_empty() => write!(f, "{} and {last}", rest.join(", "))?,
-            names => f.write_str(&names.concat())?,
-        }
-        if *mode == Mode::Inline {
-            f.write_str(", inline")?;
-        }
-        match backend {
-            Backend::AfPacket => Ok(()),
-            Backend::AfXdp => f.write_str(", backend af_xdp"),
-            Backend::Auto => f.write_str(", backend auto"),
+        match self {
+            Self::Captures(paths) => {
+                let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+                f.write_str(&listed(&names))
+            }
+            Self::Interfaces(interfaces) => interfaces.fmt(f),
         }
     }
 }
 
-/// Interfaces that are monitored at a time, at most.
+impl fmt::Display for Interfaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.inline {
+            Some(_) => {
+                let pairs: Vec<_> = self.names.chunks(2).map(listed).collect();
+                write!(f, "{}, inline", pairs.join(", "))?;
+            }
+            None => f.write_str(&listed(&self.names))?,
+        }
+        match self.backend {
+            Backend::AfPacket => {}
+            Backend::AfXdp => f.write_str(", backend af_xdp")?,
+            Backend::Auto => f.write_str(", backend auto")?,
+        }
+        if self.inline == Some(OnExit::Open) { f.write_str(", on exit open") } else { Ok(()) }
+    }
+}
+
+/// Names, the last one after "and".
+fn listed(names: &[String]) -> String {
+    match names {
+        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        names => names.concat(),
+    }
+}
+
+/// Interfaces of a run, at most.
 pub const MAX_INTERFACES: usize = 64;
 
 /// Where packets come from.
@@ -160,6 +194,8 @@ pub struct Source {
     pub mode: Option<SourceMode>,
     /// How the kernel hands over packets of interfaces; af_packet unless given.
     pub backend: Option<SourceBackend>,
+    /// Inline, what becomes of packets when the run has ended, in whatever way; closed unless given.
+    pub on_exit: Option<SourceOnExit>,
 }
 
 /// One capture or several.
@@ -188,15 +224,34 @@ pub enum Names {
 pub enum SourceMode {
     /// They are looked at, and the kernel handles them as well.
     Monitor,
-    /// What passes from one of two interfaces leaves by the other; the kernel does not handle it.
+    /// What passes from one of two interfaces leaves by the other, or of several pairs of interfaces; the kernel does not handle it.
     Inline,
+}
+
+/// What becomes of packets between the interfaces of an inline run that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceOnExit {
+    /// None pass.
+    Closed,
+    /// All pass, by a bridge of the kernel.
+    Open,
+}
+
+impl From<SourceOnExit> for OnExit {
+    fn from(on_exit: SourceOnExit) -> Self {
+        match on_exit {
+            SourceOnExit::Closed => Self::Closed,
+            SourceOnExit::Open => Self::Open,
+        }
+    }
 }
 
 /// How the kernel hands over packets of network interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceBackend {
-    /// AF_XDP where both drivers run XDP programs and the mode is inline, else packet sockets.
+    /// AF_XDP where all drivers run XDP programs and the mode is inline, else packet sockets.
     Auto,
     /// Packet sockets.
     AfPacket,
@@ -221,6 +276,12 @@ impl Source {
         if backend.is_some() && self.interface.is_none() {
             return Err("backend without interface; expected interface = [\"eth0\", \"eth1\"]".into());
         }
+        let on_exit = self.on_exit.map(OnExit::from);
+        if on_exit.is_some() && self.mode != Some(SourceMode::Inline) {
+            return Err(
+                "on_exit without mode = \"inline\": packets that are only looked at pass in any case".into(),
+            );
+        }
         match (self.capture, self.interface, self.mode) {
             (Some(_), Some(_), _) => Err("both capture and interface; expected one of them".into()),
             (_, None, Some(_)) => {
@@ -242,11 +303,9 @@ impl Source {
                     Names::One(name) => vec![name],
                     Names::Several(names) => names,
                 };
-                let mode = match mode {
-                    Some(SourceMode::Inline) => Mode::Inline,
-                    Some(SourceMode::Monitor) | None => Mode::Monitor,
-                };
-                Origin::interfaces(names, mode, backend.unwrap_or_default()).map(Some)
+                let inline = (mode == Some(SourceMode::Inline)).then(|| on_exit.unwrap_or_default());
+                let interfaces = Interfaces { names, inline, backend: backend.unwrap_or_default() };
+                interfaces.check().map(Origin::Interfaces).map(Some)
             }
         }
     }

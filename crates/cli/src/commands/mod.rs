@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use packetloom_device::{Description, Device};
-use packetloom_engine::chain::{Origin, PolicyAction, Run, Workers};
+use packetloom_engine::chain::{Interfaces, Origin, PolicyAction, Run, Workers};
 use packetloom_engine::run::{Io, LifecycleOptions};
 use packetloom_engine::{Outcome, Outputs, Plan};
 use packetloom_export::Exporter;
@@ -31,7 +31,7 @@ use packetloom_io::Source;
 use packetloom_io::capture::{CaptureSeries, CaptureWriter, FileReport, PcapngWriter, Resolution, Selection};
 use packetloom_io::input::Stop;
 use packetloom_io::output::{Output, removed_parts};
-use packetloom_io::port::{Backend, Egress, Ingress, Mode};
+use packetloom_io::port::{Backend, Egress, Ingress, OnExit};
 use packetloom_report::Reports;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -65,16 +65,16 @@ struct Signals {
 fn origin(
     read: &[PathBuf],
     interfaces: &[String],
-    inline: bool,
+    inline: Option<OnExit>,
     backend: Backend,
 ) -> Result<Option<Origin>, Failure> {
     match (read, interfaces) {
         ([_, ..], _) => Ok(Some(Origin::Captures(read.into()))),
         ([], []) => Ok(None),
         ([], names) => {
-            let mode = if inline { Mode::Inline } else { Mode::Monitor };
-            let source = Origin::interfaces(names.to_vec(), mode, backend);
-            source.map(Some).map_err(|why| Failure::Usage(format!("-i: {why}")))
+            let interfaces = Interfaces { names: names.to_vec(), inline, backend }.check();
+            let interfaces = interfaces.map_err(|why| Failure::Usage(format!("-i: {why}")))?;
+            Ok(Some(Origin::Interfaces(interfaces)))
         }
     }
 }
@@ -137,9 +137,11 @@ fn open(origin: &Origin, stop: &Stop) -> Result<Opened, Failure> {
                 source: Box::new(capture),
             })
         }
-        Origin::Interfaces(names, mode, backend) => {
-            let ingress = Ingress::open(names, *mode, *backend)?;
-            let egress = (*mode == Mode::Inline)
+        Origin::Interfaces(interfaces) => {
+            let Interfaces { names, inline, backend } = interfaces;
+            let ingress = Ingress::open(names, interfaces.mode(), *backend, inline.unwrap_or_default())?;
+            let egress = inline
+                .is_some()
                 .then(|| Box::new(Egress::new(ingress.senders())) as Box<dyn packetloom_io::Sink>);
             Ok(Opened {
                 egress,

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use packetloom_engine::chain::Origin;
 use packetloom_engine::run::{Control, LifecycleOptions, Saving};
 use packetloom_engine::{Chain, Outcome, Plan, State};
 use packetloom_io::output::Output;
-use packetloom_io::port::Backend;
+use packetloom_io::port::{Backend, OnExit};
 use signal_hook::consts::SIGHUP;
 
 use super::files::Files;
@@ -111,10 +112,22 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
     if let Some(source) = origin(
         &args.read,
         &args.interface,
-        args.inline,
+        args.inline.then(OnExit::default),
         args.backend.map_or(Backend::AfPacket, Backend::from),
     )? {
         settings.source = Some(source);
+    }
+    if let Some(on_exit) = args.on_exit {
+        let inline = match &mut settings.source {
+            Some(Origin::Interfaces(interfaces)) => interfaces.inline.as_mut(),
+            _ => None,
+        };
+        let inline = inline.ok_or_else(|| {
+            Failure::Usage(
+                "--on-exit for packets that do not pass inline; expected -i, twice, and --inline".into(),
+            )
+        })?;
+        *inline = on_exit.into();
     }
     replace(&mut settings.sink, &args.write);
     replace(&mut settings.dropped, &args.dropped);

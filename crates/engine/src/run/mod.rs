@@ -331,6 +331,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         ends_at: None,
         is_over: false,
         ticked: None,
+        has_ended: false,
     };
     let mut outlet = Outlet {
         outputs: io.outputs,
@@ -402,6 +403,7 @@ struct Intake<'a> {
     is_over: bool,
     /// When nothing had come for the first time, or at the last [tick](Intake::tick).
     ticked: Option<Timestamp>,
+    has_ended: bool,
 }
 
 impl Intake<'_> {
@@ -433,8 +435,16 @@ impl Intake<'_> {
         Some(now)
     }
 
-    /// Fills a batch with what is there.
+    /// Fills a batch with what is there. At the end the source is released: what becomes of outputs may take long.
     fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
+        let polled = self.poll_source(batch)?;
+        if polled == Polled::End && !std::mem::replace(&mut self.has_ended, true) {
+            self.source.release()?;
+        }
+        Ok(polled)
+    }
+
+    fn poll_source(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
