@@ -128,6 +128,20 @@ pub(crate) enum Verb {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Kill the process that begins this one where it says nothing for too long
+    #[command(name = VERB_OF_WATCHDOG, hide = true)]
+    Watchdog(WatchdogArgs),
+}
+
+/// What a run begins its watchdog by.
+pub(crate) const VERB_OF_WATCHDOG: &str = "watch-run";
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchdogArgs {
+    /// Its number
+    pub(crate) process: i32,
+    /// How long that is, in milliseconds
+    pub(crate) limit: u64,
 }
 
 #[derive(Debug, Args)]
@@ -254,6 +268,9 @@ pub(crate) struct RunArgs {
     /// Answer commands at this Unix socket, which only its owner may use, instead of the chain file's: see packetloom control
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    /// Kill the run if it hangs for so long while packets come from interfaces, such as 2s, 500ms or more, so that what --on-exit says happens
+    #[arg(long, value_name = "TIME", value_parser = hang_time)]
+    pub(crate) watchdog: Option<Span>,
     #[command(flatten)]
     pub(crate) statistics: StatisticsArgs,
     #[command(flatten)]
@@ -743,6 +760,11 @@ fn rotation_time(text: &str) -> Result<Span, String> {
 /// The bytes of each of several files.
 fn rotation_size(text: &str) -> Result<FileSize, String> {
     text.parse().and_then(packetloom_engine::chain::rotation_size)
+}
+
+/// A time after which a run hangs.
+fn hang_time(text: &str) -> Result<Span, String> {
+    text.parse().and_then(packetloom_engine::chain::hang_time)
 }
 
 /// A time from one thing to the next that a run does from time to time.

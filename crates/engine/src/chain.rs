@@ -414,6 +414,8 @@ pub struct Run {
     pub summary: Option<PathBuf>,
     /// The Unix socket by which the run is asked for its counters, and told what to do.
     pub control: Option<PathBuf>,
+    /// The run is killed where it hangs for so long, 500ms or more, with packets of interfaces; it is not unless given.
+    pub watchdog: Option<Span>,
     /// How often the run says what it has counted so far: 10ms or more, "0" is never.
     pub stats_every: Option<Span>,
     /// The file that each of these is appended to as a line of JSON; unless given, they are said on standard error. "-" is standard output.
@@ -437,6 +439,24 @@ const SHORTEST: u64 = 10_000_000;
 pub fn interval(span: Span) -> Result<Span, String> {
     match span.limit() {
         Some(nanos) if nanos < SHORTEST => Err(format!("{span}; expected 10ms or more, or 0 for never")),
+        _ => Ok(span),
+    }
+}
+
+/// The shortest time, in nanoseconds, after which a run counts as one that hangs, and the time after which a device does unless one is given.
+const SHORTEST_HANG: u64 = 500_000_000;
+const DEVICE_TIMEOUT: Span = Span::from_secs(2);
+
+/// A time after which a run counts as one that hangs; none is never.
+///
+/// # Errors
+///
+/// It is too short, and what was expected.
+pub fn hang_time(span: Span) -> Result<Span, String> {
+    match span.limit() {
+        Some(nanos) if nanos < SHORTEST_HANG => {
+            Err(format!("{span}; expected 500ms or more, or 0 for never"))
+        }
         _ => Ok(span),
     }
 }
@@ -484,6 +504,7 @@ impl Default for Run {
             malformed: PolicyAction::Drop,
             summary: None,
             control: None,
+            watchdog: None,
             stats_every: None,
             stats_output: None,
             rotate_every: None,
@@ -507,8 +528,25 @@ impl Run {
         (every.is_some() || size.is_some()).then_some(Rotation { every, size, keep })
     }
 
+    /// When it counts as one that hangs, if ever.
+    ///
+    /// # Errors
+    ///
+    /// A device may be waited for that long, and what was expected.
+    pub fn watchdog(&self) -> Result<Option<Duration>, String> {
+        let device_timeout = self.device_timeout.unwrap_or(DEVICE_TIMEOUT);
+        let limit = |span: Span| span.limit().map(Duration::from_nanos);
+        match self.watchdog {
+            Some(watchdog) if self.device.is_placed() && watchdog <= device_timeout => Err(format!(
+                "watchdog {watchdog}, and a device that may be away for {device_timeout}; expected a longer time than device_timeout"
+            )),
+            watchdog => Ok(watchdog.and_then(limit)),
+        }
+    }
+
     /// Refuses what does not go together.
     fn check(&self) -> Result<(), String> {
+        self.watchdog.map_or(Ok(Span::default()), hang_time).map_err(|why| format!("watchdog is {why}"))?;
         self.rotate_every
             .map_or(Ok(Span::default()), rotation_time)
             .map_err(|why| format!("rotate_every is {why}"))?;

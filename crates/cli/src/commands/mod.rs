@@ -38,6 +38,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use self::statistics::{Asked, Reporter};
 use crate::failure::Failure;
 use crate::talk;
+use crate::watchdog::Watchdog;
 
 /// A flag that the first SIGINT or SIGTERM sets; a second one ends the process.
 fn stop_on_signals() -> Result<Stop, Failure> {
@@ -250,6 +251,10 @@ fn execute(
     tell_of_removed();
     outputs.exporters = open_exporters(plan, capture.is_some(), make)?;
     let is_capture = capture.is_some();
+    // Before the interfaces: it holds none of them.
+    let watched = Arc::clone(&life.statistics);
+    let hang = settings.watchdog().map_err(Failure::Usage)?;
+    let watchdog = (!is_capture).then(|| Watchdog::start(hang, watched)).transpose()?;
     let opened = capture.map_or_else(|| open(origin, &stop), Ok)?;
     let Opened { source, egress, name, total, backend, .. } = opened;
     outputs.egress = egress;
@@ -274,6 +279,7 @@ fn execute(
         let backend = backend.map(|backend| format!(" ({backend})")).unwrap_or_default();
         talk::say(&format!("packetloom: receiving from {origin}{backend}\n"));
     }
+    watchdog.iter().for_each(Watchdog::ready);
     let mut progress = |bytes, packets| {
         position.store(bytes, Ordering::Relaxed);
         bar.set_position(bytes);
@@ -293,6 +299,7 @@ fn execute(
         life,
     };
     let mut result = packetloom_engine::run(plan, io);
+    drop(watchdog);
     reporter.finish(result.as_mut().ok());
     bar.finish_and_clear();
     let mut outcome = result?;

@@ -40,6 +40,7 @@ pub(crate) fn run(args: RunArgs) -> Done {
     let files = files(&args, &plan, source.captures(), json);
     files.check().map_err(|clash| clash.in_chain(&args.chain))?;
     plan.chain().check_rotation().map_err(Failure::Usage)?;
+    plan.chain().settings.run.watchdog().map_err(Failure::Usage)?;
     check_life(&args)?;
     let restore = args.restore_state.as_deref().map(|file| restore(file, &mut plan)).transpose()?;
     let control = Arc::new(Control::default());
@@ -138,6 +139,9 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
     replace(&mut settings.run.stats_output, &args.statistics.stats_output);
     if args.statistics.stats_every.is_some() {
         settings.run.stats_every = args.statistics.stats_every;
+    }
+    if args.watchdog.is_some() {
+        settings.run.watchdog = args.watchdog;
     }
     if let Some(workers) = args.workers {
         settings.run.workers = workers;

@@ -1,5 +1,6 @@
 //! What becomes of packets between two interfaces when the run has ended, in whatever way.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::path::Path;
@@ -116,14 +117,43 @@ impl Drop for Set<'_> {
     }
 }
 
-/// Whether a datagram to the port that is denied comes.
-fn denied_one_comes(net: &Net) -> bool {
-    let server = net.server.run(|| UdpSocket::bind("0.0.0.0:81").expect("bound"));
-    server.set_read_timeout(Some(Duration::from_millis(300))).expect("set");
-    net.client.run(|| {
-        UdpSocket::bind("0.0.0.0:0").expect("bound").send_to(&[1], (SERVER[0], 81)).expect("sent");
-    });
-    server.recv(&mut [0; 9]).is_ok()
+/// Datagrams to the port that is denied.
+struct Denied {
+    server: UdpSocket,
+    client: UdpSocket,
+    sent: Cell<u32>,
+}
+
+impl Denied {
+    fn new(net: &Net) -> Self {
+        let server = net.server.run(|| UdpSocket::bind("0.0.0.0:81").expect("bound"));
+        server.set_read_timeout(Some(Duration::from_millis(300))).expect("set");
+        let client = net.client.run(|| UdpSocket::bind("0.0.0.0:0").expect("bound"));
+        Self { server, client, sent: Cell::new(0) }
+    }
+
+    /// Whether one that is sent now comes.
+    fn comes(&self) -> bool {
+        self.sent.set(self.sent.get() + 1);
+        let number = self.sent.get().to_be_bytes();
+        self.client.send_to(&number, (SERVER[0], 81)).expect("sent");
+        let mut came = [0; 4];
+        // Some of before may come late.
+        while self.server.recv(&mut came).is_ok() {
+            if came == number {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Waits until one comes.
+    fn wait(&self) {
+        let begin = Instant::now();
+        while !self.comes() {
+            assert!(begin.elapsed() < PATIENCE, "by the kernel everything passes");
+        }
+    }
 }
 
 fn start(net: &Net, backend: &str, arguments: &str) -> Product {
@@ -149,6 +179,7 @@ fn the_kernel_takes_over_where_that_is_wanted() {
 
 fn the_kernel_takes_over_from_a_backend(backend: &str) {
     let Some(net) = Net::new() else { return };
+    let denied = Denied::new(&net);
     let mut product = start(&net, backend, "--on-exit open");
     let settings = net.product.show(BRIDGE);
     for setting in [
@@ -167,7 +198,7 @@ fn the_kernel_takes_over_from_a_backend(backend: &str) {
     // For each way to end, and for the start after it.
     let mut shortest = [Duration::MAX; 4];
     for round in 0.. {
-        assert!(!denied_one_comes(&net));
+        assert!(!denied.comes());
         let mut gaps = [Duration::MAX; 4];
         for (place, signal) in [(0, Signal::KILL), (2, Signal::TERM)] {
             let mut ending = Some(product);
@@ -180,12 +211,12 @@ fn the_kernel_takes_over_from_a_backend(backend: &str) {
                 wait();
             })
             .gap();
-            assert!(denied_one_comes(&net), "by the kernel everything passes");
+            denied.wait();
             let mut next = None;
             gaps[place + 1] =
                 Stream::during(&net, |_| next = Some(start(&net, backend, "--on-exit open"))).gap();
             product = next.expect("one");
-            assert!(!denied_one_comes(&net));
+            assert!(!denied.comes());
         }
         for (shortest, gap) in shortest.iter_mut().zip(gaps) {
             *shortest = gap.min(*shortest);
@@ -287,6 +318,7 @@ fn what_is_closed_stays_so_until_there_is_a_run_again() {
 fn the_bridge_is_mended() {
     for backend in BACKENDS {
         let Some(net) = Net::new() else { return };
+        let denied = Denied::new(&net);
         let mut product = start(&net, backend, "--on-exit open");
         let again = "pa and pb: the bridge pl-pa is below them again";
         let is_mended = |product: &mut Product| {
@@ -295,7 +327,7 @@ fn the_bridge_is_mended() {
             assert!(
                 ["pa", "pb"].iter().all(|port| net.product.show(port).contains(&format!("master {BRIDGE}")))
             );
-            assert!(!denied_one_comes(&net));
+            assert!(!denied.comes());
             ping(&net, SERVER[0], 2).expect("answered");
         };
         net.product.ip("link set pb nomaster").expect("taken out");
@@ -315,7 +347,7 @@ fn the_bridge_is_mended() {
         product.wait_for("pa: the link is up");
         product.kill();
         ping(&net, SERVER[0], 2).expect("answered by the kernel");
-        assert!(denied_one_comes(&net));
+        denied.wait();
     }
 }
 
@@ -323,6 +355,7 @@ fn the_bridge_is_mended() {
 #[test]
 fn a_bridge_that_is_there_is_used_and_left() {
     let Some(net) = Net::new() else { return };
+    let denied = Denied::new(&net);
     let ip = |words: &str| net.product.ip(words).expect(words);
     ip("link add br7 type bridge");
     ip("link set pa master br7");
@@ -350,10 +383,10 @@ fn a_bridge_that_is_there_is_used_and_left() {
     );
     ip("link set br7 up");
     ping(&net, SERVER[0], 2).expect("answered");
-    assert!(!denied_one_comes(&net) && !has_bridge(&net));
+    assert!(!denied.comes() && !has_bridge(&net));
     product.kill();
     ping(&net, SERVER[0], 2).expect("answered by the kernel");
-    assert!(denied_one_comes(&net));
+    denied.wait();
     // What is forwarded by the kernel alone is not a pair's.
     ip("link del br7");
     ip("link add br7 type bridge");

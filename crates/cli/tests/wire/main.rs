@@ -19,3 +19,4 @@ mod outputs;
 mod pairs;
 mod product;
 mod replay;
+mod watchdog;

@@ -41,6 +41,7 @@ pub use self::lifecycle::{LifecycleOptions, Load, Save, Saving};
 use self::logs::Logs;
 use self::matches::Matches;
 pub(crate) use self::reader::APART;
+use self::statistics::Pause;
 pub(crate) use self::statistics::ReportLine;
 pub use self::statistics::{Report, Snapshot, Statistics};
 use crate::bell::NAP;
@@ -331,7 +332,8 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         ends_at: None,
         is_over: false,
         ticked: None,
-        has_ended: false,
+        statistics: Arc::clone(&io.life.statistics),
+        end: None,
     };
     let mut outlet = Outlet {
         outputs: io.outputs,
@@ -403,7 +405,9 @@ struct Intake<'a> {
     is_over: bool,
     /// When nothing had come for the first time, or at the last [tick](Intake::tick).
     ticked: Option<Timestamp>,
-    has_ended: bool,
+    statistics: Arc<Statistics>,
+    /// There once it has ended.
+    end: Option<Pause>,
 }
 
 impl Intake<'_> {
@@ -438,7 +442,8 @@ impl Intake<'_> {
     /// Fills a batch with what is there. At the end the source is released: what becomes of outputs may take long.
     fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
         let polled = self.poll_source(batch)?;
-        if polled == Polled::End && !std::mem::replace(&mut self.has_ended, true) {
+        if polled == Polled::End && self.end.is_none() {
+            self.end = Some(self.statistics.pause());
             self.source.release()?;
         }
         Ok(polled)

@@ -64,10 +64,17 @@ impl Bridge {
     /// # Errors
     ///
     /// [`Error::Bridge`]: one of them is part of something else, or the kernel refuses. [`Error::NotPermitted`]: CAP_NET_ADMIN is needed.
-    pub(super) fn below(ports: &[Port; 2]) -> Result<(Self, Option<String>), Error> {
+    pub(super) fn below(ports: &[Port; 2]) -> Result<(Self, Vec<String>), Error> {
         let mut bridge = Self { interfaces: pair(ports), name: String::new(), index: 0 };
-        let notice = bridge.put(ports)?;
-        Ok((bridge, notice))
+        let mut notices: Vec<_> = bridge.put(ports)?.into_iter().collect();
+        if is_filtered() {
+            notices.push(format!(
+                "{}: the module br_netfilter is loaded, so rules of iptables and nftables for forwarded packets apply to the bridge {}, too; \
+                 `sysctl net.bridge.bridge-nf-call-iptables=0` keeps them from bridges",
+                bridge.interfaces, bridge.name
+            ));
+        }
+        Ok((bridge, notices))
     }
 
     /// The same again, where an interface was removed and is back, or somebody has changed what was there: says so if that was needed.
@@ -90,35 +97,39 @@ impl Bridge {
         self.index
     }
 
-    /// Makes sure that nothing passes between two interfaces without this process: a bridge that was made here is removed, which is
-    /// returned as what the user should know.
+    /// Makes sure that nothing passes between the interfaces of two ports without this process: bridges that were made here are removed, which
+    /// is returned as what the user should know.
     ///
     /// # Errors
     ///
-    /// [`Error::Bridge`]: both are ports of a bridge that was not made here, or the kernel refuses.
-    pub(super) fn remove_below(ports: &[Port; 2]) -> Result<Option<String>, Error> {
+    /// [`Error::Bridge`]: both are part of a bridge that was not made here, or the kernel refuses.
+    pub(super) fn remove_below(ports: &[Port; 2]) -> Result<Vec<String>, Error> {
         let links = Link::all()?;
-        let Some(bridge) = common(&links, ports.each_ref().map(Port::index)) else { return Ok(None) };
         let [a, b] = ports.each_ref().map(Port::interface);
-        let refused = |reason| Err(Error::Bridge { interfaces: pair(ports), reason });
-        if !bridge.alias.starts_with(OURS) {
-            let name = &bridge.name;
-            return refused(format!(
+        let refused = |reason| Error::Bridge { interfaces: pair(ports), reason };
+        let indices = ports.each_ref().map(Port::index);
+        if let Some(Link { name, .. }) = common(&links, indices).filter(|bridge| !bridge.is_ours()) {
+            return Err(refused(format!(
                 "both are ports of the bridge {name}, which would forward when this process ends; expected on_exit \"open\", or \
                  `ip link set {a} nomaster` and the same for {b}"
-            ));
+            )));
         }
-        let mut request = Request::default();
-        request.message(link::DELETE_LINK, REQUEST | ACK, 1, &header(bridge.index, 0), |_| {});
-        let result = Netlink::open(None, 0).map_err(links_error)?.request(&request);
-        match result {
-            Ok(()) | Err(Errno::NODEV) => Ok(Some(format!(
-                "{}: removed the bridge {}, which a run with on_exit \"open\" has left",
-                pair(ports),
-                bridge.name
-            ))),
-            Err(error) => refused(format!("cannot remove the bridge {}: {error}", bridge.name)),
+        let mut notices = Vec::new();
+        // Also one of which only one of them is part, in another pair before.
+        let is_below = |bridge: &&Link| {
+            links.iter().any(|link| indices.contains(&link.index) && link.master == Some(bridge.index))
+        };
+        for Link { index, name, .. } in links.iter().filter(|link| link.is_ours()).filter(is_below) {
+            let mut request = Request::default();
+            request.message(link::DELETE_LINK, REQUEST | ACK, 1, &header(*index, 0), |_| {});
+            match Netlink::open(None, 0).map_err(links_error)?.request(&request) {
+                Ok(()) | Err(Errno::NODEV) => notices.push(format!(
+                    "{a} and {b}: removed the bridge {name}, which a run with on_exit \"open\" has left"
+                )),
+                Err(error) => return Err(refused(format!("cannot remove the bridge {name}: {error}"))),
+            }
         }
+        Ok(notices)
     }
 
     /// Finds or makes the bridge, and makes both interfaces part of it.
@@ -130,7 +141,6 @@ impl Bridge {
             return Ok(None);
         };
         let about = format!("{OURS}forwards between {} when no run does", self.interfaces);
-        let is_ours = |link: &&Link| link.kind == BRIDGE && link.alias.starts_with(OURS);
         let masters = [a, b].map(|port| port.master.and_then(by_index));
         let found = match common(&links, [a.index, b.index]) {
             Some(bridge) => Some(bridge),
@@ -139,7 +149,7 @@ impl Bridge {
                 if let Some((port, master)) = [a, b]
                     .into_iter()
                     .zip(masters)
-                    .find_map(|(port, master)| Some((port, master.filter(|link| !is_ours(link))?)))
+                    .find_map(|(port, master)| Some((port, master.filter(|link| !link.is_ours())?)))
                 {
                     let reason = format!(
                         "{} is a port of {}; expected that both are ports of one bridge, or neither of anything (`ip link set {} nomaster`)",
@@ -147,7 +157,7 @@ impl Bridge {
                     );
                     return Err(Error::Bridge { interfaces: self.interfaces.clone(), reason });
                 }
-                links.iter().find(|link| is_ours(link) && link.alias == about)
+                links.iter().find(|link| link.is_ours() && link.alias == about)
             }
         };
         let refused = |action: String, error| match error {
@@ -169,12 +179,13 @@ impl Bridge {
         };
         let mut socket = Netlink::open(None, 0).map_err(links_error)?;
         let (name, index) = match found {
-            Some(bridge) if !is_ours(&bridge) => {
+            Some(bridge) if !bridge.is_ours() => {
                 (self.name, self.index) = (bridge.name.clone(), bridge.index);
-                let is_off = (!bridge.is_up)
-                    .then(|| format!("the bridge {}, whose ports they are, is switched off", bridge.name));
-                return Ok(is_off.map(|what| {
-                    format!("{}: {what}; nothing passes when this process ends", self.interfaces)
+                return Ok((!bridge.is_up).then(|| {
+                    format!(
+                        "{}: the bridge {}, whose ports they are, is switched off; nothing passes when this process ends",
+                        self.interfaces, self.name
+                    )
                 }));
             }
             Some(bridge) => (bridge.name.clone(), bridge.index),
@@ -207,6 +218,19 @@ impl Bridge {
         do_it("switch on", change(index, UP | NO_ARP, |_| {}))?;
         (self.name, self.index) = (name, index);
         Ok(None)
+    }
+}
+
+/// Whether what passes bridges goes through packet filters that are meant for routed packets.
+fn is_filtered() -> bool {
+    let setting = fs::read_to_string("/proc/sys/net/bridge/bridge-nf-call-iptables");
+    setting.is_ok_and(|setting| setting.trim() == "1")
+}
+
+impl Link {
+    /// Whether it is a bridge that was made here.
+    fn is_ours(&self) -> bool {
+        self.kind == BRIDGE && self.alias.starts_with(OURS)
     }
 }
 

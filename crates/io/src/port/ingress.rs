@@ -122,14 +122,14 @@ impl Ingress {
                 ));
             }
             // From here on the bridge gets nothing.
-            notices.extend(match on_exit {
-                OnExit::Closed => Bridge::remove_below(pair)?,
+            match on_exit {
+                OnExit::Closed => notices.extend(Bridge::remove_below(pair)?),
                 OnExit::Open => {
-                    let (bridge, notice) = Bridge::below(pair)?;
+                    let (bridge, said) = Bridge::below(pair)?;
                     bridges.push(bridge);
-                    notice
+                    notices.extend(said);
                 }
-            });
+            }
         }
         Ok(Self {
             mode,
