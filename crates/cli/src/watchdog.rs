@@ -49,7 +49,7 @@ impl Watchdog {
             return Err(Failure::Usage(format!("{why} (docker run --init)")));
         }
         let look = shortest / LOOKS;
-        let mut other = limit.map(|limit| begin(limit)).transpose().map_err(fail)?;
+        let mut other = limit.map(begin).transpose().map_err(fail)?;
         let (over, is_over) = channel();
         let notified = systemd.clone().filter(|systemd| systemd.watchdog.is_some());
         let watch = move || {
@@ -102,7 +102,11 @@ fn begin(limit: Duration) -> std::io::Result<PipeWriter> {
     let (reader, writer) = std::io::pipe()?;
     // As it is now, whatever file has its name by now. Signals for the process group are not for it.
     let mut command = Command::new("/proc/self/exe");
-    command.arg(VERB_OF_WATCHDOG).arg(std::process::id().to_string()).arg(limit.as_millis().to_string());
+    command
+        .arg0("packetloom")
+        .arg(VERB_OF_WATCHDOG)
+        .arg(std::process::id().to_string())
+        .arg(limit.as_millis().to_string());
     let child = command.process_group(0).stdin(reader).stdout(Stdio::null()).spawn()?;
     // It ends after this process, or kills it.
     drop(child);
