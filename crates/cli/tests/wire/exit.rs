@@ -14,6 +14,7 @@ use packetloom_testing::net::{Net, SERVER};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::process::Signal;
 
+use crate::link::Link;
 use crate::product::{BACKENDS, Product, count};
 use crate::support::{self, packetloom};
 
@@ -349,6 +350,41 @@ fn the_bridge_is_mended() {
         ping(&net, SERVER[0], 2).expect("answered by the kernel");
         denied.wait();
     }
+}
+
+/// What is no business of a bridge: frames of its own protocols, tags, a host that has moved to the other side.
+#[test]
+fn frames_of_all_kinds_pass_by_the_bridge() {
+    let Some(net) = Net::new() else { return };
+    start(&net, BACKENDS[0], "--on-exit open").kill();
+    let mut link = Link::new(&net);
+    let frame = |to: [u8; 6], from: [u8; 6], rest: &[u8]| {
+        let mut bytes = [&to[..], &from, rest].concat();
+        bytes.resize(60, 0);
+        bytes
+    };
+    let group = |last| [0x01, 0x80, 0xc2, 0, 0, last];
+    let (host, other) = ([2, 0, 0, 0, 0, 9], [2, 0, 0, 0, 0, 8]);
+    let there = [
+        frame(group(0x0), host, &[0, 39, 0x42, 0x42, 3]),
+        frame(group(0x2), host, &[0x88, 0x09, 1]),
+        frame(group(0x3), host, &[0x88, 0x8e, 1]),
+        frame(group(0xe), host, &[0x88, 0xcc, 2, 7]),
+        frame([0xff; 6], host, &[0x81, 0, 0, 5, 0x08, 0x06, 0, 1]),
+        frame(other, host, &[0x88, 0xa8, 0, 7, 0x81, 0, 0, 5, 0x12, 0x34]),
+        // To the host from its own side: it was seen there before.
+        frame(host, other, &[0x12, 0x34]),
+    ];
+    let back = [frame(other, host, &[0x12, 0x34]), frame(host, other, &[0x12, 0x35])];
+    let [mut came, came_back] = link.exchange(&there, &back);
+    // One that pauses the link stays on it.
+    link.client.send(&[frame(group(0x1), host, &[0x88, 0x08, 0, 1]), there[0].clone()]);
+    let begin = Instant::now();
+    while came.len() <= there.len() && begin.elapsed() < PATIENCE {
+        link.server.take_all(&mut came);
+    }
+    assert_eq!(came, [&there[..], &there[..1]].concat());
+    assert_eq!(came_back, back);
 }
 
 /// A bridge that somebody else has made.

@@ -129,6 +129,22 @@ fn a_run_that_waits_or_works_is_not_killed() {
     }
 }
 
+/// However packets are judged, a run without any goes on.
+#[test]
+fn a_run_on_a_device_that_waits_is_not_killed() {
+    for device in ["host", "oracle"] {
+        let Some(net) = Net::new() else { return };
+        let chain = "[flows.few]\nby = \"connection\"\nmax_flows = 1000\n[[chain]]\nnf = \"counter\"\nflows = \"few\"\n";
+        let arguments = format!("--watchdog 2500ms --device {device}");
+        let mut product = Product::inline(&net.product, chain, &[], &arguments);
+        product.wait_until_ready(&net);
+        ping(&net, SERVER[0], 2).expect("answered");
+        thread::sleep(LONG);
+        ping(&net, SERVER[0], 2).expect("answered");
+        product.stop();
+    }
+}
+
 /// What a run tells systemd: that it is ready, that it goes on, and that it ends.
 #[test]
 fn systemd_is_told() {
