@@ -19,7 +19,7 @@ use packetloom_engine::offload::{MAX_PACKETS, Placement};
 use packetloom_engine::run::{FlowOrder, FunctionName};
 use packetloom_export::parquet::Partition;
 use packetloom_export::{Destination, Fields, LineFormat};
-use packetloom_io::port::Backend;
+use packetloom_io::port::{Backend, OnExit};
 use packetloom_nf::connections::Phase;
 use packetloom_nf::meter::{ExportConfig, ExportProtocol};
 use packetloom_nf::units::{self, Bounded, FileSize, Instant, MaxFlows, Span, Throughput};
@@ -130,6 +130,20 @@ pub(crate) enum Verb {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Kill the process that begins this one where it says nothing for too long
+    #[command(name = VERB_OF_WATCHDOG, hide = true)]
+    Watchdog(WatchdogArgs),
+}
+
+/// What a run begins its watchdog by.
+pub(crate) const VERB_OF_WATCHDOG: &str = "watch-run";
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchdogArgs {
+    /// Its number
+    pub(crate) process: i32,
+    /// How long that is, in milliseconds
+    pub(crate) limit: u64,
 }
 
 #[derive(Debug, Args)]
@@ -171,6 +185,22 @@ impl From<BackendChoice> for Backend {
     }
 }
 
+/// What becomes of packets when an inline run has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnExitChoice {
+    Closed,
+    Open,
+}
+
+impl From<OnExitChoice> for OnExit {
+    fn from(choice: OnExitChoice) -> Self {
+        match choice {
+            OnExitChoice::Closed => Self::Closed,
+            OnExitChoice::Open => Self::Open,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = CAPTURES)]
 pub(crate) struct RunArgs {
@@ -183,13 +213,18 @@ pub(crate) struct RunArgs {
     /// CAP_NET_RAW and CAP_NET_ADMIN
     #[arg(short = 'i', value_name = "INTERFACE", conflicts_with = "read")]
     pub(crate) interface: Vec<String>,
-    /// Send what passes from one of two interfaces out of the other one, in the kernel's place
+    /// Send what passes from one of two interfaces out of the other one, in the kernel's place. Of several pairs, the first interface goes with
+    /// the second, the third with the fourth
     #[arg(long, requires = "interface")]
     pub(crate) inline: bool,
     /// How the kernel hands over packets with --inline: by packet sockets (af_packet, the default), by AF_XDP sockets (af_xdp), or by the
-    /// latter where both drivers run XDP programs (auto). AF_XDP also needs CAP_BPF
+    /// latter where all drivers run XDP programs (auto). AF_XDP also needs CAP_BPF
     #[arg(long, value_name = "BACKEND", value_enum, requires = "interface")]
     pub(crate) backend: Option<BackendChoice>,
+    /// What becomes of packets when an inline run has ended, in whatever way, instead of what the chain file says: none pass (closed, the
+    /// default), or all pass (open), by a bridge of the kernel that the run makes
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub(crate) on_exit: Option<OnExitChoice>,
     /// Write packets that pass to this pcap file instead of the chain file's sink
     #[arg(short = 'w', value_name = "CAPTURE")]
     pub(crate) write: Option<PathBuf>,
@@ -235,6 +270,9 @@ pub(crate) struct RunArgs {
     /// Answer commands at this Unix socket, which only its owner may use, instead of the chain file's: see packetloom control
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    /// Kill the run if it hangs for so long while packets come from interfaces, such as 2s, 500ms or more, so that what --on-exit says happens
+    #[arg(long, value_name = "TIME", value_parser = hang_time)]
+    pub(crate) watchdog: Option<Span>,
     #[command(flatten)]
     pub(crate) statistics: StatisticsArgs,
     #[command(flatten)]
@@ -793,6 +831,11 @@ fn rotation_time(text: &str) -> Result<Span, String> {
 /// The bytes of each of several files.
 fn rotation_size(text: &str) -> Result<FileSize, String> {
     text.parse().and_then(packetloom_engine::chain::rotation_size)
+}
+
+/// A time after which a run hangs.
+fn hang_time(text: &str) -> Result<Span, String> {
+    text.parse().and_then(packetloom_engine::chain::hang_time)
 }
 
 /// A time from one thing to the next that a run does from time to time.

@@ -8,6 +8,7 @@ mod control;
 mod failure;
 mod manual;
 mod talk;
+mod watchdog;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Verb::Schema { page } => commands::docs::schema(page.as_deref()),
         Verb::Man { page } => commands::docs::man(page.as_deref()),
         Verb::Completions { shell } => commands::docs::completions(shell),
+        Verb::Watchdog(args) => watchdog::watch(&args),
     };
     commands::tell_of_removed();
     match result {

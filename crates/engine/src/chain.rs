@@ -31,7 +31,7 @@ use std::time::Duration;
 use packetloom_classify::formats::did_you_mean;
 use packetloom_device::Id;
 use packetloom_io::output::{Rotation, cannot_rotate};
-use packetloom_io::port::{Backend, Mode};
+use packetloom_io::port::{Backend, Mode, OnExit};
 use packetloom_nf::registry::{FUNCTIONS, Registration};
 use packetloom_nf::units::{Bounded, FileSize, Span};
 use packetloom_nf::{Config, Context, FunctionSpec, RuleName, Watch, acl, flows};
@@ -79,39 +79,57 @@ pub struct Settings {
 pub enum Origin {
     /// Pcap or pcapng files, folders of them, or patterns, as [`Selection::of`](packetloom_io::capture::Selection::of) takes them.
     Captures(Vec<PathBuf>),
-    /// Network interfaces, what is done with their frames, and how the kernel hands these over.
-    Interfaces(Vec<String>, Mode, Backend),
+    /// Network interfaces.
+    Interfaces(Interfaces),
 }
 
-impl Origin {
-    /// Network interfaces by name.
+/// Network interfaces that packets come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interfaces {
+    /// Their names; inline the first two are a pair, the next two, and so on.
+    pub names: Vec<String>,
+    /// Whether packets that pass leave by the other interface of the pair, in the kernel's place, and what becomes of these when the run
+    /// ends; none where packets are only looked at.
+    pub inline: Option<OnExit>,
+    /// How the kernel hands over packets.
+    pub backend: Backend,
+}
+
+impl Interfaces {
+    /// What is done with packets.
+    pub fn mode(&self) -> Mode {
+        if self.inline.is_some() { Mode::Inline } else { Mode::Monitor }
+    }
+
+    /// Refuses what does not go together.
     ///
     /// # Errors
     ///
-    /// A name stands twice, there are not two of them inline, or the backend takes from the kernel what is only to be looked at.
-    pub fn interfaces(names: Vec<String>, mode: Mode, backend: Backend) -> Result<Self, String> {
+    /// A name stands twice, there are too few, too many or, inline, an odd number of them, or the backend takes from the kernel what is only to
+    /// be looked at.
+    pub fn check(self) -> Result<Self, String> {
+        let Self { names, inline, backend } = &self;
         if let Some((_, name)) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
             return Err(format!("interface {name:?} is named twice; expected different interfaces"));
         }
-        if (mode, backend) == (Mode::Monitor, Backend::AfXdp) {
+        if inline.is_none() && *backend == Backend::AfXdp {
             return Err("backend \"af_xdp\" without mode \"inline\": the kernel would not get the packets that are only to be looked at; \
                  expected \"af_packet\" or \"auto\""
                 .into());
         }
-        match (mode, names.len()) {
-            (Mode::Inline, 2) | (Mode::Monitor, 1..=MAX_INTERFACES) => {
-                Ok(Self::Interfaces(names, mode, backend))
-            }
-            (Mode::Inline, count) => Err(format!(
-                "mode \"inline\" with {count} {}; expected two: what passes from one leaves by the other",
+        match (inline, names.len()) {
+            (Some(_), count) if count % 2 == 1 || count == 0 => Err(format!(
+                "mode \"inline\" with {count} {}; expected two, or several pairs: what passes from the first leaves by the second, from the \
+                 third by the fourth",
                 if count == 1 { "interface" } else { "interfaces" }
             )),
-            (Mode::Monitor, count) => {
-                Err(format!("{count} interfaces; expected 1 to {MAX_INTERFACES} of them"))
-            }
+            (_, 1..=MAX_INTERFACES) => Ok(self),
+            (_, count) => Err(format!("{count} interfaces; expected 1 to {MAX_INTERFACES} of them")),
         }
     }
+}
 
+impl Origin {
     /// The captures, if it is such.
     pub fn captures(&self) -> &[PathBuf] {
         match self {
@@ -123,27 +141,43 @@ impl Origin {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let paths = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect();
-        let (names, mode, backend) = match self {
-            Self::Captures(captures) => (&paths(captures), &Mode::Monitor, &Backend::AfPacket),
-            Self::Interfaces(names, mode, backend) => (names, mode, backend),
-        };
-        match &names[..] {
-            [rest @ .., last] if !rest.is_empty() => write!(f, "{} and {last}", rest.join(", "))?,
-            names => f.write_str(&names.concat())?,
-        }
-        if *mode == Mode::Inline {
-            f.write_str(", inline")?;
-        }
-        match backend {
-            Backend::AfPacket => Ok(()),
-            Backend::AfXdp => f.write_str(", backend af_xdp"),
-            Backend::Auto => f.write_str(", backend auto"),
+        match self {
+            Self::Captures(paths) => {
+                let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+                f.write_str(&listed(&names))
+            }
+            Self::Interfaces(interfaces) => interfaces.fmt(f),
         }
     }
 }
 
-/// Interfaces that are monitored at a time, at most.
+impl fmt::Display for Interfaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.inline {
+            Some(_) => {
+                let pairs: Vec<_> = self.names.chunks(2).map(listed).collect();
+                write!(f, "{}, inline", pairs.join(", "))?;
+            }
+            None => f.write_str(&listed(&self.names))?,
+        }
+        match self.backend {
+            Backend::AfPacket => {}
+            Backend::AfXdp => f.write_str(", backend af_xdp")?,
+            Backend::Auto => f.write_str(", backend auto")?,
+        }
+        if self.inline == Some(OnExit::Open) { f.write_str(", on exit open") } else { Ok(()) }
+    }
+}
+
+/// Names, the last one after "and".
+fn listed(names: &[String]) -> String {
+    match names {
+        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        names => names.concat(),
+    }
+}
+
+/// Interfaces of a run, at most.
 pub const MAX_INTERFACES: usize = 64;
 
 /// Where packets come from.
@@ -160,6 +194,8 @@ pub struct Source {
     pub mode: Option<SourceMode>,
     /// How the kernel hands over packets of interfaces; af_packet unless given.
     pub backend: Option<SourceBackend>,
+    /// Inline, what becomes of packets when the run has ended, in whatever way; closed unless given.
+    pub on_exit: Option<SourceOnExit>,
 }
 
 /// One capture or several.
@@ -188,15 +224,34 @@ pub enum Names {
 pub enum SourceMode {
     /// They are looked at, and the kernel handles them as well.
     Monitor,
-    /// What passes from one of two interfaces leaves by the other; the kernel does not handle it.
+    /// What passes from one of two interfaces leaves by the other, or of several pairs of interfaces; the kernel does not handle it.
     Inline,
+}
+
+/// What becomes of packets between the interfaces of an inline run that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceOnExit {
+    /// None pass.
+    Closed,
+    /// All pass, by a bridge of the kernel.
+    Open,
+}
+
+impl From<SourceOnExit> for OnExit {
+    fn from(on_exit: SourceOnExit) -> Self {
+        match on_exit {
+            SourceOnExit::Closed => Self::Closed,
+            SourceOnExit::Open => Self::Open,
+        }
+    }
 }
 
 /// How the kernel hands over packets of network interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceBackend {
-    /// AF_XDP where both drivers run XDP programs and the mode is inline, else packet sockets.
+    /// AF_XDP where all drivers run XDP programs and the mode is inline, else packet sockets.
     Auto,
     /// Packet sockets.
     AfPacket,
@@ -221,6 +276,12 @@ impl Source {
         if backend.is_some() && self.interface.is_none() {
             return Err("backend without interface; expected interface = [\"eth0\", \"eth1\"]".into());
         }
+        let on_exit = self.on_exit.map(OnExit::from);
+        if on_exit.is_some() && self.mode != Some(SourceMode::Inline) {
+            return Err(
+                "on_exit without mode = \"inline\": packets that are only looked at pass in any case".into(),
+            );
+        }
         match (self.capture, self.interface, self.mode) {
             (Some(_), Some(_), _) => Err("both capture and interface; expected one of them".into()),
             (_, None, Some(_)) => {
@@ -242,11 +303,9 @@ impl Source {
                     Names::One(name) => vec![name],
                     Names::Several(names) => names,
                 };
-                let mode = match mode {
-                    Some(SourceMode::Inline) => Mode::Inline,
-                    Some(SourceMode::Monitor) | None => Mode::Monitor,
-                };
-                Origin::interfaces(names, mode, backend.unwrap_or_default()).map(Some)
+                let inline = (mode == Some(SourceMode::Inline)).then(|| on_exit.unwrap_or_default());
+                let interfaces = Interfaces { names, inline, backend: backend.unwrap_or_default() };
+                interfaces.check().map(Origin::Interfaces).map(Some)
             }
         }
     }
@@ -358,6 +417,8 @@ pub struct Run {
     pub summary: Option<PathBuf>,
     /// The Unix socket by which the run is asked for its counters, and told what to do.
     pub control: Option<PathBuf>,
+    /// The run is killed where it hangs for so long, 500ms or more, with packets of interfaces; it is not unless given.
+    pub watchdog: Option<Span>,
     /// How often the run says what it has counted so far: 10ms or more, "0" is never.
     pub stats_every: Option<Span>,
     /// The file that each of these is appended to as a line of JSON; unless given, they are said on standard error. "-" is standard output.
@@ -381,6 +442,24 @@ const SHORTEST: u64 = 10_000_000;
 pub fn interval(span: Span) -> Result<Span, String> {
     match span.limit() {
         Some(nanos) if nanos < SHORTEST => Err(format!("{span}; expected 10ms or more, or 0 for never")),
+        _ => Ok(span),
+    }
+}
+
+/// The shortest time, in nanoseconds, after which a run counts as one that hangs, and the time after which a device does unless one is given.
+const SHORTEST_HANG: u64 = 500_000_000;
+const DEVICE_TIMEOUT: Span = Span::from_secs(2);
+
+/// A time after which a run counts as one that hangs; none is never.
+///
+/// # Errors
+///
+/// It is too short, and what was expected.
+pub fn hang_time(span: Span) -> Result<Span, String> {
+    match span.limit() {
+        Some(nanos) if nanos < SHORTEST_HANG => {
+            Err(format!("{span}; expected 500ms or more, or 0 for never"))
+        }
         _ => Ok(span),
     }
 }
@@ -429,6 +508,7 @@ impl Default for Run {
             malformed: PolicyAction::Drop,
             summary: None,
             control: None,
+            watchdog: None,
             stats_every: None,
             stats_output: None,
             rotate_every: None,
@@ -452,8 +532,25 @@ impl Run {
         (every.is_some() || size.is_some()).then_some(Rotation { every, size, keep })
     }
 
+    /// When it counts as one that hangs, if ever.
+    ///
+    /// # Errors
+    ///
+    /// A device may be waited for that long, and what was expected.
+    pub fn watchdog(&self) -> Result<Option<Duration>, String> {
+        let device_timeout = self.device_timeout.unwrap_or(DEVICE_TIMEOUT);
+        let limit = |span: Span| span.limit().map(Duration::from_nanos);
+        match self.watchdog {
+            Some(watchdog) if self.device.is_placed() && watchdog <= device_timeout => Err(format!(
+                "watchdog {watchdog}, and a device that may be away for {device_timeout}; expected a longer time than device_timeout"
+            )),
+            watchdog => Ok(watchdog.and_then(limit)),
+        }
+    }
+
     /// Refuses what does not go together.
     fn check(&self) -> Result<(), String> {
+        self.watchdog.map_or(Ok(Span::default()), hang_time).map_err(|why| format!("watchdog is {why}"))?;
         self.rotate_every
             .map_or(Ok(Span::default()), rotation_time)
             .map_err(|why| format!("rotate_every is {why}"))?;

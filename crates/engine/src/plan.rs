@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use packetloom_io::port::Mode;
 use packetloom_nf::flows::By;
 
 use crate::Chain;
@@ -191,8 +190,8 @@ impl fmt::Display for Plan {
             writeln!(f, "flows     {used}")?;
         }
         let none = match &settings.source {
-            Some(Origin::Interfaces(_, Mode::Inline, _)) => {
-                "none: packets that pass leave by the other interface"
+            Some(Origin::Interfaces(interfaces)) if interfaces.inline.is_some() => {
+                "none: packets that pass leave by the other interface of their pair"
             }
             _ => "none: packets that pass are counted",
         };

@@ -173,6 +173,14 @@ pub enum Error {
         /// What is in the way, or missing.
         reason: String,
     },
+    /// What is to happen to the traffic between two interfaces when this process ends cannot be had.
+    #[error("{interfaces}: {reason}")]
+    Bridge {
+        /// Both interfaces.
+        interfaces: String,
+        /// What is in the way, or missing.
+        reason: String,
+    },
     /// An interface cannot be used by AF_XDP sockets.
     #[error("{interface}: cannot use AF_XDP: {reason}")]
     Xdp {

@@ -29,6 +29,15 @@ pub trait Source: Send {
     /// Reading or receiving fails. A broken tail of a capture is no error: see [`Source::truncation`].
     fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error>;
 
+    /// Told once that no more is read of it: network interfaces are left to the kernel where that is to forward from then on.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    fn release(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Waits until more may have come, at most so long. Without effect where [`Source::poll`] may wait itself.
     ///
     /// # Errors

@@ -129,7 +129,7 @@ pub(crate) fn man(page: Option<&str>) -> Done {
     for (number, word) in words.into_iter().enumerate() {
         let names = || {
             let files = if number == 0 { &manual::FILES[..] } else { &[] };
-            let verbs = chosen.get_subcommands().map(Command::get_name);
+            let verbs = chosen.get_subcommands().filter(|verb| !verb.is_hide_set()).map(Command::get_name);
             verbs.chain(files.iter().copied()).collect::<Vec<_>>().join(", ")
         };
         chosen = chosen

@@ -27,7 +27,7 @@ pub(crate) fn run(args: MeterArgs) -> Done {
 
 /// One run over interfaces, or over captures that are read as one.
 pub(super) fn one(args: MeterArgs, stop: &Stop) -> Done {
-    let source = origin(&args.read, &args.interface, false, Backend::AfPacket)?.map(select).transpose()?;
+    let source = origin(&args.read, &args.interface, None, Backend::AfPacket)?.map(select).transpose()?;
     let captures = source.as_ref().map_or(&[][..], |source| source.captures());
     let places = [args.export.ipfix.len(), args.export.netflow9.len(), args.export.parquet.len()];
     let is_exported = places.iter().any(|&places| places > 0);

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use packetloom_device::{Description, Device};
-use packetloom_engine::chain::{Origin, PolicyAction, Run, Workers};
+use packetloom_engine::chain::{Interfaces, Origin, PolicyAction, Run, Workers};
 use packetloom_engine::run::{Io, LifecycleOptions};
 use packetloom_engine::{Outcome, Outputs, Plan};
 use packetloom_export::Exporter;
@@ -31,13 +31,14 @@ use packetloom_io::Source;
 use packetloom_io::capture::{CaptureSeries, CaptureWriter, FileReport, PcapngWriter, Resolution, Selection};
 use packetloom_io::input::Stop;
 use packetloom_io::output::{Output, removed_parts};
-use packetloom_io::port::{Backend, Egress, Ingress, Mode};
+use packetloom_io::port::{Backend, Egress, Ingress, OnExit};
 use packetloom_report::Reports;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::statistics::{Asked, Reporter};
 use crate::failure::Failure;
 use crate::talk;
+use crate::watchdog::Watchdog;
 
 /// A flag that the first SIGINT or SIGTERM sets; a second one ends the process.
 fn stop_on_signals() -> Result<Stop, Failure> {
@@ -65,16 +66,16 @@ struct Signals {
 fn origin(
     read: &[PathBuf],
     interfaces: &[String],
-    inline: bool,
+    inline: Option<OnExit>,
     backend: Backend,
 ) -> Result<Option<Origin>, Failure> {
     match (read, interfaces) {
         ([_, ..], _) => Ok(Some(Origin::Captures(read.into()))),
         ([], []) => Ok(None),
         ([], names) => {
-            let mode = if inline { Mode::Inline } else { Mode::Monitor };
-            let source = Origin::interfaces(names.to_vec(), mode, backend);
-            source.map(Some).map_err(|why| Failure::Usage(format!("-i: {why}")))
+            let interfaces = Interfaces { names: names.to_vec(), inline, backend }.check();
+            let interfaces = interfaces.map_err(|why| Failure::Usage(format!("-i: {why}")))?;
+            Ok(Some(Origin::Interfaces(interfaces)))
         }
     }
 }
@@ -137,9 +138,11 @@ fn open(origin: &Origin, stop: &Stop) -> Result<Opened, Failure> {
                 source: Box::new(capture),
             })
         }
-        Origin::Interfaces(names, mode, backend) => {
-            let ingress = Ingress::open(names, *mode, *backend)?;
-            let egress = (*mode == Mode::Inline)
+        Origin::Interfaces(interfaces) => {
+            let Interfaces { names, inline, backend } = interfaces;
+            let ingress = Ingress::open(names, interfaces.mode(), *backend, inline.unwrap_or_default())?;
+            let egress = inline
+                .is_some()
                 .then(|| Box::new(Egress::new(ingress.senders())) as Box<dyn packetloom_io::Sink>);
             Ok(Opened {
                 egress,
@@ -248,6 +251,10 @@ fn execute(
     tell_of_removed();
     outputs.exporters = open_exporters(plan, capture.is_some(), make)?;
     let is_capture = capture.is_some();
+    // Before the interfaces: it holds none of them.
+    let watched = Arc::clone(&life.statistics);
+    let hang = settings.watchdog().map_err(Failure::Usage)?;
+    let watchdog = (!is_capture).then(|| Watchdog::start(hang, watched)).transpose()?;
     let opened = capture.map_or_else(|| open(origin, &stop), Ok)?;
     let Opened { source, egress, name, total, backend, .. } = opened;
     outputs.egress = egress;
@@ -272,6 +279,7 @@ fn execute(
         let backend = backend.map(|backend| format!(" ({backend})")).unwrap_or_default();
         talk::say(&format!("packetloom: receiving from {origin}{backend}\n"));
     }
+    watchdog.iter().for_each(Watchdog::ready);
     let mut progress = |bytes, packets| {
         position.store(bytes, Ordering::Relaxed);
         bar.set_position(bytes);
@@ -291,6 +299,7 @@ fn execute(
         life,
     };
     let mut result = packetloom_engine::run(plan, io);
+    drop(watchdog);
     reporter.finish(result.as_mut().ok());
     bar.finish_and_clear();
     let mut outcome = result?;

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use packetloom_engine::chain::Origin;
 use packetloom_engine::run::{Control, LifecycleOptions, Saving};
 use packetloom_engine::{Chain, Outcome, Plan, State};
 use packetloom_io::output::Output;
-use packetloom_io::port::Backend;
+use packetloom_io::port::{Backend, OnExit};
 use signal_hook::consts::SIGHUP;
 
 use super::files::Files;
@@ -39,6 +40,7 @@ pub(crate) fn run(args: RunArgs) -> Done {
     let files = files(&args, &plan, source.captures(), json);
     files.check().map_err(|clash| clash.in_chain(&args.chain))?;
     plan.chain().check_rotation().map_err(Failure::Usage)?;
+    plan.chain().settings.run.watchdog().map_err(Failure::Usage)?;
     check_life(&args)?;
     let restore = args.restore_state.as_deref().map(|file| restore(file, &mut plan)).transpose()?;
     let control = Arc::new(Control::default());
@@ -111,10 +113,22 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
     if let Some(source) = origin(
         &args.read,
         &args.interface,
-        args.inline,
+        args.inline.then(OnExit::default),
         args.backend.map_or(Backend::AfPacket, Backend::from),
     )? {
         settings.source = Some(source);
+    }
+    if let Some(on_exit) = args.on_exit {
+        let inline = match &mut settings.source {
+            Some(Origin::Interfaces(interfaces)) => interfaces.inline.as_mut(),
+            _ => None,
+        };
+        let inline = inline.ok_or_else(|| {
+            Failure::Usage(
+                "--on-exit for packets that do not pass inline; expected -i, twice, and --inline".into(),
+            )
+        })?;
+        *inline = on_exit.into();
     }
     replace(&mut settings.sink, &args.write);
     replace(&mut settings.dropped, &args.dropped);
@@ -125,6 +139,9 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
     replace(&mut settings.run.stats_output, &args.statistics.stats_output);
     if args.statistics.stats_every.is_some() {
         settings.run.stats_every = args.statistics.stats_every;
+    }
+    if args.watchdog.is_some() {
+        settings.run.watchdog = args.watchdog;
     }
     if let Some(workers) = args.workers {
         settings.run.workers = workers;

@@ -33,7 +33,7 @@ pub(crate) struct LeftOutLine {
 }
 
 pub(crate) fn run(args: SearchArgs) -> Done {
-    let source = origin(&args.read, &args.interface, false, Backend::AfPacket)?.map(select).transpose()?;
+    let source = origin(&args.read, &args.interface, None, Backend::AfPacket)?.map(select).transpose()?;
     let captures = source.as_ref().map_or(&[][..], |source| source.captures());
     let output = args.output.or_else(|| (!args.count).then(super::stdout));
     let files = Files::default().captures(Some("-r"), captures).output("-o", output.as_deref());

@@ -32,7 +32,7 @@ pub(crate) struct End {
 }
 
 impl End {
-    fn open(namespace: &Namespace, interface: &str) -> Self {
+    pub(crate) fn open(namespace: &Namespace, interface: &str) -> Self {
         namespace.set(&format!("ipv6/conf/{interface}/disable_ipv6"), "1");
         namespace.ip(&format!("link set {interface} mtu 9000")).expect("set");
         let (port, guard) = namespace.run(|| {

@@ -7,6 +7,7 @@
 mod support;
 
 mod control;
+mod exit;
 mod export;
 mod frames;
 mod inline;
@@ -15,5 +16,7 @@ mod link;
 mod loss;
 mod monitor;
 mod outputs;
+mod pairs;
 mod product;
 mod replay;
+mod watchdog;

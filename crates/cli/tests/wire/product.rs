@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -174,6 +175,24 @@ impl Product {
                 return;
             }
             assert!(begin.elapsed() < PATIENCE, "it goes on: {text}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether it has said something by now.
+    pub(crate) fn has_said(&mut self, text: &str) -> bool {
+        self.said.extend(self.lines.try_iter());
+        self.said.iter().any(|line| line.contains(text))
+    }
+
+    /// Waits until it is gone; the signal that has killed it, if one has.
+    pub(crate) fn wait_until_gone(&mut self) -> Option<i32> {
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status.signal();
+            }
+            assert!(begin.elapsed() < PATIENCE, "it does not end");
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -292,6 +292,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         outlet: &mut Outlet<'_>,
         source: &mut dyn FnMut() -> Result<SourceReport, Error>,
     ) -> Result<Option<u64>, Error> {
+        let _pause = self.life.statistics.pause();
         self.serve(at, runner, outlet, source)?;
         loop {
             match self.due(at.received) {
@@ -492,6 +493,7 @@ impl Plan {
             ("summary", path(&own.run.summary), path(&old.run.summary)),
             ("control", path(&own.run.control), path(&old.run.control)),
             ("stats_every", span(own.run.stats_every), span(old.run.stats_every)),
+            ("watchdog", span(own.run.watchdog), span(old.run.watchdog)),
             ("stats_output", path(&own.run.stats_output), path(&old.run.stats_output)),
             ("rotate_every", span(own.run.rotate_every), span(old.run.rotate_every)),
             ("rotate_size", size(own.run.rotate_size), size(old.run.rotate_size)),

@@ -47,6 +47,7 @@ pub use self::listing::{FlowOrder, FlowQuery, FlowRemoval, FunctionName, Listed,
 use self::logs::Logs;
 use self::matches::Matches;
 pub(crate) use self::reader::APART;
+use self::statistics::Pause;
 pub(crate) use self::statistics::ReportLine;
 pub use self::statistics::{Report, Snapshot, Statistics};
 use crate::bell::NAP;
@@ -337,6 +338,8 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         ends_at: None,
         is_over: false,
         ticked: None,
+        statistics: Arc::clone(&io.life.statistics),
+        end: None,
     };
     let mut outlet = Outlet {
         outputs: io.outputs,
@@ -408,6 +411,9 @@ struct Intake<'a> {
     is_over: bool,
     /// When nothing had come for the first time, or at the last [tick](Intake::tick).
     ticked: Option<Timestamp>,
+    statistics: Arc<Statistics>,
+    /// There once it has ended.
+    end: Option<Pause>,
 }
 
 impl Intake<'_> {
@@ -439,8 +445,17 @@ impl Intake<'_> {
         Some(now)
     }
 
-    /// Fills a batch with what is there.
+    /// Fills a batch with what is there. At the end the source is released: what becomes of outputs may take long.
     fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
+        let polled = self.poll_source(batch)?;
+        if polled == Polled::End && self.end.is_none() {
+            self.end = Some(self.statistics.pause());
+            self.source.release()?;
+        }
+        Ok(polled)
+    }
+
+    fn poll_source(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }

@@ -342,6 +342,8 @@ pub(super) fn run(
         match intake.poll(&mut batch)? {
             Polled::Frames => {}
             Polled::Nothing => {
+                // It goes on all the same.
+                outlet.publish_statistics();
                 intake.source.wait(NAP)?;
                 continue;
             }

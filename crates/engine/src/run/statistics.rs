@@ -1,6 +1,7 @@
 //! What a run has counted so far, for whoever asks in another thread while it goes on.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use packetloom_nf::summary::{self, NamedCounts};
@@ -18,6 +19,19 @@ pub struct Statistics {
     snapshot: Mutex<Snapshot>,
     interfaces: Mutex<Interfaces>,
     has_interfaces: Condvar,
+    /// Batches that the run is done with.
+    batches: AtomicU64,
+    /// What the run does that may take long while packets wait.
+    pauses: AtomicU32,
+}
+
+/// As long as it is there, nobody expects that the run is done with batches.
+pub(super) struct Pause(Arc<Statistics>);
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        self.0.pauses.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The counters of a run after one of its batches.
@@ -51,7 +65,21 @@ impl Statistics {
         waited.unwrap_or_else(PoisonError::into_inner).0.last.clone()
     }
 
+    /// Batches that the run is done with so far; over interfaces there are some every 100 ms even if no packet comes. `None` while it does what
+    /// may take long: it begins, saves state, goes over to another chain, or ends.
+    pub fn progress(&self) -> Option<u64> {
+        let batches = self.batches.load(Ordering::Relaxed);
+        (batches > 0 && self.pauses.load(Ordering::Relaxed) == 0).then_some(batches)
+    }
+
+    /// Something begins that may take long.
+    pub(super) fn pause(self: &Arc<Self>) -> Pause {
+        self.pauses.fetch_add(1, Ordering::Relaxed);
+        Pause(Arc::clone(self))
+    }
+
     pub(super) fn set(&self, snapshot: Snapshot) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
         *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
     }
 

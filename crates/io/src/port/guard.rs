@@ -72,6 +72,17 @@ impl Guard {
     /// [`Error::NoInterface`]: there is none of this name. [`Error::NotPermitted`]: CAP_NET_ADMIN is needed. [`Error::Guard`]: another
     /// process guards the interface, or the kernel lacks something that the text names.
     pub fn install(interface: &str) -> Result<Self, Error> {
+        let mut guard = Self::claim(interface)?;
+        guard.activate()?;
+        Ok(guard)
+    }
+
+    /// Keeps others from guarding an interface, but drops nothing until it is [activated](Self::activate).
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::install`].
+    pub(super) fn claim(interface: &str) -> Result<Self, Error> {
         // Since Linux 6.16 a chain may name an interface that is still to come.
         Link::by_name(interface)?;
         let socket =
@@ -79,11 +90,19 @@ impl Guard {
                 Some(error) => explain(interface, Step::Begin, error),
                 None => Error::Interface { interface: interface.into(), action: "guard it", source },
             })?;
-        let mut guard = Self { interface: interface.into(), batches: 0, socket };
-        guard
-            .run(interface, &[Step::Table, Step::Chain])
-            .map_err(|(step, error)| explain(interface, step, error))?;
+        let mut guard = Self { interface: interface.into(), batches: 0, socket: socket.going_first() };
+        guard.run(interface, &[Step::Table]).map_err(|(step, error)| explain(interface, step, error))?;
         Ok(guard)
+    }
+
+    /// Begins to drop packets.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::install`].
+    pub(super) fn activate(&mut self) -> Result<(), Error> {
+        let interface = self.interface.clone();
+        self.run(&interface, &[Step::Chain]).map_err(|(step, error)| explain(&interface, step, error))
     }
 
     /// Guards the interface that has the name now, after the one that had it was removed.
@@ -133,7 +152,7 @@ impl Guard {
                 .find(|&step| step as u32 == number);
             let Some(step) = step.filter(|_| answer.kind == ERROR) else { continue };
             answer.error().map_err(|error| (step, error))?;
-            if step == Step::Chain {
+            if Some(&step) == steps.last() {
                 return Ok(());
             }
         }

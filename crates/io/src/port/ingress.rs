@@ -6,9 +6,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use packetloom_packet::{Batch, PortNames, Timestamp};
 
+use super::bridge::Bridge;
 use super::{
-    Backend, LinkMonitor, Mode, Options, Port, PortBackend, PortState, ReceiveBuffer, Sender, Statistics,
-    wait,
+    Backend, Link, LinkEvent, LinkMonitor, Mode, OnExit, Options, Port, PortBackend, PortState,
+    ReceiveBuffer, Sender, Statistics, wait,
 };
 use crate::Error;
 use crate::source::{Polled, Source};
@@ -49,6 +50,8 @@ impl IngressCounts {
 pub struct Ingress {
     mode: Mode,
     ports: Vec<Port>,
+    /// What is below each pair of them, where the kernel is to forward when this is over.
+    bridges: Vec<Bridge>,
     monitor: LinkMonitor,
     buffer: ReceiveBuffer,
     /// The port that is looked at first.
@@ -60,12 +63,14 @@ pub struct Ingress {
 }
 
 impl Ingress {
-    /// Opens interfaces of the calling thread's network namespace.
+    /// Opens interfaces of the calling thread's network namespace; inline an even number, of which the first and the second are a pair, the
+    /// third and the fourth, and so on. `on_exit` is for inline only.
     ///
     /// # Errors
     ///
-    /// As [`Port::open`], and [`Error::Links`] where the kernel does not tell of link events.
-    pub fn open(interfaces: &[String], mode: Mode, backend: Backend) -> Result<Self, Error> {
+    /// As [`Port::open`]. [`Error::Links`]: the kernel does not tell of link events. [`Error::Bridge`]: what is asked for when this is over
+    /// cannot be had.
+    pub fn open(interfaces: &[String], mode: Mode, backend: Backend, on_exit: OnExit) -> Result<Self, Error> {
         // Before the ports: what happens to them from then on is not missed.
         let monitor = LinkMonitor::open()?;
         let open = |backend, reason: Option<String>| {
@@ -105,20 +110,31 @@ impl Ingress {
                 ),
             });
         }
-        if let (Mode::Inline, [a, b]) = (mode, &ports[..])
-            && a.mtu() != b.mtu()
-        {
-            notices.push_back(format!(
-                "{} has an MTU of {}, {} one of {}; packets that are too long for one of them are dropped there",
-                a.interface(),
-                a.mtu(),
-                b.interface(),
-                b.mtu()
-            ));
+        let mut bridges = Vec::new();
+        for pair @ [a, b] in ports.as_chunks::<2>().0.iter().filter(|_| mode == Mode::Inline) {
+            if a.mtu() != b.mtu() {
+                notices.push_back(format!(
+                    "{} has an MTU of {}, {} one of {}; packets that are too long for one of them are dropped there",
+                    a.interface(),
+                    a.mtu(),
+                    b.interface(),
+                    b.mtu()
+                ));
+            }
+            // From here on the bridge gets nothing.
+            match on_exit {
+                OnExit::Closed => notices.extend(Bridge::remove_below(pair)?),
+                OnExit::Open => {
+                    let (bridge, said) = Bridge::below(pair)?;
+                    bridges.push(bridge);
+                    notices.extend(said);
+                }
+            }
         }
         Ok(Self {
             mode,
             ports,
+            bridges,
             monitor,
             buffer: ReceiveBuffer::new(BATCH),
             first: 0,
@@ -158,6 +174,7 @@ impl Ingress {
 
     fn look_for_events(&mut self) -> Result<(), Error> {
         self.looked_for_events = Instant::now();
+        let mut are_concerned = vec![false; self.bridges.len()];
         while let Some(event) = self.monitor.next_event()? {
             for port in &mut self.ports {
                 match port.update(&event) {
@@ -165,6 +182,25 @@ impl Ingress {
                     Ok(Some(state)) => {
                         self.notices.push_back(format!("{}: {}", port.interface(), describe(state)));
                     }
+                    Err(error) => self.notices.push_back(error.to_string()),
+                }
+            }
+            let pairs = self.bridges.iter().zip(self.ports.as_chunks::<2>().0);
+            for ((bridge, pair), is_concerned) in pairs.zip(&mut are_concerned) {
+                let is_part = |link: &Link| {
+                    link.index == bridge.index() || pair.iter().any(|port| port.index() == link.index)
+                };
+                *is_concerned |= match &event {
+                    LinkEvent::Changed(link) | LinkEvent::Removed(link) => is_part(link),
+                    LinkEvent::Lost => true,
+                };
+            }
+        }
+        let pairs = self.bridges.iter_mut().zip(self.ports.as_chunks::<2>().0);
+        for ((bridge, pair), _) in pairs.zip(are_concerned).filter(|(_, is_concerned)| *is_concerned) {
+            if pair.iter().all(|port| port.state() != PortState::Gone) {
+                match bridge.mend(pair) {
+                    Ok(notice) => self.notices.extend(notice),
                     Err(error) => self.notices.push_back(error.to_string()),
                 }
             }
@@ -213,6 +249,10 @@ impl Source for Ingress {
             set_egress(batch);
         }
         Ok(Polled::Frames)
+    }
+
+    fn release(&mut self) -> Result<(), Error> {
+        if self.bridges.is_empty() { Ok(()) } else { self.ports.iter_mut().try_for_each(Port::release) }
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {

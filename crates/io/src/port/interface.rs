@@ -335,10 +335,10 @@ impl Port {
     fn open_with(options: &Options, xdp: Option<Attachment>) -> Result<Self, Error> {
         let link = Link::by_name(&options.interface)?;
         let link_type = link_type(&link, options.mode)?;
-        // First of all: what comes before the sockets are ready is lost, but nothing is handled twice.
+        // First of all: of two processes one is refused before it has taken anything.
         let guard = match options.mode {
             // With AF_XDP as well: veth runs no program for queues that are added later.
-            Mode::Inline if options.guard => Some(Guard::install(&options.interface)?),
+            Mode::Inline if options.guard => Some(Guard::claim(&options.interface)?),
             _ => None,
         };
         let sockets = match xdp {
@@ -362,8 +362,30 @@ impl Port {
             statistics: Statistics::default(),
             guard,
         };
+        // Until the port takes the frames, the kernel handles them as it did before. A packet socket gets them beside the kernel, which is
+        // kept from them before: what comes in between is lost, but nothing is handled twice. An XDP program takes them from the kernel.
+        let activate = |port: &mut Self| port.guard.as_mut().map_or(Ok(()), Guard::activate);
+        if xdp.is_none() {
+            activate(&mut port)?;
+        }
         port.bind(&link)?;
+        if xdp.is_some() {
+            activate(&mut port)?;
+        }
         Ok(port)
+    }
+
+    /// Leaves frames that come from now on to the kernel. Those that came before can still be received, and frames can be sent; nothing else can
+    /// be done with it.
+    pub(super) fn release(&mut self) -> Result<(), Error> {
+        match &mut self.sockets {
+            Sockets::Packet(sockets) => sockets
+                .close_rings()
+                .map_err(|error| failed(&self.interface, "receive no more of it", error))?,
+            Sockets::Xdp(sockets) => sockets.detach(),
+        }
+        self.guard = None;
+        Ok(())
     }
 
     /// Has all sockets use this interface, which has the port's name.
@@ -655,7 +677,16 @@ mod tests {
     use super::*;
 
     fn link(mtu: u32, hardware: u16) -> Link {
-        Link { index: 7, name: "eth7".into(), hardware, mtu, queues: 1, is_up: true, has_carrier: true }
+        Link {
+            index: 7,
+            name: "eth7".into(),
+            hardware,
+            mtu,
+            queues: 1,
+            is_up: true,
+            has_carrier: true,
+            ..Link::default()
+        }
     }
 
     #[test]

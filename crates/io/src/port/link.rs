@@ -8,25 +8,30 @@ use rustix::io::Errno;
 use super::netlink::{self, DONE, DUMP, ERROR, Message, Netlink, REQUEST, Request};
 use crate::Error;
 
-const NEW_LINK: u16 = 16;
-const DELETE_LINK: u16 = 17;
+pub(super) const NEW_LINK: u16 = 16;
+pub(super) const DELETE_LINK: u16 = 17;
 const GET_LINK: u16 = 18;
 /// The group of changes of links, as a mask.
 const LINK_GROUP: u32 = 1;
-/// `IFLA_IFNAME`, `IFLA_MTU`, `IFLA_NUM_RX_QUEUES`.
-const NAME: u16 = 3;
+/// `IFLA_IFNAME`, `IFLA_MTU`, `IFLA_MASTER`, `IFLA_LINKINFO`, `IFLA_IFALIAS`, `IFLA_NUM_RX_QUEUES`.
+pub(super) const NAME: u16 = 3;
 const MTU: u16 = 4;
+pub(super) const MASTER: u16 = 10;
+pub(super) const INFO: u16 = 18;
+pub(super) const ALIAS: u16 = 20;
 const QUEUES: u16 = 32;
+/// `IFLA_INFO_KIND`.
+pub(super) const INFO_KIND: u16 = 1;
 /// `IFF_UP`: somebody wants it to be up. `IFF_LOWER_UP`: it has a carrier, and its peer is up.
-const UP: u32 = 1;
+pub(super) const UP: u32 = 1;
 const LOWER_UP: u32 = 1 << 16;
 /// Bytes of `struct ifinfomsg`.
-const HEADER: usize = 16;
+pub(super) const HEADER: usize = 16;
 /// The longest name of an interface, and its 0.
-const LONGEST_NAME: usize = 16;
+pub(super) const LONGEST_NAME: usize = 16;
 
 /// A network interface, as it was when it was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// Its number. It may be given again, to an interface that comes back from another namespace for instance.
     pub index: u32,
@@ -42,6 +47,12 @@ pub struct Link {
     pub is_up: bool,
     /// Whether it has a carrier: a cable with somebody at the other end, or a peer that is switched on.
     pub has_carrier: bool,
+    /// The index of the bridge, or of another interface, that it is a port of.
+    pub master: Option<u32>,
+    /// What it is, where it is virtual: `veth`, `bridge`.
+    pub kind: String,
+    /// What somebody has written about it.
+    pub alias: String,
 }
 
 /// Something that happened to an interface.
@@ -141,19 +152,21 @@ impl Link {
         let flags = u32::from_ne_bytes([f0, f1, f2, f3]);
         let mut link = Self {
             index: u32::from_ne_bytes([i0, i1, i2, i3]),
-            name: String::new(),
             hardware: u16::from_ne_bytes([h0, h1]),
-            mtu: 0,
             queues: 1,
             is_up: flags & UP != 0,
             has_carrier: flags & LOWER_UP != 0,
+            ..Self::default()
         };
         for (kind, value) in netlink::attributes(&message.payload[HEADER..]) {
             match kind {
-                NAME => {
-                    let name = value.split(|&byte| byte == 0).next().unwrap_or_default();
-                    link.name = String::from_utf8_lossy(name).into_owned();
+                NAME => link.name = text(value),
+                ALIAS => link.alias = text(value),
+                INFO => {
+                    let kinds = netlink::attributes(value).filter(|&(kind, _)| kind == INFO_KIND);
+                    kinds.for_each(|(_, value)| link.kind = text(value));
                 }
+                MASTER => link.master = value.first_chunk().map(|&index| u32::from_ne_bytes(index)),
                 MTU => link.mtu = value.first_chunk().map_or(0, |&mtu| u32::from_ne_bytes(mtu)),
                 QUEUES => link.queues = value.first_chunk().map_or(1, |&queues| u32::from_ne_bytes(queues)),
                 _ => {}
@@ -161,6 +174,11 @@ impl Link {
         }
         Some(link)
     }
+}
+
+/// A string, which ends with 0 or the attribute.
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned()
 }
 
 /// The answer to a question for one link.
@@ -190,7 +208,7 @@ fn list() -> io::Result<Vec<Link>> {
     }
 }
 
-fn links_error(source: io::Error) -> Error {
+pub(super) fn links_error(source: io::Error) -> Error {
     Error::Links { source }
 }
 
@@ -211,6 +229,12 @@ mod tests {
             attributes.string(NAME, name);
             attributes.put(MTU, &9_000u32.to_ne_bytes());
             attributes.put(QUEUES, &4u32.to_ne_bytes());
+            attributes.put(MASTER, &7u32.to_ne_bytes());
+            attributes.string(ALIAS, "to the office");
+            attributes.nested(INFO, |info| {
+                info.put(99, &[1]);
+                info.string(INFO_KIND, "veth");
+            });
         });
         request.bytes().to_vec()
     }
@@ -228,6 +252,9 @@ mod tests {
             queues: 4,
             is_up: true,
             has_carrier: false,
+            master: Some(7),
+            kind: "veth".into(),
+            alias: "to the office".into(),
         };
         assert_eq!(link, expected);
         // That an interface leaves a bridge (AF_BRIDGE) does not say that it is gone.

@@ -25,6 +25,7 @@
 
 mod af_packet;
 mod af_xdp;
+mod bridge;
 mod checksum;
 mod egress;
 mod ethtool;
@@ -36,12 +37,13 @@ mod netlink;
 mod receive;
 
 use std::array;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
+pub use bridge::OnExit;
 pub use checksum::{ChecksumOutside, complete_checksum, restart_partial};
 pub use egress::{Egress, EgressCounts};
 pub use guard::Guard;
@@ -61,6 +63,15 @@ const FEW: usize = 16;
 
 /// How long frames wait at most that a port has taken and the kernel has not.
 const PENDING: Duration = Duration::from_millis(1);
+
+/// Numbers of descriptors that go first; below are all others.
+const GOES_FIRST: i32 = 512;
+
+/// The same descriptor with a number by which it goes before others when the process is killed: the kernel then lets go of descriptors from the
+/// last to the first, and waits some milliseconds for each socket, while it still keeps frames from itself.
+fn going_first(fd: OwnedFd) -> OwnedFd {
+    rustix::io::fcntl_dupfd_cloexec(&fd, GOES_FIRST).unwrap_or(fd)
+}
 
 /// Waits until a port has frames, one of `others` can be read, a port's link changes, a signal comes or the time is over (`None`: never).
 /// Returns whether it was one of the first three.

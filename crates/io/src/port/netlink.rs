@@ -163,11 +163,27 @@ impl Netlink {
         Ok(Self { socket, buffer: vec![0; LONGEST_ANSWER], unread: 0..0 })
     }
 
+    /// The same socket, of which the kernel lets go [before others](super::going_first).
+    pub(super) fn going_first(self) -> Self {
+        Self { socket: super::going_first(self.socket), ..self }
+    }
+
     /// Sends messages to the kernel.
     pub(super) fn send(&self, request: &Request) -> Result<(), Errno> {
         let kernel = SocketAddrNetlink::new(0, 0);
         rustix::net::sendto(&self.socket, request.bytes(), SendFlags::empty(), &kernel)?;
         Ok(())
+    }
+
+    /// Sends a message that asks for an [answer](ACK), and waits for it.
+    pub(super) fn request(&mut self, request: &Request) -> Result<(), Errno> {
+        self.send(request)?;
+        loop {
+            let answer = self.receive()?;
+            if answer.kind == ERROR {
+                return answer.error();
+            }
+        }
     }
 
     /// The next message of the kernel.

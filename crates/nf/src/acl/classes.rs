@@ -86,14 +86,11 @@ impl Classes {
         Self { list, kind, names_exits, names_states, kept: Mutex::default() }
     }
 
-    /// Has the lists ready of packets that come by these ports; of two, packets may leave by the other one.
+    /// Has the lists ready of packets that come by these ports; of each two, packets may leave by the other one.
     pub(super) fn expect(&self, names: &PortNames) {
         let states = if self.names_states { &ConnectionState::ALL[..] } else { &[ConnectionState::New] };
         for (port, name) in names.iter().enumerate() {
-            let other = match &names[..] {
-                [a, b] if self.names_exits => [a, b][1 - port].as_deref(),
-                _ => None,
-            };
+            let other = names.get(port ^ 1).filter(|_| self.names_exits).and_then(Option::as_deref);
             let exits = [None, other];
             let exits = if other.is_some() { &exits[..] } else { &exits[..1] };
             for (&out, &state) in exits.iter().flat_map(|out| states.iter().map(move |state| (out, state))) {

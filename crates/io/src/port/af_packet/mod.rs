@@ -90,6 +90,13 @@ impl PacketSockets {
         }
     }
 
+    /// Has the rings get no more frames.
+    pub(super) fn close_rings(&self) -> io::Result<()> {
+        std::iter::once(&self.frames)
+            .chain(&self.giants)
+            .try_for_each(|ring| socket::set_filter(ring, Lengths::None))
+    }
+
     /// Takes the frames that are there now, as many as there is room for.
     pub(super) fn receive(
         &mut self,
@@ -379,7 +386,16 @@ mod tests {
     use super::*;
 
     fn link(mtu: u32, hardware: u16) -> Link {
-        Link { index: 7, name: "eth7".into(), hardware, mtu, queues: 1, is_up: true, has_carrier: true }
+        Link {
+            index: 7,
+            name: "eth7".into(),
+            hardware,
+            mtu,
+            queues: 1,
+            is_up: true,
+            has_carrier: true,
+            ..Link::default()
+        }
     }
 
     #[test]

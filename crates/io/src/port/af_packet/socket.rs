@@ -93,6 +93,8 @@ pub(super) enum Lengths {
     UpTo(u32),
     /// Those of more bytes.
     Above(u32),
+    /// None.
+    None,
 }
 
 /// Attaches a filter by length (classic BPF), which also says how many bytes of a frame are wanted.
@@ -103,6 +105,7 @@ pub(super) fn set_filter(socket: impl AsFd, lengths: Lengths) -> io::Result<()> 
         Lengths::Snapped(len) => (0, len, len),
         Lengths::UpTo(limit) => (limit, ALL, 0),
         Lengths::Above(limit) => (limit, 0, ALL),
+        Lengths::None => (0, 0, 0),
     };
     let mut program = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0, 0, 0),

@@ -106,6 +106,13 @@ impl XdpSockets {
     pub(super) fn bind(&mut self, interface: &str, link: &Link) -> Result<(), Error> {
         self.leave();
         self.close();
+        self.take(interface, link).inspect_err(|_| {
+            self.leave();
+            self.close();
+        })
+    }
+
+    fn take(&mut self, interface: &str, link: &Link) -> Result<(), Error> {
         let failed = |step, error| explain(interface, step, error);
         self.name.clone_from(&link.name);
         let asking = packet::open().map_err(|error| failed(Step::Ask, errno(&error)))?;
@@ -124,39 +131,49 @@ impl XdpSockets {
         }
         let mut redirect = Redirect::load().map_err(|error| failed(Step::Load, error))?;
         let begin = Instant::now();
-        let is_busy = |error| error == Errno::BUSY && begin.elapsed() < PATIENCE;
-        // Until queues have sockets their frames are lost, but the kernel does not handle them.
+        // All queues have sockets before the program is attached: until then the kernel handles all frames, from then on none.
+        self.open_queues(link, &asking, &redirect, begin).map_err(|error| failed(Step::Bind, error))?;
         while let Err(error) = redirect.attach(link.index, self.attachment) {
-            if !is_busy(error) {
+            if !is_busy(error, begin) {
                 return Err(failed(Step::Attach, error));
             }
             thread::sleep(RETRY);
         }
-        // Some drivers have other queues once a program is attached.
-        let said = ethtool::receive_queues(&asking, &link.name);
-        let is_known = said.is_ok();
-        let count = said.unwrap_or(link.queues).clamp(1, MOST_QUEUES);
-        let mut sending = None;
-        for queue in 0..count {
-            let plan = self.plan(link.mtu, count, queue);
-            let opened = loop {
-                // What is tried again is tried with rings of its own.
-                match Queue::open(link.index, queue, plan) {
-                    Err(error) if is_busy(error) => thread::sleep(RETRY),
-                    // Where the driver does not say how many there are, this is one too many.
-                    Err(Errno::INVAL) if queue > 0 && !is_known => break None,
-                    Err(error) => return Err(failed(Step::Bind, error)),
-                    Ok(opened) => break Some(opened),
-                }
-            };
-            let Some((queue_in_use, queue_sending)) = opened else { break };
-            redirect.set_socket(queue, &queue_in_use).map_err(|error| failed(Step::Bind, error))?;
-            self.queues.push(queue_in_use);
-            sending = sending.or(queue_sending);
-        }
-        lock(&self.transmit).replace(sending);
+        // Some drivers have more queues once a program is attached.
+        self.open_queues(link, &asking, &redirect, begin).map_err(|error| failed(Step::Bind, error))?;
         let drops_before = ethtool::queue_drops(&asking, &link.name).unwrap_or(0);
         self.attached = Some(Attached { redirect, asking, drops_before });
+        Ok(())
+    }
+
+    /// Opens sockets for the queues that have none yet.
+    fn open_queues(
+        &mut self,
+        link: &Link,
+        asking: &OwnedFd,
+        redirect: &Redirect,
+        begin: Instant,
+    ) -> Result<(), Errno> {
+        let said = ethtool::receive_queues(asking, &link.name);
+        let is_known = said.is_ok();
+        let count = said.unwrap_or(link.queues).clamp(1, MOST_QUEUES);
+        for queue in self.queues.len() as u32..count {
+            let plan = self.plan(link.mtu, count, queue);
+            let (in_use, sending) = loop {
+                // What is tried again is tried with rings of its own.
+                match Queue::open(link.index, queue, plan) {
+                    Err(error) if is_busy(error, begin) => thread::sleep(RETRY),
+                    // Where the driver does not say how many there are, this is one too many.
+                    Err(Errno::INVAL) if queue > 0 && !is_known => return Ok(()),
+                    opened => break opened?,
+                }
+            };
+            redirect.set_socket(queue, &in_use)?;
+            self.queues.push(in_use);
+            if queue == 0 {
+                lock(&self.transmit).replace(sending);
+            }
+        }
         Ok(())
     }
 
@@ -169,6 +186,13 @@ impl XdpSockets {
         // Down to a power of two.
         let frames = 1 << frames.ilog2();
         QueuePlan { chunk, frames, sends: if queue == 0 { SENDS } else { 0 } }
+    }
+
+    /// Leaves frames that come from now on to the kernel; what came before can be received, and frames can be sent.
+    pub(super) fn detach(&mut self) {
+        if let Some(attached) = &mut self.attached {
+            attached.redirect.detach();
+        }
     }
 
     /// The interface has another name now.
@@ -290,6 +314,11 @@ impl XdpSockets {
 fn wall_nanos() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Whether what was closed shortly before is still in the way.
+fn is_busy(error: Errno, begin: Instant) -> bool {
+    error == Errno::BUSY && begin.elapsed() < PATIENCE
 }
 
 fn errno(error: &io::Error) -> Errno {

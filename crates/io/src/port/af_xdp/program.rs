@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
+use super::super::going_first;
+
 /// What clang makes of `redirect.c`.
 const INSTRUCTIONS: &[u8] = include_bytes!("redirect.bin");
 /// Bytes of an instruction (RFC 9669 section 3.1).
@@ -89,8 +91,13 @@ impl Redirect {
         };
         let attributes = LinkCreate { program: fd(&self.program), interface, attach_type: XDP, flags };
         // SAFETY: the attributes are those of this command.
-        self.link = Some(unsafe { call_for_fd(LINK_CREATE, &attributes)? });
+        self.link = Some(going_first(unsafe { call_for_fd(LINK_CREATE, &attributes)? }));
         Ok(())
+    }
+
+    /// Leaves an interface's frames to the kernel again.
+    pub(super) fn detach(&mut self) {
+        self.link = None;
     }
 
     /// Has a queue's frames go to a socket.

@@ -158,7 +158,16 @@ impl Ends {
 }
 
 fn link(has_carrier: bool) -> Link {
-    Link { index: 7, name: "eth7".into(), hardware: 1, mtu: 9_000, queues: 1, is_up: true, has_carrier }
+    Link {
+        index: 7,
+        name: "eth7".into(),
+        hardware: 1,
+        mtu: 9_000,
+        queues: 1,
+        is_up: true,
+        has_carrier,
+        ..Link::default()
+    }
 }
 
 fn frames(count: usize, len: usize) -> Vec<Vec<u8>> {
