@@ -324,7 +324,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: packetloom_testing::amount(25, 200), ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: packetloom_testing::amount(25, 100), ..Default::default() })]
 
     #[test]
     fn random_sets_are_those_of_the_oracle((patterns, texts) in sets_of_all_kinds()) {

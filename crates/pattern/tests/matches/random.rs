@@ -8,7 +8,7 @@ use crate::find_all;
 use crate::strategies::{expected, many_short_ones, set, sets_of_all_kinds};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: packetloom_testing::amount(100, 800), ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: packetloom_testing::amount(100, 400), ..Default::default() })]
 
     #[test]
     fn matches_are_those_of_the_oracle((patterns, texts) in sets_of_all_kinds()) {
