@@ -280,6 +280,7 @@ fn a_chain_for_a_device_that_is_not_there_is_69_and_writes_nothing() {
         ("device = \"gpu\"", "expected cpu, oracle, auto, cuda:N, opencl:N or host"),
         ("device = 1", "a device in quotes"),
         ("device = \"host\"\nmax_latency = 50", "in quotes"),
+        ("device = \"host\"\ndevice_copy_every = \"1ms\"", "device_copy_every is 1ms; expected 10ms or more"),
     ] {
         fs::write(folder.path().join("other.toml"), format!("{text}[run]\n{keys}\n")).expect("written");
         let output = run(packetloom().current_dir(&folder).args(["check", "other.toml"]));
