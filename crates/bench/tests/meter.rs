@@ -190,6 +190,8 @@ fn what_cannot_be_is_said() {
     );
     let block = message(Options { blocks: vec![33], ..base.clone() });
     assert!(block.contains("a block of 33; expected a multiple of 32 up to 32 on host"), "{block}");
+    let nothing = message(Options { output: "/dev/null".into(), ..base.clone() });
+    assert!(nothing.contains("compared with those in /dev/null; expected a regular file"), "{nothing}");
     let empty = traffic("empty.pcap", 1, 1);
     std::fs::write(&empty.0, &std::fs::read(&empty.0).expect("bytes")[..24])
         .expect("a capture without packets");

@@ -180,6 +180,12 @@ struct Expected {
 
 impl Expected {
     fn new(options: &Options, stop: &Stop) -> Result<Self, Error> {
+        // A device or a pipe cannot be read again.
+        let output = &options.output;
+        if output.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+            let why = format!("records are compared with those in {}; expected a regular file", output.display());
+            return Err(packetloom_device::Error::Misuse(why).into());
+        }
         let cpu = super::Options {
             captures: options.captures.clone(),
             output: options.output.clone(),
