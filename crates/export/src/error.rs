@@ -25,6 +25,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// No broker of a Kafka cluster answers.
+    #[error("{to}: {why}; expected a broker that answers")]
+    Kafka {
+        /// Where to.
+        to: String,
+        /// What librdkafka said.
+        why: String,
+    },
     /// Certificates that cannot be used.
     #[error("TLS: {0}")]
     Tls(String),

@@ -4,6 +4,7 @@
 //! - [`Lines`]: records as lines: [`json`] with IPFIX element names, [`csv`] with the same names.
 //! - [`messages`]: IPFIX and NetFlow v9 messages for collectors.
 //! - [`parquet`]: Parquet files.
+//! - [`kafka`]: messages of a topic of Apache Kafka.
 //! - [`schema`]: what these lines look like.
 //! - [`Exporter`]: messages on their way to a collector, and records on their way to files.
 
@@ -12,6 +13,7 @@ mod error;
 mod exporter;
 pub mod fields;
 pub mod json;
+pub mod kafka;
 mod lines;
 pub mod messages;
 pub mod parquet;

@@ -8,10 +8,11 @@ use std::str::FromStr;
 use crate::Error;
 use crate::messages::Protocol;
 
-/// Where records are sent: `udp://HOST:PORT`, `tcp://HOST:PORT`, `tls://HOST:PORT`, or the name of a file.
+/// Where records are sent: `udp://HOST:PORT`, `tcp://HOST:PORT`, `tls://HOST:PORT`, `kafka://HOST:PORT/TOPIC` with one broker or several with
+/// commas between them, or the name of a file.
 ///
 /// Without a port it is the one that IANA has for the protocol: 4739 for IPFIX, 4740 for IPFIX over TLS, 2055 for NetFlow v9, as is
-/// common. An IPv6 address stands in brackets.
+/// common; 9092 for Kafka. An IPv6 address stands in brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Datagrams.
@@ -24,6 +25,13 @@ pub enum Destination {
     File(PathBuf),
     /// A folder of files, which is not what a text says.
     Folder(PathBuf),
+    /// A topic of Apache Kafka.
+    Kafka {
+        /// Brokers to begin with, HOST or HOST:PORT, with commas between them.
+        brokers: String,
+        /// Its name: letters, digits, dots, hyphens and underscores, 249 at most.
+        topic: String,
+    },
 }
 
 /// A collector's name or address, and its port.
@@ -123,8 +131,9 @@ impl FromStr for Destination {
             Some(("udp", of)) => Ok(Self::Udp(host(of)?)),
             Some(("tcp", of)) => Ok(Self::Tcp(host(of)?)),
             Some(("tls", of)) => Ok(Self::Tls(host(of)?)),
+            Some(("kafka", of)) => kafka(of).map_err(|why| format!("{text}: {why}")),
             Some((scheme, _)) if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => Err(format!(
-                "{text}: \"{scheme}\" is no transport; expected udp://, tcp://, tls:// or the name of a file"
+                "{text}: \"{scheme}\" is no transport; expected udp://, tcp://, tls://, kafka:// or the name of a file"
             )),
             _ if text.is_empty() => {
                 Err("nothing; expected udp://HOST:PORT, tcp://, tls:// or the name of a file".into())
@@ -140,9 +149,26 @@ impl fmt::Display for Destination {
             Self::Udp(host) => write!(f, "udp://{host}"),
             Self::Tcp(host) => write!(f, "tcp://{host}"),
             Self::Tls(host) => write!(f, "tls://{host}"),
+            Self::Kafka { brokers, topic } => write!(f, "kafka://{brokers}/{topic}"),
             Self::File(path) | Self::Folder(path) => path.display().fmt(f),
         }
     }
+}
+
+/// `HOST:PORT,HOST:PORT/TOPIC`.
+fn kafka(text: &str) -> Result<Destination, String> {
+    let expected = "expected kafka://HOST:PORT/TOPIC, or several brokers with commas between them";
+    let (brokers, topic) = text.split_once('/').ok_or_else(|| format!("no topic; {expected}"))?;
+    brokers.split(',').try_for_each(|broker| broker.parse::<Host>().map(drop))?;
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let is_topic =
+        (1..=249).contains(&topic.len()) && topic.bytes().all(is_name) && ![".", ".."].contains(&topic);
+    if !is_topic {
+        return Err(format!(
+            "\"{topic}\" is no topic; expected letters, digits, dots, hyphens and underscores, 249 at most"
+        ));
+    }
+    Ok(Destination::Kafka { brokers: brokers.into(), topic: topic.into() })
 }
 
 /// A socket of the family of an address, on any port.
@@ -168,6 +194,8 @@ mod tests {
             "udp://collector",
             "flows.ipfix",
             "/var/flows/a.ipfix",
+            "kafka://127.0.0.1:9092/flows",
+            "kafka://a,b.example:9093,[::1]:9094/net.flows_1-x",
         ] {
             assert_eq!(text.parse::<Destination>().unwrap().to_string(), text);
         }
@@ -188,6 +216,13 @@ mod tests {
             ("udp://[a]:1", "no IPv6 address"),
             ("udp://[::1]x", "\"x\" behind the address"),
             ("tcp://a/b:1", "\"a/b\" is no name of a host"),
+            ("kafka://a:9092", "no topic; expected kafka://HOST:PORT/TOPIC"),
+            ("kafka://a:9092/", "\"\" is no topic"),
+            ("kafka://a:9092/x/y", "\"x/y\" is no topic"),
+            ("kafka://a:9092/..", "\"..\" is no topic"),
+            ("kafka:///x", "\"\" is no name of a host"),
+            ("kafka://a,,b/x", "\"\" is no name of a host"),
+            ("kafka://a:0/x", "\"0\" is no port"),
             ("tcp://a b", "\"a b\" is no name of a host"),
         ] {
             let error = text.parse::<Destination>().unwrap_err();

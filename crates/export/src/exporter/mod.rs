@@ -8,6 +8,7 @@
 //! - `session`: over TCP or TLS, each message kept until it has arrived.
 //! - `connection`: a connection that never waits.
 //! - `folder`: to Parquet files.
+//! - `topic`: to a topic of Kafka.
 
 mod connection;
 mod datagrams;
@@ -15,6 +16,7 @@ mod destination;
 #[cfg(feature = "parquet")]
 mod folder;
 mod session;
+mod topic;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -32,7 +34,7 @@ use self::session::Session;
 use crate::Error;
 use crate::fields::Fields;
 use crate::messages::{Encoder, Options, Protocol, Statistics};
-use crate::parquet;
+use crate::{kafka, parquet};
 
 /// Records that wait for the thread.
 const ROOM: usize = 1 << 17;
@@ -45,6 +47,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long it is waited at the end for a collector that takes nothing, and then for a thread that does not end.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The same for brokers of Kafka, which may have to choose a leader first.
+const BROKER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Records of a buffer that is kept for others.
 const SPARE: usize = 1 << 11;
@@ -77,6 +82,8 @@ pub enum Format {
     Messages(Options),
     /// Parquet files.
     Parquet(parquet::Options),
+    /// Messages of a topic.
+    Kafka(kafka::Options),
 }
 
 impl Format {
@@ -85,6 +92,7 @@ impl Format {
         match self {
             Self::Messages(options) => options.protocol.name(),
             Self::Parquet(_) => "parquet",
+            Self::Kafka(_) => "kafka",
         }
     }
 
@@ -93,23 +101,32 @@ impl Format {
         match self {
             Self::Messages(options) => options.protocol.title(),
             Self::Parquet(_) => "Parquet",
+            Self::Kafka(_) => "Kafka",
         }
     }
 
     /// Which fields records have.
     pub const fn fields(&self) -> Fields {
         match self {
-            Self::Messages(Options { fields, .. }) | Self::Parquet(parquet::Options { fields, .. }) => {
-                *fields
-            }
+            Self::Messages(Options { fields, .. })
+            | Self::Parquet(parquet::Options { fields, .. })
+            | Self::Kafka(kafka::Options { fields, .. }) => *fields,
         }
     }
 
-    /// Data records, or rows, that a flow record becomes.
+    /// How long it is waited at the end for whoever takes nothing.
+    const fn last_patience(&self) -> Duration {
+        match self {
+            Self::Messages(_) | Self::Parquet(_) => LAST_PATIENCE,
+            Self::Kafka(_) => BROKER_PATIENCE,
+        }
+    }
+
+    /// Data records, rows or messages of a topic that a flow record becomes.
     fn records(&self, record: &FlowRecord) -> u64 {
         match self {
             Self::Messages(options) => options.flows(record),
-            Self::Parquet(_) => 1,
+            Self::Parquet(_) | Self::Kafka(_) => 1,
         }
     }
 }
@@ -139,13 +156,22 @@ impl Settings {
         if !is_tls && *tls != TlsSettings::default() {
             return wrong("certificates; expected them with tls:// only");
         }
+        if !matches!(format, Format::Messages(_)) && statistics_interval.is_some() {
+            return wrong("statistics; expected them with IPFIX and NetFlow v9 only");
+        }
         let messages = match (format, to) {
-            (Format::Messages(messages), to) if !matches!(to, Destination::Folder(_)) => messages,
-            (Format::Messages(_), _) => return wrong("messages in a folder; expected Parquet files there"),
+            (Format::Messages(_), Destination::Folder(_)) => {
+                return wrong("messages in a folder; expected Parquet files there");
+            }
+            (Format::Messages(_), Destination::Kafka { .. }) => {
+                return wrong("IPFIX or NetFlow v9 in a topic; expected the protocol kafka there");
+            }
+            (Format::Messages(messages), _) => messages,
+            (Format::Kafka(options), Destination::Kafka { .. }) => {
+                return options.check().map_err(|e| Error::Settings(format!("{to}: {e}")));
+            }
+            (Format::Kafka(_), _) => return wrong("Kafka; expected kafka://HOST:PORT/TOPIC"),
             (Format::Parquet(options), Destination::Folder(_)) => {
-                if statistics_interval.is_some() {
-                    return wrong("statistics in Parquet files; expected them in messages only");
-                }
                 return options.check().map_err(|e| Error::Settings(format!("{to}: {e}")));
             }
             (Format::Parquet(_), _) => return wrong("Parquet; expected a folder for the files"),
@@ -164,15 +190,15 @@ impl Settings {
 /// What became of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages that were sent: over TCP and TLS, that have arrived.
+    /// Messages that were sent: over TCP and TLS and to a topic, that have arrived.
     pub messages: u64,
     /// Parquet files that are complete.
     pub files: u64,
-    /// Data records of flows in messages: two for a flow with packets both ways, unless records are of both directions. Rows of files.
+    /// Data records of flows in messages: two for a flow with packets both ways, unless records are of both directions. Rows of files, messages of a topic.
     pub records: u64,
     /// Bytes of the messages, or files.
     pub bytes: u64,
-    /// Data records that were not sent, and rows that were not written.
+    /// Data records that were not sent, rows that were not written, messages that no broker has acknowledged.
     pub not_sent: u64,
     /// Over UDP: times that the collector's machine said that nobody listens.
     pub refused: u64,
@@ -325,6 +351,14 @@ impl Exporter {
                 let writer = folder::Folder::open(Arc::clone(&shared), path.clone(), options.clone(), waits)?;
                 Box::new(|| writer.run())
             }
+            (Format::Kafka(options), Destination::Kafka { brokers, topic }) => {
+                let (shared, name) = (Arc::clone(&shared), name.clone());
+                let topic = topic::Topic::open(shared, name, (brokers, topic), options.clone(), waits)?;
+                Box::new(|| topic.run())
+            }
+            (Format::Kafka(_), to) => {
+                return Err(Error::Settings(format!("{to}: Kafka; expected kafka://HOST:PORT/TOPIC")));
+            }
             (Format::Parquet(_), to) => {
                 let text = "this build writes no Parquet files; expected one with the feature parquet";
                 return Err(Error::Settings(format!("{to}: {text}")));
@@ -357,7 +391,7 @@ impl Exporter {
 
     /// From now on nothing else has to be done than to wait for records to arrive.
     pub fn linger(&mut self) {
-        self.patience.get_or_insert(LAST_PATIENCE);
+        self.patience.get_or_insert(self.settings.format.last_patience());
         self.gave_up = None;
         self.shared.queue().moved = Instant::now();
     }
@@ -422,7 +456,7 @@ impl Exporter {
         self.shared.changed.notify_all();
     }
 
-    /// Waits until all records have arrived, as long as the collector comes forward at least every five seconds.
+    /// Waits until all records have arrived, as long as the collector comes forward at least every five seconds, a broker every 30.
     ///
     /// # Errors
     ///
@@ -433,13 +467,14 @@ impl Exporter {
         let mut queue = shared.queue();
         queue.is_over = true;
         shared.changed.notify_all();
+        let patience = self.settings.format.last_patience();
         let mut abandoned = queue.is_abandoned.then(Instant::now);
         // A thread that panics does not say that it is done.
         while !queue.is_done && !thread.is_finished() {
             let idle = queue.moved.elapsed();
             match abandoned {
-                None if idle > LAST_PATIENCE => {
-                    let (name, seconds) = (&self.name, LAST_PATIENCE.as_secs());
+                None if idle > patience => {
+                    let (name, seconds) = (&self.name, patience.as_secs());
                     let text =
                         format!("{name}: took nothing for {seconds} s; what has not arrived is counted");
                     queue.notices.push_back(text);
@@ -538,7 +573,7 @@ impl Way {
             Destination::Udp(host) => Self::Datagrams(Datagrams::open(host, default_port, settings.rate)?),
             Destination::Tcp(host) => session(host, None)?,
             Destination::Tls(host) => session(host, Some(Tls::new(&settings.tls, &host.name)?))?,
-            Destination::File(_) | Destination::Folder(_) => {
+            Destination::File(_) | Destination::Folder(_) | Destination::Kafka { .. } => {
                 let output =
                     output.ok_or_else(|| Error::Settings(format!("{name}: no file is open for it")))?;
                 Self::File(Box::new(output))
