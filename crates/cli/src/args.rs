@@ -341,6 +341,13 @@ fn rows(text: &str) -> Result<NonZeroUsize, String> {
     NonZeroUsize::new(rows as usize).ok_or_else(|| "0 rows; expected some".into())
 }
 
+/// A property of librdkafka.
+fn property(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = parts.ok_or("expected NAME=VALUE, such as security.protocol=ssl")?;
+    Ok((name.into(), value.into()))
+}
+
 /// A share in percent.
 fn percent(text: &str) -> Result<u8, String> {
     units::number(text, 0..=100).map(|value| value as u8)
@@ -477,6 +484,7 @@ Examples:
   packetloom meter -r capture.pcapng -f 'tcp port 443' --fields basic,sslServerName
   packetloom meter -r capture.pcapng --top address/packets --series 1m/protocol --report traffic.svg
   packetloom meter -r capture.pcapng --parquet flows --partition day
+  packetloom meter -i eth0 --kafka kafka://broker.example:9092/flows
   packetloom meter -i eth0 --sample 100 --ipfix udp://192.0.2.10:4739
   packetloom meter -r day.pcap --begin 2026-11-27T15:00:00Z --end 2026-11-27T15:05:00Z -f 'host 192.0.2.1' --extract part.pcapng
   packetloom meter -r day --each -o 'flows/{name}.jsonl' --summary 'flows/{name}.json'";
@@ -671,6 +679,12 @@ pub(crate) struct ExportArgs {
     /// Write flow records to Parquet files in this folder; may be given several times
     #[arg(long, value_name = "FOLDER")]
     pub(crate) parquet: Vec<PathBuf>,
+    /// Send flow records to a topic of Apache Kafka, kafka://HOST:PORT/TOPIC, a message of JSON each; may be given several times. Needs librdkafka
+    #[arg(long, value_name = "TO")]
+    pub(crate) kafka: Vec<Destination>,
+    /// With --kafka, a property of librdkafka, such as security.protocol=ssl; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", requires = "kafka", value_parser = property)]
+    pub(crate) kafka_option: Vec<(String, String)>,
     /// With --parquet, folders by the time of a record's first packet: none, day or hour
     #[arg(long, value_name = "BY", requires = "parquet", default_value_t = Partition::None)]
     pub(crate) partition: Partition,
@@ -719,6 +733,7 @@ impl ExportArgs {
         let netflow = self.netflow9.iter().map(|to| (to.clone(), ExportProtocol::Netflow9));
         let folders = self.parquet.iter().map(|path| Destination::File(path.clone()));
         let folders = folders.map(|to| (to, ExportProtocol::Parquet));
+        let topics = self.kafka.iter().map(|to| (to.clone(), ExportProtocol::Kafka));
         let export = |(to, protocol): (Destination, ExportProtocol)| {
             // What is for some of the places only.
             let (is_udp, is_tls) = (matches!(to, Destination::Udp(_)), matches!(to, Destination::Tls(_)));
@@ -730,6 +745,10 @@ impl ExportArgs {
                     file_time: self.file_time,
                     ..ExportConfig::to(to, protocol)
                 };
+            }
+            if protocol == ExportProtocol::Kafka {
+                let properties = self.kafka_option.iter().cloned().collect();
+                return ExportConfig { properties, ..ExportConfig::to(to, protocol) };
             }
             ExportConfig {
                 biflows: self.biflows && protocol == ExportProtocol::Ipfix,
@@ -745,7 +764,7 @@ impl ExportArgs {
                 ..ExportConfig::to(to, protocol)
             }
         };
-        ipfix.chain(netflow).chain(folders).map(export).collect()
+        ipfix.chain(netflow).chain(folders).chain(topics).map(export).collect()
     }
 
     /// Refuses options that are for none of the places.

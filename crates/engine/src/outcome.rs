@@ -71,7 +71,7 @@ pub struct Outcome {
 pub struct Exported {
     /// Where.
     pub to: String,
-    /// What they became: "ipfix", "netflow9" or "parquet".
+    /// What they became: "ipfix", "netflow9", "parquet" or "kafka".
     pub protocol: &'static str,
     /// What became of them.
     pub counts: packetloom_export::Counts,
@@ -141,20 +141,20 @@ impl Exported {
 /// What became of flow records that were exported, for machines.
 #[derive(Serialize, JsonSchema)]
 struct ExportSummary {
-    /// Where they were sent: "udp://HOST:PORT", "tcp://HOST:PORT", "tls://HOST:PORT", a file, or a folder.
+    /// Where they were sent: "udp://HOST:PORT", "tcp://HOST:PORT", "tls://HOST:PORT", "kafka://HOST:PORT/TOPIC", a file, or a folder.
     to: String,
-    /// "ipfix", "netflow9" or "parquet".
+    /// "ipfix", "netflow9", "parquet" or "kafka".
     protocol: &'static str,
-    /// Messages that were sent; over TCP and TLS, that have arrived.
+    /// Messages that were sent; over TCP and TLS and to Kafka, that have arrived.
     messages: u64,
     /// Parquet files that are complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     files: Option<u64>,
-    /// Data records of flows in messages, or rows of files.
+    /// Data records of flows in messages, rows of files, or messages to Kafka.
     records: u64,
     /// Bytes of the messages, or files.
     bytes: u64,
-    /// Data records that were not sent, or rows that were not written.
+    /// Data records that were not sent, rows that were not written, or messages that Kafka did not acknowledge.
     not_sent: u64,
     /// Over UDP: answers that nobody listens.
     refused: u64,

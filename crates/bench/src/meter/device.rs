@@ -183,7 +183,8 @@ impl Expected {
         // A device or a pipe cannot be read again.
         let output = &options.output;
         if output.metadata().is_ok_and(|metadata| !metadata.is_file()) {
-            let why = format!("records are compared with those in {}; expected a regular file", output.display());
+            let why =
+                format!("records are compared with those in {}; expected a regular file", output.display());
             return Err(packetloom_device::Error::Misuse(why).into());
         }
         let cpu = super::Options {

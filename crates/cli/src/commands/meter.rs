@@ -15,7 +15,7 @@ use packetloom_report::{Format, Reports};
 
 use super::files::Files;
 use super::{Signals, Wanted, all_written, each, execute, origin, passing, select, stop_on_signals};
-use crate::args::MeterArgs;
+use crate::args::{ExportArgs, MeterArgs};
 use crate::control::{Controlled, Server};
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -29,8 +29,8 @@ pub(crate) fn run(args: MeterArgs) -> Done {
 pub(super) fn one(args: MeterArgs, stop: &Stop) -> Done {
     let source = origin(&args.read, &args.interface, None, Backend::AfPacket)?.map(select).transpose()?;
     let captures = source.as_ref().map_or(&[][..], |source| source.captures());
-    let places = [args.export.ipfix.len(), args.export.netflow9.len(), args.export.parquet.len()];
-    let is_exported = places.iter().any(|&places| places > 0);
+    let ExportArgs { ipfix, netflow9, parquet, kafka, .. } = &args.export;
+    let is_exported = ipfix.len() + netflow9.len() + parquet.len() + kafka.len() > 0;
     let reports = args.reports;
     let rows = reports.top_rows;
     let tops = reports.top.into_iter().map(|top| top.with_rows(rows)).collect::<Vec<_>>();

@@ -4,6 +4,7 @@ mod collectors;
 mod files;
 mod places;
 mod streams;
+mod topics;
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,9 +1,11 @@
 //! Where a meter's records are sent, in a chain file.
 
+use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use packetloom_export::kafka;
 use packetloom_export::parquet::{self, Partition};
 use packetloom_export::{Destination, Fields, Format, Options, Protocol, Settings, TlsSettings};
 use schemars::JsonSchema;
@@ -26,12 +28,12 @@ const FIRST_TEMPLATES: u32 = 3;
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "export")]
 pub struct ExportConfig {
-    /// Where: "udp://HOST:PORT", "tcp://HOST:PORT", "tls://HOST:PORT", or the name of a file, or of a folder for Parquet. Without a port it is
-    /// 4739 for IPFIX, 4740 for IPFIX over TLS, and 2055 for NetFlow v9.
+    /// Where: "udp://HOST:PORT", "tcp://HOST:PORT", "tls://HOST:PORT", "kafka://HOST:PORT,HOST:PORT/TOPIC", or the name of a file, or of a folder
+    /// for Parquet. Without a port it is 4739 for IPFIX, 4740 for IPFIX over TLS, 2055 for NetFlow v9, and 9092 for Kafka.
     #[serde(deserialize_with = "destination")]
     #[schemars(with = "String")]
     pub to: Destination,
-    /// "ipfix", "netflow9" or "parquet".
+    /// "ipfix", "netflow9", "parquet" or "kafka".
     #[serde(default)]
     pub protocol: ExportProtocol,
     /// One record for both directions of a flow (RFC 5103) instead of one for each. IPFIX only.
@@ -68,6 +70,9 @@ pub struct ExportConfig {
     pub file_rows: Option<NonZeroU64>,
     /// Of Parquet, how often another file begins.
     pub file_time: Option<Span>,
+    /// Of Kafka, properties of librdkafka, such as "security.protocol" = "ssl".
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
 }
 
 /// What messages look like.
@@ -81,6 +86,8 @@ pub enum ExportProtocol {
     Netflow9,
     /// Parquet files in a folder.
     Parquet,
+    /// Messages of a topic of Apache Kafka, a JSON object each.
+    Kafka,
 }
 
 fn destination<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Destination, D::Error> {
@@ -120,6 +127,7 @@ impl ExportConfig {
             partition: Partition::default(),
             file_rows: None,
             file_time: None,
+            properties: BTreeMap::new(),
         }
     }
 
@@ -143,6 +151,7 @@ impl ExportConfig {
             _ => return Err(wrong("certificate and key; expected both or none".into())),
         };
         let is_parquet = self.protocol == ExportProtocol::Parquet;
+        let is_kafka = self.protocol == ExportProtocol::Kafka;
         let to = match self.to.clone() {
             Destination::File(path) if is_parquet => Destination::Folder(context.resolve(&path)),
             Destination::File(path) => Destination::File(context.resolve(&path)),
@@ -158,11 +167,14 @@ impl ExportConfig {
             (*biflows, *domain, *message_size, *template_interval, *statistics_interval)
         };
         let usual = Self::to(self.to.clone(), self.protocol);
-        if is_parquet && of_messages(&self) != of_messages(&usual) {
+        if (is_parquet || is_kafka) && of_messages(&self) != of_messages(&usual) {
             return Err(wrong(
-                "biflows, domain, message_size, template_interval or statistics_interval; expected none with Parquet"
+                "biflows, domain, message_size, template_interval or statistics_interval; expected them with ipfix and netflow9 only"
                     .into(),
             ));
+        }
+        if !is_kafka && !self.properties.is_empty() {
+            return Err(wrong("properties; expected them with Kafka only".into()));
         }
         let messages = |protocol| {
             Format::Messages(Options {
@@ -188,12 +200,15 @@ impl ExportConfig {
                 partition: self.partition,
                 ..defaults
             }),
+            ExportProtocol::Kafka => {
+                Format::Kafka(kafka::Options { fields, properties: self.properties.clone() })
+            }
         };
         let settings = Settings {
             to,
             format,
             rate,
-            statistics_interval: interval(self.statistics_interval).filter(|_| !is_parquet),
+            statistics_interval: interval(self.statistics_interval).filter(|_| !is_parquet && !is_kafka),
             tls: TlsSettings {
                 ca: self.ca.as_deref().map(|path| context.resolve(path)),
                 identity,
