@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use packetloom_engine::Outcome;
 use packetloom_engine::run::{
-    Control, FlowOrder, FlowQuery, FlowRemoval, FunctionName, Listed, MOST_LISTED, Removed, Request, RuleChange,
-    RulesChanged,
+    Control, FlowOrder, FlowQuery, FlowRemoval, FunctionName, Listed, MOST_LISTED, Removed, Request,
+    RuleChange, RulesChanged,
 };
 use packetloom_filter::FlowFilter;
 use packetloom_io::input::{Stop, is_standard};
@@ -172,7 +172,8 @@ impl Order {
             "change" => {
                 let expected = "lines with add, delete or replace";
                 let statements = text("statements", expected)?;
-                let statements = statements.ok_or_else(|| format!("change expects statements: {expected}"))?;
+                let statements =
+                    statements.ok_or_else(|| format!("change expects statements: {expected}"))?;
                 Self::Change(RuleChange::parse(function, statements)?)
             }
             "flows" => query(false)?,
@@ -1005,7 +1006,8 @@ mod tests {
                 };
                 // Some are too long.
                 let blanks = if below(40) == 0 { LINE / 2 + below(LINE) } else { below(3) * below(600) };
-                let mut line = format!("{}{{\"command\": \"{name}\"{keys}}}", " ".repeat(blanks)).into_bytes();
+                let mut line =
+                    format!("{}{{\"command\": \"{name}\"{keys}}}", " ".repeat(blanks)).into_bytes();
                 for _ in 0..below(2) * below(4) {
                     let at = below(line.len());
                     match below(3) {

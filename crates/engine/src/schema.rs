@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::chain::{Run, Sink, Source};
 use crate::outcome::{MeterSummary, Summary};
-use crate::run::{FlowList, Removed, RulesChanged, ReportLine};
+use crate::run::{FlowList, Removed, ReportLine, RulesChanged};
 use crate::state::StateSummary;
 
 /// The schema of what a type is written as, as of JSON Schema 2020-12.

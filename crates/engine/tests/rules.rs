@@ -67,8 +67,9 @@ impl Model {
     fn rule(&mut self, old: Option<&Rule>) -> Rule {
         let action = self.one(self.actions);
         let protocol = self.one(&["any", "tcp", "udp", "icmp", "tcp", "udp"]);
-        let [source, destination] =
-            [0, 1].map(|_| self.one(&["any", "any", "0.0.0.0/1", "128.0.0.0/2", "192.0.0.0/3", "2000::/3", "10.0.0.0/30"]));
+        let [source, destination] = [0, 1].map(|_| {
+            self.one(&["any", "any", "0.0.0.0/1", "128.0.0.0/2", "192.0.0.0/3", "2000::/3", "10.0.0.0/30"])
+        });
         let is_v6 = |end: &str| end.contains(':');
         let destination = if is_v6(source) != is_v6(destination) { "any" } else { destination };
         let port = if ["tcp", "udp"].contains(&protocol) {
@@ -172,7 +173,8 @@ fn rules_decide_as_those_of_the_list_as_it_is() {
         let mut from = 0;
         for transaction in 0..=transactions {
             // Several may come before one packet.
-            let to = if transaction == transactions { packets } else { model.random.within(from..packets + 1) };
+            let to =
+                if transaction == transactions { packets } else { model.random.within(from..packets + 1) };
             std::fs::write(&list, model.file()).expect("written");
             if to > from {
                 let how = How { settings: ORACLE, limit: Some(to - from), ..How::default() };
@@ -195,10 +197,12 @@ fn rules_decide_as_those_of_the_list_as_it_is() {
             from = to;
         }
         std::fs::write(&list, &first).expect("written");
-        let settings: Vec<_> = WORKERS.iter().chain([&ORACLE]).map(|&settings| (settings.to_owned(), None)).collect();
+        let settings: Vec<_> =
+            WORKERS.iter().chain([&ORACLE]).map(|&settings| (settings.to_owned(), None)).collect();
         // Kernels are compiled for each list.
         let of_devices = devices().into_iter().filter(|_| seed >= 8);
-        let of_devices = of_devices.map(|device| (format!("device = \"{}\"", device.description().id), Some(device)));
+        let of_devices =
+            of_devices.map(|device| (format!("device = \"{}\"", device.description().id), Some(device)));
         for (settings, device) in settings.into_iter().chain(of_devices) {
             let made = Transactions::new(due.clone());
             let how = How {
@@ -207,8 +211,12 @@ fn rules_decide_as_those_of_the_list_as_it_is() {
                 transactions: Some(made.clone()),
                 ..How::default()
             };
-            let (found, _, notices) = results(&chain, &capture, how);
+            let (found, shares, notices) = results(&chain, &capture, how);
             assert_eq!(notices, Vec::<String>::new());
+            assert!(
+                shares.is_none_or(|shares| shares.device == packets),
+                "{settings}: the device judges all"
+            );
             let answers = made.answers();
             assert!(answers.iter().all(Result::is_ok), "{answers:?}\n{due:?}");
             let last = answers.last().expect("there are some").as_ref().expect("made");
@@ -216,8 +224,12 @@ fn rules_decide_as_those_of_the_list_as_it_is() {
             let case = format!("{seed}, {settings}\n{first}\n{due:#?}");
             assert!(frames(&found.passed) == passed, "other packets passed: {case}");
             let summary = &found.summary;
-            let found_dropped: BTreeMap<_, _> =
-                summary["dropped"].as_object().expect("reasons").iter().map(|(reason, count)| (reason.clone(), number(count))).collect();
+            let found_dropped: BTreeMap<_, _> = summary["dropped"]
+                .as_object()
+                .expect("reasons")
+                .iter()
+                .map(|(reason, count)| (reason.clone(), number(count)))
+                .collect();
             assert_eq!(found_dropped, dropped, "{case}");
             assert_eq!(summary["rule_changes"], due.len(), "{case}");
             let acl = &summary["functions"][0];
@@ -251,7 +263,10 @@ fn flows_keep_their_state_while_rules_change() {
         let capture = traffic(3_000, 150, seed);
         let few = seed >= 24;
         let mut model = Model::new(seed, &["permit", "deny", "reflect"], &["", " log", " mark 9"]);
-        let mut due = vec![(100, "delete resets\nadd after out reflect any from 0.0.0.0/1 to any id half\ndelete out\n".to_owned())];
+        let mut due = vec![(
+            100,
+            "delete resets\nadd after out reflect any from 0.0.0.0/1 to any id half\ndelete out\n".to_owned(),
+        )];
         let count = if few { 2 } else { 20 };
         let mut packets: Vec<_> = (0..count).map(|_| model.random.within(100..3_000)).collect();
         packets.sort_unstable();
@@ -267,7 +282,8 @@ fn flows_keep_their_state_while_rules_change() {
                     let rule = model.rule(None);
                     let id = format!("k{}", rule.key);
                     let text_of_rule = rule.text.split(" id ").next().expect("a rule").to_owned();
-                    text += &format!("add {} {text_of_rule} id {id}\n", model.one(&["first", "last", "at 1"]));
+                    text +=
+                        &format!("add {} {text_of_rule} id {id}\n", model.one(&["first", "last", "at 1"]));
                     added.push(id);
                 }
             }
@@ -275,10 +291,18 @@ fn flows_keep_their_state_while_rules_change() {
         }
         let run = |settings: &str, device| {
             let made = Transactions::new(due.clone());
-            let how = How { settings, devices: Vec::from_iter(device), transactions: Some(made.clone()), saves: true, ..How::default() };
+            let how = How {
+                settings,
+                devices: Vec::from_iter(device),
+                transactions: Some(made.clone()),
+                saves: true,
+                ..How::default()
+            };
             let (found, outcome, notices) = all_results(chain, &capture, how);
             assert_eq!(notices, Vec::<String>::new());
             assert!(made.answers().iter().all(Result::is_ok), "{:?}", made.answers());
+            let is_there = outcome.shares.is_none_or(|shares| shares.device == 3_000);
+            assert!(is_there, "{settings}: the device judges all");
             (found, outcome.state)
         };
         // What is saved of flows without a connection differs in the slow forms.
@@ -286,7 +310,8 @@ fn flows_keep_their_state_while_rules_change() {
         let admitted = &expected.summary["functions"][1]["admitted"];
         assert!(number(&admitted["packets"]) > 20 && expected.log.lines().count() > 10, "{admitted}");
         let of_devices = devices().into_iter().filter(|_| few);
-        let of_devices = of_devices.map(|device| (format!("device = \"{}\"", device.description().id), Some(device)));
+        let of_devices =
+            of_devices.map(|device| (format!("device = \"{}\"", device.description().id), Some(device)));
         let settings = WORKERS.iter().map(|&settings| (settings.to_owned(), None)).chain(of_devices);
         for (settings, device) in settings {
             let (found, found_state) = run(&settings, device);
@@ -310,10 +335,17 @@ fn flows_keep_their_state_while_rules_change() {
 fn a_list_begins_to_keep_connections() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
-    let rules = "deny udp from any to any port 7\npermit tcp from any to any port 443\npermit icmp from any to any\n";
-    let chain = |list: &str| format!("[[chain]]\nnf = \"counter\"\n[[chain]]\nnf = \"acl\"\nrules = {:?}\n", path(list));
+    let rules =
+        "deny udp from any to any port 7\npermit tcp from any to any port 443\npermit icmp from any to any\n";
+    let chain = |list: &str| {
+        format!("[[chain]]\nnf = \"counter\"\n[[chain]]\nnf = \"acl\"\nrules = {:?}\n", path(list))
+    };
     for (name, first, second) in [
-        ("state", "permit any from any to any state established", "permit udp from any to any state new out eth0"),
+        (
+            "state",
+            "permit any from any to any state established",
+            "permit udp from any to any state new out eth0",
+        ),
         ("reflect", "reflect any from 0.0.0.0/1 to any", "reflect udp from any to any"),
         ("interface", "permit any from any to any in eth0", "deny tcp from any to any out wg1"),
     ] {
@@ -327,7 +359,14 @@ fn a_list_begins_to_keep_connections() {
             ];
             let run = |settings: &str, limit, due: &[(u64, String)]| {
                 let made = Transactions::new(due.to_vec());
-                let how = How { settings, limit, transactions: Some(made.clone()), is_wired: true, saves: true, ..How::default() };
+                let how = How {
+                    settings,
+                    limit,
+                    transactions: Some(made.clone()),
+                    is_wired: true,
+                    saves: true,
+                    ..How::default()
+                };
                 let (found, outcome, notices) = all_results(&chain("list"), &capture, how);
                 assert_eq!(notices, Vec::<String>::new(), "{name}");
                 assert!(made.answers().iter().all(Result::is_ok), "{:?}", made.answers());
@@ -337,11 +376,12 @@ fn a_list_begins_to_keep_connections() {
             let ((expected, _), (_, state)) = (run(ORACLE, None, &due), run("", None, &due));
             let acl = &expected.summary["functions"][1];
             assert_eq!(acl["deleted"]["rules"], 2, "{acl}");
-            let decided = hits(acl, |hit| number(&hit["rule"])).values().map(|[packets, _]| packets).sum::<u64>()
-                + number(&acl["default_packets"])
-                + number(&acl["deleted"]["packets"])
-                + acl["admitted"]["packets"].as_u64().unwrap_or(0)
-                + acl["admitted"]["related"].as_u64().unwrap_or(0);
+            let decided =
+                hits(acl, |hit| number(&hit["rule"])).values().map(|[packets, _]| packets).sum::<u64>()
+                    + number(&acl["default_packets"])
+                    + number(&acl["deleted"]["packets"])
+                    + acl["admitted"]["packets"].as_u64().unwrap_or(0)
+                    + acl["admitted"]["related"].as_u64().unwrap_or(0);
             assert_eq!(Some(decided), expected.summary["received"].as_u64(), "{acl}");
             for settings in WORKERS {
                 let (found, found_state) = run(settings, None, &due);
@@ -416,7 +456,10 @@ fn what_is_refused_changes_nothing() {
     let how = How { changes: Some(changes), transactions: Some(made.clone()), ..How::default() };
     let (found, ..) = results(acl, &capture, how);
     let why = made.answers()[0].clone().unwrap_err();
-    assert!(why.starts_with("its rules change as ") && why.ends_with("; expected an acl without --rules-changes"), "{why}");
+    assert!(
+        why.starts_with("its rules change as ") && why.ends_with("; expected an acl without --rules-changes"),
+        "{why}"
+    );
     assert_eq!(found, results(acl, &capture, How { changes: Some(changes), ..How::default() }).0);
     let long = format!("delete {}", "x".repeat(1_000));
     assert!(RuleChange::parse(None, &format!("{long} y")).unwrap_err().len() < 200);
@@ -437,7 +480,8 @@ fn a_reload_has_the_rules_of_the_file() {
     let reloads: Vec<_> = [3_000, 5_000].map(|at| (at, acl.to_owned())).into();
     let run = |settings| {
         let made = made();
-        let how = How { settings, transactions: Some(made.clone()), reloads: reloads.clone(), ..How::default() };
+        let how =
+            How { settings, transactions: Some(made.clone()), reloads: reloads.clone(), ..How::default() };
         let (found, _, notices) = results(acl, &capture, how);
         assert_eq!(notices, Vec::<String>::new());
         let answers = made.answers();

@@ -69,14 +69,10 @@ pub struct ChangeError {
 #[non_exhaustive]
 pub enum Problem {
     /// No rule has this name.
-    #[error(
-        "no rule {0}; expected the id of a rule of the list, or @N for the one with number N"
-    )]
+    #[error("no rule {0}; expected the id of a rule of the list, or @N for the one with number N")]
     Unknown(Name),
     /// Several rules have this id.
-    #[error(
-        "{1} rules have the id {0}; expected one that is unique, or @N for the rule with number N"
-    )]
+    #[error("{1} rules have the id {0}; expected one that is unique, or @N for the rule with number N")]
     Ambiguous(Name, usize),
     /// A new rule has the id of another one.
     #[error("a rule has the id {0} already; expected one that is new")]

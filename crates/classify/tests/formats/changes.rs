@@ -60,7 +60,10 @@ fn what_is_wrong_is_said_with_its_line() {
             "1: the file ends inside a transaction; expected commit after it".into(),
         ),
         ("delete".into(), format!("1: the line ends; expected {name}")),
-        ("delete @x".into(), "1: number of a rule \"x\"; expected a number from 0 to 18446744073709551615".into()),
+        (
+            "delete @x".into(),
+            "1: number of a rule \"x\"; expected a number from 0 to 18446744073709551615".into(),
+        ),
         ("delete a b".into(), "1: \"b\"; expected the end of the line".into()),
         ("add".into(), "1: the line ends; expected permit, deny or reflect".into()),
         ("add before".into(), format!("1: the line ends; expected {name}")),

@@ -576,7 +576,10 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
     assert_eq!(writer.apply(&[replace(named("a")), replace(Name::Number(0)), replace(named("a"))]), Ok(2));
     assert_eq!(writer.serials().collect::<Vec<_>>(), [6, 3]);
     // Those that are added have the numbers after the loaded ones, whatever was refused or replaced before.
-    assert_eq!(writer.apply(&[Change::Add(Place::First, deny.clone()), Change::Add(Place::Last, deny.clone())]), Ok(3));
+    assert_eq!(
+        writer.apply(&[Change::Add(Place::First, deny.clone()), Change::Add(Place::Last, deny.clone())]),
+        Ok(3)
+    );
     assert_eq!(writer.apply(&[Change::Delete(Name::Number(4)), replace(Name::Number(5))]), Ok(4));
     assert_eq!(writer.serials().collect::<Vec<_>>(), [6, 3, 9]);
 }

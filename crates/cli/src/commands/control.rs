@@ -93,15 +93,18 @@ fn line(command: &ControlCommand) -> Result<Value, Failure> {
 fn read(file: Option<&PathBuf>, statements: &[String]) -> Result<String, Failure> {
     let (name, text) = if statements.is_empty() {
         let path = file.map_or(Path::new("-"), |file| file);
-        let name = if input::is_standard(path) { "standard input".into() } else { path.display().to_string() };
+        let name =
+            if input::is_standard(path) { "standard input".into() } else { path.display().to_string() };
         let mut text = Vec::new();
         let read = input::open_text(path)?.take(LINE as u64).read_to_end(&mut text);
         read.map_err(|error| Failure::Run(anyhow::anyhow!("{name}: {}", plain(&error))))?;
-        let not_text = || Failure::Config(format!("{name}: not UTF-8 text; expected statements"));
         if text.len() == LINE {
             return Err(too_large(&name));
         }
-        (name, String::from_utf8(text).map_err(|_| not_text())?)
+        let text = String::from_utf8(text);
+        let text =
+            text.map_err(|_| Failure::Config(format!("{name}: not UTF-8 text; expected statements")))?;
+        (name, text)
     } else {
         ("-e".into(), statements.join("\n"))
     };

@@ -44,13 +44,7 @@ pub(super) struct Loader {
 
 impl Loader {
     pub(super) fn new(load: Option<Box<Load>>, port_names: Option<PortNames>) -> Self {
-        Self {
-            load,
-            port_names,
-            thread: None,
-            is_loading: false,
-            ready: Arc::new(AtomicBool::new(false)),
-        }
+        Self { load, port_names, thread: None, is_loading: false, ready: Arc::new(AtomicBool::new(false)) }
     }
 
     /// Set when a plan is there to be taken.

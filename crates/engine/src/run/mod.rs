@@ -49,8 +49,8 @@ pub use self::listing::{FlowOrder, FlowQuery, FlowRemoval, FunctionName, Listed,
 use self::logs::Logs;
 use self::matches::Matches;
 pub(crate) use self::reader::APART;
-use self::statistics::Pause;
 pub use self::rules::{RuleChange, RulesChanged};
+use self::statistics::Pause;
 pub(crate) use self::statistics::ReportLine;
 pub use self::statistics::{Report, Snapshot, Statistics};
 use crate::bell::NAP;

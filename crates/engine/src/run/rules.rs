@@ -69,7 +69,8 @@ impl RuleChange {
     pub(super) fn make(&self, plan: &Plan) -> Result<(Plan, RulesChanged), String> {
         let chain = plan.chain();
         let function = self.find(chain)?;
-        let spec = chain.functions[function].change(&self.changes).map_err(|refused| self.refused(refused))?;
+        let spec =
+            chain.functions[function].change(&self.changes).map_err(|refused| self.refused(refused))?;
         let rules = spec.rules().unwrap_or_default();
         let changed = chain.with_function(function, Arc::from(spec))?;
         // It may be the first that has rules with state.
@@ -97,19 +98,18 @@ impl RuleChange {
         let functions = chain.functions.iter().enumerate();
         let all: Vec<_> = functions.filter(|(_, function)| function.rules().is_some()).collect();
         let asked = self.function.as_ref();
-        let those = all.iter().filter(|(number, function)| {
-            asked.is_none_or(|asked| asked.is(*number, function.name()))
-        });
+        let those = all
+            .iter()
+            .filter(|(number, function)| asked.is_none_or(|asked| asked.is(*number, function.name())));
         let those: Vec<_> = those.map(|&(number, _)| number).collect();
         let list = |of: &[usize]| of.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         let numbers: Vec<_> = all.iter().map(|&(number, _)| number).collect();
         match (&those[..], asked) {
             ([one], _) => Ok(*one),
             (_, _) if all.is_empty() => Err("the chain has no acl, whose rules would change".into()),
-            ([], Some(asked)) => Err(format!(
-                "function {asked} is no acl of the chain; expected one of: {}",
-                list(&numbers)
-            )),
+            ([], Some(asked)) => {
+                Err(format!("function {asked} is no acl of the chain; expected one of: {}", list(&numbers)))
+            }
             (several, _) => {
                 Err(format!("the chain has several acls; expected a function, one of: {}", list(several)))
             }

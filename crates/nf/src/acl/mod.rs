@@ -52,7 +52,8 @@ pub use config::{Config, DefaultAction};
 use crate::connections::{Connection, TimeoutsConfig};
 use crate::log_rate::{LogCounts, LogSettings};
 use crate::{
-    Error, Form, Function, FunctionSpec, Log, Offload, Oracle, RefusedChange, Report, Standalone, Watch, summary,
+    Error, Form, Function, FunctionSpec, Log, Offload, Oracle, RefusedChange, Report, Standalone, Watch,
+    summary,
 };
 
 /// Rules that were read and indexed.
@@ -228,9 +229,8 @@ impl FunctionSpec for Acl {
     fn resume(&mut self, old: &dyn FunctionSpec) -> bool {
         let Some(old) = (old as &dyn Any).downcast_ref::<Self>() else { return false };
         // Names of rules begin anew, too.
-        let is_same = self.is_same_beside_rules(old)
-            && old.list.edits.is_none()
-            && self.list.rules == old.list.rules;
+        let is_same =
+            self.is_same_beside_rules(old) && old.list.edits.is_none() && self.list.rules == old.list.rules;
         if is_same {
             self.list = old.list.clone();
             self.classifier = old.classifier.clone();

@@ -79,7 +79,8 @@ impl Acl {
     /// The same with other rules. What it keeps for connections means what it meant, so a list goes on to keep that.
     pub(super) fn changed(&self, changes: &[Change]) -> Result<Self, RefusedChange> {
         if let Some(by_file) = &self.changes {
-            let why = format!("its rules change as {} says; expected an acl without --rules-changes", by_file.name);
+            let why =
+                format!("its rules change as {} says; expected an acl without --rules-changes", by_file.name);
             return Err(RefusedChange { change: None, why });
         }
         let (loaded, mut rules) = match &self.edited {
@@ -144,10 +145,13 @@ impl AclReport {
         of_rules.iter().for_each(|&counter| deleted.merge(counter));
         let mut stayed = 0;
         let mut counters = vec![Counter::default(); self.counters.len()];
-        for (number, &position) in positions.iter().enumerate().filter(|&(_, &position)| position != NO_RULE) {
+        for (number, &position) in positions.iter().enumerate().filter(|&(_, &position)| position != NO_RULE)
+        {
             stayed += 1;
             // There are none where rules are not counted.
-            if let (Some(&before), Some(counter)) = (of_rules.get(position as usize), counters.get_mut(number)) {
+            if let (Some(&before), Some(counter)) =
+                (of_rules.get(position as usize), counters.get_mut(number))
+            {
                 *counter = before;
                 deleted.packets -= before.packets;
                 deleted.bytes -= before.bytes;
