@@ -302,6 +302,7 @@ impl Embedded {
             elapsed: Default::default(),
             shares: None,
             reloads: Default::default(),
+            rule_changes: 0,
             replaced: Vec::new(),
             state: None,
             interfaces: Vec::new(),

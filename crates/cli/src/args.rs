@@ -409,6 +409,21 @@ pub(crate) enum ControlCommand {
         #[arg(long, value_name = "FUNCTION")]
         function: Option<FunctionName>,
     },
+    /// Change the rules of an acl while packets are judged: all changes at one point between two packets, or none
+    ///
+    /// A statement a line: "add [first | last | before NAME | after NAME | at N] RULE", "delete NAME", "replace NAME RULE". NAME is a rule's id,
+    /// or @N for its number, which "rules" prints. The next reload has the rules of the chain's files again.
+    Change {
+        /// A file of statements; standard input unless given, or where it is "-"
+        #[arg(value_name = "FILE", conflicts_with = "statements")]
+        file: Option<PathBuf>,
+        /// A statement, such as "add first deny tcp from any to any port 23"; may be given several times
+        #[arg(short = 'e', long = "statement", value_name = "STATEMENT")]
+        statements: Vec<String>,
+        /// The acl, which is named or has this place in the chain, from 0; needed where there are several
+        #[arg(long, value_name = "FUNCTION")]
+        function: Option<FunctionName>,
+    },
     /// Print the first flows of a function that keeps state for flows, by an order
     Flows {
         #[command(flatten)]

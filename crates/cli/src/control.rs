@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use packetloom_engine::Outcome;
 use packetloom_engine::run::{
     Control, FlowOrder, FlowQuery, FlowRemoval, FunctionName, Listed, MOST_LISTED, Removed, Request,
+    RuleChange, RulesChanged,
 };
 use packetloom_filter::FlowFilter;
 use packetloom_io::input::{Stop, is_standard};
@@ -38,8 +39,10 @@ use crate::failure::Failure;
 const CLIENTS: usize = 16;
 /// What answers of lists say.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Bytes of a command's line at most, with its end.
-const LINE: usize = 1024;
+/// Bytes of a command's line at most, with its end: room for some thousand rules.
+pub(crate) const LINE: usize = 1 << 18;
+/// Bytes that are read of one at a time.
+const PIECE: usize = 1 << 12;
 /// How long a client may stop within a line, or in reading an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After a command there is none for so long, and for as many times as long as packets waited for it, but not for longer than that.
@@ -62,19 +65,21 @@ pub(crate) enum Order {
     Ports,
     /// Of an acl, or of all of them.
     Rules(Option<FunctionName>),
+    Change(RuleChange),
     /// Flows, or connections, of a function.
     Flows(FlowQuery),
     Remove(FlowRemoval),
 }
 
 /// The commands, and the keys that each may have.
-const COMMANDS: [(&str, &[&str]); 9] = [
+const COMMANDS: [(&str, &[&str]); 10] = [
     ("counters", &[]),
     ("reload", &[]),
     ("save", &[]),
     ("stop", &[]),
     ("ports", &[]),
     ("rules", &["function"]),
+    ("change", &["function", "statements"]),
     ("flows", &["function", "filter", "by", "top"]),
     ("connections", &["function", "filter", "state", "top"]),
     ("remove", &["function", "filter", "flow", "all"]),
@@ -164,6 +169,13 @@ impl Order {
             "stop" => Self::Stop,
             "ports" => Self::Ports,
             "rules" => Self::Rules(function),
+            "change" => {
+                let expected = "lines with add, delete or replace";
+                let statements = text("statements", expected)?;
+                let statements =
+                    statements.ok_or_else(|| format!("change expects statements: {expected}"))?;
+                Self::Change(RuleChange::parse(function, statements)?)
+            }
             "flows" => query(false)?,
             "connections" => query(true)?,
             _ => {
@@ -324,6 +336,7 @@ enum Answer {
     Ports(Vec<Value>),
     /// An object for each rule.
     Rules(Vec<Value>),
+    Changed(RulesChanged),
     Flows(Box<Listed>),
     Removed(Removed),
 }
@@ -364,16 +377,16 @@ fn rules(mut summary: Value, asked: Option<&FunctionName>) -> Result<Answer, Str
             rule
         }));
         rules.sort_by_key(|rule| rule["rule"].as_u64());
-        rules.push(json!({
-            "rule": null,
-            "line": null,
-            "id": null,
-            "text": "default",
-            "packets": function["default_packets"],
-            "bytes": function["default_bytes"],
-        }));
+        let others = [
+            ("default", &function["default_packets"], &function["default_bytes"]),
+            ("deleted", &function["deleted"]["packets"], &function["deleted"]["bytes"]),
+        ];
+        let others = others.into_iter().filter(|(_, packets, _)| !packets.is_null());
+        rules.extend(others.map(
+            |(text, packets, bytes)| json!({ "id": null, "text": text, "packets": packets, "bytes": bytes }),
+        ));
         lines.extend(rules.into_iter().map(|rule| {
-            let mut line = json!({ "function": number });
+            let mut line = json!({ "function": number, "rule": null, "number": null, "line": null });
             if let (Some(line), Value::Object(rule)) = (line.as_object_mut(), rule) {
                 line.extend(rule);
             }
@@ -437,6 +450,7 @@ fn line(result: Result<Answer, String>) -> Vec<u8> {
             json!({ "ok": true, "version": VERSION, "ports": ports })
         }
         Ok(Answer::Rules(rules)) => json!({ "ok": true, "version": VERSION, "rules": rules }),
+        Ok(Answer::Changed(changed)) => with_version(changed.json()),
         Ok(Answer::Flows(listed)) => with_version(listed.json()),
         Ok(Answer::Removed(removed)) => with_version(removed.json()),
         Err(why) => json!({ "ok": false, "error": why }),
@@ -445,7 +459,7 @@ fn line(result: Result<Answer, String>) -> Vec<u8> {
 }
 
 /// The schema of the line of an answer.
-pub(crate) fn answer_schema(counters: Value, port: Value, others: [Value; 2]) -> Value {
+pub(crate) fn answer_schema(counters: Value, port: Value, others: [Value; 3]) -> Value {
     let done = json!({ "type": "object", "properties": { "ok": { "const": true } }, "required": ["ok"] });
     let mut counted = done.clone();
     counted["properties"]["counters"] = counters;
@@ -464,7 +478,7 @@ pub(crate) fn answer_schema(counters: Value, port: Value, others: [Value; 2]) ->
         "error": { "type": "string", "description": "What is wrong, and what was expected." },
     });
     refused["required"] = json!(["ok", "error"]);
-    let [flows, removed] = others.map(|mut of| {
+    let [changed, flows, removed] = others.map(|mut of| {
         of["properties"]["ok"] = json!({ "const": true });
         if let Some(required) = of["required"].as_array_mut() {
             required.push("ok".into());
@@ -474,7 +488,7 @@ pub(crate) fn answer_schema(counters: Value, port: Value, others: [Value; 2]) ->
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A line that a control socket answers",
-        "anyOf": [counted, ports, rules, flows, removed, done, refused],
+        "anyOf": [counted, ports, rules, changed, flows, removed, done, refused],
     })
 }
 
@@ -498,15 +512,16 @@ pub(crate) fn rule_schema() -> Value {
         "type": "object",
         "properties": {
             "function": number("The place of its acl in the chain, from 0."),
-            "rule": or_null("integer", "Its position in the list, from 0; null for packets that no rule matched."),
-            "line": or_null("integer", "Its line in the rule file."),
+            "rule": or_null("integer", "Its position in the list, from 0; null for packets that no rule matched, and for all rules that are gone."),
+            "number": or_null("integer", "The number N that @N names it by in change."),
+            "line": or_null("integer", "Its line in the rule file; null for one that change added."),
             "id": or_null("string", "Its id, if it has one."),
             "comment": or_null("string", "Its comment, if it has one and decided packets."),
-            "text": { "type": "string", "description": "The rule." },
+            "text": { "type": "string", "description": "The rule; \"default\", or \"deleted\" for all that are gone." },
             "packets": number("Packets that it decided."),
             "bytes": or_null("integer", "Their IP bytes, where they are counted."),
         },
-        "required": ["function", "rule", "line", "id", "text", "packets", "bytes"],
+        "required": ["function", "rule", "number", "line", "id", "text", "packets", "bytes"],
     })
 }
 
@@ -527,6 +542,8 @@ struct Client {
     stream: UnixStream,
     /// What was read and not acted upon: up to a line, or a part of it.
     received: Vec<u8>,
+    /// Bytes of it that are known to have no end of a line; what follows them is one, if there is more.
+    searched: usize,
     /// Whether no more comes from it.
     has_ended: bool,
     turn: Turn,
@@ -562,7 +579,13 @@ impl Client {
 
     /// Whether a command waits to be acted upon.
     fn has_line(&self) -> bool {
-        matches!(self.turn, Turn::Client) && self.received.contains(&b'\n')
+        matches!(self.turn, Turn::Client) && self.searched < self.received.len()
+    }
+
+    /// Looks for the end of the line in what has come since the last time.
+    fn search(&mut self) {
+        let new = &self.received[self.searched..];
+        self.searched += new.iter().position(|&byte| byte == b'\n').unwrap_or(new.len());
     }
 
     /// What is waited for, if it is anything that the client does.
@@ -589,13 +612,14 @@ impl Client {
 
     /// Reads what there is, up to a line's length; whether it is still there.
     fn read(&mut self) -> bool {
-        let mut bytes = [0; LINE];
+        let mut bytes = [0; PIECE];
         while !self.has_ended && self.received.len() < LINE {
-            match self.stream.read(&mut bytes[self.received.len()..]) {
+            let room = PIECE.min(LINE - self.received.len());
+            match self.stream.read(&mut bytes[..room]) {
                 Ok(0) => self.has_ended = true,
                 Ok(len) => {
-                    let at = self.received.len();
-                    self.received.extend_from_slice(&bytes[at..at + len]);
+                    self.received.extend_from_slice(&bytes[..len]);
+                    self.search();
                     self.since = Instant::now();
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -631,19 +655,23 @@ impl Client {
         if !matches!(self.turn, Turn::Client) {
             return Next::Wait;
         }
-        let why = match self.received.iter().position(|&byte| byte == b'\n') {
-            Some(_) if is_resting => return Next::Wait,
-            Some(end) => {
-                let line = self.received[..end].to_vec();
-                self.received.drain(..=end);
-                return Next::Act(line);
+        let end = self.searched;
+        if end < self.received.len() {
+            if is_resting {
+                return Next::Wait;
             }
-            None if self.received.len() == LINE => {
-                format!("the line is too long; expected up to {LINE} bytes")
-            }
-            None if !self.has_ended => return Next::Wait,
-            None if self.received.is_empty() => return Next::Leave,
-            None => "the line has no end; expected a newline".into(),
+            let line = self.received[..end].to_vec();
+            self.received.drain(..=end);
+            self.received.shrink_to(PIECE);
+            self.searched = 0;
+            self.search();
+            return Next::Act(line);
+        }
+        let why = match self.received.len() {
+            LINE => format!("the line is too long; expected up to {LINE} bytes"),
+            _ if !self.has_ended => return Next::Wait,
+            0 => return Next::Leave,
+            _ => "the line has no end; expected a newline".into(),
         };
         self.answer(Err(why), true);
         if self.write() { Next::Wait } else { Next::Leave }
@@ -788,6 +816,10 @@ impl Desk {
             Order::Rules(function) => control.ask(Request::Counters(Box::new(move |outcome| {
                 ticket.answer(outcome.and_then(|outcome| rules(outcome.json(), function.as_ref())));
             }))),
+            Order::Change(change) => control.ask(Request::Change(
+                change,
+                Box::new(move |changed| ticket.answer(changed.map(Answer::Changed))),
+            )),
             Order::Flows(query) => control.ask(Request::Flows(
                 query,
                 Box::new(move |listed| ticket.answer(listed.map(|listed| Answer::Flows(Box::new(listed))))),
@@ -839,7 +871,9 @@ impl Desk {
             let (number, since) = (self.next, Instant::now());
             self.next += 1;
             let turn = Turn::Client;
-            self.clients.push(Client { number, stream, received: Vec::new(), has_ended: false, turn, since });
+            let received = Vec::new();
+            let client = Client { number, stream, received, searched: 0, has_ended: false, turn, since };
+            self.clients.push(client);
         }
     }
 
@@ -902,8 +936,9 @@ mod tests {
         stream.set_nonblocking(true).expect("set");
         other.set_nonblocking(true).expect("set");
         let since = Instant::now();
-        let client =
-            Client { number: 0, stream, received: Vec::new(), has_ended: false, turn: Turn::Client, since };
+        let received = Vec::new();
+        let turn = Turn::Client;
+        let client = Client { number: 0, stream, received, searched: 0, has_ended: false, turn, since };
         (client, other)
     }
 
@@ -966,11 +1001,13 @@ mod tests {
                 let keys = match name {
                     "remove" => ", \"function\": 0, \"flow\": \"tcp 10.0.0.1:1 10.0.0.2:2\"",
                     "flows" => ", \"filter\": \"tcp port 80\", \"top\": 3",
+                    "change" => ", \"statements\": \"delete @1\\nadd permit any from any to any\"",
                     _ => "",
                 };
+                // Some are too long.
+                let blanks = if below(40) == 0 { LINE / 2 + below(LINE) } else { below(3) * below(600) };
                 let mut line =
-                    format!("{}{{\"command\": \"{name}\"{keys}}}", " ".repeat(below(3) * below(600)))
-                        .into_bytes();
+                    format!("{}{{\"command\": \"{name}\"{keys}}}", " ".repeat(blanks)).into_bytes();
                 for _ in 0..below(2) * below(4) {
                     let at = below(line.len());
                     match below(3) {
@@ -996,7 +1033,7 @@ mod tests {
             let (mut client, mut other) = client();
             let (mut found, mut sent, mut is_gone) = (Vec::new(), 0, false);
             while !is_gone && sent < bytes.len() {
-                let piece = 1 + below(700);
+                let piece = 1 + below(if bytes.len() > 1 << 15 { 1 << 16 } else { 700 });
                 let end = bytes.len().min(sent + piece);
                 other.write_all(&bytes[sent..end]).expect("sent");
                 sent = end;

@@ -168,6 +168,10 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
         let rows = [("done".into(), done.to_string()), ("refused".into(), refused.to_string())];
         let _ = write!(text, "reloads\n{}", table(&rows));
     }
+    if outcome.rule_changes > 0 {
+        let rows = [("transactions".into(), outcome.rule_changes.to_string())];
+        let _ = write!(text, "rules changed\n{}", table(&rows));
+    }
     if let Some(shares) = &outcome.shares {
         let mut rows = vec![("judged by it".to_owned(), shares.device.to_string())];
         if shares.devices.len() > 1 {

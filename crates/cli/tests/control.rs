@@ -4,6 +4,8 @@
 
 #[path = "control/flows.rs"]
 mod flows;
+#[path = "control/rules.rs"]
+mod rules;
 mod support;
 
 use std::fs::{self, File, OpenOptions};
@@ -671,7 +673,7 @@ fn lines_that_are_no_commands_are_answered_and_do_nothing() {
     assert!(answer(&mut reader)["error"].as_str().expect("why").contains("no end"));
     assert_eq!(reader.read(&mut [0]).expect("the end"), 0);
     let mut stream = fed.connect();
-    let _ = stream.write_all(" ".repeat(100_000).as_bytes());
+    let _ = stream.write_all(" ".repeat(300_000).as_bytes());
     assert!(answer(&mut BufReader::new(stream))["error"].as_str().expect("why").contains("too long"));
     fed.packets(0..6);
     fed.counters_at(6);

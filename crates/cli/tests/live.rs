@@ -138,7 +138,7 @@ fn what_cannot_be_done_is_said_before_the_run() {
     fs::write(at("in.pcap"), packets::pcap("0.0 udp 10.0.0.1:1 > 10.0.0.2:2\n")).expect("written");
     fs::write(at("rules"), "permit any from any to any id a\n").expect("written");
     let name = at("changes").display().to_string();
-    let known = "expected the id of a rule of the list, or @N for the one that stood at N when it was loaded";
+    let known = "expected the id of a rule of the list, or @N for the one with number N";
     for (changes, chain, code, message) in [
         ("delete b\ncommit\n", ACL.to_owned(), 78, format!("{name}:1: no rule b; {known}")),
         (

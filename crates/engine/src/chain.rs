@@ -26,6 +26,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use packetloom_classify::formats::did_you_mean;
@@ -50,7 +51,7 @@ pub struct Chain {
     /// Where packets come from and go to, and how they are run.
     pub settings: Settings,
     /// The functions, in order.
-    pub(crate) functions: Vec<Box<dyn FunctionSpec>>,
+    pub(crate) functions: Vec<Arc<dyn FunctionSpec>>,
     /// Where they keep their state.
     pub(crate) layout: Layout,
     /// The flow definitions that there are, used or not.
@@ -878,9 +879,10 @@ impl Chain {
     /// The function whose flow definition is not there or does not suit it, and why.
     pub fn new(
         mut settings: Settings,
-        mut functions: Vec<Box<dyn FunctionSpec>>,
+        functions: Vec<impl Into<Arc<dyn FunctionSpec>>>,
         flows: &BTreeMap<String, flows::Definition>,
     ) -> Result<Self, (usize, String)> {
+        let mut functions: Vec<_> = functions.into_iter().map(Into::into).collect();
         let layout = Layout::new(&functions, flows)
             .map_err(|(function, why)| (function, format!("{}: {why}", functions[function].name())))?;
         let rewrites = functions.iter().position(|function| function.rewrites()).unwrap_or(functions.len());
@@ -905,7 +907,9 @@ impl Chain {
         }
         let mut sampling = None;
         for (at, function) in functions.iter_mut().enumerate() {
-            function.announce_sampling(sampling);
+            if let Some(function) = Arc::get_mut(function) {
+                function.announce_sampling(sampling);
+            }
             match (sampling, function.sampling()) {
                 (Some(_), Some(_)) => {
                     let name = function.name();
@@ -925,7 +929,7 @@ impl Chain {
     }
 
     /// The functions, in order.
-    pub fn functions(&self) -> &[Box<dyn FunctionSpec>] {
+    pub fn functions(&self) -> &[Arc<dyn FunctionSpec>] {
         &self.functions
     }
 
@@ -961,7 +965,7 @@ impl Chain {
     }
 
     /// Its settings and its functions, to make another chain of.
-    pub fn into_parts(self) -> (Settings, Vec<Box<dyn FunctionSpec>>) {
+    pub fn into_parts(self) -> (Settings, Vec<Arc<dyn FunctionSpec>>) {
         (self.settings, self.functions)
     }
 
@@ -1076,10 +1080,11 @@ impl Chain {
     ///
     /// It has no such rule.
     pub fn write_matched(&mut self, path: PathBuf, which: Watch) -> Result<(), String> {
-        let found: usize = self.functions.iter_mut().map(|function| function.watch(&which)).sum();
+        let functions = self.functions.iter_mut().filter_map(Arc::get_mut);
+        let found: usize = functions.map(|function| function.watch(&which)).sum();
         if found == 0 {
             let has_some = |function: &dyn FunctionSpec| {
-                function.has_rules() || ["strings", "domains"].contains(&function.name())
+                function.rules().is_some() || ["strings", "domains"].contains(&function.name())
             };
             let count = self.functions.iter().filter(|function| has_some(&***function)).count();
             return Err(match count {
@@ -1100,8 +1105,8 @@ impl Chain {
     ///
     /// [`packetloom_nf::Error`]: not just one such function, a file that cannot be read, or changes that cannot be made.
     pub fn change_rules(&mut self, path: &Path) -> Result<(), packetloom_nf::Error> {
-        let mut with_rules: Vec<_> =
-            self.functions.iter_mut().filter(|function| function.has_rules()).collect();
+        let functions = self.functions.iter_mut().filter_map(Arc::get_mut);
+        let mut with_rules: Vec<_> = functions.filter(|function| function.rules().is_some()).collect();
         match &mut with_rules[..] {
             [function] => function.change_rules(path)?,
             others => {
@@ -1116,6 +1121,14 @@ impl Chain {
         self.layout = Layout::new(&self.functions, &self.flows)
             .map_err(|(_, why)| packetloom_nf::Error::Invalid(format!("{}: {why}", path.display())))?;
         Ok(())
+    }
+
+    /// The same chain with another function in the place of one; it shares all others.
+    pub(crate) fn with_function(&self, at: usize, function: Arc<dyn FunctionSpec>) -> Result<Self, String> {
+        let mut functions = self.functions.clone();
+        functions[at] = function;
+        let layout = Layout::new(&functions, &self.flows).map_err(|(_, why)| why)?;
+        Ok(Self { settings: self.settings.clone(), functions, layout, flows: self.flows.clone() })
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use packetloom_nf::flows::{By, Definition, MAX_FUNCTIONS, StateAt, StateSpec};
 use packetloom_nf::units::Span;
 use packetloom_nf::{Form, FunctionSpec};
 
 /// The flow definitions of a chain that functions keep state for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// In the order of the functions that use them first.
     pub definitions: Vec<Used>,
@@ -26,7 +27,7 @@ pub struct Parts {
 }
 
 /// A flow definition in use.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Used {
     /// Its name in the chain file; that of what its flows are by, where the one is used that is meant unless another is named.
     pub name: String,
@@ -69,7 +70,7 @@ impl Layout {
     /// # Errors
     /// The function whose definition is not there or does not suit it, and why.
     pub fn new(
-        functions: &[Box<dyn FunctionSpec>],
+        functions: &[Arc<dyn FunctionSpec>],
         definitions: &BTreeMap<String, Definition>,
     ) -> Result<Self, (usize, String)> {
         let mut layout = Self::default();
@@ -108,7 +109,7 @@ impl Layout {
     /// Adds a definition that a function has to itself, by the name of this and its place among those of this name.
     fn add_own(
         &mut self,
-        functions: &[Box<dyn FunctionSpec>],
+        functions: &[Arc<dyn FunctionSpec>],
         function: usize,
         definition: Definition,
         words: usize,
@@ -175,7 +176,7 @@ impl Layout {
     /// What packets are to have in common that meet one worker: such that it alone knows the flows that have most depend on order, or
     /// most entries. Workers share the tables of other definitions ([`Used::is_shared`]). None where tables must not be shared, and no way
     /// to spread packets suits all of them.
-    pub fn spread(&self, functions: &[Box<dyn FunctionSpec>]) -> Option<By> {
+    pub fn spread(&self, functions: &[Arc<dyn FunctionSpec>]) -> Option<By> {
         let is_used = |by: By| self.definitions.iter().any(|used| used.definition.by == by);
         let order = [By::Connection, By::FiveTuple, By::Initiator, By::Source];
         // A definition of a function's own is by the headers that come to it: rewritten ones may be of flows that were apart before.

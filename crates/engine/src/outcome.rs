@@ -52,6 +52,8 @@ pub struct Outcome {
     pub shares: Option<Shares>,
     /// How often the chain became another one.
     pub reloads: Reloads,
+    /// Transactions of rules that were asked for on the way and made.
+    pub rule_changes: u64,
     /// What functions counted that are not part of the chain any more, in the order in which they left it.
     pub replaced: Vec<Replaced>,
     /// The state of all flows at the end, where it is to be saved.
@@ -334,6 +336,9 @@ pub(crate) struct Summary {
     /// How often the chain became another one, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     reloads: Option<Reloads>,
+    /// Transactions of rules that a control socket asked for and that were made, where there were such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule_changes: Option<u64>,
     /// What functions counted that are not part of the chain any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     replaced: Option<Vec<FunctionSummary>>,
@@ -555,6 +560,7 @@ impl Outcome {
             not_written: tells_written.then(|| Written::counts(&self.written)),
             exports: Exported::summaries(&self.exported),
             reloads: reloaded.then_some(self.reloads),
+            rule_changes: (self.rule_changes > 0).then_some(self.rule_changes),
             replaced: reloaded.then(|| {
                 let replaced = self.replaced.iter();
                 replaced.map(|old| function(old.nf, &*old.report, Some(old.packets))).collect()

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::chain::{Run, Sink, Source};
 use crate::outcome::{MeterSummary, Summary};
-use crate::run::{FlowList, Removed, ReportLine};
+use crate::run::{FlowList, Removed, ReportLine, RulesChanged};
 use crate::state::StateSummary;
 
 /// The schema of what a type is written as, as of JSON Schema 2020-12.
@@ -46,6 +46,11 @@ pub fn flow_list() -> Value {
 /// The schema of what a run says that was removed: [`crate::run::Removed::json`].
 pub fn removed() -> Value {
     of::<Removed>()
+}
+
+/// The schema of how rules were changed.
+pub fn rules_changed() -> Value {
+    of::<RulesChanged>()
 }
 
 /// The schema of something of a function that also has the function's name.

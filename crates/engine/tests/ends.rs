@@ -191,7 +191,7 @@ fn packets_are_spread_by_what_ends() {
             Chain::parse("chain", chain, context).expect("a good chain").into_parts()
         };
         if ender {
-            functions.push(Box::new(Ender));
+            functions.push(std::sync::Arc::new(Ender));
         }
         let chain = Chain::new(settings, functions, &std::collections::BTreeMap::new()).expect("a chain");
         let plan = Plan::new(chain);

@@ -505,7 +505,7 @@ fn a_worker_that_fails_is_an_error() {
         let context = Context { folder: std::path::Path::new(""), ignore_flags: false };
         let (settings, mut functions) =
             Chain::parse("chain", &text, context).expect("a good chain").into_parts();
-        functions.push(Box::new(Failing(StateAt::default())));
+        functions.push(std::sync::Arc::new(Failing(StateAt::default())));
         let chain =
             Chain::new(settings, functions, &BTreeMap::new()).unwrap_or_else(|(_, why)| panic!("{why}"));
         let stop = Stop::default();

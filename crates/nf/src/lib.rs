@@ -44,6 +44,7 @@ use std::borrow::Cow;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use packetloom_classify::live::Change;
 use packetloom_classify::{Rule, RuleSet};
 use packetloom_export::{Fields, LineFormat, Lines, Sampling};
 use packetloom_io::input;
@@ -126,6 +127,23 @@ pub trait FunctionSpec: Any + Send + Sync {
         false
     }
 
+    /// Whether it is an older one with other rules, or the same as they were loaded: then it goes on with what that one counted.
+    fn succeeds(&self, old: &dyn FunctionSpec) -> bool {
+        let _ = old;
+        false
+    }
+
+    /// The same function with rules that a transaction changes, made as a whole. Its state of flows means what it meant.
+    ///
+    /// # Errors
+    ///
+    /// Which change cannot be made, and why.
+    fn change(&self, changes: &[Change]) -> Result<Box<dyn FunctionSpec>, RefusedChange> {
+        let _ = changes;
+        let why = format!("{} has no rules that change; expected an acl", self.name());
+        Err(RefusedChange { change: None, why })
+    }
+
     /// Told what numbers in the state stand for that it is going to take over ([`PerFlow::legend`]).
     ///
     /// # Errors
@@ -202,9 +220,9 @@ pub trait FunctionSpec: Any + Send + Sync {
         Vec::new()
     }
 
-    /// Whether it has rules that may change while it runs.
-    fn has_rules(&self) -> bool {
-        false
+    /// How many rules it has, where they may change while it runs.
+    fn rules(&self) -> Option<usize> {
+        None
     }
 
     /// Reads changes of its rules from a file, to be made at the packets of the run that it names. One worker must see all of
@@ -238,6 +256,11 @@ pub trait FunctionSpec: Any + Send + Sync {
         Vec::new()
     }
 
+    /// Whether its rules have changed since they were loaded, or are going to: then what is made for them is made for any rules.
+    fn has_changing_rules(&self) -> bool {
+        !self.changes_at().is_empty()
+    }
+
     /// Told before a run, and before a run goes on with it, by which interfaces packets are going to come, where that is known: what takes
     /// long is done then, and not while they wait.
     fn make_ready(&self, names: Option<&PortNames>) {
@@ -267,6 +290,15 @@ pub trait FunctionSpec: Any + Send + Sync {
 
     /// What it is made into, by where its state is.
     fn form(&self) -> Form<'_>;
+}
+
+/// Why a transaction of rules is not made; nothing is changed then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedChange {
+    /// Which of its changes cannot be made, from 0, if it is one of them.
+    pub change: Option<usize>,
+    /// Why, and what was expected.
+    pub why: String,
 }
 
 /// Whether a function is one of the same type that is equal: for [`FunctionSpec::resume`].
@@ -456,6 +488,11 @@ pub trait Function: Send {
         let _ = into;
     }
 
+    /// Goes on with what one counted that it [succeeds](FunctionSpec::succeeds), before its first packet.
+    fn go_on(&mut self, counted: &dyn Report) {
+        let _ = counted;
+    }
+
     /// What it counted.
     fn report(&self) -> Box<dyn Report>;
 }
@@ -475,6 +512,11 @@ pub trait Oracle {
         &[]
     }
 
+    /// As [`Function::go_on`].
+    fn go_on(&mut self, counted: &dyn Report) {
+        let _ = counted;
+    }
+
     /// What it counted, in the same form as the function's.
     fn report(&self) -> Box<dyn Report>;
 }
@@ -489,7 +531,12 @@ pub struct Logged {
 }
 
 /// A function's log: one for a run, whatever the number of workers, so that packets come to it in order of arrival.
-pub trait Log: Send {
+pub trait Log: Any + Send {
+    /// Goes on as the log of a function that its own [succeeds](FunctionSpec::succeeds), before its first packet.
+    fn go_on(&mut self, old: &dyn Log) {
+        let _ = old;
+    }
+
     /// Appends the packet's line, where it is to have one, which those have not whose rules are watched alone; `number` is that of the
     /// packet in the run, from 0.
     fn log(&mut self, lines: &mut String, rule: u32, number: u64, packet: &PacketRecord);

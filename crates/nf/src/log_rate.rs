@@ -25,6 +25,7 @@ pub(crate) struct LogSettings {
 
 /// A token bucket in packet time, full at first. Credit is counted in nanoseconds times the rate's count, so nothing is
 /// rounded.
+#[derive(Clone)]
 pub(crate) struct Bucket {
     rate: Rate,
     /// Credit at most.

@@ -14,7 +14,8 @@
 //! - `add`: a rule more, last unless said otherwise; `at N` so that N rules come before it.
 //! - `replace`: another rule in the same place; without an id of its own it keeps that one's.
 //! - `commit`: the changes since the last one are a transaction, made as a whole.
-//! - `NAME`: the id of a rule, or `@N` for the one that stood at place N, from 0, when the list was loaded.
+//! - `NAME`: the id of a rule, or `@N` for the one with number N: its place when the list was loaded, from 0; rules that are added get the
+//!   numbers after these.
 //! - `RULE`: as in [`native`](super::native).
 
 use std::io::BufRead;
@@ -49,7 +50,8 @@ pub fn read_changes(file: &str, reader: &mut dyn BufRead) -> Result<Vec<Transact
     let mut open = Transaction { at, changes: Vec::new(), lines: Vec::new() };
     let mut take = |line, text: &str, comment: Option<&str>| {
         let mut words = Words::new(text);
-        let change = match words.next("at, add, delete, replace or commit")? {
+        let expected = "at, add, delete, replace or commit";
+        let change = match words.next(expected)? {
             "at" if !open.changes.is_empty() => {
                 return Err("\"at\" inside a transaction; expected commit before it".into());
             }
@@ -71,14 +73,7 @@ pub fn read_changes(file: &str, reader: &mut dyn BufRead) -> Result<Vec<Transact
                 transactions.push(Transaction { at, ..std::mem::replace(&mut open, new) });
                 return Ok(());
             }
-            "add" => Change::Add(place(&mut words)?, rule(words, comment, line)?),
-            "delete" => {
-                let name = name(&mut words)?;
-                words.end()?;
-                Change::Delete(name)
-            }
-            "replace" => Change::Replace(name(&mut words)?, rule(words, comment, line)?),
-            found => return Err(format!("{found:?}; expected at, add, delete, replace or commit")),
+            verb => change(verb, words, (line, comment), expected)?,
         };
         total += 1;
         if total > MAX_CHANGES {
@@ -102,6 +97,48 @@ pub fn read_changes(file: &str, reader: &mut dyn BufRead) -> Result<Vec<Transact
     }
 }
 
+/// Reads the changes of one transaction, a line each, without `at` and `commit`: each with its line. Their rules have no line.
+///
+/// # Errors
+///
+/// The first line that is no change, and what is wrong with it.
+pub fn read_transaction(text: &str) -> Result<Vec<(u32, Change)>, (u32, String)> {
+    let expected = "add, delete or replace";
+    let mut changes = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let (text, comment) = split_comment(text);
+        let mut words = Words::new(text);
+        if words.peek().is_empty() {
+            continue;
+        }
+        let change = words.next(expected).and_then(|verb| match verb {
+            "at" | "commit" => Err(format!("{verb:?}; expected {expected}: all lines are one transaction")),
+            verb => change(verb, words, (0, comment), expected),
+        });
+        changes.push((line, change.map_err(|why| (line, why))?));
+    }
+    Ok(changes)
+}
+
+/// Reads a change, after its first word.
+fn change(
+    verb: &str,
+    mut words: Words<'_>,
+    (line, comment): (u32, Option<&str>),
+    expected: &str,
+) -> Result<Change, String> {
+    Ok(match verb {
+        "add" => Change::Add(place(&mut words)?, rule(words, comment, line)?),
+        "delete" => {
+            let name = name(&mut words)?;
+            words.end()?;
+            Change::Delete(name)
+        }
+        "replace" => Change::Replace(name(&mut words)?, rule(words, comment, line)?),
+        found => return Err(format!("{found:?}; expected {expected}")),
+    })
+}
+
 fn place(words: &mut Words<'_>) -> Result<Place, String> {
     Ok(if words.take("first") {
         Place::First
@@ -119,9 +156,9 @@ fn place(words: &mut Words<'_>) -> Result<Place, String> {
 }
 
 fn name(words: &mut Words<'_>) -> Result<Name, String> {
-    let word = words.next("the id of a rule, or @N for the one that stood at N when the list was loaded")?;
+    let word = words.next("the id of a rule, or @N for the one with number N")?;
     match word.strip_prefix('@') {
-        Some(place) => Ok(Name::Loaded(number(place, "place", super::MAX_RULES as u64)?)),
+        Some(digits) => Ok(Name::Number(number(digits, "number of a rule", u64::MAX)?)),
         None => Ok(Name::Id(word.into())),
     }
 }

@@ -13,15 +13,16 @@ use crate::{Rule, RuleSet};
 pub enum Name {
     /// By its `id`, which no other rule of the list has.
     Id(Box<str>),
-    /// By its place in the list as it was loaded, from 0. A rule that replaced it goes by it too.
-    Loaded(u32),
+    /// By its number: its place in the list as it was loaded, from 0; those of rules that are added follow, in the order in which they are
+    /// added. A rule that replaces another has the number of that.
+    Number(u64),
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Id(id) => f.write_str(id),
-            Self::Loaded(place) => write!(f, "@{place}"),
+            Self::Number(number) => write!(f, "@{number}"),
         }
     }
 }
@@ -68,14 +69,10 @@ pub struct ChangeError {
 #[non_exhaustive]
 pub enum Problem {
     /// No rule has this name.
-    #[error(
-        "no rule {0}; expected the id of a rule of the list, or @N for the one that stood at N when it was loaded"
-    )]
+    #[error("no rule {0}; expected the id of a rule of the list, or @N for the one with number N")]
     Unknown(Name),
     /// Several rules have this id.
-    #[error(
-        "{1} rules have the id {0}; expected one that is unique, or @N for the rule that stood at N when it was loaded"
-    )]
+    #[error("{1} rules have the id {0}; expected one that is unique, or @N for the rule with number N")]
     Ambiguous(Name, usize),
     /// A new rule has the id of another one.
     #[error("a rule has the id {0} already; expected one that is new")]
@@ -99,8 +96,8 @@ pub(super) struct Held {
     pub(super) rule: Arc<Rule>,
     /// Rules that were loaded or added before it.
     pub(super) serial: u64,
-    /// Where it stood in the list as loaded, or where the rule did that it replaced.
-    loaded: Option<u32>,
+    /// See [`Name::Number`].
+    pub(super) number: u64,
 }
 
 /// What a transaction did to the list.
@@ -118,24 +115,23 @@ enum Step {
     Removed { slot: u32, before: Option<u32> },
 }
 
-/// No slot.
-const NOWHERE: u32 = u32::MAX;
-
-/// Rules in order.
+/// Rules in order, which transactions change.
 #[derive(Clone, Debug)]
-pub(super) struct List {
+pub struct RuleList {
     pub(super) order: Order,
     /// By slot. What a transaction removed stands here until it is done.
     held: Vec<Option<Held>>,
     free: Vec<u32>,
     ids: HashMap<Box<str>, Vec<u32>>,
-    /// The slots of the rules that were loaded.
-    loaded: Vec<u32>,
+    /// The slots of rules by their numbers.
+    numbers: HashMap<u64, u32>,
+    next_number: u64,
     next_serial: u64,
 }
 
-impl List {
-    pub(super) fn new(rules: RuleSet) -> Self {
+impl RuleList {
+    /// The list as it is loaded.
+    pub fn new(rules: RuleSet) -> Self {
         let len = rules.rules.len();
         let mut ids: HashMap<Box<str>, Vec<u32>> = HashMap::new();
         for (rule, slot) in rules.rules.iter().zip(0..) {
@@ -143,19 +139,36 @@ impl List {
                 ids.entry(id.clone()).or_default().push(slot);
             }
         }
-        let held = rules.rules.into_iter().zip(0..);
+        let held = rules.rules.into_iter().zip(0u32..);
         Self {
             order: Order::new(len),
             held: held
                 .map(|(rule, slot)| {
-                    Some(Held { rule: Arc::new(rule), serial: slot.into(), loaded: Some(slot) })
+                    Some(Held { rule: Arc::new(rule), serial: slot.into(), number: slot.into() })
                 })
                 .collect(),
             free: Vec::new(),
             ids,
-            loaded: (0..len as u32).collect(),
+            numbers: (0..len as u32).map(|slot| (slot.into(), slot)).collect(),
+            next_number: len as u64,
             next_serial: len as u64,
         }
+    }
+
+    /// Makes the changes in turn.
+    ///
+    /// # Errors
+    ///
+    /// The first that cannot be made, and why. Nothing is changed then.
+    pub fn apply(&mut self, changes: &[Change]) -> Result<(), ChangeError> {
+        let staged = self.change(changes)?;
+        self.finish(&staged);
+        Ok(())
+    }
+
+    /// The rules in order, with their numbers.
+    pub fn rules(&self) -> impl Iterator<Item = (u64, &Rule)> {
+        self.order.iter().filter_map(|slot| self.held(slot)).map(|held| (held.number, &*held.rule))
     }
 
     pub(super) fn held(&self, slot: u32) -> Option<&Held> {
@@ -170,13 +183,13 @@ impl List {
     /// Makes the changes in turn. After one that is wrong, those before it are undone.
     pub(super) fn change(&mut self, changes: &[Change]) -> Result<Staged, ChangeError> {
         let mut steps = Vec::with_capacity(changes.len() + 1);
-        let (free, serial) = (self.free.len(), self.next_serial);
+        let (free, number, serial) = (self.free.len(), self.next_number, self.next_serial);
         for (change, what) in changes.iter().enumerate() {
             if let Err(problem) = self.change_one(what, &mut steps) {
                 for step in steps.into_iter().rev() {
                     self.undo(step);
                 }
-                self.next_serial = serial;
+                (self.next_number, self.next_serial) = (number, serial);
                 return Err(ChangeError { change, problem });
             }
         }
@@ -221,7 +234,7 @@ impl List {
                 let old = self.held[slot as usize].clone();
                 let mut rule = rule.clone();
                 rule.id = rule.id.or_else(|| old.as_ref()?.rule.id.clone());
-                self.add(before, rule, old.and_then(|old| old.loaded), steps)
+                self.add(before, rule, old.map(|old| old.number), steps)
             }
         }
     }
@@ -235,9 +248,7 @@ impl List {
                 Some([slot]) => Ok(*slot),
                 Some(several) => Err(Problem::Ambiguous(name.clone(), several.len())),
             },
-            Name::Loaded(place) => {
-                self.loaded.get(*place as usize).copied().filter(|&slot| slot != NOWHERE).ok_or_else(unknown)
-            }
+            Name::Number(number) => self.numbers.get(number).copied().ok_or_else(unknown),
         }
     }
 
@@ -258,7 +269,7 @@ impl List {
         &mut self,
         before: Option<u32>,
         rule: Rule,
-        loaded: Option<u32>,
+        number: Option<u64>,
         steps: &mut Vec<Step>,
     ) -> Result<(), Problem> {
         if self.order.len() >= MAX_RULES {
@@ -271,7 +282,9 @@ impl List {
         if slot as usize == self.held.len() {
             self.held.push(None);
         }
-        self.held[slot as usize] = Some(Held { rule: Arc::new(rule), serial: self.next_serial, loaded });
+        let number = number.unwrap_or(self.next_number);
+        self.next_number = self.next_number.max(number + 1);
+        self.held[slot as usize] = Some(Held { rule: Arc::new(rule), serial: self.next_serial, number });
         self.next_serial += 1;
         self.enter(before, slot);
         steps.push(Step::Added(slot));
@@ -299,19 +312,17 @@ impl List {
     /// Puts a held rule into the order, under its names.
     fn enter(&mut self, before: Option<u32>, slot: u32) {
         self.order.insert_after(before, slot);
-        let Some(Held { rule, loaded, .. }) = &self.held[slot as usize] else { return };
+        let Some(Held { rule, number, .. }) = &self.held[slot as usize] else { return };
         if let Some(id) = &rule.id {
             self.ids.entry(id.clone()).or_default().push(slot);
         }
-        if let Some(place) = loaded {
-            self.loaded[*place as usize] = slot;
-        }
+        self.numbers.insert(*number, slot);
     }
 
     /// Takes a held rule out of the order, with its names; returns the slot before it.
     fn leave(&mut self, slot: u32) -> Option<u32> {
         let before = self.order.remove(slot);
-        let Some(Held { rule, loaded, .. }) = &self.held[slot as usize] else { return before };
+        let Some(Held { rule, number, .. }) = &self.held[slot as usize] else { return before };
         if let Some(id) = &rule.id
             && let Some(slots) = self.ids.get_mut(id)
         {
@@ -320,9 +331,7 @@ impl List {
                 self.ids.remove(id);
             }
         }
-        if let Some(place) = loaded {
-            self.loaded[*place as usize] = NOWHERE;
-        }
+        self.numbers.remove(number);
         before
     }
 }

@@ -8,7 +8,7 @@ mod plan;
 mod writer;
 
 pub use copies::{Reader, View};
-pub use list::{Change, ChangeError, Name, Place, Problem};
+pub use list::{Change, ChangeError, Name, Place, Problem, RuleList};
 pub use plan::{Checked, check, serials_after};
 pub use writer::{Figures, Writer};
 

@@ -1,6 +1,6 @@
 //! Changes that are all known beforehand: whether they can be made, and which rules there will ever have been.
 
-use super::list::{Change, ChangeError, List};
+use super::list::{Change, ChangeError, RuleList};
 use crate::{Rule, RuleSet};
 
 /// Transactions that can all be made, one after the other.
@@ -19,7 +19,7 @@ pub fn check<'a>(
     rules: &RuleSet,
     transactions: impl IntoIterator<Item = &'a [Change]>,
 ) -> Result<Checked, (usize, ChangeError)> {
-    let mut list = List::new(rules.clone());
+    let mut list = RuleList::new(rules.clone());
     let mut ever = rules.rules.clone();
     for (number, changes) in transactions.into_iter().enumerate() {
         let staged = list.change(changes).map_err(|error| (number, error))?;
@@ -41,7 +41,7 @@ pub fn check<'a>(
 
 /// The rules of the list after transactions that can be made, in order, by their serial numbers.
 pub fn serials_after<'a>(rules: &RuleSet, transactions: impl IntoIterator<Item = &'a [Change]>) -> Vec<u64> {
-    let mut list = List::new(rules.clone());
+    let mut list = RuleList::new(rules.clone());
     for changes in transactions {
         match list.change(changes) {
             Ok(staged) => list.finish(&staged),

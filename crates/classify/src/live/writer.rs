@@ -5,7 +5,7 @@ use std::sync::Arc;
 use packetloom_packet::{MatchKey4, MatchKey6};
 
 use super::copies::{Copies, Edits, Known, Reader, Tables};
-use super::list::{Change, ChangeError, List};
+use super::list::{Change, ChangeError, RuleList};
 use crate::compiled::{CompiledRule, MatchKey};
 use crate::hybrid::mutable::{Index, Keeper};
 use crate::{Rule, RuleSet};
@@ -14,7 +14,7 @@ use packetloom_simd::Isa;
 /// Changes a rule list that [`Reader`]s classify by.
 #[derive(Debug)]
 pub struct Writer {
-    list: List,
+    list: RuleList,
     v4: Keeper<MatchKey4>,
     v6: Keeper<MatchKey6>,
     isa: Isa,
@@ -47,11 +47,11 @@ pub struct Figures {
 }
 
 /// The rules of one family, in order, their positions being slots.
-fn compiled<K: MatchKey>(list: &List) -> Vec<CompiledRule<K>> {
+fn compiled<K: MatchKey>(list: &RuleList) -> Vec<CompiledRule<K>> {
     list.order.iter().filter_map(|slot| compile(list, slot)).collect()
 }
 
-fn compile<K: MatchKey>(list: &List, slot: u32) -> Option<CompiledRule<K>> {
+fn compile<K: MatchKey>(list: &RuleList, slot: u32) -> Option<CompiledRule<K>> {
     CompiledRule::new(&list.held(slot)?.rule, slot)
 }
 
@@ -63,7 +63,7 @@ impl Writer {
 
     /// As [`Writer::new`], for one instruction set.
     pub fn with_isa(rules: RuleSet, isa: Isa) -> Self {
-        let mut list = List::new(rules);
+        let mut list = RuleList::new(rules);
         let ranks = list.order.ranks();
         let (v4, indices4) = Keeper::new(&compiled(&list), ranks, isa);
         let (v6, indices6) = Keeper::new(&compiled(&list), ranks, isa);
@@ -182,7 +182,7 @@ impl Writer {
 }
 
 /// Writes down what is new of ranks, and of the rules in these slots.
-fn note(list: &mut List, slots: impl Iterator<Item = u32>, new: &mut Edits) {
+fn note(list: &mut RuleList, slots: impl Iterator<Item = u32>, new: &mut Edits) {
     for slot in slots {
         if slot as usize >= list.slots() {
             break;

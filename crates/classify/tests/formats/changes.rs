@@ -1,7 +1,7 @@
 //! Files of changes.
 
 use packetloom_classify::Action;
-use packetloom_classify::formats::changes::{Transaction, read_changes};
+use packetloom_classify::formats::changes::{Transaction, read_changes, read_transaction};
 use packetloom_classify::live::{Change, Name, Place};
 
 use super::rule;
@@ -26,13 +26,13 @@ fn every_kind_of_change_is_read() {
     );
     assert_eq!((read[1].at, &read[1].lines[..]), (20, &[7, 8, 9, 10, 11, 12, 13][..]));
     let places =
-        [Place::First, Place::Last, Place::Before(web()), Place::After(Name::Loaded(3)), Place::At(7)];
+        [Place::First, Place::Last, Place::Before(web()), Place::After(Name::Number(3)), Place::At(7)];
     for (change, place) in read[1].changes.iter().zip(places) {
         assert!(
             matches!(change, Change::Add(found, rule) if *found == place && rule.action == Some(Action::Deny))
         );
     }
-    assert_eq!(read[1].changes[5], Change::Delete(Name::Loaded(0)));
+    assert_eq!(read[1].changes[5], Change::Delete(Name::Number(0)));
     assert!(matches!(&read[1].changes[6], Change::Replace(name, rule) if *name == web() && rule.line == 13));
     assert_eq!(read[2], Transaction { at: 20, changes: vec![Change::Delete(web())], lines: vec![15] });
     assert_eq!(read.len(), 3);
@@ -41,7 +41,7 @@ fn every_kind_of_change_is_read() {
 
 #[test]
 fn what_is_wrong_is_said_with_its_line() {
-    let name = "the id of a rule, or @N for the one that stood at N when the list was loaded";
+    let name = "the id of a rule, or @N for the one with number N";
     let rule = "permit any from any to any";
     for (text, message) in [
         ("remove web".into(), "1: \"remove\"; expected at, add, delete, replace or commit".into()),
@@ -60,7 +60,10 @@ fn what_is_wrong_is_said_with_its_line() {
             "1: the file ends inside a transaction; expected commit after it".into(),
         ),
         ("delete".into(), format!("1: the line ends; expected {name}")),
-        ("delete @x".into(), "1: place \"x\"; expected a number from 0 to 16777216".into()),
+        (
+            "delete @x".into(),
+            "1: number of a rule \"x\"; expected a number from 0 to 18446744073709551615".into(),
+        ),
         ("delete a b".into(), "1: \"b\"; expected the end of the line".into()),
         ("add".into(), "1: the line ends; expected permit, deny or reflect".into()),
         ("add before".into(), format!("1: the line ends; expected {name}")),
@@ -69,5 +72,29 @@ fn what_is_wrong_is_said_with_its_line() {
     ] {
         let (text, message): (String, String) = (text, message);
         assert_eq!(changes(&text), Err(format!("f:{message}")), "{text}");
+    }
+}
+
+#[test]
+fn a_text_is_one_transaction() {
+    let text = "# what follows is made as a whole\n\nadd first permit tcp from any to any port 80 id web # the web\ndelete @3\r\n  replace web deny any from any to any";
+    let read = read_transaction(text).unwrap();
+    assert_eq!(read.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3, 4, 5]);
+    // Its rules have no line of a file.
+    assert!(
+        matches!(&read[0].1, Change::Add(Place::First, rule) if rule.line == 0 && rule.comment.as_deref() == Some("the web"))
+    );
+    assert_eq!(read[1].1, Change::Delete(Name::Number(3)));
+    assert!(matches!(&read[2].1, Change::Replace(Name::Id(id), _) if **id == *"web"));
+    assert_eq!(read_transaction("# nothing\n"), Ok(Vec::new()));
+    let verbs = "expected add, delete or replace";
+    for (text, line, message) in [
+        ("delete a\nremove b", 2, format!("\"remove\"; {verbs}")),
+        ("at 5", 1, format!("\"at\"; {verbs}: all lines are one transaction")),
+        ("delete a\n\ncommit", 3, format!("\"commit\"; {verbs}: all lines are one transaction")),
+        ("delete", 1, "the line ends; expected the id of a rule, or @N for the one with number N".into()),
+        ("add at 3", 1, "the line ends; expected permit, deny or reflect".into()),
+    ] {
+        assert_eq!(read_transaction(text), Err((line, message)), "{text}");
     }
 }

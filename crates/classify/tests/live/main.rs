@@ -100,21 +100,21 @@ fn narrow(random: &mut Random) -> Rule {
 #[derive(Clone, Debug)]
 struct Model {
     rules: Vec<(u64, Rule)>,
-    /// Serial numbers of the rules that stand for those that were loaded.
-    loaded: Vec<u64>,
+    /// Serial numbers of the rules that have the numbers from 0 on, or had them last.
+    numbers: Vec<u64>,
     next: u64,
 }
 
 impl Model {
     fn new(rules: &RuleSet) -> Self {
         let next = rules.rules.len() as u64;
-        Self { rules: (0..).zip(rules.rules.iter().cloned()).collect(), loaded: (0..next).collect(), next }
+        Self { rules: (0..).zip(rules.rules.iter().cloned()).collect(), numbers: (0..next).collect(), next }
     }
 
     fn find(&self, name: &Name) -> Option<usize> {
         self.rules.iter().position(|(serial, rule)| match name {
             Name::Id(id) => rule.id.as_ref() == Some(id),
-            Name::Loaded(place) => self.loaded.get(*place as usize) == Some(serial),
+            Name::Number(number) => self.numbers.get(*number as usize) == Some(serial),
         })
     }
 
@@ -132,6 +132,7 @@ impl Model {
                     return None;
                 }
                 self.rules.insert(at, (self.next, rule.clone()));
+                self.numbers.push(self.next);
             }
             Change::Delete(name) => {
                 let at = self.find(name)?;
@@ -148,10 +149,10 @@ impl Model {
                 {
                     return None;
                 }
-                self.loaded
+                self.numbers
                     .iter_mut()
-                    .filter(|loaded| *loaded == serial)
-                    .for_each(|loaded| *loaded = self.next);
+                    .filter(|numbered| *numbered == serial)
+                    .for_each(|numbered| *numbered = self.next);
                 self.rules[at] = (self.next, rule);
             }
         }
@@ -189,13 +190,12 @@ fn changes(model: &Model, ids: &mut u64, random: &mut Random, make: fn(&mut Rand
         .map(|_| {
             let name = match random.below(50) {
                 0 => Name::Id("nobody".into()),
-                _ if model.rules.is_empty() => Name::Loaded(0),
+                _ if model.rules.is_empty() => Name::Number(0),
                 _ => match &model.rules[random.below(model.rules.len() as u64) as usize] {
                     (_, Rule { id: Some(id), .. }) => Name::Id(id.clone()),
                     (serial, _) => {
-                        let place = model.loaded.iter().position(|loaded| loaded == serial);
-                        // One that was added without an id cannot be named.
-                        Name::Loaded(place.unwrap_or(model.loaded.len()) as u32)
+                        let number = model.numbers.iter().position(|numbered| numbered == serial);
+                        Name::Number(number.expect("every rule has one") as u64)
                     }
                 },
             };
@@ -537,12 +537,12 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
         (
             Change::Delete(named("b")),
             Problem::Unknown(named("b")),
-            "no rule b; expected the id of a rule of the list, or @N for the one that stood at N when it was loaded",
+            "no rule b; expected the id of a rule of the list, or @N for the one with number N",
         ),
         (
             Change::Delete(named("twice")),
             Problem::Ambiguous(named("twice"), 2),
-            "2 rules have the id twice; expected one that is unique, or @N for the rule that stood at N when it was loaded",
+            "2 rules have the id twice; expected one that is unique, or @N for the rule with number N",
         ),
         (
             Change::Add(Place::Last, id("twice")),
@@ -555,9 +555,9 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
             "place 6; expected one from 0 to 5, the number of rules",
         ),
         (
-            Change::Replace(Name::Loaded(4), id("c")),
-            Problem::Unknown(Name::Loaded(4)),
-            "no rule @4; expected the id of a rule of the list, or @N for the one that stood at N when it was loaded",
+            Change::Replace(Name::Number(4), id("c")),
+            Problem::Unknown(Name::Number(4)),
+            "no rule @4; expected the id of a rule of the list, or @N for the one with number N",
         ),
     ] {
         let delete = Change::Delete(named("a"));
@@ -568,11 +568,18 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
         assert!(writer.rules().eq(&rules.rules));
         assert_eq!(writer.reader().view().version(), 0);
     }
-    // One of the two is named by its place; the other is the only one then.
-    assert_eq!(writer.apply(&[Change::Delete(Name::Loaded(2)), Change::Delete(named("twice"))]), Ok(1));
+    // One of the two is named by its number; the other is the only one then.
+    assert_eq!(writer.apply(&[Change::Delete(Name::Number(2)), Change::Delete(named("twice"))]), Ok(1));
     // A rule that replaces one goes by its names.
     let deny = Rule::any(Some(Action::Deny));
     let replace = |name: Name| Change::Replace(name, deny.clone());
-    assert_eq!(writer.apply(&[replace(named("a")), replace(Name::Loaded(0)), replace(named("a"))]), Ok(2));
+    assert_eq!(writer.apply(&[replace(named("a")), replace(Name::Number(0)), replace(named("a"))]), Ok(2));
     assert_eq!(writer.serials().collect::<Vec<_>>(), [6, 3]);
+    // Those that are added have the numbers after the loaded ones, whatever was refused or replaced before.
+    assert_eq!(
+        writer.apply(&[Change::Add(Place::First, deny.clone()), Change::Add(Place::Last, deny.clone())]),
+        Ok(3)
+    );
+    assert_eq!(writer.apply(&[Change::Delete(Name::Number(4)), replace(Name::Number(5))]), Ok(4));
+    assert_eq!(writer.serials().collect::<Vec<_>>(), [6, 3, 9]);
 }

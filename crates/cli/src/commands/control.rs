@@ -1,16 +1,21 @@
 //! `packetloom control`.
 
 use std::fmt::Write;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
+use packetloom_engine::run::RuleChange;
+use packetloom_io::{input, plain};
 use serde_json::{Value, json};
 
 use super::{pretty, stdout, write_text};
 use crate::args::{ControlArgs, ControlCommand, ListArgs};
-use crate::control::{VERSION, ask, function_value};
+use crate::control::{LINE, VERSION, ask, function_value};
+use crate::failure::Failure;
 use crate::{Done, talk};
 
 pub(crate) fn run(args: &ControlArgs) -> Done {
-    let mut answer = ask(&args.socket, &line(&args.command))?;
+    let mut answer = ask(&args.socket, &line(&args.command)?)?;
     let mut take = |key: &str| answer[key].as_array_mut().map(std::mem::take).unwrap_or_default();
     let text = match args.command {
         ControlCommand::Counters => pretty(&answer["counters"])?,
@@ -18,7 +23,10 @@ pub(crate) fn run(args: &ControlArgs) -> Done {
         ControlCommand::Rules { .. } if args.json => lines(take("rules")),
         ControlCommand::Ports => ports(&take("ports")),
         ControlCommand::Rules { .. } => rules(&take("rules")),
-        ControlCommand::Flows { .. } | ControlCommand::Connections { .. } | ControlCommand::Remove { .. }
+        ControlCommand::Flows { .. }
+        | ControlCommand::Connections { .. }
+        | ControlCommand::Remove { .. }
+        | ControlCommand::Change { .. }
             if args.json =>
         {
             if let Some(answer) = answer.as_object_mut() {
@@ -28,13 +36,14 @@ pub(crate) fn run(args: &ControlArgs) -> Done {
         }
         ControlCommand::Flows { .. } | ControlCommand::Connections { .. } => flows(&answer),
         ControlCommand::Remove { .. } => format!("{}\n", removed(&answer)),
+        ControlCommand::Change { .. } => format!("{}\n", changed(&answer)),
         ControlCommand::Reload | ControlCommand::Save | ControlCommand::Stop => return Ok(()),
     };
     write_text(&stdout(), &text)
 }
 
 /// What says a command to a run.
-fn line(command: &ControlCommand) -> Value {
+fn line(command: &ControlCommand) -> Result<Value, Failure> {
     let name = |name: &str| json!({ "command": name });
     let list =
         |name: &str, ListArgs { function, filter, top }: &ListArgs, key: &str, value: &Option<String>| {
@@ -48,7 +57,7 @@ fn line(command: &ControlCommand) -> Value {
             }
             line
         };
-    match command {
+    Ok(match command {
         ControlCommand::Counters => name("counters"),
         ControlCommand::Reload => name("reload"),
         ControlCommand::Save => name("save"),
@@ -57,6 +66,13 @@ fn line(command: &ControlCommand) -> Value {
         ControlCommand::Rules { function: None } => name("rules"),
         ControlCommand::Rules { function: Some(function) } => {
             json!({ "command": "rules", "function": function_value(function) })
+        }
+        ControlCommand::Change { file, statements, function } => {
+            let mut line = json!({ "command": "change", "statements": read(file.as_ref(), statements)? });
+            if let Some(function) = function {
+                line["function"] = function_value(function);
+            }
+            line
         }
         ControlCommand::Flows { flows, by } => list("flows", flows, "by", by),
         ControlCommand::Connections { flows, state } => list("connections", flows, "state", state),
@@ -70,7 +86,41 @@ fn line(command: &ControlCommand) -> Value {
             line[key] = value;
             line
         }
+    })
+}
+
+/// The statements of a transaction of rules: those that are given, or those of a file.
+fn read(file: Option<&PathBuf>, statements: &[String]) -> Result<String, Failure> {
+    let (name, text) = if statements.is_empty() {
+        let path = file.map_or(Path::new("-"), |file| file);
+        let name =
+            if input::is_standard(path) { "standard input".into() } else { path.display().to_string() };
+        let mut text = Vec::new();
+        let read = input::open_text(path)?.take(LINE as u64).read_to_end(&mut text);
+        read.map_err(|error| Failure::Run(anyhow::anyhow!("{name}: {}", plain(&error))))?;
+        if text.len() == LINE {
+            return Err(too_large(&name));
+        }
+        let text = String::from_utf8(text);
+        let text =
+            text.map_err(|_| Failure::Config(format!("{name}: not UTF-8 text; expected statements")))?;
+        (name, text)
+    } else {
+        ("-e".into(), statements.join("\n"))
+    };
+    // What a run would say about it needs none; and it does not know the file's name.
+    RuleChange::parse(None, &text).map_err(|why| Failure::Config(format!("{name}: {why}")))?;
+    // As a line says it, with room for what is beside.
+    if Value::from(&*text).to_string().len() + 256 > LINE {
+        return Err(too_large(&name));
     }
+    Ok(text)
+}
+
+fn too_large(name: &str) -> Failure {
+    Failure::Usage(format!(
+        "{name}: more statements than a line of the socket has room for; expected up to {LINE} bytes a transaction, or the rules in the chain's files, and a reload"
+    ))
 }
 
 /// For machines, with the version in each line.
@@ -134,11 +184,12 @@ fn rules(rules: &[Value]) -> String {
     let mut text = String::new();
     for acl in rules.chunk_by(|one, other| one["function"] == other["function"]) {
         let _ = writeln!(text, "function {}, acl", cell(&acl[0]["function"]));
-        let mut rows = vec![["rule", "line", "id", "packets", "bytes"].map(str::to_owned).to_vec()];
-        rows.extend(
-            acl.iter()
-                .map(|rule| ["text", "line", "id", "packets", "bytes"].map(|key| cell(&rule[key])).to_vec()),
-        );
+        let mut rows = vec![["rule", "number", "line", "id", "packets", "bytes"].map(str::to_owned).to_vec()];
+        rows.extend(acl.iter().map(|rule| {
+            let number = rule["number"].as_u64().map_or_else(|| "-".into(), |number| format!("@{number}"));
+            let [line, id, packets, bytes] = ["line", "id", "packets", "bytes"].map(|key| cell(&rule[key]));
+            vec![cell(&rule["text"]), number, line, id, packets, bytes]
+        }));
         text += &talk::grid(&rows);
     }
     text
@@ -187,6 +238,15 @@ fn flows(answer: &Value) -> String {
 /// Nanoseconds in seconds.
 fn seconds(nanos: u64) -> String {
     format!("{}.{:03} s", nanos / 1_000_000_000, nanos / 1_000_000 % 1000)
+}
+
+/// For people: how rules were changed.
+fn changed(answer: &Value) -> String {
+    let [function, nf, added, deleted, replaced, rules] =
+        ["function", "nf", "added", "deleted", "replaced", "rules"].map(|key| cell(&answer[key]));
+    format!(
+        "function {function}, {nf}: rules added: {added}, deleted: {deleted}, replaced: {replaced}; now there are {rules}"
+    )
 }
 
 /// For people: how many flows were removed.

@@ -21,7 +21,7 @@ pub(crate) fn schema(page: Option<&str>) -> Done {
 }
 
 /// Verbs that print JSON, and files of JSON lines, beside the benchmarks.
-const VERBS: [&str; 21] = [
+const VERBS: [&str; 22] = [
     "run",
     "meter",
     "search",
@@ -37,6 +37,7 @@ const VERBS: [&str; 21] = [
     "control-answer",
     "control-ports",
     "control-rules",
+    "control-change",
     "control-flows",
     "control-remove",
     "flow-record",
@@ -69,10 +70,15 @@ fn of_output(page: &str) -> Option<Value> {
             [schema::run_summary(), schema::meter_summary()],
         ),
         "control-answer" => {
-            let others = ["control-flows", "control-remove"].map(|page| of_output(page).map(without_version));
-            let [Some(flows), Some(removed)] = others else { return None };
-            control::answer_schema(without_version(of_output("control")?), port(), [flows, removed])
+            let others = ["control-change", "control-flows", "control-remove"];
+            let others = others.map(|page| of_output(page).map(without_version));
+            let [Some(changed), Some(flows), Some(removed)] = others else { return None };
+            control::answer_schema(without_version(of_output("control")?), port(), [changed, flows, removed])
         }
+        "control-change" => control::line_schema(
+            "What packetloom control PATH change prints with --json",
+            schema::rules_changed(),
+        ),
         "control-flows" => control::line_schema(
             "What packetloom control PATH flows and connections print with --json",
             schema::flow_list(),

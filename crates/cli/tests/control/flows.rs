@@ -96,7 +96,7 @@ fn unordered(flow: &str) -> BTreeSet<&str> {
     flow.split(' ').collect()
 }
 
-fn check_schema(page: &str, value: &Value) {
+pub(crate) fn check_schema(page: &str, value: &Value) {
     let text = succeed(packetloom().args(["schema", page]));
     let of_page = serde_json::from_str(&text).expect("JSON");
     schema::check(&of_page, value).unwrap_or_else(|why| panic!("{page}: {why}: {value}"));

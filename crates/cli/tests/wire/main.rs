@@ -19,4 +19,5 @@ mod outputs;
 mod pairs;
 mod product;
 mod replay;
+mod rules;
 mod watchdog;

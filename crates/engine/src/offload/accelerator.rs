@@ -48,7 +48,7 @@ pub(crate) trait Accelerator: Send {
     }
 
     /// Goes on with the rules of its functions after so many changes, with no batch away; only where it keeps flows. Others are loaded anew.
-    fn change_rules(&mut self, functions: &[Box<dyn FunctionSpec>], changes: usize) -> Result<(), Error> {
+    fn change_rules(&mut self, functions: &[Arc<dyn FunctionSpec>], changes: usize) -> Result<(), Error> {
         let _ = (functions, changes);
         Ok(())
     }
@@ -86,7 +86,7 @@ impl Plan {
             }));
         }
         // Where rules change, one kernel for any rules serves them all.
-        let specialise = chain.functions.iter().all(|function| function.changes_at().is_empty());
+        let specialise = !chain.functions.iter().any(|function| function.has_changing_rules());
         let policy = chain.settings.run.policy();
         let options = frames::Options { policy, specialise, ..frames::Options::default() };
         let room = acls::room(self.feeders());

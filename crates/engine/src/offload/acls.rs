@@ -89,7 +89,7 @@ impl Acls {
     /// Where the rules are too many for the device, or where it fails.
     pub(super) fn new(
         device: &Device,
-        functions: &[Box<dyn FunctionSpec>],
+        functions: &[Arc<dyn FunctionSpec>],
         changes: usize,
         options: Options,
         room: usize,
@@ -105,7 +105,7 @@ impl Acls {
             _ => None,
         });
         // A kernel that stays would take a CPU's cores; and where rules change, it would be in the way of loading them.
-        let changes_come = functions.iter().any(|function| !function.changes_at().is_empty());
+        let changes_come = functions.iter().any(|function| function.has_changing_rules());
         let with_ring = is_gpu(device) && !changes_come;
         let lanes = (0..LANES).map(|_| Lane::new(&kernel, room as u32, with_ring));
         let mut acls = Self {

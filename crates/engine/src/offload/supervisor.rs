@@ -1,6 +1,8 @@
 //! A device that may fail: loaded in the background, left alone when it fails, tried again later.
 
 use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,8 @@ pub(crate) struct Supervisor {
     device: Device,
     /// What puts them there.
     load: Option<Load>,
+    /// How often that was begun.
+    begun: Arc<AtomicU64>,
     limit: Duration,
     state: State,
     /// From one trial to the next.
@@ -51,6 +55,7 @@ impl Supervisor {
         Self {
             device,
             load: None,
+            begun: Arc::default(),
             limit,
             state: State::Away(None),
             pause: AGAIN,
@@ -86,11 +91,18 @@ impl Supervisor {
         };
         let before = mem::replace(&mut self.state, State::Away(None));
         let device = self.device.clone();
+        let begun = Arc::clone(&self.begun);
+        let number = begun.fetch_add(1, Ordering::Relaxed) + 1;
         let loading = thread::spawn(move || {
             // Its memory comes first.
             match before {
                 State::Loading(before, _) => drop(before.join()),
                 before => drop(before),
+            }
+            // Where something else is wanted by now, nobody takes it: rules may change faster than they can be loaded.
+            if begun.load(Ordering::Relaxed) != number {
+                let why = "something else is wanted".into();
+                return Err(packetloom_device::Error::Failed { call: "load", why }.into());
             }
             // What an abandoned queue uses is in the way until that is done.
             device.settle()?;

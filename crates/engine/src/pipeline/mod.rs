@@ -59,6 +59,35 @@ enum Fast {
     PerFlow(Box<dyn FlowFunction>, Parts),
 }
 
+/// What a function of a chain was in the chain before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// It was not there.
+    None,
+    /// The one at this place, which goes on.
+    Same(usize),
+    /// The one at this place with other rules, whose counts it goes on with.
+    OtherRules(usize),
+}
+
+impl Fast {
+    /// That of a chain's function.
+    fn new(chain: &Chain, function: usize) -> Self {
+        match (chain.functions[function].form(), chain.layout.parts[function]) {
+            (Form::Standalone(function), _) => Self::Standalone(function.function()),
+            (Form::PerFlow(function), Some(parts)) => Self::PerFlow(function.function(parts.main.at), parts),
+            (Form::PerFlow(_), None) => unreachable!("the layout has a part for each of them"),
+        }
+    }
+
+    fn go_on(&mut self, counted: &dyn Report) {
+        match self {
+            Self::Standalone(function) => function.go_on(counted),
+            Self::PerFlow(function, _) => function.go_on(counted),
+        }
+    }
+}
+
 impl Pipeline {
     /// Those of the only worker, for batches of up to `batch` packets.
     pub(crate) fn alone(chain: &Chain, batch: usize) -> Self {
@@ -69,7 +98,8 @@ impl Pipeline {
     pub(crate) fn new(chain: &Chain, shared: &Shared, worker: usize) -> Self {
         let tables = shared.tables_of(chain, worker);
         let mut before = None;
-        let stages = chain.functions.iter().zip(&chain.layout.parts).map(|(function, parts)| {
+        let stages = chain.functions.iter().zip(&chain.layout.parts).enumerate();
+        let stages = stages.map(|(number, (function, parts))| {
             let encoder = Encoder::new(&**function);
             let main = parts.map(|parts| parts.main.definition);
             let remembers = parts.is_some_and(|parts| parts.remembers.is_some());
@@ -81,14 +111,7 @@ impl Pipeline {
                 }
                 _ => None,
             };
-            let function = match (function.form(), parts) {
-                (Form::Standalone(function), _) => Fast::Standalone(function.function()),
-                (Form::PerFlow(function), Some(parts)) => {
-                    Fast::PerFlow(function.function(parts.main.at), *parts)
-                }
-                (Form::PerFlow(_), None) => unreachable!("the layout has a part for each of them"),
-            };
-            Stage { function, encoder, ends, joins }
+            Stage { function: Fast::new(chain, number), encoder, ends, joins }
         });
         Self { stages: stages.collect(), tables }
     }
@@ -116,13 +139,19 @@ impl Pipeline {
         used.map(|(used, tables)| (tables.flows().save(used.words()), tables.flows().counts()))
     }
 
-    /// Goes on as those of the chain that follows; functions that go on are taken out of these.
-    pub(crate) fn succeed(&mut self, mut next: Self, goes_on: &[Option<usize>]) {
+    /// Goes on as those of the chain that follows, whose functions were these before; those that are the same are taken out of these.
+    pub(crate) fn succeed(&mut self, mut next: Self, before: &[Before]) {
         let wall_offset = self.stages.first().map_or(0, |stage| stage.encoder.wall_offset);
         next.stages.iter_mut().for_each(|stage| stage.encoder.wall_offset = wall_offset);
+        for (stage, before) in next.stages.iter_mut().zip(before) {
+            if let Before::OtherRules(before) = before {
+                stage.function.go_on(&*self.counted(*before));
+            }
+        }
         let mut old: Vec<_> = self.stages.drain(..).map(Some).collect();
-        for (stage, before) in next.stages.iter_mut().zip(goes_on) {
-            let Some(mut before) = before.and_then(|before| old[before].take()) else { continue };
+        for (stage, before) in next.stages.iter_mut().zip(before) {
+            let Before::Same(before) = *before else { continue };
+            let Some(mut before) = old[before].take() else { continue };
             if let (Fast::PerFlow(function, parts), Fast::PerFlow(_, now)) =
                 (&mut before.function, &stage.function)
             {
@@ -132,6 +161,22 @@ impl Pipeline {
             *stage = Stage { joins: stage.joins, ..before };
         }
         *self = next;
+    }
+
+    /// Goes on with a chain of the same layout in which one function has other rules.
+    pub(crate) fn change(&mut self, chain: &Chain, function: usize) {
+        let counted = self.counted(function);
+        let stage = &mut self.stages[function];
+        stage.function = Fast::new(chain, function);
+        stage.function.go_on(&*counted);
+    }
+
+    /// What a function has counted so far.
+    fn counted(&self, function: usize) -> Box<dyn Report> {
+        match &self.stages[function].function {
+            Fast::Standalone(function) => function.report(),
+            Fast::PerFlow(function, parts) => function.report(self.tables[parts.main.definition].flows()),
+        }
     }
 
     /// How many there are.
@@ -330,12 +375,8 @@ impl Pipeline {
     pub(crate) fn reports(&self, functions: impl Iterator<Item = usize>) -> (Vec<Box<dyn Report>>, TopFlows) {
         let mut top_flows = TopFlows::default();
         let reports = functions.map(|function| {
-            let Stage { function, encoder, .. } = &self.stages[function];
-            top_flows.merge(&encoder.top_flows);
-            match function {
-                Fast::Standalone(function) => function.report(),
-                Fast::PerFlow(function, parts) => function.report(self.tables[parts.main.definition].flows()),
-            }
+            top_flows.merge(&self.stages[function].encoder.top_flows);
+            self.counted(function)
         });
         (reports.collect(), top_flows)
     }

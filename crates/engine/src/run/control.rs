@@ -10,6 +10,7 @@ use packetloom_packet::Timestamp;
 
 use super::lifecycle::{Lifecycle, Runner};
 use super::listing::{FlowQuery, FlowRemoval, Listed, Removed, Scan};
+use super::rules::{RuleChange, RulesChanged};
 use super::{Intake, Outlet, Position};
 use crate::outcome::{Interface, Outcome};
 use crate::pipeline::WorkerReport;
@@ -39,6 +40,8 @@ pub enum Request {
     Reload(Answer),
     /// To save its state; answered when it is saved.
     Save(Answer),
+    /// To change rules of a function, all at one point between two packets; answered when they are changed, or with why they stay.
+    Change(RuleChange, ChangeAnswer),
     /// Flows of a function.
     Flows(FlowQuery, Box<dyn FnOnce(Result<Listed, String>) + Send>),
     /// To forget what a function keeps of some flows; a function that exports records exports theirs.
@@ -47,6 +50,9 @@ pub enum Request {
 
 /// Takes an answer in the thread that runs packets, which waits meanwhile.
 pub type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;
+
+/// The same for rules that were changed.
+pub type ChangeAnswer = Box<dyn FnOnce(Result<RulesChanged, String>) + Send>;
 
 /// The same for counters.
 pub type Counted = Box<dyn FnOnce(Result<&Outcome, String>) + Send>;
@@ -138,7 +144,7 @@ impl Intake<'_> {
 }
 
 impl Lifecycle<'_, '_> {
-    /// Does what others ask for, but for reloads, which are to be done as if a signal had come.
+    /// Does what others ask for, but for reloads and changes of rules, which are to be made ready first.
     pub(super) fn serve(
         &mut self,
         at: Position,
@@ -175,6 +181,7 @@ impl Lifecycle<'_, '_> {
                     Ok(scan) => Ok(scan.removed(runner.remove(self.chain(), &scan, outlet)?)),
                     Err(why) => Err(why),
                 }),
+                Request::Change(change, answer) => self.await_change(change, answer),
                 Request::Reload(answer) => {
                     self.control().reload.store(true, Ordering::Relaxed);
                     self.await_reload(answer);
@@ -233,6 +240,7 @@ impl Lifecycle<'_, '_> {
             elapsed: self.begun.elapsed(),
             shares: None,
             reloads: self.reloads,
+            rule_changes: self.rule_changes,
             replaced: std::mem::take(&mut self.replaced),
             state,
             interfaces: Interface::all(source.ingress_counts, egress_counts),

@@ -4,7 +4,7 @@
 //! ([`State::fit`]); a function that is as it was goes on as it is, with all that it counted; any other hands out what it holds and is
 //! done. Neither packets nor outputs see anything of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +16,13 @@ use packetloom_packet::PortNames;
 
 use super::control::SourceReport;
 use super::listing::{Scan, Scanned};
-use super::loader::Loader;
-use super::{Answer, Control, Outlet, Position, Statistics};
+use super::loader::{Loaded, Loader, Order};
+use super::rules::{RuleChange, RulesChanged};
+use super::{Answer, ChangeAnswer, Control, Outlet, Position, Statistics};
 use crate::chain::{Device, Origin};
 use crate::layout::Used;
 use crate::outcome::{Reloads, Replaced, TopFlows};
-use crate::pipeline::WorkerReport;
+use crate::pipeline::{Before, WorkerReport};
 use crate::state::places_of_state;
 use crate::{Chain, Error, Plan, State};
 
@@ -65,7 +66,7 @@ pub(super) struct Lifecycle<'p, 'a> {
     /// The plan that came after it.
     latest: Option<Box<Plan>>,
     life: LifecycleOptions<'a>,
-    loader: Option<Loader>,
+    loader: Loader,
     /// Whether a device is used.
     is_on_device: bool,
     /// Whether packets go on while a chain is loaded that was asked for.
@@ -77,8 +78,13 @@ pub(super) struct Lifecycle<'p, 'a> {
     /// Who waits for the next reload that is asked for, and for the one that is being done.
     next_reload: Vec<Answer>,
     this_reload: Vec<Answer>,
+    /// Changes of rules that are asked for, and who waits for the one that is being made.
+    next_changes: VecDeque<(RuleChange, ChangeAnswer)>,
+    this_change: Option<ChangeAnswer>,
     notice: &'a mut dyn FnMut(&str),
     pub(super) reloads: Reloads,
+    /// Transactions of rules that were made.
+    pub(super) rule_changes: u64,
     pub(super) replaced: Vec<Replaced>,
     /// Flow records of functions that are done.
     pub(super) top_flows: TopFlows,
@@ -91,13 +97,15 @@ enum Due {
     Nothing,
     /// Whether it was asked for.
     Reload(Box<Plan>, bool),
+    /// The plan with other rules.
+    Change(Box<Plan>, RulesChanged),
     Save,
 }
 
 /// How one chain follows another.
 pub(super) struct ChainSwap {
-    /// For each function the one of the old chain that goes on as it.
-    pub(super) goes_on: Vec<Option<usize>>,
+    /// What each function was in the old chain.
+    pub(super) before: Vec<Before>,
     /// Functions of the old chain that are done, by their place there, and what they are called.
     pub(super) leaving: Vec<(usize, &'static str)>,
     /// Those of them whose state nobody goes on with.
@@ -138,6 +146,9 @@ pub(super) trait Runner: Sized {
     /// Takes the function's state out of the entries that a scan means, and writes the records that come of it; how many.
     fn remove(&mut self, chain: &Chain, scan: &Scan<'_>, outlet: &mut Outlet<'_>) -> Result<u64, Error>;
 
+    /// Goes on with a chain of the same layout in which one function has other rules.
+    fn change(&mut self, plan: &Plan, function: usize) -> Result<(), Error>;
+
     /// Goes on with the next chain.
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error>;
 }
@@ -152,7 +163,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         (port_names, goes_on): (Option<PortNames>, bool),
         notice: &'a mut dyn FnMut(&str),
     ) -> Self {
-        let loader = life.load.take().map(|load| Loader::new(load, port_names));
+        let loader = Loader::new(life.load.take(), port_names);
         Self {
             first,
             latest: None,
@@ -165,8 +176,11 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
             saved: Instant::now(),
             next_reload: Vec::new(),
             this_reload: Vec::new(),
+            next_changes: VecDeque::new(),
+            this_change: None,
             notice,
             reloads: Reloads::default(),
+            rule_changes: 0,
             replaced: Vec::new(),
             top_flows: TopFlows::default(),
             gone: Vec::new(),
@@ -196,24 +210,36 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         self.next_reload.push(answer);
     }
 
+    /// Has somebody wait for a change of rules.
+    pub(super) fn await_change(&mut self, change: RuleChange, answer: ChangeAnswer) {
+        self.next_changes.push_back((change, answer));
+    }
+
     /// Set from outside where the chain is to become another one before the next batch.
     pub(super) fn reload_flag(&self) -> Arc<AtomicBool> {
-        match &self.loader {
-            Some(loader) if self.goes_on => loader.ready(),
-            _ => self.life.control.reload_flag(),
+        if self.goes_on { self.loader.ready() } else { self.life.control.reload_flag() }
+    }
+
+    /// Begins to make the chain that is asked for, where packets go on meanwhile, and none is being made. To be called all the time.
+    pub(super) fn tend(&mut self) {
+        if self.goes_on && !self.loader.is_loading() {
+            self.begin_asked();
         }
     }
 
-    /// Begins to load the chain that is asked for, where packets go on meanwhile, and none is being loaded. To be called all the time.
-    pub(super) fn tend(&mut self) {
-        if let Some(loader) = &mut self.loader
-            && self.goes_on
-            && !loader.is_loading()
-            && self.life.control.takes_reload()
-        {
+    /// Begins to make the chain that is asked for next, if there is one; whether there is.
+    fn begin_asked(&mut self) -> bool {
+        if self.life.control.takes_reload() {
             self.this_reload.append(&mut self.next_reload);
-            loader.begin(None);
+            self.loader.begin(Order::Load(None));
+        } else if let Some((change, answer)) = self.next_changes.pop_front() {
+            self.this_change = Some(answer);
+            let plan = self.plan().clone();
+            self.loader.begin(Order::Change(plan, change));
+        } else {
+            return false;
         }
+        true
     }
 
     /// What the run begins with.
@@ -246,9 +272,12 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         self.tend();
         let is_at = self.until().is_some_and(|at| at <= packets);
         if let Some((loaded, is_asked)) = self.loaded(is_at) {
-            return match loaded.and_then(|plan| plan.may_follow(self.first, self.is_on_device).map(|()| plan))
-            {
-                Ok(plan) => Due::Reload(plan, is_asked),
+            let may_follow = |(plan, changed): (Box<Plan>, _)| {
+                plan.may_follow(self.first, self.is_on_device).map(|()| (plan, changed))
+            };
+            return match loaded.and_then(may_follow) {
+                Ok((plan, None)) => Due::Reload(plan, is_asked),
+                Ok((plan, Some(changed))) => Due::Change(plan, changed),
                 Err(why) => {
                     self.refuse(&why);
                     self.due(packets)
@@ -260,27 +289,14 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
 
     /// The plan that is next, if it is time for it, and whether it was asked for; `is_at` says whether it is that for one of
     /// [`LifecycleOptions::reload_at`], unless there is one that was asked for before.
-    fn loaded(&mut self, is_at: bool) -> Option<(Result<Box<Plan>, String>, bool)> {
-        let Some(loader) = &mut self.loader else {
-            // There is nothing to go on with.
-            self.met += usize::from(is_at);
-            if self.life.control.takes_reload() {
-                self.this_reload.append(&mut self.next_reload);
-                self.answer_reload(&Err("the run has no chain file to be read again".into()));
-            }
-            return None;
-        };
-        if is_at && !loader.is_loading() {
-            loader.begin(Some(self.met));
+    fn loaded(&mut self, is_at: bool) -> Option<(Loaded, bool)> {
+        if is_at && !self.loader.is_loading() {
+            self.loader.begin(Order::Load(Some(self.met)));
             self.met += 1;
-            return loader.wait().map(|loaded| (loaded, false));
+            return self.loader.wait().map(|loaded| (loaded, false));
         }
-        if !self.goes_on && self.life.control.takes_reload() {
-            self.this_reload.append(&mut self.next_reload);
-            loader.begin(None);
-            return loader.wait().map(|loaded| (loaded, true));
-        }
-        let loaded = if is_at { loader.wait() } else { loader.take() };
+        let waits = is_at || !self.goes_on && self.begin_asked();
+        let loaded = if waits { self.loader.wait() } else { self.loader.take() };
         loaded.map(|loaded| (loaded, true))
     }
 
@@ -297,8 +313,13 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         loop {
             match self.due(at.received) {
                 Due::Nothing => break,
+                Due::Change(plan, changed) => self.change(plan, changed, at.received, runner, outlet)?,
                 Due::Reload(plan, is_asked) => {
-                    let is_done = self.reload(plan, at.received, runner, outlet)?;
+                    let is_done = self.swap(plan, at.received, runner, outlet)?;
+                    if is_done {
+                        self.reloads.done += 1;
+                        self.this_reload.drain(..).for_each(|answer| answer(Ok(())));
+                    }
                     if let Some(reloaded) = self.life.reloaded.as_mut().filter(|_| is_done && is_asked) {
                         reloaded();
                     }
@@ -326,15 +347,14 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         every.is_some_and(|every| self.saved.elapsed() >= every)
     }
 
+    /// Goes on as before; says why to those who asked for something else.
     fn refuse(&mut self, why: &str) {
+        if let Some(answer) = self.this_change.take() {
+            return answer(Err(why.into()));
+        }
         self.reloads.refused += 1;
         (self.notice)(&format!("the chain stays as it is: {why}"));
-        self.answer_reload(&Err(why.into()));
-    }
-
-    /// Tells those who wait for the reload that is being done what came of it.
-    fn answer_reload(&mut self, result: &Result<(), String>) {
-        self.this_reload.drain(..).for_each(|answer| answer(result.clone()));
+        self.this_reload.drain(..).for_each(|answer| answer(Err(why.into())));
     }
 
     /// Saves state in the middle of the run.
@@ -344,8 +364,46 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         result
     }
 
+    /// Goes over to the chain with other rules, when so many packets were judged. Where all functions keep their state where they had it, that
+    /// stays there.
+    fn change(
+        &mut self,
+        plan: Box<Plan>,
+        changed: RulesChanged,
+        packets: u64,
+        runner: &mut impl Runner,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), Error> {
+        let is_done = if plan.is_placed_as(self.plan()) {
+            let latest = self.latest.replace(plan);
+            let before = |function| match function {
+                function if function == changed.function => Before::OtherRules(function),
+                function => Before::Same(function),
+            };
+            let before: Vec<_> = (0..self.chain().functions.len()).map(before).collect();
+            outlet.follow(self.plan(), &before);
+            runner.change(self.plan(), changed.function)?;
+            self.discard(latest);
+            true
+        } else {
+            self.swap(plan, packets, runner, outlet)?
+        };
+        if let Some(answer) = self.this_change.take_if(|_| is_done) {
+            self.rule_changes += 1;
+            answer(Ok(changed));
+        }
+        Ok(())
+    }
+
+    /// Forgets a plan that was the latest, if it was not the first.
+    fn discard(&self, latest: Option<Box<Plan>>) {
+        if let Some(latest) = latest {
+            self.loader.discard(latest);
+        }
+    }
+
     /// Goes over to another chain, when so many packets were judged; whether that could be.
-    fn reload(
+    fn swap(
         &mut self,
         plan: Box<Plan>,
         packets: u64,
@@ -372,13 +430,9 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         let names = swap.leaving.iter().map(|&(_, nf)| nf);
         let replaced = names.zip(reports).map(|(nf, report)| Replaced { nf, packets, report });
         self.replaced.extend(replaced);
-        outlet.follow(self.plan(), &swap.goes_on);
-        self.reloads.done += 1;
+        outlet.follow(self.plan(), &swap.before);
         runner.swap(self.plan(), swap)?;
-        self.answer_reload(&Ok(()));
-        if let (Some(loader), Some(latest)) = (&self.loader, latest) {
-            loader.discard(latest);
-        }
+        self.discard(latest);
         Ok(true)
     }
 
@@ -393,17 +447,26 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         };
         let old = &self.chain().functions;
         let places = by_place(old);
-        let mut goes_on = vec![None; chain.functions.len()];
+        let mut before = vec![Before::None; chain.functions.len()];
         for (place, function) in by_place(&chain.functions) {
+            let Some(&at) = places.get(&place) else { continue };
             // Its state has to be where it was, too.
-            if let Some(&before) = places.get(&place)
-                && places_of_state(self.chain(), before) == places_of_state(chain, function)
-                && chain.functions[function].resume(&*old[before])
+            let is_in_place = places_of_state(self.chain(), at) == places_of_state(chain, function);
+            let function = (&mut chain.functions[function], &mut before[function]);
+            let resumes = |new: &mut dyn FunctionSpec| new.resume(&*old[at]);
+            if is_in_place
+                && (Arc::ptr_eq(function.0, &old[at]) || Arc::get_mut(function.0).is_some_and(resumes))
             {
-                goes_on[function] = Some(before);
+                *function.1 = Before::Same(at);
+            } else if function.0.succeeds(&*old[at]) {
+                *function.1 = Before::OtherRules(at);
             }
         }
-        let leaving = old.iter().enumerate().filter(|&(function, _)| !goes_on.contains(&Some(function)));
+        let goes_on = |function: usize| matches!(before[function], Before::Same(_));
+        let is_leaving = |function: usize| {
+            !before.contains(&Before::Same(function)) && !before.contains(&Before::OtherRules(function))
+        };
+        let leaving = old.iter().enumerate().filter(|&(function, _)| is_leaving(function));
         let leaving: Vec<_> = leaving.map(|(function, prepared)| (function, prepared.name())).collect();
         let has_heir = |function: usize| {
             let places = places_of_state(self.chain(), function);
@@ -426,12 +489,12 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         let is_gone = |name: &str| definitions.iter().all(|used| used.name != name);
         let gone = state.definitions.iter().filter(|held| is_gone(&held.name));
         let gone: Vec<_> = gone.map(|held| (held.name.clone(), held.counts)).collect();
-        match state.fit(&mut chain.functions, &chain.layout, |function| goes_on[function].is_some()) {
+        match state.fit(&mut chain.functions, &chain.layout, goes_on) {
             Ok((state, left_out)) => {
                 left_out.iter().for_each(|what| (self.notice)(what));
                 self.gone.extend(gone);
-                let before = self.latest.replace(plan);
-                Some((ChainSwap { goes_on, leaving, ending, state }, before))
+                let latest = self.latest.replace(plan);
+                Some((ChainSwap { before, leaving, ending, state }, latest))
             }
             Err(why) => {
                 self.refuse(&why);
@@ -442,7 +505,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
 }
 
 /// Functions by their names and their places among those of the same name.
-fn by_place(functions: &[Box<dyn FunctionSpec>]) -> HashMap<(&'static str, usize), usize> {
+fn by_place(functions: &[Arc<dyn FunctionSpec>]) -> HashMap<(&'static str, usize), usize> {
     let mut positions = HashMap::new();
     let places = functions.iter().enumerate().map(|(function, prepared)| {
         let position = positions.entry(prepared.name()).and_modify(|position| *position += 1).or_insert(0);
@@ -461,6 +524,13 @@ impl Plan {
     pub fn restore(&mut self, state: State) -> Result<(State, Vec<String>), String> {
         let chain = self.chain_mut()?;
         state.fit(&mut chain.functions, &chain.layout, |_| false)
+    }
+
+    /// Whether all functions keep state where those of another plan do, and run where those do.
+    fn is_placed_as(&self, other: &Self) -> bool {
+        self.chain.layout == other.chain.layout
+            && (self.workers(), self.spread()) == (other.workers(), other.spread())
+            && (self.offloaded(), self.stateful()) == (other.offloaded(), other.stateful())
     }
 
     /// Whether a run that began with `first`, with functions on a device or not, can go on with this.

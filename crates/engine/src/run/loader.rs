@@ -1,4 +1,6 @@
 //! Makes the plans that a run goes on with, on a thread of its own: where packets come meanwhile they do not wait for it.
+//!
+//! A plan is loaded, or is the one before with other rules.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,16 +12,20 @@ use packetloom_packet::PortNames;
 
 use super::lifecycle::Load;
 use super::make_ready;
+use super::rules::{RuleChange, RulesChanged};
 use crate::Plan;
 
 const NO_THREAD: &str = "there is no thread that could load another one";
 
-/// What was loaded, or why it was not.
-type Loaded = Result<Box<Plan>, String>;
+/// What was loaded, and what became of the rules where it is the plan before with other ones; or why it was not.
+pub(super) type Loaded = Result<(Box<Plan>, Option<RulesChanged>), String>;
 
 /// What the thread is to do.
-enum Order {
+pub(super) enum Order {
+    /// See [`LifecycleOptions::load`](super::LifecycleOptions::load).
     Load(Option<usize>),
+    /// Makes a transaction of rules of a plan.
+    Change(Plan, RuleChange),
     /// Frees the memory of a plan that is done.
     Drop(Box<Plan>),
 }
@@ -37,14 +43,8 @@ pub(super) struct Loader {
 }
 
 impl Loader {
-    pub(super) fn new(load: Box<Load>, port_names: Option<PortNames>) -> Self {
-        Self {
-            load: Some(load),
-            port_names,
-            thread: None,
-            is_loading: false,
-            ready: Arc::new(AtomicBool::new(false)),
-        }
+    pub(super) fn new(load: Option<Box<Load>>, port_names: Option<PortNames>) -> Self {
+        Self { load, port_names, thread: None, is_loading: false, ready: Arc::new(AtomicBool::new(false)) }
     }
 
     /// Set when a plan is there to be taken.
@@ -56,14 +56,14 @@ impl Loader {
         self.is_loading
     }
 
-    /// Begins to load a plan, where none is being loaded: see [`LifecycleOptions::load`](super::LifecycleOptions::load).
-    pub(super) fn begin(&mut self, number: Option<usize>) {
-        if let Some(load) = self.load.take() {
-            self.thread = start(load, self.port_names.clone(), Arc::clone(&self.ready));
+    /// Begins to make a plan, where none is being made.
+    pub(super) fn begin(&mut self, order: Order) {
+        if self.thread.is_none() {
+            self.thread = start(self.load.take(), self.port_names.clone(), Arc::clone(&self.ready));
         }
         self.is_loading = true;
         match &self.thread {
-            Some((orders, _)) => drop(orders.send(Order::Load(number))),
+            Some((orders, _)) => drop(orders.send(order)),
             None => self.ready.store(true, Ordering::Release),
         }
     }
@@ -101,7 +101,7 @@ impl Loader {
 
 /// It ends after what it is doing once nobody has orders for it. Nobody waits for that: a run may end while it loads.
 fn start(
-    mut load: Box<Load>,
+    mut load: Option<Box<Load>>,
     port_names: Option<PortNames>,
     ready: Arc<AtomicBool>,
 ) -> Option<(Sender<Order>, Receiver<Loaded>)> {
@@ -109,19 +109,30 @@ fn start(
     let (give, plans) = unbounded();
     let work = move || {
         for order in ordered {
-            let number = match order {
-                Order::Load(number) => number,
-                Order::Drop(plan) => {
-                    drop(plan);
-                    continue;
-                }
-            };
             let loaded = catch_unwind(AssertUnwindSafe(|| {
-                let plan = load(number)?;
+                let (plan, changed) = match order {
+                    Order::Load(number) => {
+                        let load = load.as_mut().ok_or("the run has no chain file to be read again")?;
+                        (load(number)?, None)
+                    }
+                    Order::Change(plan, change) => {
+                        let (plan, changed) = change.make(&plan)?;
+                        (plan, Some(changed))
+                    }
+                    Order::Drop(plan) => {
+                        drop(plan);
+                        return Ok(None);
+                    }
+                };
                 make_ready(&plan, port_names.as_ref());
-                Ok(Box::new(plan))
+                Ok(Some((Box::new(plan), changed)))
             }));
-            let loaded = loaded.unwrap_or_else(|_| Err("loading it failed".into()));
+            let loaded = match loaded {
+                Ok(Ok(None)) => continue,
+                Ok(Ok(Some(loaded))) => Ok(loaded),
+                Ok(Err(why)) => Err(why),
+                Err(_) => Err("loading it failed".into()),
+            };
             if give.send(loaded).is_err() {
                 return;
             }

@@ -1,18 +1,20 @@
 //! The functions' logs. The reading thread keeps them: it alone meets the packets of all workers in order of arrival, so what
 //! is logged does not depend on the number of workers.
 
+use std::sync::Arc;
+
 use packetloom_nf::{FunctionSpec, Log, Report};
 use packetloom_packet::PacketRecord;
 
 use super::{ENCODED, Matches, Outlet};
-use crate::pipeline::LogEntry;
+use crate::pipeline::{Before, LogEntry};
 use crate::{Error, Plan};
 
 /// For each function its log, if it has one, and lines to be written.
 pub(super) struct Logs(Vec<(Option<Box<dyn Log>>, String)>);
 
 impl Logs {
-    pub(super) fn new(functions: &[Box<dyn FunctionSpec>]) -> Self {
+    pub(super) fn new(functions: &[Arc<dyn FunctionSpec>]) -> Self {
         Self(functions.iter().map(|function| (function.log(), String::new())).collect())
     }
 }
@@ -77,14 +79,22 @@ impl Outlet<'_> {
         }
     }
 
-    /// Goes on with another chain, some of whose functions are the old one's.
-    pub(super) fn follow(&mut self, plan: &Plan, goes_on: &[Option<usize>]) {
+    /// Goes on with another chain, whose functions were these before.
+    pub(super) fn follow(&mut self, plan: &Plan, before: &[Before]) {
         let functions = &plan.chain().functions;
         let mut old = std::mem::take(&mut self.logs.0);
         self.logs = Logs::new(functions);
-        for (log, before) in self.logs.0.iter_mut().zip(goes_on) {
-            if let Some(before) = before {
-                *log = std::mem::take(&mut old[*before]);
+        for (new, before) in self.logs.0.iter_mut().zip(before) {
+            match *before {
+                Before::None => {}
+                Before::Same(before) => *new = std::mem::take(&mut old[before]),
+                Before::OtherRules(before) => {
+                    let (log, lines) = std::mem::take(&mut old[before]);
+                    if let (Some(new), Some(old)) = (&mut new.0, log) {
+                        new.go_on(&*old);
+                    }
+                    new.1 = lines;
+                }
             }
         }
         self.outputs_of = self.outputs_of(plan);

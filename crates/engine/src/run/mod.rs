@@ -7,6 +7,7 @@
 //! - `loader`: what it goes on with, made on a thread of its own.
 //! - [`Control`]: what others ask of it on the way.
 //! - `listing`: flows that they ask for, or have removed.
+//! - `rules`: rules that they change.
 //! - [`Statistics`]: what a run has counted so far.
 
 mod control;
@@ -18,6 +19,7 @@ mod logs;
 mod matches;
 mod oracle;
 mod reader;
+mod rules;
 mod slot;
 mod statistics;
 mod workers;
@@ -38,7 +40,7 @@ use packetloom_packet::{Batch, PortNames, Timestamp};
 use packetloom_report::Reports;
 
 use self::control::Closing;
-pub use self::control::{Answer, Control, Counted, Request};
+pub use self::control::{Answer, ChangeAnswer, Control, Counted, Request};
 use self::lifecycle::Lifecycle;
 pub use self::lifecycle::{LifecycleOptions, Load, Save, Saving};
 pub(crate) use self::listing::FlowList;
@@ -47,6 +49,7 @@ pub use self::listing::{FlowOrder, FlowQuery, FlowRemoval, FunctionName, Listed,
 use self::logs::Logs;
 use self::matches::Matches;
 pub(crate) use self::reader::APART;
+pub use self::rules::{RuleChange, RulesChanged};
 use self::statistics::Pause;
 pub(crate) use self::statistics::ReportLine;
 pub use self::statistics::{Report, Snapshot, Statistics};

@@ -17,13 +17,31 @@ use super::listing::Scan;
 use super::{Intake, NAP, Outlet};
 use crate::layout::{Part, Parts, Used};
 use crate::outcome::TopFlows;
-use crate::pipeline::{Encoder, WorkerReport};
+use crate::pipeline::{Before, Encoder, WorkerReport};
 use crate::{Chain, Error, Plan, State};
 
 /// A function's slow form.
 enum Slow {
     Standalone(Box<dyn Oracle>),
     PerFlow(Box<dyn FlowOracle>, Parts),
+}
+
+impl Slow {
+    /// That of a chain's function.
+    fn new(chain: &Chain, function: usize) -> Self {
+        match (chain.functions[function].form(), chain.layout.parts[function]) {
+            (Form::Standalone(function), _) => Self::Standalone(function.oracle()),
+            (Form::PerFlow(function), Some(parts)) => Self::PerFlow(function.oracle(), parts),
+            (Form::PerFlow(_), None) => unreachable!("the layout has a part for each of them"),
+        }
+    }
+
+    fn go_on(&mut self, counted: &dyn Report) {
+        match self {
+            Self::Standalone(oracle) => oracle.go_on(counted),
+            Self::PerFlow(oracle, _) => oracle.go_on(counted),
+        }
+    }
 }
 
 /// A chain in its slow form.
@@ -35,14 +53,9 @@ struct SlowChain {
 impl SlowChain {
     fn new(chain: &Chain) -> Self {
         let definitions = chain.layout.definitions.iter();
-        let functions = chain.functions.iter().zip(&chain.layout.parts).map(|(function, part)| {
-            let encoder = Encoder::new(&**function);
-            match (function.form(), part) {
-                (Form::Standalone(function), _) => (Slow::Standalone(function.oracle()), encoder),
-                (Form::PerFlow(function), Some(parts)) => (Slow::PerFlow(function.oracle(), *parts), encoder),
-                (Form::PerFlow(_), None) => unreachable!("the layout has a part for each of them"),
-            }
-        });
+        let functions = chain.functions.iter().enumerate();
+        let functions =
+            functions.map(|(number, function)| (Slow::new(chain, number), Encoder::new(&**function)));
         Self {
             stages: functions.collect(),
             flows: definitions.map(|used| OracleFlows::new(used.definition.clone())).collect(),
@@ -99,6 +112,14 @@ impl SlowChain {
                 }
             }
             self.end(definition, ended);
+        }
+    }
+
+    /// What a function has counted so far.
+    fn report(&self, function: usize) -> Box<dyn Report> {
+        match &self.stages[function].0 {
+            Slow::Standalone(oracle) => oracle.report(),
+            Slow::PerFlow(oracle, parts) => oracle.report(&self.flows[parts.main.definition]),
         }
     }
 
@@ -283,12 +304,8 @@ impl Runner for SlowChain {
     ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
         let mut top_flows = TopFlows::default();
         let reports = leaving.iter().map(|&function| {
-            let (slow, encoder) = &self.stages[function];
-            top_flows.merge(&encoder.top_flows);
-            match slow {
-                Slow::Standalone(oracle) => oracle.report(),
-                Slow::PerFlow(oracle, parts) => oracle.report(&self.flows[parts.main.definition]),
-            }
+            top_flows.merge(&self.stages[function].1.top_flows);
+            self.report(function)
         });
         Ok((reports.collect(), top_flows))
     }
@@ -300,15 +317,37 @@ impl Runner for SlowChain {
         Ok(WorkerReport { reports, top_flows, flows, state: None })
     }
 
+    fn change(&mut self, plan: &Plan, function: usize) -> Result<(), Error> {
+        let counted = self.report(function);
+        let next = Slow::new(plan.chain(), function);
+        let Self { stages, flows } = self;
+        let slow = &mut stages[function].0;
+        let old = std::mem::replace(slow, next);
+        slow.go_on(&*counted);
+        if let (Slow::PerFlow(old, parts), Slow::PerFlow(new, _)) = (old, slow) {
+            for (_, life) in flows[parts.main.definition].save() {
+                if let Some(words) = old.save(life) {
+                    new.load(life, &words);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error> {
-        let ChainSwap { goes_on, state, .. } = swap;
+        let ChainSwap { before, state, .. } = swap;
         let chain = plan.chain();
         let lives = self.flows.iter().map(OracleFlows::lives).max().unwrap_or_default();
-        let Self { stages, flows } = Self::new(chain);
+        let Self { mut stages, flows } = Self::new(chain);
+        for ((slow, _), before) in stages.iter_mut().zip(&before) {
+            if let Before::OtherRules(before) = before {
+                slow.go_on(&*self.report(*before));
+            }
+        }
         self.flows = flows;
         let mut old: Vec<_> = self.stages.drain(..).map(Some).collect();
-        for ((slow, encoder), before) in stages.into_iter().zip(goes_on) {
-            let before = before.and_then(|before| old[before].take());
+        for ((slow, encoder), before) in stages.into_iter().zip(before) {
+            let before = if let Before::Same(before) = before { old[before].take() } else { None };
             self.stages.push(match (before, slow) {
                 // At its new place.
                 (Some((Slow::PerFlow(oracle, _), encoder)), Slow::PerFlow(_, parts)) => {

@@ -550,8 +550,16 @@ impl Runner for All<'_, '_, '_> {
         self.shared.total(chain, counted.into_iter())
     }
 
+    fn change(&mut self, plan: &Plan, function: usize) -> Result<(), Error> {
+        let mut pipelines = self.run.pipelines.iter();
+        pipelines.try_for_each(|pipeline| {
+            lock(pipeline)?.change(plan.chain(), function);
+            Ok(())
+        })
+    }
+
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error> {
-        let ChainSwap { goes_on, state, .. } = swap;
+        let ChainSwap { before, state, .. } = swap;
         let workers = self.run.pipelines.len();
         *self.shared = Shared::new(plan, workers, self.size);
         {
@@ -564,7 +572,7 @@ impl Runner for All<'_, '_, '_> {
             reader.scheme = scheme(plan, seed);
         }
         for (number, pipeline) in self.run.pipelines.iter().enumerate() {
-            lock(pipeline)?.succeed(Pipeline::new(plan.chain(), self.shared, number), &goes_on);
+            lock(pipeline)?.succeed(Pipeline::new(plan.chain(), self.shared, number), &before);
         }
         self.run.restore(self.shared, &state)
     }

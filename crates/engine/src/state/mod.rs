@@ -14,6 +14,7 @@ mod file;
 
 use std::collections::HashMap;
 use std::mem;
+use std::sync::Arc;
 
 use packetloom_nf::flows::{AnyEntry, By, Counts, FUNCTIONS, V4, V6, header_words};
 use packetloom_nf::{Form, FunctionSpec, summary};
@@ -258,7 +259,7 @@ struct Part {
 }
 
 /// The parts of the entries of a definition, in their order.
-fn parts(functions: &[Box<dyn FunctionSpec>], layout: &Layout, definition: usize) -> Vec<Part> {
+fn parts(functions: &[Arc<dyn FunctionSpec>], layout: &Layout, definition: usize) -> Vec<Part> {
     let mut positions = HashMap::new();
     let part = |&(function, words): &(usize, usize)| {
         let nf = functions[function].name();
@@ -286,7 +287,7 @@ pub(crate) fn places_of_state(chain: &Chain, function: usize) -> Vec<(&str, usiz
 impl State {
     /// What the tables of a chain hold, definition by definition.
     pub(crate) fn of(
-        functions: &[Box<dyn FunctionSpec>],
+        functions: &[Arc<dyn FunctionSpec>],
         layout: &Layout,
         held: impl IntoIterator<Item = ([Vec<u64>; 2], Counts)>,
     ) -> Self {
@@ -347,7 +348,7 @@ impl State {
     /// What numbers stand for is not what a function expects.
     pub(crate) fn fit(
         mut self,
-        functions: &mut [Box<dyn FunctionSpec>],
+        functions: &mut [Arc<dyn FunctionSpec>],
         layout: &Layout,
         goes_on: impl Fn(usize) -> bool,
     ) -> Result<(Self, Vec<String>), String> {
@@ -377,7 +378,8 @@ impl State {
                         kept.position.saturating_add(1)
                     ));
                 } else if *is_main && !goes_on(*function) {
-                    functions[*function].inherit(&old.legend).map_err(|why| {
+                    let inherit = |function: &mut dyn FunctionSpec| function.inherit(&old.legend);
+                    Arc::get_mut(&mut functions[*function]).map_or(Ok(()), inherit).map_err(|why| {
                         format!(
                             "flows {:?}, {} {}: {why}",
                             used.name,
@@ -392,7 +394,10 @@ impl State {
                 held.sort();
             }
             let entries = held.laid_out(&wanted, |part, words| {
-                !part.is_main || goes_on(part.function) || functions[part.function].adopt(words)
+                let adopts = |function: &mut dyn FunctionSpec| function.adopt(words);
+                !part.is_main
+                    || goes_on(part.function)
+                    || Arc::get_mut(&mut functions[part.function]).is_some_and(adopts)
             });
             definitions.push((entries, held.counts));
         }

@@ -6,7 +6,7 @@ use packetloom_device::faults::{Call, Faults};
 use packetloom_device::{Cache, Device, Id};
 use packetloom_engine::chain::Chain;
 use packetloom_engine::outcome::Shares;
-use packetloom_engine::run::{Io, LifecycleOptions, Saving};
+use packetloom_engine::run::{Control, Io, LifecycleOptions, Request, RuleChange, RulesChanged, Saving};
 use packetloom_engine::{Outcome, Outputs, Plan, State, run};
 use packetloom_generate::TrafficOptions;
 use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
@@ -17,7 +17,7 @@ use packetloom_nf::{Context, FunctionSpec};
 use packetloom_packet::{Batch, FrameRef, Key, PortNames};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 pub const RULES: &str = "\
 deny tcp from any to any port 22 id ssh
@@ -102,6 +102,76 @@ pub struct How<'a> {
     pub saves: bool,
     /// Packets before which the chain becomes another one, in order.
     pub reloads: Vec<(u64, String)>,
+    /// Packets before which rules change, in order.
+    pub transactions: Option<Arc<Transactions>>,
+}
+
+/// Transactions of rules, and what became of them.
+#[derive(Default)]
+pub struct Transactions {
+    pub due: Vec<(u64, String)>,
+    pub answers: Mutex<Vec<Result<RulesChanged, String>>>,
+}
+
+impl Transactions {
+    pub fn new(due: Vec<(u64, String)>) -> Arc<Self> {
+        Arc::new(Self { due, answers: Mutex::default() })
+    }
+
+    pub fn answers(&self) -> Vec<Result<RulesChanged, String>> {
+        self.answers.lock().expect("no panic").clone()
+    }
+}
+
+/// A source that has nothing from where a transaction is due until it is answered.
+struct Gated {
+    source: Box<dyn Source>,
+    transactions: Arc<Transactions>,
+    control: Arc<Control>,
+    received: u64,
+    asked: usize,
+}
+
+impl Source for Gated {
+    fn poll(&mut self, batch: &mut Batch) -> Result<Polled, packetloom_io::Error> {
+        let Transactions { due, answers } = &*self.transactions;
+        while let Some((_, statements)) = due.get(self.asked).filter(|(at, _)| *at <= self.received)
+            && self.asked == answers.lock().expect("no panic").len()
+        {
+            self.asked += 1;
+            let transactions = Arc::clone(&self.transactions);
+            let answer = move |answer| transactions.answers.lock().expect("no panic").push(answer);
+            match RuleChange::parse(None, statements) {
+                Ok(change) => self.control.ask(Request::Change(change, Box::new(answer))),
+                Err(why) => answer(Err(why)),
+            }
+        }
+        if answers.lock().expect("no panic").len() < self.asked {
+            batch.reset(packetloom_packet::batch::empty_arena());
+            return Ok(Polled::Nothing);
+        }
+        let room = batch.capacity();
+        if let Some((at, _)) = due.get(self.asked) {
+            batch.set_capacity(room.min((at - self.received) as usize));
+        }
+        let polled = self.source.poll(batch);
+        batch.set_capacity(room);
+        self.received += batch.len() as u64;
+        polled
+    }
+
+    fn wait(&mut self, timeout: std::time::Duration) -> Result<(), packetloom_io::Error> {
+        std::thread::sleep(timeout);
+        Ok(())
+    }
+
+    fn is_live(&self) -> bool {
+        self.source.is_live()
+    }
+
+    fn port_names(&self) -> Option<PortNames> {
+        self.source.port_names()
+    }
 }
 
 /// A capture whose packets come by four interfaces, two of which have names, and leave by others.
@@ -198,7 +268,7 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
     if !how.functions.is_empty() {
         let (settings, mut functions) = chain.into_parts();
         for (place, function) in how.functions.drain(..) {
-            functions.insert(place, function);
+            functions.insert(place, function.into());
         }
         chain = Chain::new(settings, functions, &BTreeMap::new()).unwrap_or_else(|(_, why)| panic!("{why}"));
     }
@@ -223,6 +293,11 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
         summaries: vec![],
         ..Outputs::default()
     };
+    let control = Arc::new(Control::default());
+    let mut source: Box<dyn Source> = if how.is_wired { Box::new(Wired(source)) } else { Box::new(source) };
+    if let Some(transactions) = how.transactions.take() {
+        source = Box::new(Gated { source, transactions, control: control.clone(), received: 0, asked: 0 });
+    }
     let (at, reloads, settings) = (folder.to_owned(), how.reloads.clone(), how.settings.to_owned());
     let load = move |number: Option<usize>| {
         Ok(Plan::new(chain_in(&at, &reloads[number.expect("none is asked for")].1, &settings)))
@@ -231,11 +306,12 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
         restore,
         reload_at: how.reloads.iter().map(|(at, _)| *at).collect(),
         load: Some(Box::new(load)),
+        control,
         save: how.saves.then(|| Saving { every: None, save: Box::new(|_| Ok(())) }),
         ..LifecycleOptions::default()
     };
     let io = Io {
-        source: if how.is_wired { Box::new(Wired(source)) } else { Box::new(source) },
+        source,
         outputs: &mut outputs,
         limit: how.limit,
         stop,

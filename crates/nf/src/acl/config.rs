@@ -192,6 +192,7 @@ impl Config {
             skipped,
             elsewhere,
             changes: None,
+            edited: None,
         })
     }
 }

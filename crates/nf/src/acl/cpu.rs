@@ -180,6 +180,10 @@ impl<F: Finder> Function for AclCpu<F> {
         self.judge.logged(into);
     }
 
+    fn go_on(&mut self, counted: &dyn Report) {
+        self.judge.report.go_on_with(counted);
+    }
+
     fn report(&self) -> Box<dyn Report> {
         Box::new(self.judge.report.clone())
     }

@@ -2,6 +2,7 @@
 //!
 //! One bucket for all rules of a list and all workers, and time is that of the packets: the same packets give the same lines.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use packetloom_export::json;
@@ -29,6 +30,12 @@ impl AclLog {
 }
 
 impl Log for AclLog {
+    fn go_on(&mut self, old: &dyn Log) {
+        if let Some(Self { bucket, counts, since, .. }) = (old as &dyn Any).downcast_ref() {
+            (self.bucket, self.counts, self.since) = (bucket.clone(), *counts, *since);
+        }
+    }
+
     fn log(&mut self, lines: &mut String, rule: u32, number: u64, packet: &PacketRecord) {
         if !self.list.is_logged(&self.list.rules.rules[rule as usize]) {
             return;
@@ -50,7 +57,9 @@ impl Log for AclLog {
         let rule = &self.list.rules.rules[position];
         field(",\"action\":", &text(self.list.action(position).name()));
         field(",\"rule\":", &position);
-        field(",\"line\":", &rule.line);
+        if let Some(line) = super::line(rule) {
+            field(",\"line\":", &line);
+        }
         if let Some(id) = &rule.id {
             field(",\"id\":", &text(id));
         }

@@ -14,7 +14,8 @@
 //!
 //! - Shape: stateless where no rule has `reflect`. Keys in, verdicts out; packets and bytes of each rule and worker (16 bytes). Where
 //!   one has, or asks for a state, two words of the flow's entry.
-//! - Counters: a rule counts the packets that it decides; those that pass by their connection are counted together.
+//! - Counters: a rule counts the packets that it decides; those that pass by their connection are counted together, and so are those of rules
+//!   that transactions took away.
 //! - Marks: a packet that a rule with `mark` decides gets that mark, which stays until another function sets one.
 //! - Log: packets that rules with `log` decide, in order of arrival, limited in packet time.
 //! - Drop reasons: `acl_rule`, `acl_default`.
@@ -30,6 +31,7 @@ mod reflect;
 mod states;
 #[cfg(test)]
 mod tests;
+mod transaction;
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -38,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use packetloom_classify::formats::{Elsewhere, Format, Skipped, grouped};
+use packetloom_classify::live::{Change, RuleList};
 use packetloom_classify::{Action, Classifier, ConnectionState, Kind, Rule, RuleSet};
 use packetloom_packet::{DropReason, PortNames, Verdict};
 use schemars::JsonSchema;
@@ -48,7 +51,10 @@ pub use config::{Config, DefaultAction};
 
 use crate::connections::{Connection, TimeoutsConfig};
 use crate::log_rate::{LogCounts, LogSettings};
-use crate::{Error, Form, Function, FunctionSpec, Log, Offload, Oracle, Report, Standalone, Watch, summary};
+use crate::{
+    Error, Form, Function, FunctionSpec, Log, Offload, Oracle, RefusedChange, Report, Standalone, Watch,
+    summary,
+};
 
 /// Rules that were read and indexed.
 #[derive(Debug)]
@@ -71,6 +77,8 @@ pub struct Acl {
     elsewhere: Vec<Elsewhere>,
     /// Where rules change, the list as it was loaded and what becomes of it; `list` has all rules that ever are in it.
     changes: Option<Arc<live::Changes>>,
+    /// Where transactions changed the rules, the list as it was loaded, and the rules by their names.
+    edited: Option<(Arc<List>, RuleList)>,
 }
 
 /// What a chain file says beside the rules.
@@ -109,10 +117,16 @@ struct List {
     marks: Vec<u32>,
     /// Whether it admits connections; empty where none does.
     admits: Vec<bool>,
-    /// Whether any rule is for some interfaces or states only.
+    /// Whether any rule is for some interfaces or states only, or connections are tracked.
     is_contextual: bool,
-    /// Whether any is for some states: connections are tracked then.
+    /// Whether any is for some states, or was since the list was loaded: connections are tracked then.
     tracks: bool,
+    /// Whether any admits connections, or did since then.
+    reflects: bool,
+    /// Whether a file changes the rules, and it has all that ever are in it.
+    is_of_changes: bool,
+    /// What transactions made of the list, if any did.
+    edits: Option<transaction::Edits>,
 }
 
 impl List {
@@ -120,6 +134,9 @@ impl List {
         let mut list = Self {
             is_contextual: rules.is_contextual(),
             tracks: rules.names_states(),
+            reflects: false,
+            is_of_changes: false,
+            edits: None,
             rules,
             settings,
             verdicts: Vec::new(),
@@ -140,7 +157,8 @@ impl List {
         list.verdicts = verdicts;
         let admits = (0..list.rules.rules.len()).map(|position| list.action(position) == Action::Reflect);
         list.admits = admits.collect();
-        if !list.admits.contains(&true) {
+        list.reflects = list.admits.contains(&true);
+        if !list.reflects {
             list.admits = Vec::new();
         }
         list
@@ -159,11 +177,6 @@ impl List {
     /// Whether a rule, or the default, admits connections.
     fn admits(&self, first: u32) -> bool {
         self.admits.get(first as usize).is_some_and(|&admits| admits)
-    }
-
-    /// Whether any rule does.
-    fn has_admitting(&self) -> bool {
-        !self.admits.is_empty()
     }
 
     /// The action of the rule at `position`.
@@ -198,7 +211,7 @@ impl Acl {
 
     /// Whether it keeps state for connections.
     fn keeps_connections(&self) -> bool {
-        self.list.has_admitting() || self.list.tracks
+        self.list.reflects || self.list.tracks
     }
 
     /// Rules with `log`.
@@ -215,17 +228,28 @@ impl FunctionSpec for Acl {
     /// Where rules change, packets of the run decide when, which a new run would begin to count again.
     fn resume(&mut self, old: &dyn FunctionSpec) -> bool {
         let Some(old) = (old as &dyn Any).downcast_ref::<Self>() else { return false };
-        let is_same = self.changes.is_none()
-            && old.changes.is_none()
-            && (self.kind, &self.name) == (old.kind, &old.name)
-            && self.list.rules == old.list.rules
-            && self.list.settings == old.list.settings;
+        // Names of rules begin anew, too.
+        let is_same =
+            self.is_same_beside_rules(old) && old.list.edits.is_none() && self.list.rules == old.list.rules;
         if is_same {
             self.list = old.list.clone();
             self.classifier = old.classifier.clone();
             self.classes = old.classes.clone();
         }
         is_same
+    }
+
+    fn succeeds(&self, old: &dyn FunctionSpec) -> bool {
+        let Some(old) = (old as &dyn Any).downcast_ref::<Self>() else { return false };
+        self.is_same_beside_rules(old) && self.loaded() == old.loaded()
+    }
+
+    fn change(&self, changes: &[Change]) -> Result<Box<dyn FunctionSpec>, RefusedChange> {
+        Ok(Box::new(self.changed(changes)?))
+    }
+
+    fn rules(&self) -> Option<usize> {
+        Some(self.list.rules.rules.len())
     }
 
     fn adopt(&mut self, words: &mut [u64]) -> bool {
@@ -246,7 +270,7 @@ impl FunctionSpec for Acl {
                 format!("default {default}, classifier for rules that change"),
             ],
         };
-        if self.list.has_admitting() {
+        if self.list.reflects {
             let admitting = self.list.admits.iter().filter(|&&admits| admits).count();
             let Admits { loose, timeouts, .. } = &settings.admits;
             let by = if *loose { ", TCP by any segment with ACK" } else { "" };
@@ -338,30 +362,31 @@ impl FunctionSpec for Acl {
         self.path.as_deref().into_iter().collect()
     }
 
-    fn has_rules(&self) -> bool {
-        true
-    }
-
     fn change_rules(&mut self, path: &Path) -> Result<(), Error> {
         let loaded = match &self.changes {
             None => self.list.rules.clone(),
             Some(changes) => changes.loaded.clone(),
         };
         let (changes, rules) = live::Changes::read(path, loaded)?;
-        self.list = Arc::new(List::new(rules, self.list.settings.clone()));
+        let list = List::new(rules, self.list.settings.clone());
+        self.list = Arc::new(List { is_of_changes: true, ..list });
         self.changes = Some(Arc::new(changes));
         Ok(())
     }
 
     fn watch(&mut self, which: &Watch) -> usize {
         let settings = Settings { watch: Some(which.clone()), ..self.list.settings.clone() };
-        self.list = Arc::new(List::new(self.list.rules.clone(), settings));
+        let list = List::new(self.list.rules.clone(), settings);
+        self.list = Arc::new(List { is_of_changes: self.list.is_of_changes, ..list });
         self.list.rules.rules.iter().filter(|rule| self.list.is_watched(rule)).count()
     }
 
     fn watched(&self, rule: u32) -> Option<String> {
         let rule = self.list.rules.rules.get(rule as usize).filter(|rule| self.list.is_watched(rule))?;
-        Some(format!("{}:{}: {rule}", self.name, rule.line))
+        Some(match rule.line {
+            0 => format!("{}: {rule}", self.name),
+            line => format!("{}:{line}: {rule}", self.name),
+        })
     }
 
     fn changes_at(&self) -> Vec<u64> {
@@ -369,8 +394,12 @@ impl FunctionSpec for Acl {
         changes.map(|transaction| transaction.at).collect()
     }
 
+    fn has_changing_rules(&self) -> bool {
+        self.edited.is_some() || !self.changes_at().is_empty()
+    }
+
     fn is_offloadable(&self) -> bool {
-        !self.list.has_admitting() && !self.list.is_contextual
+        !self.list.reflects && !self.list.is_contextual
     }
 
     fn make_ready(&self, names: Option<&PortNames>) {
@@ -465,6 +494,9 @@ pub struct AclReport {
     list: Arc<List>,
     /// For each rule and, after them, the default; the default's packets alone where rules are not counted.
     counters: Vec<Counter>,
+    /// The same of rules that transactions took away, and how many these were.
+    deleted: Counter,
+    deleted_rules: u64,
     log: LogCounts,
     admitted: Admitted,
     tracked: Tracked,
@@ -530,6 +562,8 @@ impl AclReport {
         Self {
             list,
             counters,
+            deleted: Counter::default(),
+            deleted_rules: 0,
             log: LogCounts::default(),
             admitted: Admitted::default(),
             tracked: Tracked::default(),
@@ -569,6 +603,11 @@ impl AclReport {
     }
 }
 
+/// A rule's line in its file, if it has one.
+fn line(rule: &Rule) -> Option<u32> {
+    (rule.line > 0).then_some(rule.line)
+}
+
 /// Lines shown of each kind of what was left out.
 const SHOWN_LOSSES: usize = 3;
 
@@ -600,6 +639,9 @@ pub(crate) struct Summary {
     /// What passed since its connection was admitted, where rules admit connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     admitted: Option<Admitted>,
+    /// Rules that were deleted or replaced on the way, where there are such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deleted: Option<Deleted>,
     /// Packets by the state of their connection, where rules are for some states.
     #[serde(skip_serializing_if = "Option::is_none")]
     tracked: Option<TrackedSummary>,
@@ -608,13 +650,29 @@ pub(crate) struct Summary {
     log: Option<LogCounts>,
 }
 
+/// Rules that are gone, and what they had decided.
+#[derive(Serialize, JsonSchema)]
+struct Deleted {
+    /// Rules that were deleted or replaced.
+    rules: u64,
+    /// Packets that they decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packets: Option<u64>,
+    /// Their IP bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+}
+
 /// A rule that decided packets.
 #[derive(Serialize, JsonSchema)]
 struct Hit {
     /// Its position in the list, from 0.
     rule: usize,
-    /// Its line in the rule file.
-    line: u32,
+    /// The number N that @N names it by in transactions, where there may be such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
+    /// Its line in the rule file; null for a rule that a transaction added.
+    line: Option<u32>,
     /// Its id, if it has one.
     id: Option<Box<str>>,
     /// Its comment, if it has one.
@@ -632,8 +690,11 @@ struct Hit {
 struct Idle {
     /// Its position in the list, from 0.
     rule: usize,
-    /// Its line in the rule file.
-    line: u32,
+    /// The number N that @N names it by in transactions, where there may be such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
+    /// Its line in the rule file; null for a rule that a transaction added.
+    line: Option<u32>,
     /// Its id, if it has one.
     id: Option<Box<str>>,
     /// The rule.
@@ -646,6 +707,8 @@ impl Report for AclReport {
         for (mine, theirs) in self.counters.iter_mut().zip(&other.counters) {
             mine.merge(*theirs);
         }
+        self.deleted.merge(other.deleted);
+        self.deleted_rules = self.deleted_rules.max(other.deleted_rules);
         self.log.add(other.log);
         self.admitted.connections += other.admitted.connections;
         self.admitted.packets += other.admitted.packets;
@@ -663,7 +726,8 @@ impl Report for AclReport {
             .hit_rules()
             .map(|(position, rule, Counter { packets, bytes })| Hit {
                 rule: position,
-                line: rule.line,
+                number: self.list.number(position),
+                line: line(rule),
                 id: rule.id.clone(),
                 comment: rule.comment.clone(),
                 text: rule.to_string(),
@@ -673,7 +737,13 @@ impl Report for AclReport {
             .collect();
         let idle: Vec<_> = self
             .idle_rules()
-            .map(|(rule, of)| Idle { rule, line: of.line, id: of.id.clone(), text: of.to_string() })
+            .map(|(rule, of)| Idle {
+                rule,
+                number: self.list.number(rule),
+                line: line(of),
+                id: of.id.clone(),
+                text: of.to_string(),
+            })
             .collect();
         summary::value(&Summary {
             rules: self.list.rules.rules.len(),
@@ -683,7 +753,12 @@ impl Report for AclReport {
             hits: counters.then_some(hits),
             rules_not_hit: counters.then_some(idle.len()),
             not_hit: counters.then_some(idle),
-            admitted: self.list.has_admitting().then_some(self.admitted),
+            admitted: self.list.reflects.then_some(self.admitted),
+            deleted: (self.deleted_rules > 0).then(|| Deleted {
+                rules: self.deleted_rules,
+                packets: counters.then_some(self.deleted.packets),
+                bytes: counters.then_some(self.deleted.bytes),
+            }),
             tracked: self.list.tracks.then(|| self.tracked.summary()),
             log: self.list.settings.log.is_some().then_some(self.log),
         })
@@ -699,7 +774,8 @@ impl Report for AclReport {
             rows.push((default, shown(self.default())));
             hits.sort_by_key(|&(position, _, counter)| (std::cmp::Reverse(counter.packets), position));
             for (_, rule, counter) in hits.iter().take(SHOWN_RULES) {
-                rows.push((format!("line {}: {rule}", rule.line), shown(*counter)));
+                let line = line(rule).map_or_else(|| "added".into(), |line| format!("line {line}"));
+                rows.push((format!("{line}: {rule}"), shown(*counter)));
             }
             if hits.len() > SHOWN_RULES {
                 let mut rest = Counter::default();
@@ -710,16 +786,20 @@ impl Report for AclReport {
             if idle > 0 {
                 rows.push(("rules not hit".into(), format!("{idle} of {}", self.list.rules.rules.len())));
                 for (position, rule) in self.idle_rules().take(SHOWN_RULES) {
-                    rows.push((format!("rule {position}, line {}: {rule}", rule.line), "no packets".into()));
+                    let line = line(rule).map_or_else(|| "added".into(), |line| format!("line {line}"));
+                    rows.push((format!("rule {position}, {line}: {rule}"), "no packets".into()));
                 }
                 if idle > SHOWN_RULES {
                     rows.push((format!("and {} more", grouped(idle - SHOWN_RULES)), "no packets".into()));
                 }
             }
+            if self.deleted_rules > 0 {
+                rows.push((format!("{} rules deleted", self.deleted_rules), shown(self.deleted)));
+            }
         } else {
             rows.push((default, format!("{} packets", self.default().packets)));
         }
-        if self.list.has_admitting() {
+        if self.list.reflects {
             let Admitted { connections, packets, bytes, related } = self.admitted;
             rows.push(("connections admitted".into(), connections.to_string()));
             rows.push(("of them".into(), format!("{packets} packets, {bytes} bytes")));

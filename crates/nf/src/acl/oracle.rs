@@ -32,8 +32,8 @@ pub(super) struct AclOracle {
 struct Changing {
     changes: Arc<Changes>,
     made: usize,
-    /// The rules that stand for those that were loaded.
-    loaded: Vec<usize>,
+    /// The rules that have the numbers from 0 on, or had them last.
+    numbers: Vec<usize>,
     /// The position that the next new rule has.
     next: usize,
 }
@@ -43,7 +43,7 @@ impl AclOracle {
         let loaded = changes.as_ref().map_or(list.rules.rules.len(), |changes| changes.loaded.rules.len());
         let now: Vec<usize> = (0..loaded).collect();
         let changing =
-            changes.map(|changes| Changing { changes, made: 0, loaded: now.clone(), next: loaded });
+            changes.map(|changes| Changing { changes, made: 0, numbers: now.clone(), next: loaded });
         let Admits { timeouts, loose, .. } = &list.settings.admits;
         Self {
             report: AclReport::new(list.clone()),
@@ -152,7 +152,7 @@ impl Changing {
     fn place(&self, rules: &[Rule], now: &[usize], name: &Name) -> usize {
         let found = now.iter().position(|&rule| match name {
             Name::Id(id) => rules[rule].id.as_ref() == Some(id),
-            Name::Loaded(place) => self.loaded[*place as usize] == rule,
+            Name::Number(number) => self.numbers[*number as usize] == rule,
         });
         found.expect("changes are checked before a run")
     }
@@ -168,6 +168,7 @@ impl Changing {
                     Place::At(at) => *at,
                 };
                 now.insert(at, self.next);
+                self.numbers.push(self.next);
             }
             Change::Delete(name) => {
                 now.remove(self.place(rules, now, name));
@@ -176,7 +177,7 @@ impl Changing {
             Change::Replace(name, _) => {
                 let at = self.place(rules, now, name);
                 let old = std::mem::replace(&mut now[at], self.next);
-                self.loaded.iter_mut().filter(|rule| **rule == old).for_each(|rule| *rule = self.next);
+                self.numbers.iter_mut().filter(|rule| **rule == old).for_each(|rule| *rule = self.next);
             }
         }
         self.next += 1;
@@ -241,6 +242,10 @@ impl Oracle for AclOracle {
         self.logged.as_slice()
     }
 
+    fn go_on(&mut self, counted: &dyn Report) {
+        self.report.go_on_with(counted);
+    }
+
     fn report(&self) -> Box<dyn Report> {
         Box::new(self.report.clone())
     }
@@ -303,6 +308,10 @@ impl FlowOracle for AclOracle {
 
     fn logged(&self) -> &[u32] {
         self.logged.as_slice()
+    }
+
+    fn go_on(&mut self, counted: &dyn Report) {
+        self.report.go_on_with(counted);
     }
 
     fn report(&self, _flows: &OracleFlows) -> Box<dyn Report> {

@@ -127,6 +127,10 @@ impl FlowFunction for AclStates {
         self.judge.logged(into);
     }
 
+    fn go_on(&mut self, counted: &dyn Report) {
+        self.judge.report.go_on_with(counted);
+    }
+
     fn report(&self, _flows: &Flows) -> Box<dyn Report> {
         Box::new(self.judge.report.clone())
     }

@@ -367,7 +367,7 @@ fn frames_without_a_key_and_packets_dropped_before_are_not_counted() {
     assert_eq!(
         function.report().json(),
         json!({ "rules": 1, "rules_hit": 0, "default_packets": 1, "default_bytes": 28, "hits": [], "rules_not_hit": 1,
-            "not_hit": [{ "rule": 0, "line": 1, "id": null, "text": "permit tcp from any to any" }],
+            "not_hit": [{ "rule": 0, "number": 0, "line": 1, "id": null, "text": "permit tcp from any to any" }],
         })
     );
     let strict = Policy { pass_non_ip: false, pass_unknown_framing: false, pass_malformed: false };
@@ -396,6 +396,7 @@ fn reports_name_the_rules_that_decided() {
             "hits": [
                 {
                     "rule": 0,
+                    "number": 0,
                     "line": 2,
                     "id": "web",
                     "comment": "the web",
@@ -405,6 +406,7 @@ fn reports_name_the_rules_that_decided() {
                 },
                 {
                     "rule": 1,
+                    "number": 1,
                     "line": 4,
                     "id": null,
                     "comment": null,
@@ -414,7 +416,7 @@ fn reports_name_the_rules_that_decided() {
                 },
             ],
             "rules_not_hit": 1,
-            "not_hit": [{ "rule": 2, "line": 5, "id": null, "text": "deny esp from any to any" }],
+            "not_hit": [{ "rule": 2, "number": 2, "line": 5, "id": null, "text": "deny esp from any to any" }],
         })
     );
     let rows = [
@@ -614,7 +616,7 @@ fn a_burst_and_then_the_rate() {
     assert_eq!(
         lines[3],
         json!({
-            "frame": 6, "action": "permit", "rule": 0, "line": 1, "comment": "everything", "suppressed": 2,
+            "frame": 6, "action": "permit", "rule": 0, "number": 0, "line": 1, "comment": "everything", "suppressed": 2,
             "observationTimeMicroseconds": 1_700_000_000_500_000u64, "ipVersion": 4,
             "sourceIPv4Address": "10.0.0.1", "destinationIPv4Address": "10.0.0.2", "protocolIdentifier": 17,
             "sourceTransportPort": 1, "destinationTransportPort": 2, "ipTotalLength": 28,

@@ -61,7 +61,7 @@ pub(crate) struct Alert<'a> {
 }
 
 /// Signatures that alerts are of.
-pub(crate) trait Signatures: Send + Sync {
+pub(crate) trait Signatures: Send + Sync + 'static {
     /// One of them.
     fn alert(&self, number: u32) -> Alert<'_>;
     /// What becomes of packets that have one.

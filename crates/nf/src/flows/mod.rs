@@ -299,6 +299,11 @@ pub trait FlowFunction: Send {
         debug_assert!(counted.is_empty(), "a function without a kernel");
     }
 
+    /// As [`Function::go_on`](crate::Function::go_on).
+    fn go_on(&mut self, counted: &dyn Report) {
+        let _ = counted;
+    }
+
     /// What it counted.
     fn report(&self, flows: &Flows) -> Box<dyn Report>;
 }
@@ -365,6 +370,11 @@ pub trait FlowOracle {
     /// As [`Oracle::logged`](crate::Oracle::logged).
     fn logged(&self) -> &[u32] {
         &[]
+    }
+
+    /// As [`Function::go_on`](crate::Function::go_on).
+    fn go_on(&mut self, counted: &dyn Report) {
+        let _ = counted;
     }
 
     /// What it counted, in the same form as the function's; of the flows that `flows` says are held.

@@ -156,7 +156,7 @@ impl Rules {
             return Err(packetloom_device::Error::Misuse(why).into());
         };
         // Where rules change, one kernel for any rules serves them all.
-        let specialise = function.changes_at().is_empty();
+        let specialise = !function.has_changing_rules();
         let (algorithm, target) = (Algorithm::default(), target(device, specialise));
         let of = |(position, verdict): (usize, &Verdict)| match verdict {
             Verdict::Drop(_) => Decision::Denies,

@@ -466,7 +466,7 @@ impl Accelerator for Functions {
         Ok(())
     }
 
-    fn change_rules(&mut self, functions: &[Box<dyn FunctionSpec>], changes: usize) -> Result<(), Error> {
+    fn change_rules(&mut self, functions: &[Arc<dyn FunctionSpec>], changes: usize) -> Result<(), Error> {
         self.stateful.change_rules(functions, changes)
     }
 

@@ -10,6 +10,7 @@ pub mod headers;
 pub mod records;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -380,13 +381,13 @@ pub struct Buffers<'a> {
 
 /// How many functions of a chain, from its beginning, a device can run with their state: no others use the same entries. None where none of
 /// these has state.
-pub fn offloadable(functions: &[Box<dyn FunctionSpec>], layout: &Layout) -> usize {
+pub fn offloadable(functions: &[Arc<dyn FunctionSpec>], layout: &Layout) -> usize {
     let can = |function: &dyn FunctionSpec| match function.form() {
         Form::PerFlow(per_flow) => match per_flow.kernel() {
-            Some(kernel) => !kernel.decides || function.has_rules(),
+            Some(kernel) => !kernel.decides || function.rules().is_some(),
             None => false,
         },
-        Form::Standalone(_) => function.is_offloadable() && function.has_rules(),
+        Form::Standalone(_) => function.is_offloadable() && function.rules().is_some(),
     };
     let mut count = functions.iter().take_while(|function| can(&***function)).count();
     let is_split = |count: usize| {
@@ -449,7 +450,7 @@ struct Split {
     is_parted: bool,
 }
 
-fn split(functions: &[Box<dyn FunctionSpec>], layout: &Layout, count: usize) -> Split {
+fn split(functions: &[Arc<dyn FunctionSpec>], layout: &Layout, count: usize) -> Split {
     let mut split = Split::default();
     let first = |parts: &Parts| parts.remembers.unwrap_or(parts.main).definition;
     for (index, (function, parts)) in functions.iter().zip(&layout.parts).enumerate().take(count) {
@@ -538,7 +539,7 @@ impl Stateful {
     /// Where the device fails, has no room, or no atomics of 64 bits.
     pub fn new(
         device: &Device,
-        functions: &[Box<dyn FunctionSpec>],
+        functions: &[Arc<dyn FunctionSpec>],
         layout: &Layout,
         count: usize,
         room: u32,
@@ -667,7 +668,7 @@ impl Stateful {
     ///
     /// # Errors
     /// Where the rules do not fit, and where the device fails.
-    pub fn change_rules(&self, functions: &[Box<dyn FunctionSpec>], changes: usize) -> Result<(), Error> {
+    pub fn change_rules(&self, functions: &[Arc<dyn FunctionSpec>], changes: usize) -> Result<(), Error> {
         let changing = self.acls.iter().map(|acl| (acl, &*functions[acl.place.function]));
         let mut changing = changing.filter(|(_, function)| !function.changes_at().is_empty());
         changing.try_for_each(|(acl, function)| acl.change(&self.device, function, changes))

@@ -192,6 +192,22 @@ impl Runner {
     /// Begins with a chain and its state: what is the devices' goes there as soon as that is loaded, which is waited for or not. The devices that
     /// could not be loaded, and why.
     fn begin(&mut self, plan: &Plan, mut state: State, waits: bool) -> Vec<(usize, offload::Error)> {
+        self.set_plan(plan);
+        self.choice = Router::default();
+        self.used = if plan.suits_several() { self.units.len() } else { 1 };
+        let seed = self.partition.map_or_else(|| RandomState::new().hash_one(0u64), |before| before.seed);
+        let spread = plan.device_spread().filter(|_| self.used > 1);
+        self.partition = spread.map(|by| Partition { by, seed, workers: self.used });
+        let failed = self.load(waits);
+        for number in (0..self.used).filter(|number| failed.iter().all(|(failed, _)| failed != number)) {
+            self.go_there(number, &mut state);
+        }
+        self.main().restore(&state);
+        failed
+    }
+
+    /// Takes note of the chain that is run.
+    fn set_plan(&mut self, plan: &Plan) {
         self.plan = plan.clone();
         let functions = plan.chain().functions();
         self.policy = plan.chain().settings.run.policy();
@@ -200,26 +216,18 @@ impl Runner {
         let (there, here) = functions.split_at(self.functions);
         self.parses = !here.is_empty() || there.iter().any(|function| function.hands_out());
         self.changes = functions.iter().flat_map(|function| function.changes_at()).collect();
-        self.choice = Router::default();
-        self.used = if plan.suits_several() { self.units.len() } else { 1 };
-        let seed = self.partition.map_or_else(|| RandomState::new().hash_one(0u64), |before| before.seed);
-        let spread = plan.device_spread().filter(|_| self.used > 1);
-        self.partition = spread.map(|by| Partition { by, seed, workers: self.used });
+    }
+
+    /// Begins to load the chain's functions onto the devices, which is waited for or not. Those that could not be loaded, and why.
+    fn load(&mut self, waits: bool) -> Vec<(usize, offload::Error)> {
         for (number, unit) in self.units.iter_mut().enumerate() {
             (unit.changed, unit.is_there) = (0, false);
-            let load = (number < self.used).then(|| plan.load(0, self.used)).flatten();
+            let load = (number < self.used).then(|| self.plan.load(0, self.used)).flatten();
             unit.supervisor.load(load);
         }
-        let mut failed = Vec::new();
-        for number in 0..self.used {
-            let loaded = if waits { self.units[number].supervisor.wait() } else { Ok(()) };
-            match loaded {
-                Ok(()) => self.go_there(number, &mut state),
-                Err(error) => failed.push((number, error)),
-            }
-        }
-        self.main().restore(&state);
-        failed
+        let waited = (0..if waits { self.used } else { 0 })
+            .filter_map(|number| Some((number, self.units[number].supervisor.wait().err()?)));
+        waited.collect()
     }
 
     /// The devices that are used.
@@ -812,8 +820,27 @@ impl lifecycle::Runner for Runner {
         Ok(total)
     }
 
+    /// Where the function is on devices, what they keep comes back; they get it again with the next batch when they have its rules.
+    fn change(&mut self, plan: &Plan, function: usize) -> Result<(), Error> {
+        let is_there = function < self.functions;
+        if is_there {
+            self.read();
+            (0..self.used).for_each(|unit| self.come_back(unit));
+        }
+        for stages in &mut self.stages {
+            stages.get_mut().unwrap_or_else(PoisonError::into_inner).change(plan.chain(), function);
+        }
+        self.set_plan(plan);
+        if is_there {
+            for (unit, error) in self.load(!self.goes_on) {
+                self.fail(unit, &error);
+            }
+        }
+        Ok(())
+    }
+
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error> {
-        let ChainSwap { goes_on, state, .. } = swap;
+        let ChainSwap { before, state, .. } = swap;
         let room = room(plan, self.units.iter().map(|unit| &unit.device));
         if room != self.room {
             self.room = room;
@@ -823,7 +850,7 @@ impl lifecycle::Runner for Runner {
         self.spare.clear();
         for (stages, next) in self.stages.iter_mut().zip(stages(plan, &self.crew, room)) {
             let next = next.into_inner().unwrap_or_else(PoisonError::into_inner);
-            stages.get_mut().unwrap_or_else(PoisonError::into_inner).succeed(next, &goes_on);
+            stages.get_mut().unwrap_or_else(PoisonError::into_inner).succeed(next, &before);
         }
         // Where packets come meanwhile, they are judged here until the device has taken the chain.
         for (unit, error) in self.begin(plan, state, !self.goes_on) {
