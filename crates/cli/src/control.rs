@@ -331,20 +331,23 @@ type Answered = (u64, Result<Answer, String>);
 enum Answer {
     /// It is done.
     Done,
-    Counters(Value),
-    /// An object for each interface.
-    Ports(Vec<Value>),
-    /// An object for each rule.
-    Rules(Vec<Value>),
+    Counters(Box<Outcome>),
+    /// An object for each interface, of these counters.
+    Ports(Box<Outcome>),
+    /// An object for each rule of an acl, or of all of them.
+    Rules(Box<Outcome>, Option<FunctionName>),
     Changed(RulesChanged),
     Flows(Box<Listed>),
     Removed(Removed),
 }
 
 /// What went through the interfaces of a run, by its summary.
-fn ports(mut summary: Value) -> Result<Answer, String> {
+fn ports(mut summary: Value) -> Result<Vec<Value>, String> {
     match summary["interfaces"].take() {
-        Value::Array(ports) => Ok(Answer::Ports(ports)),
+        Value::Array(mut ports) => {
+            look_at(&mut ports);
+            Ok(ports)
+        }
         _ => Err("the run reads captures, and has no interfaces".into()),
     }
 }
@@ -359,7 +362,7 @@ fn look_at(ports: &mut [Value]) {
 }
 
 /// What the rules of a run have decided, by its summary: of acls, or of those that are asked for.
-fn rules(mut summary: Value, asked: Option<&FunctionName>) -> Result<Answer, String> {
+fn rules(mut summary: Value, asked: Option<&FunctionName>) -> Result<Vec<Value>, String> {
     let functions = summary["functions"].as_array_mut().map(std::mem::take).unwrap_or_default();
     let functions = functions.into_iter().enumerate().filter(|(_, function)| function["nf"] == "acl");
     let (mut lines, mut acls, mut is_found) = (Vec::new(), Vec::new(), false);
@@ -399,7 +402,7 @@ fn rules(mut summary: Value, asked: Option<&FunctionName>) -> Result<Answer, Str
             "function {asked} is no acl of the chain; expected \"acl\", or one of: {}",
             acls.join(", ")
         )),
-        _ => Ok(Answer::Rules(lines)),
+        _ => Ok(lines),
     }
 }
 
@@ -440,22 +443,27 @@ fn with_version(what: Value) -> Value {
     answer
 }
 
-/// The line of an answer.
-fn line(result: Result<Answer, String>) -> Vec<u8> {
-    let value = match result {
-        Ok(Answer::Done) => json!({ "ok": true }),
-        Ok(Answer::Counters(counters)) => json!({ "ok": true, "counters": counters }),
-        Ok(Answer::Ports(mut ports)) => {
-            look_at(&mut ports);
-            json!({ "ok": true, "version": VERSION, "ports": ports })
-        }
-        Ok(Answer::Rules(rules)) => json!({ "ok": true, "version": VERSION, "rules": rules }),
-        Ok(Answer::Changed(changed)) => with_version(changed.json()),
-        Ok(Answer::Flows(listed)) => with_version(listed.json()),
-        Ok(Answer::Removed(removed)) => with_version(removed.json()),
-        Err(why) => json!({ "ok": false, "error": why }),
-    };
-    format!("{value}\n").into_bytes()
+/// An answer that is none.
+fn refusal(why: &str) -> Value {
+    json!({ "ok": false, "error": why })
+}
+
+/// What is told to a client: made in the socket's thread, since packets wait for the run's.
+fn told(result: Result<Answer, String>, summarise: fn(&Outcome) -> Value) -> Value {
+    let told = result.and_then(|answer| {
+        Ok(match answer {
+            Answer::Done => json!({ "ok": true }),
+            Answer::Counters(outcome) => json!({ "ok": true, "counters": summarise(&outcome) }),
+            Answer::Ports(outcome) => with_version(json!({ "ports": ports(outcome.json())? })),
+            Answer::Rules(outcome, asked) => {
+                with_version(json!({ "rules": rules(outcome.json(), asked.as_ref())? }))
+            }
+            Answer::Changed(changed) => with_version(changed.json()),
+            Answer::Flows(listed) => with_version(listed.json()),
+            Answer::Removed(removed) => with_version(removed.json()),
+        })
+    });
+    told.unwrap_or_else(|why| refusal(&why))
 }
 
 /// The schema of the line of an answer.
@@ -572,8 +580,8 @@ enum Next {
 }
 
 impl Client {
-    fn answer(&mut self, result: Result<Answer, String>, is_last: bool) {
-        self.turn = Turn::Answer(line(result), 0, is_last);
+    fn answer(&mut self, told: &Value, is_last: bool) {
+        self.turn = Turn::Answer(format!("{told}\n").into_bytes(), 0, is_last);
         self.since = Instant::now();
     }
 
@@ -673,7 +681,7 @@ impl Client {
             0 => return Next::Leave,
             _ => "the line has no end; expected a newline".into(),
         };
-        self.answer(Err(why), true);
+        self.answer(&refusal(&why), true);
         if self.write() { Next::Wait } else { Next::Leave }
     }
 }
@@ -761,7 +769,7 @@ impl Desk {
             let rest = self.run.control.held().saturating_mul(REST_SHARE);
             self.rests_until = Instant::now() + rest.clamp(REST, LONGEST_REST);
             if let Some(at) = self.clients.iter().position(|client| client.number == number) {
-                self.clients[at].answer(result, false);
+                self.clients[at].answer(&told(result, self.run.summarise), false);
                 if !self.clients[at].write() {
                     self.clients.remove(at);
                 }
@@ -798,7 +806,7 @@ impl Desk {
     fn act(&self, client: u64, line: &[u8]) {
         let (answer, bell) = (self.answer.clone(), Arc::clone(&self.bell));
         let ticket = Ticket { client, answer, bell, is_used: false };
-        let (control, summarise) = (&self.run.control, self.run.summarise);
+        let control = &self.run.control;
         let done = |ticket: Ticket| {
             Box::new(move |result: Result<(), String>| ticket.answer(result.map(|()| Answer::Done)))
         };
@@ -808,13 +816,13 @@ impl Desk {
         };
         match order {
             Order::Counters => control.ask(Request::Counters(Box::new(move |outcome| {
-                ticket.answer(outcome.map(|outcome| Answer::Counters(summarise(outcome))));
+                ticket.answer(outcome.map(|outcome| Answer::Counters(Box::new(outcome))));
             }))),
             Order::Ports => control.ask(Request::Counters(Box::new(move |outcome| {
-                ticket.answer(outcome.and_then(|outcome| ports(outcome.json())));
+                ticket.answer(outcome.map(|outcome| Answer::Ports(Box::new(outcome))));
             }))),
             Order::Rules(function) => control.ask(Request::Counters(Box::new(move |outcome| {
-                ticket.answer(outcome.and_then(|outcome| rules(outcome.json(), function.as_ref())));
+                ticket.answer(outcome.map(|outcome| Answer::Rules(Box::new(outcome), function)));
             }))),
             Order::Change(change) => control.ask(Request::Change(
                 change,

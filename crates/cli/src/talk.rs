@@ -160,8 +160,13 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
     for exported in &outcome.exported {
         let _ = write!(text, "exported to {}\n{}", exported.to, table(&exported.rows()));
     }
-    for Replaced { nf, packets, report } in &outcome.replaced {
-        let _ = write!(text, "{nf} until packet {packets}\n{}", table(&report.rows()));
+    if outcome.replaced_before > 0 {
+        let rows = [("functions before these".into(), outcome.replaced_before.to_string())];
+        let _ = write!(text, "replaced\n{}", table(&rows));
+    }
+    for replaced in &outcome.replaced {
+        let Replaced { nf, packets, rows, .. } = &**replaced;
+        let _ = write!(text, "{nf} until packet {packets}\n{}", table(rows));
     }
     let Reloads { done, refused } = outcome.reloads;
     if done + refused > 0 {

@@ -428,6 +428,43 @@ fn a_device_goes_on_with_any_chain() {
     );
 }
 
+/// The summary does not grow with the number of reloads: it has the last 64 functions that were replaced, without rules that decided nothing.
+#[test]
+fn counts_of_functions_that_were_replaced_long_ago_are_not_kept() {
+    let folder = Folder::new();
+    let packets: String =
+        (0..80).map(|number| format!("{}.0 tcp 10.0.0.1:1000 > 192.0.2.1:80\n", number)).collect();
+    folder.write("many.pcap", packets::pcap(&packets));
+    for (name, rules) in [
+        ("a", "permit tcp from any to any port 80\ndeny udp from any to any\n"),
+        ("b", "permit tcp from any to any\ndeny udp from any to any\ndeny icmp from any to any\n"),
+    ] {
+        folder.write(&format!("{name}.rules"), rules);
+        let chain = format!("[[chain]]\nnf = \"acl\"\nrules = \"{name}.rules\"\ndefault = \"deny\"\n");
+        folder.write(&format!("{name}.toml"), chain);
+    }
+    // Before each packet from the second to the 71st.
+    let reloads: Vec<_> =
+        (1..=70).map(|at| format!("{at}={}.toml", if at % 2 == 0 { "a" } else { "b" })).collect();
+    let mut more = vec!["-r", "many.pcap"];
+    more.extend(reloads.iter().flat_map(|reload| ["--reload-at", reload]));
+    let said = succeed(&mut folder.run("a.toml", &more));
+    assert!(said.contains("functions before these  6"), "{said}");
+    let summary = folder.summary();
+    assert_eq!(summary["reloads"]["done"], 70);
+    assert_eq!(summary["replaced_before"], 6);
+    let replaced = summary["replaced"].as_array().expect("a list");
+    assert_eq!(replaced.len(), 64);
+    for (number, of) in replaced.iter().enumerate() {
+        assert_eq!(of["until_packet"], 7 + number);
+        assert_eq!((&of["hits"][0]["packets"], &of["rules_hit"]), (&1.into(), &1.into()), "{of}");
+        assert_eq!(of["rules_not_hit"], of["rules"].as_u64().expect("a number") - 1);
+        assert!(of.get("not_hit").is_none(), "{of}");
+    }
+    assert_eq!(summary["functions"][0]["hits"][0]["packets"], 10);
+    assert_eq!(summary["functions"][0]["not_hit"].as_array().map(Vec::len), Some(1));
+}
+
 /// Waits until something is so, for some time.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();

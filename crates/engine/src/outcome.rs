@@ -4,6 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use packetloom_io::capture::{FileReport, Findings, Truncation};
@@ -54,8 +55,10 @@ pub struct Outcome {
     pub reloads: Reloads,
     /// Transactions of rules that were asked for on the way and made.
     pub rule_changes: u64,
-    /// What functions counted that are not part of the chain any more, in the order in which they left it.
-    pub replaced: Vec<Replaced>,
+    /// What functions counted that are not part of the chain any more, in the order in which they left it: the last ones, 64 at most.
+    pub replaced: Vec<Arc<Replaced>>,
+    /// Functions that left it before these.
+    pub replaced_before: u64,
     /// The state of all flows at the end, where it is to be saved.
     pub state: Option<State>,
     /// What went through each network interface, where there are any.
@@ -339,9 +342,12 @@ pub(crate) struct Summary {
     /// Transactions of rules that a control socket asked for and that were made, where there were such.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule_changes: Option<u64>,
-    /// What functions counted that are not part of the chain any more.
+    /// What functions counted that are not part of the chain any more: the last 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     replaced: Option<Vec<FunctionSummary>>,
+    /// Functions that left the chain before these, whose counts are not kept, where there were such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced_before: Option<u64>,
 }
 
 /// The summary of `packetloom meter`, for machines.
@@ -441,8 +447,16 @@ pub struct Replaced {
     pub nf: &'static str,
     /// Packets of the run until then.
     pub packets: u64,
-    /// What it counted.
-    pub report: Box<dyn Report>,
+    /// What it counted, for machines.
+    pub summary: Value,
+    /// The same for people.
+    pub rows: Vec<(String, String)>,
+}
+
+impl Replaced {
+    pub(crate) fn new(nf: &'static str, packets: u64, report: &dyn Report) -> Self {
+        Self { nf, packets, summary: report.json_of_replaced(), rows: report.rows() }
+    }
 }
 
 /// Who judged packets by the functions that a device has kernels for.
@@ -537,11 +551,7 @@ impl TopFlows {
 impl Outcome {
     /// The summary for machines. Times and rates are left out: the same packets give the same summary.
     pub fn json(&self) -> Value {
-        let function = |nf: &'static str, report: &dyn Report, until_packet| FunctionSummary {
-            nf,
-            report: report.json(),
-            until_packet,
-        };
+        let function = |nf: &'static str, report, until_packet| FunctionSummary { nf, report, until_packet };
         let over_interfaces = !self.interfaces.is_empty();
         let tells_written = over_interfaces || self.written.iter().any(|written| !written.is_whole);
         let Reloads { done, refused } = self.reloads;
@@ -551,7 +561,7 @@ impl Outcome {
             passed: self.verdicts.passed,
             dropped: self.verdicts.dropped().map(|(reason, count)| (reason.name(), count)).collect(),
             wire_bytes: self.wire_bytes,
-            functions: self.functions.iter().map(|(nf, report)| function(nf, &**report, None)).collect(),
+            functions: self.functions.iter().map(|(nf, report)| function(nf, report.json(), None)).collect(),
             truncated: self.truncation.is_some(),
             stopped: self.stopped,
             flows: (!self.flows.is_empty())
@@ -563,8 +573,9 @@ impl Outcome {
             rule_changes: (self.rule_changes > 0).then_some(self.rule_changes),
             replaced: reloaded.then(|| {
                 let replaced = self.replaced.iter();
-                replaced.map(|old| function(old.nf, &*old.report, Some(old.packets))).collect()
+                replaced.map(|old| function(old.nf, old.summary.clone(), Some(old.packets))).collect()
             }),
+            replaced_before: (self.replaced_before > 0).then_some(self.replaced_before),
         })
     }
 

@@ -556,6 +556,11 @@ pub trait Report: Any + Send {
     /// For machines; [`Registration::report`](registry::Registration::report) is its schema.
     fn json(&self) -> serde_json::Value;
 
+    /// The same where the function has left its chain: without lists of what it did not do, which may be long.
+    fn json_of_replaced(&self) -> serde_json::Value {
+        self.json()
+    }
+
     /// For people: pairs of a name and a value, most important first.
     fn rows(&self) -> Vec<(String, String)>;
 }

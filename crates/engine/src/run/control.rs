@@ -54,8 +54,8 @@ pub type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;
 /// The same for rules that were changed.
 pub type ChangeAnswer = Box<dyn FnOnce(Result<RulesChanged, String>) + Send>;
 
-/// The same for counters.
-pub type Counted = Box<dyn FnOnce(Result<&Outcome, String>) + Send>;
+/// The same for counters. What they come to is best written by another thread: a list of many rules makes a long summary.
+pub type Counted = Box<dyn FnOnce(Result<Outcome, String>) + Send>;
 
 impl Control {
     /// Set by whoever wants the chain read again and no answer, such as a signal handler.
@@ -201,17 +201,12 @@ impl Lifecycle<'_, '_> {
         answer: Counted,
     ) {
         match source {
-            Ok(source) => {
-                let outcome = self.outcome(counted, source, outlet);
-                answer(Ok(&outcome));
-                // Only lent.
-                self.replaced = outcome.replaced;
-            }
+            Ok(source) => answer(Ok(self.outcome(counted, source, outlet))),
             Err(error) => answer(Err(error.to_string())),
         }
     }
 
-    /// What the run comes to with what its chain has counted; takes what functions counted that are done.
+    /// What the run comes to with what its chain has counted.
     pub(super) fn outcome(
         &mut self,
         counted: WorkerReport,
@@ -241,7 +236,8 @@ impl Lifecycle<'_, '_> {
             shares: None,
             reloads: self.reloads,
             rule_changes: self.rule_changes,
-            replaced: std::mem::take(&mut self.replaced),
+            replaced: self.replaced.clone(),
+            replaced_before: self.replaced_before,
             state,
             interfaces: Interface::all(source.ingress_counts, egress_counts),
             written: outlet.outputs.written(),

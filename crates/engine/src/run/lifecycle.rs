@@ -26,6 +26,9 @@ use crate::pipeline::{Before, WorkerReport};
 use crate::state::places_of_state;
 use crate::{Chain, Error, Plan, State};
 
+/// Functions that have left the chain, whose counts are kept.
+const MOST_REPLACED: usize = 64;
+
 /// What a run begins with, and what happens to it on the way.
 #[derive(Default)]
 pub struct LifecycleOptions<'a> {
@@ -85,7 +88,8 @@ pub(super) struct Lifecycle<'p, 'a> {
     pub(super) reloads: Reloads,
     /// Transactions of rules that were made.
     pub(super) rule_changes: u64,
-    pub(super) replaced: Vec<Replaced>,
+    pub(super) replaced: Vec<Arc<Replaced>>,
+    pub(super) replaced_before: u64,
     /// Flow records of functions that are done.
     pub(super) top_flows: TopFlows,
     /// What tables counted of definitions that are done.
@@ -182,6 +186,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
             reloads: Reloads::default(),
             rule_changes: 0,
             replaced: Vec::new(),
+            replaced_before: 0,
             top_flows: TopFlows::default(),
             gone: Vec::new(),
         }
@@ -428,8 +433,12 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
             outlet.report_log(function, &mut **report);
         }
         let names = swap.leaving.iter().map(|&(_, nf)| nf);
-        let replaced = names.zip(reports).map(|(nf, report)| Replaced { nf, packets, report });
+        let replaced = names.zip(reports).map(|(nf, report)| Arc::new(Replaced::new(nf, packets, &*report)));
         self.replaced.extend(replaced);
+        // A run that is reloaded every minute goes on for months.
+        let left_out = self.replaced.len().saturating_sub(MOST_REPLACED);
+        self.replaced.drain(..left_out);
+        self.replaced_before += left_out as u64;
         outlet.follow(self.plan(), &swap.before);
         runner.swap(self.plan(), swap)?;
         self.discard(latest);

@@ -595,6 +595,41 @@ impl AclReport {
         idle.map(|(position, rule, _)| (position, rule))
     }
 
+    /// For machines, without the rules that decided no packet.
+    fn summary(&self) -> Summary {
+        let (counters, default) = (self.list.settings.counters, self.default());
+        let hits: Vec<_> = self
+            .hit_rules()
+            .map(|(position, rule, Counter { packets, bytes })| Hit {
+                rule: position,
+                number: self.list.number(position),
+                line: line(rule),
+                id: rule.id.clone(),
+                comment: rule.comment.clone(),
+                text: rule.to_string(),
+                packets,
+                bytes,
+            })
+            .collect();
+        Summary {
+            rules: self.list.rules.rules.len(),
+            default_packets: default.packets,
+            rules_hit: counters.then_some(hits.len()),
+            default_bytes: counters.then_some(default.bytes),
+            hits: counters.then_some(hits),
+            rules_not_hit: counters.then(|| self.idle_rules().count()),
+            not_hit: None,
+            admitted: self.list.reflects.then_some(self.admitted),
+            deleted: (self.deleted_rules > 0).then(|| Deleted {
+                rules: self.deleted_rules,
+                packets: counters.then_some(self.deleted.packets),
+                bytes: counters.then_some(self.deleted.bytes),
+            }),
+            tracked: self.list.tracks.then(|| self.tracked.summary()),
+            log: self.list.settings.log.is_some().then_some(self.log),
+        }
+    }
+
     /// Rules with their counters, where they are counted.
     fn counted_rules(&self) -> impl Iterator<Item = (usize, &Rule, Counter)> {
         let rules = self.list.rules.rules.iter().zip(&self.counters).enumerate();
@@ -633,7 +668,7 @@ pub(crate) struct Summary {
     /// Rules that decided none.
     #[serde(skip_serializing_if = "Option::is_none")]
     rules_not_hit: Option<usize>,
-    /// Rules that decided none, all of them.
+    /// Rules that decided none, all of them; not of an acl that was replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_hit: Option<Vec<Idle>>,
     /// What passed since its connection was admitted, where rules admit connections.
@@ -721,47 +756,21 @@ impl Report for AclReport {
     }
 
     fn json(&self) -> serde_json::Value {
-        let (counters, default) = (self.list.settings.counters, self.default());
-        let hits: Vec<_> = self
-            .hit_rules()
-            .map(|(position, rule, Counter { packets, bytes })| Hit {
-                rule: position,
-                number: self.list.number(position),
-                line: line(rule),
-                id: rule.id.clone(),
-                comment: rule.comment.clone(),
-                text: rule.to_string(),
-                packets,
-                bytes,
-            })
-            .collect();
-        let idle: Vec<_> = self
-            .idle_rules()
-            .map(|(rule, of)| Idle {
-                rule,
-                number: self.list.number(rule),
-                line: line(of),
-                id: of.id.clone(),
-                text: of.to_string(),
-            })
-            .collect();
+        let idle = self.idle_rules().map(|(rule, of)| Idle {
+            rule,
+            number: self.list.number(rule),
+            line: line(of),
+            id: of.id.clone(),
+            text: of.to_string(),
+        });
         summary::value(&Summary {
-            rules: self.list.rules.rules.len(),
-            default_packets: default.packets,
-            rules_hit: counters.then_some(hits.len()),
-            default_bytes: counters.then_some(default.bytes),
-            hits: counters.then_some(hits),
-            rules_not_hit: counters.then_some(idle.len()),
-            not_hit: counters.then_some(idle),
-            admitted: self.list.reflects.then_some(self.admitted),
-            deleted: (self.deleted_rules > 0).then(|| Deleted {
-                rules: self.deleted_rules,
-                packets: counters.then_some(self.deleted.packets),
-                bytes: counters.then_some(self.deleted.bytes),
-            }),
-            tracked: self.list.tracks.then(|| self.tracked.summary()),
-            log: self.list.settings.log.is_some().then_some(self.log),
+            not_hit: self.list.settings.counters.then(|| idle.collect()),
+            ..self.summary()
         })
+    }
+
+    fn json_of_replaced(&self) -> serde_json::Value {
+        summary::value(&self.summary())
     }
 
     fn rows(&self) -> Vec<(String, String)> {
