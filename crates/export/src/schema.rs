@@ -114,7 +114,7 @@ pub fn acl_log() -> Value {
         ("frame", count("The number of the packet in the run, from 1.")),
         ("action", json!({ "enum": ["permit", "deny", "reflect"], "description": "What the rule says." })),
         ("rule", count("The position of the rule in the list, from 0.")),
-        ("line", count("Its line in the rule file.")),
+        ("line", count("Its line in the rule file; a rule that a transaction added has none.")),
         ("id", text("Its id, if it has one.")),
         ("comment", text("Its comment, if it has one.")),
         ("suppressed", count("Lines that the rate left out since the last one, if there are any.")),
@@ -123,7 +123,7 @@ pub fn acl_log() -> Value {
         line["properties"][name] = schema;
     }
     if let Some(required) = line["required"].as_array_mut() {
-        required.extend(["frame", "action", "rule", "line"].map(Value::from));
+        required.extend(["frame", "action", "rule"].map(Value::from));
     }
     // What the rate left out at the end.
     let rest = json!({

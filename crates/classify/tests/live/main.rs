@@ -555,9 +555,9 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
             "place 6; expected one from 0 to 5, the number of rules",
         ),
         (
-            Change::Replace(Name::Number(4), id("c")),
-            Problem::Unknown(Name::Number(4)),
-            "no rule @4; expected the id of a rule of the list, or @N for the one with number N",
+            Change::Replace(Name::Number(5), id("c")),
+            Problem::Unknown(Name::Number(5)),
+            "no rule @5; expected the id of a rule of the list, or @N for the one with number N",
         ),
     ] {
         let delete = Change::Delete(named("a"));

@@ -387,3 +387,38 @@ fn many_change_rules_at_once() {
     assert!(summary["rule_changes"].as_u64() > Some(CLIENTS * ROUNDS), "{}", summary["rule_changes"]);
     assert_eq!(summary["passed"], 4);
 }
+
+/// Rules that are added are logged, without a line, and the rate of the log is that of all lists together.
+#[test]
+fn a_log_goes_on_with_the_rules_that_are_added() {
+    let chain =
+        "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\nlog = \"log\"\nlog_rate = \"1/s\"\nlog_burst = 1\n";
+    for way in ["--workers 1", "--workers 3", "--device oracle"] {
+        let mut fed = Fed::start(chain, way);
+        let make = |fed: &Fed, statement: &str| {
+            let output = change(fed, &["-e", statement], "");
+            assert!(output.status.success(), "{way}: {}", stderr(&output));
+        };
+        make(&fed, "replace @0 permit tcp from any to any port 80 id web log # the web");
+        fed.packets(0..1);
+        fed.counters_at(1);
+        make(&fed, "add first deny tcp from 10.0.0.3 to any log");
+        fed.packets(1..4);
+        let counters = fed.counters_at(4);
+        assert_eq!(
+            counters["functions"][0]["log"],
+            json!({ "lines": 1, "suppressed": 2 }),
+            "{way}: {counters}"
+        );
+        fed.end();
+        let log = fs::read_to_string(fed.at("log")).expect("a log");
+        let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        lines.iter().for_each(|line| check_schema("acl-log", line));
+        assert_eq!(lines.len(), 2, "{way}: {log}");
+        assert_eq!(
+            (&lines[0]["id"], &lines[0]["frame"], &lines[0]["line"]),
+            (&json!("web"), &json!(1), &Value::Null)
+        );
+        assert_eq!(lines[1], json!({ "suppressed": 2 }));
+    }
+}

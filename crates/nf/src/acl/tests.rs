@@ -616,7 +616,7 @@ fn a_burst_and_then_the_rate() {
     assert_eq!(
         lines[3],
         json!({
-            "frame": 6, "action": "permit", "rule": 0, "number": 0, "line": 1, "comment": "everything", "suppressed": 2,
+            "frame": 6, "action": "permit", "rule": 0, "line": 1, "comment": "everything", "suppressed": 2,
             "observationTimeMicroseconds": 1_700_000_000_500_000u64, "ipVersion": 4,
             "sourceIPv4Address": "10.0.0.1", "destinationIPv4Address": "10.0.0.2", "protocolIdentifier": 17,
             "sourceTransportPort": 1, "destinationTransportPort": 2, "ipTotalLength": 28,
