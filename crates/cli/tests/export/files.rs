@@ -90,7 +90,7 @@ fn what_does_not_go_together_is_refused() {
     for (arguments, expected) in [
         (
             "--ipfix sctp://a",
-            "\"sctp\" is no transport; expected udp://, tcp://, tls:// or the name of a file",
+            "\"sctp\" is no transport; expected udp://, tcp://, tls://, kafka:// or the name of a file",
         ),
         ("--ipfix udp://a:0", "\"0\" is no port; expected 1 to 65535"),
         ("--netflow9 tcp://a", "NetFlow v9 is for datagrams; expected udp://HOST:PORT, or IPFIX"),
