@@ -530,6 +530,10 @@ pub(crate) struct MeterArgs {
     /// End records of TCP with their connections: with a RST, or with the first ACK after both sides have sent FIN
     #[arg(long)]
     pub(crate) end_of_flow: bool,
+    /// Make the VLAN part of what a flow is, by the outer tag: packets that differ in it alone are of two flows. Records have the field vlanId
+    /// then
+    #[arg(long)]
+    pub(crate) vlan_in_key: bool,
     /// Count packets in all framings in which IP is found, such as LLC/SNAP or pseudowires, not only in Ethernet II, VLAN tags, MPLS, PPPoE,
     /// cooked, loopback and raw captures
     #[arg(long)]

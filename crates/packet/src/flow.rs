@@ -126,6 +126,11 @@ impl FlowRecord {
         Self { forward: shift(self.forward), reverse: shift(self.reverse), ..self.clone() }
     }
 
+    /// The VLAN that the first packet was in, where it is kept.
+    pub fn vlan(&self) -> Option<u16> {
+        self.more.as_ref()?.details[0].vlan
+    }
+
     /// Directions in which a packet was seen: 1 or 2.
     pub fn directions(&self) -> u64 {
         1 + u64::from(self.reverse.packets > 0)

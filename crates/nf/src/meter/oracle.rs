@@ -109,12 +109,12 @@ fn add(half: &mut HalfFlow, nanos: u64, bytes: u32, flags: u8) {
     half.tcp_flags |= flags;
 }
 
-/// The flow of a packet.
+/// The flow of a packet, apart from its VLAN, which is in the details of its record.
 fn name_of(ip: &OracleIp) -> FlowName {
     let (source_port, destination_port) = ip.ports.unwrap_or((0, 0));
     let mut ends = [(ip.source, source_port), (ip.destination, destination_port)];
     ends.sort_unstable();
-    FlowName { by: By::FiveTuple, protocol: ip.protocol, a: ends[0], b: ends[1] }
+    FlowName { by: By::FiveTuple, protocol: ip.protocol, a: ends[0], b: ends[1], vlan: None }
 }
 
 /// Whether a connection ends with a packet that was added.
@@ -134,10 +134,7 @@ fn details(packet: &OraclePacket, ip: &OracleIp) -> Details {
     } else {
         (header[7], header[0] << 4 | header[1] >> 4, if has_more_fragments(header) { 0x20 } else { 0 })
     };
-    let word = |at: usize| Some(u16::from_be_bytes([*packet.frame.get(at)?, *packet.frame.get(at + 1)?]));
     let is_ethernet = packet.link == LinkType::ETHERNET;
-    let tags = [0x8100, 0x88a8, 0x9100, 0x9200];
-    let is_tagged = is_ethernet && word(12).is_some_and(|ethertype| tags.contains(&ethertype));
     let mac = |at: usize| packet.frame.get(at..at + 6)?.try_into().ok();
     let macs = if is_ethernet { mac(6).zip(mac(0)) } else { None };
     Details {
@@ -147,7 +144,7 @@ fn details(packet: &OraclePacket, ip: &OracleIp) -> Details {
         first_tcp_flags: ip.tcp_flags.unwrap_or(0),
         fragment_flags,
         icmp: ip.icmp,
-        vlan: if is_tagged { word(14).map(|tag| tag % 4096) } else { None },
+        vlan: packet.vlan(),
         macs: macs.map(|(source, destination)| [source, destination]),
         ingress: packet.port,
         egress: packet.egress,
