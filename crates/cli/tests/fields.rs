@@ -472,3 +472,73 @@ fn flows_in_vlans_have_theirs_in_every_format() {
     }
     assert_eq!(found, BTreeMap::from([(7, 10), (12, 20), (4095, 10)]));
 }
+
+/// Outcomes say nothing else than what Wireshark has seen of the same streams.
+#[test]
+fn outcomes_agree_with_tshark() {
+    if !has_tshark() {
+        return;
+    }
+    let mut compared = BTreeMap::<String, usize>::new();
+    for (capture, _) in captures().into_iter().step_by(2) {
+        let lines = records(&meter(&capture, &[&NO_TIMEOUTS[..], &["--fields", "full"]].concat()));
+        let fields = [
+            "tcp.completeness",
+            "ip.src",
+            "ip.dst",
+            "ipv6.src",
+            "ipv6.dst",
+            "tcp.srcport",
+            "tcp.dstport",
+            "tcp.stream",
+        ];
+        let mut command = Command::new("tshark");
+        command.args(["-2", "-T", "fields", "-o", "ip.defragment:FALSE", "-r"]).arg(&capture);
+        command.args(fields.iter().flat_map(|field| ["-e", field]));
+        let output = command.output().expect("tshark");
+        // What was seen of each stream, by its ends; none where these have several, or there is a tunnel.
+        let mut streams = BTreeMap::<[String; 2], Option<(String, u64)>>::new();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let columns: Vec<_> = line.split('\t').collect();
+            let [seen, a4, b4, a6, b6, a, b, stream] = columns[..] else { panic!("{line}") };
+            if stream.is_empty() {
+                continue;
+            }
+            let mut ends = [format!("{a4}{a6} {a}"), format!("{b4}{b6} {b}")];
+            ends.sort();
+            let new = seen.parse().ok().map(|seen| (stream.to_owned(), seen));
+            let known = streams.entry(ends).or_insert_with(|| new.clone());
+            if *known != new {
+                *known = None;
+            }
+        }
+        for record in lines.iter().filter(|record| record["protocolIdentifier"] == 6) {
+            let version = &record["ipVersion"];
+            let end = |side: &str| {
+                let address = record[format!("{side}IPv{version}Address")].as_str().expect("an address");
+                format!("{address} {}", record[format!("{side}TransportPort")])
+            };
+            let mut ends = ["source", "destination"].map(end);
+            ends.sort();
+            let Some(Some((_, seen))) = streams.get(&ends) else { continue };
+            // SYN, SYN and ACK, ACK, data, FIN, RST.
+            let has = |bit: u32| seen >> bit & 1 == 1;
+            let outcome = record["outcome"].as_str().expect("a word");
+            let is_so = match outcome {
+                "midstream" => true,
+                "unanswered" => has(0) && !has(1) && !has(4) && !has(5),
+                "abandoned" => has(0) && !has(1) && (has(4) || has(5)),
+                "rejected" => has(0) && !has(1) && has(5),
+                "half-open" | "established" => has(0) && has(1) && !has(4) && !has(5),
+                "source-closed" | "destination-closed" => has(0) && has(1) && has(4) && !has(5),
+                "closed" => has(0) && has(1) && has(4),
+                "source-reset" | "destination-reset" | "both-reset" => has(0) && has(1) && has(5),
+                "other" => has(0) && !has(1),
+                _ => false,
+            };
+            assert!(is_so, "{outcome} of {ends:?} in {capture:?}, of which Wireshark has {seen}");
+            *compared.entry(outcome.to_owned()).or_default() += 1;
+        }
+    }
+    assert!(corpus("captures").is_none() || compared.len() > 3, "{compared:?}");
+}

@@ -14,6 +14,7 @@ pub mod fields;
 pub mod json;
 mod lines;
 pub mod messages;
+mod outcome;
 pub mod parquet;
 pub mod schema;
 
@@ -22,3 +23,4 @@ pub use exporter::{Counts, Destination, Exporter, Format, Host, Settings, TlsSet
 pub use fields::Fields;
 pub use lines::{LineFormat, Lines};
 pub use messages::{Options, Protocol, Sampling};
+pub use outcome::Outcome;
