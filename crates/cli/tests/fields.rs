@@ -244,32 +244,35 @@ fn captures_have_the_fields_of_the_oracle() {
     }
 }
 
-/// The lowest and the highest TTL of IPv4 and the longest packet, and all VLANs of outer tags, as Wireshark sees them.
+/// The lowest and the highest TTL of IPv4, the longest packet and how many are fragments, as Wireshark sees them.
 #[test]
-fn ttls_and_lengths_are_those_of_tshark() {
+fn ttls_lengths_and_fragments_are_those_of_tshark() {
     if !has_tshark() {
         return;
     }
     let mut compared = 0;
     // Each takes tshark a second.
     for (capture, _) in captures().into_iter().step_by(3) {
-        let fields = ["ip.ttl", "ip.len", "ip.proto", "ipv6.nxt", "frame.protocols"];
+        let fields =
+            ["ip.ttl", "ip.len", "ip.proto", "ipv6.nxt", "frame.protocols", "ip.flags.mf", "ip.frag_offset"];
         let mut command = Command::new("tshark");
         command.args(["-T", "fields", "-o", "ip.defragment:FALSE", "-r"]).arg(&capture);
         command.args(fields.iter().flat_map(|field| ["-e", field]));
         let output = command.output().expect("tshark");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (mut ttls, mut longest) = (Vec::new(), 0);
+        let (mut ttls, mut longest, mut fragments) = (Vec::new(), 0, 0);
         for line in text.lines() {
             let columns: Vec<_> = line.split('\t').collect();
             // One IPv4 header, which is the outermost of a packet that is metered, in Ethernet.
-            let is_one = columns.len() == 5 && !columns[0].contains(',') && columns[3].is_empty();
+            let is_one = columns.len() == 7 && !columns[0].contains(',') && columns[3].is_empty();
             if is_one
                 && columns[4].starts_with("eth:ethertype:ip:")
                 && ["1", "6", "17", "132"].contains(&columns[2])
             {
                 ttls.push(columns[0].parse::<u64>().expect("a TTL"));
                 longest = longest.max(columns[1].parse::<u64>().expect("a length"));
+                let has_more = ["1", "True"].contains(&columns[5]);
+                fragments += u64::from(has_more || columns[6] != "0");
             }
         }
         // Captures whose packets are all of that kind.
@@ -295,6 +298,7 @@ fn ttls_and_lengths_are_those_of_tshark() {
         assert_eq!(all(["maximumTTL", "reverseMaximumTTL"]).iter().max(), ttls.iter().max(), "{capture:?}");
         let lengths = all(["maximumIpTotalLength", "reverseMaximumIpTotalLength"]);
         assert_eq!(lengths.iter().max(), Some(&longest), "{capture:?}");
+        assert_eq!(all(["fragments", "reverseFragments"]).iter().sum::<u64>(), fragments, "{capture:?}");
         compared += 1;
     }
     assert!(corpus("captures").is_none() || compared > 3, "{compared} captures");

@@ -482,7 +482,7 @@ proptest! {
         let capture = talk_for(&chain, packets, seed);
         let (_, expected) = run(&chain, &capture, How { settings: ORACLE, ..How::default() });
         let meter = expected.definitions.iter().find(|held| held.name == "meter 1").expect("its flows");
-        let words = if chain.contains("standard") || chain.contains(VLANS) { 19 } else { 9 };
+        let words = if chain.contains("standard") || chain.contains(VLANS) { 21 } else { 9 };
         prop_assert_eq!((meter.functions[0].nf.as_str(), meter.words()), ("meter", words));
         for settings in ["", "workers = 2", "workers = 7\nbatch = 5"] {
             let (_, state) = run(&chain, &capture, How { settings, ..How::default() });

@@ -40,6 +40,7 @@ pub enum Field {
     MinLength,
     MaxLength,
     FragmentFlags,
+    Fragments,
     IcmpType,
     IcmpCode,
     Vlan,
@@ -108,7 +109,7 @@ impl Way {
 }
 
 /// All fields, in order.
-pub const ALL: [Field; 32] = [
+pub const ALL: [Field; 33] = [
     Field::StartMillis,
     Field::EndMillis,
     Field::StartMicros,
@@ -129,6 +130,7 @@ pub const ALL: [Field; 32] = [
     Field::MinLength,
     Field::MaxLength,
     Field::FragmentFlags,
+    Field::Fragments,
     Field::IcmpType,
     Field::IcmpCode,
     Field::Vlan,
@@ -295,6 +297,9 @@ impl Field {
                 BYTE,
                 "All fragmentation flags: 64 is do not fragment, 32 more fragments.",
             ),
+            Self::Fragments => {
+                two_way("fragments", "reverseFragments", 0, 8, ANY, "Packets that were fragments.")
+            }
             Self::IcmpType => Spec {
                 names: ["icmpTypeIPv4", "icmpTypeIPv6"],
                 reverse: Some(["reverseIcmpTypeIPv4", "reverseIcmpTypeIPv6"]),
@@ -376,6 +381,7 @@ impl Field {
                 | Self::MinLength
                 | Self::MaxLength
                 | Self::FragmentFlags
+                | Self::Fragments
                 | Self::IcmpType
                 | Self::IcmpCode
                 | Self::Vlan
@@ -445,6 +451,7 @@ impl Field {
             Self::MinLength => detail(&|it| Some(it.lengths[0].into())),
             Self::MaxLength => detail(&|it| Some(it.lengths[1].into())),
             Self::FragmentFlags => detail(&|it| Some(it.fragment_flags.into())),
+            Self::Fragments => detail(&|it| Some(it.fragments)),
             Self::IcmpType => detail(&|it| Some(it.icmp?.0.into())),
             Self::IcmpCode => detail(&|it| Some(it.icmp?.1.into())),
             Self::Vlan => detail(&|it| Some(it.vlan?.into())),
@@ -670,7 +677,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
-        assert_eq!(count, 32 + ALL.into_iter().filter(|field| field.spec().reverse.is_some()).count());
+        assert_eq!(count, 33 + ALL.into_iter().filter(|field| field.spec().reverse.is_some()).count());
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct Details {
     pub first_tcp_flags: u8,
     /// OR over the packets' fragmentation flags: 0x40 do not fragment, 0x20 more fragments.
     pub fragment_flags: u8,
+    /// Packets that were fragments, the first ones of several or later ones.
+    pub fragments: u64,
     /// ICMP type and code of the first packet.
     pub icmp: Option<(u8, u8)>,
     /// The VLAN that the first packet was in, by its outer tag.

@@ -189,8 +189,8 @@ impl PerFlow for Meter {
     /// Details are other words, and flows in VLANs are others.
     fn version(&self) -> u32 {
         match (self.settings.vlan_in_key, self.has_details()) {
-            (true, _) => 3,
-            (false, true) => 2,
+            (true, _) => 4,
+            (false, true) => 3,
             (false, false) => 1,
         }
     }
