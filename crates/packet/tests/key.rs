@@ -1,7 +1,7 @@
 //! Match keys, flow keys and their hash.
 
 use packetloom_packet::key::{halves, join};
-use packetloom_packet::{FlowKey, KeyBits, MatchKey4, MatchKey6};
+use packetloom_packet::{FlowKey, KeyBits, MatchKey4, MatchKey6, VlanId};
 use proptest::prelude::*;
 
 const PORTS: KeyBits = KeyBits::PORTS.with(KeyBits::WHOLE);
