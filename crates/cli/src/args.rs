@@ -477,6 +477,7 @@ Examples:
   packetloom meter -r capture.pcapng -f 'tcp port 443' --fields basic,sslServerName
   packetloom meter -r capture.pcapng --top address/packets --series 1m/protocol --report traffic.svg
   packetloom meter -r capture.pcapng --parquet flows --partition day
+  packetloom meter -i trunk0 --vlan-in-key --top vlan/bytes --top outcome/flows
   packetloom meter -i eth0 --sample 100 --ipfix udp://192.0.2.10:4739
   packetloom meter -r day.pcap --begin 2026-11-27T15:00:00Z --end 2026-11-27T15:05:00Z -f 'host 192.0.2.1' --extract part.pcapng
   packetloom meter -r day --each -o 'flows/{name}.jsonl' --summary 'flows/{name}.json'";

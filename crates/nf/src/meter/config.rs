@@ -38,7 +38,7 @@ pub struct Config {
     #[serde(default)]
     pub framings: Framings,
     /// The fields of records: "basic", "standard", "full", or names of IPFIX elements with commas between them. Beyond the basic ones a flow
-    /// takes 208 bytes.
+    /// takes 192 bytes, and 256 of IPv6.
     #[serde(default = "Config::default_fields", deserialize_with = "fields")]
     #[schemars(with = "String")]
     pub fields: Fields,

@@ -11,10 +11,10 @@
 //! long ([`flows`](crate::flows)). Where it is asked for, a record of TCP ends with its connection: with a RST, or with the first ACK without
 //! FIN after both sides have sent FIN. All other records end with the input.
 //!
-//! Which [fields](Fields) a record has is up to the configuration: beyond the basic ones it keeps details of each direction, in entries of 208
-//! bytes.
+//! Which [fields](Fields) a record has is up to the configuration: beyond the basic ones it keeps details of each direction, in entries of 192
+//! bytes, and 256 of IPv6.
 //!
-//! - Shape: one entry of 128 bytes a flow, or of 208, in a table of places for seven entries for each four that it has room for, which doubles as
+//! - Shape: one entry of 128 bytes a flow, or one with details, in a table of places for seven entries for each four that it has room for, which doubles as
 //!   flows come.
 //! - Verdict: always pass.
 
