@@ -692,7 +692,7 @@ pub fn run(plan: &Plan, options: &Options, stop: &Stop) -> Result<Vec<Measuremen
     // Where no packet is dropped before, all flows are found, or refused.
     for (used, counts) in layout.definitions.iter().zip(&counts) {
         let expected = match used.definition.by {
-            By::FiveTuple | By::Connection => flows,
+            By::FiveTuple | By::Connection | By::VlanFiveTuple => flows,
             By::Source | By::Initiator => sources,
         };
         let is_first = used.functions.first().is_some_and(|(function, _)| *function == 0);

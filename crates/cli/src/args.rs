@@ -500,6 +500,7 @@ Examples:
   packetloom meter -r capture.pcapng --top address/packets --series 1m/protocol --report traffic.svg
   packetloom meter -r capture.pcapng --parquet flows --partition day
   packetloom meter -i eth0 --kafka kafka://broker.example:9092/flows
+  packetloom meter -i trunk0 --vlan-in-key --top vlan/bytes --top outcome/flows
   packetloom meter -i eth0 --sample 100 --ipfix udp://192.0.2.10:4739
   packetloom meter -r day.pcap --begin 2026-11-27T15:00:00Z --end 2026-11-27T15:05:00Z -f 'host 192.0.2.1' --extract part.pcapng
   packetloom meter -r day --each -o 'flows/{name}.jsonl' --summary 'flows/{name}.json'";
@@ -553,6 +554,10 @@ pub(crate) struct MeterArgs {
     /// End records of TCP with their connections: with a RST, or with the first ACK after both sides have sent FIN
     #[arg(long)]
     pub(crate) end_of_flow: bool,
+    /// Make the VLAN part of what a flow is, by the outer tag: packets that differ in it alone are of two flows. Records have the field vlanId
+    /// then
+    #[arg(long)]
+    pub(crate) vlan_in_key: bool,
     /// Count packets in all framings in which IP is found, such as LLC/SNAP or pseudowires, not only in Ethernet II, VLAN tags, MPLS, PPPoE,
     /// cooked, loopback and raw captures
     #[arg(long)]

@@ -219,8 +219,9 @@ fn flow_row(flow: &FlowRecord) -> (String, String) {
         .map_or_else(|| flow.protocol.to_string(), str::to_owned);
     let source = end(flow.source, flow.source_port);
     let destination = end(flow.destination, flow.destination_port);
+    let vlan = flow.vlan().map_or_else(String::new, |vlan| format!(" vlan {vlan}"));
     (
-        format!("{protocol} {source} > {destination}"),
+        format!("{protocol} {source} > {destination}{vlan}"),
         format!(
             "{} packets, {} bytes",
             flow.forward.packets + flow.reverse.packets,

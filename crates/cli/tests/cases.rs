@@ -5,7 +5,7 @@
 //!
 //! - `passed`: the packets that pass, by their number in `packets`, from 0;
 //! - `flows`: one flow record a line, in any order:
-//!   `PROTOCOL SOURCE:PORT > DESTINATION:PORT PACKETS/BYTES REVERSE_PACKETS/BYTES START-END REASON` with times in milliseconds;
+//!   `PROTOCOL SOURCE:PORT > DESTINATION:PORT PACKETS/BYTES REVERSE_PACKETS/BYTES START-END REASON [vlan N]` with times in milliseconds;
 //! - `summary`: lines `POINTER VALUE` into the summary (RFC 6901).
 
 #![allow(missing_docs)]
@@ -35,8 +35,9 @@ fn flow(record: &serde_json::Value) -> String {
         Some(4) => text(&format!("{way}IPv4Address")),
         _ => format!("[{}]", text(&format!("{way}IPv6Address"))),
     };
+    let vlan = record["vlanId"].as_u64().map(|vlan| format!(" vlan {vlan}"));
     format!(
-        "{} {}:{} > {}:{} {}/{} {}/{} {}-{} {}",
+        "{} {}:{} > {}:{} {}/{} {}/{} {}-{} {}{}",
         text("protocolIdentifier"),
         address("source"),
         text("sourceTransportPort"),
@@ -54,7 +55,8 @@ fn flow(record: &serde_json::Value) -> String {
             Some(4) => "end",
             Some(5) => "full",
             _ => "?",
-        }
+        },
+        vlan.unwrap_or_default()
     )
 }
 

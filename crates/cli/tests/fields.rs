@@ -14,7 +14,7 @@ use netflow_parser::{NetflowPacket, NetflowParser};
 use packetloom_testing::collector::{Collector, Fields, REVERSE, number};
 use packetloom_testing::{corpus, has_tshark};
 use serde_json::Value;
-use support::{json, packetloom, root, run, succeed};
+use support::{json, packetloom, packets, root, run, succeed};
 
 fn edge() -> PathBuf {
     root().join("examples/edge/edge.pcap")
@@ -244,32 +244,35 @@ fn captures_have_the_fields_of_the_oracle() {
     }
 }
 
-/// The lowest and the highest TTL of IPv4 and the longest packet, and all VLANs of outer tags, as Wireshark sees them.
+/// The lowest and the highest TTL of IPv4, the longest packet and how many are fragments, as Wireshark sees them.
 #[test]
-fn ttls_and_lengths_are_those_of_tshark() {
+fn ttls_lengths_and_fragments_are_those_of_tshark() {
     if !has_tshark() {
         return;
     }
     let mut compared = 0;
     // Each takes tshark a second.
     for (capture, _) in captures().into_iter().step_by(3) {
-        let fields = ["ip.ttl", "ip.len", "ip.proto", "ipv6.nxt", "frame.protocols"];
+        let fields =
+            ["ip.ttl", "ip.len", "ip.proto", "ipv6.nxt", "frame.protocols", "ip.flags.mf", "ip.frag_offset"];
         let mut command = Command::new("tshark");
         command.args(["-T", "fields", "-o", "ip.defragment:FALSE", "-r"]).arg(&capture);
         command.args(fields.iter().flat_map(|field| ["-e", field]));
         let output = command.output().expect("tshark");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (mut ttls, mut longest) = (Vec::new(), 0);
+        let (mut ttls, mut longest, mut fragments) = (Vec::new(), 0, 0);
         for line in text.lines() {
             let columns: Vec<_> = line.split('\t').collect();
             // One IPv4 header, which is the outermost of a packet that is metered, in Ethernet.
-            let is_one = columns.len() == 5 && !columns[0].contains(',') && columns[3].is_empty();
+            let is_one = columns.len() == 7 && !columns[0].contains(',') && columns[3].is_empty();
             if is_one
                 && columns[4].starts_with("eth:ethertype:ip:")
                 && ["1", "6", "17", "132"].contains(&columns[2])
             {
                 ttls.push(columns[0].parse::<u64>().expect("a TTL"));
                 longest = longest.max(columns[1].parse::<u64>().expect("a length"));
+                let has_more = ["1", "True"].contains(&columns[5]);
+                fragments += u64::from(has_more || columns[6] != "0");
             }
         }
         // Captures whose packets are all of that kind.
@@ -295,6 +298,7 @@ fn ttls_and_lengths_are_those_of_tshark() {
         assert_eq!(all(["maximumTTL", "reverseMaximumTTL"]).iter().max(), ttls.iter().max(), "{capture:?}");
         let lengths = all(["maximumIpTotalLength", "reverseMaximumIpTotalLength"]);
         assert_eq!(lengths.iter().max(), Some(&longest), "{capture:?}");
+        assert_eq!(all(["fragments", "reverseFragments"]).iter().sum::<u64>(), fragments, "{capture:?}");
         compared += 1;
     }
     assert!(corpus("captures").is_none() || compared > 3, "{compared} captures");
@@ -338,4 +342,215 @@ fn names_are_those_of_their_flows_after_a_restart() {
     }
     // Those that began behind the first 2,000 packets.
     assert!((10..after.len()).contains(&found), "{found}");
+}
+
+/// Packets by VLAN, addresses and ports.
+type ByVlan = BTreeMap<(u64, [String; 2]), u64>;
+
+/// What records say, whose flows are in VLANs.
+fn by_vlan(lines: &[Value]) -> ByVlan {
+    let mut found = ByVlan::new();
+    for record in lines {
+        let end = |side: &str| {
+            let address = record[format!("{side}IPv{}Address", record["ipVersion"])].as_str();
+            format!("{} {}", address.expect("an address"), record[format!("{side}TransportPort")])
+        };
+        let mut ends = ["source", "destination"].map(end);
+        ends.sort();
+        let count = |name: &str| record[name].as_u64().expect("a count");
+        let packets = count("packetDeltaCount") + count("reversePacketDeltaCount");
+        *found.entry((record["vlanId"].as_u64().unwrap_or(0), ends)).or_default() += packets;
+    }
+    found
+}
+
+/// Flows in VLANs are those of Wireshark, by the outer tag, in captures that have tags.
+#[test]
+fn flows_in_vlans_are_those_of_tshark() {
+    if !has_tshark() {
+        return;
+    }
+    let mut compared = 0;
+    for (capture, _) in captures() {
+        let lines = records(&meter(&capture, &[&NO_TIMEOUTS[..], &["--vlan-in-key"]].concat()));
+        if lines.iter().all(|record| record["vlanId"].is_null()) {
+            continue;
+        }
+        let fields = [
+            "frame.protocols",
+            "vlan.id",
+            "ip.src",
+            "ip.dst",
+            "ipv6.src",
+            "ipv6.dst",
+            "tcp.srcport",
+            "tcp.dstport",
+            "udp.srcport",
+            "udp.dstport",
+        ];
+        let mut command = Command::new("tshark");
+        command.args(["-T", "fields", "-E", "occurrence=f", "-o", "ip.defragment:FALSE", "-r"]).arg(&capture);
+        command.args(fields.iter().flat_map(|field| ["-e", field]));
+        let output = command.output().expect("tshark");
+        let mut expected = ByVlan::new();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let columns: Vec<_> = line.split('\t').collect();
+            let [protocols, vlan, a4, b4, a6, b6, tcp_a, tcp_b, udp_a, udp_b] = columns[..] else {
+                panic!("{line}")
+            };
+            let behind = protocols.trim_start_matches("eth:ethertype").replace(":vlan:ethertype", "");
+            let is = |protocol: &str| {
+                [":ip:", ":ipv6:"].iter().any(|ip| behind.starts_with(&format!("{ip}{protocol}")))
+            };
+            if is("") {
+                // Not those of a packet in a tunnel.
+                let end = |[v4, v6, tcp, udp]: [&str; 4]| {
+                    let port = if is("tcp") {
+                        tcp
+                    } else if is("udp") {
+                        udp
+                    } else {
+                        "0"
+                    };
+                    format!("{} {port}", if v4.is_empty() { v6 } else { v4 })
+                };
+                let mut ends = [end([a4, a6, tcp_a, udp_a]), end([b4, b6, tcp_b, udp_b])];
+                ends.sort();
+                *expected.entry((vlan.parse().unwrap_or(0), ends)).or_default() += 1;
+            }
+        }
+        let found = by_vlan(&lines);
+        // Not where it sees more of the packets, such as those in tunnels.
+        if found.values().sum::<u64>() == expected.values().sum::<u64>() {
+            assert_eq!(found, expected, "{capture:?}");
+            compared += 1;
+        }
+    }
+    assert!(corpus("captures").is_none() || compared > 4, "{compared} captures");
+}
+
+/// A flow in several VLANs is as many records in every format, and each has its VLAN, whatever the fields.
+#[test]
+fn flows_in_vlans_have_theirs_in_every_format() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let lines: String = (0..40)
+        .map(|number| {
+            let (from, to) = if number % 3 == 0 {
+                ("10.0.0.2:53", "10.0.0.1:5000")
+            } else {
+                ("10.0.0.1:5000", "10.0.0.2:53")
+            };
+            format!(
+                "1.{number:02} vlan {} udp {from} > {to} payload {number}\n",
+                [7, 4095, 12, 12][number % 4]
+            )
+        })
+        .collect();
+    let capture = folder.path().join("capture");
+    fs::write(&capture, packets::pcap(&lines)).expect("written");
+    let ends = ["10.0.0.1 5000", "10.0.0.2 53"].map(str::to_owned);
+    let expected: ByVlan =
+        [(7, 10), (12, 20), (4095, 10)].map(|(vlan, packets)| ((vlan, ends.clone()), packets)).into();
+    for workers in ["1", "3"] {
+        let found = by_vlan(&records(&meter(&capture, &["--vlan-in-key", "--workers", workers])));
+        assert_eq!(found, expected);
+    }
+    let basic = by_vlan(&records(&meter(&capture, &["--fields", "basic,vlanId"])));
+    assert_eq!(basic.values().copied().collect::<Vec<_>>(), [40], "one flow without it");
+    let csv = meter(&capture, &["--vlan-in-key", "--fields", "packetDeltaCount", "--format", "csv"]);
+    let names = "packetDeltaCount,reversePacketDeltaCount,vlanId,reverseVlanId";
+    assert_eq!(csv.lines().collect::<Vec<_>>(), [names, "4,6,7,7", "7,3,4095,4095", "13,7,12,12"]);
+    let report = meter(&capture, &["--vlan-in-key", "--top", "vlan/packets", "-o", "/dev/null"]);
+    let top: Vec<_> = report.lines().filter(|line| line.contains("12") || line.contains("4095")).collect();
+    assert!(top.len() == 2, "{report}");
+    // Both directions of each, under the number of vlanId, in messages of either protocol.
+    let to = folder.path().join("flows.ipfix");
+    meter(&capture, &["--vlan-in-key", "--ipfix", to.to_str().expect("text")]);
+    let mut collector = Collector::default();
+    let mut found = BTreeMap::<u64, u64>::new();
+    for message in messages(&fs::read(&to).expect("a file")) {
+        for flow in collector.message(message).flows {
+            let value = |element: (u32, u16)| number(&flow[&element]);
+            *found.entry(value((0, 58))).or_default() += value((0, 2));
+        }
+    }
+    assert_eq!(found, BTreeMap::from([(7, 10), (12, 20), (4095, 10)]));
+}
+
+/// Outcomes say nothing else than what Wireshark has seen of the same streams.
+#[test]
+fn outcomes_agree_with_tshark() {
+    if !has_tshark() {
+        return;
+    }
+    let mut compared = BTreeMap::<String, usize>::new();
+    for (capture, _) in captures().into_iter().step_by(2) {
+        let lines = records(&meter(&capture, &[&NO_TIMEOUTS[..], &["--fields", "full"]].concat()));
+        let fields = [
+            "tcp.completeness",
+            "ip.src",
+            "ip.dst",
+            "ipv6.src",
+            "ipv6.dst",
+            "tcp.srcport",
+            "tcp.dstport",
+            "tcp.stream",
+        ];
+        let mut command = Command::new("tshark");
+        command.args(["-2", "-T", "fields", "-o", "ip.defragment:FALSE", "-r"]).arg(&capture);
+        command.args(fields.iter().flat_map(|field| ["-e", field]));
+        let output = command.output().expect("tshark");
+        // What was seen of each stream, by its ends; none where these have several.
+        let mut streams = BTreeMap::<[String; 2], Option<(String, u64)>>::new();
+        // Those of which packets are in tunnels, where a meter does not see them.
+        let mut tunnelled = BTreeSet::new();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let columns: Vec<_> = line.split('\t').collect();
+            let [seen, a4, b4, a6, b6, a, b, stream] = columns[..] else { panic!("{line}") };
+            if [a4, b4, a6, b6].iter().any(|addresses| addresses.contains(',')) {
+                tunnelled.insert(stream.to_owned());
+            }
+            if stream.is_empty() {
+                continue;
+            }
+            let mut ends = [format!("{a4}{a6} {a}"), format!("{b4}{b6} {b}")];
+            ends.sort();
+            let new = seen.parse().ok().map(|seen| (stream.to_owned(), seen));
+            let known = streams.entry(ends).or_insert_with(|| new.clone());
+            if *known != new {
+                *known = None;
+            }
+        }
+        for record in lines.iter().filter(|record| record["protocolIdentifier"] == 6) {
+            let version = &record["ipVersion"];
+            let end = |side: &str| {
+                let address = record[format!("{side}IPv{version}Address")].as_str().expect("an address");
+                format!("{address} {}", record[format!("{side}TransportPort")])
+            };
+            let mut ends = ["source", "destination"].map(end);
+            ends.sort();
+            let Some(Some((stream, seen))) = streams.get(&ends) else { continue };
+            if tunnelled.contains(stream) {
+                continue;
+            }
+            // SYN, SYN and ACK, ACK, data, FIN, RST.
+            let has = |bit: u32| seen >> bit & 1 == 1;
+            let outcome = record["outcome"].as_str().expect("a word");
+            let is_so = match outcome {
+                "midstream" => true,
+                "unanswered" => has(0) && !has(1) && !has(4) && !has(5),
+                "abandoned" => has(0) && !has(1) && (has(4) || has(5)),
+                "rejected" => has(0) && !has(1) && has(5),
+                "half-open" | "established" => has(0) && has(1) && !has(4) && !has(5),
+                "source-closed" | "destination-closed" => has(0) && has(1) && has(4) && !has(5),
+                "closed" => has(0) && has(1) && has(4),
+                "source-reset" | "destination-reset" | "both-reset" => has(0) && has(1) && has(5),
+                "other" => has(0) && !has(1),
+                _ => false,
+            };
+            assert!(is_so, "{outcome} of {ends:?} in {capture:?}, of which Wireshark has {seen}");
+            *compared.entry(outcome.to_owned()).or_default() += 1;
+        }
+    }
+    assert!(corpus("captures").is_none() || compared.len() > 3, "{compared:?}");
 }

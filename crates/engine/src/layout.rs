@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use packetloom_nf::flows::{By, Definition, MAX_FUNCTIONS, StateAt, StateSpec};
+use packetloom_nf::flows::{By, Definition, StateAt, StateSpec};
 use packetloom_nf::units::Span;
 use packetloom_nf::{Form, FunctionSpec};
 
@@ -60,7 +60,7 @@ impl Used {
 
     /// Whether packets of one flow meet several workers, where they are spread so.
     pub fn is_shared(&self, spread: By) -> bool {
-        self.definition.by != spread
+        self.definition.by.spread_by() != spread
     }
 }
 
@@ -134,11 +134,11 @@ impl Layout {
         definitions: &BTreeMap<String, Definition>,
     ) -> Result<Part, String> {
         let name = keeps.flows.as_deref().unwrap_or_else(|| keeps.by[0].name());
-        let definition = match (definitions.get(name), By::ALL.iter().find(|by| by.name() == name)) {
+        let definition = match (definitions.get(name), By::SHARED.iter().find(|by| by.name() == name)) {
             (Some(definition), _) => definition.clone(),
             (None, Some(&by)) => by.into(),
             (None, None) => {
-                let names = definitions.keys().map(String::as_str).chain(By::ALL.iter().map(|by| by.name()));
+                let names = definitions.keys().map(String::as_str).chain(By::SHARED.map(By::name));
                 let names: Vec<_> = names.map(|name| format!("{name:?}")).collect();
                 return Err(format!("{key} is {name:?}; expected one of {}", names.join(", ")));
             }
@@ -165,8 +165,9 @@ impl Layout {
             None => self.define(name.into(), definition, false),
         };
         let used = &mut self.definitions[number];
-        if used.functions.len() == MAX_FUNCTIONS {
-            return Err(format!("flows {name:?} already has {MAX_FUNCTIONS} functions; expected no more"));
+        let most = used.definition.by.key_form().max_functions();
+        if used.functions.len() == most {
+            return Err(format!("flows {name:?} already has {most} functions; expected no more"));
         }
         let at = StateAt { function: used.functions.len() as u32, word: used.words() };
         used.functions.push((function, keeps.words));
@@ -177,7 +178,7 @@ impl Layout {
     /// most entries. Workers share the tables of other definitions ([`Used::is_shared`]). None where tables must not be shared, and no way
     /// to spread packets suits all of them.
     pub fn spread(&self, functions: &[Arc<dyn FunctionSpec>]) -> Option<By> {
-        let is_used = |by: By| self.definitions.iter().any(|used| used.definition.by == by);
+        let is_used = |by: By| self.definitions.iter().any(|used| used.definition.by.spread_by() == by);
         let order = [By::Connection, By::FiveTuple, By::Initiator, By::Source];
         // A definition of a function's own is by the headers that come to it: rewritten ones may be of flows that were apart before.
         let rewrites = functions.iter().position(|function| function.rewrites()).unwrap_or(functions.len());
@@ -187,12 +188,12 @@ impl Layout {
             return None;
         }
         let mut unshared = self.definitions.iter().filter(|used| used.is_own || used.hears_ends);
-        let Some(Used { definition: Definition { by, .. }, .. }) = unshared.next() else {
+        let Some(by) = unshared.next().map(|used| used.definition.by.spread_by()) else {
             return Some(order.into_iter().find(|&by| is_used(by)).unwrap_or(By::FiveTuple));
         };
         // Errors are not where the connections are that they quote.
-        let has_others = unshared.any(|used| used.definition.by != *by);
-        (!has_others && (*by == By::Connection || !is_used(By::Connection))).then_some(*by)
+        let has_others = unshared.any(|used| used.definition.by.spread_by() != by);
+        (!has_others && (by == By::Connection || !is_used(By::Connection))).then_some(by)
     }
 }
 

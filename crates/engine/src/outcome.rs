@@ -496,7 +496,8 @@ impl Ranked {
     fn rank(&self) -> impl Ord {
         let flow = &self.0;
         let bytes = flow.forward.bytes + flow.reverse.bytes;
-        (bytes, flow.forward.packets, flow.source, flow.destination, flow.source_port, flow.destination_port)
+        let ends = (flow.source, flow.destination, flow.source_port, flow.destination_port);
+        (bytes, flow.forward.packets, ends, flow.vlan())
     }
 }
 

@@ -203,6 +203,10 @@ fn packets_are_spread_by_what_ends() {
     assert_eq!(spread(&of("counter"), false), (3, By::FiveTuple));
     assert_eq!(spread(&of("counter"), true), (3, By::Source));
     assert_eq!(spread(&of("meter"), false), (3, By::FiveTuple));
+    // VLANs are parts of such flows: who has a definition by 5-tuple to itself goes with them.
+    let by_vlan = "[[chain]]\nnf = \"meter\"\nvlan_in_key = true\n";
+    assert_eq!(spread(&format!("{by_vlan}{run}"), false), (3, By::FiveTuple));
+    assert_eq!(spread(&format!("{by_vlan}{}", of("meter")), false), (3, By::FiveTuple));
     // No way to spread packets suits both.
     assert_eq!(spread(&of("meter"), true).0, 1);
     assert_eq!(spread(&of("conntrack"), true).0, 1);

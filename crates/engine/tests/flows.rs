@@ -18,7 +18,7 @@ use proptest::strategy::{Union, ValueTree};
 use proptest::test_runner::TestRunner;
 use support::{
     COPY_EVERY, How, Results, UNTIL_COPY, accelerators, capture, compare_on, devices, host, host_with_teams,
-    is_slow, plan, results, shares, traffic, with_recent_state,
+    in_vlans, is_slow, plan, results, shares, traffic, with_recent_state,
 };
 
 const BALANCER: &str = "balancer";
@@ -28,6 +28,8 @@ const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
 const METER: &str = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"2ms\"\noutput = \"flows\"\n";
 const DETAILED_METER: &str =
     "[[chain]]\nnf = \"meter\"\nidle_timeout = \"2ms\"\noutput = \"flows\"\nfields = \"full\"\n";
+const VLAN_METER: &str =
+    "[[chain]]\nnf = \"meter\"\nidle_timeout = \"2ms\"\noutput = \"flows\"\nvlan_in_key = true\n";
 
 /// Nanoseconds of a capture's packets changed: `change` is told the number of each and its time.
 fn at_times(mut capture: Vec<u8>, mut change: impl FnMut(usize, u64) -> u64) -> Vec<u8> {
@@ -341,7 +343,7 @@ proptest! {
     #[test]
     fn any_chain_gives_what_the_oracle_gives(
         functions in prop::collection::vec(function(), 1..7),
-        (meter, with_port, returns, balanced) in (prop::sample::select(vec!["", METER, DETAILED_METER]), any::<bool>(), any::<bool>(), prop::sample::select(vec!["5-tuple", "short"])),
+        (meter, with_port, returns, balanced) in (prop::sample::select(vec!["", METER, DETAILED_METER, VLAN_METER]), any::<bool>(), any::<bool>(), prop::sample::select(vec!["5-tuple", "short"])),
         (has_scans, has_colours) in any::<(bool, bool)>(),
         filter in prop::sample::select(vec!["", "", "tcp or src port 53", "not net 10.0.0.0/9", "ip6 or ip[8] > 60"]),
         sample in prop::sample::select(vec!["", "", "interval = 2", "interval = 3\nmethod = \"random\"\nseed = 9"]),
@@ -355,6 +357,7 @@ proptest! {
             if late > 0 && packet % (late + 1) == 0 { time.saturating_sub(by) } else { time }
         });
         let capture = if has_colours { coloured(capture, seed) } else { capture };
+        let capture = if meter == VLAN_METER { in_vlans(&capture) } else { capture };
         let functions = functions.concat().replace(BALANCER, &balancer(&capture, balanced, with_port, returns));
         let filter = match filter {
             "" => String::new(),

@@ -14,7 +14,9 @@ use packetloom_packet::{Key, KeyBits, MatchKey4, MatchKey6};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use support::{How, Results, all_results, capture, devices, frames, is_slow, plan, shares, without_first};
+use support::{
+    How, Results, all_results, capture, devices, frames, in_vlans, is_slow, plan, shares, without_first,
+};
 
 /// A capture of packets between 12 clients and 20 servers, `10.0.0.x` and `10.0.1.x` or `2001:db8::x` and `2001:db8::1:x`, of TCP in all states,
 /// UDP, and echoes.
@@ -385,6 +387,15 @@ proptest! {
     }
 }
 
+/// Of a meter of [`talk`], which is [in VLANs](in_vlans) then.
+const VLANS: &str = "vlan_in_key = true\n";
+
+/// A capture of what a meter is to see.
+fn talk_for(chain: &str, packets: u64, seed: u64) -> Vec<u8> {
+    let capture = talk(packets, seed);
+    if chain.contains(VLANS) { in_vlans(&capture) } else { capture }
+}
+
 /// A meter whose timeouts are about as long as a run's cuts are apart.
 fn meter() -> impl Strategy<Value = String> {
     let timeout = || prop::sample::select(vec!["0", "300us", "1ms", "5ms", "30s"]);
@@ -394,7 +405,7 @@ fn meter() -> impl Strategy<Value = String> {
         "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n",
         "[[chain]]\nnf = \"source-counter\"\n",
     ]);
-    let fields = prop::sample::select(vec!["", "fields = \"standard\"\n"]);
+    let fields = prop::sample::select(vec!["", "fields = \"standard\"\n", VLANS]);
     (before, timeout(), timeout(), fields).prop_map(|(before, idle, active, fields)| {
         format!(
             "{before}[[chain]]\nnf = \"meter\"\nidle_timeout = \"{idle}\"\nactive_timeout = \"{active}\"\noutput = \"flows\"\n{fields}"
@@ -448,7 +459,7 @@ proptest! {
         (packets, seed) in (1u64..2_000, any::<u64>()),
         cuts in prop::collection::btree_set(0u64..2_000, 1..4),
     ) {
-        let capture = talk(packets, seed);
+        let capture = talk_for(&chain, packets, seed);
         let cuts: Vec<_> = cuts.into_iter().map(|at| at.min(packets)).collect();
         let (oracle, ..) = all_results(&chain, &capture, How { settings: ORACLE, ..How::default() });
         for settings in [
@@ -468,10 +479,10 @@ proptest! {
     fn a_meters_part_of_a_file_is_the_same_whoever_writes_it(
         chain in meter(), (packets, at, seed) in (1u64..2_000, 0u64..2_000, any::<u64>()),
     ) {
-        let capture = talk(packets, seed);
+        let capture = talk_for(&chain, packets, seed);
         let (_, expected) = run(&chain, &capture, How { settings: ORACLE, ..How::default() });
         let meter = expected.definitions.iter().find(|held| held.name == "meter 1").expect("its flows");
-        let words = if chain.contains("standard") { 19 } else { 9 };
+        let words = if chain.contains("standard") || chain.contains(VLANS) { 21 } else { 9 };
         prop_assert_eq!((meter.functions[0].nf.as_str(), meter.words()), ("meter", words));
         for settings in ["", "workers = 2", "workers = 7\nbatch = 5"] {
             let (_, state) = run(&chain, &capture, How { settings, ..How::default() });
@@ -492,7 +503,7 @@ proptest! {
         (packets, seed) in (1u64..2_000, any::<u64>()),
         at in prop::collection::btree_set(0u64..2_000, 1..4),
     ) {
-        let capture = talk(packets, seed);
+        let capture = talk_for(&chain, packets, seed);
         let (whole, ..) = all_results(&chain, &capture, How::default());
         let other = chain.replace("nf = \"meter\"", "nf = \"meter\"\nframings = \"all\"");
         let at: Vec<_> = at.into_iter().collect();
@@ -514,14 +525,15 @@ proptest! {
         }
     }
 
-    /// A meter whose records get other fields begins them anew: those of the one before end, and each packet is in one.
+    /// A meter whose records get other fields, or whose flows get VLANs, begins them anew: those of the one before end, and each packet is in one.
     #[test]
     fn records_end_where_they_get_other_fields(
-        (at, seed) in (0u64..1_500, any::<u64>()), to_more: bool,
+        (at, seed) in (0u64..1_500, any::<u64>()), is_forward: bool, is_vlan: bool,
     ) {
-        let capture = talk(1_500, seed);
-        let of = |fields: &str| format!("[[chain]]\nnf = \"meter\"\nfields = \"{fields}\"\noutput = \"flows\"\n");
-        let (first, second) = if to_more { ("basic", "full") } else { ("full", "basic") };
+        let capture = in_vlans(&talk(1_500, seed));
+        let of = |key: &str| format!("[[chain]]\nnf = \"meter\"\n{key}\noutput = \"flows\"\n");
+        let keys = if is_vlan { ["fields = \"standard\"", VLANS] } else { ["fields = \"basic\"", "fields = \"full\""] };
+        let [first, second] = if is_forward { keys } else { [keys[1], keys[0]] };
         for settings in ["", "workers = 7", ORACLE] {
             let reloads = vec![(at, of(second))];
             let (found, ..) = all_results(&of(first), &capture, How { settings, reloads, ..How::default() });

@@ -1,13 +1,16 @@
 //! The fields that a flow record may have: what they are called, how messages number them, and what a record says.
 //!
 //! Names and numbers are those of the IANA registry "IP Flow Information Export (IPFIX) Entities", and of CERT (enterprise 6871) where
-//! that has none. Names that differ by IP version, such as `sourceIPv4Address` and `sourceIPv6Address`, are one field.
+//! that has none; what neither has is in lines and Parquet files alone. Names that differ by IP version, such as `sourceIPv4Address` and
+//! `sourceIPv6Address`, are one field.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use packetloom_packet::{Details, FlowRecord, HalfFlow, NameKind, protocol};
+
+use crate::Outcome;
 
 /// The enterprise number of CERT.
 pub(crate) const CERT: u32 = 6871;
@@ -37,6 +40,7 @@ pub enum Field {
     MinLength,
     MaxLength,
     FragmentFlags,
+    Fragments,
     IcmpType,
     IcmpCode,
     Vlan,
@@ -45,6 +49,7 @@ pub enum Field {
     Ingress,
     Egress,
     EndReason,
+    Outcome,
     DnsQuery,
     TlsServer,
     HttpHost,
@@ -57,7 +62,7 @@ pub struct Spec {
     pub names: [&'static str; 2],
     /// The name in the reverse direction, where there is one.
     pub reverse: Option<[&'static str; 2]>,
-    /// Its number, of IPv4 and of IPv6.
+    /// Its number, of IPv4 and of IPv6; 0 where messages have no number for it.
     pub(crate) numbers: [u16; 2],
     /// Whose number that is; 0 is IANA.
     pub(crate) enterprise: u32,
@@ -104,7 +109,7 @@ impl Way {
 }
 
 /// All fields, in order.
-pub const ALL: [Field; 31] = [
+pub const ALL: [Field; 33] = [
     Field::StartMillis,
     Field::EndMillis,
     Field::StartMicros,
@@ -125,6 +130,7 @@ pub const ALL: [Field; 31] = [
     Field::MinLength,
     Field::MaxLength,
     Field::FragmentFlags,
+    Field::Fragments,
     Field::IcmpType,
     Field::IcmpCode,
     Field::Vlan,
@@ -133,6 +139,7 @@ pub const ALL: [Field; 31] = [
     Field::Ingress,
     Field::Egress,
     Field::EndReason,
+    Field::Outcome,
     Field::DnsQuery,
     Field::TlsServer,
     Field::HttpHost,
@@ -290,6 +297,9 @@ impl Field {
                 BYTE,
                 "All fragmentation flags: 64 is do not fragment, 32 more fragments.",
             ),
+            Self::Fragments => {
+                two_way("fragments", "reverseFragments", 0, 8, ANY, "Packets that were fragments.")
+            }
             Self::IcmpType => Spec {
                 names: ["icmpTypeIPv4", "icmpTypeIPv6"],
                 reverse: Some(["reverseIcmpTypeIPv4", "reverseIcmpTypeIPv6"]),
@@ -345,6 +355,9 @@ impl Field {
             Self::EndReason => {
                 number("flowEndReason", 136, 1, 5, "Why the record ended, as IPFIX numbers it.")
             }
+            Self::Outcome => {
+                text("outcome", 0, 0, "What became of the connection, or whether there was an answer.")
+            }
             Self::DnsQuery => text("dnsQName", 179, CERT, "The name that is asked for in DNS."),
             Self::TlsServer => {
                 text("sslServerName", 294, CERT, "The server that a TLS client asks for, over TCP or QUIC.")
@@ -368,6 +381,7 @@ impl Field {
                 | Self::MinLength
                 | Self::MaxLength
                 | Self::FragmentFlags
+                | Self::Fragments
                 | Self::IcmpType
                 | Self::IcmpCode
                 | Self::Vlan
@@ -375,7 +389,13 @@ impl Field {
                 | Self::DestinationMac
                 | Self::Ingress
                 | Self::Egress
+                | Self::Outcome
         )
+    }
+
+    /// Whether messages have a number for it.
+    pub(crate) const fn is_in_messages(self) -> bool {
+        self.spec().numbers[0] != 0
     }
 
     pub(crate) const fn is_name(self) -> bool {
@@ -431,6 +451,7 @@ impl Field {
             Self::MinLength => detail(&|it| Some(it.lengths[0].into())),
             Self::MaxLength => detail(&|it| Some(it.lengths[1].into())),
             Self::FragmentFlags => detail(&|it| Some(it.fragment_flags.into())),
+            Self::Fragments => detail(&|it| Some(it.fragments)),
             Self::IcmpType => detail(&|it| Some(it.icmp?.0.into())),
             Self::IcmpCode => detail(&|it| Some(it.icmp?.1.into())),
             Self::Vlan => detail(&|it| Some(it.vlan?.into())),
@@ -439,6 +460,10 @@ impl Field {
             Self::Ingress => detail(&|it| Some(it.ingress.into())),
             Self::Egress => detail(&|it| Some(it.egress?.into())),
             Self::EndReason => number(record.end_reason as u64),
+            Self::Outcome => {
+                let first = record.more.as_ref()?.details[0].first_tcp_flags;
+                Some(Value::Text(Outcome::of(record, first).name()))
+            }
             Self::DnsQuery => name(NameKind::DnsQuery),
             Self::TlsServer => name(NameKind::TlsServer),
             Self::HttpHost => name(NameKind::HttpHost),
@@ -652,7 +677,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
-        assert_eq!(count, 31 + ALL.into_iter().filter(|field| field.spec().reverse.is_some()).count());
+        assert_eq!(count, 33 + ALL.into_iter().filter(|field| field.spec().reverse.is_some()).count());
     }
 
     #[test]

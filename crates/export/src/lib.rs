@@ -16,6 +16,7 @@ pub mod json;
 pub mod kafka;
 mod lines;
 pub mod messages;
+mod outcome;
 pub mod parquet;
 pub mod schema;
 
@@ -24,3 +25,4 @@ pub use exporter::{Counts, Destination, Exporter, Format, Host, Settings, TlsSet
 pub use fields::Fields;
 pub use lines::{LineFormat, Lines};
 pub use messages::{Options, Protocol, Sampling};
+pub use outcome::Outcome;

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::fields::{Fields, Spec, Way};
+use crate::Outcome;
+use crate::fields::{self, Fields, Spec, Way};
 
 /// A field of some type: its name, its greatest value, and what it is.
 type Field = (&'static str, u64, &'static str);
@@ -89,6 +90,9 @@ pub fn flow_record() -> Value {
             Way::Reverse => format!("{what} Of the other side."),
         };
         let schema = match (len, most) {
+            _ if column.field == fields::Field::Outcome => {
+                json!({ "enum": Outcome::ALL.map(Outcome::name), "description": description })
+            }
             (None, _) => json!({ "type": "string", "minLength": 1, "description": description }),
             (Some(_), 0) => {
                 let pattern = "^[0-9a-f]{2}(:[0-9a-f]{2}){5}$";

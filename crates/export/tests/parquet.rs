@@ -201,16 +201,17 @@ fn details() -> impl Strategy<Value = Details> {
     let macs = proptest::option::of(any::<[[u8; 6]; 2]>());
     let icmp = proptest::option::of(any::<(u8, u8)>());
     let egress = proptest::option::of(any::<u16>());
-    let bytes = any::<([u32; 2], [u8; 2], u8, u8, u8)>();
+    let bytes = any::<([u32; 2], [u8; 2], u8, u8, u8, u64)>();
     (bytes, icmp, vlan, macs, any::<u16>(), egress).prop_map(
         |(numbers, icmp, vlan, macs, ingress, egress)| {
-            let (lengths, ttls, class_of_service, first_tcp_flags, fragment_flags) = numbers;
+            let (lengths, ttls, class_of_service, first_tcp_flags, fragment_flags, fragments) = numbers;
             Details {
                 lengths,
                 ttls,
                 class_of_service,
                 first_tcp_flags,
                 fragment_flags,
+                fragments,
                 icmp,
                 vlan,
                 macs,

@@ -111,6 +111,13 @@ impl OraclePacket {
         }
     }
 
+    /// The VLAN of a frame of Ethernet, by its outer tag, if it has one.
+    pub fn vlan(&self) -> Option<u16> {
+        let word = |at: usize| self.frame.get(at..at + 2).map(|bytes| u16_at(bytes, 0));
+        let is_tagged = word(12).is_some_and(|kind| [0x8100, 0x88a8, 0x9100, 0x9200].contains(&kind));
+        if self.link.0 == 1 && is_tagged { word(14).map(|tag| tag % 4096) } else { None }
+    }
+
     /// The captured bytes that follow the transport header, or the IP header where no header is known or the fragment is not the first;
     /// `None` where that header was not captured whole.
     pub fn payload(&self) -> Option<&[u8]> {

@@ -33,6 +33,8 @@ pub struct Details {
     pub first_tcp_flags: u8,
     /// OR over the packets' fragmentation flags: 0x40 do not fragment, 0x20 more fragments.
     pub fragment_flags: u8,
+    /// Packets that were fragments, the first ones of several or later ones.
+    pub fragments: u64,
     /// ICMP type and code of the first packet.
     pub icmp: Option<(u8, u8)>,
     /// The VLAN that the first packet was in, by its outer tag.
@@ -124,6 +126,11 @@ impl FlowRecord {
             ..half
         };
         Self { forward: shift(self.forward), reverse: shift(self.reverse), ..self.clone() }
+    }
+
+    /// The VLAN that the first packet was in, where it is kept.
+    pub fn vlan(&self) -> Option<u16> {
+        self.more.as_ref()?.details[0].vlan
     }
 
     /// Directions in which a packet was seen: 1 or 2.

@@ -1,5 +1,7 @@
 //! Match keys and flow keys.
 
+use std::num::NonZeroU16;
+
 use bytemuck::{Pod, Zeroable};
 
 /// What is known about a packet beyond its addresses and numbers.
@@ -108,10 +110,29 @@ pub const fn join(halves: [u64; 2]) -> u128 {
     (halves[0] as u128) << 64 | halves[1] as u128
 }
 
+/// The number of a VLAN, 1 to 4095: a tag with the number 0 says a priority alone (IEEE 802.1Q, section 9.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct VlanId(NonZeroU16);
+
+impl VlanId {
+    /// The VLAN of a tag, by its low 12 bits.
+    #[inline]
+    pub fn new(tag: u16) -> Option<Self> {
+        NonZeroU16::new(tag & 0xfff).map(Self)
+    }
+
+    /// Its number.
+    #[inline]
+    pub const fn number(self) -> u16 {
+        self.0.get()
+    }
+}
+
 /// A bidirectional flow: IP version, protocol and an unordered pair of (address, port): 40 bytes.
 ///
 /// Endpoint `a` is the lower one, by address and then port. IPv4 addresses stand in the low 32 bits. Ports are
-/// 0 for ICMP, for later fragments and for protocols without ports.
+/// 0 for ICMP, for later fragments and for protocols without ports. The VLAN is part of some flows only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
 pub struct FlowKey {
@@ -127,8 +148,8 @@ pub struct FlowKey {
     pub protocol: u8,
     /// 4 or 6.
     pub version: u8,
-    /// Keeps the size explicit.
-    pub reserved: [u8; 2],
+    /// The VLAN of its packets, by their outer tag, where that is part of the flow and they are in one.
+    pub vlan: Option<VlanId>,
 }
 
 const _: () = assert!(size_of::<FlowKey>() == 40);
@@ -152,7 +173,7 @@ impl FlowKey {
             b_port: b.1,
             protocol: key.protocol,
             version: 4,
-            reserved: [0; 2],
+            vlan: None,
         };
         (key, from_a)
     }
@@ -181,11 +202,11 @@ impl FlowKey {
     /// The flow of endpoints whose order is known.
     #[inline]
     pub(crate) const fn new(version: u8, protocol: u8, a: ([u64; 2], u16), b: ([u64; 2], u16)) -> Self {
-        Self { a: a.0, b: b.0, a_port: a.1, b_port: b.1, protocol, version, reserved: [0; 2] }
+        Self { a: a.0, b: b.0, a_port: a.1, b_port: b.1, protocol, version, vlan: None }
     }
 
     /// The same value for both directions of a flow; keyed by `seed`, so that a sender who does not know it
-    /// cannot aim flows at one bucket.
+    /// cannot aim flows at one bucket. The same in all VLANs.
     #[inline]
     pub fn hash(&self, seed: u64) -> u64 {
         // The 64x64 -> 128-bit multiply with its halves folded together mixes input bits into output bits, as in

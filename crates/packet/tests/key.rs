@@ -1,7 +1,7 @@
 //! Match keys, flow keys and their hash.
 
 use packetloom_packet::key::{halves, join};
-use packetloom_packet::{FlowKey, KeyBits, MatchKey4, MatchKey6};
+use packetloom_packet::{FlowKey, KeyBits, MatchKey4, MatchKey6, VlanId};
 use proptest::prelude::*;
 
 const PORTS: KeyBits = KeyBits::PORTS.with(KeyBits::WHOLE);
@@ -71,7 +71,7 @@ fn endpoint_a_is_the_lower_one() {
         b_port: 80,
         protocol: 6,
         version: 4,
-        reserved: [0; 2],
+        vlan: None,
     };
     assert_eq!((flow, from_a), (expected, false));
     assert_eq!(FlowKey::from_v4(&key4(low, high, 6, PORTS)), (expected, true));
@@ -86,7 +86,7 @@ fn endpoint_a_is_the_lower_one() {
         b_port: 80,
         protocol: 17,
         version: 6,
-        reserved: [0; 2],
+        vlan: None,
     };
     assert_eq!((flow, from_a), (expected, false));
 }
@@ -286,4 +286,18 @@ fn every_bit_of_a_flow_counts() {
 fn flip(mut address: [u64; 2], half: usize, mask: u64) -> [u64; 2] {
     address[half] ^= mask;
     address
+}
+
+#[test]
+fn vlans_are_numbers_beside_none() {
+    for number in [0, 1, 4095] {
+        assert_eq!(VlanId::new(number).map_or(0, VlanId::number), number);
+        assert_eq!(VlanId::new(0xf000 | number), VlanId::new(number));
+    }
+    assert_eq!(VlanId::new(0), None);
+    // A VLAN does not change the hash: flows that it tells apart go to one worker.
+    let (flow, _) = FlowKey::from_v4(&key4((1, 2), (3, 4), 6, KeyBits::PORTS));
+    let tagged = FlowKey { vlan: VlanId::new(1), ..flow };
+    assert!(flow < tagged && tagged < FlowKey { vlan: VlanId::new(2), ..flow });
+    assert_eq!(tagged.hash(7), flow.hash(7));
 }

@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use crate::states::{self, Entry, FUNCTIONS, KEY, LIVE, SEEN, TOUCHED, hash, header_words};
+use crate::states::{self, Entry, FUNCTIONS, HEAD, KEY, LIVE, TOUCHED, hash, header_words};
 
 /// Functions that find entries and make them, in the kernels' dialect.
 pub const KERNEL: &str = include_str!("states.kernel.c");
@@ -77,7 +77,7 @@ pub fn save<const W: usize>(memory: &[u64], words: usize, state_words: usize) ->
     for entry in live {
         let at = saved.len();
         saved.extend(&entry[..header_words(W) + state_words]);
-        saved[at + W - 1] &= KEY | SEEN;
+        saved[at + W - 1] &= HEAD;
     }
     saved
 }
@@ -121,7 +121,7 @@ impl Image {
             };
             let own = &mut image.entries[place * words..][..entry.len()];
             own.copy_from_slice(entry);
-            own[W - 1] = own[W - 1] & (KEY | SEEN) | LIVE;
+            own[W - 1] = own[W - 1] & HEAD | LIVE;
             true
         });
         let kept = kept.count();

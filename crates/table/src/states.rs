@@ -57,9 +57,20 @@ const EVICTED: u64 = 1 << 60;
 /// The first of its bits that say which functions have state there.
 pub const FUNCTIONS: u32 = 40;
 pub(crate) const KEY: u64 = (1 << FUNCTIONS) - 1;
-pub(crate) const SEEN: u64 = ((1 << MAX_FUNCTIONS) - 1) << FUNCTIONS;
-/// Functions that can have state in an entry.
-pub const MAX_FUNCTIONS: usize = 16;
+const SEEN: u64 = ((1 << MAX_FUNCTIONS) - 1) << FUNCTIONS;
+/// Functions that can have state in an entry, unless keys are [extended](KeyForm::Extended).
+const MAX_FUNCTIONS: usize = 16;
+/// There, in place of the last functions: the first bit of the number that is part of an extended key, and what says that it is.
+const EXTRA: u32 = FUNCTIONS + MAX_FUNCTIONS_EXTENDED as u32;
+const IS_EXTENDED: u64 = 1 << (EXTRA + EXTRA_BITS);
+const MAX_FUNCTIONS_EXTENDED: usize = 7;
+/// Bits of the number that is part of an [extended](KeyForm::Extended) key.
+pub const EXTRA_BITS: u32 = 12;
+/// What the last word of an extended key has beside other keys.
+const EXTENSION: u64 = ((1 << EXTRA_BITS) - 1) << EXTRA | IS_EXTENDED;
+/// What means something there wherever the entry is.
+pub(crate) const HEAD: u64 = EVICTED - 1;
+const _: () = assert!(IS_EXTENDED << 1 == EVICTED && (KEY | SEEN | EXTENSION) & !HEAD == 0);
 /// Entries that the hand looks at to find room for one: the last of them goes, where one may be evicted.
 const LOOKS: usize = 16;
 /// Groups that the hand looks at together: a line of them. Tables have a whole number of these.
@@ -84,8 +95,33 @@ const SCANNED_AHEAD: usize = 32;
 /// Groups whose entries are taken to other places at a time.
 const MOVED: usize = 64;
 
-/// A flow's key: `W` words, of which the last one has 24 bits to spare, which are 0.
+/// A flow's key: `W` words, of which the last one has 24 bits to spare, which are 0 unless it is [extended].
 pub type Key<const W: usize> = [u64; W];
+
+/// The last word of a key with a number of [`EXTRA_BITS`] beside it: that of an [extended](KeyForm::Extended) key.
+#[inline]
+pub const fn extended(last: u64, number: u64) -> u64 {
+    last | number << EXTRA & EXTENSION | IS_EXTENDED
+}
+
+/// The number beside the last word of a key, if it is [extended].
+#[inline]
+pub const fn extra(last: u64) -> Option<u64> {
+    if last & IS_EXTENDED == 0 { None } else { Some((last & EXTENSION & !IS_EXTENDED) >> EXTRA) }
+}
+
+/// Of the last word of a saved entry's key what is key, and a bit for each function that has state, from the lowest one on.
+#[inline]
+pub const fn key_and_functions(last: u64) -> (u64, u64) {
+    let key = last & key_bits(last);
+    (key, (last ^ key) >> FUNCTIONS)
+}
+
+/// What is key in the last word of one.
+#[inline]
+const fn key_bits(last: u64) -> u64 {
+    if last & IS_EXTENDED == 0 { KEY } else { KEY | EXTENSION }
+}
 
 /// What the keys of a table may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,21 +130,47 @@ pub enum KeyForm {
     Whole,
     /// One address of those that `W` words have room for: what is behind it is 0, and entries do without.
     Address,
+    /// Anything with a number beside it ([`extended`]), in the place of bits for functions.
+    Extended,
 }
+
+/// [`KeyForm`]s as numbers.
+const WHOLE: u8 = KeyForm::Whole as u8;
+const ADDRESS: u8 = KeyForm::Address as u8;
+const EXTENDED: u8 = KeyForm::Extended as u8;
 
 impl KeyForm {
     /// Words of a key in an entry, the last of which has bits to spare.
     pub const fn words(self, whole: usize) -> usize {
         match self {
-            Self::Whole => whole,
+            Self::Whole | Self::Extended => whole,
             Self::Address => whole.div_ceil(2),
+        }
+    }
+
+    /// Functions that can have state in an entry.
+    pub const fn max_functions(self) -> usize {
+        match self {
+            Self::Whole | Self::Address => MAX_FUNCTIONS,
+            Self::Extended => MAX_FUNCTIONS_EXTENDED,
+        }
+    }
+
+    /// What keys of this form are, in words.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Whole => "ports, protocols and addresses",
+            Self::Address => "addresses alone",
+            Self::Extended => "ports, protocols and addresses with a VLAN",
         }
     }
 
     /// Whether a whole key has this form.
     pub fn is_of(self, key: &[u64]) -> bool {
         let (kept, rest) = key.split_at(self.words(key.len()));
-        rest.iter().all(|&word| word == 0) && kept.last().is_none_or(|&last| last & !KEY == 0)
+        let is_extended = self == Self::Extended;
+        let is_last = |&last: &u64| last & !key_bits(last) == 0 && extra(last).is_some() == is_extended;
+        rest.iter().all(|&word| word == 0) && kept.last().is_none_or(is_last)
     }
 }
 
@@ -127,7 +189,7 @@ pub type Slot = u32;
 pub const NO_SLOT: Slot = Slot::MAX;
 
 /// Where a function keeps its state in each entry: from a word behind the header on; the function's number there, below
-/// [`MAX_FUNCTIONS`].
+/// [`KeyForm::max_functions`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateAt {
     /// The function's number.
@@ -254,6 +316,26 @@ pub const fn entry_bytes(key_words: usize, state_words: usize) -> usize {
     (header_words(key_words) + state_words).div_ceil(8) * 64
 }
 
+/// Does something with the [`Table`] of [`States`], compiled for each form of keys.
+macro_rules! with_table {
+    ($states:expr, |$table:ident| $work:expr) => {
+        match $states.form {
+            KeyForm::Whole => {
+                let mut $table = $states.table::<WHOLE>();
+                $work
+            }
+            KeyForm::Address => {
+                let mut $table = $states.table::<ADDRESS>();
+                $work
+            }
+            KeyForm::Extended => {
+                let mut $table = $states.table::<EXTENDED>();
+                $work
+            }
+        }
+    };
+}
+
 impl<const W: usize> States<W> {
     /// An empty table for up to `capacity` flows with keys of a form, whose functions keep `state_words` words for each; batches have up to
     /// `batch` packets. Entries are dead after `timeout` nanoseconds, at least 1, or with [`u64::MAX`] never. Hashes are keyed by `seeds`.
@@ -341,10 +423,7 @@ impl<const W: usize> States<W> {
                 let (groups, entries) = self.renew();
                 (groups, Some(entries))
             };
-        match self.form {
-            KeyForm::Whole => self.table::<false>().take_all(&before, entries.as_deref()),
-            KeyForm::Address => self.table::<true>().take_all(&before, entries.as_deref()),
-        }
+        with_table!(self, |table| table.take_all(&before, entries.as_deref()))
     }
 
     /// Flows it holds, dead ones included.
@@ -400,10 +479,7 @@ impl<const W: usize> States<W> {
         packets: &mut [P],
         inserted: &mut Vec<u32>,
     ) -> Initialized {
-        match self.form {
-            KeyForm::Whole => self.table::<false>().find_or_insert_all(flows, packets, inserted),
-            KeyForm::Address => self.table::<true>().find_or_insert_all(flows, packets, inserted),
-        }
+        with_table!(self, |table| table.find_or_insert_all(flows, packets, inserted))
     }
 
     /// Writes where the entry of each packet's flow probably is, and prefetches it.
@@ -419,10 +495,7 @@ impl<const W: usize> States<W> {
         packets: &mut [P],
         inserted: &mut Vec<u32>,
     ) -> Initialized {
-        match self.form {
-            KeyForm::Whole => self.table::<false>().find_or_insert_group(flows, packets, 0, inserted),
-            KeyForm::Address => self.table::<true>().find_or_insert_group(flows, packets, 0, inserted),
-        }
+        with_table!(self, |table| table.find_or_insert_group(flows, packets, 0, inserted))
     }
 
     /// A hint where entries are, for a worker that does not hold the lock of the table yet.
@@ -436,22 +509,16 @@ impl<const W: usize> States<W> {
 
     /// The place of a flow at a time, if it has an entry that is not dead; changes nothing.
     pub fn find(&mut self, flow: &Hashed<W>, now: u64) -> Option<Slot> {
-        match self.form {
-            KeyForm::Whole => self.table::<false>().find_live(flow, now),
-            KeyForm::Address => self.table::<true>().find_live(flow, now),
-        }
+        with_table!(self, |table| table.find_live(flow, now))
     }
 
     /// The same for packets as in [`States::find_or_insert_prefetched`].
     pub fn find_prefetched<P: Packet>(&mut self, flows: &[Hashed<W>], packets: &mut [P]) {
-        match self.form {
-            KeyForm::Whole => self.table::<false>().find_prefetched(flows, packets),
-            KeyForm::Address => self.table::<true>().find_prefetched(flows, packets),
-        }
+        with_table!(self, |table| table.find_prefetched(flows, packets))
     }
 
     /// The table with its entries as a slice, which is asked for once, not for each packet.
-    fn table<const SHORT: bool>(&mut self) -> Table<'_, W, SHORT> {
+    fn table<const FORM: u8>(&mut self) -> Table<'_, W, FORM> {
         Table {
             seeds: self.seeds,
             places: Places { groups: &self.groups, entries: self.entries.as_ptr(), stride: self.stride },
@@ -530,10 +597,7 @@ impl<const W: usize> States<W> {
     /// Removes entries that are dead at a time, from a group on, in the groups after it until there were so many groups or so many entries;
     /// the group to go on with. Between batches.
     pub fn sweep(&mut self, from: usize, groups: usize, entries: usize, now: u64) -> usize {
-        match self.form {
-            KeyForm::Whole => self.table::<false>().sweep(from, groups, entries, now),
-            KeyForm::Address => self.table::<true>().sweep(from, groups, entries, now),
-        }
+        with_table!(self, |table| table.sweep(from, groups, entries, now))
     }
 
     /// How many groups of places there are to [sweep](States::sweep).
@@ -555,16 +619,13 @@ impl<const W: usize> States<W> {
             self.grow(needed, 0);
         }
         let counts = self.counts;
-        let slot = match self.form {
-            KeyForm::Whole => self.table::<false>().make(&flow, entry.last()),
-            KeyForm::Address => self.table::<true>().make(&flow, entry.last()),
-        };
+        let slot = with_table!(self, |table| table.make(&flow, entry.last()));
         let Counts { expired, evicted, .. } = self.counts;
         self.counts = Counts { expired, evicted, ..counts };
         let Some(slot) = slot else { return false };
         let head = self.key_words() - 1;
         let own = self.entries[slot as usize..][..self.stride].as_flattened_mut();
-        own[head] = own[head] & !SEEN | entry.seen();
+        own[head] = own[head] & !(SEEN & !key_bits(own[head])) | entry.seen();
         own[head + 1] = entry.last();
         let (own, state) = (&mut own[header_words(head + 1)..], entry.functions());
         let words = state.len().min(own.len());
@@ -609,10 +670,7 @@ impl<const W: usize> States<W> {
                 }
                 self.entries().forget(line as Slot, at);
                 if self.entry(line).seen() == 0 {
-                    match self.form {
-                        KeyForm::Whole => self.table::<false>().remove(place, EVICTED),
-                        KeyForm::Address => self.table::<true>().remove(place, EVICTED),
-                    }
+                    with_table!(self, |table| table.remove(place, EVICTED))
                 }
             }
             // Nobody asks about these.
@@ -679,7 +737,7 @@ pub struct Entry<'a, const W: usize> {
 }
 
 impl<'a, const W: usize> Entry<'a, W> {
-    /// One of these words: its whole key, above whose last word's lower 40 bits there is one for each function that has state; the time of its
+    /// One of these words: its whole key, with a bit for each function that has state in the last word ([`key_and_functions`]); the time of its
     /// last packet; the functions' words.
     pub fn new(words: &'a [u64]) -> Self {
         Self { words, key_words: W }
@@ -687,7 +745,7 @@ impl<'a, const W: usize> Entry<'a, W> {
 
     /// Its key.
     pub fn key(&self) -> Key<W> {
-        key_of(self.words, self.key_words)
+        key_of(self.words, self.key_words, key_bits(self.head()))
     }
 
     /// The last word of its key, with all that stands there beside.
@@ -697,7 +755,7 @@ impl<'a, const W: usize> Entry<'a, W> {
 
     /// Bits that say which functions have seen a packet of the flow.
     fn seen(&self) -> u64 {
-        self.head() & SEEN
+        self.head() & SEEN & !key_bits(self.head())
     }
 
     /// The functions' words.
@@ -726,12 +784,12 @@ impl<'a, const W: usize> Entry<'a, W> {
     }
 }
 
-/// The key of an entry that has so many words of it.
+/// The key of an entry that has so many words of it, with these bits of the last one.
 #[inline]
-fn key_of<const W: usize>(words: &[u64], key_words: usize) -> Key<W> {
+fn key_of<const W: usize>(words: &[u64], key_words: usize, bits: u64) -> Key<W> {
     let mut key = [0; W];
     key[..key_words].copy_from_slice(&words[..key_words]);
-    key[key_words - 1] &= KEY;
+    key[key_words - 1] &= bits;
     key
 }
 
@@ -1062,8 +1120,8 @@ fn prefetch_ways(entries: *const Line, stride: usize, group: usize, ways: u64) -
     slot as Slot
 }
 
-/// The parts of a table, with its entries at hand; of one whose keys are addresses, if they are short.
-struct Table<'a, const W: usize, const SHORT: bool> {
+/// The parts of a table, with its entries at hand; its [`KeyForm`] as a number.
+struct Table<'a, const W: usize, const FORM: u8> {
     seeds: [u64; 2],
     places: Places<'a>,
     entries: &'a mut [Line],
@@ -1076,9 +1134,11 @@ struct Table<'a, const W: usize, const SHORT: bool> {
     counts: &'a mut Counts,
 }
 
-impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
+impl<const W: usize, const FORM: u8> Table<'_, W, FORM> {
     /// Words of a key in an entry.
-    const KEY_WORDS: usize = if SHORT { KeyForm::Address.words(W) } else { W };
+    const KEY_WORDS: usize = if FORM == ADDRESS { KeyForm::Address.words(W) } else { W };
+    /// What is key in the last of them.
+    const KEY_BITS: u64 = if FORM == EXTENDED { KEY | EXTENSION } else { KEY };
     /// The last of them, and the time of the last packet.
     const HEAD: usize = Self::KEY_WORDS - 1;
     const LAST: usize = Self::KEY_WORDS;
@@ -1126,7 +1186,8 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     /// Whether a line is that of a flow's entry.
     #[inline]
     fn is(line: &Line, key: &Key<W>) -> bool {
-        let mut differ = (line[Self::HEAD] ^ key[Self::HEAD]) << (64 - FUNCTIONS);
+        let differ = line[Self::HEAD] ^ key[Self::HEAD];
+        let mut differ = if FORM == EXTENDED { differ & Self::KEY_BITS } else { differ << (64 - FUNCTIONS) };
         for word in 0..Self::HEAD {
             differ |= line[word] ^ key[word];
         }
@@ -1301,7 +1362,7 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
     }
 
     fn hash_of(&self, entry: &[Line]) -> u64 {
-        let key: Key<W> = key_of(&entry[0], Self::KEY_WORDS);
+        let key: Key<W> = key_of(&entry[0], Self::KEY_WORDS, Self::KEY_BITS);
         hash(&key, self.seeds)
     }
 
@@ -1414,7 +1475,7 @@ impl<const W: usize, const SHORT: bool> Table<'_, W, SHORT> {
         let line = &mut self.entries[place.number() * self.places.stride];
         line[Self::HEAD] = line[Self::HEAD] & !LIVE | why;
         if line[Self::HEAD] & AWAY != 0 {
-            let key = key_of(line, Self::KEY_WORDS);
+            let key = key_of(line, Self::KEY_WORDS, Self::KEY_BITS);
             self.pass_no_more(&key, place.group);
         }
         *self.len -= 1;
@@ -1526,7 +1587,7 @@ mod tests {
     fn a_hand_comes_by_all_places() {
         let mut states = States::<2>::new(KeyForm::Whole, 100, 0, 3, u64::MAX, WhenFull::Evict, [1, 2]);
         states.groups.iter().for_each(|tags| store(tags, EACH_TOP_BIT));
-        let mut table = states.table::<false>();
+        let mut table = states.table::<WHOLE>();
         let places = table.places.groups.len() * WAYS;
         // What it asked for before anything was there.
         table.move_hand();

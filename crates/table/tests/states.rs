@@ -3,17 +3,20 @@
 use std::collections::HashMap;
 
 use packetloom_table::states::{
-    Counts, Ended, Entry, Hashed, Key, KeyForm, NO_SLOT, Packet, Slot, StateAt, States, WhenFull,
-    entry_bytes, header_words,
+    Counts, EXTRA_BITS, Ended, Entry, FUNCTIONS, Hashed, Key, KeyForm, NO_SLOT, Packet, Slot, StateAt,
+    States, WhenFull, entry_bytes, extended, extra, header_words, key_and_functions,
 };
 use proptest::prelude::*;
 
 const SEEDS: [u64; 2] = [7, 11];
-const FORMS: [KeyForm; 2] = [KeyForm::Whole, KeyForm::Address];
+const FORMS: [KeyForm; 3] = [KeyForm::Whole, KeyForm::Address, KeyForm::Extended];
 const AT: StateAt = StateAt { function: 3, word: 1 };
 const WORDS: usize = 3;
-/// A function that only asks whether it has seen the flow: it keeps no words.
-const SEES: StateAt = StateAt { function: 15, word: WORDS };
+
+/// A function that only asks whether it has seen the flow, the last one that there may be: it keeps no words.
+fn sees(form: KeyForm) -> StateAt {
+    StateAt { function: form.max_functions() as u32 - 1, word: WORDS }
+}
 
 /// Packets of a batch: a flow's number, a time, whether the function gets to see it.
 type Packets = Vec<(u64, u64, bool)>;
@@ -40,7 +43,14 @@ fn key<const W: usize>(form: KeyForm, number: u64) -> Key<W> {
     key[..words].fill(number);
     key[number as usize % words] ^= 1 << 30;
     key[words - 1] &= (1 << 40) - 1;
+    if form == KeyForm::Extended {
+        // Every other flow differs from the one before in its number alone.
+        key = if number % 2 == 1 { self::key(KeyForm::Whole, number - 1) } else { key };
+        key[words - 1] = extended(key[words - 1], number % (1 << EXTRA_BITS));
+    }
     assert!(form.is_of(&key));
+    let are_others = |other: &&KeyForm| (**other == KeyForm::Extended) != (form == KeyForm::Extended);
+    assert!(!FORMS.iter().filter(are_others).any(|other| other.is_of(&key)));
     key
 }
 
@@ -112,7 +122,7 @@ fn feed<const W: usize>(
         assert!(entries.begin::<[u64; 2]>(slot, AT).is_none());
         let counted = *entries.state::<[u64; 2]>(slot, AT);
         assert_eq!(is_new, counted[0] == 0);
-        assert_eq!(entries.begin::<()>(slot, SEES).is_some(), is_new);
+        assert_eq!(entries.begin::<()>(slot, sees(form)).is_some(), is_new);
         let [packets, times] = entries.state::<[u64; 2]>(slot, AT);
         assert_eq!([*packets, *times], counted);
         *packets += 1;
@@ -239,7 +249,7 @@ proptest! {
 /// Flows that go on keep their places in a flood of others.
 #[test]
 fn a_flood_takes_its_own_places() {
-    for (when_full, form) in [WhenFull::Evict, WhenFull::Refuse].into_iter().zip(FORMS) {
+    for (when_full, form) in [WhenFull::Evict, WhenFull::Refuse, WhenFull::Evict].into_iter().zip(FORMS) {
         let mut table = States::<2>::new(form, 1000, 256, WORDS, u64::MAX, when_full, SEEDS);
         let mut next = 1_000_000;
         let mut counted = 0;
@@ -522,7 +532,7 @@ fn forgets_like_a_map<const W: usize>(form: KeyForm) {
     let keys: HashMap<Key<W>, u64> = all.iter().map(|&number| (key(form, number), number)).collect();
     let number_of = |entry: &Entry<'_, W>| keys[&entry.key()];
     // The other function stays in some of them.
-    table.forget_if(0, usize::MAX, SEES, |entry| number_of(&entry) % 5 != 0);
+    table.forget_if(0, usize::MAX, sees(form), |entry| number_of(&entry) % 5 != 0);
     assert_eq!(table.len(), flows as usize);
     for (round, most) in [1, 50, 700, usize::MAX].into_iter().enumerate() {
         let is_over = |number: u64| number % 4 == round as u64;
@@ -544,14 +554,32 @@ fn forgets_like_a_map<const W: usize>(form: KeyForm) {
         assert_eq!(shown, left);
         let with_state = table.iter().filter(|entry| entry.state::<[u64; 2]>(AT).is_some()).count();
         assert_eq!(with_state, left.iter().filter(|&&number| !is_over(number)).count());
-        let seen = table.iter().filter(|entry| entry.state_words(SEES, 0).is_some()).count();
+        let seen = table.iter().filter(|entry| entry.state_words(sees(form), 0).is_some()).count();
         assert_eq!(seen, flows as usize / 5);
         assert_eq!(table.len(), table.iter().count());
     }
     assert_eq!(table.len(), flows as usize / 5);
-    table.forget_if(0, usize::MAX, SEES, |_| true);
+    table.forget_if(0, usize::MAX, sees(form), |_| true);
     assert!(table.is_empty());
     // All begin anew, and find room.
     feed_all(&mut table, &all, 1);
     assert_eq!((table.len(), table.counts().refused), (flows as usize, 0));
+}
+
+/// The number beside an extended key is part of it, and leaves room for functions.
+#[test]
+fn extended_keys_have_a_number_beside_them() {
+    let functions = (1 << KeyForm::Extended.max_functions()) - 1;
+    let last = (1 << FUNCTIONS) - 1;
+    for number in [0, 1, 2048, (1 << EXTRA_BITS) - 1] {
+        let key = extended(last, number);
+        assert_eq!((extra(key), key & last), (Some(number), last));
+        assert_eq!(key_and_functions(key | functions << FUNCTIONS), (key, functions));
+        assert!(KeyForm::Extended.is_of(&[7, key]) && !KeyForm::Whole.is_of(&[7, key]));
+        assert!(!KeyForm::Extended.is_of(&[7, key | 1 << FUNCTIONS]), "no key, but an entry's word");
+        assert_eq!(Entry::<2>::new(&[7, key | functions << FUNCTIONS, 9]).key(), [7, key]);
+    }
+    assert_eq!(extra(last), None);
+    let functions = (1 << KeyForm::Whole.max_functions()) - 1;
+    assert_eq!(key_and_functions(last | functions << FUNCTIONS), (last, functions));
 }

@@ -195,6 +195,7 @@ impl Expected {
                 active_timeout: Span::from_secs(0),
                 max_flows: MaxFlows::clamped(u64::MAX),
                 end_of_flow: false,
+                vlan_in_key: false,
                 framings: Default::default(),
                 output: None,
                 fields: Config::default_fields(),

@@ -109,7 +109,7 @@ fn key_of(flow: &Flow) -> FlowKey {
         b_port: flow.ports[1],
         protocol: flow.protocol,
         version: flow.version,
-        reserved: [0; 2],
+        vlan: None,
     }
 }
 

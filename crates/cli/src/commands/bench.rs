@@ -313,6 +313,7 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
             active_timeout: args.timeouts.active_timeout,
             max_flows: packetloom_nf::meter::Config::default_max_flows(),
             end_of_flow: false,
+            vlan_in_key: false,
             framings: Default::default(),
             fields: args.fields,
             format: Default::default(),

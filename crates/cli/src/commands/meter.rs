@@ -69,6 +69,7 @@ pub(super) fn one(args: MeterArgs, stop: &Stop) -> Done {
         active_timeout: args.timeouts.active_timeout,
         max_flows: args.max_flows,
         end_of_flow: args.end_of_flow,
+        vlan_in_key: args.vlan_in_key,
         framings: if args.all_framings { meter::Framings::All } else { meter::Framings::Basic },
         fields: args.fields,
         format: args.format,

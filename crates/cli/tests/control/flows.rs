@@ -462,3 +462,41 @@ fn a_meter_exports_what_is_removed() {
         let _ = json(&fed.at("summary.json"));
     }
 }
+
+/// Flows of a meter that tells VLANs apart say theirs; one of them is removed by what is listed.
+#[test]
+fn vlans_are_listed_and_named() {
+    let chain = "[[chain]]\nnf = \"meter\"\nvlan_in_key = true\noutput = \"records\"\n";
+    let packets = "1.0 vlan 12 udp 10.0.0.1:5000 > 10.0.0.2:53\n1.1 vlan 13 udp 10.0.0.1:5000 > 10.0.0.2:53\n\
+                   1.2 udp 10.0.0.1:5000 > 10.0.0.2:53\n1.3 vlan 12 udp 10.0.0.2:53 > 10.0.0.1:5000";
+    for way in WAYS {
+        let mut fed = Fed::start(chain, way);
+        fed.send(&packets::pcap(packets)[24..]);
+        fed.counters_at(4);
+        let flows = |fed: &Fed| -> Vec<(String, Option<u64>, u64)> {
+            let list = listed(fed, &["--by", "first"]);
+            check_schema("control-flows", &list);
+            let flows = list["flows"].as_array().expect("flows").iter();
+            let of = |flow: &Value| {
+                let text = flow["flow"].as_str().expect("text").to_owned();
+                (text, flow["vlan"].as_u64(), numbers(flow, &["packets"])[0])
+            };
+            flows.map(of).collect()
+        };
+        let ends = "udp 10.0.0.1:5000 10.0.0.2:53";
+        let [first, second] = [12, 13].map(|vlan| format!("{ends} vlan {vlan}"));
+        let expected =
+            [(first.clone(), Some(12), 2), (second.clone(), Some(13), 1), (ends.to_owned(), None, 1)];
+        assert_eq!(flows(&fed), expected, "{way}");
+        for (flow, left) in [(&*second, &[0, 2][..]), (ends, &[0])] {
+            let text = succeed(fed.control("remove").args(["--json", "--function", "meter", "--flow", flow]));
+            assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON")["removed"], 1, "{way}");
+            assert_eq!(flows(&fed), left.iter().map(|&at| expected[at].clone()).collect::<Vec<_>>(), "{way}");
+        }
+        for vlan in ["vlan", "vlan 0", "vlan 4096", "vlan -1", "vlan x", "lan 12", "vlan 12 13"] {
+            let output =
+                run(fed.control("remove").args(["--function", "meter", "--flow", &format!("{ends} {vlan}")]));
+            assert!(stderr(&output).contains("perhaps with \"vlan 12\" behind"), "{}", stderr(&output));
+        }
+    }
+}

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use packetloom_nf::connections::Phase;
 use packetloom_nf::flows::{AnyEntry, Facts, FactsKept, FlowEnds, FlowFacts, Selection};
 use packetloom_nf::{Form, PerFlow, summary};
-use packetloom_packet::{FlowKey, Timestamp};
+use packetloom_packet::{FlowKey, Timestamp, VlanId};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -379,6 +379,9 @@ struct ListedFlow {
     /// Its port.
     #[serde(skip_serializing_if = "Option::is_none")]
     b_port: Option<u16>,
+    /// Its VLAN, where that is part of flows and its packets are in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vlan: Option<u16>,
     /// Packets, of functions that count them.
     #[serde(skip_serializing_if = "Option::is_none")]
     packets: Option<u64>,
@@ -409,7 +412,7 @@ impl Listed {
             let ends = FlowEnds::of(flow, self.is_by_address, facts.from_a);
             let (protocol, a, b) = match ends {
                 FlowEnds::Address(address) => (None, (address, None), None),
-                FlowEnds::Ends(protocol, [a, b]) => (Some(protocol), (a.0, Some(a.1)), Some(b)),
+                FlowEnds::Ends(protocol, [a, b], _) => (Some(protocol), (a.0, Some(a.1)), Some(b)),
             };
             ListedFlow {
                 flow: ends.to_string(),
@@ -418,6 +421,7 @@ impl Listed {
                 a_port: a.1,
                 b: b.map(|b| b.0.to_string()),
                 b_port: b.map(|b| b.1),
+                vlan: flow.vlan.map(VlanId::number),
                 packets: facts.counts.map(|counts| counts[0]),
                 bytes: facts.counts.map(|counts| counts[1]),
                 first: facts.first.map(wall),

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use packetloom_io::Polled;
 use packetloom_nf::flows::{
     AnyEntry, End, FUNCTIONS, FlowName, FlowOracle, Found, OracleFlows, Role, SavedFlow, V4, V6,
+    key_and_functions,
 };
 use packetloom_nf::oracle::{OracleIp, OraclePacket};
 use packetloom_nf::{Form, Oracle, Report};
@@ -84,8 +85,8 @@ impl SlowChain {
             for (entries, key_words) in entries.iter().zip([V4, V6]) {
                 for entry in entries.chunks(key_words + 1 + words) {
                     let mut key = entry[..key_words].to_vec();
-                    let has_state = key[key_words - 1] >> FUNCTIONS;
-                    key[key_words - 1] %= 1 << FUNCTIONS;
+                    let (last, has_state) = key_and_functions(key[key_words - 1]);
+                    key[key_words - 1] = last;
                     kept.insert(key.clone(), (has_state, entry[key_words + 1..].to_vec()));
                     saved.push(SavedFlow { key, last: entry[key_words] });
                 }
@@ -184,7 +185,7 @@ impl SlowChain {
                     let mut find = |part: Part| {
                         let found = &mut found[part.definition];
                         if let (true, Ok(ip)) = (part.is_first, &ip) {
-                            *found = flows[part.definition].find_or_insert(ip, packet.nanos);
+                            *found = flows[part.definition].find_or_insert(&packet, ip);
                         }
                         *found
                     };

@@ -399,7 +399,7 @@ impl Run<'_, '_> {
             };
             let is_own = |held: &Held, key: &[u64]| {
                 // Where packets are partitioned by something else the tables are shared.
-                held.by == partition.by
+                held.by.spread_by() == partition.by
                     && partition.worker(partition.by.spread_saved(key, partition.seed)) == number
             };
             let mut share = state.share(is_own);

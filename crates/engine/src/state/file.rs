@@ -12,7 +12,7 @@
 use std::path::Path;
 
 use packetloom_io::output::Output;
-use packetloom_nf::flows::{By, Counts, FUNCTIONS, MAX_FUNCTIONS, header_words};
+use packetloom_nf::flows::{By, Counts, header_words, key_and_functions};
 use serde::{Deserialize, Serialize};
 
 use super::{Held, KEY_WORDS, Kept, State, key};
@@ -185,9 +185,10 @@ impl Definition {
             let known: Vec<_> = By::ALL.iter().map(|by| by.name()).collect();
             return Err(format!("flows {name:?} by {by:?}; expected one of {}", known.join(", ")));
         };
-        if functions.len() > MAX_FUNCTIONS || functions.iter().any(|kept| kept.words > MAX_WORDS) {
+        let most = by.key_form().max_functions();
+        if functions.len() > most || functions.iter().any(|kept| kept.words > MAX_WORDS) {
             return Err(format!(
-                "flows {name:?} with the state of {} functions; expected {MAX_FUNCTIONS} or fewer, of {MAX_WORDS} words or fewer",
+                "flows {name:?} with the state of {} functions; expected {most} or fewer, of {MAX_WORDS} words or fewer",
                 functions.len()
             ));
         }
@@ -202,7 +203,8 @@ impl Definition {
             *left = rest;
             *entries = own.iter().map(|&word| u64::from_le_bytes(word)).collect();
             let keys = || entries.chunks_exact(stride).map(|entry| key(entry, key_words));
-            let is_of_functions = |entry: &[u64]| entry[key_words - 1] >> FUNCTIONS >> functions.len() == 0;
+            let is_of_functions =
+                |entry: &[u64]| key_and_functions(entry[key_words - 1]).1 >> functions.len() == 0;
             if !keys().zip(keys().skip(1)).all(|(key, next)| key < next)
                 || !entries.chunks_exact(stride).all(is_of_functions)
             {
@@ -211,8 +213,8 @@ impl Definition {
                 ));
             }
             if !keys().all(|key| by.key_form().is_of(&key[..key_words])) {
-                let by = by.name();
-                return Err(format!("flows {name:?} by {by}: a key of more; expected addresses alone"));
+                let (by, expected) = (by.name(), by.key_form().describe());
+                return Err(format!("flows {name:?} by {by}: a key of something else; expected {expected}"));
             }
         }
         Ok(Held { name, by, functions, entries, counts: Counts::default() })
@@ -221,6 +223,7 @@ impl Definition {
 
 #[cfg(test)]
 mod tests {
+    use packetloom_nf::flows::FUNCTIONS;
     use serde_json::Value;
 
     use super::*;
@@ -272,6 +275,24 @@ mod tests {
         assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926, "the checksum is gzip's");
     }
 
+    /// With VLANs, the bits of functions are fewer.
+    #[test]
+    fn keys_with_vlans_are_read() {
+        let vlan = |number: u64| 1 << 59 | number << 47;
+        let mut state = state();
+        let held = &mut state.definitions[0];
+        held.by = By::VlanFiveTuple;
+        held.entries[0][1] |= vlan(0);
+        held.entries[0][6] |= vlan(4095);
+        held.entries[1][4] |= vlan(12);
+        let read = State::decode(&bytes(&state)).expect("a state");
+        assert_eq!(read, state);
+        assert_eq!(read.definitions[0].flows_of_functions(), [2, 2]);
+        let mut vlans = Vec::new();
+        read.definitions[0].each_entry(|entry| vlans.push(entry.flow().vlan.map(|vlan| vlan.number())));
+        assert_eq!(vlans, [None, Some(4095), Some(12)]);
+    }
+
     #[test]
     fn a_file_that_is_cut_or_changed_anywhere_is_refused() {
         let bytes = bytes(&state());
@@ -290,18 +311,33 @@ mod tests {
     #[test]
     fn entries_that_cannot_be_are_refused() {
         type Change = fn(&mut Held);
-        let cases: [(Change, &str); 7] = [
+        let cases: [(Change, &str); 10] = [
             (|held| held.entries[0].swap(0, 5), "each key once, in order"),
             (|held| held.entries[0][5] = 1, "each key once, in order"),
             (|held| held.entries[0][1] |= 1 << (FUNCTIONS + 2), "each key once, in order"),
             (|held| held.entries[1][4] |= 1 << 63, "each key once, in order"),
-            (|held| held.by = By::Source, "by source: a key of more; expected addresses alone"),
+            (|held| held.by = By::Source, "by source: a key of something else; expected addresses alone"),
             (
                 |held| {
                     held.by = By::Initiator;
                     held.entries[0] = vec![1 << 40, 0, 1_000, 0, 0];
                 },
-                "by initiator: a key of more; expected addresses alone",
+                "by initiator: a key of something else; expected addresses alone",
+            ),
+            (
+                |held| held.by = By::VlanFiveTuple,
+                "by 5-tuple-vlan: a key of something else; expected ports, protocols and addresses with a VLAN",
+            ),
+            (
+                |held| held.entries[0][1] |= 1 << 59,
+                "by 5-tuple: a key of something else; expected ports, protocols and addresses",
+            ),
+            (
+                |held| {
+                    held.by = By::VlanFiveTuple;
+                    held.functions = vec![held.functions[1].clone(); 8];
+                },
+                "8 functions; expected 7 or fewer",
             ),
             (|held| held.functions[1].words = 65, "of 64 words or fewer"),
         ];

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
-use packetloom_nf::flows::{AnyEntry, By, Counts, FUNCTIONS, V4, V6, header_words};
+use packetloom_nf::flows::{AnyEntry, By, Counts, FUNCTIONS, V4, V6, header_words, key_and_functions};
 use packetloom_nf::{Form, FunctionSpec, summary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -128,8 +128,6 @@ struct FunctionSummary {
 
 /// Words of the keys of IPv4 and of IPv6.
 const KEY_WORDS: [usize; 2] = [V4, V6];
-/// What is key in the last word of one.
-const KEY: u64 = (1 << FUNCTIONS) - 1;
 
 impl Held {
     /// Words of the functions of an entry.
@@ -157,7 +155,7 @@ impl Held {
         for (entries, key_words) in self.entries.iter().zip(KEY_WORDS) {
             for entry in entries.chunks_exact(header_words(key_words) + self.words()) {
                 for (number, flows) in flows.iter_mut().enumerate() {
-                    *flows += (entry[key_words - 1] >> (FUNCTIONS as usize + number) & 1) as usize;
+                    *flows += (key_and_functions(entry[key_words - 1]).1 >> number & 1) as usize;
                 }
             }
         }
@@ -170,7 +168,7 @@ impl Held {
         for (entries, key_words) in self.entries.iter_mut().zip(KEY_WORDS) {
             for entry in entries.chunks_exact_mut(header_words(key_words) + words) {
                 let (header, mut state) = entry.split_at_mut(header_words(key_words));
-                let has_state = header[key_words - 1] >> FUNCTIONS;
+                let (_, has_state) = key_and_functions(header[key_words - 1]);
                 for (number, kept) in self.functions.iter().enumerate() {
                     let (own, rest) = state.split_at_mut(kept.words);
                     state = rest;
@@ -213,12 +211,13 @@ impl Held {
             for entry in old.chunks_exact(header + self.words()) {
                 let at = entries.len();
                 entries.extend(&entry[..header]);
-                entries[at + key_words - 1] &= KEY;
+                let (last, has_state) = key_and_functions(entry[key_words - 1]);
+                entries[at + key_words - 1] = last;
                 for (number, (part, place)) in wanted.iter().zip(&places).enumerate() {
                     let own = entries.len();
                     entries.resize(own + part.kept.words, 0);
                     let Some((old_number, from)) = *place else { continue };
-                    if entry[key_words - 1] >> (FUNCTIONS as usize + old_number) & 1 == 0 {
+                    if has_state >> old_number & 1 == 0 {
                         continue;
                     }
                     entries[own..].copy_from_slice(&entry[header + from..][..part.kept.words]);
@@ -245,7 +244,7 @@ impl Held {
 fn key(entry: &[u64], key_words: usize) -> [u64; V6] {
     let mut key = [0; V6];
     key[..key_words].copy_from_slice(&entry[..key_words]);
-    key[key_words - 1] &= KEY;
+    key[key_words - 1] = key_and_functions(key[key_words - 1]).0;
     key
 }
 

@@ -359,6 +359,30 @@ pub fn capture(packets: impl IntoIterator<Item = (u64, Key)>) -> Vec<u8> {
     capture
 }
 
+/// A capture of Ethernet with every other frame in a VLAN: 5 or 0, or 5 around another one. Packets of one flow are in several.
+pub fn in_vlans(capture: &[u8]) -> Vec<u8> {
+    let tags = [
+        &[][..],
+        &[[0x81, 0, 0xe0, 5]],
+        &[[0x81, 0, 0, 0]],
+        &[],
+        &[[0x88, 0xa8, 0, 5], [0x81, 0, 0, 7]],
+        &[],
+    ];
+    let (mut tagged, mut at) = (capture[..24].to_vec(), 24);
+    for tags in tags.into_iter().cycle() {
+        let Some(record) = capture.get(at..at + 16) else { break };
+        let length = |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"));
+        let frame = &capture[at + 16..][..length(8) as usize];
+        let more = 4 * tags.len() as u32;
+        tagged.extend(&record[..8]);
+        [8, 12].iter().for_each(|&at| tagged.extend((length(at) + more).to_le_bytes()));
+        tagged.extend([&frame[..12], tags.as_flattened(), &frame[12..]].concat());
+        at += 16 + frame.len();
+    }
+    tagged
+}
+
 /// A capture without its first packets.
 pub fn without_first(capture: &[u8], packets: u64) -> Vec<u8> {
     let mut at = 24;

@@ -67,7 +67,7 @@ impl Chosen {
         if fields == Fields::BASIC {
             return None;
         }
-        let all: Vec<_> = fields.iter().collect();
+        let all: Vec<_> = fields.iter().filter(|field| field.is_in_messages()).collect();
         let (names, others): (Vec<_>, Vec<_>) = all.iter().partition(|field| field.is_name());
         // NetFlow v9 has none.
         let names = if protocol == Protocol::Ipfix { names } else { Vec::new() };

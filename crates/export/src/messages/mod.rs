@@ -70,7 +70,7 @@ use packetloom_packet::{FlowRecord, Timestamp};
 
 use self::chosen::{Chosen, Flow, Kind};
 use self::layout::Direction;
-use crate::fields::{Fields, Way};
+use crate::fields::{Field, Fields, Way};
 
 /// What a collector speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,6 +184,9 @@ impl Options {
             if needs > self.message_len {
                 return Err(OptionsError::TooShort { needs });
             }
+            if self.protocol == Protocol::Ipfix && !self.fields.iter().any(Field::is_in_messages) {
+                return Err(OptionsError::IpfixFields);
+            }
             // Otherwise padding would look like records (RFC 3954 section 5.3).
             if self.protocol == Protocol::NetflowV9 && least < 4 {
                 return Err(OptionsError::NetflowFields);
@@ -216,6 +219,9 @@ pub enum OptionsError {
     /// Records would be so short that padding looks like them, or have nothing in them.
     #[error("of these fields NetFlow v9 has too few; expected some more, such as packetDeltaCount, or IPFIX")]
     NetflowFields,
+    /// It has a number for none.
+    #[error("IPFIX has none of these fields; expected some more, such as packetDeltaCount")]
+    IpfixFields,
     /// It has no reverse elements.
     #[error("NetFlow v9 has no biflows; use IPFIX, or export two flows")]
     NetflowBiflows,

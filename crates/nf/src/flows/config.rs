@@ -3,7 +3,8 @@
 use std::fmt;
 
 use packetloom_packet::batch::Parsed;
-use packetloom_packet::{Batch, Connection, FlowKey, Key, MatchKey4, MatchKey6, Role};
+use packetloom_packet::wire::ethernet;
+use packetloom_packet::{Batch, Connection, FlowKey, Key, LinkType, MatchKey4, MatchKey6, Role, VlanId};
 use packetloom_table::states::KeyForm;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -30,11 +31,17 @@ pub enum By {
     /// the connection of the packet that they quote.
     #[serde(rename = "connection")]
     Connection,
+    /// As 5-tuple, and the VLAN by the outer tag. Only of definitions that functions have to themselves.
+    #[serde(skip)]
+    VlanFiveTuple,
 }
 
 impl By {
     /// All there are.
-    pub const ALL: &'static [Self] = &[Self::FiveTuple, Self::Source, Self::Initiator, Self::Connection];
+    pub const ALL: [Self; 5] =
+        [Self::FiveTuple, Self::Source, Self::Initiator, Self::Connection, Self::VlanFiveTuple];
+    /// Those of definitions that functions share, as chain files have them.
+    pub const SHARED: [Self; 4] = [Self::FiveTuple, Self::Source, Self::Initiator, Self::Connection];
     /// TCP's flags of an answer to the first packet of a connection (RFC 9293, section 3.5).
     pub const SYN_ACK: u8 = 0x12;
 
@@ -48,7 +55,13 @@ impl By {
         match self {
             Self::FiveTuple | Self::Connection => KeyForm::Whole,
             Self::Source | Self::Initiator => KeyForm::Address,
+            Self::VlanFiveTuple => KeyForm::Extended,
         }
+    }
+
+    /// What packets have in common that are spread as those of these flows, or more of them.
+    pub const fn spread_by(self) -> Self {
+        if matches!(self, Self::VlanFiveTuple) { Self::FiveTuple } else { self }
     }
 
     /// A hash of the flow of a packet of a batch, by which packets are spread over workers, keyed by `seed`; none where the frame has
@@ -82,14 +95,14 @@ impl By {
         };
         let rest = key.last().copied().unwrap_or_default();
         match self {
-            Self::FiveTuple | Self::Connection => FlowKey {
+            Self::FiveTuple | Self::Connection | Self::VlanFiveTuple => FlowKey {
                 a,
                 b,
                 a_port: rest as u16,
                 b_port: (rest >> 16) as u16,
                 protocol: (rest >> 32) as u8,
                 version,
-                reserved: [0; 2],
+                vlan: None,
             }
             .hash(seed),
             Self::Source | Self::Initiator if version == 4 => {
@@ -105,7 +118,7 @@ impl By {
     #[inline]
     pub fn spread_v4(self, key: &MatchKey4, seed: u64) -> u64 {
         match self {
-            Self::FiveTuple | Self::Connection => FlowKey::from_v4(key).0.hash(seed),
+            Self::FiveTuple | Self::Connection | Self::VlanFiveTuple => FlowKey::from_v4(key).0.hash(seed),
             Self::Source | Self::Initiator => {
                 let source = if self.is_from_source(key.tcp_flags) { key.source } else { key.destination };
                 FlowKey::from_v4(&MatchKey4 { source, ..MatchKey4::default() }).0.hash(seed)
@@ -117,7 +130,7 @@ impl By {
     #[inline]
     pub fn spread_v6(self, key: &MatchKey6, seed: u64) -> u64 {
         match self {
-            Self::FiveTuple | Self::Connection => FlowKey::from_v6(key).0.hash(seed),
+            Self::FiveTuple | Self::Connection | Self::VlanFiveTuple => FlowKey::from_v6(key).0.hash(seed),
             Self::Source | Self::Initiator => {
                 let source = if self.is_from_source(key.tcp_flags) { key.source } else { key.destination };
                 FlowKey::from_v6(&MatchKey6 { source, ..MatchKey6::default() }).0.hash(seed)
@@ -139,6 +152,7 @@ impl By {
             Self::Source => "source",
             Self::Initiator => "initiator",
             Self::Connection => "connection",
+            Self::VlanFiveTuple => "5-tuple-vlan",
         }
     }
 }
@@ -147,6 +161,7 @@ impl fmt::Display for By {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::FiveTuple => "IP version, protocol, unordered pair of (address, port)",
+            Self::VlanFiveTuple => "IP version, protocol, unordered pair of (address, port), VLAN",
             Self::Source => "source address",
             Self::Initiator => "source address, destination address of TCP packets with SYN and ACK",
             Self::Connection => "5-tuple, query of ICMP, or what an error quotes",
@@ -158,6 +173,14 @@ impl fmt::Display for By {
 pub(super) fn connection(key: &Key, batch: &Batch, index: usize) -> Connection {
     let frame = batch.frames()[index];
     Connection::of(key, frame.link, batch.bytes(index), frame.wire_len)
+}
+
+/// The VLAN of a packet of a batch, by its outer tag, if it is in one.
+#[inline]
+pub(super) fn vlan(batch: &Batch, index: usize) -> Option<VlanId> {
+    let is_ethernet = batch.frames()[index].link == LinkType::ETHERNET;
+    let tag = if is_ethernet { ethernet::vlan_of(batch.bytes(index)) } else { None };
+    VlanId::new(tag?)
 }
 
 /// What a packet of a batch, which was not rewritten yet, is to the connections there are; none where it is a member of that of its
@@ -220,7 +243,7 @@ impl Config {
     /// 60 s; what connections of TCP need: 124 minutes.
     pub const fn default_timeout(by: By) -> Span {
         match by {
-            By::FiveTuple | By::Source | By::Initiator => Span::from_secs(60),
+            By::FiveTuple | By::Source | By::Initiator | By::VlanFiveTuple => Span::from_secs(60),
             By::Connection => TimeoutsConfig::DEFAULT.tcp_established,
         }
     }

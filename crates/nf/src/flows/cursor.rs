@@ -10,8 +10,8 @@ use packetloom_packet::{Batch, DropReason, FrameRef, Verdict};
 use packetloom_simd::Isa;
 use packetloom_table::states::{EntriesMut, Hashed, Hasher, Initialized, Key, NO_SLOT, StateAt, States};
 
-use super::config::connection;
-use super::flow_keys::{ExtractFlowKeys, FlowKeys, Lookup, Relation, V4, V6};
+use super::config::{connection, vlan};
+use super::flow_keys::{ExtractFlowKeys, FlowKeys, Lookup, Relation, V4, V6, with_vlan};
 use super::{By, Flows, Role, Seen, WhenFull};
 
 /// Packets that all functions judge before the next ones are looked up: enough that calls cost little, few enough that their entries
@@ -95,6 +95,10 @@ impl<const W: usize> Family<W> {
                 self.arrive_by(keys, frames, |key, _| member(key.five_tuple_with_ports()));
             }
             By::FiveTuple => self.arrive_by(keys, frames, |key, _| member(key.five_tuple())),
+            By::VlanFiveTuple => self.arrive_by(keys, frames, |key, frame| {
+                let (key, from_a) = key.five_tuple();
+                member((with_vlan(key, vlan(batch, frame as usize)), from_a))
+            }),
             By::Source => self.arrive_by(keys, frames, |key, _| member((key.source(), true))),
             By::Initiator => self.arrive_by(keys, frames, |key, _| member(key.initiator())),
             By::Connection => {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use packetloom_filter::FlowFilter;
 use packetloom_packet::key::join;
-use packetloom_packet::{FlowKey, protocol};
+use packetloom_packet::{FlowKey, VlanId, protocol};
 
 use crate::connections::State;
 
@@ -66,13 +66,14 @@ impl Selection {
 pub type Facts<'a> = Box<dyn Fn(&[u64]) -> Option<FlowFacts> + Send + Sync + 'a>;
 
 /// A flow as text: "tcp 10.0.0.1:1234 10.0.0.2:80", "icmp 10.0.0.1 10.0.0.2", or where flows are by one address,
-/// "10.0.0.1". A port of 0 may be left out; of an ICMP query as a connection both are its identifier.
+/// "10.0.0.1". A port of 0 may be left out; of an ICMP query as a connection both are its identifier. Where the VLAN is part of a flow, and its
+/// packets are in one, " vlan 12" comes behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowEnds {
     /// Of flows by one address.
     Address(IpAddr),
-    /// A protocol and two ends, in any order.
-    Ends(u8, [(IpAddr, u16); 2]),
+    /// A protocol and two ends, in any order; the VLAN.
+    Ends(u8, [(IpAddr, u16); 2], Option<VlanId>),
 }
 
 fn address(version: u8, halves: [u64; 2]) -> IpAddr {
@@ -89,7 +90,9 @@ impl FlowEnds {
         let b = (address(flow.version, flow.b), flow.b_port);
         match is_by_address {
             true => Self::Address(a.0),
-            false => Self::Ends(flow.protocol, if from_a == Some(false) { [b, a] } else { [a, b] }),
+            false => {
+                Self::Ends(flow.protocol, if from_a == Some(false) { [b, a] } else { [a, b] }, flow.vlan)
+            }
         }
     }
 
@@ -99,8 +102,9 @@ impl FlowEnds {
         let (a, b) = (end(flow.a, flow.a_port), end(flow.b, flow.b_port));
         match *self {
             Self::Address(address) => is_by_address && a.0 == address,
-            Self::Ends(protocol, ends) => {
-                !is_by_address && flow.protocol == protocol && (ends == [a, b] || ends == [b, a])
+            Self::Ends(protocol, ends, vlan) => {
+                let is_between = ends == [a, b] || ends == [b, a];
+                !is_by_address && flow.protocol == protocol && is_between && flow.vlan == vlan
             }
         }
     }
@@ -108,9 +112,9 @@ impl FlowEnds {
 
 impl fmt::Display for FlowEnds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (number, [a, b]) = match self {
+        let (number, [a, b], vlan) = match self {
             Self::Address(address) => return address.fmt(f),
-            Self::Ends(protocol, ends) => (*protocol, *ends),
+            Self::Ends(protocol, ends, vlan) => (*protocol, *ends, *vlan),
         };
         match protocol::name(number) {
             Some(name) => f.write_str(name)?,
@@ -121,7 +125,7 @@ impl fmt::Display for FlowEnds {
             f.write_str(" ")?;
             if has_ports { SocketAddr::from(end).fmt(f)? } else { end.0.fmt(f)? }
         }
-        Ok(())
+        vlan.map_or(Ok(()), |vlan| write!(f, " vlan {}", vlan.number()))
     }
 }
 
@@ -131,7 +135,8 @@ impl FromStr for FlowEnds {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no flow; expected a protocol and two ends, such as \"tcp 10.0.0.1:1234 10.0.0.2:80\", or one address"
+                "{text:?} is no flow; expected a protocol and two ends, such as \"tcp 10.0.0.1:1234 10.0.0.2:80\", perhaps with \"vlan 12\" \
+                 behind, or one address"
             )
         };
         let end = |word: &str| -> Option<(IpAddr, u16)> {
@@ -140,10 +145,16 @@ impl FromStr for FlowEnds {
                 .ok()
                 .or_else(|| Some((word.trim_start_matches('[').trim_end_matches(']').parse().ok()?, 0)))
         };
+        let vlan = |word: &str| word.parse().ok().filter(|number| *number < 4096).and_then(VlanId::new);
         let words: Vec<_> = text.split_whitespace().collect();
         match words[..] {
             [address] => Ok(Self::Address(address.parse().map_err(|_| wrong())?)),
-            [name, a, b] => {
+            [name, a, b, ref vlans @ ..] => {
+                let vlan = match vlans {
+                    [] => None,
+                    ["vlan", number] => Some(vlan(number).ok_or_else(wrong)?),
+                    _ => return Err(wrong()),
+                };
                 let by_number = || name.parse().ok();
                 let protocol =
                     protocol::by_name(&name.to_ascii_lowercase()).or_else(by_number).ok_or_else(wrong)?;
@@ -151,7 +162,7 @@ impl FromStr for FlowEnds {
                 if a.0.is_ipv4() != b.0.is_ipv4() {
                     return Err(format!("{text:?} has ends of IPv4 and of IPv6; expected one version"));
                 }
-                Ok(Self::Ends(protocol, [a, b]))
+                Ok(Self::Ends(protocol, [a, b], vlan))
             }
             _ => Err(wrong()),
         }
@@ -174,18 +185,24 @@ mod tests {
             protocol: u8,
             from_a: Option<bool>,
             other: u32,
+            vlan in prop_oneof![Just(0), Just(1), 0u16..4096],
         ) {
             let bits = KeyBits::PORTS;
             let key = MatchKey4 { source, destination, source_port, destination_port, protocol, bits, ..MatchKey4::default() };
             let (v4, _) = FlowKey::from_v4(&key);
             let v6 = FlowKey { version: 6, a: [source.into(), 1], b: [source.into(), 2], ..v4 };
             let (elsewhere, _) = FlowKey::from_v4(&MatchKey4 { source: other, ..key });
-            for flow in [v4, v6] {
+            let elsewhere = FlowKey { vlan: VlanId::new(vlan), ..elsewhere };
+            for flow in [v4, v6].map(|flow| FlowKey { vlan: VlanId::new(vlan), ..flow }) {
                 let text = FlowEnds::of(&flow, false, from_a).to_string();
                 let named = Selection::Flow(text.parse().expect("a flow"));
                 prop_assert!(named.has(&flow, false), "{text}");
                 prop_assert!(!named.has(&flow, true), "{text}");
                 prop_assert_eq!(named.has(&elsewhere, false), elsewhere == flow, "{}", text);
+                for vlan in [0, 1, (vlan + 1) % 4096].map(VlanId::new) {
+                    let elsewhere = FlowKey { vlan, ..flow };
+                    prop_assert_eq!(named.has(&elsewhere, false), elsewhere == flow, "{}", text);
+                }
                 let text = FlowEnds::of(&flow, true, None).to_string();
                 let named = Selection::Flow(text.parse().expect("an address"));
                 prop_assert!(named.has(&flow, true) && !named.has(&flow, false), "{text}");
@@ -194,7 +211,7 @@ mod tests {
 
         /// Any text is a flow or a mistake that says what was expected.
         #[test]
-        fn any_text_is_answered(text in "[a-z0-9 :.\\[\\]%-]{0,40}|tcp .{0,40}") {
+        fn any_text_is_answered(text in "[a-z0-9 :.\\[\\]%-]{0,40}|tcp .{0,40}|tcp 1\\.2\\.3\\.4 ::1 vlan .{0,6}") {
             if let Err(why) = text.parse::<FlowEnds>() {
                 prop_assert!(why.contains("expected"), "{why}");
             }

@@ -3,15 +3,17 @@
 
 use bytemuck::{Pod, Zeroable};
 use packetloom_packet::batch::{Columns, Keys};
-use packetloom_packet::{Connection, FlowKey, FrameRef, KeyBits, MatchKey4, MatchKey6, Timestamp, Verdict};
+use packetloom_packet::{
+    Connection, FlowKey, FrameRef, KeyBits, MatchKey4, MatchKey6, Timestamp, Verdict, VlanId,
+};
 use packetloom_simd::{Kernel, Simd};
 use packetloom_table::states::{self, Hashed, Hasher, Key, NO_SLOT, Slot};
 
 use super::{By, Role, Seen};
 
-/// Words of an IPv4 flow's key: both addresses; ports and protocol.
+/// Words of an IPv4 flow's key: both addresses; ports and protocol, perhaps with the VLAN.
 pub const V4: usize = 2;
-/// Words of an IPv6 flow's key: the halves of both addresses; ports and protocol.
+/// Words of an IPv6 flow's key: the halves of both addresses; ports and protocol, perhaps with the VLAN.
 pub const V6: usize = 5;
 
 /// What a packet is to its flow, in three bits: its role in two, 0 for a member, and in the third one whether the lower endpoint
@@ -137,7 +139,19 @@ fn key_v6(flow: &FlowKey) -> Key<V6> {
     [flow.a[0], flow.a[1], flow.b[0], flow.b[1], rest(flow)]
 }
 
-/// The words of a flow's key in an entry; those of IPv4 are the first two.
+/// A key with the VLAN of a packet, or 0 if it is in none, as part of it.
+#[inline]
+pub(super) fn with_vlan<const W: usize>(mut key: Key<W>, vlan: Option<VlanId>) -> Key<W> {
+    key[W - 1] = states::extended(key[W - 1], vlan.map_or(0, VlanId::number).into());
+    key
+}
+
+/// The VLAN that is part of a key with this last word.
+pub(super) fn vlan_of(rest: u64) -> Option<VlanId> {
+    VlanId::new(states::extra(rest)? as u16)
+}
+
+/// The words of a flow's key in an entry of a table without VLANs; those of IPv4 are the first two.
 pub fn key_words(flow: &FlowKey) -> Key<V6> {
     match flow.version {
         4 => {
@@ -160,7 +174,7 @@ pub(super) fn flow_v6([a0, a1, b0, b1, rest]: Key<V6>) -> FlowKey {
 
 fn flow(a: [u64; 2], b: [u64; 2], rest: u64, version: u8) -> FlowKey {
     let (a_port, b_port, protocol) = (rest as u16, (rest >> 16) as u16, (rest >> 32) as u8);
-    FlowKey { a, b, a_port, b_port, protocol, version, reserved: [0; 2] }
+    FlowKey { a, b, a_port, b_port, protocol, version, vlan: vlan_of(rest) }
 }
 
 /// Ports and protocol.

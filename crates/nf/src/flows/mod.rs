@@ -27,7 +27,7 @@ pub use packetloom_packet::Role;
 use packetloom_packet::batch::{Columns, Parsed, Rewritable};
 use packetloom_packet::{Batch, Dscp, FlowKey, Key, KeyBits, Layers, LinkType, Timestamp, Verdict};
 pub use packetloom_table::states::{
-    Counts, Entry, FUNCTIONS, MAX_FUNCTIONS, StateAt, entry_bytes, header_words, state_words,
+    Counts, Entry, FUNCTIONS, StateAt, entry_bytes, header_words, key_and_functions, state_words,
 };
 
 pub use self::config::{By, Config, WhenFull, connection_of};

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use packetloom_packet::VlanId;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -22,14 +23,16 @@ pub struct FlowName {
     pub a: (IpAddr, u16),
     /// The other endpoint.
     pub b: (IpAddr, u16),
+    /// The VLAN, where it is part of the flow and its packets are in one.
+    pub vlan: Option<VlanId>,
 }
 
 impl FlowName {
     /// For machines: its fields.
     pub fn json(&self) -> Value {
-        let Self { by, protocol, a, b } = self;
+        let Self { by, protocol, a, b, .. } = self;
         match by {
-            By::FiveTuple | By::Connection => json!({
+            By::FiveTuple | By::Connection | By::VlanFiveTuple => json!({
                 "a": a.0.to_string(), "a_port": a.1, "b": b.0.to_string(), "b_port": b.1, "protocol": protocol,
             }),
             By::Source => json!({ "source": a.0.to_string() }),
@@ -62,9 +65,9 @@ impl FlowName {
 
 impl fmt::Display for FlowName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { by, protocol, a, b } = self;
+        let Self { by, protocol, a, b, .. } = self;
         match by {
-            By::FiveTuple | By::Connection => {
+            By::FiveTuple | By::Connection | By::VlanFiveTuple => {
                 write!(f, "{} and {}, protocol {protocol}", SocketAddr::from(*a), SocketAddr::from(*b))
             }
             By::Source | By::Initiator => a.0.fmt(f),

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use packetloom_packet::VlanId;
+
 use super::{By, Counts, Definition, End, FlowName, Role, WhenFull};
-use crate::oracle::OracleIp;
+use crate::oracle::{OracleIp, OraclePacket};
 
 /// Flows of one definition.
 #[derive(Debug)]
@@ -21,8 +23,8 @@ pub struct OracleFlows {
     counts: Counts,
 }
 
-/// Protocol, lower and higher endpoint.
-type OracleKey = (u8, (IpAddr, u16), (IpAddr, u16));
+/// Protocol, lower and higher endpoint; the VLAN, where flows are by that, too, or 0.
+type OracleKey = (u8, (IpAddr, u16), (IpAddr, u16), u16);
 
 /// The flow of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +62,7 @@ impl Belongs {
         let (source, destination) = ((ip.source, source_port), (ip.destination, destination_port));
         let from_a = source <= destination;
         let (a, b) = if from_a { (source, destination) } else { (destination, source) };
-        Self { role: Role::Member, key: (ip.protocol, a, b), from_a }
+        Self { role: Role::Member, key: (ip.protocol, a, b, 0), from_a }
     }
 
     fn by_connection(ip: &OracleIp) -> Self {
@@ -77,7 +79,7 @@ impl Belongs {
             return without(Role::Invalid);
         };
         let ask = |asks: IpAddr, answers: IpAddr, from_a: bool| {
-            let key = (ip.protocol, (asks, identifier), (answers, identifier));
+            let key = (ip.protocol, (asks, identifier), (answers, identifier), 0);
             Self { role: Role::Member, key, from_a }
         };
         match (ip.protocol, kind) {
@@ -109,7 +111,8 @@ fn is_of_v4(key: &OracleKey) -> bool {
 /// A flow apart from what holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedFlow {
-    /// Its key in words: for IPv4 both addresses, for IPv6 the halves of each; then ports and protocol.
+    /// Its key in words: for IPv4 both addresses, for IPv6 the halves of each; then ports and protocol, and where flows are by that, too,
+    /// from bit 47 on the VLAN, or 0, and above it a bit that is set.
     pub key: Vec<u64>,
     /// The time of its last packet.
     pub last: u64,
@@ -118,13 +121,16 @@ pub struct SavedFlow {
 /// The end that a flow has not, which is by one address.
 const NO_END: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-fn name(by: By, &(protocol, a, b): &OracleKey) -> FlowName {
-    FlowName { by, protocol, a, b }
+fn name(by: By, &(protocol, a, b, vlan): &OracleKey) -> FlowName {
+    FlowName { by, protocol, a, b, vlan: VlanId::new(vlan) }
 }
 
-fn words(key: &OracleKey) -> Vec<u64> {
-    let &(protocol, a, b) = key;
-    let rest = u64::from(a.1) + (u64::from(b.1) << 16) + (u64::from(protocol) << 32);
+fn words(by: By, key: &OracleKey) -> Vec<u64> {
+    let &(protocol, a, b, vlan) = key;
+    let mut rest = u64::from(a.1) + (u64::from(b.1) << 16) + (u64::from(protocol) << 32);
+    if by == By::VlanFiveTuple {
+        rest += (u64::from(vlan) << 47) + (1 << 59);
+    }
     let halves = |address: IpAddr| match address {
         IpAddr::V6(address) => {
             let bits = u128::from(address);
@@ -150,8 +156,10 @@ fn key(by: By, words: &[u64]) -> OracleKey {
     };
     let ports = [rest as u16, (rest >> 16) as u16];
     match by {
-        By::FiveTuple | By::Connection => ((rest >> 32) as u8, (a, ports[0]), (b, ports[1])),
-        By::Source | By::Initiator => (0, (a, 0), NO_END),
+        By::FiveTuple | By::Connection | By::VlanFiveTuple => {
+            ((rest >> 32) as u8, (a, ports[0]), (b, ports[1]), (rest >> 47) as u16 % 4096)
+        }
+        By::Source | By::Initiator => (0, (a, 0), NO_END, 0),
     }
 }
 
@@ -168,9 +176,11 @@ impl OracleFlows {
         }
     }
 
-    /// The flow of a packet, which may be a new one.
-    pub fn find_or_insert(&mut self, ip: &OracleIp, now: u64) -> Found {
-        let of_one = |address, from_a| Belongs { role: Role::Member, key: (0, (address, 0), NO_END), from_a };
+    /// The flow of a packet, which may be a new one; by these headers, which may be others than it has now.
+    pub fn find_or_insert(&mut self, packet: &OraclePacket, ip: &OracleIp) -> Found {
+        let now = packet.nanos;
+        let of_one =
+            |address, from_a| Belongs { role: Role::Member, key: (0, (address, 0), NO_END, 0), from_a };
         let Belongs { role, key, from_a } = match self.definition.by {
             By::FiveTuple => Belongs::by_ends(ip),
             By::Source => of_one(ip.source, true),
@@ -179,6 +189,10 @@ impl OracleFlows {
                 of_one(if is_answer { ip.destination } else { ip.source }, !is_answer)
             }
             By::Connection => Belongs::by_connection(ip),
+            By::VlanFiveTuple => {
+                let Belongs { role, key: (protocol, a, b, _), from_a } = Belongs::by_ends(ip);
+                Belongs { role, key: (protocol, a, b, packet.vlan().unwrap_or(0)), from_a }
+            }
         };
         let timeout = self.definition.timeout.limit();
         let is_dead = |last: u64| timeout.is_some_and(|timeout| now.saturating_sub(last) >= timeout);
@@ -230,7 +244,7 @@ impl OracleFlows {
 
     /// Ends the life of a flow of which nothing is kept any more.
     pub fn end(&mut self, flow: &FlowName) {
-        self.remove(&(flow.protocol, flow.a, flow.b), End::Removed);
+        self.remove(&(flow.protocol, flow.a, flow.b, flow.vlan.map_or(0, VlanId::number)), End::Removed);
     }
 
     /// The lives that ended since this was asked for the last time, in order.
@@ -240,7 +254,8 @@ impl OracleFlows {
 
     /// The flows that are held, dead ones included, apart from what holds them, and the life of each.
     pub fn save(&self) -> impl Iterator<Item = (SavedFlow, u64)> {
-        self.flows.iter().map(|(key, &(life, last))| (SavedFlow { key: words(key), last }, life))
+        let by = self.definition.by;
+        self.flows.iter().map(move |(key, &(life, last))| (SavedFlow { key: words(by, key), last }, life))
     }
 
     /// Takes over flows that were saved, and what was counted; with no life that is not above `lives`. Of those of an IP version for which

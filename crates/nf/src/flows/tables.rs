@@ -10,7 +10,7 @@ use packetloom_table::states::{
     self, Counts, Entry, Key, PrefetchHint, Slot, StateAt, States, entry_bytes, header_words,
 };
 
-use super::flow_keys::{V4, V6, flow_v4, flow_v6};
+use super::flow_keys::{V4, V6, flow_v4, flow_v6, vlan_of};
 use super::{By, Definition, End, FlowName, WhenFull};
 
 /// Flows of one definition, as one worker knows them. A [`Cursor`](super::Cursor) takes batches through them.
@@ -320,5 +320,6 @@ fn name_v6(by: By, [a0, a1, b0, b1, rest]: Key<V6>) -> FlowName {
 }
 
 fn name(by: By, [a, b]: [IpAddr; 2], rest: u64) -> FlowName {
-    FlowName { by, protocol: (rest >> 32) as u8, a: (a, rest as u16), b: (b, (rest >> 16) as u16) }
+    let (a, b) = ((a, rest as u16), (b, (rest >> 16) as u16));
+    FlowName { by, protocol: (rest >> 32) as u8, a, b, vlan: vlan_of(rest) }
 }

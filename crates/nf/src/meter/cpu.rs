@@ -112,11 +112,11 @@ pub(super) struct Detailed {
 }
 
 pub(super) const DETAILED_WORDS: usize = state_words::<Detailed>();
-const _: () = assert!(DETAILED_WORDS == 19);
+const _: () = assert!(DETAILED_WORDS == 21);
 
 /// What is on its way of a name stands behind the rest of each direction's words.
 pub(super) const DETAILED_PASSING: &[(usize, u64)] =
-    &[PASSING[0], (WORDS + 4, details::PASSING), (WORDS + 9, details::PASSING)];
+    &[PASSING[0], (WORDS + 4, details::PASSING), (WORDS + 10, details::PASSING)];
 
 impl FlowState for Detailed {
     #[inline]
@@ -247,17 +247,19 @@ pub(super) fn adopt(words: &mut [u64]) -> Option<u64> {
         if flow.packets[1] == 0 {
             kept[1] = Kept::zeroed();
         }
+        kept.iter_mut().for_each(|kept| kept.adopt(MOST));
         return adopt_flow(flow);
     }
     let [flow] = bytemuck::try_cast_slice_mut(words).ok()? else { return None };
     adopt_flow(flow)
 }
 
+/// The most of what another meter counted: so that counting on never overflows, nor the sum of both.
+const MOST: u64 = u64::MAX / 4;
+
 fn adopt_flow(flow: &mut Flow) -> Option<u64> {
-    // So that counting on never overflows, nor the sum of both.
-    let most = u64::MAX / 4;
     let Flow { first, last, packets, bytes, .. } = flow;
-    packets.iter_mut().chain(bytes.iter_mut()).for_each(|count| *count = (*count).min(most));
+    packets.iter_mut().chain(bytes.iter_mut()).for_each(|count| *count = (*count).min(MOST));
     if packets[1] == 0 {
         (first[1], last[1], bytes[1]) = (0, 0, 0);
         flow.rest &= !0xff00;

@@ -8,7 +8,7 @@ use super::names::Names;
 use crate::flows::Seen;
 use crate::watches::{Payload, Stage, sequence_of};
 
-/// [`Details`] in five words.
+/// [`Details`] in six words.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Kept {
@@ -29,6 +29,7 @@ pub(super) struct Kept {
     reserved: u8,
     /// Of TCP, the sequence number of the direction's first byte of payload, once its SYN was seen.
     begin: [u8; 4],
+    fragments: u64,
 }
 
 /// Bits that mean something in one run alone: what of a name is on its way.
@@ -91,6 +92,8 @@ impl Kept {
         let [lowest, highest] = &mut self.ttls;
         (*lowest, *highest) = ((*lowest).min(ip.ttl), (*highest).max(ip.ttl));
         self.fragment_flags |= ip.fragment_flags;
+        let is_fragment = bits.intersects(KeyBits::FIRST_FRAGMENT.with(KeyBits::LATER_FRAGMENT));
+        self.fragments += u64::from(is_fragment);
     }
 
     fn begin(&mut self, packet: &Seen<'_, '_>, ip: IpHeader) {
@@ -121,6 +124,7 @@ impl Kept {
             names: self.names,
             reserved: 0,
             begin: self.begin,
+            fragments: 0,
         };
     }
 
@@ -157,6 +161,11 @@ impl Kept {
         self.names = self.names & HAS_BEGIN | is;
     }
 
+    /// Makes what another meter kept its own, so that counting on never overflows.
+    pub(super) fn adopt(&mut self, most: u64) {
+        self.fragments = self.fragments.min(most);
+    }
+
     /// Ends the search.
     pub(super) fn stop_looking(&mut self) {
         self.names |= OVER;
@@ -175,6 +184,7 @@ impl Kept {
             class_of_service: self.class_of_service,
             first_tcp_flags: self.first_tcp_flags,
             fragment_flags: self.fragment_flags,
+            fragments: self.fragments,
             icmp: has(HAS_ICMP).then_some((self.icmp[0], self.icmp[1])),
             vlan: has(HAS_VLAN).then_some(self.vlan),
             macs: has(HAS_MACS).then_some(self.macs),

@@ -1,7 +1,7 @@
 //! `meter`: packets to bidirectional flow records (RFC 5103).
 //!
 //! A flow is an IP version, a protocol and an unordered pair of (address, port). A record's source is the sender of its
-//! first packet; packets the other way count as reverse. Only TCP, UDP, SCTP, ICMP and ICMPv6 are metered; ports are 0 for
+//! first packet; packets the other way count as reverse. On demand the VLAN is part of a flow, too, by the outer tag. Only TCP, UDP, SCTP, ICMP and ICMPv6 are metered; ports are 0 for
 //! ICMP and for fragments other than the first. Packets in framings that are not basic ([`Framings`]) are left out unless asked for,
 //! and counted as such.
 //!
@@ -11,10 +11,10 @@
 //! long ([`flows`](crate::flows)). Where it is asked for, a record of TCP ends with its connection: with a RST, or with the first ACK without
 //! FIN after both sides have sent FIN. All other records end with the input.
 //!
-//! Which [fields](Fields) a record has is up to the configuration: beyond the basic ones it keeps details of each direction, in entries of 208
-//! bytes.
+//! Which [fields](Fields) a record has is up to the configuration: beyond the basic ones it keeps details of each direction, in entries of 192
+//! bytes, and 256 of IPv6.
 //!
-//! - Shape: one entry of 128 bytes a flow, or of 208, in a table of places for seven entries for each four that it has room for, which doubles as
+//! - Shape: one entry of 128 bytes a flow, or one with details, in a table of places for seven entries for each four that it has room for, which doubles as
 //!   flows come.
 //! - Verdict: always pass.
 
@@ -62,6 +62,8 @@ struct Settings {
     active: Span,
     /// Whether records of TCP end with their connections.
     end_of_flow: bool,
+    /// Whether the VLAN is part of a flow.
+    vlan_in_key: bool,
     max_flows: usize,
     framings: Framings,
     fields: Fields,
@@ -82,6 +84,11 @@ impl Meter {
     fn has_details(&self) -> bool {
         let fields = self.kept_fields();
         fields.has_details() || fields.has_names()
+    }
+
+    /// What the packets of a flow have in common.
+    fn by(&self) -> &'static [By; 1] {
+        if self.settings.vlan_in_key { &[By::VlanFiveTuple] } else { &[By::FiveTuple] }
     }
 
     /// The fields that records have to have: those that are written, and those that reports look at.
@@ -108,9 +115,10 @@ impl FunctionSpec for Meter {
     fn describe(&self) -> Vec<String> {
         let Settings { idle, active, end_of_flow, max_flows, framings, fields, output, exports, .. } =
             &self.settings;
+        let [by] = self.by();
         let limit = |span: Span| if span.limit().is_some() { span.to_string() } else { "none".into() };
         let mut lines = vec![
-            "flow: IP version, protocol, unordered pair of (address, port)".into(),
+            format!("flow: {by}"),
             format!("timeouts: idle {}, active {}", limit(*idle), limit(*active)),
             format!("at most {max_flows} flows of each IP version, then one not used for long is exported"),
             match output {
@@ -165,21 +173,26 @@ impl FunctionSpec for Meter {
 impl PerFlow for Meter {
     fn keeps(&self) -> StateSpec {
         let words = if self.has_details() { cpu::DETAILED_WORDS } else { cpu::WORDS };
-        StateSpec { flows: None, by: &[By::FiveTuple], words }
+        StateSpec { flows: None, by: self.by(), words }
     }
 
     fn own(&self) -> Option<Definition> {
         let Settings { idle, max_flows, .. } = self.settings;
-        Some(Definition { by: By::FiveTuple, timeout: idle, max_flows, when_full: WhenFull::EvictOldest })
+        let [by] = *self.by();
+        Some(Definition { by, timeout: idle, max_flows, when_full: WhenFull::EvictOldest })
     }
 
     fn hears_ends(&self) -> bool {
         true
     }
 
-    /// Details are other words.
+    /// Details are other words, and flows in VLANs are others.
     fn version(&self) -> u32 {
-        if self.has_details() { 2 } else { 1 }
+        match (self.settings.vlan_in_key, self.has_details()) {
+            (true, _) => 4,
+            (false, true) => 3,
+            (false, false) => 1,
+        }
     }
 
     fn passing(&self) -> &'static [(usize, u64)] {

@@ -109,12 +109,12 @@ fn add(half: &mut HalfFlow, nanos: u64, bytes: u32, flags: u8) {
     half.tcp_flags |= flags;
 }
 
-/// The flow of a packet.
+/// The flow of a packet, apart from its VLAN, which is in the details of its record.
 fn name_of(ip: &OracleIp) -> FlowName {
     let (source_port, destination_port) = ip.ports.unwrap_or((0, 0));
     let mut ends = [(ip.source, source_port), (ip.destination, destination_port)];
     ends.sort_unstable();
-    FlowName { by: By::FiveTuple, protocol: ip.protocol, a: ends[0], b: ends[1] }
+    FlowName { by: By::FiveTuple, protocol: ip.protocol, a: ends[0], b: ends[1], vlan: None }
 }
 
 /// Whether a connection ends with a packet that was added.
@@ -134,10 +134,7 @@ fn details(packet: &OraclePacket, ip: &OracleIp) -> Details {
     } else {
         (header[7], header[0] << 4 | header[1] >> 4, if has_more_fragments(header) { 0x20 } else { 0 })
     };
-    let word = |at: usize| Some(u16::from_be_bytes([*packet.frame.get(at)?, *packet.frame.get(at + 1)?]));
     let is_ethernet = packet.link == LinkType::ETHERNET;
-    let tags = [0x8100, 0x88a8, 0x9100, 0x9200];
-    let is_tagged = is_ethernet && word(12).is_some_and(|ethertype| tags.contains(&ethertype));
     let mac = |at: usize| packet.frame.get(at..at + 6)?.try_into().ok();
     let macs = if is_ethernet { mac(6).zip(mac(0)) } else { None };
     Details {
@@ -146,8 +143,9 @@ fn details(packet: &OraclePacket, ip: &OracleIp) -> Details {
         class_of_service: ip.dscp << 2 | tos & 3,
         first_tcp_flags: ip.tcp_flags.unwrap_or(0),
         fragment_flags,
+        fragments: u64::from(ip.first_fragment || ip.later_fragment),
         icmp: ip.icmp,
-        vlan: if is_tagged { word(14).map(|tag| tag % 4096) } else { None },
+        vlan: packet.vlan(),
         macs: macs.map(|(source, destination)| [source, destination]),
         ingress: packet.port,
         egress: packet.egress,
@@ -174,6 +172,7 @@ fn join(known: &mut Details, new: &Details) {
     known.lengths = [known.lengths[0].min(new.lengths[0]), known.lengths[1].max(new.lengths[1])];
     known.ttls = [known.ttls[0].min(new.ttls[0]), known.ttls[1].max(new.ttls[1])];
     known.fragment_flags |= new.fragment_flags;
+    known.fragments += new.fragments;
 }
 
 /// Looks for a name in a packet of a direction.
@@ -202,7 +201,7 @@ fn look(names: &mut Names, held: &mut Held, way: usize, packet: &OraclePacket, i
 }
 
 /// The words of the batch form.
-fn detail_words(details: &Details) -> [u64; 5] {
+fn detail_words(details: &Details) -> [u64; 6] {
     let mut bytes = Vec::new();
     let Details { lengths, ttls, class_of_service, first_tcp_flags, fragment_flags, .. } = details;
     lengths.iter().for_each(|length| bytes.extend(length.to_ne_bytes()));
@@ -217,6 +216,7 @@ fn detail_words(details: &Details) -> [u64; 5] {
     bytes.extend(details.ingress.to_ne_bytes());
     bytes.extend(details.egress.unwrap_or(0).to_ne_bytes());
     bytes.resize(40, 0);
+    bytes.extend(details.fragments.to_ne_bytes());
     std::array::from_fn(|word| u64::from_ne_bytes(std::array::from_fn(|at| bytes[8 * word + at])))
 }
 
@@ -233,6 +233,7 @@ fn details_of(words: &[u64]) -> Details {
         class_of_service: bytes[10],
         first_tcp_flags: bytes[11],
         fragment_flags: bytes[12],
+        fragments: words[5],
         macs: has(0).then(|| [mac(16), mac(22)]),
         vlan: has(1).then(|| half(14)),
         icmp: has(2).then(|| (bytes[28], bytes[29])),
@@ -277,7 +278,7 @@ impl FlowOracle for MeterOracle {
             forward: half(0),
             reverse: half(1),
             details: if self.has_details {
-                [details_of(&words[9..14]), details_of(&words[14..19])]
+                [details_of(&words[9..15]), details_of(&words[15..21])]
             } else {
                 [Details::default(); 2]
             },

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use packetloom_export::fields::Field;
 use packetloom_export::{Fields, LineFormat};
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{Batch, DropReason, EndReason, FlowRecord, HalfFlow, LinkType, Timestamp, Verdict};
@@ -27,6 +28,7 @@ fn meter(idle: u64, active: u64, max_flows: usize) -> Meter {
         idle: span(idle),
         active: span(active),
         end_of_flow: false,
+        vlan_in_key: false,
         max_flows,
         framings,
         fields: Fields::BASIC,
@@ -45,6 +47,12 @@ fn with_fields(meter: &Meter, fields: Fields) -> Meter {
 /// The same whose records of TCP end with their connections.
 fn ending(meter: &Meter) -> Meter {
     Meter::new(Settings { end_of_flow: true, ..meter.settings.clone() })
+}
+
+/// The same with the VLAN as a part of its flows.
+fn by_vlan(meter: &Meter) -> Meter {
+    let fields = meter.settings.fields.and(Fields::of(&[Field::Vlan]));
+    Meter::new(Settings { vlan_in_key: true, fields, ..meter.settings.clone() })
 }
 
 /// A meter with its table, as one of so many workers has them.
@@ -125,10 +133,16 @@ impl Outcome {
         let half = |half: &HalfFlow| (half.first, half.last, half.packets, half.bytes, half.tcp_flags);
         self.records.sort_unstable_by_key(|record| {
             let ends = (record.source, record.source_port, record.destination, record.destination_port);
-            (ends, record.protocol, half(&record.forward), half(&record.reverse), record.end_reason as u8)
+            let halves = (half(&record.forward), half(&record.reverse));
+            (ends, record.protocol, halves, record.end_reason as u8, vlans_of(record))
         });
         self
     }
+}
+
+/// The VLAN of each direction of a record.
+fn vlans_of(record: &FlowRecord) -> Option<[Option<u16>; 2]> {
+    record.more.as_ref().map(|more| more.details.map(|details| details.vlan))
 }
 
 /// Takes frames through the batch form, `size` at a time, without what remains at the end.
@@ -170,7 +184,7 @@ fn one_by_one(meter: &Meter, frames: &[Captured]) -> Outcome {
         if !oracle.select(&packet) {
             continue;
         }
-        let found = flows.find_or_insert(packet.ip.as_ref().expect("it was selected"), packet.nanos);
+        let found = flows.find_or_insert(&packet, packet.ip.as_ref().expect("it was selected"));
         for (life, flow, end) in flows.take_ended() {
             oracle.on_end(life, &flow, end, &mut take);
         }
@@ -309,7 +323,7 @@ proptest! {
     ) {
         let basic = meter(idle, active, 1_000);
         let [standard, full] = [Fields::STANDARD, Fields::FULL].map(|fields| with_fields(&basic, fields));
-        for meter in [ending(&basic), ending(&full), basic, standard, full] {
+        for meter in [ending(&basic), ending(&full), by_vlan(&basic), ending(&by_vlan(&full)), basic, standard, full] {
             let found = by_batches(&meter, &frames, size);
             check_totals(&found);
             prop_assert_eq!(found.sorted(), one_by_one(&meter, &frames).sorted());
@@ -321,6 +335,7 @@ proptest! {
         frames in traffic(BOTH, true), idle in timeout(), active in timeout(), size in 1..=100usize,
     ) {
         let meter = meter(idle, active, 1_000);
+        let meter = if size % 2 == 0 { by_vlan(&meter) } else { meter };
         let left = |outcome: Outcome| -> Vec<_> {
             outcome.records.into_iter().filter(|record| record.end_reason == EndReason::ForcedEnd).collect()
         };
@@ -332,7 +347,7 @@ proptest! {
         frames in traffic(BOTH, true), idle in timeout(), active in timeout(), size in 1..=100usize,
     ) {
         let meter = meter(idle, active, 1);
-        for meter in [ending(&meter), meter] {
+        for meter in [ending(&meter), by_vlan(&meter), meter] {
             let found = by_batches(&meter, &frames, size);
             check_totals(&found);
             prop_assert_eq!(found.sorted(), one_by_one(&meter, &frames).sorted());
@@ -522,6 +537,57 @@ fn an_answer_keeps_a_flow_alive_and_is_its_reverse() {
     let times = [record.forward, record.reverse]
         .map(|half| (half.first.as_nanos(), half.last.as_nanos(), half.bytes));
     assert_eq!(times, [(1_000, 1_180, 56), (1_090, 1_270, 56)]);
+}
+
+/// Each VLAN has flows of its own, with both directions, and so have packets that are in none: a tag with the number 0 is a priority alone. Inner
+/// tags do not matter.
+#[test]
+fn vlans_tell_flows_apart_where_they_are_part_of_them() {
+    let in_vlan = |tags: &[[u8; 4]], frame: Captured| {
+        let bytes = [&frame.bytes[..12], tags.as_flattened(), &frame.bytes[12..]].concat();
+        Captured { bytes, ..frame }
+    };
+    let v6 = |nanos, is_answer: bool| {
+        let [a, b] = [1, 2].map(|last: u128| IpAddr::from(last.to_be_bytes()));
+        let (source, destination) = if is_answer { ((b, 2), (a, 1)) } else { ((a, 1), (b, 2)) };
+        let transport = Transport::Udp(source.1, destination.1);
+        Captured::new(nanos, &Packet::new(source.0, destination.0, transport))
+    };
+    let v4 = |nanos, is_answer: bool| {
+        if is_answer { udp(nanos, (B, 2), (A, 1)) } else { udp(nanos, (A, 1), (B, 2)) }
+    };
+    // What stands before the EtherType, and the VLAN.
+    let tags: [(&[[u8; 4]], u16); 6] = [
+        (&[], 0),
+        (&[[0x81, 0, 0, 1]], 1),
+        (&[[0x88, 0xa8, 0x71, 0], [0x81, 0, 0, 1]], 0x100),
+        (&[[0x91, 0, 0xff, 0xff]], 0xfff),
+        (&[[0x81, 0, 0xe0, 0]], 0),
+        // Of the same VLAN as another one, with another priority and inner tag.
+        (&[[0x81, 0, 0xa1, 0], [0x81, 0, 0, 9]], 0x100),
+    ];
+    for packet in [&v4 as &dyn Fn(u64, bool) -> Captured, &v6] {
+        let all = [false, true].into_iter().flat_map(|is_answer| tags.map(|(tags, _)| (tags, is_answer)));
+        let frames: Vec<_> = (1..)
+            .zip(all)
+            .map(|(nanos, (tags, is_answer))| in_vlan(tags, packet(nanos, is_answer)))
+            .collect();
+        let alone = meter(0, 0, 99);
+        for outcome in [by_batches(&alone, &frames, 4), one_by_one(&alone, &frames)] {
+            assert_eq!(outcome.records.len(), 1);
+        }
+        for meter in [by_vlan(&alone), ending(&by_vlan(&alone))] {
+            for outcome in [by_batches(&meter, &frames, 4), one_by_one(&meter, &frames)] {
+                let found = outcome.records.iter().map(|record| {
+                    let vlans = vlans_of(record).expect("details").map(|vlan| vlan.unwrap_or(0));
+                    (vlans, record.forward.packets, record.reverse.packets, record.source_port)
+                });
+                let expected = [(0, 2), (1, 1), (0x100, 2), (0xfff, 1)];
+                let expected = expected.map(|(vlan, packets)| ([vlan; 2], packets, packets, 1));
+                assert_eq!(found.collect::<Vec<_>>(), expected);
+            }
+        }
+    }
 }
 
 #[test]
@@ -948,7 +1014,7 @@ fn keys_of_a_chain_file_have_defaults_and_limits() {
         ),
         (
             "{ idle = \"30s\" }",
-            "unknown field `idle`, expected one of `idle_timeout`, `active_timeout`, `end_of_flow`, `max_flows`, `framings`, `fields`, `format`, `output`, `export`",
+            "unknown field `idle`, expected one of `idle_timeout`, `active_timeout`, `end_of_flow`, `vlan_in_key`, `max_flows`, `framings`, `fields`, `format`, `output`, `export`",
         ),
     ] {
         assert_eq!(prepare(keys).err().as_deref(), Some(message), "{keys}");

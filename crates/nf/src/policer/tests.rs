@@ -271,7 +271,7 @@ fn outcome_of(keys: &str, frames: &[Captured]) -> (Vec<Verdict>, Vec<u8>, Police
         .map(|frame| {
             let mut packet = frame.for_oracle();
             let ip = packet.ip.as_ref().expect("an IPv4 packet");
-            let Found::Flow(flow) = lives.find_or_insert(ip, packet.nanos) else { panic!("there is room") };
+            let Found::Flow(flow) = lives.find_or_insert(&packet, ip) else { panic!("there is room") };
             let verdict = oracle.step(&mut packet, &flow, &mut |_| panic!("a policer has no records"));
             (verdict, packet.ip.expect("an IPv4 packet").dscp)
         })

@@ -26,7 +26,7 @@ pub(super) fn answers(tcp_flags: u8) -> bool {
 /// The hash of an address (in the low half where it is IPv4's), and of a service there or (0, 0); keyed by `seed`.
 #[inline]
 pub(super) fn hash(address: [u64; 2], version: u8, (protocol, port): (u8, u16), seed: u64) -> u64 {
-    let key = FlowKey { a: address, b: [0; 2], a_port: port, b_port: 0, protocol, version, reserved: [0; 2] };
+    let key = FlowKey { a: address, b: [0; 2], a_port: port, b_port: 0, protocol, version, vlan: None };
     key.hash(seed)
 }
 

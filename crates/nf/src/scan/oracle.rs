@@ -40,7 +40,7 @@ fn hash(address: Option<IpAddr>, protocol: u8, port: u16, seed: u64) -> u64 {
         Some(IpAddr::V4(address)) => (halves(u32::from(address).into()), 4),
         Some(IpAddr::V6(address)) => (halves(address.into()), 6),
     };
-    FlowKey { a, b: [0; 2], a_port: port, b_port: 0, protocol, version, reserved: [0; 2] }.hash(seed)
+    FlowKey { a, b: [0; 2], a_port: port, b_port: 0, protocol, version, vlan: None }.hash(seed)
 }
 
 /// SYN and ACK.
