@@ -304,6 +304,7 @@ impl Embedded {
             reloads: Default::default(),
             rule_changes: 0,
             replaced: Vec::new(),
+            replaced_before: 0,
             state: None,
             interfaces: Vec::new(),
             written: Vec::new(),
