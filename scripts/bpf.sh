@@ -14,9 +14,9 @@ compile() {
   local source=$1 section=$2 name=$3
   clang-14 -target bpf -mcpu=v2 -O2 -Wall -Wextra -Werror -c "$source" -o "$folder/object.o"
   llvm-objcopy-14 -O binary --only-section="$section" "$folder/object.o" "$folder/$name"
-  if [ "$check" = --check ]; then
-    cmp "$folder/$name" "$(dirname "$source")/$name"
-  else
+  # A file that is as it was keeps its time, so that nothing is built anew.
+  if ! cmp "$folder/$name" "$(dirname "$source")/$name"; then
+    [ "$check" != --check ] || exit 1
     cp "$folder/$name" "$(dirname "$source")/$name"
   fi
 }

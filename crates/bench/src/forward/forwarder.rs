@@ -163,7 +163,8 @@ impl Running {
             kernel.set(&format!("ipv4/conf/{of}/rp_filter"), "0");
         }
         kernel.ip("neigh add 198.18.0.2 lladdr 02:00:00:00:00:04 dev pb nud permanent")?;
-        kernel.ip("route add default via 198.18.0.2 dev pb onlink")?;
+        kernel.ip("addr add 198.18.0.1/30 dev pb")?;
+        kernel.ip("route add default via 198.18.0.2")?;
         let Some(list) = list else { return Ok(()) };
         let (text, json) = if as_sets {
             let (text, sets) = lists::sets(list)?;
@@ -192,7 +193,7 @@ impl Running {
         let mut child =
             net.forwarder.on_core(None, || command.spawn())?.map_err(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => Error::ForwardMissing {
-                    what: "dpdk-testpmd is not installed; expected it from Debian's package dpdk".into(),
+                    what: "dpdk-testpmd is not installed; expected it from Debian's package dpdk-dev".into(),
                 },
                 _ => failed(format!("dpdk-testpmd: {error}")),
             })?;

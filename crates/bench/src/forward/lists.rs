@@ -83,7 +83,8 @@ pub(super) fn flows(list: Option<&List>, count: usize) -> Result<Vec<Flow>, Erro
 /// Whether the kernel forwards packets from and to an address.
 fn is_unicast(address: u32) -> bool {
     let first = address >> 24;
-    first != 0 && first != 127 && first < 224 && address >> 16 != 0xa9fe
+    // Link-local ones are left out, and those that the kernel has at the sink's link.
+    first != 0 && first != 127 && first < 224 && address >> 16 != 0xa9fe && address >> 2 != 0xc612_0000 >> 2
 }
 
 /// What a list says of a packet, rule by rule.

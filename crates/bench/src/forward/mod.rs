@@ -40,6 +40,8 @@ const FIRST: u32 = 2000;
 const ENOUGH: Duration = Duration::from_millis(20);
 /// Packets of a trial at most.
 const MOST: f64 = 4e9;
+/// Nothing arrives any more where nothing has for so long.
+const QUIET: Duration = Duration::from_millis(100);
 /// How long packets may be on their way when all have been sent.
 const LAST: Duration = Duration::from_secs(10);
 
@@ -253,7 +255,7 @@ impl<'a> Bench<'a> {
         let begun = Instant::now();
         let mut arrived = self.traffic.arrived()?;
         while arrived.packets < made.packets && begun.elapsed() < LAST {
-            thread::sleep(Duration::from_millis(30));
+            thread::sleep(QUIET);
             let now = self.traffic.arrived()?;
             if now.packets == arrived.packets {
                 break;
@@ -263,7 +265,6 @@ impl<'a> Bench<'a> {
         let process_ns = self.running.cpu_ns()?.zip(process).map(|(now, before)| now.saturating_sub(before));
         let beside_ns = kernel_threads_ns().saturating_sub(beside);
         self.totals.sent += made.packets;
-        self.totals.arrived += arrived.packets;
         Ok(Trial { made, arrived, process_ns, beside_ns })
     }
 
@@ -324,11 +325,16 @@ impl<'a> Bench<'a> {
         }
         let sets = self.running.sets;
         let process_ns = flood.process_ns.map(|ns| ns as f64 / arrived);
-        // Packets that the link behind the forwarder has dropped, and before it: a veth counts them where they are sent.
-        let out = self.net.forwarder.dropped_at_sending("pb")?;
-        let into = self.net.generator.dropped_at_sending("c0")?;
-        let mut totals = Totals { link_in: into, link_out: out, ..self.totals };
-        if let Some(summary) = self.running.stop()? {
+        let summary = self.running.stop()?;
+        // What arrived late is in no trial, but in the total. A veth counts what it drops where it is sent.
+        thread::sleep(QUIET);
+        let mut totals = Totals {
+            arrived: self.traffic.total()?,
+            link_in: self.net.generator.dropped_at_sending("c0")?,
+            link_out: self.net.forwarder.dropped_at_sending("pb")?,
+            ..self.totals
+        };
+        if let Some(summary) = summary {
             count(&mut totals, &summary);
         }
         Ok(Round {

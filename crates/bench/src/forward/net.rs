@@ -54,7 +54,11 @@ impl Namespace {
     fn new(role: &str) -> Result<Self, Error> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("{PREFIX}{}-{}-{role}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        ip(&format!("netns add {name}"))?;
+        ip(&format!("netns add {name}")).map_err(|error| {
+            // Whoever may not make one may not do the rest either.
+            let is_refused = matches!(&error, Error::Forward(why) if why.contains("ermission") || why.contains("not permitted"));
+            if is_refused { Error::ForwardMissing { what: format!("{error}; run as root") } } else { error }
+        })?;
         let namespace = Self(name);
         // No packets of the kernel's own between ours.
         for setting in ["all", "default"] {

@@ -31,7 +31,7 @@ const STEPS: usize = 32;
 /// Packets of a batch without a pace.
 pub(super) const BATCH: u32 = 64;
 /// Nanoseconds between batches at most: the generator does not wait for much longer.
-const LONGEST_INTERVAL: f64 = 1e6;
+const LONGEST_INTERVAL: f64 = 3e5;
 
 /// How packets are made.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +127,7 @@ impl Traffic {
         let make = "make a map of BPF";
         let pace = Map::array("bench_pace", 8 * PACE_WORDS as u32, 1).map_err(of_kernel(make))?;
         let heads = Map::array("bench_heads", HEAD as u32, flows.len() as u32).map_err(of_kernel(make))?;
-        let arrived = Map::array_of_each_cpu("bench_arrived", 8 * ARRIVED_WORDS as u32, 1, processors);
+        let arrived = Map::array_of_each_cpu("bench_arrived", 8 * ARRIVED_WORDS as u32, 2, processors);
         let arrived = arrived.map_err(of_kernel(make))?;
         let length = packet_size - 4;
         for (place, flow) in flows.iter().enumerate() {
@@ -198,7 +198,13 @@ impl Traffic {
         self.arrived.write(0, &none).map_err(of_kernel("write to a map of BPF"))
     }
 
-    /// What has arrived, on all processors.
+    /// Packets that have arrived in all, whatever was forgotten.
+    pub(super) fn total(&self) -> Result<u64, Error> {
+        let words = words_of(&self.arrived.read(1).map_err(of_kernel("read a map of BPF"))?);
+        Ok(words.chunks_exact(ARRIVED_WORDS).map(|own| own[0]).sum())
+    }
+
+    /// What has arrived since then, on all processors.
     pub(super) fn arrived(&self) -> Result<Arrived, Error> {
         let words = words_of(&self.arrived.read(0).map_err(of_kernel("read a map of BPF"))?);
         let mut sum =
