@@ -103,10 +103,12 @@ fn what_cannot_be_is_said() {
     fails(&["--peer", "vpp"], 2, "possible values: nftables, testpmd");
     fails(&["--generator-core", "1"], 2, "name one core; expected two");
     fails(&["--packet-size", "63"], 2, "63");
-    fails(&["--max-loss", "2"], 2, "expected a share from 0 to 1");
+    let output = run(packetloom().args(["bench", "forward", "--max-loss", "2"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("expected a share from 0 to 1"), "{}", stderr(&output));
     let folder = tempfile::tempdir().expect("a folder");
     let closed = folder.path().join("closed.rules");
-    fs::write(&closed, "deny ip from any to any\n").expect("written");
+    fs::write(&closed, "deny any from any to any\n").expect("written");
     if !is_possible() {
         return;
     }

@@ -97,6 +97,8 @@ pub(super) struct Running {
     child: Option<Child>,
     /// Held open, since testpmd ends with it.
     _input: Option<ChildStdin>,
+    /// What testpmd says on standard error.
+    errors: Option<Receiver<String>>,
     folder: Folder,
     /// Maps of intervals that the rules have become.
     pub(super) sets: Option<usize>,
@@ -111,7 +113,8 @@ impl Running {
         program: &Path,
         cores: [usize; 2],
     ) -> Result<Self, Error> {
-        let mut running = Self { child: None, _input: None, folder: Folder::new()?, sets: None };
+        let mut running =
+            Self { child: None, _input: None, errors: None, folder: Folder::new()?, sets: None };
         let is_xdp =
             matches!(forwarder, Forwarder::Packetloom(Sockets::AfXdp) | Forwarder::Testpmd(Sockets::AfXdp));
         if !is_xdp {
@@ -191,7 +194,7 @@ impl Running {
         command.args(["--", "--forward-mode=io", "--auto-start", "--no-mlockall", "--interactive"]);
         // As many buffers as that memory holds.
         command.arg("--total-num-mbufs=65536");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child =
             net.forwarder.on_core(None, || command.spawn())?.map_err(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => Error::ForwardMissing {
@@ -200,14 +203,16 @@ impl Running {
                 _ => failed(format!("dpdk-testpmd: {error}")),
             })?;
         self._input = child.stdin.take();
-        let said = child.stdout.take().map(lines);
-        let errors = child.stderr.take().map(lines);
+        self.errors = child.stderr.take().map(lines);
         self.child = Some(child);
-        let started = self.wait_for(said, "testpmd>", "dpdk-testpmd");
-        started.map_err(|error| {
-            let why: Vec<_> = errors.iter().flatten().take(20).collect();
-            failed(format!("{error}: {}", why.join("; ")))
-        })
+        Ok(())
+    }
+
+    /// Why its process has ended, if it has.
+    pub(super) fn has_ended(&mut self) -> Option<String> {
+        let status = self.child.as_mut()?.try_wait().ok()??;
+        let said: Vec<_> = self.errors.iter().flatten().take(30).collect();
+        Some(format!("{status}: {}", said.join("; ")))
     }
 
     /// Waits until it says something; what it says from then on is read, and forgotten.

@@ -234,6 +234,9 @@ impl<'a> Bench<'a> {
         // Until packets go through.
         let begun = Instant::now();
         while bench.trial(Load { packets: 100, mpps: Some(0.01), batch: 1 })?.arrived.packets < 100 {
+            if let Some(why) = bench.running.has_ended() {
+                return Err(failed(format!("{} has ended: {why}", contender.forwarder)));
+            }
             if begun.elapsed() > LAST {
                 return Err(failed(format!(
                     "{}: not all packets pass at 10,000 a second",

@@ -89,9 +89,17 @@ impl Namespace {
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
                 .map_err(|error| failed(format!("{}: cannot be entered: {error}", self.0)))?;
             if let Some(core) = core {
+                let refused = |why: String| {
+                    failed(format!(
+                        "core {core}: {why}; expected the number of a core of this machine, from 0"
+                    ))
+                };
+                if core >= CpuSet::MAX_CPU {
+                    return Err(refused(format!("there are {} at most", CpuSet::MAX_CPU)));
+                }
                 let mut cores = CpuSet::new();
                 cores.set(core);
-                sched_setaffinity(None, &cores).map_err(|error| failed(format!("core {core}: {error}")))?;
+                sched_setaffinity(None, &cores).map_err(|error| refused(error.to_string()))?;
             }
             Ok(run())
         };
