@@ -7,6 +7,7 @@
 //! - [`churn`]: whether a long time of changes wears the tables out.
 //! - [`device`]: rules on a device, over keys that are there.
 //! - [`engine`]: what they have in common.
+//! - [`forward`]: packets between network namespaces, and the kernel and testpmd beside.
 //! - [`host_fed`]: rules on a device that is fed from this machine's memory.
 //! - [`meter`]: a capture to flow records, from file to file.
 //! - [`plot`]: pictures of the results.
@@ -20,6 +21,7 @@ pub mod changes;
 pub mod churn;
 pub mod device;
 pub mod engine;
+pub mod forward;
 pub mod host_fed;
 pub mod meter;
 mod oracle;
@@ -72,6 +74,15 @@ pub enum Error {
     /// There is not a single packet.
     #[error("nothing to measure: no packets")]
     Empty,
+    /// Packets could not be forwarded, or not be measured.
+    #[error("{0}")]
+    Forward(String),
+    /// A program or a right is missing that forwarding needs.
+    #[error("{what}")]
+    ForwardMissing {
+        /// Which one, and what to do.
+        what: String,
+    },
     /// Results that cannot be drawn.
     #[error("{0}")]
     Plot(String),

@@ -239,6 +239,79 @@ const CHURN: &[Field] = &[
     ("resident_kb", OrNull(&Count), "Kilobytes of memory that the process holds."),
 ];
 
+const FORWARD: &[Field] = &[
+    ("workload", Text, "What packets were forwarded through: the rule list, or an empty chain."),
+    ("forwarder", Text, "What forwarded: packetloom, nftables or testpmd, and how."),
+    ("rules", Count, "Rules of the list."),
+    ("packet_size", Count, "Bytes of a packet with its check sequence."),
+    ("flows", Count, "Flows of the packets."),
+    ("rounds", Count, "Rounds that were timed."),
+    (
+        "no_loss_mpps",
+        OrNull(&Number),
+        "The highest rate without loss, in millions of packets a second (RFC 2544 section 26.1); the median of the rounds, and null where one has found none.",
+    ),
+    ("no_loss_mpps_min", OrNull(&Number), "The least of the rounds."),
+    ("no_loss_mpps_max", OrNull(&Number), "The greatest of the rounds."),
+    (
+        "flood_mpps",
+        Number,
+        "What came out while packets were sent as fast as possible; the median of the rounds.",
+    ),
+    ("flood_mpps_min", Number, "The least of the rounds."),
+    ("flood_mpps_max", Number, "The greatest of the rounds."),
+    ("offered_mpps", Number, "What was sent meanwhile."),
+    (
+        "cpu_ns_per_packet",
+        Number,
+        "Nanoseconds of CPU time a packet, all together, under that load: on the generator's core by packets sent, elsewhere by packets that arrived.",
+    ),
+    ("cpu_ns_per_packet_min", Number, "The least of the rounds."),
+    ("cpu_ns_per_packet_max", Number, "The greatest of the rounds."),
+    ("process_ns_per_packet", OrNull(&Number), "Those of the forwarder's process; null of the kernel."),
+    ("source_ns_per_packet", Number, "Those of making a packet, without sending it."),
+    (
+        "latency_98_us_p50",
+        OrNull(&Number),
+        "Microseconds from generator to sink at 98 % of the rate without loss: the median.",
+    ),
+    ("latency_98_us_p99", OrNull(&Number), "The time within which 99 of 100 packets arrive."),
+    ("latency_98_us_max", OrNull(&Number), "The longest time."),
+    ("latency_10_us_p50", OrNull(&Number), "The same at 10 % of that rate: the median."),
+    ("latency_10_us_p99", OrNull(&Number), "The time within which 99 of 100 packets arrive."),
+    ("latency_10_us_max", OrNull(&Number), "The longest time."),
+    ("sent", Count, "Packets that were sent, in all trials together."),
+    ("received", Count, "Those that have arrived."),
+    ("dropped_before", Count, "Dropped by the link to the forwarder."),
+    ("dropped_receiving", Count, "Dropped where our run receives: by its rings, or the driver."),
+    ("dropped_by_chain", Count, "Dropped by our run's chain."),
+    ("dropped_sending", Count, "Dropped where our run sends."),
+    ("dropped_behind", Count, "Dropped by the link behind the forwarder."),
+    ("unaccounted", Number, "Sent, but neither received nor counted as dropped: 0 of our run."),
+    ("sent_98", Count, "Packets that were sent at 98 %."),
+    ("lost_98", Count, "Those of them that did not arrive."),
+    (
+        "generator_gap_us",
+        Number,
+        "Microseconds that the generator was late at most, at a pace: for so long its core stood still.",
+    ),
+    ("arrival_gap_us", Number, "The longest time between two packets at the sink, at a pace."),
+    ("sets", IfAny(&Count), "Maps of nftables that the rules have become."),
+    ("against", IfAny(&Text), "Of a peer: the run that is compared with it."),
+    (
+        "peer_ratio",
+        IfAny(&Number),
+        "How many times as much as the peer that run forwards of a flood; the median of the rounds.",
+    ),
+    ("peer_ratio_min", IfAny(&Number), "The least of the rounds."),
+    ("peer_ratio_max", IfAny(&Number), "The greatest of the rounds."),
+    (
+        "peer_cpu_ratio",
+        IfAny(&Number),
+        "How many times as much CPU time as that run the peer takes a packet, without that of making it.",
+    ),
+];
+
 const DEVICE: &[Field] = &[
     ("workload", Text, "What was run over what."),
     ("device", Text, "What the device's maker calls it."),
@@ -318,7 +391,7 @@ fn object(groups: &[&[Field]]) -> Value {
 }
 
 /// The benchmarks that there are.
-pub const NAMES: [&str; 6] = ["meter", "acl", "chain", "changes", "device", "strings"];
+pub const NAMES: [&str; 7] = ["meter", "acl", "chain", "changes", "device", "strings", "forward"];
 
 /// The fields of a line of a benchmark; "churn" is "changes" with a total.
 fn groups(name: &str) -> Option<&'static [&'static [Field]]> {
@@ -330,6 +403,7 @@ fn groups(name: &str) -> Option<&'static [&'static [Field]]> {
         "churn" => &[CHURN],
         "device" => &[DEVICE],
         "strings" => &[STRINGS],
+        "forward" => &[FORWARD],
         _ => return None,
     })
 }

@@ -1435,6 +1435,86 @@ pub(crate) enum BenchVerb {
     /// payloads, and of batches that are copied to the device in several queues. copies_gbps is what the copies alone reach in the
     /// same rounds, copies_share what is left of that with the search and its results.
     Strings(BenchStringsArgs),
+    /// Packets between network namespaces: generator, "run" inline, sink
+    ///
+    /// A generator in the kernel sends packets of UDP by a virtual link to a run of this program, which forwards them by another one to a sink
+    /// that counts them. For each list, size of packets and backend: the highest rate without loss (RFC 2544: bisected, confirmed by
+    /// a longer trial), what comes out of a flood, CPU time a packet, latency at 98 and at 10 % of that rate, and where packets were
+    /// dropped. Each round goes over all of them and the peers; each has new namespaces, which go at the end. Needs root, Linux 6.6, ip and
+    /// ethtool, and a core for the generator beside that of the run.
+    Forward(BenchForwardArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example: packetloom bench forward --rule-count 0,10000 --backend af_xdp,af_packet --peer nftables")]
+pub(crate) struct BenchForwardArgs {
+    /// Rule lists, in any format, which have to permit some packets of UDP over IPv4; several with commas between, each measured
+    #[arg(long, value_name = "FILE,…", value_delimiter = ',')]
+    pub(crate) rules: Vec<PathBuf>,
+    /// Generated lists of so many rules, of which the last permits everything; several with commas between; 0 is a chain without
+    /// functions, and what is measured unless lists are given
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = number::<u32>)]
+    pub(crate) rule_count: Vec<u32>,
+    /// How the run receives and sends; several with commas between, each measured
+    #[arg(long, value_enum, value_name = "BACKEND,…", value_delimiter = ',', default_value = "af_xdp")]
+    pub(crate) backend: Vec<ForwardBackend>,
+    /// Measure this beside the run, too; several with commas between
+    #[arg(long, value_enum, value_name = "PEER,…", value_delimiter = ',')]
+    pub(crate) peer: Vec<ForwardPeer>,
+    /// Bytes of a packet with its check sequence, 64 to 1518; several with commas between, each measured
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "64")]
+    pub(crate) packet_size: Vec<Bounded<64, 1518>>,
+    /// Flows, 1 to 65536
+    #[arg(long, value_name = "N", default_value = "256")]
+    pub(crate) flows: Bounded<1, 65_536>,
+    /// The core of the generator, by its number from 0; the kernel receives there, too
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) generator_core: usize,
+    /// The core of the run, or of a peer
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) forwarder_core: usize,
+    /// How long a trial of a rate takes, such as 600ms
+    #[arg(long, value_name = "TIME", default_value = "600ms")]
+    pub(crate) trial: Span,
+    /// How long a rate is confirmed, and latency is measured, such as 60s
+    #[arg(long, value_name = "TIME", default_value = "3s")]
+    pub(crate) confirm: Span,
+    /// The share of packets that may be lost "without loss"
+    #[arg(long, value_name = "SHARE", default_value = "0.00001", value_parser = share)]
+    pub(crate) max_loss: f64,
+    /// Rounds that are timed
+    #[arg(long, value_name = "N", default_value = "3", value_parser = number::<NonZeroUsize>)]
+    pub(crate) rounds: NonZeroUsize,
+    /// Print JSON lines instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A share from 0 to 1.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "expected a share from 0 to 1, such as 0.00001".into())
+}
+
+/// How a run that is measured receives and sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ForwardBackend {
+    /// AF_XDP sockets
+    #[value(name = "af_xdp")]
+    AfXdp,
+    /// Packet sockets
+    #[value(name = "af_packet")]
+    AfPacket,
+}
+
+/// What is measured beside a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ForwardPeer {
+    /// The kernel, forwarding with the same rules: one after the other, and as maps with intervals
+    Nftables,
+    /// DPDK's testpmd, which looks at nothing, by the same sockets
+    Testpmd,
 }
 
 #[derive(Debug, Args)]

@@ -154,6 +154,7 @@ impl From<packetloom_bench::Error> for Failure {
             packetloom_bench::Error::Io(error) => error.into(),
             packetloom_bench::Error::Device(error) => error.into(),
             packetloom_bench::Error::Offload(error) => error.into(),
+            error @ packetloom_bench::Error::ForwardMissing { .. } => Self::Unavailable(error.to_string()),
             error @ packetloom_bench::Error::NoPeer => Self::Usage(error.to_string()),
             error => Self::Run(error.into()),
         }

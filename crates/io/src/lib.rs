@@ -1,5 +1,6 @@
 //! Where packets come from and go to: capture files, streams and network interfaces.
 //!
+//! - [`bpf`]: programs and maps in the kernel (Linux).
 //! - [`capture`]: pcap and pcapng, read into batches and written.
 //! - [`input`]: files and standard input, mapped where possible, decompressed by content.
 //! - [`output`]: files that appear under their name only when they are whole.
@@ -7,6 +8,7 @@
 //! - [`source`]: what packets come from, whatever it is.
 //! - [`port`]: network interfaces, whose frames are received and sent (Linux).
 
+pub mod bpf;
 pub mod capture;
 mod decompress;
 mod error;

@@ -86,7 +86,7 @@ impl Plot {
 const LATENCY: &[&str] = &["latency_us_p50", "latency_us_p99"];
 
 /// All of them.
-const PLOTS: [Plot; 20] = {
+const PLOTS: [Plot; 24] = {
     use Scale::{Auto, Linear, Log};
     [
         lines("throughput-batch.svg", Kind::Device, "batch", &["mpps"])
@@ -117,6 +117,12 @@ const PLOTS: [Plot; 20] = {
         bars("changes-rate.svg", Kind::Changes, &["changes_per_second"]),
         bars("changes-latency.svg", Kind::Changes, &["transaction_us_p50", "transaction_us_p99"]),
         bars("changes-throughput.svg", Kind::Changes, &["mpps_quiet", "mpps_changing"]),
+        bars("forward-rate.svg", Kind::Forward, &["no_loss_mpps"])
+            .spread("no_loss_mpps_min", "no_loss_mpps_max"),
+        bars("forward-flood.svg", Kind::Forward, &["flood_mpps"]).spread("flood_mpps_min", "flood_mpps_max"),
+        lines("forward-rules.svg", Kind::Forward, "rules", &["flood_mpps"])
+            .spread("flood_mpps_min", "flood_mpps_max"),
+        bars("forward-latency.svg", Kind::Forward, &["latency_10_us_p50", "latency_10_us_p99"]),
         lines("churn-throughput.svg", Kind::Churn, "changes", &["mpps_cpu"])
             .scales(Linear, Linear)
             .beside(Beside::Anew),
@@ -146,7 +152,7 @@ fn called(field: &str) -> &'static str {
         "changes" => "Changes made",
         "offered_mpps" => "Offered (Mpps)",
         "mpps_cpu" => "Throughput (Mpps of CPU time)",
-        "latency_us_p50" => "Latency (µs)",
+        "latency_us_p50" | "latency_10_us_p50" => "Latency (µs)",
         "us_p50" | "transaction_us_p50" => "Time of a transaction (µs)",
         "changes_per_second" => "Rule changes (1/s)",
         _ => "Throughput (Mpps)",

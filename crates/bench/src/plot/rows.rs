@@ -24,6 +24,7 @@ pub(super) enum Kind {
     Changes,
     Churn,
     Device,
+    Forward,
     Meter,
     MeterOnDevice,
     Offered,
@@ -63,6 +64,7 @@ impl Kind {
                 "machine",
                 "commit",
             ],
+            Self::Forward => &["forwarder", "workload", "rules", "packet_size", "flows", "machine", "commit"],
             Self::Meter => &["workload", "workers", "batch", "machine", "commit"],
             Self::MeterOnDevice => &[
                 "memory",
@@ -89,6 +91,7 @@ impl Kind {
             Self::Chain | Self::Offered => "chain",
             Self::Changes | Self::Churn => "changes",
             Self::Device => "device",
+            Self::Forward => "forward",
             Self::Meter | Self::MeterOnDevice => "meter",
         }
     }
@@ -122,7 +125,7 @@ impl Row {
     /// A row of a line; `called` is what its workload is called, if that is not to be its own name.
     fn of(line: &[u8], called: Option<&str>) -> Result<Self, String> {
         const EXPECTED: &str =
-            "expected a line of \"packetloom bench acl, chain, changes, device or meter --json\"";
+            "expected a line of \"packetloom bench acl, chain, changes, device, forward or meter --json\"";
         let text = std::str::from_utf8(line).map_err(|_| format!("not UTF-8; {EXPECTED}"))?;
         let value: Value = serde_json::from_str(text).map_err(|_| format!("not JSON; {EXPECTED}"))?;
         let fields = value.as_object().ok_or_else(|| format!("not a JSON object; {EXPECTED}"))?;
@@ -137,6 +140,7 @@ impl Row {
             "changes" if is_there("changes_per_transaction") => (Kind::Changes, "changes"),
             "changes" => (Kind::Churn, "churn"),
             "device" => (Kind::Device, "device"),
+            "forward" => (Kind::Forward, "forward"),
             "meter" if is_there("memory") => (Kind::MeterOnDevice, "meter"),
             "meter" => (Kind::Meter, "meter"),
             verb => return Err(format!("\"workload\": no benchmark {verb:?} is known; {EXPECTED}")),

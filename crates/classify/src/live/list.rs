@@ -161,8 +161,10 @@ impl RuleList {
     ///
     /// The first that cannot be made, and why. Nothing is changed then.
     pub fn apply(&mut self, changes: &[Change]) -> Result<(), ChangeError> {
-        let staged = self.change(changes)?;
-        self.finish(&staged);
+        let staged = self.change(changes);
+        // Nobody here looks at ranks, of which the list would remember all that ever changed.
+        drop(self.order.take_touched());
+        self.finish(&staged?);
         Ok(())
     }
 

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use packetloom_bench::host_fed::{self, Transport};
 use packetloom_bench::sample::Measurement;
-use packetloom_bench::{acl, chain, changes, churn, device, meter, strings};
+use packetloom_bench::{acl, chain, changes, churn, device, forward, meter, strings};
 use packetloom_classify::RuleSet;
-use packetloom_classify::formats::Headers;
+use packetloom_classify::formats::{Headers, Options};
 use packetloom_device::{Cache, Device};
 use packetloom_engine::chain::Run;
 use packetloom_engine::{Chain, Plan};
 use packetloom_nf::Context;
+use packetloom_nf::units::Span;
 use packetloom_pattern::{Bounds, Pattern, Patterns};
 use packetloom_simd::Isa;
 use serde_json::{Map, Value};
@@ -21,9 +22,9 @@ use super::acl::{read_headers, read_rules};
 use super::files::Files;
 use super::{stdout, stop_on_signals, write_text};
 use crate::args::{
-    Attack, BenchAclArgs, BenchChainArgs, BenchChangesArgs, BenchDeviceArgs, BenchMeterArgs,
-    BenchStringsArgs, BenchVerb, ChainTransport, Distribution, Hashes, MeterOnDevice, PayloadSize, Percent,
-    Reported, StringsTransport,
+    Attack, BenchAclArgs, BenchChainArgs, BenchChangesArgs, BenchDeviceArgs, BenchForwardArgs,
+    BenchMeterArgs, BenchStringsArgs, BenchVerb, ChainTransport, Distribution, ForwardBackend, ForwardPeer,
+    Hashes, MeterOnDevice, PayloadSize, Percent, Reported, StringsTransport,
 };
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -116,7 +117,92 @@ pub(crate) fn run(verb: BenchVerb) -> Done {
         BenchVerb::Changes(args) => bench_changes(&args),
         BenchVerb::Device(args) => bench_device(&args),
         BenchVerb::Strings(args) => bench_strings(&args),
+        BenchVerb::Forward(args) => bench_forward(&args),
     }
+}
+
+/// What the table of "bench forward" shows of each measurement.
+const FORWARD_COLUMNS: [&str; 18] = [
+    "workload",
+    "forwarder",
+    "packet_size",
+    "no_loss_mpps",
+    "no_loss_mpps_min",
+    "no_loss_mpps_max",
+    "flood_mpps",
+    "cpu_ns_per_packet",
+    "process_ns_per_packet",
+    "latency_98_us_p99",
+    "latency_10_us_p50",
+    "latency_10_us_p99",
+    "sent",
+    "received",
+    "unaccounted",
+    "arrival_gap_us",
+    "peer_ratio",
+    "peer_cpu_ratio",
+];
+
+fn bench_forward(args: &BenchForwardArgs) -> Done {
+    let usage = |message: String| Err(Failure::Usage(message));
+    if args.generator_core == args.forwarder_core {
+        return usage("--generator-core and --forwarder-core name one core; expected two".into());
+    }
+    let time = |name: &str, span: Span| match span.limit() {
+        Some(limit @ 1_000_000..=3_600_000_000_000) => Ok(Duration::from_nanos(limit)),
+        _ => Err(Failure::Usage(format!("{name} {span}; expected 1ms to 1h"))),
+    };
+    let (trial, confirm) = (time("--trial", args.trial)?, time("--confirm", args.confirm)?);
+    let mut lists = Vec::new();
+    for &count in &args.rule_count {
+        lists.push(if count == 0 { None } else { Some(forward::List::generated(count as usize)?) });
+    }
+    for path in &args.rules {
+        let reading = super::acl::read(path, &Options { ignore_flags: true, ..Options::default() }, false)?;
+        let name = path.file_name().unwrap_or(path.as_os_str()).display().to_string();
+        let default = reading.default.unwrap_or(packetloom_classify::Action::Deny);
+        lists.push(Some(forward::List { name, rules: reading.rules.rules, default }));
+    }
+    if lists.is_empty() {
+        lists.push(None);
+    }
+    let sockets = args.backend.iter().map(|backend| match backend {
+        ForwardBackend::AfXdp => forward::Sockets::AfXdp,
+        ForwardBackend::AfPacket => forward::Sockets::AfPacket,
+    });
+    let sockets: Vec<_> = sockets.collect();
+    let mut forwarders: Vec<_> = sockets.iter().copied().map(forward::Forwarder::Packetloom).collect();
+    for peer in &args.peer {
+        match peer {
+            ForwardPeer::Nftables => {
+                forwarders.extend([forward::Forwarder::NftablesRules, forward::Forwarder::NftablesSets])
+            }
+            ForwardPeer::Testpmd => {
+                forwarders.extend(sockets.iter().copied().map(forward::Forwarder::Testpmd));
+            }
+        }
+    }
+    let program = std::env::current_exe();
+    let options = forward::Options {
+        program: program.map_err(|error| anyhow::anyhow!("where this program is: {error}"))?,
+        lists,
+        forwarders,
+        packet_sizes: args.packet_size.iter().map(|size| size.get()).collect(),
+        flows: args.flows.get(),
+        cores: [args.generator_core, args.forwarder_core],
+        rounds: args.rounds.get(),
+        trial,
+        confirm,
+        tolerance: args.max_loss,
+    };
+    let stop = stop_on_signals()?;
+    for name in forward::leftovers() {
+        talk::say(&format!(
+            "packetloom: warning: {name} is left of a benchmark that was killed; expected: ip netns del {name}\n"
+        ));
+    }
+    let values = forward::run(&options, &stop, |next| talk::explain(|| next.to_owned()))?;
+    print(&values, args.json, |values| rows(values, &FORWARD_COLUMNS))
 }
 
 /// What the table of "bench strings" shows of each measurement.

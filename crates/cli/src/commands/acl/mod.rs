@@ -34,7 +34,7 @@ const BATCH: usize = 64;
 const DEVICE_BATCH: usize = 1 << 18;
 
 /// Reads a rule file; lists all its mistakes as JSON lines, if so, of which a message has the first ones.
-fn read(path: &Path, options: &Options, json: bool) -> Result<Reading, Failure> {
+pub(super) fn read(path: &Path, options: &Options, json: bool) -> Result<Reading, Failure> {
     let mut reader = open_text(path).map_err(|error| error.expecting("a rule file"))?;
     let file = path.display().to_string();
     // What cannot be read is told by whoever reads it.

@@ -3,7 +3,7 @@
 //
 // redirect.bin holds the instructions that clang makes of this, in the byte order of little-endian machines:
 //
-//     scripts/redirect.sh
+//     scripts/bpf.sh
 //
 // The loader puts the maps where the constants below stand. Two loads of 64-bit constants are all that it has to know of.
 

@@ -1,0 +1,125 @@
+//! `packetloom bench forward`: packets between namespaces add up, nothing is left behind, and what is missing is said.
+
+#![allow(missing_docs)]
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+
+use packetloom_testing::net::Net;
+use serde_json::Value;
+use support::schema::check;
+use support::{packetloom, run, stderr, succeed};
+
+/// A benchmark as short as it can be.
+fn bench(arguments: &[&str]) -> std::process::Command {
+    let mut command = packetloom();
+    command.args(["bench", "forward", "--trial", "20ms", "--confirm", "40ms", "--rounds", "1", "--json"]);
+    // Other tests run beside this one: what is lost says nothing.
+    command.args(["--max-loss", "0.5"]).args(arguments);
+    command
+}
+
+/// Whether two cores and namespaces may be used here.
+fn is_possible() -> bool {
+    Net::new().is_some() && std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2)
+}
+
+/// Namespaces of a process.
+fn namespaces(process: u32) -> usize {
+    let names = fs::read_dir("/var/run/netns").into_iter().flatten().flatten();
+    let prefix = format!("packetloom-bench-{process}-");
+    names.filter(|name| name.file_name().to_string_lossy().starts_with(&prefix)).count()
+}
+
+fn rows(text: &str) -> Vec<Value> {
+    let schema: Value =
+        serde_json::from_str(&succeed(packetloom().args(["schema", "bench-forward"]))).expect("JSON");
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    for row in &rows {
+        check(&schema, row).unwrap_or_else(|why| panic!("{why}: {row:#}"));
+    }
+    rows
+}
+
+#[test]
+fn packets_of_both_backends_add_up_and_nothing_is_left() {
+    if !is_possible() {
+        return;
+    }
+    let mut command = bench(&["--rule-count", "0,100", "--backend", "af_xdp,af_packet", "--flows", "16"]);
+    let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
+    let child = child.expect("started");
+    let process = child.id();
+    let output = child.wait_with_output().expect("ended");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let rows = rows(std::str::from_utf8(&output.stdout).expect("text"));
+    let names: Vec<_> = rows.iter().map(|row| (row["forwarder"].as_str(), row["rules"].as_u64())).collect();
+    let [xdp, packet] = [Some("packetloom af_xdp"), Some("packetloom af_packet")];
+    assert_eq!(names, [(xdp, Some(0)), (packet, Some(0)), (xdp, Some(100)), (packet, Some(100))]);
+    for row in &rows {
+        assert_eq!(row["unaccounted"], 0, "{row:#}");
+        assert_eq!(row["dropped_by_chain"], 0, "{row:#}");
+        let [sent, received] = ["sent", "received"].map(|key| row[key].as_u64().expect("a number"));
+        assert!(received > 1000 && sent >= received, "{row:#}");
+        for key in ["flood_mpps", "cpu_ns_per_packet", "process_ns_per_packet"] {
+            assert!(row[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {row:#}");
+        }
+        // On a busy machine a rate may not be found.
+        assert_eq!(row["no_loss_mpps"].is_null(), row["latency_10_us_p99"].is_null(), "{row:#}");
+    }
+    assert_eq!(namespaces(process), 0);
+}
+
+#[test]
+fn the_kernel_forwards_by_the_same_rules() {
+    if !is_possible() {
+        return;
+    }
+    let output = run(&mut bench(&["--rule-count", "100", "--peer", "nftables", "--flows", "16"]));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let rows = rows(std::str::from_utf8(&output.stdout).expect("text"));
+    let names: Vec<_> = rows.iter().filter_map(|row| row["forwarder"].as_str()).collect();
+    assert_eq!(names, ["packetloom af_xdp", "nftables rules", "nftables sets"]);
+    for row in &rows[1..] {
+        assert!(row["received"].as_u64().is_some_and(|packets| packets > 1000), "{row:#}");
+        assert_eq!(row["against"], "packetloom af_xdp", "{row:#}");
+        assert!(row["peer_ratio"].as_f64().is_some_and(|ratio| ratio > 0.0), "{row:#}");
+    }
+    assert!(rows[2]["sets"].as_u64().is_some_and(|sets| sets > 0), "{:#}", rows[2]);
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let fails = |arguments: &[&str], code: i32, expected: &str| {
+        let output = run(&mut bench(arguments));
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(expected) && output.stdout.is_empty(), "{arguments:?}: {said}");
+    };
+    fails(&["--backend", "dpdk"], 2, "possible values: af_xdp, af_packet");
+    fails(&["--peer", "vpp"], 2, "possible values: nftables, testpmd");
+    fails(&["--generator-core", "1"], 2, "name one core; expected two");
+    fails(&["--packet-size", "63"], 2, "63");
+    let output = run(packetloom().args(["bench", "forward", "--max-loss", "2"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("expected a share from 0 to 1"), "{}", stderr(&output));
+    let folder = tempfile::tempdir().expect("a folder");
+    let closed = folder.path().join("closed.rules");
+    fs::write(&closed, "deny any from any to any\n").expect("written");
+    if !is_possible() {
+        return;
+    }
+    fails(&["--rules", closed.to_str().expect("text")], 1, "expected rules that permit 256 flows");
+    fails(&["--forwarder-core", "4000"], 1, "core 4000");
+    // Programs are looked for when they are needed.
+    let output = run(bench(&[]).env("PATH", folder.path()));
+    assert_eq!(output.status.code(), Some(69), "{}", stderr(&output));
+    assert!(stderr(&output).contains("ip is not installed; expected it from Debian's package iproute2"));
+    // Somebody who may not make namespaces.
+    let output = run(bench(&[]).uid(65_534).gid(65_534));
+    assert_eq!(output.status.code(), Some(69), "{}", stderr(&output));
+    assert!(stderr(&output).contains("run as root"), "{}", stderr(&output));
+}
