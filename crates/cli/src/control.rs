@@ -709,12 +709,12 @@ impl Desk {
     fn work(mut self) {
         while !self.is_over.load(Ordering::Acquire) {
             self.wait();
-            self.take_answers();
+            self.take_answer();
             self.serve();
             self.accept();
         }
         // What the run did before it was over is still told, to whoever reads.
-        self.take_answers();
+        self.take_answer();
         for mut client in self.clients {
             client.write();
         }
@@ -761,9 +761,11 @@ impl Desk {
         });
     }
 
-    /// Takes answers of the run to their clients.
-    fn take_answers(&mut self) {
-        while let Ok((number, result)) = self.answers.try_recv() {
+    /// Takes an answer of the run to its client. Of several it takes one: a long one takes its time, in which others want to be written on.
+    fn take_answer(&mut self) {
+        if let Ok((number, result)) = self.answers.try_recv() {
+            // For the next one, if there is one.
+            ring(&self.bell);
             // As long as packets waited, and some more, they do not.
             self.open -= 1;
             let rest = self.run.control.held().saturating_mul(REST_SHARE);

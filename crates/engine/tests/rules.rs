@@ -401,6 +401,39 @@ fn a_list_begins_to_keep_connections() {
     }
 }
 
+/// What rules with `reflect` or `state` had counted is told after a reload of a file without such rules, too.
+#[test]
+fn what_was_admitted_is_counted_after_a_reload_without_reflect() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = folder.path().join("list");
+    std::fs::write(&list, "permit tcp from any to any port 443\npermit icmp from any to any\n")
+        .expect("written");
+    let chain = format!("[[chain]]\nnf = \"acl\"\nrules = {list:?}\n");
+    let capture = traffic(4_000, 200, 1);
+    for (rule, key) in [
+        ("reflect any from 0.0.0.0/1 to any", "admitted"),
+        ("permit any from any to any state new", "tracked"),
+    ] {
+        for settings in [ORACLE, "", "workers = 3"] {
+            let due = vec![(1_000, format!("add first {rule} id one\n"))];
+            let transactions = Some(Transactions::new(due));
+            let reloads = vec![(3_000, chain.clone())];
+            let how = How { settings, transactions, reloads, ..How::default() };
+            let (found, ..) = results(&chain, &capture, how);
+            let acl = &found.summary["functions"][0];
+            assert!(acl[key].is_object(), "{settings}: {acl}");
+            assert_eq!(found.summary["reloads"]["done"], 1);
+            let decided =
+                hits(acl, |hit| number(&hit["rule"])).values().map(|[packets, _]| packets).sum::<u64>()
+                    + number(&acl["default_packets"])
+                    + number(&acl["deleted"]["packets"])
+                    + acl["admitted"]["packets"].as_u64().unwrap_or(0)
+                    + acl["admitted"]["related"].as_u64().unwrap_or(0);
+            assert_eq!(Some(decided), found.summary["received"].as_u64(), "{settings}: {acl}");
+        }
+    }
+}
+
 /// What cannot be made changes nothing, and what it says names the statement.
 #[test]
 fn what_is_refused_changes_nothing() {

@@ -25,8 +25,8 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// No broker of a Kafka cluster answers.
-    #[error("{to}: {why}; expected a broker that answers")]
+    /// No broker of a Kafka cluster answers, or the topic cannot be written to.
+    #[error("{to}: {why}; expected a broker that answers, and a topic to write to")]
     Kafka {
         /// Where to.
         to: String,

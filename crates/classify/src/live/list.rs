@@ -337,3 +337,32 @@ impl RuleList {
         before
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list that is changed for months is as large as its rules.
+    #[test]
+    fn a_list_does_not_remember_changes() {
+        let rule = |text: &str| -> Rule {
+            let read = crate::formats::read_rules("test", &mut text.as_bytes(), &Default::default());
+            read.expect("a rule").rules.rules.remove(0)
+        };
+        let kept = rule("permit tcp from any to any id kept");
+        let mut list = RuleList::new(RuleSet { rules: vec![kept] });
+        let place = Place::After(Name::Id("kept".into()));
+        let come: Vec<_> =
+            (0..50).map(|_| Change::Add(place.clone(), rule("deny udp from any to any"))).collect();
+        for round in 0..200u64 {
+            list.apply(&come).expect("added");
+            let go: Vec<_> =
+                (0..50).map(|number| Change::Delete(Name::Number(1 + round * 50 + number))).collect();
+            list.apply(&go).expect("deleted");
+            list.apply(&[Change::Delete(Name::Id("none".into()))]).expect_err("it is not there");
+            assert_eq!(list.order.take_touched().count(), 0);
+        }
+        assert_eq!(list.rules().count(), 1);
+        assert!(list.slots() <= 51, "{}", list.slots());
+    }
+}

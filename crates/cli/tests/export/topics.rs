@@ -99,7 +99,7 @@ fn a_topic_has_each_record_as_a_message() {
         assert!(expected.len() > 700);
         let mut command = packetloom();
         command.args(["-q", "meter", "-r"]).arg(&capture).args(options).args(["--kafka", &broker.to()]);
-        command.args(["--kafka-option", "compression.codec=zstd", "--kafka-option", "linger.ms=5"]);
+        command.args(["--kafka-option", "compression.codec=zstd", "--kafka-option", "linger.ms=60000"]);
         // Nothing but what is asked for.
         assert_eq!(succeed(command.arg("--summary").arg(&summary)), "");
         assert_same(&broker.messages(), &expected);
@@ -190,7 +190,7 @@ fn what_cannot_be_sent_is_said_at_the_beginning() {
     let capture = capture(folder.path());
     let to = broker.to();
     for (arguments, code, expected) in [
-        (&["--kafka", &*to][..], 1, "expected a broker that answers"),
+        (&["--kafka", &*to][..], 1, "expected a broker that answers, and a topic to write to"),
         (&["--kafka", "localhost:9092"], 78, "Kafka; expected kafka://HOST:PORT/TOPIC"),
         (&["--kafka", "kafka://localhost:9092"], 2, "no topic; expected kafka://HOST:PORT/TOPIC"),
         (&["--kafka", "udp://localhost:9092"], 78, "Kafka; expected kafka://HOST:PORT/TOPIC"),
@@ -203,6 +203,7 @@ fn what_cannot_be_sent_is_said_at_the_beginning() {
         ),
         (&["--kafka", &to, "--kafka-option", "acks=1"], 78, "`acks` must be set to `all`"),
         (&["--kafka", &to, "--kafka-option", "bootstrap.servers=x"], 78, "expected the brokers in kafka://"),
+        (&["--kafka", &to, "--kafka-option", "transactional.id=x"], 78, "transactional.id cannot be set"),
         (&["--kafka-option", "acks=1"], 2, "--kafka <TO>"),
     ] {
         let output = run(packetloom().args(["meter", "-r"]).arg(&capture).args(arguments));

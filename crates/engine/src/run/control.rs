@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use packetloom_io::capture::{FileReport, Findings, Truncation};
 use packetloom_io::port::IngressCounts;
@@ -75,6 +75,11 @@ impl Control {
     /// How long packets waited for what was asked last.
     pub fn held(&self) -> Duration {
         Duration::from_nanos(self.held.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn tell_held(&self, held: Duration) {
+        let held = u64::try_from(held.as_nanos()).unwrap_or(u64::MAX);
+        self.held.store(held, Ordering::Relaxed);
     }
 
     /// Whether somebody waits for an answer.
@@ -152,7 +157,6 @@ impl Lifecycle<'_, '_> {
         outlet: &mut Outlet<'_>,
         source: &mut dyn FnMut() -> Result<SourceReport, Error>,
     ) -> Result<(), Error> {
-        let begin = Instant::now();
         let requests = self.control().take();
         if requests.is_empty() {
             return Ok(());
@@ -188,8 +192,6 @@ impl Lifecycle<'_, '_> {
                 }
             }
         }
-        let held = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.control().held.store(held, Ordering::Relaxed);
         Ok(())
     }
 

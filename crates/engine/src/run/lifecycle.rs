@@ -78,6 +78,8 @@ pub(super) struct Lifecycle<'p, 'a> {
     met: usize,
     pub(super) begun: Instant,
     saved: Instant,
+    /// Since when packets wait, between two batches.
+    pause_begun: Instant,
     /// Who waits for the next reload that is asked for, and for the one that is being done.
     next_reload: Vec<Answer>,
     this_reload: Vec<Answer>,
@@ -178,6 +180,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
             met: 0,
             begun: Instant::now(),
             saved: Instant::now(),
+            pause_begun: Instant::now(),
             next_reload: Vec::new(),
             this_reload: Vec::new(),
             next_changes: VecDeque::new(),
@@ -314,6 +317,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         source: &mut dyn FnMut() -> Result<SourceReport, Error>,
     ) -> Result<Option<u64>, Error> {
         let _pause = self.life.statistics.pause();
+        self.pause_begun = Instant::now();
         self.serve(at, runner, outlet, source)?;
         loop {
             match self.due(at.received) {
@@ -323,6 +327,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
                     let is_done = self.swap(plan, at.received, runner, outlet)?;
                     if is_done {
                         self.reloads.done += 1;
+                        self.tell_held();
                         self.this_reload.drain(..).for_each(|answer| answer(Ok(())));
                     }
                     if let Some(reloaded) = self.life.reloaded.as_mut().filter(|_| is_done && is_asked) {
@@ -352,8 +357,14 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         every.is_some_and(|every| self.saved.elapsed() >= every)
     }
 
+    /// Tells those who ask how long packets have waited by now. To be called before an answer is given.
+    pub(super) fn tell_held(&self) {
+        self.control().tell_held(self.pause_begun.elapsed());
+    }
+
     /// Goes on as before; says why to those who asked for something else.
     fn refuse(&mut self, why: &str) {
+        self.tell_held();
         if let Some(answer) = self.this_change.take() {
             return answer(Err(why.into()));
         }
@@ -395,6 +406,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         };
         if let Some(answer) = self.this_change.take_if(|_| is_done) {
             self.rule_changes += 1;
+            self.tell_held();
             answer(Ok(changed));
         }
         Ok(())

@@ -11,7 +11,11 @@ use crate::kafka::{Full, Options, Producer};
 use crate::{Error, LineFormat, Lines};
 
 /// How long a run over a capture waits for a broker at the beginning.
-const PROBE_MILLISECONDS: i32 = 5_000;
+const PROBE: Duration = Duration::from_secs(5);
+
+/// How long nothing arrives until it is asked why, and for how long.
+const SILENCE: Duration = Duration::from_secs(10);
+const QUESTION: Duration = Duration::from_secs(1);
 
 /// How long messages that were given up are waited for, which is for the library alone.
 const GIVING_UP: Duration = Duration::from_secs(1);
@@ -24,10 +28,12 @@ pub(super) struct Topic {
     producer: Producer,
     lines: Lines,
     line: String,
-    /// Records that were not handed to the producer.
+    /// Records that the producer has taken, and those that it has not.
+    handed: u64,
     left_out: u64,
-    /// Messages that had arrived when it was last looked.
+    /// Messages that had arrived when it was last looked; when some last did, or it was asked why none do.
     arrived: u64,
+    looked: Instant,
     /// Whether it was said that something is wrong since messages last arrived.
     has_warned: bool,
 }
@@ -43,12 +49,24 @@ impl Topic {
         let producer = Producer::new(brokers, topic, &options);
         let producer = producer.map_err(|why| Error::Settings(format!("{name}: {why}")))?;
         if waits {
-            let found = producer.probe(PROBE_MILLISECONDS);
+            let found = producer.probe(PROBE);
             found.map_err(|why| Error::Kafka { to: name.clone(), why })?;
         }
         let lines = Lines::new(LineFormat::Json, options.fields);
         let line = String::new();
-        Ok(Self { shared, name, options, producer, lines, line, left_out: 0, arrived: 0, has_warned: false })
+        Ok(Self {
+            shared,
+            name,
+            options,
+            producer,
+            lines,
+            line,
+            handed: 0,
+            left_out: 0,
+            arrived: 0,
+            looked: Instant::now(),
+            has_warned: false,
+        })
     }
 
     /// Sends until nothing more comes and everything has arrived, or is given up.
@@ -59,6 +77,9 @@ impl Topic {
             let (records, is_over) = self.shared.take(time);
             let is_idle = records.is_none();
             if let Some(records) = records {
+                if self.producer.waiting() == 0 {
+                    self.looked = Instant::now();
+                }
                 records.iter().for_each(|record| self.send(record));
                 self.shared.give_back(records);
             }
@@ -68,7 +89,8 @@ impl Topic {
             }
         }
         while self.producer.waiting() > 0 && !self.shared.queue().is_abandoned {
-            self.look(LOOK.as_millis() as i32);
+            self.producer.flush(LOOK.as_millis() as i32);
+            self.report();
         }
         if self.producer.waiting() > 0 {
             self.producer.give_up();
@@ -76,9 +98,10 @@ impl Topic {
             while self.producer.waiting() > 0 && begun.elapsed() < GIVING_UP {
                 self.producer.poll(LOOK.as_millis() as i32);
             }
-            // What the library holds on to has not arrived either.
-            self.left_out += self.producer.waiting() as u64;
         }
+        // What the library holds on to has not arrived either.
+        let tally = self.producer.tally();
+        self.left_out += self.handed.saturating_sub(tally.delivered().0 + tally.failed());
         self.shared.end(self.counts(), &Format::Kafka(self.options));
         Vec::new()
     }
@@ -87,13 +110,14 @@ impl Topic {
         let mut line = std::mem::take(&mut self.line);
         line.clear();
         self.lines.write(&mut line, record);
-        while let Err(Full) = self.producer.send(line.trim_end_matches('\n').as_bytes()) {
-            if self.shared.queue().is_abandoned {
-                self.left_out += 1;
-                break;
+        let is_taken = loop {
+            match self.producer.send(line.trim_end_matches('\n').as_bytes()) {
+                Ok(()) => break true,
+                Err(Full) if self.shared.queue().is_abandoned => break false,
+                Err(Full) => self.look(LOOK.as_millis() as i32),
             }
-            self.look(LOOK.as_millis() as i32);
-        }
+        };
+        *(if is_taken { &mut self.handed } else { &mut self.left_out }) += 1;
         self.line = line;
     }
 
@@ -111,12 +135,16 @@ impl Topic {
     /// Tells what became of messages, and what is wrong, once until some arrive.
     fn report(&mut self) {
         let counts = self.counts();
-        let trouble = self.producer.tally().trouble();
+        let mut trouble = self.producer.tally().trouble();
+        if self.producer.waiting() > 0 && self.looked.elapsed() > SILENCE && !self.has_warned {
+            trouble = trouble.or(self.producer.probe(QUESTION).err());
+            self.looked = Instant::now();
+        }
         let mut queue = self.shared.queue();
         queue.counts = counts;
         if counts.messages > self.arrived {
             queue.moved = Instant::now();
-            (self.arrived, self.has_warned) = (counts.messages, false);
+            (self.arrived, self.looked, self.has_warned) = (counts.messages, queue.moved, false);
         }
         if let Some(why) = trouble
             && !std::mem::replace(&mut self.has_warned, true)

@@ -38,7 +38,7 @@ impl Options {
 
     /// # Errors
     ///
-    /// Properties that the place itself says, or that have no name; librdkafka checks the others when they are used.
+    /// Properties that the place itself says, that would hide what becomes of messages, or that have no name; librdkafka checks the others when they are used.
     pub(crate) fn check(&self) -> Result<(), String> {
         for name in self.properties.keys() {
             if name.is_empty() {
@@ -48,6 +48,11 @@ impl Options {
             }
             if ["bootstrap.servers", "metadata.broker.list"].contains(&name.as_str()) {
                 return Err(format!("the property {name}; expected the brokers in kafka://BROKERS/TOPIC"));
+            }
+            if ["delivery.report.only.error", "transactional.id"].contains(&name.as_str()) {
+                return Err(format!(
+                    "the property {name} cannot be set: each message is counted when it has arrived"
+                ));
             }
         }
         Ok(())

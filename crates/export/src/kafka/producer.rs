@@ -6,6 +6,8 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use libloading::Library;
 
@@ -26,10 +28,14 @@ const COPY: c_int = 2;
 const QUEUE_FULL: c_int = -184;
 /// `RD_KAFKA_PURGE_F_QUEUE` and `RD_KAFKA_PURGE_F_INFLIGHT`.
 const PURGE_ALL: c_int = 1 | 2;
+/// `RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART` and `RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE`, which a topic has while it is made.
+const IN_THE_MAKING: [c_int; 2] = [3, 5];
+/// How long it is waited until a topic is asked for again.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Bytes of an error's text.
 const TEXT: usize = 512;
 
-/// `rd_kafka_t`, `rd_kafka_conf_t`, `rd_kafka_topic_t` and `rd_kafka_metadata`.
+/// `rd_kafka_t`, `rd_kafka_conf_t` and `rd_kafka_topic_t`.
 type Opaque = c_void;
 
 /// `rd_kafka_message_t`.
@@ -44,6 +50,26 @@ struct Message {
     key_len: usize,
     offset: i64,
     private: *mut c_void,
+}
+
+/// `rd_kafka_metadata`.
+#[repr(C)]
+struct Metadata {
+    broker_cnt: c_int,
+    brokers: *const c_void,
+    topic_cnt: c_int,
+    topics: *const TopicMetadata,
+    orig_broker_id: i32,
+    orig_broker_name: *const c_char,
+}
+
+/// `rd_kafka_metadata_topic`.
+#[repr(C)]
+struct TopicMetadata {
+    topic: *const c_char,
+    partition_cnt: c_int,
+    partitions: *const c_void,
+    err: c_int,
 }
 
 type DeliveryReport = unsafe extern "C" fn(*mut Opaque, *const Message, *mut c_void);
@@ -78,8 +104,9 @@ struct Functions {
     poll: unsafe extern "C" fn(*mut Opaque, c_int) -> c_int,
     outq_len: unsafe extern "C" fn(*mut Opaque) -> c_int,
     purge: unsafe extern "C" fn(*mut Opaque, c_int) -> c_int,
-    metadata: unsafe extern "C" fn(*mut Opaque, c_int, *mut Opaque, *mut *const Opaque, c_int) -> c_int,
-    metadata_destroy: unsafe extern "C" fn(*const Opaque),
+    metadata: unsafe extern "C" fn(*mut Opaque, c_int, *mut Opaque, *mut *const Metadata, c_int) -> c_int,
+    metadata_destroy: unsafe extern "C" fn(*const Metadata),
+    flush: unsafe extern "C" fn(*mut Opaque, c_int) -> c_int,
     /// Keeps the functions where they are.
     _library: Library,
 }
@@ -125,6 +152,7 @@ impl Functions {
             purge: function!("purge"),
             metadata: function!("metadata"),
             metadata_destroy: function!("metadata_destroy"),
+            flush: function!("flush"),
             _library: library,
         })
     }
@@ -274,30 +302,45 @@ impl Producer {
         &self.tally
     }
 
-    /// Asks a broker for the topic, for so many milliseconds at most.
+    /// Asks a broker for the topic, for so long at most; one that is made when it is asked for is waited for.
     ///
     /// # Errors
     ///
-    /// None answers; as a text.
-    pub(crate) fn probe(&self, milliseconds: c_int) -> Result<(), String> {
+    /// No broker answers, or the topic cannot be written to; as a text.
+    pub(crate) fn probe(&self, time: Duration) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            let left = time.saturating_sub(begun.elapsed());
+            match self.ask(left) {
+                Ok(0) => return Ok(()),
+                Ok(error) if IN_THE_MAKING.contains(&error) && left > AGAIN => thread::sleep(AGAIN),
+                Ok(error) => return Err(self.functions.text(error)),
+                Err(error) => {
+                    self.poll(0);
+                    return Err(self.tally.trouble().unwrap_or_else(|| self.functions.text(error)));
+                }
+            }
+        }
+    }
+
+    /// The error of the topic, or 0; or that of asking.
+    fn ask(&self, time: Duration) -> Result<c_int, c_int> {
+        let milliseconds = c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX);
         let mut found = ptr::null();
         // SAFETY: client and topic are there; what is found is given back.
         let error = unsafe {
-            (self.functions.metadata)(
-                self.client.as_ptr(),
-                0,
-                self.topic.as_ptr(),
-                &raw mut found,
-                milliseconds,
-            )
+            let (client, topic) = (self.client.as_ptr(), self.topic.as_ptr());
+            (self.functions.metadata)(client, 0, topic, &raw mut found, milliseconds)
         };
-        if error == 0 {
-            // SAFETY: the call above has made it.
-            unsafe { (self.functions.metadata_destroy)(found) };
-            return Ok(());
+        if error != 0 {
+            return Err(error);
         }
-        self.poll(0);
-        Err(self.tally.trouble().unwrap_or_else(|| self.functions.text(error)))
+        // SAFETY: the call has made it, with as many topics as it says, and it is given back once.
+        unsafe {
+            let error = if (*found).topic_cnt > 0 { (*(*found).topics).err } else { 0 };
+            (self.functions.metadata_destroy)(found);
+            Ok(error)
+        }
     }
 
     /// Takes a message; one that can never be sent is counted as failed.
@@ -335,6 +378,12 @@ impl Producer {
     pub(crate) fn poll(&self, milliseconds: c_int) {
         // SAFETY: the client is there; callbacks only count.
         unsafe { (self.functions.poll)(self.client.as_ptr(), milliseconds) };
+    }
+
+    /// The same where no more messages come: those that wait for others are sent.
+    pub(crate) fn flush(&self, milliseconds: c_int) {
+        // SAFETY: the client is there; callbacks only count.
+        unsafe { (self.functions.flush)(self.client.as_ptr(), milliseconds) };
     }
 
     /// Gives up all messages that have not arrived: they fail with the next [`Producer::poll`].

@@ -580,6 +580,16 @@ impl AclReport {
         }
     }
 
+    /// Whether rules admit connections, or did before the list was another one.
+    fn admits(&self) -> bool {
+        self.list.reflects || self.admitted != Admitted::default()
+    }
+
+    /// Whether rules are for states of connections, or were.
+    fn tracks(&self) -> bool {
+        self.list.tracks || self.tracked != Tracked::default()
+    }
+
     fn default(&self) -> Counter {
         self.counters.last().copied().unwrap_or_default()
     }
@@ -619,13 +629,13 @@ impl AclReport {
             hits: counters.then_some(hits),
             rules_not_hit: counters.then(|| self.idle_rules().count()),
             not_hit: None,
-            admitted: self.list.reflects.then_some(self.admitted),
+            admitted: self.admits().then_some(self.admitted),
             deleted: (self.deleted_rules > 0).then(|| Deleted {
                 rules: self.deleted_rules,
                 packets: counters.then_some(self.deleted.packets),
                 bytes: counters.then_some(self.deleted.bytes),
             }),
-            tracked: self.list.tracks.then(|| self.tracked.summary()),
+            tracked: self.tracks().then(|| self.tracked.summary()),
             log: self.list.settings.log.is_some().then_some(self.log),
         }
     }
@@ -808,13 +818,13 @@ impl Report for AclReport {
         } else {
             rows.push((default, format!("{} packets", self.default().packets)));
         }
-        if self.list.reflects {
+        if self.admits() {
             let Admitted { connections, packets, bytes, related } = self.admitted;
             rows.push(("connections admitted".into(), connections.to_string()));
             rows.push(("of them".into(), format!("{packets} packets, {bytes} bytes")));
             rows.push(("errors about them".into(), format!("{related} packets")));
         }
-        if self.list.tracks {
+        if self.tracks() {
             rows.push(("connections opened".into(), self.tracked.connections.to_string()));
             for (state, packets) in ConnectionState::ALL.iter().zip(self.tracked.packets) {
                 rows.push((state.name().into(), format!("{packets} packets")));
