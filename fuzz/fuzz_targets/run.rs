@@ -80,6 +80,7 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         idle_timeout: "1s".parse().expect("a time"),
         active_timeout: "5s".parse().expect("a time"),
         end_of_flow: has_all_fields,
+        vlan_in_key: has_all_fields,
         max_flows: meter::Config::default_max_flows(),
         framings: Default::default(),
         fields: if has_all_fields {
