@@ -66,7 +66,12 @@ impl Bridge {
     /// [`Error::Bridge`]: one of them is part of something else, or the kernel refuses. [`Error::NotPermitted`]: CAP_NET_ADMIN is needed.
     pub(super) fn below(ports: &[Port; 2]) -> Result<(Self, Vec<String>), Error> {
         let mut bridge = Self { interfaces: pair(ports), name: String::new(), index: 0 };
-        let mut notices: Vec<_> = bridge.put(ports)?.into_iter().collect();
+        let links = Link::all()?;
+        let mut notices = Vec::new();
+        // One that has just been removed: there will be an event.
+        if let Some(pair) = both(&links, ports) {
+            notices.extend(bridge.put(&links, pair)?);
+        }
         if is_filtered() {
             notices.push(format!(
                 "{}: the module br_netfilter is loaded, so rules of iptables and nftables for forwarded packets apply to the bridge {}, too; \
@@ -80,14 +85,13 @@ impl Bridge {
     /// The same again, where an interface was removed and is back, or somebody has changed what was there: says so if that was needed.
     pub(super) fn mend(&mut self, ports: &[Port; 2]) -> Result<Option<String>, Error> {
         let links = Link::all()?;
-        let is_part = |port: &Port| {
-            links.iter().any(|link| link.index == port.index() && link.master == Some(self.index))
-        };
+        // What was said of a link may come before it is said that one of them is removed.
+        let Some(pair) = both(&links, ports) else { return Ok(None) };
         let is_up = links.iter().any(|link| link.index == self.index && link.kind == BRIDGE && link.is_up);
-        if is_up && ports.iter().all(is_part) {
+        if is_up && pair.iter().all(|link| link.master == Some(self.index)) {
             return Ok(None);
         }
-        let notice = self.put(ports)?;
+        let notice = self.put(&links, pair)?;
         Ok(notice
             .or_else(|| Some(format!("{}: the bridge {} is below them again", self.interfaces, self.name))))
     }
@@ -133,16 +137,11 @@ impl Bridge {
     }
 
     /// Finds or makes the bridge, and makes both interfaces part of it.
-    fn put(&mut self, ports: &[Port; 2]) -> Result<Option<String>, Error> {
-        let links = Link::all()?;
+    fn put(&mut self, links: &[Link], [a, b]: [&Link; 2]) -> Result<Option<String>, Error> {
         let by_index = |index| links.iter().find(|link| link.index == index);
-        let [Some(a), Some(b)] = ports.each_ref().map(|port| by_index(port.index())) else {
-            // There will be an event.
-            return Ok(None);
-        };
         let about = format!("{OURS}forwards between {} when no run does", self.interfaces);
         let masters = [a, b].map(|port| port.master.and_then(by_index));
-        let found = match common(&links, [a.index, b.index]) {
+        let found = match common(links, [a.index, b.index]) {
             Some(bridge) => Some(bridge),
             None => {
                 // What is not theirs alone is not touched.
@@ -190,7 +189,7 @@ impl Bridge {
             }
             Some(bridge) => (bridge.name.clone(), bridge.index),
             None => {
-                let name = new_name(&links, a);
+                let name = new_name(links, a);
                 socket
                     .request(&creation(&name))
                     .map_err(|error| refused(format!("make the bridge {name}"), error))?;
@@ -232,6 +231,12 @@ impl Link {
     fn is_ours(&self) -> bool {
         self.kind == BRIDGE && self.alias.starts_with(OURS)
     }
+}
+
+/// The interfaces of two ports, where both are there.
+fn both<'a>(links: &'a [Link], ports: &[Port; 2]) -> Option<[&'a Link; 2]> {
+    let [a, b] = ports.each_ref().map(|port| links.iter().find(|link| link.index == port.index()));
+    Some([a?, b?])
 }
 
 /// The bridge whose ports both interfaces are.
@@ -307,6 +312,9 @@ fn port_settings(index: u32) -> Request {
 
 #[cfg(test)]
 mod tests {
+    use packetloom_testing::net::Net;
+
+    use super::super::{Mode, Options};
     use super::*;
 
     fn link(index: u32, name: &str) -> Link {
@@ -319,6 +327,23 @@ mod tests {
         assert_eq!(new_name(&[], &link(5, "twelve-bytes")), "pl-twelve-bytes");
         assert_eq!(new_name(&[], &link(5, "enp0s31f6np0d1")), "pl-5");
         assert_eq!(new_name(&[link(9, "pl-eth0")], &link(5, "eth0")), "pl-5");
+    }
+
+    /// That a bridge has lost a port is known before it is known that the port is gone.
+    #[test]
+    fn no_bridge_is_below_an_interface_that_is_gone() {
+        let Some(net) = Net::new() else { return };
+        let namespace = &net.product;
+        namespace.run(|| {
+            let ports = ["pa", "pb"].map(|name| Port::open(&Options::new(name, Mode::Inline)).expect("open"));
+            let (mut bridge, _) = Bridge::below(&ports).expect("made");
+            assert_eq!(bridge.mend(&ports).expect("read"), None);
+            namespace.ip("link set pb nomaster").expect("taken out");
+            let notice = bridge.mend(&ports).expect("mended");
+            assert_eq!(notice.as_deref(), Some("pa and pb: the bridge pl-pa is below them again"));
+            namespace.ip("link del pa").expect("removed");
+            assert_eq!(bridge.mend(&ports).expect("read"), None);
+        });
     }
 
     #[test]
