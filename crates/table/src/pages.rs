@@ -40,13 +40,12 @@ impl Lines {
 
     /// So many, with addresses for up to `most`.
     pub(crate) fn reserved(lines: usize, most: usize) -> Self {
-        let mut all = Self::zeroed(most.max(lines));
-        match &mut all {
-            Self::Mapped { range, .. } => range.end = range.start + lines * size_of::<Line>(),
-            // What the system gave at once.
-            Self::Own(own) => *own = vec![[0; 8]; lines],
+        match mapped(most.max(lines) * size_of::<Line>()) {
+            Some((memory, Range { start, .. })) => {
+                Self::Mapped { memory, range: start..start + lines * size_of::<Line>() }
+            }
+            None => Self::zeroed(lines),
         }
-        all
     }
 
     /// Makes them more where they are, if there are addresses for so many.

@@ -89,7 +89,7 @@ const PLACES: (usize, usize) = (7, 4);
 /// The same of a table that will grow before it is full: from then on it is half as full.
 const GROWING_PLACES: (usize, usize) = (5, 4);
 /// A table that grows has addresses for so many times its flows.
-const AHEAD: usize = 64;
+const AHEAD: usize = 1 << 12;
 /// Entries ahead of which one is brought in where all are read: most places are free, so they are not one behind the other.
 const SCANNED_AHEAD: usize = 32;
 /// Groups whose entries are taken to other places at a time.
