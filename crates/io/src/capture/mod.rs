@@ -5,6 +5,7 @@ mod pcap;
 mod pcapng;
 mod pcapng_writer;
 mod reader;
+mod scouts;
 mod sections;
 mod select;
 mod series;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use packetloom_packet::{Batch, FrameRef, LinkType, Timestamp, prefetch_at};
 
 use super::findings::{Fault, Findings};
+use super::scouts::Scouts;
 use super::{Order, Resolution, Step};
 
 /// Bytes of the file header.
@@ -31,6 +32,8 @@ pub(super) struct Decoder {
     /// Whether frames of it can be parsed; if not, how many there were.
     is_supported: bool,
     unsupported: u64,
+    /// Ahead of who reads one frame after the other.
+    scouts: Scouts,
 }
 
 /// Bytes from a record to those that are asked for: what processors ask for by themselves ends with each page.
@@ -76,6 +79,7 @@ impl Decoder {
             number,
             is_supported: link.is_supported(),
             unsupported: 0,
+            scouts: Scouts::default(),
         }
     }
 
@@ -94,7 +98,14 @@ impl Decoder {
     /// Appends the frames from `position` on that are whole to a batch, as many as it has room for; returns the bytes of their records.
     /// What comes next then is no whole frame, or has no room: see [`Decoder::step`].
     pub(super) fn frames(&mut self, bytes: &[u8], position: usize, batch: &mut Batch) -> usize {
-        let (frames, len) = self.find(bytes, position..usize::MAX, batch);
+        let mut scouts = self.scouts;
+        let seconds = self.seconds(bytes, position).unwrap_or(0);
+        let next = |at| self.next(bytes, at);
+        let guess = |range| self.guess(bytes, range, seconds);
+        let beside = |at| scouts.go_on(bytes, at, next, guess);
+        let Taken { frames, bytes: len } = self.take_all(bytes, position..usize::MAX, batch, beside);
+        scouts.observe(frames, len);
+        self.scouts = scouts;
         self.count(frames);
         len
     }
@@ -109,11 +120,28 @@ impl Decoder {
     /// Appends the whole frames whose records begin in a range to a batch, as many as it has room for; returns how many, and the bytes of
     /// their records.
     pub(super) fn find(&self, bytes: &[u8], range: Range<usize>, batch: &mut Batch) -> (u64, usize) {
-        let taken = match self.order {
-            Order::Little => self.take::<true>(bytes, range, batch),
-            Order::Big => self.take::<false>(bytes, range, batch),
-        };
+        let taken = self.take_all(bytes, range, batch, |_| {});
         (taken.frames, taken.bytes)
+    }
+
+    fn take_all(
+        &self,
+        bytes: &[u8],
+        range: Range<usize>,
+        batch: &mut Batch,
+        beside: impl FnMut(usize),
+    ) -> Taken {
+        match self.order {
+            Order::Little => self.take::<true>(bytes, range, batch, beside),
+            Order::Big => self.take::<false>(bytes, range, batch, beside),
+        }
+    }
+
+    /// Where the record behind the one at a place begins.
+    #[inline]
+    fn next(&self, bytes: &[u8], at: usize) -> Option<usize> {
+        let captured = self.order.u32(bytes.get(at..)?.first_chunk::<16>()?, 8);
+        (captured <= MAX_CAPTURED).then(|| at + self.record_header + captured as usize)
     }
 
     /// A place in a range at which records seem to begin: some in a row have lengths and times such as records have, in seconds not far from
@@ -141,7 +169,14 @@ impl Decoder {
         Some(self.order.u32(header, 0))
     }
 
-    fn take<const LITTLE: bool>(&self, bytes: &[u8], range: Range<usize>, batch: &mut Batch) -> Taken {
+    /// Also does something `beside` with each frame, given where the next record begins.
+    fn take<const LITTLE: bool>(
+        &self,
+        bytes: &[u8],
+        range: Range<usize>,
+        batch: &mut Batch,
+        mut beside: impl FnMut(usize),
+    ) -> Taken {
         let Self { nanos_per_tick, record_header, link, .. } = *self;
         let order = if LITTLE { Order::Little } else { Order::Big };
         let before = batch.len();
@@ -161,6 +196,7 @@ impl Decoder {
             }
             at = end;
             prefetch_at(bytes, begin + AHEAD);
+            beside(at);
             Some(FrameRef {
                 offset: begin as u64,
                 time: Timestamp::from_nanos(
