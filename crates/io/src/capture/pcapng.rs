@@ -4,9 +4,12 @@
 //! [`LinkType::NONE`], all bytes that it holds, and a time in microseconds, the unit of interfaces that name none; such a
 //! simple packet block has the time of the latest frame whose interface is known.
 
+use std::ops::Range;
+
 use packetloom_packet::{FrameRef, LinkType, PortNames, Timestamp};
 
 use super::findings::{Fault, Findings};
+use super::scouts::Scouts;
 use super::{Order, Step};
 
 /// Section header block; the same in both byte orders.
@@ -45,6 +48,8 @@ pub(super) struct Decoder {
     /// The time of the latest frame whose interface is known: simple packet blocks have none of their own.
     time: Timestamp,
     findings: Findings,
+    /// Ahead of who reads one block after the other.
+    scouts: Scouts,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +128,7 @@ impl Decoder {
             are_names_new: false,
             time: Timestamp::default(),
             findings: Findings::default(),
+            scouts: Scouts::default(),
         }
     }
 
@@ -193,6 +199,23 @@ impl Decoder {
             _ => return Step::Skip(len as u64),
         };
         Step::Frame(frame, len)
+    }
+
+    /// Has blocks brought in that are ahead of a position, before which a block of so many bytes was read.
+    pub(super) fn look_ahead(&mut self, bytes: &[u8], position: usize, len: usize) {
+        let order = self.order;
+        let next = |at: usize| {
+            let len = order.u32(bytes.get(at..)?.first_chunk::<BLOCK_HEADER>()?, 4) as usize;
+            ((MIN_BLOCK..=MAX_BLOCK).contains(&len) && len.is_multiple_of(4)).then(|| at + len)
+        };
+        // Blocks of packets have their length at the end, too.
+        let is_packet = |at: usize| {
+            let end = next(at).filter(|&end| end <= bytes.len() && order.u32(bytes, at) == ENHANCED_PACKET);
+            end.is_some_and(|end| order.u32(bytes, end - 4) as usize == end - at)
+        };
+        let guess = |range: Range<usize>| range.step_by(4).find(|&at| is_packet(at));
+        self.scouts.observe(1, len);
+        self.scouts.go_on(bytes, position, next, guess);
     }
 
     fn packet(&mut self, body: &[u8], id: u32, offset: u64) -> FrameRef {

@@ -274,6 +274,9 @@ impl CaptureReader {
                 Step::Frame(frame, len) => {
                     batch.push(FrameRef { offset: frame.offset + self.position as u64, ..frame });
                     self.position += len;
+                    if let Decoder::Pcapng(decoder) = &mut self.decoder {
+                        decoder.look_ahead(self.window.bytes(), self.position, len);
+                    }
                 }
                 Step::Skip(len) => {
                     self.skip = len;

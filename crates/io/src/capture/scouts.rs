@@ -4,7 +4,7 @@
 //! that the processor sees them coming. Scouts go ahead, each from another place at which a record seems to begin; while one waits, the
 //! others go on. They change nothing: one that was wrong about a place brings in what nobody needs.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use packetloom_packet::prefetch_at;
 
@@ -14,8 +14,11 @@ const SECTION: usize = 64 << 10;
 const ALL: usize = SCOUTS * SECTION;
 /// Scouts that go on with each record that is read: more than one, so that they arrive before the reader does.
 const TOGETHER: usize = 2;
-/// Bytes of a record on average from which on they are sent.
-const LONG: usize = 256;
+/// Bytes of a record with which they are sent, on average of so many records at least.
+const LONG: RangeInclusive<usize> = 256..=4096;
+const JUDGED: u64 = 64;
+/// Records on average in whose bytes a place has to be found at which one begins.
+const WITHIN: usize = 8;
 
 /// Scouts of a reader.
 #[derive(Clone, Copy, Debug)]
@@ -26,18 +29,41 @@ pub(super) struct Scouts {
     begin: usize,
     turn: usize,
     are_sent: bool,
+    /// Whether none of them knew where to begin: they would search in vain.
+    are_lost: bool,
+    /// Bytes of a record.
+    mean: usize,
+    /// Records that were read since that was decided, and their bytes.
+    records: u64,
+    bytes: usize,
 }
 
 impl Default for Scouts {
     fn default() -> Self {
-        Self { at: [usize::MAX; SCOUTS], begin: 0, turn: 0, are_sent: false }
+        Self {
+            at: [usize::MAX; SCOUTS],
+            begin: 0,
+            turn: 0,
+            are_sent: false,
+            are_lost: false,
+            mean: 0,
+            records: 0,
+            bytes: 0,
+        }
     }
 }
 
 impl Scouts {
     /// Takes note of so many records with so many bytes: whether it is worth it.
+    #[inline]
     pub(super) fn observe(&mut self, records: u64, bytes: usize) {
-        self.are_sent = bytes > records as usize * LONG;
+        self.records += records;
+        self.bytes += bytes;
+        if self.records >= JUDGED {
+            self.mean = self.bytes / self.records as usize;
+            self.are_sent = LONG.contains(&self.mean) && !self.are_lost;
+            (self.records, self.bytes) = (0, 0);
+        }
     }
 
     /// Has some of them go on to the next record each, while the reader is at a position; `next` is where the record behind one begins. Sends
@@ -71,11 +97,14 @@ impl Scouts {
     #[cold]
     fn send(&mut self, position: usize, end: usize, guess: impl Fn(Range<usize>) -> Option<usize>) {
         self.begin = (self.begin + ALL).max(position);
+        self.are_lost = true;
         for (at, number) in self.at.iter_mut().zip(0..) {
-            let begin = self.begin + number * SECTION;
-            let section = begin.min(end)..(begin + SECTION).min(end);
-            *at = guess(section).unwrap_or(usize::MAX);
+            let begin = (self.begin + number * SECTION).min(end);
+            let place = guess(begin..(begin + WITHIN * self.mean).min(end));
+            self.are_lost &= place.is_none();
+            *at = place.unwrap_or(usize::MAX);
         }
+        self.are_sent = !self.are_lost;
     }
 }
 
@@ -124,12 +153,13 @@ mod tests {
 
     #[test]
     fn scouts_come_first_where_records_are_long() {
-        for mean in [600, 1_500, 9_000] {
+        for mean in [600, 1_500, 3_500] {
             for batch in [1, 32, 256] {
                 let share = share(mean, batch);
                 assert!(share > 0.8, "{mean} bytes, batches of {batch}: {share}");
             }
         }
         assert_eq!(share(100, 256), 0.0);
+        assert_eq!(share(9_000, 256), 0.0);
     }
 }

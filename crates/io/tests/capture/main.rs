@@ -4,6 +4,7 @@ mod arbitrary;
 mod compressed;
 mod cut;
 mod faults;
+mod long;
 mod pcap;
 mod pcapng;
 mod sections;
