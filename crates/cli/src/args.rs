@@ -849,6 +849,11 @@ pub(crate) struct RotationArgs {
 }
 
 impl RotationArgs {
+    /// Whether the command says something of it.
+    pub(crate) fn is_given(&self) -> bool {
+        self.rotate_every.is_some() || self.rotate_size.is_some() || self.rotate_keep.is_some()
+    }
+
     /// Replaces what a chain file says.
     pub(crate) fn apply(&self, run: &mut Run) -> Result<(), Failure> {
         run.rotate_every = self.rotate_every.or(run.rotate_every);

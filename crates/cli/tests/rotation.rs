@@ -330,8 +330,10 @@ fn what_cannot_be_rotated_is_refused() {
     ] {
         let text = CHAIN.split("[sink]").next().expect("a chain").replace("[run]\nbatch = 16\n", "");
         fs::write(folder.path().join("chain.toml"), format!("[run]\n{keys}\n{text}")).expect("written");
-        let output = run(&mut command(&folder, "check chain.toml"));
-        assert_eq!(output.status.code(), Some(78), "{keys}: {}", stderr(&output));
-        assert!(stderr(&output).contains(why), "{keys}: {}", stderr(&output));
+        for arguments in ["check chain.toml", "run chain.toml -r in.pcap"] {
+            let output = run(&mut command(&folder, arguments));
+            assert_eq!(output.status.code(), Some(78), "{arguments}, {keys}: {}", stderr(&output));
+            assert!(stderr(&output).contains(why), "{arguments}, {keys}: {}", stderr(&output));
+        }
     }
 }

@@ -39,8 +39,17 @@ pub(crate) fn run(args: RunArgs) -> Done {
     let json = args.json.then_some(&*stdout);
     let files = files(&args, &plan, source.captures(), json);
     files.check().map_err(|clash| clash.in_chain(&args.chain))?;
-    plan.chain().check_rotation().map_err(Failure::Usage)?;
-    plan.chain().settings.run.watchdog().map_err(Failure::Usage)?;
+    let names_outputs = [&args.write, &args.dropped, &args.matched].into_iter().any(Option::is_some);
+    let refused = |is_of_command: bool, message: String| match is_of_command {
+        true => Failure::Usage(message),
+        false => Failure::Config(format!("{}: {message}", args.chain.display())),
+    };
+    plan.chain().check_rotation().map_err(|why| refused(names_outputs || args.rotation.is_given(), why))?;
+    plan.chain()
+        .settings
+        .run
+        .watchdog()
+        .map_err(|why| refused(args.watchdog.is_some() || args.device.is_some(), why))?;
     check_life(&args)?;
     let restore = args.restore_state.as_deref().map(|file| restore(file, &mut plan)).transpose()?;
     let control = Arc::new(Control::default());
