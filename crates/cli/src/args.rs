@@ -1509,9 +1509,12 @@ pub(crate) struct BenchForwardArgs {
     /// How long a trial of a rate takes, such as 600ms
     #[arg(long, value_name = "TIME", default_value = "600ms")]
     pub(crate) trial: Span,
-    /// How long a rate is confirmed, and latency is measured, such as 60s
+    /// How long a rate is confirmed, and latency at 10 % of it is measured
     #[arg(long, value_name = "TIME", default_value = "3s")]
     pub(crate) confirm: Span,
+    /// How long 98 % of that rate is held, such as 60s; as long as a rate is confirmed, unless given
+    #[arg(long, value_name = "TIME")]
+    pub(crate) hold: Option<Span>,
     /// The share of packets that may be lost "without loss"
     #[arg(long, value_name = "SHARE", default_value = "0.00001", value_parser = share)]
     pub(crate) max_loss: f64,

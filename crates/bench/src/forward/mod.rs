@@ -74,8 +74,10 @@ pub struct Options {
     pub rounds: usize,
     /// How long a trial takes.
     pub trial: Duration,
-    /// How long a rate is confirmed, and latency is measured.
+    /// How long a rate is confirmed, and latency at 10 % of it is measured.
     pub confirm: Duration,
+    /// How long 98 % of it is held.
+    pub hold: Duration,
     /// The share of packets that may be lost at a rate "without loss".
     pub tolerance: f64,
 }
@@ -471,7 +473,7 @@ impl<'a> Bench<'a> {
                 let low = Held::new(&trial, totals, records, counted);
                 // A process of its own, so that all that it counts is of this rate.
                 let mut alone = Bench::new(options, contender, stop)?;
-                let trial = alone.at(rate * HIGH, options.confirm, BATCH)?;
+                let trial = alone.at(rate * HIGH, options.hold, BATCH)?;
                 note(&alone);
                 let (held, records, counted) = alone.finish()?;
                 totals.add(&held);

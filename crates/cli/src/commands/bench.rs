@@ -155,6 +155,7 @@ fn bench_forward(args: &BenchForwardArgs) -> Done {
         _ => Err(Failure::Usage(format!("{name} {span}; expected 1ms to 1h"))),
     };
     let (trial, confirm) = (time("--trial", args.trial)?, time("--confirm", args.confirm)?);
+    let hold = args.hold.map_or(Ok(confirm), |hold| time("--hold", hold))?;
     let mut lists = Vec::new();
     for &count in &args.rule_count {
         lists.push(if count == 0 { None } else { Some(forward::List::generated(count as usize)?) });
@@ -200,6 +201,7 @@ fn bench_forward(args: &BenchForwardArgs) -> Done {
         rounds: args.rounds.get(),
         trial,
         confirm,
+        hold,
         tolerance: args.max_loss,
     };
     let mut files = Files::default().output("--load-plot", args.load_plot.as_deref());
