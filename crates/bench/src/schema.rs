@@ -293,6 +293,11 @@ const FORWARD: &[Field] = &[
     ("lost_98", Count, "Those of them that did not arrive."),
     ("dropped_98", Count, "Those of them that were counted as dropped: of our run as many as were lost."),
     (
+        "lost_in_stalls_98",
+        IfAny(&Count),
+        "Of our run: those that its interfaces lost in tenths of a second in which a turn of a worker took longer than 0.5 ms.",
+    ),
+    (
         "recorded_98",
         IfAny(&Count),
         "Of a run with a meter: packets in its flow records at 98 %, which are those that were not dropped before its chain.",

@@ -294,6 +294,8 @@ pub(super) struct Counted {
 pub(super) struct Loads {
     /// Milliseconds since 1970.
     pub(super) time: u64,
+    /// Frames that interfaces have lost by then.
+    pub(super) lost: u64,
     /// For each of them the share of the time in which it had something to do, and the microseconds of its longest turn.
     pub(super) workers: Vec<(f64, f64)>,
 }
@@ -303,7 +305,14 @@ fn loads(line: &str) -> Option<Loads> {
     let line: Value = serde_json::from_str(line).ok()?;
     let worker = |worker: &Value| Some((worker["busy"].as_f64()?, worker["longest_turn_us"].as_f64()?));
     let workers = line["workers"].as_array()?.iter().filter_map(worker).collect();
-    Some(Loads { time: line["time"].as_u64()?, workers })
+    let lost = line["interfaces"].as_array().map_or(0, |interfaces| interfaces.iter().map(lost).sum());
+    Some(Loads { time: line["time"].as_u64()?, lost, workers })
+}
+
+/// Frames that came to an interface and were dropped before they were received, by what our run says of it.
+pub(super) fn lost(interface: &Value) -> u64 {
+    let counts = ["missed", "oversized", "unsound", "dropped_by_driver"];
+    counts.iter().filter_map(|key| interface[key].as_u64()).sum()
 }
 
 /// Packets of each flow by flow records, a line each.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use packetloom_io::input::Stop;
 use serde_json::{Map, Value};
 
-use self::forwarder::{Counted, Loads, Running};
+use self::forwarder::{Counted, Loads, Running, lost};
 use self::lists::Flow;
 use self::net::{Net, failed};
 use self::search::{Search, Shown};
@@ -163,6 +163,7 @@ struct Held {
     /// Of all that its process forwarded.
     totals: Totals,
     records: Option<Records>,
+    lost_in_stalls: u64,
     /// Meanwhile, at our run.
     loads: Vec<Loads>,
     /// When it began, in milliseconds since 1970.
@@ -172,10 +173,11 @@ struct Held {
 impl Held {
     fn new(trial: &Trial, totals: Totals, records: Option<Records>, counted: Option<Counted>) -> Self {
         let mut loads = counted.map_or_else(Vec::new, |counted| counted.loads);
+        let lost_in_stalls = lost_in_stalls(&loads);
         // The first one is of a time that began before.
         let every = LOADS_EVERY.as_millis() as u64;
         loads.retain(|loads| (trial.from + every..=trial.until + every).contains(&loads.time));
-        Self { ways: trial.ways_us(), totals, records, loads, from: trial.from }
+        Self { ways: trial.ways_us(), totals, records, lost_in_stalls, loads, from: trial.from }
     }
 
     /// Microseconds of the longest turn of a worker; none where nothing says so.
@@ -196,6 +198,18 @@ impl Held {
         };
         (0..workers).map(of).collect()
     }
+}
+
+/// Frames that our run has lost while a worker stood still, to a tenth of a second.
+fn lost_in_stalls(loads: &[Loads]) -> u64 {
+    let is_stall = |loads: &Loads| loads.workers.iter().any(|(_, turn)| turn * 1000.0 > DISTURBED_NS as f64);
+    let lost = loads.windows(2).enumerate().map(|(at, pair)| {
+        // A turn is known when it is over.
+        let around = &loads[at + 1..loads.len().min(at + 3)];
+        let lost = pair[1].lost.saturating_sub(pair[0].lost);
+        if around.iter().any(is_stall) { lost } else { 0 }
+    });
+    lost.sum()
 }
 
 /// Flow records beside what was sent.
@@ -534,8 +548,7 @@ fn count(totals: &mut Totals, summary: &Value) {
     let sum = |value: &Value| value.as_object().map_or(0, |all| all.values().map(number).sum());
     totals.judged = sum(&summary["dropped"]);
     for interface in summary["interfaces"].as_array().into_iter().flatten() {
-        let lost = ["missed", "unread", "oversized", "unsound", "dropped_by_driver"];
-        totals.receiving += lost.map(|key| number(&interface[key])).iter().sum::<u64>();
+        totals.receiving += lost(interface) + number(&interface["unread"]);
         totals.sending += sum(&interface["not_sent"]);
     }
 }
@@ -611,6 +624,9 @@ fn row(
     {
         set("recorded_98", records.iter().map(|records| records.packets).sum::<u64>().into());
         set("wrong_flows_98", records.iter().map(|records| records.wrong_flows).sum::<u64>().into());
+    }
+    if held().any(|held| !held.loads.is_empty()) {
+        set("lost_in_stalls_98", held().map(|held| held.lost_in_stalls).sum::<u64>().into());
     }
     let mut turn = |name: &str, of: fn(&Round) -> Option<&Held>| {
         let turns = own.iter().filter_map(|round| of(round)?.longest_turn_us());
