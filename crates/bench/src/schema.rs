@@ -292,6 +292,7 @@ const FORWARD: &[Field] = &[
     ("sent_98", Count, "Packets that were sent at 98 %, to a process of its own."),
     ("lost_98", Count, "Those of them that did not arrive."),
     ("dropped_98", Count, "Those of them that were counted as dropped: of our run as many as were lost."),
+    ("dropped_before_98", Count, "Those of these that the link to the forwarder dropped."),
     (
         "lost_in_stalls_98",
         IfAny(&Count),

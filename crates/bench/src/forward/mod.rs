@@ -619,6 +619,7 @@ fn row(
     set("sent_98", sum(|totals| totals.sent).into());
     set("lost_98", sum(|totals| totals.sent.saturating_sub(totals.arrived)).into());
     set("dropped_98", sum(Totals::counted).into());
+    set("dropped_before_98", sum(|totals| totals.link_in).into());
     if let Some(records) = held().map(|held| held.records).collect::<Option<Vec<_>>>()
         && !records.is_empty()
     {
