@@ -245,6 +245,7 @@ const FORWARD: &[Field] = &[
     ("rules", Count, "Rules of the list."),
     ("packet_size", Count, "Bytes of a packet with its check sequence."),
     ("flows", Count, "Flows of the packets."),
+    ("workers", IfAny(&Count), "Workers of our run."),
     ("rounds", Count, "Rounds that were timed."),
     (
         "no_loss_mpps",
@@ -288,8 +289,31 @@ const FORWARD: &[Field] = &[
     ("dropped_sending", Count, "Dropped where our run sends."),
     ("dropped_behind", Count, "Dropped by the link behind the forwarder."),
     ("unaccounted", Number, "Sent, but neither received nor counted as dropped: 0 of our run."),
-    ("sent_98", Count, "Packets that were sent at 98 %."),
+    ("sent_98", Count, "Packets that were sent at 98 %, to a process of its own."),
     ("lost_98", Count, "Those of them that did not arrive."),
+    ("dropped_98", Count, "Those of them that were counted as dropped: of our run as many as were lost."),
+    ("dropped_before_98", Count, "Those of these that the link to the forwarder dropped."),
+    (
+        "lost_in_stalls_98",
+        IfAny(&Count),
+        "Of our run: those that its interfaces lost in tenths of a second in which a turn of a worker took longer than 0.5 ms.",
+    ),
+    (
+        "recorded_98",
+        IfAny(&Count),
+        "Of a run with a meter: packets in its flow records at 98 %, which are those that were not dropped before its chain.",
+    ),
+    (
+        "wrong_flows_98",
+        IfAny(&Count),
+        "Flows of which these say more packets than were sent, or fewer, where none was dropped before the chain: 0.",
+    ),
+    (
+        "turn_98_us",
+        IfAny(&Number),
+        "Of our run at 98 %: microseconds of the longest time from one look of a worker for something to do to the next, without sleep. It is long where the worker's core did something else.",
+    ),
+    ("turn_10_us", IfAny(&Number), "The same at 10 %."),
     (
         "generator_gap_us",
         Number,

@@ -13,7 +13,7 @@ use packetloom_bench::peer::Peer;
 use packetloom_classify::image::Algorithm;
 use packetloom_classify::{Action, ConnectionState, Kind, PacketContext, analysis, formats};
 use packetloom_device::Id;
-use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Kept, Run, Workers};
+use packetloom_engine::chain::{BatchSize, Device as DeviceChoice, Idle, Kept, Run, Workers};
 use packetloom_engine::offload::frames::Slice;
 use packetloom_engine::offload::{MAX_PACKETS, Placement};
 use packetloom_engine::run::{FlowOrder, FunctionName};
@@ -201,6 +201,22 @@ impl From<OnExitChoice> for OnExit {
     }
 }
 
+/// What workers do while no packet comes by interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IdleChoice {
+    Sleep,
+    Spin,
+}
+
+impl From<IdleChoice> for Idle {
+    fn from(choice: IdleChoice) -> Self {
+        match choice {
+            IdleChoice::Sleep => Self::Sleep,
+            IdleChoice::Spin => Self::Spin,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = CAPTURES)]
 pub(crate) struct RunArgs {
@@ -248,6 +264,10 @@ pub(crate) struct RunArgs {
     /// How long a batch for a device may take, from when it was read to its verdicts, such as 50us: batches follow the load below that
     #[arg(long, value_name = "TIME")]
     pub(crate) max_latency: Option<Span>,
+    /// What workers do while no packet comes by interfaces: sleep, the default; or look for packets all the time (spin: busy polling), so
+    /// that latency is lower, and each worker takes a core
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub(crate) idle: Option<IdleChoice>,
     /// Write the summary to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,
@@ -1476,15 +1496,30 @@ pub(crate) struct BenchForwardArgs {
     /// The core of the generator, by its number from 0; the kernel receives there, too
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) generator_core: usize,
-    /// The core of the run, or of a peer
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) forwarder_core: usize,
+    /// The cores of the run; the first one for a peer
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1")]
+    pub(crate) forwarder_core: Vec<usize>,
+    /// Workers of the run
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) workers: Workers,
+    /// What the workers do while no packet comes; several with commas between, each measured
+    #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',', default_value = "sleep")]
+    pub(crate) idle: Vec<IdleChoice>,
+    /// Have the run meter what passes the rules, and compare its flow records with what was sent
+    #[arg(long)]
+    pub(crate) meter: bool,
+    /// Draw the load of each worker every 100 ms, at 98 % of the rate without loss, as SVG to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) load_plot: Option<PathBuf>,
     /// How long a trial of a rate takes, such as 600ms
     #[arg(long, value_name = "TIME", default_value = "600ms")]
     pub(crate) trial: Span,
-    /// How long a rate is confirmed, and latency is measured, such as 60s
+    /// How long a rate is confirmed, and latency at 10 % of it is measured
     #[arg(long, value_name = "TIME", default_value = "3s")]
     pub(crate) confirm: Span,
+    /// How long 98 % of that rate is held, such as 60s; as long as a rate is confirmed, unless given
+    #[arg(long, value_name = "TIME")]
+    pub(crate) hold: Option<Span>,
     /// The share of packets that may be lost "without loss"
     #[arg(long, value_name = "SHARE", default_value = "0.00001", value_parser = share)]
     pub(crate) max_loss: f64,

@@ -7,6 +7,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use packetloom_testing::net::Net;
 use serde_json::Value;
@@ -15,16 +16,25 @@ use support::{packetloom, run, stderr, succeed};
 
 /// A benchmark as short as it can be.
 fn bench(arguments: &[&str]) -> std::process::Command {
+    bench_for("40ms", arguments)
+}
+
+/// The same, with rates that are held for so long.
+fn bench_for(time: &str, arguments: &[&str]) -> std::process::Command {
     let mut command = packetloom();
-    command.args(["bench", "forward", "--trial", "20ms", "--confirm", "40ms", "--rounds", "1", "--json"]);
+    command.args(["bench", "forward", "--trial", "20ms", "--confirm", time, "--rounds", "1", "--json"]);
     // Other tests run beside this one: what is lost says nothing.
     command.args(["--max-loss", "0.5"]).args(arguments);
     command
 }
 
-/// Whether two cores and namespaces may be used here.
-fn is_possible() -> bool {
-    Net::new().is_some() && std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2)
+/// Whether two cores and namespaces may be used here; by nobody else of these tests as long as it is held, since a run that spins leaves the
+/// others hardly any time.
+fn cores() -> Option<MutexGuard<'static, ()>> {
+    static CORES: Mutex<()> = Mutex::new(());
+    let is_possible =
+        Net::new().is_some() && std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
+    is_possible.then(|| CORES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Namespaces of a process.
@@ -46,9 +56,7 @@ fn rows(text: &str) -> Vec<Value> {
 
 #[test]
 fn packets_of_both_backends_add_up_and_nothing_is_left() {
-    if !is_possible() {
-        return;
-    }
+    let Some(_cores) = cores() else { return };
     let mut command = bench(&["--rule-count", "0,100", "--backend", "af_xdp,af_packet", "--flows", "16"]);
     let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
     let child = child.expect("started");
@@ -74,10 +82,57 @@ fn packets_of_both_backends_add_up_and_nothing_is_left() {
 }
 
 #[test]
-fn the_kernel_forwards_by_the_same_rules() {
-    if !is_possible() {
-        return;
+fn flow_records_say_what_was_sent_and_the_load_is_drawn() {
+    let Some(_cores) = cores() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let plot = folder.path().join("loads.svg");
+    let plot_text = plot.to_str().expect("text");
+    let options = ["--rule-count", "100", "--meter", "--flows", "20", "--workers", "2"];
+    let others = ["--idle", "sleep,spin", "--load-plot", plot_text];
+    let mut tries = 0;
+    let rows = loop {
+        let output = run(&mut bench_for("500ms", &[&options[..], &others[..]].concat()));
+        let rows = rows(std::str::from_utf8(&output.stdout).expect("text"));
+        // On a busy machine a rate may not be found.
+        if rows.iter().all(|row| row["no_loss_mpps"].is_number()) {
+            assert!(output.status.success(), "{}", stderr(&output));
+            break rows;
+        }
+        tries += 1;
+        assert!(tries < 5, "{}: {rows:#?}", stderr(&output));
+    };
+    let names: Vec<_> = rows.iter().filter_map(|row| row["forwarder"].as_str()).collect();
+    assert_eq!(names, ["packetloom af_xdp", "packetloom af_xdp spin"]);
+    for row in &rows {
+        assert_eq!(row["workload"], "forward acl_100 + meter");
+        assert_eq!((&row["workers"], &row["unaccounted"]), (&2.into(), &0.into()), "{row:#}");
+        let number = |key: &str| row[key].as_u64().unwrap_or_else(|| panic!("{key}: {row:#}"));
+        assert_eq!(number("lost_98"), number("dropped_98"), "{row:#}");
+        assert!(number("dropped_before_98") + number("lost_in_stalls_98") <= number("lost_98"), "{row:#}");
+        assert_eq!(number("wrong_flows_98"), 0, "{row:#}");
+        let recorded = number("recorded_98");
+        assert!(
+            recorded > 100 && (number("sent_98") - number("lost_98")..=number("sent_98")).contains(&recorded),
+            "{row:#}"
+        );
+        assert!(row["turn_98_us"].as_f64().is_some_and(|turn| turn > 0.0), "{row:#}");
     }
+    let svg = fs::read_to_string(&plot).expect("a picture");
+    for run in ["packetloom af_xdp, forward", "packetloom af_xdp spin, forward"] {
+        for worker in ["worker 1", "worker 2"] {
+            assert!(svg.contains(&format!("{worker}: {run}")), "{run}: {worker}: {svg}");
+        }
+    }
+    // Axes have thin lines.
+    let is_load = |line: &&str| line.starts_with("<polyline") && line.contains("stroke-width=\"2\"");
+    let longest =
+        svg.lines().filter(is_load).map(|line| line.matches(',').count()).filter(|points| *points > 2);
+    assert!(longest.count() == 4, "{svg}");
+}
+
+#[test]
+fn the_kernel_forwards_by_the_same_rules() {
+    let Some(_cores) = cores() else { return };
     let output = run(&mut bench(&["--rule-count", "100", "--peer", "nftables", "--flows", "16"]));
     assert!(output.status.success(), "{}", stderr(&output));
     let rows = rows(std::str::from_utf8(&output.stdout).expect("text"));
@@ -103,15 +158,16 @@ fn what_cannot_be_is_said() {
     fails(&["--peer", "vpp"], 2, "possible values: nftables, testpmd");
     fails(&["--generator-core", "1"], 2, "name one core; expected two");
     fails(&["--packet-size", "63"], 2, "63");
+    fails(&["--idle", "doze"], 2, "possible values: sleep, spin");
+    fails(&["--workers", "0"], 2, "--workers");
+    fails(&["--load-plot", "/nowhere/loads.svg"], 1, "/nowhere/loads.svg");
     let output = run(packetloom().args(["bench", "forward", "--max-loss", "2"]));
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("expected a share from 0 to 1"), "{}", stderr(&output));
     let folder = tempfile::tempdir().expect("a folder");
     let closed = folder.path().join("closed.rules");
     fs::write(&closed, "deny any from any to any\n").expect("written");
-    if !is_possible() {
-        return;
-    }
+    let Some(_cores) = cores() else { return };
     fails(&["--rules", closed.to_str().expect("text")], 1, "expected rules that permit 256 flows");
     fails(&["--forwarder-core", "4000"], 1, "core 4000");
     // Programs are looked for when they are needed.

@@ -113,6 +113,18 @@ fn lines_come_while_no_packet_does() {
         }
         let is_sorted = |name: &str| lines.is_sorted_by_key(|line| line[name].as_u64());
         assert!(is_sorted("elapsed") && is_sorted("received") && is_sorted("read_bytes"), "{verb}");
+        // A device has no workers that say so.
+        let workers = lines[lines.len() - 1]["workers"].as_array();
+        let expected = match verb {
+            "run chain.toml --workers 3" => 3,
+            _ if verb.contains("--device") => 0,
+            _ => 1,
+        };
+        assert_eq!(workers.map_or(0, Vec::len), expected, "{verb}");
+        for worker in workers.into_iter().flatten() {
+            let busy = worker["busy"].as_f64().expect("a number");
+            assert!((0.0..=1.0).contains(&busy), "{verb}: {worker}");
+        }
         // By the interval, and none for times that are over.
         let elapsed = lines[lines.len() - 1]["elapsed"].as_u64().expect("a number");
         assert!(lines.len() as u64 <= elapsed / 20 + 1, "{} lines in {elapsed} ms", lines.len());

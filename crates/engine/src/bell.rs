@@ -41,18 +41,15 @@ impl Bell {
         self.wait_awake(seen, AWAKE);
     }
 
+    /// The same for a thread that does not sleep.
+    pub(crate) fn spin(&self, seen: u64) {
+        self.is_rung_within(seen, NAP);
+    }
+
     /// The same for a thread that stays awake for so long.
     pub(crate) fn wait_awake(&self, seen: u64, awake: Duration) {
-        let begin = Instant::now();
-        while begin.elapsed() < awake {
-            for _ in 0..LOOKS {
-                if self.events() != seen {
-                    return;
-                }
-                hint::spin_loop();
-            }
-            // Where there are fewer processors than threads, another one goes on.
-            thread::yield_now();
+        if self.is_rung_within(seen, awake) {
+            return;
         }
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let guard = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,6 +58,22 @@ impl Bell {
             let _ = self.condvar.wait_timeout(guard, NAP);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Looks for more events than `seen` for so long; whether there are some.
+    fn is_rung_within(&self, seen: u64, awake: Duration) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < awake {
+            for _ in 0..LOOKS {
+                if self.events() != seen {
+                    return true;
+                }
+                hint::spin_loop();
+            }
+            // Where there are fewer processors than threads, another one goes on.
+            thread::yield_now();
+        }
+        false
     }
 }
 

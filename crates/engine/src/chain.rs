@@ -414,6 +414,8 @@ pub struct Run {
     pub unknown_framing: Option<PolicyAction>,
     /// What happens to frames whose headers cannot be parsed.
     pub malformed: PolicyAction,
+    /// What workers do while no packet comes by interfaces.
+    pub idle: Idle,
     /// The file for the summary, as JSON; "-" is standard output.
     pub summary: Option<PathBuf>,
     /// The Unix socket by which the run is asked for its counters, and told what to do.
@@ -507,6 +509,7 @@ impl Default for Run {
             non_ip: PolicyAction::Pass,
             unknown_framing: None,
             malformed: PolicyAction::Drop,
+            idle: Idle::Sleep,
             summary: None,
             control: None,
             watchdog: None,
@@ -731,6 +734,27 @@ pub type Kept = Bounded<1, 1_000_000>;
 
 /// A number of packets in a batch.
 pub type BatchSize = Bounded<1, 65_535>;
+
+/// What workers do while no packet comes by interfaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Idle {
+    /// They sleep until the kernel has packets, and wake some tens of microseconds after one has come.
+    #[default]
+    Sleep,
+    /// They go on looking for packets (busy polling), so that none waits; each of them takes a core all the time.
+    Spin,
+}
+
+impl Idle {
+    /// The word in chain files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sleep => "sleep",
+            Self::Spin => "spin",
+        }
+    }
+}
 
 /// What a policy does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]

@@ -87,6 +87,22 @@ pub fn has_c_tool(program: &str) -> bool {
     found
 }
 
+/// The library that shows a program another clock (Debian's faketime); none where it is not installed, which is said.
+///
+/// # Panics
+///
+/// `PACKETLOOM_LIVE` is set, and it is not there.
+pub fn faketime() -> Option<PathBuf> {
+    let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let library = |folder: std::fs::DirEntry| folder.path().join("faketime/libfaketimeMT.so.1");
+    let found = folders.map(library).find(|path| path.is_file());
+    assert!(found.is_some() || !live(), "PACKETLOOM_LIVE is set, but there is no libfaketime");
+    if found.is_none() {
+        eprintln!("skipped: faketime is not installed");
+    }
+    found
+}
+
 /// True where `python3` has these modules; otherwise says that the test does not run.
 ///
 /// # Panics

@@ -177,7 +177,7 @@ impl Net {
         Self::of_turn(Turn::shared)
     }
 
-    /// The same for a test that floods: no other one of this process has a network meanwhile.
+    /// The same for a test that floods, or spins: no other one of this process has a network meanwhile.
     pub fn alone() -> Option<Self> {
         Self::of_turn(Turn::alone)
     }

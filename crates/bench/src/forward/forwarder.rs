@@ -1,9 +1,11 @@
 //! What forwards between the two links: a run of ours, the kernel, or DPDK's testpmd.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
-use std::path::{Path, PathBuf};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -11,14 +13,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use packetloom_classify::formats::{self, Format, WriteOptions};
+use packetloom_engine::chain::Idle;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::lists::{self, List};
+use super::lists::{self, Flow, List};
 use super::net::{Net, failed};
 use super::traffic::cpu_ns;
+use super::{LOADS_EVERY, Options};
 use crate::Error;
 
+/// Files that our run writes.
+const SUMMARY: &str = "summary.json";
+const STATISTICS: &str = "statistics.jsonl";
+const RECORDS: &str = "flows.jsonl";
 /// How long a forwarder may take to start, or to end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -44,8 +52,8 @@ impl Sockets {
 /// What forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarder {
-    /// `packetloom run`, inline.
-    Packetloom(Sockets),
+    /// `packetloom run`, inline, and what its workers do while no packet comes.
+    Packetloom(Sockets, Idle),
     /// The kernel, with the list as rules of nftables one after the other.
     NftablesRules,
     /// The kernel, with the list as maps of nftables with intervals.
@@ -57,7 +65,8 @@ pub enum Forwarder {
 impl fmt::Display for Forwarder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Packetloom(sockets) => write!(f, "packetloom {}", sockets.name()),
+            Self::Packetloom(sockets, Idle::Sleep) => write!(f, "packetloom {}", sockets.name()),
+            Self::Packetloom(sockets, idle) => write!(f, "packetloom {} {}", sockets.name(), idle.name()),
             Self::NftablesRules => f.write_str("nftables rules"),
             Self::NftablesSets => f.write_str("nftables sets"),
             Self::Testpmd(sockets) => write!(f, "testpmd net_{}", sockets.name()),
@@ -105,28 +114,29 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts a forwarder on a core of its own.
+    /// Starts a forwarder on cores of its own.
     pub(super) fn start(
         forwarder: Forwarder,
         list: Option<&List>,
         net: &Net,
-        program: &Path,
-        cores: [usize; 2],
+        options: &Options,
     ) -> Result<Self, Error> {
         let mut running =
             Self { child: None, _input: None, errors: None, folder: Folder::new()?, sets: None };
-        let is_xdp =
-            matches!(forwarder, Forwarder::Packetloom(Sockets::AfXdp) | Forwarder::Testpmd(Sockets::AfXdp));
+        let is_xdp = matches!(
+            forwarder,
+            Forwarder::Packetloom(Sockets::AfXdp, _) | Forwarder::Testpmd(Sockets::AfXdp)
+        );
         if !is_xdp {
             // A veth takes frames of XDP only where an XDP program or GRO takes them on.
             net.forwarder.exec("ethtool", "ethtool", &["-K", "pa", "gro", "on"])?;
         }
         match forwarder {
-            Forwarder::Packetloom(sockets) => running.start_run(sockets, list, net, program, cores[1])?,
+            Forwarder::Packetloom(sockets, idle) => running.start_run(sockets, idle, list, net, options)?,
             Forwarder::NftablesRules | Forwarder::NftablesSets => {
                 running.start_kernel(forwarder == Forwarder::NftablesSets, list, net)?;
             }
-            Forwarder::Testpmd(sockets) => running.start_testpmd(sockets, net, cores)?,
+            Forwarder::Testpmd(sockets) => running.start_testpmd(sockets, net, options)?,
         }
         Ok(running)
     }
@@ -134,25 +144,32 @@ impl Running {
     fn start_run(
         &mut self,
         sockets: Sockets,
+        idle: Idle,
         list: Option<&List>,
         net: &Net,
-        program: &Path,
-        core: usize,
+        options: &Options,
     ) -> Result<(), Error> {
-        let backend = sockets.name();
+        let (backend, idle, workers) = (sockets.name(), idle.name(), options.workers);
         let mut chain =
             format!("[source]\ninterface = [\"pa\", \"pb\"]\nmode = \"inline\"\nbackend = \"{backend}\"\n");
+        chain += &format!("[run]\nworkers = {workers}\nidle = \"{idle}\"\n");
         if let Some(list) = list {
             self.folder.write("bench.rules", &written(list, Format::Native)?)?;
             chain += "[[chain]]\nnf = \"acl\"\nrules = \"bench.rules\"\n";
         }
+        if options.meter {
+            chain += &format!("[[chain]]\nnf = \"meter\"\noutput = \"{RECORDS}\"\n");
+        }
         let chain = self.folder.write("chain.toml", chain.as_bytes())?;
+        let program = &options.program;
         let mut command = Command::new(program);
-        command.arg("run").arg(chain).arg("--summary").arg(self.folder.0.join("summary.json"));
+        command.arg("run").arg(chain).arg("--summary").arg(self.folder.0.join(SUMMARY));
+        command.arg("--stats-every").arg(format!("{}ms", LOADS_EVERY.as_millis()));
+        command.arg("--stats-output").arg(self.folder.0.join(STATISTICS));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = net
             .forwarder
-            .on_core(Some(core), || command.spawn())?
+            .on_cores(&options.forwarder_cores, || command.spawn())?
             .map_err(|error| failed(format!("{}: cannot be started: {error}", program.display())))?;
         let said = child.stderr.take().map(lines);
         self.child = Some(child);
@@ -182,11 +199,12 @@ impl Running {
         kernel.exec("nft", "nftables", words)
     }
 
-    fn start_testpmd(&mut self, sockets: Sockets, net: &Net, cores: [usize; 2]) -> Result<(), Error> {
+    fn start_testpmd(&mut self, sockets: Sockets, net: &Net, options: &Options) -> Result<(), Error> {
         let driver = sockets.name();
         let mut command = Command::new("dpdk-testpmd");
         // Its main thread only waits for commands.
-        command.args(["--lcores", &format!("0@{},1@{}", cores[0], cores[1])]);
+        let forwarder_core = options.forwarder_cores.first().copied().unwrap_or_default();
+        command.args(["--lcores", &format!("0@{},1@{forwarder_core}", options.generator_core)]);
         command.args(["--no-pci", "--no-huge", "-m", "512", "--no-telemetry", "--no-shconf"]);
         for (number, interface) in ["pa", "pb"].iter().enumerate() {
             command.arg(format!("--vdev=net_{driver}{number},iface={interface}"));
@@ -196,7 +214,7 @@ impl Running {
         command.arg("--total-num-mbufs=65536");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child =
-            net.forwarder.on_core(None, || command.spawn())?.map_err(|error| match error.kind() {
+            net.forwarder.on_cores(&[], || command.spawn())?.map_err(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => Error::ForwardMissing {
                     what: "dpdk-testpmd is not installed; expected it from Debian's package dpdk-dev".into(),
                 },
@@ -241,9 +259,8 @@ impl Running {
     }
 
     /// Ends it; what our run has counted.
-    pub(super) fn stop(mut self) -> Result<Option<Value>, Error> {
+    pub(super) fn stop(mut self) -> Result<Option<Counted>, Error> {
         let Some(child) = &mut self.child else { return Ok(None) };
-        let path = self.folder.0.join("summary.json");
         kill_process(Pid::from_child(child), Signal::TERM).map_err(|error| failed(error.to_string()))?;
         let begun = Instant::now();
         while child.try_wait().map_err(|error| failed(error.to_string()))?.is_none() {
@@ -252,9 +269,78 @@ impl Running {
             }
             thread::sleep(Duration::from_millis(2));
         }
-        let text = fs::read(path).ok();
-        Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
+        let read = |name: &str| fs::read_to_string(self.folder.0.join(name)).ok();
+        let Some(summary) = read(SUMMARY).and_then(|text| serde_json::from_str(&text).ok()) else {
+            return Ok(None);
+        };
+        let lines = read(STATISTICS).unwrap_or_default();
+        let records = read(RECORDS).map(|text| recorded(&text)).transpose()?;
+        Ok(Some(Counted { summary, loads: lines.lines().filter_map(loads).collect(), recorded: records }))
     }
+}
+
+/// What our run has counted.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) summary: Value,
+    /// What its workers did from time to time.
+    pub(super) loads: Vec<Loads>,
+    /// Packets of flows by its records, if it has a meter.
+    pub(super) recorded: Option<HashMap<Flow, u64>>,
+}
+
+/// What workers did since the time before.
+#[derive(Debug)]
+pub(super) struct Loads {
+    /// Milliseconds since 1970.
+    pub(super) time: u64,
+    /// Frames that interfaces have lost by then.
+    pub(super) lost: u64,
+    /// For each of them the share of the time in which it had something to do, and the microseconds of its longest turn.
+    pub(super) workers: Vec<(f64, f64)>,
+}
+
+/// By a line of statistics.
+fn loads(line: &str) -> Option<Loads> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    let worker = |worker: &Value| Some((worker["busy"].as_f64()?, worker["longest_turn_us"].as_f64()?));
+    let workers = line["workers"].as_array()?.iter().filter_map(worker).collect();
+    let lost = line["interfaces"].as_array().map_or(0, |interfaces| interfaces.iter().map(lost).sum());
+    Some(Loads { time: line["time"].as_u64()?, lost, workers })
+}
+
+/// Frames that came to an interface and were dropped before they were received, by what our run says of it.
+pub(super) fn lost(interface: &Value) -> u64 {
+    let counts = ["missed", "oversized", "unsound", "dropped_by_driver"];
+    counts.iter().filter_map(|key| interface[key].as_u64()).sum()
+}
+
+/// Packets of each flow by flow records, a line each.
+fn recorded(lines: &str) -> Result<HashMap<Flow, u64>, Error> {
+    let mut flows = HashMap::new();
+    for line in lines.lines() {
+        let record: Value =
+            serde_json::from_str(line).map_err(|error| failed(format!("a flow record: {error}: {line}")))?;
+        let address = |name: &str| Some(u32::from(record[name].as_str()?.parse::<Ipv4Addr>().ok()?));
+        let port = |name: &str| u16::try_from(record[name].as_u64()?).ok();
+        let there = || {
+            Some(Flow {
+                source: address("sourceIPv4Address")?,
+                destination: address("destinationIPv4Address")?,
+                ports: [port("sourceTransportPort")?, port("destinationTransportPort")?],
+            })
+        };
+        let flow = there().ok_or_else(|| failed(format!("a flow record of other packets: {line}")))?;
+        let Flow { source, destination, ports: [from, to] } = flow;
+        let back = Flow { source: destination, destination: source, ports: [to, from] };
+        for (flow, packets) in [(flow, "packetDeltaCount"), (back, "reversePacketDeltaCount")] {
+            let packets = record[packets].as_u64().unwrap_or(0);
+            if packets > 0 {
+                *flows.entry(flow).or_default() += packets;
+            }
+        }
+    }
+    Ok(flows)
 }
 
 impl Drop for Running {

@@ -39,7 +39,7 @@ impl List {
 }
 
 /// A flow of UDP over IPv4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Flow {
     pub(super) source: u32,
     pub(super) destination: u32,

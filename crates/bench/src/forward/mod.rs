@@ -9,16 +9,18 @@ mod net;
 mod search;
 mod traffic;
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use packetloom_io::input::Stop;
 use serde_json::{Map, Value};
 
-use self::forwarder::Running;
+use self::forwarder::{Counted, Loads, Running, lost};
+use self::lists::Flow;
 use self::net::{Net, failed};
 use self::search::{Search, Shown};
 use self::traffic::{Arrived, BATCH, Load, Made, Traffic, cpu_ns};
@@ -35,6 +37,8 @@ const DISTURBED_NS: u64 = 500_000;
 /// Shares of the rate without loss at which latency is measured.
 const HIGH: f64 = 0.98;
 const LOW: f64 = 0.1;
+/// How often our run says what its workers did.
+const LOADS_EVERY: Duration = Duration::from_millis(100);
 /// Packets without a pace after which the rate is known well enough, and how long they have to have taken.
 const FIRST: u32 = 2000;
 const ENOUGH: Duration = Duration::from_millis(20);
@@ -58,14 +62,22 @@ pub struct Options {
     pub packet_sizes: Vec<usize>,
     /// Flows.
     pub flows: usize,
-    /// The core of the generator, and that of the forwarder.
-    pub cores: [usize; 2],
+    /// The core of the generator.
+    pub generator_core: usize,
+    /// The cores of the forwarder; the first one, where it has one thread.
+    pub forwarder_cores: Vec<usize>,
+    /// Workers of our run.
+    pub workers: usize,
+    /// Whether our run has a meter behind the rules, whose records are compared with what was sent.
+    pub meter: bool,
     /// Rounds.
     pub rounds: usize,
     /// How long a trial takes.
     pub trial: Duration,
-    /// How long a rate is confirmed, and latency is measured.
+    /// How long a rate is confirmed, and latency at 10 % of it is measured.
     pub confirm: Duration,
+    /// How long 98 % of it is held.
+    pub hold: Duration,
     /// The share of packets that may be lost at a rate "without loss".
     pub tolerance: f64,
 }
@@ -79,13 +91,19 @@ struct Contender<'a> {
 }
 
 impl Contender<'_> {
-    fn workload(&self) -> String {
+    fn workload(&self, options: &Options) -> String {
         let list = match (self.forwarder, self.list) {
             (Forwarder::Testpmd(_), _) => "without a chain",
+            (Forwarder::Packetloom(..), None) if options.meter => return "forward meter".into(),
             (_, None) => "empty",
             (_, Some(list)) => &list.name,
         };
-        format!("forward {list}")
+        let meter = if options.meter && matches!(self.forwarder, Forwarder::Packetloom(..)) {
+            " + meter"
+        } else {
+            ""
+        };
+        format!("forward {list}{meter}")
     }
 }
 
@@ -96,9 +114,16 @@ struct Trial {
     /// CPU time of the forwarder's process, and with it that of the kernel's threads for packets.
     process_ns: Option<u64>,
     beside_ns: u64,
+    /// When it began and ended, in milliseconds since 1970.
+    from: u64,
+    until: u64,
 }
 
 impl Trial {
+    fn ways_us(&self) -> [f64; 3] {
+        [self.arrived.way_us(0.5), self.arrived.way_us(0.99), self.arrived.longest_way_us()]
+    }
+
     fn lost(&self) -> u64 {
         self.made.packets.saturating_sub(self.arrived.packets)
     }
@@ -120,15 +145,113 @@ struct Round {
     cpu_ns: f64,
     process_ns: Option<f64>,
     no_loss_mpps: Option<f64>,
-    /// At 98 and at 10 % of it: microseconds of the median, of 99 %, and of the longest way.
-    ways: [Option<[f64; 3]>; 2],
-    /// Sent and lost at 98 %.
-    high: [u64; 2],
+    /// At 98 and at 10 % of it.
+    high: Option<Held>,
+    low: Option<Held>,
+    /// Of both processes.
     totals: Totals,
     late_ns: u64,
     gap_ns: u64,
     sets: Option<usize>,
     source_ns: f64,
+}
+
+/// What a trial at a share of the rate without loss has shown.
+struct Held {
+    /// Microseconds of the median, of 99 %, and of the longest way.
+    ways: [f64; 3],
+    /// Of all that its process forwarded.
+    totals: Totals,
+    records: Option<Records>,
+    lost_in_stalls: u64,
+    /// Meanwhile, at our run.
+    loads: Vec<Loads>,
+    /// When it began, in milliseconds since 1970.
+    from: u64,
+}
+
+impl Held {
+    fn new(trial: &Trial, totals: Totals, records: Option<Records>, counted: Option<Counted>) -> Self {
+        let mut loads = counted.map_or_else(Vec::new, |counted| counted.loads);
+        let lost_in_stalls = lost_in_stalls(&loads);
+        // The first one is of a time that began before.
+        let every = LOADS_EVERY.as_millis() as u64;
+        loads.retain(|loads| (trial.from + every..=trial.until + every).contains(&loads.time));
+        Self { ways: trial.ways_us(), totals, records, lost_in_stalls, loads, from: trial.from }
+    }
+
+    /// Microseconds of the longest turn of a worker; none where nothing says so.
+    fn longest_turn_us(&self) -> Option<f64> {
+        let turns = self.loads.iter().flat_map(|loads| &loads.workers).map(|(_, turn)| *turn);
+        turns.reduce(f64::max)
+    }
+
+    /// For each worker, the seconds since the beginning and its load until then, in percent.
+    fn series(&self) -> Vec<Vec<[f64; 2]>> {
+        let workers = self.loads.first().map_or(0, |loads| loads.workers.len());
+        let of = |worker: usize| {
+            let point = |loads: &Loads| {
+                let (busy, _) = loads.workers.get(worker)?;
+                Some([(loads.time - self.from) as f64 / 1000.0, busy * 100.0])
+            };
+            self.loads.iter().filter_map(point).collect()
+        };
+        (0..workers).map(of).collect()
+    }
+}
+
+/// Frames that our run has lost while a worker stood still, to a tenth of a second.
+fn lost_in_stalls(loads: &[Loads]) -> u64 {
+    let is_stall = |loads: &Loads| loads.workers.iter().any(|(_, turn)| turn * 1000.0 > DISTURBED_NS as f64);
+    let lost = loads.windows(2).enumerate().map(|(at, pair)| {
+        // A turn is known when it is over.
+        let around = &loads[at + 1..loads.len().min(at + 3)];
+        let lost = pair[1].lost.saturating_sub(pair[0].lost);
+        if around.iter().any(is_stall) { lost } else { 0 }
+    });
+    lost.sum()
+}
+
+/// Flow records beside what was sent.
+#[derive(Clone, Copy, Default)]
+struct Records {
+    /// Packets in them.
+    packets: u64,
+    /// Flows of which they say more packets than were sent; fewer, too, where none was dropped before the chain.
+    wrong_flows: u64,
+}
+
+impl Records {
+    fn compare(recorded: &HashMap<Flow, u64>, sent: &HashMap<Flow, u64>, dropped_before: u64) -> Self {
+        let of = |flows: &HashMap<Flow, u64>, flow: &Flow| flows.get(flow).copied().unwrap_or(0);
+        let is_wrong = |flow: &&Flow| {
+            let (recorded, sent) = (of(recorded, flow), of(sent, flow));
+            recorded > sent || dropped_before == 0 && recorded < sent
+        };
+        let others = recorded.keys().filter(|flow| !sent.contains_key(flow));
+        Self {
+            packets: recorded.values().sum(),
+            wrong_flows: sent.keys().chain(others).filter(is_wrong).count() as u64,
+        }
+    }
+}
+
+/// What a benchmark has shown.
+#[derive(Debug)]
+pub struct Measured {
+    /// A row for each forwarder, list and size.
+    pub rows: Vec<Value>,
+    /// What workers of our run did at 98 % of the rate without loss, in the last round that found one.
+    pub loads: Vec<WorkerLoads>,
+}
+
+/// What workers of a run did over time.
+#[derive(Debug)]
+pub struct WorkerLoads {
+    /// Which run.
+    pub name: String,
+    /// For each worker points of seconds, and the percentage of the time before in which it had something to do.
+    pub workers: Vec<Vec<[f64; 2]>>,
 }
 
 /// Packets of a round, all trials together.
@@ -166,12 +289,12 @@ pub fn leftovers() -> Vec<String> {
     net::leftovers()
 }
 
-/// Measures; a row for each forwarder, list and size. `say` is told what is measured next.
+/// Measures. `say` is told what is measured next.
 ///
 /// # Errors
 ///
 /// Programs that are missing, rights that the process has not, a forwarder that does not start or forwards nothing, [`Error::Interrupted`].
-pub fn run(options: &Options, stop: &Stop, say: impl Fn(&str)) -> Result<Vec<Value>, Error> {
+pub fn run(options: &Options, stop: &Stop, say: impl Fn(&str)) -> Result<Measured, Error> {
     let contenders = contenders(options);
     let mut rounds: Vec<Vec<Round>> = contenders.iter().map(|_| Vec::new()).collect();
     for number in 1..=options.rounds {
@@ -180,13 +303,25 @@ pub fn run(options: &Options, stop: &Stop, say: impl Fn(&str)) -> Result<Vec<Val
                 "round {number} of {}: {}, {}, packets of {} bytes",
                 options.rounds,
                 contender.forwarder,
-                contender.workload(),
+                contender.workload(options),
                 contender.size
             ));
             rounds.push(Bench::new(options, *contender, stop)?.round()?);
         }
     }
-    Ok(rows(options, &contenders, &rounds))
+    let loads = |(contender, rounds): (&Contender<'_>, &Vec<Round>)| {
+        let workers = rounds.iter().rev().find_map(|round| round.high.as_ref())?.series();
+        let name = format!(
+            "{}, {}, {} flows of {} bytes",
+            contender.forwarder,
+            contender.workload(options),
+            options.flows,
+            contender.size
+        );
+        (!workers.is_empty()).then_some(WorkerLoads { name, workers })
+    };
+    let loads = contenders.iter().zip(&rounds).filter_map(loads).collect();
+    Ok(Measured { rows: rows(options, &contenders, &rounds), loads })
 }
 
 fn contenders(options: &Options) -> Vec<Contender<'_>> {
@@ -195,7 +330,7 @@ fn contenders(options: &Options) -> Vec<Contender<'_>> {
         for (place, list) in options.lists.iter().map(Option::as_ref).enumerate() {
             for &forwarder in &options.forwarders {
                 let is_there = match forwarder {
-                    Forwarder::Packetloom(_) | Forwarder::NftablesRules => true,
+                    Forwarder::Packetloom(..) | Forwarder::NftablesRules => true,
                     Forwarder::NftablesSets => list.is_some(),
                     Forwarder::Testpmd(_) => place == 0,
                 };
@@ -212,25 +347,39 @@ fn contenders(options: &Options) -> Vec<Contender<'_>> {
 /// One contender at work.
 struct Bench<'a> {
     options: &'a Options,
+    contender: Contender<'a>,
     stop: &'a Stop,
     // Dropped in this order: the process, then its network.
     running: Running,
     traffic: Traffic,
     net: Net,
+    flows: Vec<Flow>,
+    /// Packets of each of them.
+    sent: Vec<u64>,
     totals: Totals,
     late_ns: u64,
     gap_ns: u64,
 }
 
 impl<'a> Bench<'a> {
-    fn new(options: &'a Options, contender: Contender<'_>, stop: &'a Stop) -> Result<Self, Error> {
+    fn new(options: &'a Options, contender: Contender<'a>, stop: &'a Stop) -> Result<Self, Error> {
         let net = Net::new()?;
         let flows = lists::flows(contender.list, options.flows)?;
         let traffic = Traffic::new(&net, &flows, contender.size)?;
-        let running =
-            Running::start(contender.forwarder, contender.list, &net, &options.program, options.cores)?;
-        let mut bench =
-            Self { options, stop, running, traffic, net, totals: Totals::default(), late_ns: 0, gap_ns: 0 };
+        let running = Running::start(contender.forwarder, contender.list, &net, options)?;
+        let mut bench = Self {
+            options,
+            contender,
+            stop,
+            running,
+            traffic,
+            net,
+            sent: vec![0; flows.len()],
+            flows,
+            totals: Totals::default(),
+            late_ns: 0,
+            gap_ns: 0,
+        };
         // Until packets go through.
         let begun = Instant::now();
         while bench.trial(Load { packets: 100, mpps: Some(0.01), batch: 1 })?.arrived.packets < 100 {
@@ -254,7 +403,8 @@ impl<'a> Bench<'a> {
         }
         self.traffic.clear()?;
         let (process, beside) = (self.running.cpu_ns()?, kernel_threads_ns());
-        let made = self.traffic.send(&self.net, self.options.cores[0], load, true)?;
+        let from = now_ms();
+        let made = self.traffic.send(&self.net, self.options.generator_core, load, true)?;
         let begun = Instant::now();
         let mut arrived = self.traffic.arrived()?;
         while arrived.packets < made.packets && begun.elapsed() < LAST {
@@ -268,7 +418,12 @@ impl<'a> Bench<'a> {
         let process_ns = self.running.cpu_ns()?.zip(process).map(|(now, before)| now.saturating_sub(before));
         let beside_ns = kernel_threads_ns().saturating_sub(beside);
         self.totals.sent += made.packets;
-        Ok(Trial { made, arrived, process_ns, beside_ns })
+        // They have their turns, from the first flow on.
+        let (each, rest) = (made.packets / self.sent.len() as u64, made.packets % self.sent.len() as u64);
+        for (sent, place) in self.sent.iter_mut().zip(0..) {
+            *sent += each + u64::from(place < rest);
+        }
+        Ok(Trial { made, arrived, process_ns, beside_ns, from, until: now_ms() })
     }
 
     /// A trial at a rate for a time, of which the gaps are noted.
@@ -298,7 +453,7 @@ impl<'a> Bench<'a> {
 
     fn round(mut self) -> Result<Round, Error> {
         let load = Load { packets: 2_000_000, mpps: None, batch: BATCH };
-        let alone = self.traffic.send(&self.net, self.options.cores[0], load, false)?;
+        let alone = self.traffic.send(&self.net, self.options.generator_core, load, false)?;
         let source_ns = alone.cpu_ns as f64 / alone.packets.max(1) as f64;
         let flood = self.flood()?;
         let [sent, arrived] =
@@ -315,20 +470,49 @@ impl<'a> Bench<'a> {
             let loss = trial.lost() as f64 / trial.made.packets.max(1) as f64;
             Ok::<_, Error>(Shown { loss, disturbed: trial.gap_ns() > DISTURBED_NS })
         })?;
-        let (mut ways, mut high) = ([None; 2], [0; 2]);
-        if let Some(rate) = no_loss_mpps {
-            for (way, (share, batch)) in ways.iter_mut().zip([(HIGH, BATCH), (LOW, 1)]) {
-                let trial = self.at(rate * share, self.options.confirm, batch)?;
-                let arrived = &trial.arrived;
-                *way = Some([arrived.way_us(0.5), arrived.way_us(0.99), arrived.longest_way_us()]);
-                if share == HIGH {
-                    high = [trial.made.packets, trial.lost()];
-                }
-            }
-        }
         let sets = self.running.sets;
         let process_ns = flood.process_ns.map(|ns| ns as f64 / arrived);
-        let summary = self.running.stop()?;
+        let (mut late_ns, mut gap_ns) = (self.late_ns, self.gap_ns);
+        let mut note = |held: &Self| {
+            late_ns = late_ns.max(held.late_ns);
+            gap_ns = gap_ns.max(held.gap_ns);
+        };
+        let (options, contender, stop) = (self.options, self.contender, self.stop);
+        let (high, low, totals) = match no_loss_mpps {
+            None => (None, None, self.finish()?.0),
+            Some(rate) => {
+                let trial = self.at(rate * LOW, options.confirm, 1)?;
+                note(&self);
+                let (mut totals, records, counted) = self.finish()?;
+                let low = Held::new(&trial, totals, records, counted);
+                // A process of its own, so that all that it counts is of this rate.
+                let mut alone = Bench::new(options, contender, stop)?;
+                let trial = alone.at(rate * HIGH, options.hold, BATCH)?;
+                note(&alone);
+                let (held, records, counted) = alone.finish()?;
+                totals.add(&held);
+                (Some(Held::new(&trial, held, records, counted)), Some(low), totals)
+            }
+        };
+        Ok(Round {
+            flood_mpps,
+            offered_mpps,
+            cpu_ns,
+            process_ns,
+            no_loss_mpps,
+            high,
+            low,
+            totals,
+            late_ns,
+            gap_ns,
+            sets,
+            source_ns,
+        })
+    }
+
+    /// Ends the forwarder: what became of all packets, and of our run its flow records beside what was sent, and what it has counted.
+    fn finish(self) -> Result<(Totals, Option<Records>, Option<Counted>), Error> {
+        let counted = self.running.stop()?;
         // What arrived late is in no trial, but in the total. A veth counts what it drops where it is sent.
         thread::sleep(QUIET);
         let mut totals = Totals {
@@ -337,24 +521,25 @@ impl<'a> Bench<'a> {
             link_out: self.net.forwarder.dropped_at_sending("pb")?,
             ..self.totals
         };
-        if let Some(summary) = summary {
-            count(&mut totals, &summary);
+        if let Some(counted) = &counted {
+            count(&mut totals, &counted.summary);
         }
-        Ok(Round {
-            flood_mpps,
-            offered_mpps,
-            cpu_ns,
-            process_ns,
-            no_loss_mpps,
-            ways,
-            high,
-            totals,
-            late_ns: self.late_ns,
-            gap_ns: self.gap_ns,
-            sets,
-            source_ns,
-        })
+        let mut sent = HashMap::new();
+        for (flow, packets) in self.flows.iter().zip(&self.sent) {
+            *sent.entry(*flow).or_default() += packets;
+        }
+        let records = counted.as_ref().and_then(|counted| {
+            let recorded = counted.recorded.as_ref()?;
+            Some(Records::compare(recorded, &sent, totals.link_in + totals.receiving))
+        });
+        Ok((totals, records, counted))
     }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Adds what our run has counted.
@@ -363,8 +548,7 @@ fn count(totals: &mut Totals, summary: &Value) {
     let sum = |value: &Value| value.as_object().map_or(0, |all| all.values().map(number).sum());
     totals.judged = sum(&summary["dropped"]);
     for interface in summary["interfaces"].as_array().into_iter().flatten() {
-        let lost = ["missed", "unread", "oversized", "unsound", "dropped_by_driver"];
-        totals.receiving += lost.map(|key| number(&interface[key])).iter().sum::<u64>();
+        totals.receiving += lost(interface) + number(&interface["unread"]);
         totals.sending += sum(&interface["not_sent"]);
     }
 }
@@ -397,11 +581,14 @@ fn row(
 ) -> Value {
     let mut row = Map::new();
     let mut set = |name: &str, value: Value| row.insert(name.into(), value);
-    set("workload", contender.workload().into());
+    set("workload", contender.workload(options).into());
     set("forwarder", contender.forwarder.to_string().into());
     set("rules", contender.list.map_or(0, |list| list.rules.len()).into());
     set("packet_size", contender.size.into());
     set("flows", options.flows.into());
+    if matches!(contender.forwarder, Forwarder::Packetloom(..)) {
+        set("workers", options.workers.into());
+    }
     set("rounds", options.rounds.into());
     for (name, of) in FIGURES {
         let values = own.iter().filter_map(of).collect::<Vec<_>>();
@@ -427,8 +614,29 @@ fn row(
     set("dropped_behind", totals.link_out.into());
     let difference = totals.sent as i64 - totals.arrived as i64 - totals.counted() as i64;
     set("unaccounted", difference.into());
-    set("sent_98", own.iter().map(|round| round.high[0]).sum::<u64>().into());
-    set("lost_98", own.iter().map(|round| round.high[1]).sum::<u64>().into());
+    let held = || own.iter().filter_map(|round| round.high.as_ref());
+    let sum = |of: fn(&Totals) -> u64| held().map(|held| of(&held.totals)).sum::<u64>();
+    set("sent_98", sum(|totals| totals.sent).into());
+    set("lost_98", sum(|totals| totals.sent.saturating_sub(totals.arrived)).into());
+    set("dropped_98", sum(Totals::counted).into());
+    set("dropped_before_98", sum(|totals| totals.link_in).into());
+    if let Some(records) = held().map(|held| held.records).collect::<Option<Vec<_>>>()
+        && !records.is_empty()
+    {
+        set("recorded_98", records.iter().map(|records| records.packets).sum::<u64>().into());
+        set("wrong_flows_98", records.iter().map(|records| records.wrong_flows).sum::<u64>().into());
+    }
+    if held().any(|held| !held.loads.is_empty()) {
+        set("lost_in_stalls_98", held().map(|held| held.lost_in_stalls).sum::<u64>().into());
+    }
+    let mut turn = |name: &str, of: fn(&Round) -> Option<&Held>| {
+        let turns = own.iter().filter_map(|round| of(round)?.longest_turn_us());
+        if let Some(longest) = turns.reduce(f64::max) {
+            set(name, rounded(longest).into());
+        }
+    };
+    turn("turn_98_us", |round| round.high.as_ref());
+    turn("turn_10_us", |round| round.low.as_ref());
     let longest = |of: fn(&Round) -> u64| own.iter().map(of).max().unwrap_or(0) as f64 / 1000.0;
     set("generator_gap_us", rounded(longest(|round| round.late_ns)).into());
     set("arrival_gap_us", rounded(longest(|round| round.gap_ns)).into());
@@ -455,9 +663,9 @@ fn row(
 fn ours(peer: &Contender<'_>, contenders: &[Contender<'_>]) -> Option<usize> {
     let name = |list: Option<&List>| list.map(|list| list.name.clone());
     contenders.iter().position(|own| {
-        let Forwarder::Packetloom(sockets) = own.forwarder else { return false };
+        let Forwarder::Packetloom(sockets, _) = own.forwarder else { return false };
         let fits = match peer.forwarder {
-            Forwarder::Packetloom(_) => false,
+            Forwarder::Packetloom(..) => false,
             Forwarder::Testpmd(of) => of == sockets && own.list.is_none(),
             _ => true,
         };
@@ -475,12 +683,12 @@ const FIGURES: [Figure; 12] = [
     ("cpu_ns_per_packet", |round| Some(round.cpu_ns)),
     ("process_ns_per_packet", |round| round.process_ns),
     ("source_ns_per_packet", |round| Some(round.source_ns)),
-    ("latency_98_us_p50", |round| Some(round.ways[0]?[0])),
-    ("latency_98_us_p99", |round| Some(round.ways[0]?[1])),
-    ("latency_98_us_max", |round| Some(round.ways[0]?[2])),
-    ("latency_10_us_p50", |round| Some(round.ways[1]?[0])),
-    ("latency_10_us_p99", |round| Some(round.ways[1]?[1])),
-    ("latency_10_us_max", |round| Some(round.ways[1]?[2])),
+    ("latency_98_us_p50", |round| Some(round.high.as_ref()?.ways[0])),
+    ("latency_98_us_p99", |round| Some(round.high.as_ref()?.ways[1])),
+    ("latency_98_us_max", |round| Some(round.high.as_ref()?.ways[2])),
+    ("latency_10_us_p50", |round| Some(round.low.as_ref()?.ways[0])),
+    ("latency_10_us_p99", |round| Some(round.low.as_ref()?.ways[1])),
+    ("latency_10_us_max", |round| Some(round.low.as_ref()?.ways[2])),
 ];
 
 /// Those of which the lowest and the highest of the rounds are told, too.

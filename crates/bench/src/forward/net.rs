@@ -74,13 +74,13 @@ impl Namespace {
 
     /// Runs a program in it.
     pub(super) fn exec(&self, program: &str, package: &str, words: &[&str]) -> Result<(), Error> {
-        self.on_core(None, || run(program, package, words))?
+        self.on_cores(&[], || run(program, package, words))?
     }
 
-    /// Runs something in a thread of its own in it, which stays on a core if one is named. Processes that it starts stay there, too.
-    pub(super) fn on_core<T: Send>(
+    /// Runs something in a thread of its own in it, which stays on these cores if any are named. Processes that it starts stay there, too.
+    pub(super) fn on_cores<T: Send>(
         &self,
-        core: Option<usize>,
+        cores: &[usize],
         run: impl FnOnce() -> T + Send,
     ) -> Result<T, Error> {
         let enter = || {
@@ -88,7 +88,8 @@ impl Namespace {
             let file = File::open(&path).map_err(|error| failed(format!("{path}: {error}")))?;
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
                 .map_err(|error| failed(format!("{}: cannot be entered: {error}", self.0)))?;
-            if let Some(core) = core {
+            let mut set = CpuSet::new();
+            for &core in cores {
                 let refused = |why: String| {
                     failed(format!(
                         "core {core}: {why}; expected the number of a core of this machine, from 0"
@@ -97,9 +98,14 @@ impl Namespace {
                 if core >= CpuSet::MAX_CPU {
                     return Err(refused(format!("there are {} at most", CpuSet::MAX_CPU)));
                 }
-                let mut cores = CpuSet::new();
-                cores.set(core);
-                sched_setaffinity(None, &cores).map_err(|error| refused(error.to_string()))?;
+                // Each of them for itself: of several, the kernel passes over those that are not there.
+                let mut one = CpuSet::new();
+                one.set(core);
+                sched_setaffinity(None, &one).map_err(|error| refused(error.to_string()))?;
+                set.set(core);
+            }
+            if !cores.is_empty() {
+                sched_setaffinity(None, &set).map_err(|error| failed(format!("cores {cores:?}: {error}")))?;
             }
             Ok(run())
         };
@@ -111,7 +117,7 @@ impl Namespace {
     /// Writes a setting of the network, if the kernel has it.
     pub(super) fn set(&self, setting: &str, value: &str) {
         // A kernel without IPv6 has none of its settings.
-        let _ = self.on_core(None, || fs::write(format!("/proc/sys/net/{setting}"), value));
+        let _ = self.on_cores(&[], || fs::write(format!("/proc/sys/net/{setting}"), value));
     }
 
     /// The number of an interface in it.
@@ -125,7 +131,7 @@ impl Namespace {
 
     /// Frames that an interface was to send and that were dropped.
     pub(super) fn dropped_at_sending(&self, interface: &str) -> Result<u64, Error> {
-        let text = self.on_core(None, || fs::read_to_string("/proc/thread-self/net/dev"))?;
+        let text = self.on_cores(&[], || fs::read_to_string("/proc/thread-self/net/dev"))?;
         let text = text.map_err(|error| failed(format!("/proc/net/dev: {error}")))?;
         // Eight numbers of what was received, then bytes, packets, errors and drops of what was sent.
         let line = text.lines().find_map(|line| line.trim().strip_prefix(interface)?.strip_prefix(':'));

@@ -141,7 +141,7 @@ impl Traffic {
         let sink = sink.map_err(of_kernel(load))?;
         let s0 = net.sink.index("s0")?;
         let attached =
-            net.sink.on_core(None, || sink.attach(s0))?.map_err(of_kernel("attach a BPF program (tcx)"))?;
+            net.sink.on_cores(&[], || sink.attach(s0))?.map_err(of_kernel("attach a BPF program (tcx)"))?;
         Ok(Self {
             generate,
             pace,
@@ -174,7 +174,7 @@ impl Traffic {
             let ran = self.generate.run_live(&self.frame, load.packets, batch);
             Ok::<_, Error>((ran, cpu_ns("/proc/thread-self/schedstat")?.saturating_sub(before)))
         };
-        let (ran, cpu_ns) = net.generator.on_core(Some(core), run)??;
+        let (ran, cpu_ns) = net.generator.on_cores(&[core], run)??;
         match ran {
             Ok(()) => {}
             Err(Errno::INTR) => return Err(Error::Interrupted),

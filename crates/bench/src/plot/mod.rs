@@ -4,6 +4,7 @@
 //! in the title. What was measured more than once is the median, with the lowest and the highest of all.
 
 mod draw;
+mod loads;
 mod rows;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,6 +14,8 @@ use self::draw::{Axis, Line, Picture, Point, STYLES, Style};
 use self::rows::{Kind, Row};
 use crate::Error;
 use crate::sample::{quantile, sorted};
+
+pub use self::loads::draw_loads;
 
 /// Bars of a picture at most.
 const BARS: usize = 100;

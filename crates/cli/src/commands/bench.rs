@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use packetloom_bench::host_fed::{self, Transport};
+use packetloom_bench::plot::draw_loads;
 use packetloom_bench::sample::Measurement;
 use packetloom_bench::{acl, chain, changes, churn, device, forward, meter, strings};
 use packetloom_classify::RuleSet;
 use packetloom_classify::formats::{Headers, Options};
 use packetloom_device::{Cache, Device};
-use packetloom_engine::chain::Run;
+use packetloom_engine::chain::{Idle, Run};
 use packetloom_engine::{Chain, Plan};
+use packetloom_io::output::Output;
 use packetloom_nf::Context;
 use packetloom_nf::units::Span;
 use packetloom_pattern::{Bounds, Pattern, Patterns};
@@ -145,7 +147,7 @@ const FORWARD_COLUMNS: [&str; 18] = [
 
 fn bench_forward(args: &BenchForwardArgs) -> Done {
     let usage = |message: String| Err(Failure::Usage(message));
-    if args.generator_core == args.forwarder_core {
+    if args.forwarder_core.contains(&args.generator_core) {
         return usage("--generator-core and --forwarder-core name one core; expected two".into());
     }
     let time = |name: &str, span: Span| match span.limit() {
@@ -153,6 +155,7 @@ fn bench_forward(args: &BenchForwardArgs) -> Done {
         _ => Err(Failure::Usage(format!("{name} {span}; expected 1ms to 1h"))),
     };
     let (trial, confirm) = (time("--trial", args.trial)?, time("--confirm", args.confirm)?);
+    let hold = args.hold.map_or(Ok(confirm), |hold| time("--hold", hold))?;
     let mut lists = Vec::new();
     for &count in &args.rule_count {
         lists.push(if count == 0 { None } else { Some(forward::List::generated(count as usize)?) });
@@ -171,7 +174,9 @@ fn bench_forward(args: &BenchForwardArgs) -> Done {
         ForwardBackend::AfPacket => forward::Sockets::AfPacket,
     });
     let sockets: Vec<_> = sockets.collect();
-    let mut forwarders: Vec<_> = sockets.iter().copied().map(forward::Forwarder::Packetloom).collect();
+    let idle: Vec<_> = args.idle.iter().copied().map(Idle::from).collect();
+    let of_run = |&sockets| idle.iter().map(move |&idle| forward::Forwarder::Packetloom(sockets, idle));
+    let mut forwarders: Vec<_> = sockets.iter().flat_map(of_run).collect();
     for peer in &args.peer {
         match peer {
             ForwardPeer::Nftables => {
@@ -189,20 +194,36 @@ fn bench_forward(args: &BenchForwardArgs) -> Done {
         forwarders,
         packet_sizes: args.packet_size.iter().map(|size| size.get()).collect(),
         flows: args.flows.get(),
-        cores: [args.generator_core, args.forwarder_core],
+        generator_core: args.generator_core,
+        forwarder_cores: args.forwarder_core.clone(),
+        workers: args.workers.get(),
+        meter: args.meter,
         rounds: args.rounds.get(),
         trial,
         confirm,
+        hold,
         tolerance: args.max_loss,
     };
+    let mut files = Files::default().output("--load-plot", args.load_plot.as_deref());
+    for path in &args.rules {
+        files = files.input("--rules", Some(path));
+    }
+    files.check()?;
+    // Before anything is measured.
+    let load_plot = args.load_plot.as_deref().map(Output::create).transpose()?;
     let stop = stop_on_signals()?;
     for name in forward::leftovers() {
         talk::say(&format!(
             "packetloom: warning: {name} is left of a benchmark that was killed; expected: ip netns del {name}\n"
         ));
     }
-    let values = forward::run(&options, &stop, |next| talk::explain(|| next.to_owned()))?;
-    print(&values, args.json, |values| rows(values, &FORWARD_COLUMNS))
+    let measured = forward::run(&options, &stop, |next| talk::explain(|| next.to_owned()))?;
+    print(&measured.rows, args.json, |values| rows(values, &FORWARD_COLUMNS))?;
+    if let Some(mut output) = load_plot {
+        output.write(draw_loads(&measured.loads)?.as_bytes())?;
+        output.finish()?;
+    }
+    Ok(())
 }
 
 /// What the table of "bench strings" shows of each measurement.

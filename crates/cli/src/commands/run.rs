@@ -152,6 +152,9 @@ fn load(path: &Path, args: &RunArgs) -> Result<Chain, Failure> {
     if args.watchdog.is_some() {
         settings.run.watchdog = args.watchdog;
     }
+    if let Some(idle) = args.idle {
+        settings.run.idle = idle.into();
+    }
     if let Some(workers) = args.workers {
         settings.run.workers = workers;
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use indicatif::ProgressBar;
 use packetloom_engine::Outcome;
 use packetloom_engine::outcome::Written;
-use packetloom_engine::run::{Report, Snapshot, Statistics};
+use packetloom_engine::run::{Report, Snapshot, Statistics, WorkerLoad};
 use packetloom_io::output::Output;
 use packetloom_packet::Timestamp;
 use signal_hook::consts::{SIGHUP, SIGUSR1};
@@ -47,7 +47,34 @@ pub(super) struct Reporter {
     thread: Option<JoinHandle<()>>,
     /// Dropped where there is to be no other report.
     over: Option<Sender<()>>,
-    regular: Option<JoinHandle<Option<Output>>>,
+    regular: Option<JoinHandle<(Option<Output>, Loads)>>,
+}
+
+/// What workers did since this was asked for the last time.
+struct Loads {
+    since: Instant,
+    busy: Vec<Duration>,
+}
+
+impl Loads {
+    fn take(&mut self, statistics: &Statistics) -> Vec<WorkerLoad> {
+        let (busy, longest_turns) = (statistics.busy(), statistics.take_longest_turns());
+        let elapsed = std::mem::replace(&mut self.since, Instant::now()).elapsed();
+        let before = std::mem::take(&mut self.busy).into_iter().chain(std::iter::repeat(Duration::ZERO));
+        let workers = busy.iter().zip(before).zip(longest_turns);
+        let load = |((&busy, before), longest_turn): ((&Duration, Duration), Duration)| WorkerLoad {
+            busy: share(busy.saturating_sub(before), elapsed),
+            longest_turn,
+        };
+        let loads = workers.map(load).collect();
+        self.busy = busy;
+        loads
+    }
+}
+
+/// A part of a time, 0 to 1.
+fn share(part: Duration, of: Duration) -> f64 {
+    (part.as_secs_f64() / of.as_secs_f64().max(1e-9)).min(1.0)
 }
 
 impl Reporter {
@@ -90,11 +117,13 @@ impl Reporter {
 
     /// Ends the reports at an interval with the counters of the whole run, if there was one, and has what became of them be part of it.
     pub(super) fn finish(mut self, outcome: Option<&mut Outcome>) {
-        let Some(mut output) = self.end() else { return };
+        let Some((mut output, mut loads)) = self.end() else { return };
         if let Some(outcome) = outcome {
             let snapshot = Snapshot { verdicts: outcome.verdicts, wire_bytes: outcome.wire_bytes };
-            let report =
-                Report { interfaces: outcome.interfaces.clone(), ..self.run.at(self.start, snapshot) };
+            let report = Report {
+                interfaces: outcome.interfaces.clone(),
+                ..self.run.at(self.start, snapshot, &mut loads)
+            };
             self.run.append(&mut output, &Report { is_last: true, ..report });
             if output.settle().is_err() {
                 output.say_that_nobody_reads();
@@ -108,10 +137,11 @@ impl Reporter {
         }
     }
 
-    /// Ends the reports at an interval; where they went.
-    fn end(&mut self) -> Option<Output> {
+    /// Ends the reports at an interval; where they went, and what workers did until then.
+    fn end(&mut self) -> Option<(Output, Loads)> {
         self.over = None;
-        self.regular.take().and_then(|thread| thread.join().ok().flatten())
+        let (output, loads) = self.regular.take()?.join().ok()?;
+        Some((output?, loads))
     }
 }
 
@@ -138,18 +168,19 @@ impl Asked {
         every: Duration,
         mut output: Option<Output>,
         is_over: &Receiver<()>,
-    ) -> Option<Output> {
+    ) -> (Option<Output>, Loads) {
+        let mut loads = Loads { since: start, busy: Vec::new() };
         // Beyond what the clock has, never.
         let mut due = start.checked_add(every);
         loop {
             let left = due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()));
             if is_over.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
-                return output;
+                return (output, loads);
             }
             match &mut output {
                 Some(output) => {
                     let interfaces = self.statistics.interfaces(INTERFACES);
-                    let report = self.at(start, self.statistics.snapshot());
+                    let report = self.at(start, self.statistics.snapshot(), &mut loads);
                     self.append(output, &Report { interfaces, ..report });
                 }
                 None => self.say(&self.text(start)),
@@ -163,7 +194,7 @@ impl Asked {
     }
 
     /// What it has counted, now.
-    fn at(&self, start: Instant, snapshot: Snapshot) -> Report {
+    fn at(&self, start: Instant, snapshot: Snapshot, loads: &mut Loads) -> Report {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Report {
             time: Timestamp::from_nanos(u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX)),
@@ -171,6 +202,7 @@ impl Asked {
             snapshot,
             read_bytes: self.is_capture.then(|| self.position.load(Ordering::Relaxed)),
             interfaces: Vec::new(),
+            workers: loads.take(&self.statistics),
             is_last: false,
         }
     }
@@ -214,6 +246,13 @@ impl Asked {
         if let Some(total) = self.total {
             let _ = write!(text, " of {total}");
         }
-        text + "; " + &talk::rates(verdicts.received(), wire_bytes, start.elapsed())
+        let elapsed = start.elapsed();
+        let busy = self.statistics.busy();
+        if !busy.is_empty() {
+            let busy: Vec<_> =
+                busy.iter().map(|&busy| format!("{:.0} %", share(busy, elapsed) * 100.0)).collect();
+            let _ = write!(text, "; workers busy {}", busy.join(", "));
+        }
+        text + "; " + &talk::rates(verdicts.received(), wire_bytes, elapsed)
     }
 }

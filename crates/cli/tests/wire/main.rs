@@ -6,10 +6,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod clock;
 mod control;
 mod exit;
 mod export;
 mod frames;
+mod idle;
 mod inline;
 mod life;
 mod link;

@@ -1,5 +1,7 @@
 //! The command, at work in the product's namespace.
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -43,12 +45,23 @@ pub(crate) struct Done {
 impl Product {
     /// Writes files into a folder of its own and runs the command there, in a namespace, until its interfaces are open.
     pub(crate) fn start(namespace: &Namespace, files: &[(&str, &str)], arguments: &str) -> Self {
+        Self::start_with(&[], namespace, files, arguments)
+    }
+
+    /// The same with variables of its environment.
+    fn start_with(
+        environment: &[(&str, &OsStr)],
+        namespace: &Namespace,
+        files: &[(&str, &str)],
+        arguments: &str,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in files {
             fs::write(folder.path().join(name), text).expect("written");
         }
         let mut command = support::packetloom();
         command.args(arguments.split_whitespace()).args(["--summary", "summary.json"]);
+        command.envs(environment.iter().copied());
         command.current_dir(folder.path()).stderr(Stdio::piped()).stdout(Stdio::null());
         let mut child = namespace.run(|| command.spawn().expect("started"));
         let stderr = BufReader::new(child.stderr.take().expect("piped"));
@@ -84,11 +97,23 @@ impl Product {
         files: &[(&str, &str)],
         arguments: &str,
     ) -> Self {
+        Self::inline_with(&[], backend, namespace, chain, files, arguments)
+    }
+
+    /// The same with variables of its environment.
+    pub(crate) fn inline_with(
+        environment: &[(&str, &OsStr)],
+        backend: &str,
+        namespace: &Namespace,
+        chain: &str,
+        files: &[(&str, &str)],
+        arguments: &str,
+    ) -> Self {
         let chain = format!(
             "[source]\ninterface = [\"pa\", \"pb\"]\nmode = \"inline\"\nbackend = \"{backend}\"\n{chain}"
         );
         let files = [files, &[("chain.toml", &*chain)]].concat();
-        Self::start(namespace, &files, &format!("run chain.toml {arguments}"))
+        Self::start_with(environment, namespace, &files, &format!("run chain.toml {arguments}"))
     }
 
     /// Waits until it says something.
@@ -183,6 +208,20 @@ impl Product {
     pub(crate) fn has_said(&mut self, text: &str) -> bool {
         self.said.extend(self.lines.try_iter());
         self.said.iter().any(|line| line.contains(text))
+    }
+
+    /// For each of its threads by number, the time that it ran so far, and with it the time that it waited for a processor.
+    pub(crate) fn thread_times(&self) -> BTreeMap<u32, [Duration; 2]> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it is there").flatten();
+        let times = tasks.filter_map(|task| {
+            let number = task.file_name().to_str()?.parse().ok()?;
+            // A thread may end in between.
+            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+            let mut nanos = text.split(' ').map_while(|word| word.parse().ok()).map(Duration::from_nanos);
+            let (ran, waited) = (nanos.next()?, nanos.next()?);
+            Some((number, [ran, ran + waited]))
+        });
+        times.collect()
     }
 
     /// Waits until it is gone; the signal that has killed it, if one has.

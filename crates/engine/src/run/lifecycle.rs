@@ -591,6 +591,7 @@ impl Plan {
             ("rotate_keep", kept(own.run.rotate_keep), kept(old.run.rotate_keep)),
             ("device", own.run.device.to_string(), old.run.device.to_string()),
             ("workers", own.run.workers.to_string(), old.run.workers.to_string()),
+            ("idle", own.run.idle.name().into(), old.run.idle.name().into()),
             ("batch", own.run.batch().to_string(), old.run.batch().to_string()),
             ("max_latency", span(own.run.max_latency), span(old.run.max_latency)),
             ("device_timeout", span(own.run.device_timeout), span(old.run.device_timeout)),

@@ -52,9 +52,9 @@ pub(crate) use self::reader::APART;
 pub use self::rules::{RuleChange, RulesChanged};
 use self::statistics::Pause;
 pub(crate) use self::statistics::ReportLine;
-pub use self::statistics::{Report, Snapshot, Statistics};
+pub use self::statistics::{Report, Snapshot, Statistics, WorkerLoad};
 use crate::bell::NAP;
-use crate::chain::{Device, MAX_DEVICES};
+use crate::chain::{Device, Idle, MAX_DEVICES};
 use crate::crew::Crew;
 use crate::outcome::{Exported, Interface, Outcome, Written};
 use crate::pipeline::work::{ENCODED, Records, Work};
@@ -327,6 +327,8 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     let port_names = io.source.port_names();
     make_ready(plan, port_names.as_ref());
     let mut intake = Intake {
+        // Where frames come by interfaces.
+        spins: settings.idle == Idle::Spin && io.source.now().is_some(),
         source: io.source,
         limit: io.limit,
         stop: io.stop,
@@ -394,6 +396,8 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
 /// Where batches come from.
 struct Intake<'a> {
     source: Box<dyn Source>,
+    /// Whether it is looked for frames all the time.
+    spins: bool,
     limit: Option<u64>,
     stop: Stop,
     progress: &'a mut (dyn FnMut(u64, u64) + Send),
@@ -426,13 +430,21 @@ impl Intake<'_> {
         loop {
             match self.poll(batch)? {
                 Polled::Nothing if is_due(self.received) => return Ok(Polled::Nothing),
-                Polled::Nothing => self.source.wait(NAP)?,
+                Polled::Nothing => self.rest()?,
                 polled => return Ok(polled),
             }
             if self.source.now().is_some() {
                 return Ok(Polled::Nothing);
             }
         }
+    }
+
+    /// Where nothing has come, waits until something may have, for a moment at most.
+    fn rest(&mut self) -> Result<(), Error> {
+        if !self.spins {
+            self.source.wait(NAP)?;
+        }
+        Ok(())
     }
 
     /// Where nothing has come, from time to time a batch without frames, at this time, so that idle state expires.

@@ -15,7 +15,7 @@ use packetloom_packet::{Address, Batch, DropReason, Dscp, End as PacketEnd, Reje
 
 use super::lifecycle::{ChainSwap, Lifecycle, Runner};
 use super::listing::Scan;
-use super::{Intake, NAP, Outlet};
+use super::{Intake, Outlet};
 use crate::layout::{Part, Parts, Used};
 use crate::outcome::TopFlows;
 use crate::pipeline::{Before, Encoder, WorkerReport};
@@ -384,7 +384,7 @@ pub(super) fn run(
             Polled::Nothing => {
                 // It goes on all the same.
                 outlet.publish_statistics();
-                intake.source.wait(NAP)?;
+                intake.rest()?;
                 continue;
             }
             Polled::End => break,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use packetloom_nf::summary::{self, NamedCounts};
 use packetloom_packet::Timestamp;
@@ -23,6 +23,56 @@ pub struct Statistics {
     batches: AtomicU64,
     /// What the run does that may take long while packets wait.
     pauses: AtomicU32,
+    /// What its workers did with their time.
+    workers: Mutex<Arc<[WorkerTime]>>,
+}
+
+/// What a worker did with its time, in nanoseconds.
+#[derive(Debug, Default)]
+pub(super) struct WorkerTime {
+    /// For how long it worked.
+    busy: AtomicU64,
+    /// Its longest turn since that was last asked for.
+    longest_turn: AtomicU64,
+}
+
+/// Takes a worker's time: a turn is from one look for something to do to the next.
+pub(super) struct TurnClock<'a> {
+    time: &'a WorkerTime,
+    last: Instant,
+}
+
+impl<'a> TurnClock<'a> {
+    pub(super) fn start(time: &'a WorkerTime) -> Self {
+        Self { time, last: Instant::now() }
+    }
+
+    /// A turn is over, in which there was something to do or not.
+    pub(super) fn turn(&mut self, has_worked: bool) {
+        let now = Instant::now();
+        let nanos = u64::try_from((now - self.last).as_nanos()).unwrap_or(u64::MAX);
+        self.last = now;
+        if has_worked {
+            self.time.busy.fetch_add(nanos, Ordering::Relaxed);
+        }
+        if nanos > self.time.longest_turn.load(Ordering::Relaxed) {
+            self.time.longest_turn.store(nanos, Ordering::Relaxed);
+        }
+    }
+
+    /// The time since the last turn was spent waiting.
+    pub(super) fn skip(&mut self) {
+        self.last = Instant::now();
+    }
+}
+
+/// What a worker did in a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WorkerLoad {
+    /// The share of that time in which it had something to do, 0 to 1.
+    pub busy: f64,
+    /// The longest time from one look for something to do to the next, without waiting.
+    pub longest_turn: Duration,
 }
 
 /// As long as it is there, nobody expects that the run is done with batches.
@@ -63,6 +113,29 @@ impl Statistics {
         interfaces.is_asked = true;
         let waited = self.has_interfaces.wait_timeout_while(interfaces, within, |found| found.is_asked);
         waited.unwrap_or_else(PoisonError::into_inner).0.last.clone()
+    }
+
+    /// How long each worker of the run has worked so far; none of runs on devices.
+    pub fn busy(&self) -> Vec<Duration> {
+        self.workers().iter().map(|time| Duration::from_nanos(time.busy.load(Ordering::Relaxed))).collect()
+    }
+
+    /// The longest turn of each worker since this was asked for the last time: from one look for something to do to the next, without
+    /// waiting. Longer ones are of a processor that did something else, or of a large batch.
+    pub fn take_longest_turns(&self) -> Vec<Duration> {
+        let longest = |time: &WorkerTime| Duration::from_nanos(time.longest_turn.swap(0, Ordering::Relaxed));
+        self.workers().iter().map(longest).collect()
+    }
+
+    /// So many workers begin.
+    pub(super) fn begin_workers(&self, workers: usize) -> Arc<[WorkerTime]> {
+        let times: Arc<[WorkerTime]> = (0..workers).map(|_| WorkerTime::default()).collect();
+        *self.workers.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&times);
+        times
+    }
+
+    fn workers(&self) -> Arc<[WorkerTime]> {
+        Arc::clone(&self.workers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Batches that the run is done with so far; over interfaces there are some every 100 ms even if no packet comes. `None` while it does what
@@ -112,6 +185,8 @@ pub struct Report {
     pub read_bytes: Option<u64>,
     /// What went through its interfaces.
     pub interfaces: Vec<Interface>,
+    /// What each worker did since the report before; none of runs on devices.
+    pub workers: Vec<WorkerLoad>,
     /// Whether it has ended.
     pub is_last: bool,
 }
@@ -140,6 +215,18 @@ pub(crate) struct ReportLine {
     /// What went through each interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     interfaces: Option<Vec<InterfaceSummary>>,
+    /// What each worker did since the line before; not of runs on devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workers: Option<Vec<WorkerLine>>,
+}
+
+/// What a worker did since the line before.
+#[derive(Serialize, JsonSchema)]
+struct WorkerLine {
+    /// The share of the time in which it had something to do, 0 to 1.
+    busy: f64,
+    /// Microseconds of the longest time from one look for something to do to the next, without sleep.
+    longest_turn_us: u64,
 }
 
 impl Report {
@@ -147,6 +234,10 @@ impl Report {
     pub fn json(&self) -> Value {
         let Snapshot { verdicts, wire_bytes } = self.snapshot;
         let interfaces = self.interfaces.iter().map(Interface::summary);
+        let workers = self.workers.iter().map(|load| WorkerLine {
+            busy: (load.busy * 1000.0).round() / 1000.0,
+            longest_turn_us: u64::try_from(load.longest_turn.as_micros()).unwrap_or(u64::MAX),
+        });
         summary::value(&ReportLine {
             time: self.time.as_millis(),
             elapsed: u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX),
@@ -157,6 +248,7 @@ impl Report {
             wire_bytes,
             read_bytes: self.read_bytes,
             interfaces: (!self.interfaces.is_empty()).then(|| interfaces.collect()),
+            workers: (!self.workers.is_empty()).then(|| workers.collect()),
         })
     }
 }

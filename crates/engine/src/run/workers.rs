@@ -21,7 +21,8 @@ use super::lifecycle::{ChainSwap, Lifecycle, Runner};
 use super::listing::{Scan, Scanned};
 use super::reader::{Partition, Read, Reader, Scheme};
 use super::slot::{Slot, Stage};
-use super::{Intake, NAP, Outlet};
+use super::statistics::{TurnClock, WorkerTime};
+use super::{Intake, Outlet};
 use crate::bell::Bell;
 use crate::outcome::TopFlows;
 use crate::pipeline::work::{Records, Work};
@@ -59,12 +60,27 @@ struct Run<'r, 'i> {
     /// Whether all that is left is what functions hold.
     is_over: AtomicBool,
     bell: Bell,
+    /// What workers do with their time.
+    times: Arc<[WorkerTime]>,
     /// Whether somebody may be waiting for verdicts.
     live: bool,
+    /// Whether workers stay awake while no packet comes.
+    spins: bool,
     /// Whether the state is kept at the end.
     is_kept: bool,
     /// That of the capture that frames go to which pass.
     resolution: Option<Resolution>,
+}
+
+/// What a look for something to do came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// Something, which was done.
+    Work,
+    /// No packet has come, and all that came are delivered.
+    Idle,
+    /// Nothing that this worker could do.
+    Nothing,
 }
 
 /// What only the thread does that began the run.
@@ -99,7 +115,7 @@ pub(super) fn run(
     let shared = Shared::new(plan, workers, size);
     let pipelines: Vec<_> = (0..workers).map(|number| Pipeline::new(plan.chain(), &shared, number)).collect();
     let scheme = scheme(plan, RandomState::new().hash_one(0u64));
-    let live = intake.source.is_live();
+    let (live, spins) = (intake.source.is_live(), intake.spins);
     intake.leaves_paging = workers > 1;
     let asked = (Arc::clone(lifecycle.control()), lifecycle.reload_flag());
     let reader = Reader::new(intake, scheme, asked, size);
@@ -113,7 +129,9 @@ pub(super) fn run(
         has_failed: AtomicBool::new(false),
         is_over: AtomicBool::new(false),
         bell: Bell::default(),
+        times: outlet.statistics.begin_workers(workers),
         live,
+        spins,
         is_kept: lifecycle.saves(),
         resolution: outlet.outputs.sink.as_ref().map(|sink| sink.resolution()),
     };
@@ -182,11 +200,15 @@ impl Run<'_, '_> {
     fn help(&self, worker: usize, records: &Sender<(usize, Records)>) -> Result<(), Error> {
         let mut alarm = Alarm(self, true);
         let mut mine = 0;
+        let mut clock = TurnClock::start(&self.times[worker]);
         while mine < self.batches() {
             let seen = self.bell.events();
             self.go_on()?;
-            if !self.work(worker, &mut mine)? {
-                self.bell.wait(seen);
+            let found = self.work(worker, &mut mine)?;
+            clock.turn(found == Found::Work);
+            if found != Found::Work {
+                self.wait(seen);
+                clock.skip();
             }
         }
         while !self.is_over.load(Ordering::Acquire) {
@@ -219,13 +241,26 @@ impl Run<'_, '_> {
     ) -> Result<Option<State>, Error> {
         let mut alarm = Alarm(self, true);
         let mut mine = 0;
+        let mut clock = TurnClock::start(&self.times[0]);
         while self.delivered() < self.batches() {
             let seen = self.bell.events();
             self.go_on()?;
             let has_delivered = self.deliver(desk)?;
             let has_paused = desk.pause(self)?;
-            if !(has_delivered | has_paused | self.work(0, &mut mine)?) {
-                self.bell.wait(seen);
+            let found = self.work(0, &mut mine)?;
+            let has_worked = has_delivered | has_paused | (found == Found::Work);
+            clock.turn(has_worked);
+            match found {
+                _ if has_worked => {}
+                Found::Idle if self.spins => {}
+                Found::Idle => {
+                    self.wait_for_packets()?;
+                    clock.skip();
+                }
+                Found::Work | Found::Nothing => {
+                    self.wait(seen);
+                    clock.skip();
+                }
             }
         }
         let state = desk.last_state(self)?;
@@ -254,9 +289,24 @@ impl Run<'_, '_> {
         if self.has_failed.load(Ordering::Relaxed) { Err(Error::Worker) } else { Ok(()) }
     }
 
-    /// Does what there is to be done; whether there was something.
-    fn work(&self, worker: usize, mine: &mut u64) -> Result<bool, Error> {
-        Ok(self.judge_share(worker, mine)? || self.merge()? || self.read(worker)?)
+    /// Waits for other workers, where nothing is to be done.
+    fn wait(&self, seen: u64) {
+        if self.spins { self.bell.spin(seen) } else { self.bell.wait(seen) }
+    }
+
+    /// Waits for packets, where all that were read are delivered: only the thread that has everything to do that somebody may wait for.
+    fn wait_for_packets(&self) -> Result<(), Error> {
+        let mut reader = lock(&self.reader)?;
+        // Another worker may have read some meanwhile.
+        if reader.next == self.delivered() { reader.intake.rest() } else { Ok(()) }
+    }
+
+    /// Does what there is to be done.
+    fn work(&self, worker: usize, mine: &mut u64) -> Result<Found, Error> {
+        if self.judge_share(worker, mine)? || self.merge()? {
+            return Ok(Found::Work);
+        }
+        self.read(worker)
     }
 
     /// Judges a worker's share of the next batch that it has one of.
@@ -295,32 +345,27 @@ impl Run<'_, '_> {
     }
 
     /// Reads and parses the next batch, and judges or partitions it.
-    fn read(&self, worker: usize) -> Result<bool, Error> {
+    fn read(&self, worker: usize) -> Result<Found, Error> {
         let mut reader = match self.reader.try_lock() {
             Ok(reader) => reader,
-            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::WouldBlock) => return Ok(Found::Nothing),
             Err(TryLockError::Poisoned(_)) => return Err(Error::Worker),
         };
         let number = reader.next;
         let slot = self.slot(number);
         if slot.stage() != (number, Stage::Free) {
-            return Ok(false);
+            return Ok(Found::Nothing);
         }
         let mut work = slot.work()?;
         let tick = match reader.read(&mut work.batch, self.delivered())? {
             Read::Batch => None,
             Read::Tick(now) => Some(now),
-            Read::Nothing => return Ok(false),
-            // Only where all verdicts are known, and only the thread that has everything to do that somebody may wait for.
-            Read::Idle if worker == 0 && number == self.delivered() => {
-                reader.intake.source.wait(NAP)?;
-                return Ok(true);
-            }
-            Read::Idle => return Ok(false),
+            Read::Idle if number == self.delivered() => return Ok(Found::Idle),
+            Read::Nothing | Read::Idle => return Ok(Found::Nothing),
             Read::End => {
                 self.batches.store(number, Ordering::Release);
                 self.bell.ring();
-                return Ok(false);
+                return Ok(Found::Nothing);
             }
         };
         let scheme = reader.scheme;
@@ -354,7 +399,7 @@ impl Run<'_, '_> {
                 self.bell.ring();
             }
         }
-        Ok(true)
+        Ok(Found::Work)
     }
 
     /// Makes a batch ready to be delivered.

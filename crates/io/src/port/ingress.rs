@@ -18,7 +18,7 @@ use crate::source::{Polled, Source};
 const LONGEST_WAIT: u64 = 10_000_000_000;
 /// Frames of a batch that its memory is made for; a larger batch of short frames fits, too.
 const BATCH: usize = 256;
-/// How often link events are looked for while frames come.
+/// How often link events are looked for while nobody waits for them.
 const EVENTS_EVERY: Duration = Duration::from_millis(50);
 
 /// What came in by an interface.
@@ -58,6 +58,8 @@ pub struct Ingress {
     first: usize,
     clock: Clock,
     looked_for_events: Instant,
+    /// Whether it was waited since then: for an event, perhaps.
+    has_waited: bool,
     names: PortNames,
     notices: VecDeque<String>,
 }
@@ -140,6 +142,7 @@ impl Ingress {
             first: 0,
             clock: Clock::start(),
             looked_for_events: Instant::now(),
+            has_waited: false,
             names: interfaces.iter().map(|name| Some(name.as_str().into())).collect(),
             notices,
         })
@@ -174,6 +177,7 @@ impl Ingress {
 
     fn look_for_events(&mut self) -> Result<(), Error> {
         self.looked_for_events = Instant::now();
+        self.has_waited = false;
         let mut are_concerned = vec![false; self.bridges.len()];
         while let Some(event) = self.monitor.next_event()? {
             for port in &mut self.ports {
@@ -229,7 +233,7 @@ fn describe(state: PortState) -> &'static str {
 impl Source for Ingress {
     fn poll(&mut self, batch: &mut Batch) -> Result<Polled, Error> {
         self.receive(batch.capacity());
-        if self.buffer.is_empty() || self.looked_for_events.elapsed() > EVENTS_EVERY {
+        if self.buffer.is_empty() && self.has_waited || self.looked_for_events.elapsed() > EVENTS_EVERY {
             self.look_for_events()?;
         }
         if self.buffer.is_empty() {
@@ -256,6 +260,7 @@ impl Source for Ingress {
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        self.has_waited = true;
         let ports: Vec<_> = self.ports.iter().collect();
         wait(&ports, &[self.monitor.as_fd()], Some(timeout)).map(drop)
     }
@@ -265,7 +270,7 @@ impl Source for Ingress {
     }
 
     fn now(&self) -> Option<Timestamp> {
-        Some(Timestamp::from_nanos(self.clock.read().now))
+        Some(Timestamp::from_nanos(self.clock.now()))
     }
 
     fn wall_offset(&self) -> i64 {
@@ -317,9 +322,13 @@ impl Clock {
         Self { wall: wall_nanos(), start: Instant::now() }
     }
 
-    fn read(&self) -> Moment {
+    fn now(&self) -> u64 {
         let elapsed = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Moment { now: self.wall.saturating_add(elapsed), wall: wall_nanos() }
+        self.wall.saturating_add(elapsed)
+    }
+
+    fn read(&self) -> Moment {
+        Moment { now: self.now(), wall: wall_nanos() }
     }
 }
 
