@@ -18,7 +18,7 @@ fuzz_target!(|input: &[u8]| {
     let text = rest.get(end + 2..).unwrap_or_default();
     let text = &text[..text.len().min(MAX_TEXT)];
     for format in Format::ALL {
-        let Ok(read_file) = read(&rest[..end], &Options { format, by_fast_pattern, ignore_case: false })
+        let Ok(read_file) = read(&rest[..end], &Options { format, by_fast_pattern, ..Options::default() })
         else {
             continue;
         };
