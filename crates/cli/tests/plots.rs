@@ -452,10 +452,16 @@ fn strings_are_drawn_over_workloads_and_patterns() {
     assert!(bars[0].0.contains("64, 0%") && bars[2].0.contains("5,000 patterns"), "{bars:?}");
     assert_has(
         &plots["strings-throughput.svg"],
-        &["Throughput (Gb/s of CPU time)", "bars: quartiles of the rounds"],
+        &["Throughput (Gb/s of CPU time)", "all; avx512; batches of 256; bars: quartiles of the rounds"],
     );
     assert_eq!(Picture::of(&plots["strings-ratio.svg"]).bars().len(), 2);
-    assert_has(&plots["strings-ratio.svg"], &["Times as fast as the peer", "bars: lowest to highest round"]);
+    assert_has(
+        &plots["strings-ratio.svg"],
+        &[
+            "Times as fast as the peer",
+            "1,000 patterns; all; avx512; batches of 256; bars: lowest to highest round",
+        ],
+    );
     let picture = Picture::of(&plots["strings-patterns.svg"]);
     picture.assert_series("names.txt 64, 0%", [true, false], &[(1000.0, 40.0), (5000.0, 20.0)]);
     assert_has(&plots["strings-patterns.svg"], &["Patterns"]);
