@@ -17,7 +17,8 @@ fn damage(matcher: &Matcher, patterns: &Patterns, text: &[u8]) {
     const HEAD: usize = 8 + 32;
     let mut bytes = Vec::new();
     matcher.write_to(&mut bytes).expect("memory");
-    let again = Matcher::read_from(patterns.clone(), Isa::detect(), &mut &bytes[..]).expect("what was written");
+    let again =
+        Matcher::read_from(patterns.clone(), Isa::detect(), &mut &bytes[..]).expect("what was written");
     let found = |matcher: &Matcher| {
         let mut found = Vec::new();
         matcher.find(&[text], Report::All, &mut Scratch::default(), &mut found);
@@ -47,7 +48,8 @@ fuzz_target!(|input: &[u8]| {
     let text = rest.get(end + 2..).unwrap_or_default();
     let text = &text[..text.len().min(MAX_TEXT)];
     for format in Format::ALL {
-        let Ok(read_file) = read(&rest[..end], &Options { format, by_fast_pattern, buffer, ..Options::default() })
+        let Ok(read_file) =
+            read(&rest[..end], &Options { format, by_fast_pattern, buffer, ..Options::default() })
         else {
             continue;
         };
